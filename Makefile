@@ -1,0 +1,137 @@
+# The verbs of Drumline. README and CI call these and nothing else. Needs Python >= 3.11, make and a network.
+
+PYTHON ?= python3
+PYTHON312 ?= python3.12
+UV := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
+PY := .venv/bin/python
+NPM := $(PYTHON) scripts/npm.py
+DASHBOARD_SOURCES := $(shell find frontend -type f -not -path '*/node_modules/*' -not -path '*/dist/*' 2>/dev/null)
+export PYTHONUNBUFFERED := 1
+# Byte code caches let Drumline start in a second; some container images switch them off.
+unexport PYTHONDONTWRITEBYTECODE
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check unit integration simulation sim e2e frontend-test conformance chaos machine fuzz test-jax bench bench-engine bench-orchestration bench-peers openapi lock build clean
+
+help: ## list the verbs
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+demo: .venv/.demo frontend/dist/index.html ## start everything, run the digits job on 8 replicas, show it (ONCE=1: exit with the run's code)
+	@$(PY) scripts/demo.py $(if $(ONCE),--once)
+
+test: check unit integration simulation conformance frontend-test e2e chaos ## prove that all of it works
+
+check: .venv/.dev frontend/node_modules/.installed openapi-check ## ruff, mypy strict, import-linter, Biome, tsc
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	.venv/bin/lint-imports --no-cache
+	$(NPM) run check
+
+unit: .venv/.dev ## tests without servers
+	$(PY) -m pytest -q -n 2 tests/unit
+	JAX_ENABLE_X64=1 $(PY) -m pytest -q tests/unit/distribute -m x64 -k 'not thousand'
+
+integration: .venv/.dev ## tests against real Redis, SQLite, PostgreSQL and worker processes
+	$(PY) -m pytest -q -n 2 tests/integration tests/machine
+
+simulation: .venv/.dev ## 500 histories of faults in virtual time, every mutant, and what once broke
+	$(PY) -m pytest -q tests/sim
+
+chaos: .venv/.dev ## kill, freeze and cut off real processes; nothing is lost or run twice (SEEDS=n: n times each)
+	$(PY) -m pytest -q -n 4 --dist worksteal tests/chaos --seeds $(or $(SEEDS),1)
+
+conformance: .venv/.dev ## recorded TensorFlow behaviour
+	$(PY) -m pytest -q tests/conformance
+
+test-jax: .venv-jax/.installed ## the engine's tests on the newest JAX, which needs Python 3.12 (PYTHON312=...)
+	@.venv-jax/bin/python -c 'import jax, sys; print("JAX", jax.__version__, "on Python", sys.version.split()[0])'
+	.venv-jax/bin/python -m pytest -q -p no:cacheprovider tests/unit/distribute tests/unit/distribute_input tests/conformance
+
+e2e: .venv/.dev frontend/dist/index.html .venv/.chromium ## the main job through SDK, REST and browser
+	$(PY) -m pytest -q tests/e2e
+
+frontend-test: frontend/dist/index.html ## the dashboard's own tests and budgets
+	$(NPM) run test
+	$(NPM) run budget
+
+bench: .venv/.dev frontend/dist/index.html ## timings of the main job; JSON in build/bench/
+	PYTHONPATH=tests $(PY) tests/bench/main_job.py
+
+bench-engine: .venv/.dev ## a training step beside hand-written JAX, pmap and TensorFlow; JSON in build/bench/
+	PYTHONPATH=tests $(PY) tests/bench/engine.py
+
+bench-orchestration: .venv/.dev frontend/dist/index.html ## load on the server, runs at once, beside Ray Jobs; JSON in build/bench/
+	PYTHONPATH=tests $(PY) tests/bench/orchestration.py
+
+bench-peers: .venv-peers/.installed ## TensorFlow and Ray in an environment of their own, for the comparisons
+
+sim: .venv/.dev ## live through SEEDS histories of faults in virtual time, and catch every mutant; report in build/sim/
+	PYTHONPATH=tests $(PY) -m sim --seeds $(or $(SEEDS),500)
+
+machine: .venv/.dev ## EXAMPLES histories of users, workers and time through HTTP beside a model, on both databases
+	DRUMLINE_MACHINE_EXAMPLES=$(or $(EXAMPLES),500) $(PY) -m pytest -q tests/machine
+
+fuzz: .venv/.dev ## REQUESTS odd requests to every route; report in build/fuzz/
+	PYTHONPATH=tests $(PY) -m fuzz --requests $(or $(REQUESTS),10000)
+
+openapi: .venv/.dev frontend/node_modules/.installed ## write frontend/openapi.json and the dashboard's types
+	$(PY) scripts/openapi.py
+	$(NPM) run schema
+
+.PHONY: openapi-check
+openapi-check: .venv/.dev
+	$(PY) scripts/openapi.py --check
+
+build: .venv/.dev frontend/dist/index.html ## wheel and sdist in dist/
+	$(UV) build --quiet
+
+lock: $(if $(findstring .uv/,$(UV)),.uv/bin/uv) ## pin the requirement sets again
+	UV=$(UV) scripts/lock.sh
+
+clean: ## remove what make made
+	rm -rf .venv .venv-jax .venv-peers .uv .node build dist frontend/dist frontend/node_modules
+
+# --- environments ----------------------------------------------------------------------------------------------------
+
+.uv/bin/uv: requirements/uv.txt
+	$(PYTHON) -m venv .uv
+	.uv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+
+.venv/bin/python: $(if $(findstring .uv/,$(UV)),.uv/bin/uv)
+	$(UV) venv --quiet --allow-existing --python $(PYTHON) .venv
+
+.venv/.demo: requirements/demo.txt pyproject.toml | .venv/bin/python
+	$(UV) pip install --quiet --compile-bytecode --python $(PY) --require-hashes -r requirements/demo.txt
+	$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv/.dev: requirements/dev.txt pyproject.toml | .venv/bin/python
+	$(UV) pip install --quiet --compile-bytecode --python $(PY) --require-hashes -r requirements/dev.txt
+	$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
+	@touch $@ .venv/.demo
+
+.venv-peers/.installed: requirements/peers.txt | .venv/bin/python
+	$(UV) venv --quiet --allow-existing --python $(PYTHON) .venv-peers
+	$(UV) pip install --quiet --python .venv-peers/bin/python --require-hashes -r $<
+	@touch $@
+
+.venv-jax/.installed: requirements/dev.txt pyproject.toml | .venv/bin/python
+	@$(PYTHON312) -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null || \
+	  { echo "make test-jax needs Python 3.12: $(PYTHON312) is none; name one, make test-jax PYTHON312=/path/to/python3.12"; exit 1; }
+	$(UV) venv --quiet --allow-existing --python "$$($(PYTHON312) -c 'import sys; print(sys.executable)')" .venv-jax
+	$(UV) pip install --quiet --compile-bytecode --python .venv-jax/bin/python --require-hashes -r requirements/dev.txt
+	$(UV) pip install --quiet --python .venv-jax/bin/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv/.chromium: scripts/chromium.sh | .venv/bin/python
+	@scripts/chromium.sh
+	@touch $@
+
+frontend/node_modules/.installed: frontend/package.json frontend/package-lock.json | .venv/bin/python
+	$(NPM) ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
+frontend/dist/index.html: frontend/node_modules/.installed $(DASHBOARD_SOURCES)
+	@echo "Building the dashboard"
+	@$(NPM) run --silent build -- --logLevel warn

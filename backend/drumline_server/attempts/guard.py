@@ -1,0 +1,89 @@
+"""Lets a worker write only what is its own and current: its host, its incarnation, the fence of the run."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from drumline.contracts.events import MAX_EVENTS_PER_BATCH, MemberAck
+from drumline.contracts.problems import ProblemCode
+from drumline.contracts.states import MemberState, RunState
+from drumline_server.attempts.queries import attempt_by_id, member_by_id
+from drumline_server.errors import DrumlineError, FencedError, NotFoundError
+from drumline_server.models import Attempt, Host, Incarnation, Member, Run
+from drumline_server.run_events import lock_run
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A member with its attempt and its run; the run is locked."""
+
+    run: Run
+    attempt: Attempt
+    member: Member
+
+
+def require_host(session: Session, host_id: str, *, lock: bool = False) -> Host:
+    """The host of a worker's token, on request kept from other writers. Raises NotFoundError."""
+    query = select(Host).where(Host.id == host_id)
+    host = session.scalar(query.with_for_update() if lock else query, execution_options={"populate_existing": True})
+    if host is None:
+        raise NotFoundError("host", host_id)
+    return host
+
+
+def require_incarnation(session: Session, host_id: str, incarnation: str) -> Host:
+    """The host, if `incarnation` is its newest. Raises DrumlineError fenced for an older one."""
+    host = require_host(session, host_id)
+    if host.incarnation_id != incarnation:
+        raise DrumlineError(
+            ProblemCode.FENCED,
+            f"Incarnation {incarnation} is not the newest of host {host.name}; that is {host.incarnation_id}.",
+            hint="Register again; if another worker runs under this host's token, stop one of the two.",
+            context=other_incarnation(session, host, incarnation),
+        )
+    return host
+
+
+def other_incarnation(session: Session, host: Host, named: str) -> dict[str, str | bool | None]:
+    """For a refusal: what the worker named, what is current, and whether the one that it named had to make way for that
+    one; else, after a restore of an old database, this server never heard of it.
+    """
+    superseded = session.scalar(select(Incarnation.id).where(Incarnation.id == named, Incarnation.host_id == host.id))
+    return {"incarnation": named, "current": host.incarnation_id, "superseded": superseded is not None}
+
+
+def lock_member(session: Session, host_id: str, member_id: str) -> Held:
+    """A member of that host, with its run locked. Raises NotFoundError, also for a member of another host."""
+    known = session.execute(select(Member.run_id, Member.host_id).where(Member.id == member_id)).one_or_none()
+    if known is None or known.host_id != host_id:
+        raise NotFoundError("member", member_id)
+    run = lock_run(session, known.run_id)
+    member = member_by_id(session, member_id)
+    assert run is not None
+    assert member is not None
+    return Held(run, attempt_by_id(session, member.attempt_id), member)
+
+
+def require_fence(held: Held, fence: int) -> None:
+    """Raises FencedError unless `fence` is the member's own and still that of the run."""
+    if fence != held.member.fence or held.member.fence != held.run.fence:
+        raise FencedError(held.member.id, fence, held.run.fence)
+
+
+def require_claimed(held: Held) -> None:
+    """Raises DrumlineError fenced for a member that nobody has taken to run: it has nothing to tell."""
+    if held.member.state == MemberState.PENDING:
+        raise DrumlineError(
+            ProblemCode.FENCED, f"Member {held.member.id} was never claimed, so it can neither report nor have ended."
+        )
+
+
+def acknowledge(held: Held) -> MemberAck:
+    """What is durable of the member's telemetry, and whether its run is to stop."""
+    return MemberAck(
+        acked_seq=held.member.acked_seq,
+        window=MAX_EVENTS_PER_BATCH,
+        cancel=held.run.state == RunState.CANCELLING,
+        fence=held.run.fence,
+    )

@@ -1,0 +1,52 @@
+"""Whether a failed run is tried again, and when."""
+
+from sqlalchemy.orm import Session
+
+from drumline.contracts.reasons import HOST_LOSSES, REASONS, Category, EndReason
+from drumline.contracts.states import RunState
+from drumline_server.attempts.poison import poison_message
+from drumline_server.models import Run
+from drumline_server.moves import move_run
+
+BACKOFF_S = (5, 15, 45)
+"""Before the first, second, third and every later retry."""
+_MICROS = 1_000_000
+
+
+def retry_or_fail(session: Session, run: Run, reason: EndReason, message: str, *, now: int) -> None:
+    """Moves a run whose attempt failed to RETRY_WAIT if its budget allows, else to FAILED. The run is locked."""
+    poison = poison_message(session, run) if reason in HOST_LOSSES else None
+    if poison is not None:
+        message_of = {"reason_message": poison}
+        move_run(session, run, RunState.FAILED, now=now, reason=EndReason.POISON, columns=message_of)
+        return
+    facts = REASONS[reason]
+    by_user = facts.category is Category.USER
+    counter = "user_failures" if by_user else "infrastructure_failures"
+    failures = int(getattr(run, counter))
+    budget = run.retries["user" if by_user else "infrastructure"]
+    columns = {"reason_message": message, counter: failures + _weight(facts.category)}
+    is_spent = failures >= budget and facts.category is not Category.CAPACITY  # preemption is nobody's failure
+    if not facts.retryable or is_spent:
+        move_run(session, run, RunState.FAILED, now=now, reason=reason, columns=columns)
+        return
+    backoff_s = BACKOFF_S[min(failures, len(BACKOFF_S) - 1)]
+    columns["retry_at"] = now + backoff_s * _MICROS
+    move_run(session, run, RunState.RETRY_WAIT, now=now, reason=reason, columns=columns)
+
+
+def requeue(session: Session, run: Run, *, now: int) -> bool:
+    """Moves a run back into the queue, from RETRY_WAIT or because its attempt was not claimed."""
+    queue_s = run.limits["queue_s"]
+    columns = {
+        "reason_code": None,
+        "reason_message": "",
+        "retry_at": None,
+        "queue_deadline": None if queue_s is None else now + int(queue_s * _MICROS),
+    }
+    return move_run(session, run, RunState.QUEUED, now=now, columns=columns)
+
+
+def _weight(category: Category) -> int:
+    """Preemption is nobody's failure and does not count."""
+    return 0 if category is Category.CAPACITY else 1

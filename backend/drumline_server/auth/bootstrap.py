@@ -1,0 +1,63 @@
+"""The first project and the first admin token, so that a new server can be used and by nobody else."""
+
+from pathlib import Path
+
+from sqlalchemy.orm import Session
+
+from drumline.contracts.ids import new_id
+from drumline_server import audit
+from drumline_server.auth import queries, service, tokens
+from drumline_server.models import Project, Token
+from drumline_server.private_files import write_private
+
+DEFAULT_PROJECT = "default"
+ADMIN_TOKEN_FILE = "admin_token"
+_LIFETIME_S = 90 * 86_400
+_RENEW_BEFORE = 30 * 86_400 * service.SECOND
+
+
+def default_project(session: Session, *, now: int) -> str:
+    """The id of the project `default`, made if it is not there."""
+    project = queries.project_named(session, DEFAULT_PROJECT)
+    if project is None:
+        project = Project(id=new_id("prj"), name=DEFAULT_PROJECT, created_at=now)
+        session.add(project)
+        session.flush()
+    return project.id
+
+
+def admin_token(session: Session, kept: str | None, *, now: int) -> str:
+    """`kept` if it is an admin token good for another month, else a new one."""
+    if kept is not None and tokens.is_well_formed(kept, "pat"):
+        row = queries.live_token(session, tokens.digest(kept), "pat", now + _RENEW_BEFORE)
+        if row is not None and row.role == "admin":
+            return kept
+    project_id = default_project(session, now=now)
+    secret = tokens.new_token("pat")
+    token = Token(
+        id=new_id("tok"),
+        project_id=project_id,
+        kind="pat",
+        role="admin",
+        name="local admin",
+        secret_hash=tokens.digest(secret),
+        last4=secret[-4:],
+        created_at=now,
+        expires_at=now + _LIFETIME_S * service.SECOND,
+    )
+    session.add(token)
+    audit.record(session, "token.bootstrap", token.id, principal="server", project_id=project_id, now=now)
+    return secret
+
+
+def read_admin_token(data_dir: Path) -> str | None:
+    """The admin token kept in the data directory, if any."""
+    try:
+        return (data_dir / ADMIN_TOKEN_FILE).read_text().strip() or None
+    except FileNotFoundError:
+        return None
+
+
+def keep_admin_token(data_dir: Path, secret: str) -> None:
+    """Writes the admin token to a file that only this user can read."""
+    write_private(data_dir / ADMIN_TOKEN_FILE, f"{secret}\n")

@@ -1,0 +1,89 @@
+"""Who may call an endpoint: `reader`, `submitter`, `operator`, `admin` for people and programs, `worker` for hosts."""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+from fastapi import Depends
+from starlette.requests import HTTPConnection
+
+from drumline_server.auth import service
+from drumline_server.auth.principal import Enrolment, Principal, Role, WorkerPrincipal
+from drumline_server.auth.tokens import cookie_name
+from drumline_server.dependencies import ClockDep, DatabaseDep, SettingsDep
+from drumline_server.errors import ForbiddenError, UnauthenticatedError
+
+__all__ = ["Enrolment", "Principal", "Role", "WorkerPrincipal"]
+
+
+def _bearer(connection: HTTPConnection) -> str | None:
+    """The token of the `Authorization` header. Raises UnauthenticatedError if the header holds something else."""
+    header = connection.headers.get("authorization")
+    if header is None:
+        return None
+    scheme, _, token = header.partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise UnauthenticatedError("The Authorization header is not of the form 'Bearer <token>'.")
+    return token.strip()
+
+
+async def authenticated(
+    connection: HTTPConnection, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
+) -> Principal:
+    """The person or program behind the request; with a bearer token the cookie is ignored."""
+    token, now = _bearer(connection), clock.now()
+    cookie = connection.cookies.get(cookie_name(secure=settings.behind_proxy))
+    if token is not None:
+        found = await database.read(lambda session: service.principal_of_token(session, token, now=now))
+    elif cookie is not None:
+        idle_s = settings.session_idle_s
+        found = await database.read(
+            lambda session: service.principal_of_session(session, cookie, idle_s=idle_s, now=now)
+        )
+    else:
+        raise UnauthenticatedError
+    if found.stale:
+        await database.write(lambda session: service.note_use(session, found.principal, now=now))
+    return found.principal
+
+
+def _at_least(role: Role) -> Callable[[Principal], Awaitable[Principal]]:
+    async def dependency(principal: Annotated[Principal, Depends(authenticated)]) -> Principal:
+        if principal.role < role:
+            raise ForbiddenError(
+                f"This needs the role {role.label}; {principal.name} has the role {principal.role.label}.",
+                hint=f"Ask an admin for a token with the role {role.label}.",
+            )
+        return principal
+
+    dependency.__name__ = dependency.__qualname__ = f"require_{role.label}"
+    return dependency
+
+
+reader = _at_least(Role.VIEWER)
+submitter = _at_least(Role.SUBMITTER)
+operator = _at_least(Role.OPERATOR)
+admin = _at_least(Role.ADMIN)
+
+
+async def worker(connection: HTTPConnection, database: DatabaseDep, clock: ClockDep) -> WorkerPrincipal:
+    """The worker of one host; takes only worker tokens."""
+    token = _bearer(connection)
+    if token is None:
+        raise UnauthenticatedError
+    return await database.read(lambda session: service.worker_of_token(session, token, now=clock.now()))
+
+
+async def enrolment(connection: HTTPConnection) -> Enrolment:
+    """The single-use token of a worker to be enrolled; `auth.service.redeem_enrolment` checks and spends it."""
+    token = _bearer(connection)
+    if token is None:
+        raise UnauthenticatedError
+    return Enrolment(token)
+
+
+ReaderDep = Annotated[Principal, Depends(reader)]
+SubmitterDep = Annotated[Principal, Depends(submitter)]
+OperatorDep = Annotated[Principal, Depends(operator)]
+AdminDep = Annotated[Principal, Depends(admin)]
+WorkerDep = Annotated[WorkerPrincipal, Depends(worker)]
+EnrolmentDep = Annotated[Enrolment, Depends(enrolment)]

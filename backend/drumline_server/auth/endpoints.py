@@ -1,0 +1,133 @@
+"""Signing in and out, tokens, and what this server is."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Request, Response
+
+from drumline.contracts import api
+from drumline.contracts.ids import TokenId
+from drumline.contracts.worker_api import PROTOCOL_VERSION
+from drumline_server.auth import service, sessions
+from drumline_server.auth.dependencies import AdminDep, ReaderDep
+from drumline_server.auth.limits import LoginLimiter
+from drumline_server.auth.tokens import cookie_name
+from drumline_server.dependencies import ClockDep, DatabaseDep, SettingsDep
+from drumline_server.errors import ForbiddenError, UnauthenticatedError
+from drumline_server.paging import DEFAULT_PAGE, CursorText, Limit
+from drumline_server.version import VERSION
+
+CAPABILITIES = ("cancel", "logs", "metrics", "placement", "reductions", "stream")
+
+router = APIRouter()
+
+
+@router.post("/sessions", tags=["access"], status_code=201)
+async def create_session(
+    body: api.LoginRequest,
+    request: Request,
+    response: Response,
+    database: DatabaseDep,
+    settings: SettingsDep,
+    clock: ClockDep,
+) -> api.Session:
+    """Signs a browser in with a one-time code or a token: sets the session cookie."""
+    limiter: LoginLimiter = request.app.state.logins
+    address, now = request.client.host if request.client else "", clock.now()
+    limiter.check(address, now)
+    try:
+        opened = await database.write(
+            lambda session: sessions.sign_in(session, body, settings, client=address, now=now)
+        )
+    except UnauthenticatedError:
+        limiter.failed(address, now)
+        raise
+    response.set_cookie(
+        cookie_name(secure=settings.behind_proxy),
+        opened.cookie,
+        max_age=settings.session_absolute_s,
+        path="/",
+        secure=settings.behind_proxy,
+        httponly=True,
+        samesite="lax",
+    )
+    return opened.session
+
+
+@router.get("/sessions/current", tags=["access"])
+async def get_current_session(
+    request: Request, principal: ReaderDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
+) -> api.Session:
+    """Who is signed in."""
+    cookie = request.cookies.get(cookie_name(secure=settings.behind_proxy))
+    return await database.read(lambda session: sessions.current(session, principal, settings, cookie, now=clock.now()))
+
+
+@router.delete("/sessions/current", tags=["access"], status_code=204)
+async def delete_current_session(
+    response: Response, principal: ReaderDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
+) -> None:
+    """Signs the browser out: ends the session on the server and drops the cookie."""
+    await database.write(lambda session: sessions.sign_out(session, principal, now=clock.now()))
+    response.delete_cookie(
+        cookie_name(secure=settings.behind_proxy),
+        path="/",
+        secure=settings.behind_proxy,
+        httponly=True,
+        samesite="lax",
+    )
+
+
+@router.post("/login-codes", tags=["access"], status_code=201)
+async def create_login_code(
+    principal: AdminDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
+) -> api.LoginCode:
+    """A one-time code that signs a browser in: open `{address}/login#code=...`. Only for tokens, not sessions."""
+    if principal.token_id is None:
+        raise ForbiddenError("A browser session cannot make login codes.", hint="Use an admin token.")
+    return await database.write(
+        lambda session: sessions.create_login_code(session, principal, settings, now=clock.now())
+    )
+
+
+@router.post("/tokens", tags=["access"], status_code=201)
+async def create_token(
+    body: Annotated[api.TokenCreate, Body()],
+    principal: AdminDep,
+    database: DatabaseDep,
+    settings: SettingsDep,
+    clock: ClockDep,
+) -> api.TokenCreated:
+    """Makes a token. The answer is the only place that ever holds its secret."""
+    if body.kind == "enr" and "expires_in_s" not in body.model_fields_set:
+        body = body.model_copy(update={"expires_in_s": settings.enrolment_s})
+    return await database.write(
+        lambda session: service.create_token(
+            session, body, project_id=principal.project_id, by=principal.name, now=clock.now()
+        )
+    )
+
+
+@router.get("/tokens", tags=["access"])
+async def list_tokens(
+    principal: AdminDep, database: DatabaseDep, cursor: CursorText = None, limit: Limit = DEFAULT_PAGE
+) -> api.Page[api.Token]:
+    """Tokens of the project, newest first, without their secrets."""
+    return await database.read(
+        lambda session: service.list_tokens(session, principal.project_id, cursor=cursor, limit=limit)
+    )
+
+
+@router.delete("/tokens/{token_id}", tags=["access"], status_code=204)
+async def revoke_token(token_id: TokenId, principal: AdminDep, database: DatabaseDep, clock: ClockDep) -> None:
+    """Ends a token and every browser session that it opened, at once."""
+    await database.write(
+        lambda session: service.revoke_token(
+            session, principal.project_id, token_id, by=principal.name, now=clock.now()
+        )
+    )
+
+
+@router.get("/version", tags=["server"])
+async def get_server_version(principal: ReaderDep) -> api.Version:
+    """What this server is and can do."""
+    return api.Version(version=VERSION, protocol=PROTOCOL_VERSION, capabilities=CAPABILITIES)

@@ -1,0 +1,169 @@
+"""SQL of projects, tokens, browser sessions and login codes."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sqlalchemy import ColumnElement, bindparam, select, tuple_, update
+from sqlalchemy.orm import Session
+
+from drumline_server.models import BrowserSession, LoginCode, Project, Token
+
+
+class TokenRow(NamedTuple):
+    """What requests need of a live token, with the name of its project."""
+
+    id: str
+    project_id: str
+    role: str
+    name: str
+    host_id: str | None
+    last_used_at: int | None
+    project_name: str
+
+
+_LIVE_TOKEN = (
+    select(Token.id, Token.project_id, Token.role, Token.name, Token.host_id, Token.last_used_at, Project.name)
+    .join(Project, Project.id == Token.project_id)
+    .where(
+        Token.secret_hash == bindparam("secret_hash"),
+        Token.kind == bindparam("kind"),
+        Token.expires_at > bindparam("now"),
+        Token.revoked_at.is_(None),
+        Token.used_at.is_(None),
+    )
+)
+"""Asked by every request: made once, because making it costs more than running it."""
+
+
+class SessionRow(NamedTuple):
+    """A live browser session with the name of its project."""
+
+    session: BrowserSession
+    project_name: str
+
+
+def live_token(session: Session, secret_hash: str, kind: str, now: int) -> TokenRow | None:
+    """The token of this hash and kind that is neither expired, revoked nor spent."""
+    row = session.execute(_LIVE_TOKEN, {"secret_hash": secret_hash, "kind": kind, "now": now}).one_or_none()
+    return None if row is None else TokenRow(*row)
+
+
+def live_session(session: Session, cookie_hash: str, idle_since: int, now: int) -> SessionRow | None:
+    """The session of this cookie if neither it nor the token behind it has ended."""
+    row = session.execute(
+        select(BrowserSession, Project.name)
+        .join(Project, Project.id == BrowserSession.project_id)
+        .outerjoin(Token, Token.id == BrowserSession.token_id)
+        .where(BrowserSession.cookie_hash == cookie_hash, *_session_is_live(idle_since, now))
+    ).one_or_none()
+    return None if row is None else SessionRow(row[0], row[1])
+
+
+def is_live_session(session: Session, session_id: str, idle_since: int, now: int) -> bool:
+    """Whether neither the session nor the token behind it has ended."""
+    query = (
+        select(BrowserSession.id)
+        .outerjoin(Token, Token.id == BrowserSession.token_id)
+        .where(BrowserSession.id == session_id, *_session_is_live(idle_since, now))
+    )
+    return session.scalars(query).one_or_none() is not None
+
+
+def is_live_token(session: Session, token_id: str, now: int) -> bool:
+    """Whether the token is neither expired nor revoked."""
+    query = select(Token.id).where(Token.id == token_id, Token.expires_at > now, Token.revoked_at.is_(None))
+    return session.scalars(query).one_or_none() is not None
+
+
+def touch_token(session: Session, token_id: str, now: int) -> None:
+    """Notes that the token was used."""
+    session.execute(update(Token).where(Token.id == token_id).values(last_used_at=now))
+
+
+def touch_session(session: Session, session_id: str, now: int) -> None:
+    """Notes that the browser session was used."""
+    session.execute(update(BrowserSession).where(BrowserSession.id == session_id).values(last_used_at=now))
+
+
+def spend_token(session: Session, secret_hash: str, now: int) -> Token | None:
+    """The enrolment token of this hash, spent by this very call; `None` if it is not live."""
+    return session.scalars(
+        update(Token)
+        .where(
+            Token.secret_hash == secret_hash,
+            Token.kind == "enr",
+            Token.expires_at > now,
+            Token.revoked_at.is_(None),
+            Token.used_at.is_(None),
+        )
+        .values(used_at=now, last_used_at=now)
+        .returning(Token)
+    ).one_or_none()
+
+
+def spend_login_code(session: Session, code_hash: str, now: int) -> LoginCode | None:
+    """The login code of this hash, spent by this very call; `None` if it is not live."""
+    return session.scalars(
+        update(LoginCode)
+        .where(LoginCode.code_hash == code_hash, LoginCode.expires_at > now, LoginCode.used_at.is_(None))
+        .values(used_at=now)
+        .returning(LoginCode)
+    ).one_or_none()
+
+
+def revoke_token(session: Session, project_id: str, token_id: str, now: int) -> Token | None:
+    """The token of the project, revoked now if it was not yet; `None` if there is none."""
+    session.execute(
+        update(Token)
+        .where(Token.id == token_id, Token.project_id == project_id, Token.revoked_at.is_(None))
+        .values(revoked_at=now)
+    )
+    return session.scalars(select(Token).where(Token.id == token_id, Token.project_id == project_id)).one_or_none()
+
+
+def revoke_worker_tokens(session: Session, host_id: str, now: int) -> None:
+    """Ends every token that the host had until now."""
+    session.execute(update(Token).where(Token.host_id == host_id, Token.revoked_at.is_(None)).values(revoked_at=now))
+
+
+def revoke_session(session: Session, session_id: str, now: int) -> None:
+    """Ends a browser session."""
+    session.execute(
+        update(BrowserSession)
+        .where(BrowserSession.id == session_id, BrowserSession.revoked_at.is_(None))
+        .values(revoked_at=now)
+    )
+
+
+def tokens_before(
+    session: Session, project_id: str, before: tuple[int | str, ...] | None, count: int
+) -> Sequence[Token]:
+    """Tokens of the project for people and enrolment, newest first, from after the key (created_at, id) `before`."""
+    query = select(Token).where(Token.project_id == project_id)
+    if before is not None:
+        query = query.where(tuple_(Token.created_at, Token.id) < before)
+    return session.scalars(query.order_by(Token.created_at.desc(), Token.id.desc()).limit(count)).all()
+
+
+def has_live_admin(session: Session, now: int) -> bool:
+    """Whether any project has an admin token that is good."""
+    return (
+        session.scalars(
+            select(Token.id).where(Token.role == "admin", Token.expires_at > now, Token.revoked_at.is_(None)).limit(1)
+        ).one_or_none()
+        is not None
+    )
+
+
+def project_named(session: Session, name: str) -> Project | None:
+    """The project of this name."""
+    return session.scalars(select(Project).where(Project.name == name)).one_or_none()
+
+
+def _session_is_live(idle_since: int, now: int) -> tuple[ColumnElement[bool], ...]:
+    return (
+        BrowserSession.expires_at > now,
+        BrowserSession.last_used_at > idle_since,
+        BrowserSession.revoked_at.is_(None),
+        Token.revoked_at.is_(None),
+    )

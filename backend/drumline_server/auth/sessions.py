@@ -1,0 +1,146 @@
+"""Browser sessions: how one is opened, by a one-time code or a token, and how it ends."""
+
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from drumline.contracts import api
+from drumline.contracts.ids import new_id
+from drumline_server import audit
+from drumline_server.auth import queries, tokens
+from drumline_server.auth.principal import Principal
+from drumline_server.auth.service import SECOND, principal_of_token
+from drumline_server.errors import InvalidRequestError, UnauthenticatedError
+from drumline_server.models import BrowserSession, LoginCode, Token
+from drumline_server.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSession:
+    """A new session: the cookie's value, shown to the browser once, and who it is."""
+
+    cookie: str
+    session: api.Session
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    project_id: str
+    role: str
+    name: str
+    token_id: str | None
+
+
+def create_login_code(session: Session, principal: Principal, settings: Settings, *, now: int) -> api.LoginCode:
+    """A one-time code that signs a browser in as `principal`."""
+    code = tokens.new_secret()
+    expires_at = now + settings.login_code_s * SECOND
+    session.add(
+        LoginCode(
+            code_hash=tokens.digest(code),
+            project_id=principal.project_id,
+            role=principal.role.label,
+            token_id=principal.token_id,
+            created_at=now,
+            expires_at=expires_at,
+        )
+    )
+    audit.record(session, "login_code.create", "", principal=principal.name, project_id=principal.project_id, now=now)
+    return api.LoginCode(code=code, expires_at=expires_at)
+
+
+def sign_in(session: Session, request: api.LoginRequest, settings: Settings, *, client: str, now: int) -> OpenedSession:
+    """Opens a browser session for the holder of a code or a token.
+
+    Raises:
+        InvalidRequestError: not exactly one of code and token is given.
+        UnauthenticatedError: it is not good (any more).
+
+    """
+    if (request.code is None) == (request.token is None):
+        raise InvalidRequestError("code", "give either code or token, one of them")
+    if request.code is not None:
+        owner = _owner_of_code(session, request.code.get_secret_value(), now)
+    else:
+        assert request.token is not None
+        owner = _owner_of_token(session, request.token.get_secret_value(), now)
+    cookie = tokens.new_secret()
+    row = BrowserSession(
+        id=new_id("ses"),
+        project_id=owner.project_id,
+        cookie_hash=tokens.digest(cookie),
+        principal=owner.name,
+        role=owner.role,
+        token_id=owner.token_id,
+        created_at=now,
+        last_used_at=now,
+        expires_at=now + settings.session_absolute_s * SECOND,
+    )
+    session.add(row)
+    session.flush()
+    audit.record(
+        session, "session.open", row.id, principal=owner.name, project_id=owner.project_id, now=now, client=client
+    )
+    opened = queries.live_session(session, row.cookie_hash, now - 1, now)
+    if opened is None:
+        raise UnauthenticatedError("The token behind this login was revoked.", hint="Make a new login link.")
+    return OpenedSession(cookie, shown(opened))
+
+
+def current(session: Session, principal: Principal, settings: Settings, cookie: str | None, *, now: int) -> api.Session:
+    """Who is signed in; a bearer token has no session and thus no end of one."""
+    if principal.session_id is not None and cookie is not None:
+        row = queries.live_session(session, tokens.digest(cookie), now - settings.session_idle_s * SECOND, now)
+        if row is not None:
+            return shown(row)
+    return api.Session(
+        principal=principal.name,
+        role=principal.role.label,
+        project=principal.project_id,
+        project_name=principal.project_name,
+        expires_at=None,
+    )
+
+
+def sign_out(session: Session, principal: Principal, *, now: int) -> None:
+    """Ends the session of `principal`; a bearer token stays good."""
+    if principal.session_id is None:
+        return
+    queries.revoke_session(session, principal.session_id, now)
+    audit.record(
+        session,
+        "session.close",
+        principal.session_id,
+        principal=principal.name,
+        project_id=principal.project_id,
+        now=now,
+    )
+
+
+def shown(row: queries.SessionRow) -> api.Session:
+    """The session as its owner may see it."""
+    return api.Session.model_validate(
+        {
+            "principal": row.session.principal,
+            "role": row.session.role,
+            "project": row.session.project_id,
+            "project_name": row.project_name,
+            "expires_at": row.session.expires_at,
+        }
+    )
+
+
+def _owner_of_code(session: Session, code: str, now: int) -> _Owner:
+    row = queries.spend_login_code(session, tokens.digest(code), now)
+    if row is None:
+        raise UnauthenticatedError(
+            "The login code is not valid: it is unknown, expired or was used before.",
+            hint="Make a new link: drumline server login-link.",
+        )
+    token = session.get(Token, row.token_id) if row.token_id else None
+    return _Owner(row.project_id, row.role, token.name if token else "login link", row.token_id)
+
+
+def _owner_of_token(session: Session, secret: str, now: int) -> _Owner:
+    principal = principal_of_token(session, secret, now=now).principal
+    return _Owner(principal.project_id, principal.role.label, principal.name, principal.token_id)

@@ -1,0 +1,1 @@
+"""Batches: submitting many runs at once, sweeps, and tables of their outcomes."""

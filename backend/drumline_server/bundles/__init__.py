@@ -1,0 +1,1 @@
+"""Programs as they are stored: by content, listed per project."""

@@ -1,0 +1,60 @@
+"""`/bundles`: uploading programs and looking into them."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, status
+
+from drumline.contracts import api
+from drumline.contracts.ids import Sha256
+from drumline_server.auth.dependencies import ReaderDep, SubmitterDep
+from drumline_server.bundles import service
+from drumline_server.bundles.blobs import BlobStore
+from drumline_server.dependencies import ClockDep, DatabaseDep, SettingsDep, get_blobs
+
+router = APIRouter(prefix="/bundles", tags=["bundles"])
+BlobsDep = Annotated[BlobStore, Depends(get_blobs)]
+Filename = Annotated[
+    str, Query(max_length=200, description="Name of the file, where the body is one Python file: `digits.py`.")
+]
+_UPLOAD = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/zip": {"schema": {"type": "string", "format": "binary"}},
+            "text/x-python": {"schema": {"type": "string"}},
+        },
+    }
+}
+
+
+@router.post("", status_code=status.HTTP_201_CREATED, openapi_extra=_UPLOAD)
+async def upload_bundle(
+    request: Request,
+    principal: SubmitterDep,
+    database: DatabaseDep,
+    blobs: BlobsDep,
+    settings: SettingsDep,
+    clock: ClockDep,
+    filename: Filename = "program.py",
+) -> api.Bundle:
+    """Stores a program: a zip, or one Python file. The same content gives the same bundle."""
+    upload = service.Upload(request.headers.get("content-type", ""), filename, request.stream(), settings.bundle_bytes)
+    packed = await service.receive(blobs, upload)
+    return await database.write(
+        lambda session: service.store_bundle(session, principal.project_id, packed, now=clock.now())
+    )
+
+
+@router.get("/{sha256}")
+async def get_bundle(sha256: Sha256, principal: ReaderDep, database: DatabaseDep) -> api.Bundle:
+    """A stored program with its entrypoints."""
+    return await database.read(lambda session: service.get_bundle(session, principal.project_id, sha256))
+
+
+@router.get("/{sha256}/source")
+async def get_bundle_source(
+    sha256: Sha256, principal: ReaderDep, database: DatabaseDep, blobs: BlobsDep
+) -> api.BundleSource:
+    """The text files of a program, for reading and for submitting it again with changes."""
+    await database.read(lambda session: service.get_bundle(session, principal.project_id, sha256))
+    return await service.read_source(blobs, sha256)

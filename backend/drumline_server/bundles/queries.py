@@ -1,0 +1,28 @@
+"""Rows of `bundle`."""
+
+from sqlalchemy import bindparam, select
+from sqlalchemy.orm import Session
+
+from drumline.contracts import api
+from drumline_server.inserts import insert_or_ignore
+from drumline_server.models import Bundle
+
+_FIND = select(Bundle).where(Bundle.project_id == bindparam("project"), Bundle.sha256 == bindparam("sha256"))
+
+
+def insert_bundle(session: Session, project_id: str, packed: api.Bundle, *, now: int) -> None:
+    """Adds the row unless the project has it."""
+    row = {
+        "project_id": project_id,
+        "sha256": packed.sha256,
+        "size_bytes": packed.size_bytes,
+        "files": packed.files,
+        "entrypoints": [entrypoint.model_dump(mode="json") for entrypoint in packed.entrypoints],
+        "created_at": now,
+    }
+    insert_or_ignore(session, Bundle, [row])
+
+
+def find_bundle(session: Session, project_id: str, sha256: str) -> Bundle | None:
+    """The project's bundle of that content."""
+    return session.scalar(_FIND, {"project": project_id, "sha256": sha256})

@@ -1,0 +1,84 @@
+"""Rows of `checkpoint`, and the hosts that can read them."""
+
+from collections.abc import Collection, Sequence
+
+from sqlalchemy import case, func, or_, select, tuple_
+from sqlalchemy.orm import Session
+
+from drumline.contracts.states import CheckpointState
+from drumline_server.models import Checkpoint, Host, Run
+
+STORE_OF_HOST = case((Host.checkpoint_store != "", Host.checkpoint_store), else_=Host.id)
+"""Where a host keeps and finds checkpoints: a volume that others may mount too, or its own directory."""
+
+
+def checkpoint_by_id(session: Session, project_id: str, checkpoint_id: str) -> Checkpoint | None:
+    """The project's checkpoint."""
+    query = select(Checkpoint).where(Checkpoint.id == checkpoint_id, Checkpoint.project_id == project_id)
+    return session.scalar(query)
+
+
+def kept_of_run(session: Session, run_id: str) -> Sequence[Checkpoint]:
+    """What there is to go on from, best first."""
+    query = (
+        select(Checkpoint)
+        .where(Checkpoint.run_id == run_id, Checkpoint.state == CheckpointState.KEPT)
+        .order_by(Checkpoint.fence.desc(), Checkpoint.step.desc())
+    )
+    return session.scalars(query, execution_options={"populate_existing": True}).all()
+
+
+def same_checkpoint(session: Session, run_id: str, fence: int, step: int) -> Checkpoint | None:
+    """The one that an attempt saved for that step before."""
+    query = select(Checkpoint).where(Checkpoint.run_id == run_id, Checkpoint.fence == fence, Checkpoint.step == step)
+    return session.scalar(query)
+
+
+def page_of_run(
+    session: Session, run_id: str, before: tuple[int, int] | None, limit: int
+) -> Sequence[tuple[Checkpoint, str]]:
+    """Checkpoints with the names of their hosts, the newest attempt's first, and of these the furthest step first."""
+    key = tuple_(Checkpoint.fence, Checkpoint.step)
+    query = select(Checkpoint, Host.name).join(Host, Host.id == Checkpoint.host_id).where(Checkpoint.run_id == run_id)
+    if before is not None:
+        query = query.where(key < before)
+    query = query.order_by(Checkpoint.fence.desc(), Checkpoint.step.desc()).limit(limit)
+    return [(row, name) for row, name in session.execute(query)]
+
+
+def with_past(session: Session, run_ids: Collection[str]) -> Sequence[Run]:
+    """Those of the runs that had an attempt, or were told to go on from another run."""
+    past = or_(Run.fence > 0, Run.resume_from.is_not(None))
+    return session.scalars(select(Run).where(Run.id.in_(run_ids), past)).all()
+
+
+def store_of(session: Session, host_id: str) -> str:
+    """Where that host keeps and finds checkpoints."""
+    return str(session.scalars(select(STORE_OF_HOST).where(Host.id == host_id)).one())
+
+
+def stores_of(session: Session, host_ids: Collection[str]) -> set[str]:
+    """The stores of those hosts."""
+    return set(session.scalars(select(STORE_OF_HOST).where(Host.id.in_(host_ids))))
+
+
+def living_hosts(session: Session, project_id: str, stores: Collection[str]) -> dict[str, dict[str, str]]:
+    """Of each store the hosts that can read it and are not lost, by id, with their names."""
+    query = select(STORE_OF_HOST, Host.id, Host.name).where(
+        Host.project_id == project_id, STORE_OF_HOST.in_(stores), Host.lost_at.is_(None)
+    )
+    found: dict[str, dict[str, str]] = {}
+    for store, host_id, name in session.execute(query):
+        found.setdefault(store, {})[host_id] = name
+    return found
+
+
+def host_name(session: Session, host_id: str) -> str:
+    """What people call that host."""
+    return session.scalars(select(Host.name).where(Host.id == host_id)).one()
+
+
+def shared_stores(session: Session, stores: Collection[str]) -> set[str]:
+    """Those that more than one host can read."""
+    query = select(STORE_OF_HOST).where(STORE_OF_HOST.in_(stores)).group_by(STORE_OF_HOST).having(func.count() > 1)
+    return set(session.scalars(query))

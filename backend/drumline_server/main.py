@@ -1,0 +1,157 @@
+"""Makes the application: every part is created here once and handed down."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
+
+from drumline_server import api_errors, data_directory, health, schema
+from drumline_server.auth import bootstrap
+from drumline_server.auth import endpoints as auth
+from drumline_server.auth.limits import LoginLimiter
+from drumline_server.auth.tokens import cookie_name
+from drumline_server.batches import endpoints as batches
+from drumline_server.bundles import endpoints as bundles
+from drumline_server.bundles.blobs import BlobStore
+from drumline_server.clock import Clock, SystemClock
+from drumline_server.db import Database
+from drumline_server.devices import endpoints as devices
+from drumline_server.edge.bodies import BodyCap
+from drumline_server.edge.context import RequestContext
+from drumline_server.edge.gate import Gate
+from drumline_server.edge.static import Dashboard
+from drumline_server.edge.statistics import Statistics
+from drumline_server.jobs import endpoints as jobs
+from drumline_server.live import endpoints as live
+from drumline_server.live.hub import Hub
+from drumline_server.overview import endpoints as overview
+from drumline_server.plans import endpoints as plans
+from drumline_server.queue import DoorbellQueue
+from drumline_server.runs import endpoints as runs
+from drumline_server.scheduler.loops import start_loops
+from drumline_server.settings import Settings
+from drumline_server.telemetry import endpoints as telemetry
+from drumline_server.workers import endpoints as workers
+from drumline_server.workers.doorbell_keys import DoorbellKeys
+
+API = "/api/v1"
+
+
+def create_app(settings: Settings, *, clock: Clock | None = None) -> FastAPI:
+    """The server as an ASGI application. What it opens, it opens when it starts and closes when it stops."""
+    app = FastAPI(
+        title="Drumline",
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=_lifespan,
+        generate_unique_id_function=_operation_id,
+        redirect_slashes=False,
+    )
+    app.state.settings = settings
+    app.state.clock = clock or SystemClock()
+    app.state.statistics = Statistics()
+    app.state.logins = LoginLimiter(settings.logins_per_minute)
+    app.state.live = Hub(settings)
+    api_errors.install(app)
+    app.include_router(_api_routes())
+    app.include_router(health.router)
+    app.router.default = Dashboard(settings.static_dir)
+    _add_middleware(app, settings)
+    return app
+
+
+def _api_routes() -> APIRouter:
+    router = APIRouter(prefix=API)
+    for domain in (auth, overview, jobs, bundles, batches, runs, plans, telemetry, devices, live, workers):
+        router.include_router(domain.router)
+    return router
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name
+
+
+def _add_middleware(app: FastAPI, settings: Settings) -> None:
+    """The layers around every request; the last one added is the outermost."""
+    app.add_middleware(BodyCap, limit_of=lambda path: _body_limit(settings, path), timeout_s=settings.body_timeout_s)
+    app.add_middleware(
+        Gate,
+        hosts=settings.allowed_hosts,
+        origins=settings.allowed_origins,
+        cookie=cookie_name(secure=settings.behind_proxy),
+        tls=settings.behind_proxy,
+    )
+    app.add_middleware(RequestContext, statistics=app.state.statistics, tls=settings.behind_proxy)
+
+
+def _body_limit(settings: Settings, path: str) -> int:
+    if path == f"{API}/bundles":
+        return settings.bundle_bytes
+    if path in (f"{API}/runs:batch", f"{API}/runs:sweep"):
+        return settings.batch_body_bytes
+    return settings.worker_body_bytes if path.startswith(f"{API}/worker/") else settings.json_body_bytes
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    settings: Settings = app.state.settings
+    await asyncio.to_thread(prepare, settings)
+    database = Database(settings.url, pool_size=settings.database_pool_size)
+    try:
+        app.state.database = database
+        app.state.blobs = BlobStore(settings.data_dir / "blobs")
+        app.state.doorbell_keys = DoorbellKeys.load(settings)
+        await _make_usable(database, settings, app.state.clock)
+        async with _following(app.state.live, database), _looping(app):
+            yield
+    finally:
+        await asyncio.to_thread(database.close)
+
+
+def prepare(settings: Settings) -> None:
+    """Sees to the data directory and to the tables; of a database that others share, only checks them.
+
+    Raises DataDirectoryError and SchemaError.
+    """
+    data_directory.prepare(settings.data_dir)
+    if settings.url.startswith("sqlite"):
+        schema.migrate(settings.url)
+    else:
+        schema.require_current(settings.url)
+
+
+async def _make_usable(database: Database, settings: Settings, clock: Clock) -> None:
+    """Sees to the default project and an admin token in the data directory."""
+    kept = bootstrap.read_admin_token(settings.data_dir)
+    secret = await database.write(lambda session: bootstrap.admin_token(session, kept, now=clock.now()))
+    if secret != kept:
+        bootstrap.keep_admin_token(settings.data_dir, secret)
+
+
+@asynccontextmanager
+async def _following(hub: Hub, database: Database) -> AsyncIterator[None]:
+    task = asyncio.create_task(hub.run(database), name="live")
+    try:
+        yield
+    finally:
+        hub.close()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@asynccontextmanager
+async def _looping(app: FastAPI) -> AsyncIterator[None]:
+    state = app.state
+    if not state.settings.loops:
+        yield
+        return
+    queue = None if state.settings.broker is None else DoorbellQueue(state.settings.broker)
+    loops = start_loops(state.database, state.settings, state.doorbell_keys, state.clock, queue)
+    try:
+        yield
+    finally:
+        await loops.stop()

@@ -1,0 +1,141 @@
+"""What members reported: columns of metrics, chunks of output, reductions, placement, checkpoints."""
+
+from typing import Any
+
+from sqlalchemy import ForeignKey, Index, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from drumline.contracts.states import CheckpointState
+from drumline_server.models.base import Base, one_of
+
+
+class MetricChunk(Base):
+    """Values of one metric from one batch: little-endian int64 steps and times (microseconds), float64 points."""
+
+    __tablename__ = "metric_chunk"
+    __table_args__ = (Index("ix_metric_chunk_run_id_name_first_step", "run_id", "name", "first_step"),)
+
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    seq: Mapped[int] = mapped_column(primary_key=True)
+    """Sequence number of the chunk's first event."""
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
+    n: Mapped[int]
+    first_step: Mapped[int]
+    last_step: Mapped[int]
+    steps: Mapped[bytes]
+    times: Mapped[bytes]
+    points: Mapped[bytes]
+
+
+class LogChunk(Base):
+    """A stretch of one member's output in one stream; `content` is UTF-8, `first_line` counts from 1."""
+
+    __tablename__ = "log_chunk"
+    __table_args__ = (Index("ix_log_chunk_run_id", "run_id"),)
+
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"), primary_key=True)
+    first_byte: Mapped[int] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
+    stream: Mapped[str]
+    at: Mapped[int]
+    next_byte: Mapped[int]
+    first_line: Mapped[int]
+    newlines: Mapped[int]
+    content: Mapped[bytes]
+
+
+class Reduction(Base):
+    """One recorded reduction. `body` is the contract's event without what stands in columns."""
+
+    __tablename__ = "reduction"
+    __table_args__ = (
+        UniqueConstraint("member_id", "seq"),
+        Index("ix_reduction_run_id_step_id", "run_id", "step", "id"),
+        Index("ix_reduction_run_id_name_step", "run_id", "name", "step", "id"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"))
+    seq: Mapped[int]
+    name: Mapped[str]
+    step: Mapped[int]
+    op: Mapped[str]
+    axis: Mapped[dict[str, Any]]
+    """`{"axis": null | int | [int, ...]}`."""
+    origin: Mapped[str]
+    replicas: Mapped[int]
+    ragged: Mapped[bool]
+    body: Mapped[dict[str, Any]]
+    """`inputs`, `counts`, `denominator`, `result` as in `events.ReductionEvent`."""
+    recorded_at: Mapped[int]
+
+
+class PlacementRecord(Base):
+    """What the engine of one member really built."""
+
+    __tablename__ = "placement_record"
+
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"), primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"), index=True)
+    strategy: Mapped[str]
+    executor: Mapped[str]
+    replicas: Mapped[list[Any]]
+    recorded_at: Mapped[int]
+
+
+class VariableRecord(Base):
+    """A variable of the program and each place that holds a copy."""
+
+    __tablename__ = "variable_record"
+    __table_args__ = (Index("ix_variable_record_attempt_id", "attempt_id"),)
+
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    seq: Mapped[int]
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
+    shape: Mapped[list[Any]]
+    dtype: Mapped[str]
+    synchronization: Mapped[str]
+    aggregation: Mapped[str]
+    homes: Mapped[list[Any]]
+    size_bytes: Mapped[int]
+
+
+class Checkpoint(Base):
+    """A committed checkpoint, registered under the fence of its attempt."""
+
+    __tablename__ = "checkpoint"
+    __table_args__ = (
+        one_of("state", CheckpointState),
+        UniqueConstraint("run_id", "fence", "step"),
+        Index("ix_checkpoint_run_id_step", "run_id", "step"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    state: Mapped[str]
+    host_id: Mapped[str] = mapped_column(ForeignKey("host.id"))
+    """The host that wrote it."""
+    store: Mapped[str]
+    """The volume that holds it: a host's own id, or the name of a volume that several hosts mount."""
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"))
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
+    fence: Mapped[int]
+    step: Mapped[int]
+    path: Mapped[str]
+    size_bytes: Mapped[int]
+    manifest: Mapped[str]
+    created_at: Mapped[int]

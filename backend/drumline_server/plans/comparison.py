@@ -1,0 +1,188 @@
+"""A run beside its plan: what sits where, which variables, which rows, which reductions with how many bytes.
+
+A run records reductions of some steps only, and the plan looked at the first ones: what one of them cannot know of is
+`not_recorded`, not a difference.
+"""
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from drumline.contracts import api
+from drumline.contracts.events import ArraySummary
+from drumline.contracts.plans import PlannedCollective, PlannedVariable, ProbedProgram
+from drumline_server.errors import NotFoundError
+from drumline_server.models import Reduction, Run
+from drumline_server.plans import queries, service
+from drumline_server.runs.service import require_run
+from drumline_server.telemetry.placement import read_placement
+
+_WRONG = frozenset({"different", "missing", "not_planned"})
+_UNITS = ("B", "KiB", "MiB", "GiB")
+Rows = list[api.PlanDifference]
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    """A reduction as plan and run both know it."""
+
+    name: str
+    op: str
+    origin: str
+    size_bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.op}, {_bytes(self.size_bytes)} from each replica"
+
+
+def compare(session: Session, project_id: str, run_id: str, *, now: int) -> api.PlanComparison:
+    """The newest attempt of a run beside its plan. Raises NotFoundError, also where the run has no plan."""
+    run = require_run(session, project_id, run_id)
+    if run.plan_id is None:
+        raise NotFoundError("plan of run", run_id)
+    plan = service.get_plan(session, project_id, run.plan_id, now=now)
+    placement = read_placement(session, project_id, run_id, None)
+    rows = _replicas(plan.devices, placement.devices)
+    if plan.program is not None:
+        numbers = {device.device: number for number, device in enumerate(placement.devices)}
+        rows += _variables(plan.program.variables, placement.variables, numbers)
+        recorded = _recorded(session, run, plan.program.steps)
+        rows += _batches(plan.program, recorded)
+        rows += _exchanges(plan.program, recorded)
+    return api.PlanComparison(
+        run=run.id, plan=plan, rows=tuple(rows), differences=sum(row.verdict in _WRONG for row in rows)
+    )
+
+
+def _replicas(planned: Iterable[api.PlacedDevice], actual: Iterable[api.PlacedDevice]) -> Rows:
+    return _by_name("replica", _seats(planned), _seats(actual))
+
+
+def _seats(devices: Iterable[api.PlacedDevice]) -> dict[str, str]:
+    """The devices of each replica, in words."""
+    seats: dict[str, list[str]] = defaultdict(list)
+    for device in devices:
+        if device.replica is not None:
+            seats[f"replica {device.replica}"].append(f"{device.host_name} {device.platform}:{device.index}")
+    return {name: ", ".join(places) for name, places in seats.items()}
+
+
+def _variables(
+    planned: Iterable[PlannedVariable], actual: Iterable[api.PlacedVariable], numbers: Mapping[str, int]
+) -> Rows:
+    wanted = {one.name: _variable(one, [str(home) for home in one.homes]) for one in planned}
+    found = {one.name: _variable(one, [str(numbers.get(home, home)) for home in one.homes]) for one in actual}
+    return _by_name("variable", wanted, found)
+
+
+def _variable(one: PlannedVariable | api.PlacedVariable, homes: Sequence[str]) -> str:
+    shape = ", ".join(map(str, one.shape))
+    return (
+        f"{one.dtype}[{shape}], {_bytes(one.size_bytes)}, {one.synchronization}, {one.aggregation}, "
+        f"on device {', '.join(homes)}"
+    )
+
+
+def _by_name(about: str, planned: Mapping[str, str], actual: Mapping[str, str]) -> Rows:
+    """Things that both sides name; where the run recorded nothing at all yet, nothing is missing."""
+    rows = []
+    for name in dict.fromkeys([*planned, *actual]):
+        wanted, found = planned.get(name, ""), actual.get(name, "")
+        if not found:
+            verdict = "missing" if actual else "not_recorded"
+        elif not wanted:
+            verdict = "not_planned"
+        else:
+            verdict = "same" if wanted == found else "different"
+        rows.append(_row(about, name, verdict, wanted, found))
+    return rows
+
+
+def _recorded(session: Session, run: Run, steps: int) -> dict[int, list[Reduction]]:
+    """Reductions of the steps that the plan looked at, by step; of one member where several recorded the same."""
+    by_step: dict[int, list[Reduction]] = defaultdict(list)
+    if run.attempt_id is None:
+        return by_step
+    teller: str | None = None
+    for row in queries.reductions_before(session, run.id, run.attempt_id, steps):
+        teller = teller or row.member_id
+        if row.member_id == teller:
+            by_step[row.step].append(row)
+    return by_step
+
+
+def _batches(program: ProbedProgram, recorded: Mapping[int, list[Reduction]]) -> Rows:
+    """Rows per replica, where a reduction over the rows of that step was recorded."""
+    rows = []
+    for batch in program.batches:
+        counts = [row.body["counts"] for row in recorded.get(batch.first_step, ()) if row.axis["axis"] is not None]
+        wanted = ", ".join(map(str, batch.rows))
+        found = ", ".join(map(str, counts[0])) if counts else ""
+        verdict = "not_recorded" if not counts else "same" if list(batch.rows) in counts else "different"
+        rows.append(_row("batch", f"rows in step {batch.first_step}", verdict, wanted, found))
+    return rows
+
+
+def _exchanges(program: ProbedProgram, recorded: Mapping[int, list[Reduction]]) -> Rows:
+    """Each planned reduction in the step where the plan first saw it, then what the run recorded beyond that."""
+    found = {step: Counter(_actual(row) for row in rows) for step, rows in recorded.items()}
+    known: set[_Exchange] = set()
+    rows = []
+    for planned in program.collectives:
+        if not planned.observed:
+            continue
+        exchange = _planned(planned)
+        known.add(exchange)
+        here = found.get(planned.first_step, Counter())
+        if here[exchange] > 0:
+            here[exchange] -= 1
+            rows.append(_row("collective", planned.name, "same", str(exchange), str(exchange)))
+        else:
+            rows.append(_unmatched(planned, exchange, found))
+    for exchanges in found.values():
+        for exchange in exchanges:
+            if exchange not in known:
+                known.add(exchange)
+                rows.append(_row("collective", exchange.name, "not_planned", "", str(exchange)))
+    return rows
+
+
+def _unmatched(
+    planned: PlannedCollective, exchange: _Exchange, found: Mapping[int, Counter[_Exchange]]
+) -> api.PlanDifference:
+    """Missing only if the run recorded others of the same origin in that step: else it did not look."""
+    looked = any(other.origin == exchange.origin for other in found.get(planned.first_step, ()))
+    verdict = "missing" if looked else "not_recorded"
+    return _row("collective", planned.name, verdict, str(exchange), "")
+
+
+def _planned(one: PlannedCollective) -> _Exchange:
+    return _Exchange(one.name, one.op or "", one.origin, one.size_bytes * (one.times or 1))
+
+
+def _actual(row: Reduction) -> _Exchange:
+    first = ArraySummary.model_validate(row.body["inputs"][0])
+    return _Exchange(row.name, row.op, row.origin, math.prod(first.shape) * _item_bytes(first.dtype))
+
+
+def _item_bytes(dtype: str) -> int:
+    """Of an element: the first number of a dtype's name is its bits, and a bool has a byte."""
+    bits = re.search(r"\d+", dtype)
+    return max(1, int(bits.group()) // 8) if bits else 1
+
+
+def _bytes(count: int) -> str:
+    value, unit = float(count), 0
+    while value >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.4g} {_UNITS[unit]}"
+
+
+def _row(about: str, name: str, verdict: str, planned: str, actual: str) -> api.PlanDifference:
+    return api.PlanDifference.model_validate(
+        {"about": about, "name": name, "verdict": verdict, "planned": planned, "actual": actual}
+    )

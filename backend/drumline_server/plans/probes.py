@@ -1,0 +1,137 @@
+"""Probes: which host makes one, what it is told, and what came of it. A probe past its deadline counts for nothing."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from sqlalchemy import CursorResult, update
+from sqlalchemy.orm import Session
+
+from drumline.contracts.plans import (
+    MAX_PROBE_DEVICES,
+    PROBE_MOVES,
+    PlanReport,
+    PlanTaken,
+    ProbeOrder,
+    ProbeState,
+    ProbeTerms,
+)
+from drumline.contracts.spec import RunSubmit
+from drumline_server.errors import NotFoundError
+from drumline_server.models import Host, Plan
+from drumline_server.plans import queries
+from drumline_server.scheduler.shapes import devices_per_replica
+
+PROBES_PER_HOST = 1
+"""A probe may take all processors of its host."""
+_PICKUP_S = 30.0
+"""What a worker may need beside the probe itself: to hear of it, to fetch the bundle, to report."""
+_MICROS = 1_000_000
+
+
+def order(session: Session, plan: Plan, terms: ProbeTerms, preferred: Collection[str], silent_since: int) -> None:
+    """Chooses the host that probes; `preferred` are those of the placement. Says so where there is none.
+
+    `plan` is new: nobody else knows of it yet.
+    """
+    run = RunSubmit.model_validate(plan.request)
+    devices = run.resources.replicas * devices_per_replica(run.job.strategy.model_dump())
+    if devices > MAX_PROBE_DEVICES:
+        plan.message = f"{devices} devices are too many to simulate in a probe; at most {MAX_PROBE_DEVICES}."
+        return
+    hosts = queries.live_hosts(session, plan.project_id, silent_since)
+    busy = queries.probes_on(session, [host.id for host in hosts], plan.created_at)
+    if not hosts:
+        plan.probe_state, plan.fault = ProbeState.FAILED, "unavailable"
+        plan.message = "No worker is connected, so nothing can trace the program."
+        return
+    idle = [host for host in hosts if busy.get(host.id, 0) < PROBES_PER_HOST]
+    if not idle:
+        plan.probe_state = ProbeState.BUSY
+        plan.message = f"Each of the {len(hosts)} connected hosts probes another plan; ask again in a moment."
+        return
+    plan.probe_state = ProbeState.WAITING
+    plan.host_id = _chosen(idle, preferred).id
+    plan.deadline = plan.created_at + int((terms.limit_s + _PICKUP_S) * _MICROS)
+
+
+def orders_for(session: Session, host_id: str, known: Collection[str], *, now: int) -> tuple[ProbeOrder, ...]:
+    """What a host is to probe and does not know of; that it knows of one means that it is at it."""
+    orders = []
+    for plan in queries.active_on(session, host_id, now):
+        if plan.id not in known:
+            orders.append(_as_order(plan))
+        elif plan.probe_state == ProbeState.WAITING:
+            _move(session, plan, ProbeState.RUNNING, {})
+    return tuple(orders)
+
+
+def unwanted(session: Session, host_id: str, known: Collection[str], *, now: int) -> tuple[str, ...]:
+    """Of the plans that a host probes, those that nobody waits for."""
+    if not known:
+        return ()
+    active = {plan.id for plan in queries.active_on(session, host_id, now)}
+    return tuple(plan_id for plan_id in known if plan_id not in active)
+
+
+def finish(session: Session, host_id: str, plan_id: str, report: PlanReport, *, now: int) -> PlanTaken:
+    """Keeps the report of the host that was asked. What is over stays as it is. Raises NotFoundError."""
+    plan = session.get(Plan, plan_id, populate_existing=True)
+    if plan is None or plan.host_id != host_id:
+        raise NotFoundError("plan", plan_id)
+    columns = {
+        "fault": report.fault if report.program is None and not report.busy else None,
+        "message": report.message,
+        "output": report.output,
+        "program": None if report.program is None else report.program.model_dump(mode="json"),
+        "ended_at": now,
+    }
+    _move(session, plan, _outcome(report), columns)
+    return PlanTaken(state=ProbeState(plan.probe_state))
+
+
+def cancel(session: Session, plan: Plan, *, now: int) -> None:
+    """Ends a probe that nobody waits for any more; its worker hears of it with its next heartbeat."""
+    columns = {"fault": "cancelled", "message": "The probe was cancelled.", "ended_at": now}
+    _move(session, plan, ProbeState.FAILED, columns)
+
+
+def _outcome(report: PlanReport) -> ProbeState:
+    if report.program is not None:
+        return ProbeState.READY
+    return ProbeState.BUSY if report.busy else ProbeState.FAILED
+
+
+def _move(session: Session, plan: Plan, to: ProbeState, columns: dict[str, Any]) -> bool:
+    """The one way that a probe changes its state: a conditional UPDATE on the state that `plan` shows."""
+    source = ProbeState(plan.probe_state)
+    if to not in PROBE_MOVES[source]:
+        return False
+    result = session.execute(
+        update(Plan).where(Plan.id == plan.id, Plan.probe_state == source).values(probe_state=to, **columns),
+        execution_options={"synchronize_session": False},
+    )
+    session.refresh(plan)
+    assert isinstance(result, CursorResult)
+    return result.rowcount == 1
+
+
+def _chosen(idle: Sequence[Host], preferred: Collection[str]) -> Host:
+    return next((host for host in idle if host.id in preferred), idle[0])
+
+
+def _as_order(plan: Plan) -> ProbeOrder:
+    run = RunSubmit.model_validate(plan.request)
+    terms = ProbeTerms.model_validate(plan.terms)
+    devices = plan.foreseen["devices"]
+    return ProbeOrder(
+        plan=plan.id,
+        bundle=run.job.program.bundle,
+        entrypoint=run.job.program.entrypoint,
+        strategy=run.job.strategy,
+        parameters=run.parameters,
+        replicas=run.resources.replicas,
+        devices_per_replica=devices_per_replica(run.job.strategy.model_dump()),
+        platform=devices[0]["platform"] if devices else "cpu",
+        steps=terms.steps,
+        limit_s=terms.limit_s,
+    )

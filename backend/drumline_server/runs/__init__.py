@@ -1,0 +1,1 @@
+"""Runs: submitting, listing, looking at one, cancelling."""

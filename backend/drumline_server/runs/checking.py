@@ -1,0 +1,99 @@
+"""Judges submissions before anything is stored: the program, its parameters, and whether the fleet could hold them."""
+
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+from sqlalchemy.orm import Session
+
+from drumline import program
+from drumline.contracts import api
+from drumline.contracts.problems import FieldProblem, ProblemCode
+from drumline.contracts.spec import RunSubmit
+from drumline.contracts.storable import unstorable
+from drumline.errors import ParameterError, ProgramError
+from drumline_server.bundles import service as bundles
+from drumline_server.checkpoints import service as checkpoints
+from drumline_server.errors import DrumlineError, InvalidRequestError, NotFoundError
+from drumline_server.plans.lookup import require_plan
+from drumline_server.runs.feasibility import check_feasible
+from drumline_server.scheduler.capacity import HostCapacity, capacities
+
+
+def require_storable(body: RunSubmit) -> None:
+    """Raises InvalidRequestError for parameters that no store, and no hash of the request, could take."""
+    problem = unstorable(body.parameters)
+    if problem:
+        raise InvalidRequestError("parameters", problem)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a submission turned out to mean."""
+
+    parameters: dict[str, JsonValue]
+    """As the program takes them."""
+    plan_id: str | None
+    """The plan that it was submitted from."""
+    resume_from: str | None
+    """The checkpoint that its first attempt goes on from."""
+
+
+class Checker:
+    """Checks submissions to one project; what many of them share is looked up once."""
+
+    def __init__(self, session: Session, project_id: str) -> None:
+        self._session = session
+        self._project_id = project_id
+        self._bundles: dict[str, api.Bundle] = {}
+        self._hosts: dict[str, list[HostCapacity]] = {}
+
+    def check(self, body: RunSubmit) -> Checked:
+        """What the run needs to be queued.
+
+        Raises DrumlineError: bundle_not_found, entrypoint_not_found, unknown_parameter, missing_parameter,
+        bad_parameter, too_many_replicas, invalid_request, not_found for the plan or checkpoint.
+        """
+        parameters = self._checked_parameters(body)
+        check_feasible(body, self._hosts_with)
+        if body.plan is not None:
+            require_plan(self._session, self._project_id, body.plan)
+        resume_from = body.resume_from and checkpoints.resolve(self._session, self._project_id, body.resume_from)
+        return Checked(parameters, body.plan, resume_from)
+
+    def _checked_parameters(self, body: RunSubmit) -> dict[str, JsonValue]:
+        packed = self._bundle(body.job.program.bundle)
+        try:
+            entrypoint = program.find(packed.entrypoints, body.job.program.entrypoint)
+            return program.check_parameters(entrypoint, body.parameters)
+        except ParameterError as error:
+            field = FieldProblem(field=f"parameters.{error.name}", message=error.message)
+            raise DrumlineError(ProblemCode(error.code), sentence(error.message), errors=(field,)) from None
+        except ProgramError as error:
+            offered = [entry.entrypoint for entry in packed.entrypoints]
+            field = FieldProblem(field="job.program.entrypoint", message=error.message)
+            raise DrumlineError(
+                ProblemCode(error.code), sentence(error.message), context={"entrypoints": offered}, errors=(field,)
+            ) from None
+
+    def _bundle(self, sha256: str) -> api.Bundle:
+        if sha256 not in self._bundles:
+            try:
+                self._bundles[sha256] = bundles.get_bundle(self._session, self._project_id, sha256)
+            except NotFoundError:
+                raise DrumlineError(
+                    ProblemCode.BUNDLE_NOT_FOUND,
+                    f"There is no bundle {sha256}.",
+                    hint="Upload the program first: POST /api/v1/bundles.",
+                    errors=(FieldProblem(field="job.program.bundle", message=f"there is no bundle {sha256}"),),
+                ) from None
+        return self._bundles[sha256]
+
+    def _hosts_with(self, platform: str) -> list[HostCapacity]:
+        if platform not in self._hosts:
+            self._hosts[platform] = capacities(self._session, self._project_id, platform)
+        return self._hosts[platform]
+
+
+def sentence(text: str) -> str:
+    """A message of the SDK as the API says it."""
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '?')) else '.'}"

@@ -1,0 +1,120 @@
+"""Rows as the API shows them."""
+
+from collections.abc import Iterable, Mapping
+
+from drumline.contracts import api
+from drumline.contracts.reasons import REASONS, EndReason
+from drumline_server.models import Attempt, Host, Member, Run, RunEvent
+
+
+def view_reason(code: str | None, message: str) -> api.Reason | None:
+    """A typed end with its category and sentence; None where there is none."""
+    if code is None:
+        return None
+    reason = EndReason(code)
+    facts = REASONS[reason]
+    return api.Reason(
+        code=reason, category=facts.category, retryable=facts.retryable, sentence=facts.sentence, message=message
+    )
+
+
+def view_summary(run: Run) -> api.RunSummary:
+    """A run as a row of a list."""
+    return api.RunSummary.model_validate(summary_fields(run))
+
+
+def summary_fields(run: Run) -> dict[str, object]:
+    """The fields that a run has in every list."""
+    return {
+        "id": run.id,
+        "project": run.project_id,
+        "job": run.job_name,
+        "version": run.version_number,
+        "state": run.state,
+        "reason": view_reason(run.reason_code, run.reason_message),
+        "strategy": run.strategy_kind,
+        "replicas": run.replicas,
+        "platform": run.platform,
+        "priority": run.priority,
+        "labels": run.labels,
+        "progress": {
+            "step": run.step,
+            "total_steps": run.total_steps,
+            "steps_per_s": run.steps_per_s,
+            "examples_per_s": run.examples_per_s,
+            "updated_at": run.progress_at,
+        },
+        "attempts": run.attempts,
+        "created_at": run.created_at,
+        "started_at": run.started_at,
+        "ended_at": run.ended_at,
+        "cancel_requested": run.cancel_requested_at is not None,
+        "hosts": run.hosts,
+        "batch": run.batch_id,
+    }
+
+
+def view_run(run: Run, spec: api.JobVersion, why: api.Why | None) -> api.Run:
+    """A run whole."""
+    return api.Run.model_validate(
+        {
+            **summary_fields(run),
+            "spec": spec,
+            "parameters": run.parameters,
+            "resources": {"replicas": run.replicas, "platform": run.platform, "spread": run.spread},
+            "limits": run.limits,
+            "retries": run.retries,
+            "wait_for_devices": run.wait_for_devices,
+            "plan": run.plan_id,
+            "resume_from": run.resume_from,
+            "why": why,
+            "result": None if run.result is None else run.result["value"],
+            "last_event": run.event_seq,
+            "rerun_of": run.rerun_of,
+        }
+    )
+
+
+def view_attempt(attempt: Attempt, members: Iterable[Member], hosts: Mapping[str, Host]) -> api.Attempt:
+    """An attempt with its members by rank."""
+    return api.Attempt.model_validate(
+        {
+            "id": attempt.id,
+            "number": attempt.number,
+            "fence": attempt.fence,
+            "state": attempt.state,
+            "reason": view_reason(attempt.reason_code, attempt.reason_message),
+            "created_at": attempt.created_at,
+            "started_at": attempt.started_at,
+            "ended_at": attempt.ended_at,
+            "resumed_from": attempt.resumed_from,
+            "resumed_step": attempt.resumed_step,
+            "members": tuple(_view_member(member, hosts[member.host_id].name) for member in members),
+        }
+    )
+
+
+def view_event(event: RunEvent) -> api.RunEvent:
+    """An event as lists and the stream show it."""
+    return api.RunEvent.model_validate(
+        {"seq": event.seq, "at": event.at, "kind": event.kind, "attempt": event.attempt_id, "body": event.body}
+    )
+
+
+def _view_member(member: Member, host_name: str) -> api.Member:
+    return api.Member.model_validate(
+        {
+            "id": member.id,
+            "host": member.host_id,
+            "host_name": host_name,
+            "rank": member.rank,
+            "state": member.state,
+            "phase": member.phase,
+            "pid": member.pid,
+            "exit_code": member.exit_code,
+            "signal": member.signal,
+            "reason": view_reason(member.reason_code, member.reason_message),
+            "claimed_at": member.claimed_at,
+            "ended_at": member.ended_at,
+        }
+    )

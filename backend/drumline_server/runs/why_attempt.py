@@ -1,0 +1,92 @@
+"""What a run waits for whose devices are given: claims, the start, its own stopping, the last of its telemetry."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from drumline.contracts import api
+from drumline.contracts.base import from_micros
+from drumline.contracts.states import TERMINAL_ATTEMPT, TERMINAL_MEMBER, AttemptState, MemberState, RunState
+from drumline_server.models import Attempt, Host, Member, Run
+
+Row = tuple[Member, str]
+"""A member and the name of its host."""
+
+
+def why_attempt(session: Session, run: Run, *, now: int) -> api.Why | None:
+    """The rule for a run that is placed, stopping or finishing; None for one that runs."""
+    query = select(Attempt).where(Attempt.id == run.attempt_id, Attempt.state.not_in(TERMINAL_ATTEMPT))
+    attempt = session.scalar(query)
+    if attempt is None:
+        return None
+    members = _members(session, attempt)
+    if attempt.state == AttemptState.FINISHING:
+        return _why_finishing(members)
+    if run.state == RunState.CANCELLING:
+        return _why_stopping(run, members)
+    if run.state != RunState.PLACED:
+        return None
+    if attempt.state == AttemptState.DISPATCHED:
+        return _why_unclaimed(attempt, members, now)
+    return api.Why(
+        rule="starting", sentence="Has its devices; the workers are starting it.", evidence={"hosts": list(run.hosts)}
+    )
+
+
+def _members(session: Session, attempt: Attempt) -> list[Row]:
+    query = (
+        select(Member, Host.name)
+        .join(Host, Host.id == Member.host_id)
+        .where(Member.attempt_id == attempt.id)
+        .order_by(Member.rank)
+    )
+    return [(member, name) for member, name in session.execute(query)]
+
+
+def _why_unclaimed(attempt: Attempt, members: Sequence[Row], now: int) -> api.Why:
+    absent = [name for member, name in members if member.state == MemberState.PENDING]
+    left_s = max(0, attempt.claim_deadline - now) / 1e6
+    return api.Why(
+        rule="claiming",
+        sentence=f"Has its devices; waits for the worker of {_listed(absent)} to take it.",
+        evidence={"missing": list(absent), "members": len(members)},
+        remedy=f"If that does not happen within {left_s:.0f} s, it goes back into the queue.",
+    )
+
+
+def _why_stopping(run: Run, members: Sequence[Row]) -> api.Why:
+    alive = [name for member, name in members if member.state not in TERMINAL_MEMBER]
+    grace_s = run.limits["grace_s"] if run.cancel_grace_s is None else run.cancel_grace_s
+    return api.Why(
+        rule="stopping",
+        sentence=f"Was asked to stop; waits for the program on {_listed(alive)} to end.",
+        evidence={
+            "hosts": list(alive),
+            "grace_s": grace_s,
+            "since": None if run.cancel_requested_at is None else from_micros(run.cancel_requested_at).isoformat(),
+        },
+        remedy=f"The program has {grace_s:g} s for it and is killed then.",
+    )
+
+
+def _why_finishing(members: Sequence[Row]) -> api.Why:
+    alive = [name for member, name in members if member.state not in TERMINAL_MEMBER]
+    if alive:
+        return api.Why(
+            rule="finishing",
+            sentence=f"Is decided; waits for the program on {_listed(alive)} to end.",
+            evidence={"hosts": list(alive)},
+        )
+    missing = {name: (member.last_seq or 0) - member.acked_seq for member, name in members}
+    late = {name: count for name, count in missing.items() if count > 0}
+    return api.Why(
+        rule="finishing",
+        sentence=f"The program has ended; waits for the last records of {_listed(list(late))}.",
+        evidence={"missing_records": dict(late)},
+        remedy="What has not come after two minutes is recorded as a gap.",
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

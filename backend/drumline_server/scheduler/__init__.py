@@ -1,0 +1,1 @@
+"""The loops: placing queued runs, ringing doorbells, enforcing deadlines."""

@@ -1,0 +1,112 @@
+"""Which of several servers runs the loops: the one that holds a lease in the database, by the database's clock.
+
+A server that was thought dead and comes back finds a higher fence and writes no more. The loops are correct even if two
+servers run them; the lease keeps them from doing everything twice. SQLite has one server, which needs no lease.
+"""
+
+import os
+import socket
+import time
+from typing import Protocol
+
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
+from drumline_server.db import Database
+from drumline_server.models import Lease
+
+_NAME = "loops"
+_MICROS = 1_000_000
+
+
+class LeadershipLostError(Exception):
+    """Another server runs the loops now; nothing was written."""
+
+
+class Leadership(Protocol):
+    """Whether this server is the one that runs the loops."""
+
+    async def renew(self) -> bool:
+        """Takes or keeps the lease; whether this server has it."""
+        ...
+
+    def is_held(self) -> bool:
+        """Whether this server may go on, as far as it knows without asking."""
+        ...
+
+    def guard(self, session: Session) -> None:
+        """Raises LeadershipLostError in a transaction that another server's fence forbids."""
+        ...
+
+    async def resign(self) -> None:
+        """Lets another server have the lease at once."""
+        ...
+
+
+class SoleServer:
+    """The leadership of a server that shares its database with no other."""
+
+    async def renew(self) -> bool:
+        """Always."""
+        return True
+
+    def is_held(self) -> bool:
+        """Always."""
+        return True
+
+    def guard(self, session: Session) -> None:
+        """Forbids nothing."""
+
+    async def resign(self) -> None:
+        """There is nobody to follow."""
+
+
+class LeasedLeadership:
+    """Leadership by the row of `lease`. `renew` it every third of `lease_s`."""
+
+    def __init__(self, database: Database, *, lease_s: float) -> None:
+        self._database = database
+        self._lease_s = lease_s
+        self._holder = f"{socket.gethostname()}:{os.getpid()}"
+        self._fence: int | None = None
+        self._held_until = 0.0
+
+    async def renew(self) -> bool:
+        """Takes the lease where it has run out, keeps it where it is this server's."""
+        asked_at = time.monotonic()
+        self._fence = await self._database.write(self._take)
+        self._held_until = asked_at + self._lease_s
+        return self._fence is not None
+
+    def is_held(self) -> bool:
+        """Whether the lease, counted from when it was last asked for, is still good."""
+        return self._fence is not None and time.monotonic() < self._held_until
+
+    def guard(self, session: Session) -> None:
+        """Raises LeadershipLostError unless the row still has this server's fence; nobody changes it meanwhile."""
+        query = select(Lease.fence).where(Lease.name == _NAME).with_for_update(read=True)
+        if self._fence is None or session.scalar(query) != self._fence:
+            raise LeadershipLostError(f"another server holds the lease {_NAME!r}")
+
+    async def resign(self) -> None:
+        """Lets the lease run out now, if it is this server's."""
+        fence, self._fence = self._fence, None
+        if fence is not None:
+            give_up = update(Lease).where(Lease.name == _NAME, Lease.fence == fence).values(expires_at=0)
+            await self._database.write(lambda session: session.execute(give_up) and None)
+
+    def _take(self, session: Session) -> int | None:
+        lease = session.scalars(select(Lease).where(Lease.name == _NAME).with_for_update()).one()
+        now = int(session.scalar(select(func.extract("epoch", func.clock_timestamp()) * _MICROS)) or 0)
+        if lease.fence != self._fence:
+            if lease.expires_at > now:
+                return None
+            lease.holder = self._holder
+            lease.fence += 1
+        lease.expires_at = now + int(self._lease_s * _MICROS)
+        return lease.fence
+
+
+def leadership_of(database: Database, *, lease_s: float) -> Leadership:
+    """The leadership that fits the database."""
+    return SoleServer() if database.url.startswith("sqlite") else LeasedLeadership(database, lease_s=lease_s)

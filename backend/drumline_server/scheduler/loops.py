@@ -1,0 +1,223 @@
+"""The loops of the server, as tasks of the API process: schedule, relay, reap.
+
+Each is woken by commits, of which many in a row make one round, and also looks by itself. A round that fails is logged
+and tried again a little later; a loop never ends before it is stopped.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+from sqlalchemy.orm import Session
+
+from drumline_server.clock import Clock
+from drumline_server.db import Database, DatabaseUnavailableError
+from drumline_server.idempotency import forget_old
+from drumline_server.plans.lookup import forget_old as forget_old_plans
+from drumline_server.queue import BrokerUnavailableError, DoorbellQueue
+from drumline_server.scheduler import reap
+from drumline_server.scheduler.clock_steps import pull_back
+from drumline_server.scheduler.leadership import Leadership, LeadershipLostError, SoleServer, leadership_of
+from drumline_server.scheduler.relay import Relay
+from drumline_server.scheduler.rounds import Terms, schedule
+from drumline_server.settings import Settings
+from drumline_server.wakeups import OUTBOX, QUEUE
+from drumline_server.workers.doorbell_keys import DoorbellKeys
+
+log = logging.getLogger(__name__)
+
+_MICROS = 1_000_000
+_FORGET_EVERY_S = 3600.0
+_FIRST_BACKOFF_S = 0.2
+_LAST_BACKOFF_S = 10.0
+_REST = 4.0
+"""A loop rests so many times as long as its round took, so that it never takes more than a fifth of a core."""
+_PRESSED_REST_S, _MOST_REST_S = 0.1, 0.5
+"""The least rest of a loop that was rung again meanwhile, and the longest of any."""
+_LEAD = "lead"
+_CLOCK_JUMP_US = 2 * _MICROS
+
+
+@dataclass(frozen=True, slots=True)
+class Loops:
+    """The running loops; `await stop()` ends them."""
+
+    tasks: tuple["asyncio.Task[None]", ...]
+    unsubscribe: Callable[[], None]
+    close: Callable[[], None]
+    leadership: Leadership
+
+    async def stop(self) -> None:
+        """Ends the loops and waits for them."""
+        self.unsubscribe()
+        for task in self.tasks:
+            task.cancel()
+        for task in self.tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+        self.close()
+        with suppress(DatabaseUnavailableError):
+            await self.leadership.resign()
+
+
+def start_loops(
+    database: Database, settings: Settings, keys: DoorbellKeys, clock: Clock, queue: DoorbellQueue | None
+) -> Loops:
+    """Starts the loops in the running event loop; without a `queue` nobody rings."""
+    leadership = leadership_of(database, lease_s=settings.lease_s)
+    scheduling, ringing = _Bell(), _Bell()
+
+    def on_commit(topics: frozenset[str]) -> None:
+        if QUEUE in topics:
+            scheduling.ring()
+        if OUTBOX in topics:
+            ringing.ring()
+
+    reaper = Reaper(database, settings, clock, leadership)
+    rounds = [
+        _Round(
+            "schedule", scheduling, settings.schedule_every_s, lambda: _schedule(database, settings, clock, leadership)
+        ),
+        _Round("reap", _Bell(), settings.reap_every_s, reaper.round),
+        _Round("forget", _Bell(), _FORGET_EVERY_S, lambda: _forget(database, clock)),
+    ]
+    relay = None
+    if queue is not None:
+        relay = Relay(database, queue, keys, clock, ring_every_s=settings.ring_every_s)
+        rounds.append(_Round("relay", ringing, settings.ring_every_s / 2, relay.ring_due))
+    lead = _Round(_LEAD, _Bell(), settings.lease_s / 3, lambda: _lead(leadership, rounds))
+    tasks = tuple(
+        asyncio.create_task(_forever(each, leadership), name=f"drumline-{each.name}") for each in (lead, *rounds)
+    )
+    unsubscribe = database.wakeups.subscribe_in_loop(on_commit)
+    return Loops(tasks, unsubscribe, relay.close if relay else _nothing, leadership)
+
+
+@dataclass(slots=True)
+class _Bell:
+    """Wakes one loop. A ring during its round makes it go round once more."""
+
+    event: asyncio.Event = field(default_factory=asyncio.Event)
+    is_pressed: bool = False
+    """Whether it was rung again before the loop was ready for it."""
+
+    def ring(self) -> None:
+        self.event.set()
+
+    async def rest(self, round_s: float) -> None:
+        """Lets the rings that follow a round of `round_s` seconds come together: many commits make few rounds."""
+        least_s = _PRESSED_REST_S if self.is_pressed else 0.0
+        await asyncio.sleep(min(max(_REST * round_s, least_s), _MOST_REST_S))
+
+    async def wait(self, timeout_s: float) -> None:
+        self.is_pressed = self.event.is_set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):  # wait_for loses a cancellation that meets the ring
+                await self.event.wait()
+        self.event.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """What one loop does, and when it looks without being rung."""
+
+    name: str
+    bell: _Bell
+    every_s: float
+    perform: Callable[[], Awaitable[object]]
+
+
+async def _forever(loop: _Round, leadership: Leadership) -> None:
+    backoff_s = _FIRST_BACKOFF_S
+    while True:
+        began = time.monotonic()
+        try:
+            if loop.name == _LEAD or leadership.is_held():
+                await loop.perform()
+        except BrokerUnavailableError as error:
+            log.warning("no broker: %s; workers learn of their work by heartbeat", error)
+        except LeadershipLostError as error:
+            log.warning("the %s loop stops here: %s", loop.name, error)
+        except Exception:
+            log.exception("the %s loop failed; it goes on", loop.name)
+        else:
+            backoff_s = _FIRST_BACKOFF_S
+            await loop.bell.rest(time.monotonic() - began)
+            await loop.bell.wait(loop.every_s)
+            continue
+        await asyncio.sleep(backoff_s)
+        backoff_s = min(2 * backoff_s, _LAST_BACKOFF_S)
+
+
+async def _lead(leadership: Leadership, rounds: Sequence[_Round]) -> None:
+    """Keeps the lease; a server that has just got it begins at once."""
+    was_held = leadership.is_held()
+    if await leadership.renew() and not was_held:
+        log.info("this server runs the loops")
+        for each in rounds:
+            each.bell.ring()
+
+
+async def _schedule(database: Database, settings: Settings, clock: Clock, leadership: Leadership) -> None:
+    terms = Terms.of(settings)
+    await asyncio.to_thread(schedule, database, terms, now=clock.now(), guard=leadership.guard)
+
+
+async def _forget(database: Database, clock: Clock) -> None:
+    await database.write(lambda session: forget_old(session, now=clock.now()))
+    await database.write(lambda session: forget_old_plans(session, now=clock.now()))
+
+
+class Reaper:
+    """Looks for deadlines. After the server's start, a jump of its clock or a time without rounds, as in a server that
+    only now runs the loops, no lease runs out for one full T.
+
+    After a jump back, or a start that may follow one, what waits for a time that is far off now is pulled back.
+    """
+
+    def __init__(
+        self, database: Database, settings: Settings, clock: Clock, leadership: Leadership | None = None
+    ) -> None:
+        self._leadership = leadership or SoleServer()
+        self._database = database
+        self._settings = settings
+        self._clock = clock
+        self._last_round = clock.now()
+        self._set_back = True
+        self._leases_from = clock.now() + int(settings.takeover_s * _MICROS)
+
+    async def round(self) -> None:
+        """Does what is due, each deed in its own transaction, so that one that fails keeps no other from happening."""
+        now = self._clock.now()
+        elapsed = now - self._last_round
+        if not -_CLOCK_JUMP_US < elapsed < _CLOCK_JUMP_US + int(self._settings.reap_every_s * _MICROS):
+            self._leases_from = now + int(self._settings.takeover_s * _MICROS)
+            self._set_back = self._set_back or elapsed < 0
+        self._last_round = now
+        if self._set_back:
+            await self._database.write(lambda session: pull_back(session, claim_s=self._settings.claim_s, now=now))
+            self._set_back = False
+        for deed in await self._database.read(lambda session: self._due(session, now)):
+            try:
+                await self._database.write(partial(self._perform, deed))
+            except LeadershipLostError:
+                raise
+            except Exception:
+                log.exception("a deadline could not be enforced; it is tried again")
+
+    def _due(self, session: Session, now: int) -> list[reap.Deed]:
+        takeover_s = reap.longest_takeover_s(session, self._settings.takeover_s)
+        deadlines = reap.Deadlines(takeover_s, self._settings.suspect_s, self._leases_from)
+        return reap.due(session, deadlines, now=now)
+
+    def _perform(self, deed: reap.Deed, session: Session) -> None:
+        self._leadership.guard(session)
+        deed(session)
+
+
+def _nothing() -> None:
+    """For loops that hold nothing to close."""

@@ -1,0 +1,211 @@
+"""Enforces deadlines: claims, leases, limits, backoffs, drains. Each due thing gets a transaction of its own."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from drumline.contracts.reasons import EndReason
+from drumline.contracts.states import AttemptState, DeviceState, MemberState, RunState
+from drumline_server.attempts import host_trouble, loss, retries, stopping
+from drumline_server.attempts.outcome import close_attempt
+from drumline_server.attempts.queries import attempt_by_id, live_attempt, member_by_id
+from drumline_server.attempts.release import quarantine_devices
+from drumline_server.models import Attempt, Device, Host, Member, Run
+from drumline_server.moves import move_run
+from drumline_server.run_events import lock_run
+from drumline_server.wakeups import QUEUE, announce
+
+DRAIN_S = 120.0
+"""How long the telemetry of an ended member may take to arrive."""
+RELEASE_S = 60.0
+"""How long a worker may take to prove the end of a member that was fenced off before it ran. A worker that the answer
+to its claim never reached knows of no such member: after this its devices have to be probed."""
+_MICROS = 1_000_000
+_MOST = 500
+"""Due things of one kind that one round looks at."""
+_AT_WORK = (RunState.PLACED, RunState.RUNNING)
+_BEGUN = (MemberState.CLAIMED, MemberState.STARTING, MemberState.RUNNING)
+
+Deed = Callable[[Session], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """How long the server waits, in seconds; before `leases_from` (microseconds) no lease runs out."""
+
+    takeover_s: float
+    suspect_s: float
+    leases_from: int
+
+
+def due(session: Session, deadlines: Deadlines, *, now: int) -> list[Deed]:
+    """What is to be done now: each a function for one write transaction, which looks again before it acts."""
+    deeds: list[Deed] = []
+    deeds += [partial(_expire, attempt, now=now) for attempt in _unclaimed(session, now)]
+    deeds += [partial(_end_drain, attempt, now=now) for attempt in _undrained(session, now)]
+    deeds += [partial(_end_wait, run, now=now) for run in _overdue_in_queue(session, now)]
+    deeds += [partial(_end_backoff, run, now=now) for run in _rested(session, now)]
+    deeds += [partial(_end_limit, run, now=now) for run in _running_too_long(session, now)]
+    deeds += [partial(_doubt_release, member, now=now) for member in _unreleased(session, now)]
+    deeds += [partial(_suspect, host, now=now) for host in _silent(session, now, deadlines.suspect_s)]
+    deeds += [partial(host_trouble.judge_host, host, now=now) for host in host_trouble.troubled_hosts(session, now=now)]
+    if now >= deadlines.leases_from:
+        before = now - int(deadlines.takeover_s * _MICROS)
+        deeds += [partial(_lose_host, host, before, now=now) for host in _lost_hosts(session, before)]
+    return deeds
+
+
+def longest_takeover_s(session: Session, takeover_s: float) -> float:
+    """T, or what living workers were promised if that was longer: T may have been made shorter since."""
+    promised = session.scalar(select(func.max(Host.takeover_s)).where(Host.lost_at.is_(None)))
+    return max(takeover_s, promised or 0.0)
+
+
+def _unclaimed(session: Session, now: int) -> Sequence[str]:
+    query = select(Attempt.id).where(Attempt.state == AttemptState.DISPATCHED, Attempt.claim_deadline <= now)
+    return session.scalars(query.limit(_MOST)).all()
+
+
+def _undrained(session: Session, now: int) -> Sequence[str]:
+    """Attempts that wait for telemetry only: of no member the end is still awaited."""
+    alive = select(Member.id).where(Member.attempt_id == Attempt.id, Member.state.in_(_BEGUN)).exists()
+    query = select(Attempt.id).where(
+        Attempt.state == AttemptState.FINISHING, Attempt.finishing_at <= now - int(DRAIN_S * _MICROS), ~alive
+    )
+    return session.scalars(query.limit(_MOST)).all()
+
+
+def _overdue_in_queue(session: Session, now: int) -> Sequence[str]:
+    query = select(Run.id).where(Run.state == RunState.QUEUED, Run.queue_deadline <= now)
+    return session.scalars(query.limit(_MOST)).all()
+
+
+def _rested(session: Session, now: int) -> Sequence[str]:
+    query = select(Run.id).where(Run.state == RunState.RETRY_WAIT, Run.retry_at <= now)
+    return session.scalars(query.limit(_MOST)).all()
+
+
+def _running_too_long(session: Session, now: int) -> list[str]:
+    query = (
+        select(Run.id, Run.limits, Attempt.started_at, Attempt.claimed_at)
+        .join(Attempt, Attempt.id == Run.attempt_id)
+        .where(Run.state.in_(_AT_WORK), Attempt.claimed_at.is_not(None))
+    )
+    return [
+        run_id
+        for run_id, limits, started_at, claimed_at in session.execute(query)
+        if _is_over_limit(limits, started_at or claimed_at, now)
+    ]
+
+
+def _is_over_limit(limits: Mapping[str, Any], since: int, now: int) -> bool:  # Any: JSON of Limits
+    """The limit counts from the program's start; before it from the claim, so that no start takes for ever."""
+    return limits["run_s"] is not None and since + int(limits["run_s"] * _MICROS) <= now
+
+
+def _unreleased(session: Session, now: int) -> Sequence[str]:
+    """Members that are over and whose devices have not come back."""
+    query = (
+        select(Member.id)
+        .join(Device, (Device.attempt_id == Member.attempt_id) & (Device.host_id == Member.host_id))
+        .where(Device.state == DeviceState.RELEASING, Member.ended_at <= now - int(RELEASE_S * _MICROS))
+    )
+    return session.scalars(query.distinct().limit(_MOST)).all()
+
+
+def _silent(session: Session, now: int, suspect_s: float) -> Sequence[str]:
+    query = select(Host.id).where(
+        Host.last_heartbeat_at <= now - int(suspect_s * _MICROS), Host.suspect_since.is_(None), Host.lost_at.is_(None)
+    )
+    return session.scalars(query.limit(_MOST)).all()
+
+
+def _lost_hosts(session: Session, before: int) -> Sequence[str]:
+    query = select(Host.id).where(Host.last_heartbeat_at <= before, Host.lost_at.is_(None))
+    return session.scalars(query.limit(_MOST)).all()
+
+
+def _expire(attempt_id: str, session: Session, *, now: int) -> None:
+    """Not every member was claimed in time: nobody's failure, the run waits again."""
+    run, attempt = _locked(session, attempt_id)
+    if attempt.state != AttemptState.DISPATCHED or attempt.claim_deadline > now:
+        return
+    stopping.abandon(session, attempt, AttemptState.EXPIRED, EndReason.NOT_CLAIMED, now=now)
+    if run.state == RunState.PLACED:
+        retries.requeue(session, run, now=now)
+    elif run.state == RunState.CANCELLING:
+        reason = EndReason(run.stop_reason or EndReason.CANCELLED)
+        move_run(session, run, stopping.end_state(reason), now=now, reason=reason)
+    announce(session, QUEUE)
+
+
+def _end_drain(attempt_id: str, session: Session, *, now: int) -> None:
+    run, attempt = _locked(session, attempt_id)
+    if attempt.state == AttemptState.FINISHING:
+        close_attempt(session, run, attempt, now=now)
+
+
+def _end_wait(run_id: str, session: Session, *, now: int) -> None:
+    run = lock_run(session, run_id)
+    if run is None or run.state != RunState.QUEUED:
+        return
+    if run.queue_deadline is not None and run.queue_deadline <= now:
+        move_run(session, run, RunState.FAILED, now=now, reason=EndReason.QUEUE_LIMIT)
+
+
+def _end_backoff(run_id: str, session: Session, *, now: int) -> None:
+    run = lock_run(session, run_id)
+    if run is not None and run.state == RunState.RETRY_WAIT and (run.retry_at or 0) <= now:
+        retries.requeue(session, run, now=now)
+        announce(session, QUEUE)
+
+
+def _end_limit(run_id: str, session: Session, *, now: int) -> None:
+    run = lock_run(session, run_id)
+    if run is None or run.state not in _AT_WORK:
+        return
+    attempt = live_attempt(session, run.id)
+    since = attempt and (attempt.started_at or attempt.claimed_at)
+    if since and _is_over_limit(run.limits, since, now):
+        stopping.stop_run(session, run, EndReason.RUN_LIMIT, now=now)
+
+
+def _doubt_release(member_id: str, session: Session, *, now: int) -> None:
+    member = member_by_id(session, member_id)
+    assert member is not None
+    _locked(session, member.attempt_id)
+    quarantine_devices(session, member, "death_not_proven", now=now)
+
+
+def _suspect(host_id: str, session: Session, *, now: int) -> None:
+    """Shown, and nothing else."""
+    session.get_one(Host, host_id).suspect_since = now
+    announce(session, f"fleet:{host_id}")
+
+
+def _lose_host(host_id: str, before: int, session: Session, *, now: int) -> None:
+    """The lease of a host ran out: its members are lost, and their devices quarantined as nobody saw them die."""
+    query = select(Host).where(Host.id == host_id).with_for_update()
+    host = session.scalars(query, execution_options={"populate_existing": True}).one()
+    if host.lost_at is not None or (host.last_heartbeat_at or 0) > before:
+        return
+    host.lost_at = now
+    session.flush()
+    begun = select(Member.id).where(Member.host_id == host_id, Member.state.in_(_BEGUN)).order_by(Member.id)
+    for member_id in session.scalars(begun).all():
+        member = member_by_id(session, member_id)
+        assert member is not None
+        run, attempt = _locked(session, member.attempt_id)
+        loss.lose_member(session, run, attempt, member, EndReason.LOST, proven_dead=False, now=now)
+    announce(session, f"fleet:{host_id}", QUEUE)
+
+
+def _locked(session: Session, attempt_id: str) -> tuple[Run, Attempt]:
+    known = attempt_by_id(session, attempt_id)
+    run = lock_run(session, known.run_id)
+    assert run is not None
+    return run, attempt_by_id(session, attempt_id)

@@ -1,0 +1,103 @@
+"""Runs the API process: binds the port, serves until told to stop, and watches whether its parent lives."""
+
+import asyncio
+import json
+import logging
+import os
+import socket
+import sys
+from dataclasses import dataclass
+
+import uvicorn
+from fastapi import FastAPI
+
+from drumline_server.data_directory import DataDirectoryError
+from drumline_server.listening import BACKLOG, ListenError, address, listen
+from drumline_server.main import create_app, prepare
+from drumline_server.schema import SchemaError
+from drumline_server.settings import Settings
+
+_SHUTDOWN_S = 10
+"""How long requests in progress may take once the server stops."""
+
+
+class ServeError(Exception):
+    """The server cannot start; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lifeline:
+    """Descriptors that tie the process to the one that started it, each or none."""
+
+    parent_fd: int | None = None
+    """At its end of file the parent is gone, and so must this process be."""
+    ready_fd: int | None = None
+    """Gets one line of JSON with the server's address once it answers."""
+    listen_fd: int | None = None
+    """A socket that listens already, and stays when this process goes."""
+
+
+def serve(settings: Settings, lifeline: Lifeline) -> None:
+    """Serves until SIGTERM, SIGINT or the parent's end. Raises ServeError if it cannot start."""
+    os.umask(0o077)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    try:
+        prepare(settings)
+        listener = _listener(settings, lifeline)
+    except (DataDirectoryError, SchemaError, ListenError) as error:
+        raise ServeError(str(error)) from error
+    server = Server(configure(settings, create_app(settings)), listener, lifeline)
+    server.run(sockets=[listener])
+
+
+def _listener(settings: Settings, lifeline: Lifeline) -> socket.socket:
+    if lifeline.listen_fd is not None:
+        return socket.socket(fileno=lifeline.listen_fd)
+    return listen(settings.host, settings.port)
+
+
+def configure(settings: Settings, app: FastAPI) -> uvicorn.Config:
+    """How uvicorn serves `app`."""
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=settings.behind_proxy,
+        forwarded_allow_ips="*" if settings.behind_proxy else None,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=_SHUTDOWN_S,
+        h11_max_incomplete_event_size=32 * 1024,
+        ws="none",
+    )
+
+
+class Server(uvicorn.Server):
+    """uvicorn that ends open streams when it stops, says when it is ready, and stops with its parent."""
+
+    def __init__(self, config: uvicorn.Config, listener: socket.socket, lifeline: Lifeline) -> None:
+        super().__init__(config)
+        self._listener = listener
+        self._lifeline = lifeline
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Says that it is ready once it listens."""
+        await super().startup(sockets)
+        if self._lifeline.parent_fd is not None:
+            asyncio.get_running_loop().add_reader(self._lifeline.parent_fd, self._stop_with_parent)
+        if self._lifeline.ready_fd is not None:
+            with os.fdopen(self._lifeline.ready_fd, "w") as ready:
+                ready.write(json.dumps({"url": address(self._listener)}) + "\n")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Ends the open streams first: they would end by themselves never."""
+        assert isinstance(self.config.app, FastAPI)
+        self.config.app.state.live.close()
+        await super().shutdown(sockets)
+
+    def _stop_with_parent(self) -> None:
+        """Nobody waits for the answers of a server whose parent is gone."""
+        assert self._lifeline.parent_fd is not None
+        asyncio.get_running_loop().remove_reader(self._lifeline.parent_fd)
+        self.should_exit = self.force_exit = True

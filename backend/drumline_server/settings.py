@@ -1,0 +1,123 @@
+"""Every setting of the server, read once from the environment (prefix `DRUMLINE_`) and handed down."""
+
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from drumline.contracts.worker_api import CLAIM_S, HEARTBEAT_S, SUSPECT_S, TAKEOVER_S
+
+MIB = 1024 * 1024
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+class Settings(BaseSettings):
+    """What an operator may choose. Units are in the names; every default works on a laptop."""
+
+    model_config = SettingsConfigDict(env_prefix="DRUMLINE_", extra="ignore", frozen=True)
+
+    data_dir: Path = Path("~/.drumline")
+    """Where the embedded database, bundles and the server's secret live; 0700."""
+    database_url: SecretStr = SecretStr("")
+    """`sqlite:///...` or `postgresql+psycopg://...`; empty means SQLite in the data directory."""
+    database_pool_size: Annotated[int, Field(ge=1, le=200)] = 10
+    """Connections to PostgreSQL, or readers of SQLite."""
+    broker_url: SecretStr = SecretStr("")
+    """`redis://...` or `redis+socket:///...`; empty means no broker: workers learn of their work by heartbeat."""
+    secret_key: SecretStr = SecretStr("")
+    """Signs doorbells and cursors; empty means a random one kept in the data directory."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 7700
+    """Port to listen on; 0 takes a free one."""
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
+    """Names beside the loopback's that a request may give as `Host`, comma separated, without ports."""
+    allowed_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    """Origins beside the server's own that may use a cookie session, such as `https://drumline.example`."""
+    behind_proxy: bool = False
+    """Whether a proxy in front ends TLS; needed to listen on other than the loopback. Makes cookies Secure."""
+    static_dir: Path | None = None
+    """The built dashboard; unset means the one in the wheel, else `frontend/dist` of a checkout."""
+
+    json_body_bytes: Annotated[int, Field(ge=1024)] = MIB
+    """Cap of a request body."""
+    batch_body_bytes: Annotated[int, Field(ge=1024)] = 8 * MIB
+    """Cap of a request body that submits many runs."""
+    worker_body_bytes: Annotated[int, Field(ge=1024)] = 8 * MIB
+    """Cap of a request body of a worker: a batch of telemetry."""
+    bundle_bytes: Annotated[int, Field(ge=1024)] = 64 * MIB
+    """Cap of a packed bundle."""
+    body_timeout_s: Annotated[float, Field(gt=0)] = 30.0
+    """How long a body may take to arrive."""
+
+    session_idle_s: Annotated[int, Field(ge=60)] = 8 * 3600
+    """A browser session not used for so long is over."""
+    session_absolute_s: Annotated[int, Field(ge=60)] = 7 * 86_400
+    """A browser session is over after so long in any case."""
+    login_code_s: Annotated[int, Field(ge=10, le=3600)] = 600
+    """How long a one-time login code is good."""
+    enrolment_s: Annotated[int, Field(ge=10, le=86_400)] = 600
+    """How long a single-use enrolment token made by `drumline up` is good."""
+    logins_per_minute: Annotated[int, Field(ge=1)] = 10
+    """Failed logins allowed to one address in a minute."""
+
+    heartbeat_s: Annotated[float, Field(gt=0, le=60)] = HEARTBEAT_S
+    """How often a worker reports."""
+    suspect_s: Annotated[float, Field(gt=0)] = SUSPECT_S
+    """A host silent for so long is shown as suspect, and nothing else happens."""
+    takeover_s: Annotated[float, Field(ge=45, le=3600)] = TAKEOVER_S
+    """A host silent for so long has lost its members."""
+    claim_s: Annotated[float, Field(gt=0)] = CLAIM_S
+    """All members of an attempt must be claimed within this time."""
+    ring_every_s: Annotated[float, Field(gt=0)] = 10.0
+    """How often the relay rings again for an attempt that is not claimed."""
+    schedule_every_s: Annotated[float, Field(gt=0)] = 1.0
+    """How often the scheduler looks without being woken."""
+    ageing_unit_s: Annotated[float, Field(ge=1, le=86_400)] = 60.0
+    """A waiting run gains a point of priority in this time, up to 2000 points."""
+    lease_s: Annotated[float, Field(ge=1, le=300)] = 15.0
+    """Of several servers on one PostgreSQL one runs the loops; another takes over when it is silent for so long."""
+    reap_every_s: Annotated[float, Field(gt=0)] = 1.0
+    """How often deadlines are looked at."""
+    loops: bool = True
+    """Whether this process runs the loops (schedule, relay, reap); with SQLite it must."""
+
+    live_poll_s: Annotated[float, Field(gt=0)] = 1.0
+    """How often the live hub looks for events that another process wrote."""
+    live_queue: Annotated[int, Field(ge=8)] = 1_000
+    """Messages that may wait for one slow reader of the stream before it is told to start over."""
+    live_clients: Annotated[int, Field(ge=1)] = 500
+    """Streams open at once in this process."""
+    live_clients_per_principal: Annotated[int, Field(ge=1)] = 50
+    """Streams open at once for one token or session."""
+
+    @field_validator("allowed_hosts", "allowed_origins", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("data_dir", mode="after")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
+
+    @model_validator(mode="after")
+    def _safe_bind(self) -> Self:
+        if self.host in LOOPBACK or (self.behind_proxy and self.allowed_hosts):
+            return self
+        raise ValueError(
+            f"listening on {self.host} lets other machines in: set DRUMLINE_BEHIND_PROXY=1 (a proxy that ends TLS "
+            "stands in front) and DRUMLINE_ALLOWED_HOSTS to the names it is reached by, or listen on 127.0.0.1"
+        )
+
+    @property
+    def url(self) -> str:
+        """The database's URL; SQLite in the data directory unless one is set."""
+        return self.database_url.get_secret_value() or f"sqlite:///{self.data_dir / 'drumline.db'}"
+
+    @property
+    def broker(self) -> str | None:
+        """The broker's URL, or `None` where there is none."""
+        return self.broker_url.get_secret_value() or None

@@ -1,0 +1,1 @@
+"""What members report: written by `ingest`, read by the run pages."""

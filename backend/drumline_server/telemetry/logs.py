@@ -1,0 +1,130 @@
+"""Output of a run's members by byte range, as it was printed."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from drumline.contracts import api
+from drumline.contracts.states import TERMINAL_ATTEMPT
+from drumline_server.db import Database
+from drumline_server.models import Attempt, LogChunk, Member
+from drumline_server.runs.service import require_run
+from drumline_server.telemetry import queries
+
+_CHUNKS_PER_READ = 32
+"""Of at most 64 KiB each."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """Which output: of a member (rank 0 of the newest attempt if unnamed), from a byte on; -N is the last N bytes."""
+
+    attempt: str | None
+    member: str | None
+    start: int
+    limit: int
+
+
+def read_logs(session: Session, project_id: str, run_id: str, wanted: LogRange) -> api.Logs:
+    """A stretch of output of at most `wanted.limit` bytes. Raises NotFoundError."""
+    run = require_run(session, project_id, run_id)
+    member = queries.the_member(session, run, wanted.attempt, wanted.member)
+    if member is None:
+        return api.Logs(
+            run=run.id,
+            attempt=None,
+            member=None,
+            segments=(),
+            first_byte=0,
+            next_byte=0,
+            end_byte=0,
+            lines=0,
+            complete=False,
+        )
+    start = wanted.start if wanted.start >= 0 else max(0, member.log_bytes + wanted.start)
+    segments = _segments(session, member.id, start, wanted.limit)
+    next_byte = segments[-1].first_byte + len(segments[-1].text.encode()) if segments else min(start, member.log_bytes)
+    return api.Logs(
+        run=run.id,
+        attempt=member.attempt_id,
+        member=member.id,
+        segments=tuple(segments),
+        first_byte=segments[0].first_byte if segments else next_byte,
+        next_byte=next_byte,
+        end_byte=member.log_bytes,
+        lines=member.log_lines,
+        complete=_is_complete(session, member),
+    )
+
+
+def find_member(session: Session, project_id: str, run_id: str, wanted: LogRange) -> str | None:
+    """The id of the member that `wanted` names; `None` where there is no output yet. Raises NotFoundError."""
+    run = require_run(session, project_id, run_id)
+    member = queries.the_member(session, run, wanted.attempt, wanted.member)
+    return member.id if member else None
+
+
+async def raw_output(database: Database, member_id: str | None) -> AsyncIterator[bytes]:
+    """Everything that the member has printed so far, a piece at a time."""
+    at = 0
+    while member_id is not None:
+        rows = await database.read(partial(_chunks_from, member_id=member_id, start=at))
+        if not rows:
+            return
+        yield b"".join(row.content for row in rows)
+        at = rows[-1].next_byte
+
+
+def _segments(session: Session, member_id: str, start: int, limit: int) -> list[api.LogSegment]:
+    """Output from `start` on; where that is a gap, from the first byte after it."""
+    segments: list[api.LogSegment] = []
+    rows = _chunks_from(session, member_id, start)
+    at = max(start, rows[0].first_byte) if rows else start
+    stop = at + limit
+    while rows and at < stop:
+        for row in rows:
+            segment = _segment(row, at, stop)
+            if segment is not None:
+                segments.append(segment)
+        at = rows[-1].next_byte
+        rows = _chunks_from(session, member_id, at) if at < stop else ()
+    return segments
+
+
+def _chunks_from(session: Session, member_id: str, start: int) -> Sequence[LogChunk]:
+    """The next chunks that hold the byte `start` or come after it."""
+    query = select(LogChunk).where(LogChunk.member_id == member_id, LogChunk.next_byte > start)
+    return session.scalars(query.order_by(LogChunk.first_byte).limit(_CHUNKS_PER_READ)).all()
+
+
+def _segment(row: LogChunk, start: int, stop: int) -> api.LogSegment | None:
+    """The part of the chunk within [start, stop), cut between characters; `None` if there is none."""
+    begin = _boundary(row.content, max(0, start - row.first_byte))
+    end = _boundary(row.content, max(0, stop - row.first_byte))
+    if end <= begin:
+        return None
+    return api.LogSegment.model_validate(
+        {
+            "stream": row.stream,
+            "at": row.at,
+            "first_byte": row.first_byte + begin,
+            "first_line": row.first_line + row.content.count(b"\n", 0, begin),
+            "text": row.content[begin:end].decode("utf-8", "replace"),
+        }
+    )
+
+
+def _boundary(content: bytes, at: int) -> int:
+    """The start of the character that the byte `at` belongs to."""
+    at = min(at, len(content))
+    while 0 < at < len(content) and content[at] & 0xC0 == 0x80:
+        at -= 1
+    return at
+
+
+def _is_complete(session: Session, member: Member) -> bool:
+    attempt = session.get(Attempt, member.attempt_id)
+    return attempt is not None and attempt.state in TERMINAL_ATTEMPT

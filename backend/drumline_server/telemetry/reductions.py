@@ -1,0 +1,124 @@
+"""Recorded reductions: lists, one in full, and which names and steps there are."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import select, tuple_
+from sqlalchemy.orm import Session
+
+from drumline.contracts import api
+from drumline.contracts.events import ArraySummary
+from drumline_server.errors import NotFoundError
+from drumline_server.models import Reduction
+from drumline_server.paging import decode_cursor, page_of
+from drumline_server.runs.service import require_run
+
+MAX_STEPS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionFilter:
+    """Which reductions to list: of one name, within steps, both ends included."""
+
+    name: str | None
+    step_from: int | None
+    step_to: int | None
+
+
+def list_reductions(
+    session: Session, project_id: str, run_id: str, wanted: ReductionFilter, *, cursor: str | None, limit: int
+) -> api.Page[api.ReductionSummary]:
+    """Reductions of a run by step. Raises NotFoundError."""
+    run = require_run(session, project_id, run_id)
+    query = select(Reduction).where(Reduction.run_id == run.id)
+    if wanted.name is not None:
+        query = query.where(Reduction.name == wanted.name)
+    if wanted.step_from is not None:
+        query = query.where(Reduction.step >= wanted.step_from)
+    if wanted.step_to is not None:
+        query = query.where(Reduction.step <= wanted.step_to)
+    if cursor is not None:
+        query = query.where(tuple_(Reduction.step, Reduction.id) > decode_cursor(cursor, int, str))
+    rows = session.scalars(query.order_by(Reduction.step, Reduction.id).limit(limit + 1)).all()
+    return page_of(rows, limit, item=_summary, key=lambda row: (row.step, row.id))
+
+
+def get_reduction(session: Session, project_id: str, run_id: str, reduction_id: str) -> api.Reduction:
+    """One reduction whole. Raises NotFoundError."""
+    run = require_run(session, project_id, run_id)
+    row = session.scalars(
+        select(Reduction).where(Reduction.id == reduction_id, Reduction.run_id == run.id)
+    ).one_or_none()
+    if row is None:
+        raise NotFoundError("reduction", reduction_id)
+    return api.Reduction.model_validate(
+        {
+            **_summary(row).model_dump(),
+            "inputs": row.body["inputs"],
+            "counts": row.body["counts"],
+            "denominator": row.body["denominator"],
+            "output": row.body["result"],
+            "recorded_at": row.recorded_at,
+        }
+    )
+
+
+def reduction_names(session: Session, project_id: str, run_id: str) -> api.ReductionNames:
+    """Each kind of reduction that the run recorded, with its steps."""
+    run = require_run(session, project_id, run_id)
+    query = (
+        select(Reduction.name, Reduction.op, Reduction.axis, Reduction.origin, Reduction.step, Reduction.ragged)
+        .where(Reduction.run_id == run.id)
+        .order_by(Reduction.name, Reduction.step)
+    )
+    kinds: dict[tuple[str, str, str, str], list[tuple[int, bool]]] = defaultdict(list)
+    axes: dict[str, object] = {}
+    for name, op, axis, origin, step, ragged in session.execute(query):
+        kinds[name, op, repr(axis), origin].append((step, ragged))
+        axes[repr(axis)] = axis["axis"]
+    return api.ReductionNames(
+        names=tuple(_named(name, op, axes[axis], origin, steps) for (name, op, axis, origin), steps in kinds.items())
+    )
+
+
+def _named(name: str, op: str, axis: object, origin: str, recorded: list[tuple[int, bool]]) -> api.ReductionName:
+    steps = sorted({step for step, _ in recorded})
+    ragged = sorted({step for step, is_ragged in recorded if is_ragged})
+    return api.ReductionName.model_validate(
+        {
+            "name": name,
+            "op": op,
+            "axis": axis,
+            "origin": origin,
+            "recorded": len(recorded),
+            "steps": _thinned(steps),
+            "ragged_steps": _thinned(ragged),
+        }
+    )
+
+
+def _thinned(steps: Sequence[int]) -> tuple[int, ...]:
+    """At most MAX_STEPS of the steps, evenly spread, first and last included."""
+    if len(steps) <= MAX_STEPS:
+        return tuple(steps)
+    return tuple(steps[at * (len(steps) - 1) // (MAX_STEPS - 1)] for at in range(MAX_STEPS))
+
+
+def _summary(row: Reduction) -> api.ReductionSummary:
+    result = ArraySummary.model_validate(row.body["result"])
+    return api.ReductionSummary.model_validate(
+        {
+            "id": row.id,
+            "attempt": row.attempt_id,
+            "step": row.step,
+            "name": row.name,
+            "op": row.op,
+            "axis": row.axis["axis"],
+            "origin": row.origin,
+            "replicas": row.replicas,
+            "ragged": row.ragged,
+            "result_shape": result.shape,
+            "result": result.values[0] if result.shape == () and result.values else None,
+        }
+    )

@@ -1,0 +1,5 @@
+"""Which version of Drumline this server is."""
+
+from importlib.metadata import version
+
+VERSION = version("drumline")

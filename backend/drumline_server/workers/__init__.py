@@ -1,0 +1,1 @@
+"""What agents call: registration, heartbeats, claims, telemetry, ends."""

@@ -1,0 +1,111 @@
+"""`/worker`: what agents call with their own token."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, status
+from fastapi.responses import FileResponse
+
+from drumline.contracts.events import EventBatch, MemberAck, MemberEnd
+from drumline.contracts.ids import MemberId, PlanId, Sha256
+from drumline.contracts.plans import PlanReport, PlanTaken
+from drumline.contracts.worker_api import (
+    Claim,
+    Claimed,
+    Enroll,
+    Enrolled,
+    Heartbeat,
+    HeartbeatReply,
+    ProbeReports,
+    Register,
+    Registered,
+)
+from drumline_server.auth.dependencies import EnrolmentDep, WorkerDep
+from drumline_server.bundles.blobs import BlobStore
+from drumline_server.dependencies import ClockDep, DatabaseDep, SettingsDep, get_blobs
+from drumline_server.telemetry import ingest
+from drumline_server.workers import claims, ends, enrolment, heartbeats, plan_reports, probing, registration
+from drumline_server.workers.doorbell_keys import DoorbellKeys, get_doorbell_keys
+
+router = APIRouter(prefix="/worker", tags=["worker"])
+BlobsDep = Annotated[BlobStore, Depends(get_blobs)]
+KeysDep = Annotated[DoorbellKeys, Depends(get_doorbell_keys)]
+
+
+@router.post("/enroll")
+async def enroll(body: Enroll, ticket: EnrolmentDep, database: DatabaseDep, clock: ClockDep) -> Enrolled:
+    """Takes a machine into the project of its single-use token; the answer holds the host's own token."""
+    return await database.write(lambda session: enrolment.enroll(session, ticket.token, body, now=clock.now()))
+
+
+@router.post("/register")
+async def register(
+    body: Register,
+    worker: WorkerDep,
+    database: DatabaseDep,
+    settings: SettingsDep,
+    keys: KeysDep,
+    clock: ClockDep,
+) -> Registered:
+    """Begins a new incarnation of a host's worker: its devices, and the members it finds alive."""
+    terms = registration.terms_of(settings, keys, worker.host_id)
+    return await database.write(
+        lambda session: registration.register(session, worker.host_id, body, terms, now=clock.now())
+    )
+
+
+@router.post("/heartbeat")
+async def heartbeat(body: Heartbeat, worker: WorkerDep, database: DatabaseDep, clock: ClockDep) -> HeartbeatReply:
+    """Keeps a host's lease; the answer says what to claim, to cancel and to kill."""
+    return await database.write(lambda session: heartbeats.beat(session, worker.host_id, body, now=clock.now()))
+
+
+@router.post("/members/{member_id}/claim")
+async def claim(member_id: MemberId, body: Claim, worker: WorkerDep, database: DatabaseDep, clock: ClockDep) -> Claimed:
+    """Takes a member to run. The same claim by the same incarnation is answered again."""
+    return await database.write(lambda session: claims.claim(session, worker.host_id, member_id, body, now=clock.now()))
+
+
+@router.post("/members/{member_id}/events")
+async def ingest_events(
+    member_id: MemberId, body: EventBatch, worker: WorkerDep, database: DatabaseDep, clock: ClockDep
+) -> MemberAck:
+    """Stores a batch of telemetry; what was stored before is ignored."""
+    return await database.write(
+        lambda session: ingest.store_batch(session, worker.host_id, member_id, body, now=clock.now())
+    )
+
+
+@router.post("/members/{member_id}/end")
+async def end_member(
+    member_id: MemberId, body: MemberEnd, worker: WorkerDep, database: DatabaseDep, clock: ClockDep
+) -> MemberAck:
+    """Reports how a member ended; its telemetry may still follow up to `last_seq`."""
+    taken = await database.write(
+        lambda session: ends.end_member(session, worker.host_id, member_id, body, now=clock.now())
+    )
+    if taken.fenced is not None:
+        raise taken.fenced
+    return taken.ack
+
+
+@router.post("/probes", status_code=status.HTTP_204_NO_CONTENT)
+async def report_probes(body: ProbeReports, worker: WorkerDep, database: DatabaseDep, clock: ClockDep) -> None:
+    """Tells what probes of quarantined devices found; the server decides which are free."""
+    await database.write(lambda session: probing.take_probes(session, worker.host_id, body, now=clock.now()))
+
+
+@router.post("/plans/{plan_id}/report")
+async def report_plan(
+    plan_id: PlanId, body: PlanReport, worker: WorkerDep, database: DatabaseDep, clock: ClockDep
+) -> PlanTaken:
+    """Takes what a probe found for a plan; a plan that has its answer already keeps it."""
+    return await database.write(
+        lambda session: plan_reports.take_report(session, worker.host_id, plan_id, body, now=clock.now())
+    )
+
+
+@router.get("/bundles/{sha256}", response_class=FileResponse)
+async def fetch_bundle(sha256: Sha256, worker: WorkerDep, database: DatabaseDep, blobs: BlobsDep) -> FileResponse:
+    """The zip of a program that a run of this host's project uses."""
+    await database.read(lambda session: claims.require_bundle(session, worker.host_id, sha256))
+    return FileResponse(blobs.path(sha256), media_type="application/zip")

@@ -1,0 +1,169 @@
+"""Keeps leases. The answer brings the same news as doorbells, so that workers need no broker.
+
+Most beats find nothing to tell. Such a beat is one read, which says so, and one guarded write, both made once: making a
+statement costs more than running it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Row as Columns
+from sqlalchemy import bindparam, exists, select, update
+from sqlalchemy.orm import Session
+
+from drumline.contracts.base import from_micros
+from drumline.contracts.reasons import EndReason
+from drumline.contracts.states import TERMINAL_MEMBER, AttemptState, DeviceState, MemberState, RunState
+from drumline.contracts.worker_api import Heartbeat, HeartbeatReply, MemberBeat, MemberNotice
+from drumline_server.attempts.guard import lock_member, require_incarnation
+from drumline_server.attempts.outcome import hang_gang
+from drumline_server.models import Attempt, Device, Host, Member, Run
+from drumline_server.plans import probes
+from drumline_server.plans.queries import is_active_on
+from drumline_server.wakeups import QUEUE, announce
+from drumline_server.workers.probing import wanted_probes
+
+Row = tuple[Member, Attempt, Run]
+Glance = Columns[*tuple[Any, ...]]  # Any: the columns of `_GLANCE`
+
+_GLANCE = select(
+    Host.id,
+    Host.incarnation_id,
+    Host.draining,
+    Host.drain_requested_at,
+    Host.suspect_since,
+    Host.lost_at,
+    exists().where(Member.host_id == Host.id, Member.state.not_in(TERMINAL_MEMBER)).label("has_members"),
+    exists().where(Device.host_id == Host.id, Device.state == DeviceState.QUARANTINED).label("has_quarantined"),
+    is_active_on(Host.id).label("has_plans"),
+).where(Host.id == bindparam("host"))
+_RENEW = (
+    update(Host)
+    .where(Host.id == bindparam("host"), Host.incarnation_id == bindparam("incarnation"))
+    .values(last_heartbeat_at=bindparam("now"), draining=bindparam("is_draining"), suspect_since=None, lost_at=None)
+    .execution_options(synchronize_session=False)
+)
+
+
+def beat(session: Session, host_id: str, heartbeat: Heartbeat, *, now: int) -> HeartbeatReply:
+    """Renews the lease of the host and tells its worker what to claim, cancel and kill.
+
+    Raises DrumlineError fenced for an old incarnation.
+    """
+    glance = session.execute(_GLANCE, {"host": host_id}).one_or_none()
+    if glance is None or glance.incarnation_id != heartbeat.incarnation:
+        require_incarnation(session, host_id, heartbeat.incarnation)
+        glance = session.execute(_GLANCE, {"host": host_id}).one()
+    _renew(session, glance, heartbeat, now)
+    for reported in heartbeat.members:
+        if reported.tick is not None and reported.tick.overdue:
+            _note_hang(session, host_id, reported, now=now)
+    live = _live_members(session, host_id) if glance.has_members else ()
+    by_id = {row[0].id: row for row in live}
+    for reported in heartbeat.members:
+        if reported.member in by_id:
+            _note_step(by_id[reported.member][0], reported)
+    return HeartbeatReply(
+        assigned=tuple(_notice(row) for row in live if _is_to_claim(row[0], heartbeat)),
+        cancelled=tuple(_notice(row) for row in live if _is_to_stop(row)),
+        fenced=_fenced(session, host_id, heartbeat.members, by_id),
+        probes=wanted_probes(session, host_id, now=now) if glance.has_quarantined else (),
+        plans=probes.orders_for(session, host_id, heartbeat.plans, now=now) if glance.has_plans else (),
+        unwanted_plans=probes.unwanted(session, host_id, heartbeat.plans, now=now),
+        drain=glance.drain_requested_at is not None,
+        server_time=from_micros(now),
+    )
+
+
+def _renew(session: Session, host: Glance, heartbeat: Heartbeat, now: int) -> None:
+    came_back = host.lost_at is not None or host.suspect_since is not None
+    changed = came_back or host.draining != heartbeat.draining
+    renewed = {"host": host.id, "incarnation": heartbeat.incarnation, "now": now, "is_draining": heartbeat.draining}
+    session.execute(_RENEW, renewed)
+    if changed:
+        announce(session, f"fleet:{host.id}", QUEUE)
+
+
+def _live_members(session: Session, host_id: str) -> Sequence[Row]:
+    query = (
+        select(Member, Attempt, Run)
+        .join(Attempt, Attempt.id == Member.attempt_id)
+        .join(Run, Run.id == Member.run_id)
+        .where(Member.host_id == host_id, Member.state.not_in(TERMINAL_MEMBER))
+        .order_by(Member.created_at, Member.id)
+    )
+    return [(member, attempt, run) for member, attempt, run in session.execute(query)]
+
+
+def _note_step(member: Member, reported: MemberBeat) -> None:
+    if member.fence != reported.fence:
+        return
+    if reported.step is not None:
+        member.step = reported.step
+        member.last_collective = reported.last_collective
+    if reported.tick is not None:
+        member.tick = reported.tick.model_dump(mode="json")
+
+
+def _note_hang(session: Session, host_id: str, reported: MemberBeat, *, now: int) -> None:
+    owner = session.scalar(select(Member.host_id).where(Member.id == reported.member))
+    if owner != host_id:
+        return
+    held = lock_member(session, host_id, reported.member)
+    if held.member.fence == reported.fence == held.run.fence:
+        hang_gang(session, held.attempt, now=now)
+
+
+def _is_to_claim(member: Member, heartbeat: Heartbeat) -> bool:
+    """Whether it waits for its worker, or was claimed by one that does not know, as the answer was lost."""
+    if member.state == MemberState.PENDING:
+        return True
+    is_known = any(reported.member == member.id for reported in heartbeat.members)
+    return member.state == MemberState.CLAIMED and member.incarnation_id == heartbeat.incarnation and not is_known
+
+
+def _is_to_stop(row: Row) -> bool:
+    """Whether a member that began is to stop: its run is being cancelled, or its attempt has failed elsewhere."""
+    member, attempt, run = row
+    ending = run.state == RunState.CANCELLING or attempt.state == AttemptState.FINISHING
+    return member.state != MemberState.PENDING and ending
+
+
+def _fenced(
+    session: Session, host_id: str, reported: Sequence[MemberBeat], live: dict[str, Row]
+) -> tuple[MemberNotice, ...]:
+    """Members that the worker has and the server does not want any more."""
+    stale = [beat for beat in reported if beat.member not in live or live[beat.member][0].fence != beat.fence]
+    if not stale:
+        return ()
+    query = select(Member.id, Member.attempt_id).where(
+        Member.id.in_([beat.member for beat in stale]), Member.host_id == host_id
+    )
+    attempts = {member: attempt for member, attempt in session.execute(query)}
+    return tuple(
+        MemberNotice(member=beat.member, attempt=attempts[beat.member], fence=beat.fence)
+        for beat in stale
+        if beat.member in attempts
+    )
+
+
+def _notice(row: Row) -> MemberNotice:
+    member, attempt, run = row
+    grace_s = run.cancel_grace_s if run.state == RunState.CANCELLING else None
+    return MemberNotice(
+        member=member.id,
+        attempt=member.attempt_id,
+        fence=member.fence,
+        grace_s=grace_s,
+        reason=_stop_reason(attempt, run),
+    )
+
+
+def _stop_reason(attempt: Attempt, run: Run) -> EndReason | None:
+    """Why a gang that is decided takes its last members along; nothing that they still do would count.
+
+    Of a cancelled run each member has its own grace, also when another was quicker.
+    """
+    if attempt.state != AttemptState.FINISHING or run.state == RunState.CANCELLING:
+        return None
+    return EndReason.HANG if attempt.reason_code == EndReason.HANG else EndReason.PEER_LOST

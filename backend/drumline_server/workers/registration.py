@@ -1,0 +1,148 @@
+"""A worker introduces itself: a new incarnation of its host, with its devices and what it finds alive.
+
+What it does not find alive is proven dead, which is quicker than waiting for a lease to run out.
+"""
+
+from dataclasses import dataclass
+
+from pydantic import SecretStr
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from drumline.contracts.doorbell import queue_name
+from drumline.contracts.ids import new_id
+from drumline.contracts.problems import ProblemCode
+from drumline.contracts.reasons import EndReason
+from drumline.contracts.states import TERMINAL_MEMBER, MemberState
+from drumline.contracts.worker_api import PROTOCOL_VERSION, Register, Registered
+from drumline_server.attempts import loss
+from drumline_server.attempts.guard import lock_member, other_incarnation, require_host
+from drumline_server.errors import DrumlineError
+from drumline_server.models import Host, Incarnation, Member
+from drumline_server.settings import Settings
+from drumline_server.version import VERSION
+from drumline_server.wakeups import QUEUE, announce
+from drumline_server.workers import inventory
+from drumline_server.workers.doorbell_keys import DoorbellKeys
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the server tells every worker of this host."""
+
+    broker_url: str | None
+    doorbell_kid: str
+    doorbell_key: bytes
+    heartbeat_s: float
+    takeover_s: float
+
+
+def terms_of(settings: Settings, keys: DoorbellKeys, host_id: str) -> Terms:
+    """The terms as the settings have them."""
+    return Terms(settings.broker, keys.kid, keys.key(host_id), settings.heartbeat_s, settings.takeover_s)
+
+
+def register(session: Session, host_id: str, body: Register, terms: Terms, *, now: int) -> Registered:
+    """Begins an incarnation: every older one is refused from now on.
+
+    Members that the worker found alive go on under it; others that had begun are lost, and their devices free.
+    Raises NotFoundError; DrumlineError conflict for a protocol that this server does not speak, fenced for one that
+    does not know the incarnation that it would replace.
+    """
+    if body.protocol not in (PROTOCOL_VERSION, PROTOCOL_VERSION - 1):
+        raise DrumlineError(
+            ProblemCode.CONFLICT,
+            f"The worker speaks protocol {body.protocol}, this server {PROTOCOL_VERSION} and the one before.",
+            hint=f"Install drumline {VERSION} on host {body.name}.",
+        )
+    host = require_host(session, host_id, lock=True)
+    _require_order(session, host, body)
+    rebooted = host.boot_id not in ("", body.boot_id)
+    incarnation = _begin_incarnation(session, host, body, now=now)
+    alive = set() if rebooted else _adopted(session, host, body, incarnation, now=now)
+    for member_id in _begun_members(session, host):
+        if member_id not in alive:
+            held = lock_member(session, host.id, member_id)
+            proven_dead = rebooted or member_id not in body.unproven
+            loss.lose_member(
+                session, held.run, held.attempt, held.member, EndReason.HOST_REBOOTED, proven_dead=proven_dead, now=now
+            )
+    _promise(host, terms, has_old_shims=bool(alive))
+    devices = inventory.take(session, host, body.devices, alive, rebooted=rebooted, now=now)
+    announce(session, f"fleet:{host.id}", QUEUE)
+    return Registered(
+        host=host.id,
+        incarnation=incarnation,
+        devices=tuple(devices),
+        queue=queue_name(host.id),
+        broker_url=None if terms.broker_url is None else SecretStr(terms.broker_url),
+        doorbell_kid=terms.doorbell_kid,
+        doorbell_key=SecretStr(terms.doorbell_key.hex()),
+        heartbeat_s=terms.heartbeat_s,
+        takeover_s=terms.takeover_s,
+        server_version=VERSION,
+    )
+
+
+def _require_order(session: Session, host: Host, body: Register) -> None:
+    """A registration that was under way while a newer one was taken would lose what that one's worker has begun."""
+    if body.replaces is None or host.incarnation_id is None or body.replaces == host.incarnation_id:
+        return
+    raise DrumlineError(
+        ProblemCode.FENCED,
+        f"The newest incarnation of host {host.name} is {host.incarnation_id}, not {body.replaces or 'unknown'}.",
+        hint="Register again with replaces set to the newest incarnation.",
+        context=other_incarnation(session, host, body.replaces),
+    )
+
+
+def _begin_incarnation(session: Session, host: Host, body: Register, *, now: int) -> str:
+    fresh = new_id("inc")
+    session.execute(
+        update(Incarnation).where(Incarnation.host_id == host.id, Incarnation.ended_at.is_(None)).values(ended_at=now)
+    )
+    session.add(
+        Incarnation(id=fresh, project_id=host.project_id, host_id=host.id, boot_id=body.boot_id, registered_at=now)
+    )
+    host.incarnation_id = fresh
+    host.boot_id = body.boot_id
+    host.version = body.version
+    host.jax_version = body.jax_version
+    host.cpu_count = body.cpu_count
+    host.memory_bytes = body.memory_bytes
+    host.checkpoint_store = body.checkpoint_store
+    host.registered_at = now
+    host.last_heartbeat_at = now
+    host.draining = False
+    host.suspect_since = None
+    host.lost_at = None
+    session.flush()
+    return fresh
+
+
+def _promise(host: Host, terms: Terms, *, has_old_shims: bool) -> None:
+    """Shims that live on know the T of their start only: none of them may be taken over before it."""
+    host.takeover_s = max(terms.takeover_s, (host.takeover_s or 0.0) if has_old_shims else 0.0)
+
+
+def _adopted(session: Session, host: Host, body: Register, incarnation: str, *, now: int) -> set[str]:
+    """Members found alive that are still wanted, bound to the new incarnation. The others its heartbeat will fence."""
+    adopted = set()
+    for found in body.members:
+        owner = session.scalar(select(Member.host_id).where(Member.id == found.member))
+        if owner != host.id:
+            continue
+        held = lock_member(session, host.id, found.member)
+        current = held.member.fence == found.fence == held.run.fence and held.member.state not in TERMINAL_MEMBER
+        if current and held.member.attempt_id == found.attempt:
+            held.member.incarnation_id = incarnation
+            held.member.pid = found.pid
+            session.flush()
+        adopted.add(found.member)
+    return adopted
+
+
+def _begun_members(session: Session, host: Host) -> list[str]:
+    begun = (MemberState.CLAIMED, MemberState.STARTING, MemberState.RUNNING)
+    query = select(Member.id).where(Member.host_id == host.id, Member.state.in_(begun))
+    return list(session.scalars(query.order_by(Member.id)))

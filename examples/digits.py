@@ -1,0 +1,97 @@
+"""Handwritten digits on any number of replicas: the first program to read.
+
+drumline submit examples/digits.py --replicas 8     # on a server
+python examples/digits.py --replicas 8              # the same program without one
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from sklearn.datasets import load_digits
+
+import drumline.distribute as dist
+from drumline.job import RunContext
+
+GLOBAL_BATCH = 256
+TEST_EXAMPLES = 360
+
+
+def main(run: RunContext, *, learning_rate: float = 0.5, epochs: int = 20, seed: int = 0) -> dict[str, float]:
+    """Trains a 64-256-10 network on scikit-learn's 1797 handwritten digits."""
+    strategy = run.strategy
+    train_batches, test_batch = load_batches(seed)
+    with strategy.scope():
+        weights = [dist.Variable(value, name=name, aggregation="mean") for name, value in initial_weights(seed).items()]
+
+    def train_step(images, labels):
+        """One replica's share of a batch: 32 examples each on 8 replicas, fewer in the last batch."""
+
+        def total_loss(values):
+            losses = cross_entropy(predict(values, images), labels)
+            return losses.sum(), losses
+
+        gradients, losses = jax.grad(total_loss, has_aux=True)([weight.value for weight in weights])
+        gradients, examples = dist.all_reduce("sum", (gradients, jnp.float32(len(labels))))
+        for weight, gradient in zip(weights, gradients, strict=True):
+            weight.assign_sub(learning_rate * gradient / examples)
+        return losses
+
+    def test_step(images, labels):
+        guesses = predict([weight.value for weight in weights], images).argmax(axis=1)
+        return (guesses == labels).astype(jnp.float32)
+
+    steps = epochs * len(train_batches)
+    run.set_total_steps(steps)
+    batches = iter(strategy.distribute_dataset(dist.Dataset.from_generator(train_batches).repeat(epochs)))
+    state = run.restore({"weights": weights, "batches": batches, "loss": 0.0})  # after a failure: where it stood
+    for step, batch in enumerate(batches, start=run.next_step):
+        losses = strategy.run(train_step, args=batch)
+        loss = strategy.reduce("mean", losses, axis=0, name="loss")  # over every example of every replica
+        run.log(step=step, loss=loss)
+        epoch, batches_left = divmod(step + 1, len(train_batches))
+        if not batches_left:
+            print(f"epoch {epoch}/{epochs}: loss {float(loss):.4f}")
+            state["loss"] = loss
+            run.checkpoint(state, step=step)
+
+    (batch,) = strategy.distribute_dataset([test_batch])
+    accuracy = strategy.reduce("mean", strategy.run(test_step, args=batch), axis=0, name="test_accuracy")
+    run.log(step=steps, test_accuracy=accuracy)
+    return {"loss": float(state["loss"]), "test_accuracy": float(accuracy)}
+
+
+def load_batches(seed):
+    """Batches of 256 (images in [0, 1], labels) to train on, the last of 157, and one of 360 to test on."""
+    images, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(seed).permutation(len(labels))
+    images, labels = (images[order] / 16).astype(np.float32), labels[order].astype(np.int32)
+    test = images[:TEST_EXAMPLES], labels[:TEST_EXAMPLES]
+    starts = range(TEST_EXAMPLES, len(labels), GLOBAL_BATCH)
+    return [(images[at : at + GLOBAL_BATCH], labels[at : at + GLOBAL_BATCH]) for at in starts], test
+
+
+def initial_weights(seed):
+    """Two layers, scaled so that activations keep their size."""
+    first, second = jax.random.split(jax.random.key(seed))
+    return {
+        "hidden/kernel": jax.random.normal(first, (64, 256)) * (2 / 64) ** 0.5,
+        "hidden/bias": jnp.zeros(256),
+        "output/kernel": jax.random.normal(second, (256, 10)) * (1 / 256) ** 0.5,
+        "output/bias": jnp.zeros(10),
+    }
+
+
+def predict(values, images):
+    hidden_kernel, hidden_bias, output_kernel, output_bias = values
+    return jax.nn.relu(images @ hidden_kernel + hidden_bias) @ output_kernel + output_bias
+
+
+def cross_entropy(logits, labels):
+    """One loss per example."""
+    return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=1)[:, 0]
+
+
+if __name__ == "__main__":
+    import drumline.local
+
+    drumline.local.run(main)

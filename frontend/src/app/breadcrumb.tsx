@@ -1,0 +1,36 @@
+import { Link, useMatches } from "@tanstack/react-router";
+import { useEffect } from "react";
+import { shortId } from "@/lib/format";
+import { PLACES } from "./navigation";
+
+/** Where we are: the place, and the thing in it. */
+export function Breadcrumb() {
+  const path = useMatches({ select: (matches) => matches.at(-1)?.pathname ?? "/" });
+  const [, first = "", second] = path.split("/");
+  const place = PLACES.find(({ to }) => to === `/${first}`);
+  const thing = second && (first === "jobs" ? decodeURIComponent(second) : shortId(second));
+  const title = [thing, place?.label, "Drumline"].filter(Boolean).join(" · ");
+  useEffect(() => {
+    document.title = title;
+  }, [title]);
+  if (!place) return <div className="flex-1" />;
+  return (
+    <nav aria-label="Breadcrumb" className="min-w-0 flex-1">
+      <ol className="flex items-center gap-2">
+        <li className={second ? "text-muted" : ""}>
+          {second ? <Link to={place.to}>{place.label}</Link> : place.label}
+        </li>
+        {second && (
+          <>
+            <li aria-hidden="true" className="text-muted">
+              /
+            </li>
+            <li className="truncate">
+              <code title={second}>{thing}</code>
+            </li>
+          </>
+        )}
+      </ol>
+    </nav>
+  );
+}

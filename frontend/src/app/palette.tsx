@@ -1,0 +1,123 @@
+import { useInfiniteQuery } from "@tanstack/react-query";
+import { useNavigate } from "@tanstack/react-router";
+import { Command } from "cmdk";
+import { type ReactNode, useDeferredValue, useState } from "react";
+import { runsQuery } from "@/api/queries";
+import { copyText } from "@/components/ui/copy-button";
+import { Dialog } from "@/components/ui/dialog";
+import { Icon } from "@/components/ui/icons";
+import { StateIcon } from "@/components/ui/state-badge";
+import { shortId } from "@/lib/format";
+import { notify } from "@/lib/notices";
+import { setThemeChoice } from "@/lib/theme";
+import { PLACES } from "./navigation";
+import { useSignOut } from "./sign-out";
+
+/** Find a run or do something by typing. */
+export default function Palette({ onClose }: { onClose: () => void }) {
+  const [text, setText] = useState("");
+  const search = useDeferredValue(text.trim());
+  const runs = useInfiniteQuery({
+    ...runsQuery({ q: search || undefined }, 8),
+    placeholderData: (old) => old,
+  });
+  const navigate = useNavigate();
+  const signOut = useSignOut();
+  const act = (action: () => unknown) => () => {
+    onClose();
+    void action();
+  };
+  return (
+    <Dialog className="overflow-hidden" hideTitle onClose={onClose} open title="Command palette">
+      <Command label="Find or do" loop>
+        <div className="flex h-11 items-center gap-2.5 border-line border-b px-3.5">
+          <Icon className="text-muted" name="search" />
+          <Command.Input
+            autoFocus
+            className="h-full flex-1 bg-transparent text-md outline-none"
+            onValueChange={setText}
+            placeholder="Find a run or a command"
+            value={text}
+          />
+        </div>
+        <Command.List className="max-h-[56vh] overflow-y-auto p-1.5">
+          <Command.Empty className="px-2 py-6 text-center text-muted">
+            Nothing matches “{text}”.
+          </Command.Empty>
+          <Group heading="Go to">
+            {PLACES.map(({ to, label, icon }) => (
+              <Item key={to} onSelect={act(() => navigate({ to }))}>
+                <Icon className="text-muted" name={icon} />
+                {label}
+              </Item>
+            ))}
+          </Group>
+          <Group heading="Runs">
+            {runs.data?.pages[0]?.items.map((run) => (
+              <Item
+                key={run.id}
+                keywords={[run.job, run.state]}
+                onSelect={act(() => navigate({ to: "/runs/$runId", params: { runId: run.id } }))}
+                value={run.id}
+              >
+                <StateIcon state={run.state} />
+                <span className="truncate">{run.job}</span>
+                <code className="ml-auto text-muted">{shortId(run.id)}</code>
+              </Item>
+            ))}
+          </Group>
+          <Group heading="Do">
+            <Item
+              onSelect={act(async () =>
+                notify((await copyText(location.href)) ? "Link copied" : "The link could not be copied"),
+              )}
+            >
+              <Icon className="text-muted" name="link" />
+              Copy a link to this view
+            </Item>
+            {(["light", "dark", "system"] as const).map((choice) => (
+              <Item key={choice} onSelect={act(() => setThemeChoice(choice))}>
+                <Icon className="text-muted" name={choice} />
+                Theme: {choice}
+              </Item>
+            ))}
+            <Item onSelect={act(signOut)}>
+              <Icon className="text-muted" name="right" />
+              Sign out
+            </Item>
+          </Group>
+        </Command.List>
+      </Command>
+    </Dialog>
+  );
+}
+
+function Group({ heading, children }: { heading: string; children: ReactNode }) {
+  return (
+    <Command.Group
+      className="[&_[cmdk-group-heading]]:px-2 [&_[cmdk-group-heading]]:pt-2 [&_[cmdk-group-heading]]:pb-1 [&_[cmdk-group-heading]]:text-2xs [&_[cmdk-group-heading]]:text-muted"
+      heading={heading}
+    >
+      {children}
+    </Command.Group>
+  );
+}
+
+function Item({
+  children,
+  ...rest
+}: {
+  children: ReactNode;
+  onSelect: () => void;
+  value?: string;
+  keywords?: string[];
+}) {
+  return (
+    <Command.Item
+      className="flex h-8 cursor-pointer items-center gap-2.5 rounded-control px-2 data-[selected=true]:bg-accent-soft"
+      {...rest}
+    >
+      {children}
+    </Command.Item>
+  );
+}

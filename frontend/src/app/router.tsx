@@ -1,0 +1,179 @@
+import type { QueryClient } from "@tanstack/react-query";
+import {
+  createRootRouteWithContext,
+  createRoute,
+  createRouter,
+  lazyRouteComponent,
+  Outlet,
+  redirect,
+  useMatchRoute,
+} from "@tanstack/react-router";
+import { batchSearch } from "@/features/batches/search";
+import { devicesSearch } from "@/features/devices/search";
+import { jobSearch } from "@/features/jobs/search";
+import { OverviewPage } from "@/features/overview/overview-page";
+import { logsSearch, placementSearch, reductionsSearch, throughputSearch } from "@/features/run/search";
+import { runsSearch } from "@/features/runs/search";
+import { submitSearch } from "@/features/submit/search";
+import { nonEmpty, optional, parseSearch, stringifySearch } from "@/lib/search-params";
+import { NotFound, PageError } from "./fallbacks";
+import { Shell } from "./shell";
+
+const rootRoute = createRootRouteWithContext<{ queryClient: QueryClient }>()({
+  component: Root,
+  notFoundComponent: NotFound,
+});
+
+function Root() {
+  const matches = useMatchRoute();
+  return matches({ to: "/login" }) ? <Outlet /> : <Shell />;
+}
+
+const loginRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/login",
+  validateSearch: (search: Record<string, unknown>) => optional({ next: nonEmpty(search.next) }),
+  component: lazyRouteComponent(() => import("@/features/login/login-page"), "LoginPage"),
+});
+
+const overviewRoute = createRoute({ getParentRoute: () => rootRoute, path: "/", component: OverviewPage });
+
+const runsRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/runs",
+  validateSearch: runsSearch,
+  component: lazyRouteComponent(() => import("@/features/runs/runs-page"), "RunsPage"),
+});
+
+const jobsRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/jobs",
+  component: lazyRouteComponent(() => import("@/features/jobs/jobs-page"), "JobsPage"),
+});
+
+const jobRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/jobs/$name",
+  validateSearch: jobSearch,
+  component: lazyRouteComponent(() => import("@/features/jobs/job-page"), "JobPage"),
+});
+
+const batchesRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/batches",
+  component: lazyRouteComponent(() => import("@/features/batches/batches-page"), "BatchesPage"),
+});
+
+const batchRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/batches/$batchId",
+  validateSearch: batchSearch,
+  component: lazyRouteComponent(() => import("@/features/batches/batch-page"), "BatchPage"),
+});
+
+const devicesRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/devices",
+  validateSearch: devicesSearch,
+  component: lazyRouteComponent(() => import("@/features/devices/devices-page"), "DevicesPage"),
+});
+
+const submitRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/submit",
+  validateSearch: submitSearch,
+  component: lazyRouteComponent(() => import("@/features/submit/submit-page"), "SubmitPage"),
+});
+
+const runRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/runs/$runId",
+  component: lazyRouteComponent(() => import("@/features/run/run-page"), "RunPage"),
+});
+
+const runIndexRoute = createRoute({
+  getParentRoute: () => runRoute,
+  path: "/",
+  beforeLoad: ({ params }) => {
+    throw redirect({ to: "/runs/$runId/placement", params, replace: true });
+  },
+});
+
+const placementRoute = createRoute({
+  getParentRoute: () => runRoute,
+  path: "/placement",
+  validateSearch: placementSearch,
+  component: lazyRouteComponent(() => import("@/features/run/placement/placement-tab"), "PlacementTab"),
+});
+
+const reductionsRoute = createRoute({
+  getParentRoute: () => runRoute,
+  path: "/reductions",
+  validateSearch: reductionsSearch,
+  component: lazyRouteComponent(() => import("@/features/run/reductions/reductions-tab"), "ReductionsTab"),
+});
+
+const throughputRoute = createRoute({
+  getParentRoute: () => runRoute,
+  path: "/throughput",
+  validateSearch: throughputSearch,
+  component: lazyRouteComponent(() => import("@/features/run/throughput/throughput-tab"), "ThroughputTab"),
+});
+
+const logsRoute = createRoute({
+  getParentRoute: () => runRoute,
+  path: "/logs",
+  validateSearch: logsSearch,
+  component: lazyRouteComponent(() => import("@/features/run/logs/logs-tab"), "LogsTab"),
+});
+
+const planRoute = createRoute({
+  getParentRoute: () => runRoute,
+  path: "/plan",
+  component: lazyRouteComponent(() => import("@/features/run/plan/plan-tab"), "PlanTab"),
+});
+
+const attemptsRoute = createRoute({
+  getParentRoute: () => runRoute,
+  path: "/attempts",
+  component: lazyRouteComponent(() => import("@/features/run/attempts/attempts-tab"), "AttemptsTab"),
+});
+
+const routeTree = rootRoute.addChildren([
+  loginRoute,
+  overviewRoute,
+  runsRoute,
+  jobsRoute,
+  jobRoute,
+  batchesRoute,
+  batchRoute,
+  devicesRoute,
+  submitRoute,
+  runRoute.addChildren([
+    runIndexRoute,
+    placementRoute,
+    reductionsRoute,
+    throughputRoute,
+    logsRoute,
+    planRoute,
+    attemptsRoute,
+  ]),
+]);
+
+export function createAppRouter(queryClient: QueryClient) {
+  return createRouter({
+    routeTree,
+    context: { queryClient },
+    defaultPreload: "intent",
+    defaultErrorComponent: PageError,
+    parseSearch,
+    stringifySearch,
+    scrollRestoration: true,
+  });
+}
+
+declare module "@tanstack/react-router" {
+  interface Register {
+    router: ReturnType<typeof createAppRouter>;
+  }
+}

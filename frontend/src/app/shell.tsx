@@ -1,0 +1,34 @@
+import { CSPProvider } from "@base-ui/react/csp-provider";
+import { Outlet } from "@tanstack/react-router";
+import { useEffect } from "react";
+import { watchVisibility } from "@/lib/live";
+import { watchKeyboard } from "@/lib/shortcuts";
+import { Notices } from "./notices";
+import { Rail } from "./rail";
+import { TopBar } from "./top-bar";
+
+/** What stands around every page. */
+export function Shell() {
+  useEffect(watchKeyboard, []);
+  useEffect(watchVisibility, []);
+  return (
+    <CSPProvider disableStyleElements>
+      <a
+        className="fixed top-1 left-1 z-50 -translate-y-16 rounded-control bg-accent px-3 py-1.5 text-on-accent focus:translate-y-0"
+        href="#main"
+      >
+        Skip to content
+      </a>
+      <Notices />
+      <div className="flex min-h-dvh max-md:flex-col">
+        <Rail />
+        <div className="flex min-w-0 flex-1 flex-col">
+          <TopBar />
+          <main className="flex min-w-0 flex-1 flex-col outline-none" id="main" tabIndex={-1}>
+            <Outlet />
+          </main>
+        </div>
+      </div>
+    </CSPProvider>
+  );
+}

@@ -1,0 +1,44 @@
+import type { TimeChartColumns } from "./time-chart";
+
+const MOST_ROWS = 100;
+
+interface ChartTableProps {
+  title: string;
+  xName: string;
+  columns: TimeChartColumns;
+  formatX: (value: number) => string;
+}
+
+/** The chart's numbers for screen readers: evenly thinned to 100 rows. */
+export function ChartTable({ title, xName, columns, formatX }: ChartTableProps) {
+  const every = Math.max(1, Math.ceil(columns.x.length / MOST_ROWS));
+  const rows = columns.x.map((_, at) => at).filter((at) => at % every === 0 || at === columns.x.length - 1);
+  return (
+    <div className="sr-only">
+      <table>
+        <caption>
+          {title}
+          {every > 1 ? `, one of ${every} points` : ""}
+        </caption>
+        <thead>
+          <tr>
+            <th scope="col">{xName}</th>
+            <th scope="col">mean</th>
+            <th scope="col">min</th>
+            <th scope="col">max</th>
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((at) => (
+            <tr key={at}>
+              <td>{formatX(columns.x[at] ?? 0)}</td>
+              <td>{columns.mean[at] ?? "not finite"}</td>
+              <td>{columns.min[at] ?? "not finite"}</td>
+              <td>{columns.max[at] ?? "not finite"}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}

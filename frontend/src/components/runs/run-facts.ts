@@ -1,0 +1,24 @@
+import type { RunSummary } from "@/api/schema";
+import { isTerminal } from "@/api/states";
+import { secondsBetween } from "@/lib/format";
+
+/** How long the run's program has run, in seconds; null where it never started. */
+export function runningSeconds(run: RunSummary, now: number): number | null {
+  if (!run.started_at) return null;
+  return secondsBetween(run.started_at, isTerminal(run.state) ? run.ended_at : null, now);
+}
+
+/** Seconds until the last step at the present rate; null where either is unknown. */
+export function secondsLeft(run: RunSummary): number | null {
+  const { step, total_steps, steps_per_s } = run.progress;
+  if (run.state !== "RUNNING" || step == null || !total_steps || !steps_per_s) return null;
+  return Math.max(0, total_steps - step) / steps_per_s;
+}
+
+/** Steps per second: at present while the run is live, over its whole duration once it ended; null where unknown. */
+export function stepsPerSecond(run: RunSummary): number | null {
+  const { step, steps_per_s } = run.progress;
+  if (!isTerminal(run.state)) return steps_per_s ?? null;
+  const seconds = secondsBetween(run.started_at, run.ended_at, 0);
+  return step && run.started_at && run.ended_at && seconds ? step / seconds : null;
+}

@@ -1,0 +1,93 @@
+import { Link, useNavigate } from "@tanstack/react-router";
+import { type ReactNode, useMemo } from "react";
+import type { JsonValue, Outcome, Outcomes } from "@/api/schema";
+import { type Column, DataTable } from "@/components/ui/data-table";
+import { LineText } from "@/components/ui/line-text";
+import { StateBadge } from "@/components/ui/state-badge";
+import { formatDuration, formatNumber, shortId } from "@/lib/format";
+
+/** A row for each run; a press on a heading sorts by it, the best of a metric first. */
+export function OutcomeTable({ outcomes, sort }: { outcomes: Outcomes; sort: string }) {
+  const { parameters, metrics } = outcomes;
+  const columns = useMemo<readonly Column<Outcome>[]>(
+    () => [
+      {
+        id: "run",
+        header: <Sorter first="index" label="Run" sort={sort} />,
+        cell: (row) => (
+          <Link className="hover:underline" params={{ runId: row.run }} to="/runs/$runId/placement">
+            {row.index} <code className="text-muted">{shortId(row.run)}</code>
+          </Link>
+        ),
+      },
+      {
+        id: "state",
+        header: <Sorter first="state" label="State" sort={sort} />,
+        cell: (row) => <StateBadge state={row.state} />,
+      },
+      ...parameters.map((name) => ({
+        id: `parameter.${name}`,
+        header: <Sorter first={`parameters.${name}`} label={name} sort={sort} />,
+        cell: (row: Outcome) => <Value value={row.parameters[name]} />,
+        align: "right" as const,
+      })),
+      ...metrics.map(({ name, better }) => ({
+        id: `metric.${name}`,
+        header: (
+          <Sorter
+            first={better === "higher" ? `-metrics.${name}` : `metrics.${name}`}
+            label={name}
+            sort={sort}
+          />
+        ),
+        cell: (row: Outcome) =>
+          row.metrics[name] === undefined ? <Dash /> : formatNumber(row.metrics[name], 5),
+        align: "right" as const,
+      })),
+      {
+        id: "duration",
+        header: <Sorter first="duration" label="Duration" sort={sort} />,
+        cell: (row) => (row.duration_s === null ? <Dash /> : formatDuration(row.duration_s)),
+        align: "right",
+      },
+    ],
+    [parameters, metrics, sort],
+  );
+  return (
+    <DataTable columns={columns} keyboard label="Outcomes" rowKey={(row) => row.run} rows={outcomes.items} />
+  );
+}
+
+/** A heading that sorts: `first` at the first press, turned at the second. */
+function Sorter({ label, first, sort }: { label: string; first: string; sort: string }): ReactNode {
+  const navigate = useNavigate({ from: "/batches/$batchId" });
+  const turned = first.startsWith("-") ? first.slice(1) : `-${first}`;
+  const on = sort === first || sort === turned;
+  const next = sort === first ? turned : first;
+  return (
+    <button
+      aria-label={`Sort by ${label}`}
+      aria-pressed={on}
+      className="inline-flex min-h-6 items-center gap-1 whitespace-nowrap hover:text-text aria-pressed:text-text"
+      onClick={() => void navigate({ search: (old) => ({ ...old, sort: next }), replace: true })}
+      type="button"
+    >
+      <LineText text={label} />
+      {on && <span aria-hidden="true">{sort.startsWith("-") ? "↓" : "↑"}</span>}
+    </button>
+  );
+}
+
+function Value({ value }: { value: JsonValue | undefined }) {
+  if (value === undefined) return <Dash />;
+  const text = typeof value === "string" ? value : JSON.stringify(value);
+  return (
+    <code className="inline-block max-w-48 truncate align-middle" title={text}>
+      {text}
+    </code>
+  );
+}
+
+function Dash() {
+  return <span className="text-muted">–</span>;
+}

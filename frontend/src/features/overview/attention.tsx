@@ -1,0 +1,70 @@
+import { Link } from "@tanstack/react-router";
+import type { Overview, RunSummary } from "@/api/schema";
+import { Age, RunLink } from "@/components/runs/run-columns";
+import { LineText } from "@/components/ui/line-text";
+import { Section } from "@/components/ui/section";
+import { StateBadge } from "@/components/ui/state-badge";
+import { count } from "@/lib/format";
+import { isTroubled } from "./sentence";
+
+/** Failed runs of the last day, hosts that fell silent and hosts on which runs fail. Not drawn where there are none. */
+export function Attention({ overview, className }: { overview: Overview; className?: string }) {
+  const hosts = overview.hosts.filter(isTroubled);
+  if (hosts.length + overview.attention.length === 0) return null;
+  return (
+    <Section className={className} note="failed in the last day, failing, or silent" title="Needs attention">
+      <ul>
+        {hosts.map((host) => (
+          <li className="flex h-8 items-center gap-4 border-line border-b" key={host.id}>
+            <span className="w-24">
+              <StateBadge state={host.state} />
+            </span>
+            <Link
+              className="flex h-6 items-center truncate font-strong hover:underline sm:w-64"
+              search={{ sel: `host:${host.id}` }}
+              to="/devices"
+            >
+              {host.name}
+            </Link>
+            <span className="min-w-0 flex-1 truncate text-muted">
+              {host.trouble ? (
+                host.trouble.sentence
+              ) : (
+                <>
+                  last heard of <Age moment={host.last_heartbeat_at} />, {count(host.runs.length, "run")} on
+                  it
+                </>
+              )}
+            </span>
+          </li>
+        ))}
+        {overview.attention.map((run) => (
+          <FailedRun key={run.id} run={run} />
+        ))}
+      </ul>
+    </Section>
+  );
+}
+
+function FailedRun({ run }: { run: RunSummary }) {
+  const why = run.reason?.message.split("\n").at(-1)?.trim() || run.reason?.sentence || "";
+  return (
+    <li className="flex min-h-8 items-center gap-4 border-line border-b max-sm:flex-wrap max-sm:gap-y-0 max-sm:py-1">
+      <span className="w-24">
+        <StateBadge state={run.state} />
+      </span>
+      <span className="flex min-w-0 sm:w-64">
+        <RunLink run={run} />
+      </span>
+      <span className="min-w-0 flex-1 truncate max-sm:basis-full" title={run.reason?.sentence}>
+        <LineText text={why} />
+      </span>
+      <span className="text-muted">
+        <Age moment={run.ended_at} />
+      </span>
+      <Link className="link py-0.5" params={{ runId: run.id }} to="/runs/$runId/logs">
+        Log
+      </Link>
+    </li>
+  );
+}

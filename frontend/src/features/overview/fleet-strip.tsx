@@ -1,0 +1,100 @@
+import { Link } from "@tanstack/react-router";
+import type { Device, Host, Overview } from "@/api/schema";
+import { DeviceGlyph, deviceSentence } from "@/components/devices/device-glyph";
+import { Section } from "@/components/ui/section";
+import { StateIcon } from "@/components/ui/state-badge";
+import { EmptyState } from "@/components/ui/view-states";
+import { count } from "@/lib/format";
+
+/** One glyph per device, grouped by host; hosts beyond the server's 2048 devices show their counts only. */
+export function FleetStrip({ overview }: { overview: Overview }) {
+  const { hosts, devices, devices_held: held, devices_total: total } = overview;
+  return (
+    <Section
+      aside={
+        <Link className="link" to="/devices">
+          Devices
+        </Link>
+      }
+      note={total > 0 && `${held} held, ${total - held} free, on ${count(hosts.length, "host")}`}
+      title="Fleet"
+    >
+      {hosts.length === 0 ? (
+        <EmptyState snippet="drumline up" title="No worker has registered.">
+          Start one on this machine; it shows here as soon as it has counted its devices.
+        </EmptyState>
+      ) : (
+        <ul className="grid grid-cols-[repeat(auto-fill,minmax(200px,1fr))] gap-x-8 gap-y-4 pt-3">
+          {hosts.map((host) => (
+            <HostGlyphs
+              devices={devices.filter((device) => device.host === host.id)}
+              host={host}
+              key={host.id}
+            />
+          ))}
+        </ul>
+      )}
+    </Section>
+  );
+}
+
+function HostGlyphs({ host, devices }: { host: Host; devices: readonly Device[] }) {
+  const simulated = devices.length > 0 && devices.every((device) => device.simulated);
+  return (
+    <li className="min-w-0">
+      <div className="flex items-center gap-1.5">
+        <StateIcon size={10} state={host.state} />
+        <Link
+          className="min-w-6 truncate leading-6 hover:underline"
+          search={{ sel: `host:${host.id}` }}
+          to="/devices"
+        >
+          {host.name}
+        </Link>
+        <span className="shrink-0 text-muted text-xs">
+          {simulated ? "simulated " : ""}
+          {host.platforms.join(", ")}
+        </span>
+      </div>
+      {devices.length > 0 ? (
+        <div className="-ml-[3px] flex flex-wrap">
+          {devices.map((device) => (
+            <DeviceLink device={device} key={device.id} />
+          ))}
+        </div>
+      ) : (
+        <div className="mt-1 text-muted text-xs">
+          {host.devices - host.free_devices} of {host.devices} held
+        </div>
+      )}
+    </li>
+  );
+}
+
+/** A held device leads to its run, a free one to its facts. */
+function DeviceLink({ device }: { device: Device }) {
+  const look = "inline-flex size-6 items-center justify-center rounded-control hover:bg-hover";
+  const what = deviceSentence(device);
+  const glyph = <DeviceGlyph device={device} size={18} />;
+  return device.run ? (
+    <Link
+      aria-label={what}
+      className={look}
+      params={{ runId: device.run }}
+      title={what}
+      to="/runs/$runId/placement"
+    >
+      {glyph}
+    </Link>
+  ) : (
+    <Link
+      aria-label={what}
+      className={look}
+      search={{ sel: `device:${device.id}` }}
+      title={what}
+      to="/devices"
+    >
+      {glyph}
+    </Link>
+  );
+}

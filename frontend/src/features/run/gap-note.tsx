@@ -1,0 +1,17 @@
+import { useQuery } from "@tanstack/react-query";
+import { Icon } from "@/components/ui/icons";
+import { gapSentence } from "./gaps";
+import { gapsQuery } from "./queries";
+
+/** Says what is missing from a view; nothing where it is whole. */
+export function GapNote({ runId, what }: { runId: string; what: "log" | "metrics" | "reduction" }) {
+  const { data: dropped } = useQuery(gapsQuery(runId));
+  const sentence = dropped && gapSentence(dropped, what);
+  if (!sentence) return null;
+  return (
+    <p className="mb-4 flex items-center gap-2 text-warn text-xs" data-testid="gap-note" role="status">
+      <Icon name="warning" size={12} />
+      {sentence} What is shown is not all that the program sent.
+    </p>
+  );
+}

@@ -1,0 +1,49 @@
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { isApiError } from "@/api/errors";
+import { keys } from "@/api/queries";
+import type { Run } from "@/api/schema";
+import { Button } from "@/components/ui/button";
+import { formatDuration } from "@/lib/format";
+import { cancelRun } from "../queries";
+
+/** Asks before it stops a run: the second press does it, and one beside it goes back. */
+export function CancelRun({ run }: { run: Run }) {
+  const client = useQueryClient();
+  const [asking, setAsking] = useState(false);
+  const cancel = useMutation({
+    mutationFn: () => cancelRun(run.id),
+    onSuccess: (answer) => client.setQueryData(keys.run(run.id), answer),
+    onSettled: () => setAsking(false),
+  });
+  if (run.cancel_requested || run.state === "CANCELLING") {
+    return (
+      <span className="text-warn text-xs">Stopping, up to {formatDuration(run.limits.grace_s)} grace</span>
+    );
+  }
+  if (asking) {
+    return (
+      <div className="flex items-center gap-2">
+        <span>Stop this run?</span>
+        <Button autoFocus compact disabled={cancel.isPending} look="danger" onClick={() => cancel.mutate()}>
+          Stop it
+        </Button>
+        <Button compact look="quiet" onClick={() => setAsking(false)}>
+          Keep running
+        </Button>
+      </div>
+    );
+  }
+  return (
+    <>
+      {cancel.error && (
+        <span className="max-w-72 text-bad text-xs" role="alert">
+          {isApiError(cancel.error) ? cancel.error.message : "The run could not be cancelled."}
+        </span>
+      )}
+      <Button compact look="danger" onClick={() => setAsking(true)}>
+        Cancel
+      </Button>
+    </>
+  );
+}

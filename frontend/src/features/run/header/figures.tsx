@@ -1,0 +1,115 @@
+import { useQuery } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import type { Run } from "@/api/schema";
+import { isTerminal } from "@/api/states";
+import { stepsPerSecond } from "@/components/runs/run-facts";
+import { count, formatDuration, formatInteger, formatRate, secondsBetween } from "@/lib/format";
+import { useNow } from "@/lib/now";
+import { placementQuery } from "../queries";
+
+/** Step of total as a ruler over the whole width, and the run's figures in one line under it. */
+export function Figures({ run }: { run: Run }) {
+  const now = useNow();
+  const { step, total_steps: total, steps_per_s: rate, examples_per_s: examples } = run.progress;
+  const ended = isTerminal(run.state);
+  const elapsed = secondsBetween(run.started_at, run.ended_at, now);
+  const left = total && step !== null && step !== undefined && rate && !ended ? (total - step) / rate : null;
+  return (
+    <div>
+      <Ruler ended={ended} state={run.state} step={step} total={total} />
+      <dl className="mt-3 flex flex-wrap gap-x-8 gap-y-2">
+        <Figure name="Step" value={stepText(step, total, ended)} />
+        {ended ? (
+          <Figure name="Mean steps/s" value={formatRate(stepsPerSecond(run))} />
+        ) : (
+          <>
+            <Figure name="Steps/s" value={formatRate(rate)} />
+            <Figure name="Examples/s" value={formatRate(examples)} />
+          </>
+        )}
+        <Figure
+          name={ended ? "Took" : "Elapsed"}
+          value={run.started_at ? formatDuration(elapsed) : "not started"}
+        />
+        {left !== null && <Figure name="Left" value={`about ${formatDuration(left)}`} />}
+        <Figure name="Replicas" value={<Replicas run={run} />} />
+        {run.attempts > 0 && <Figure name="Attempt" value={formatInteger(run.attempts)} />}
+      </dl>
+    </div>
+  );
+}
+
+function Figure({ name, value }: { name: string; value: ReactNode }) {
+  return (
+    <div>
+      <dt className="text-2xs text-muted">{name}</dt>
+      <dd data-testid={`figure-${name.toLowerCase().replace(" ", "-").replace("/", "-per-")}`}>{value}</dd>
+    </div>
+  );
+}
+
+function Replicas({ run }: { run: Run }) {
+  const placement = useQuery(placementQuery(run.id));
+  const devices = placement.data?.devices.filter((device) => device.replica !== null).length ?? 0;
+  if (devices === 0) return <>{formatInteger(run.replicas)}</>;
+  const where = run.hosts.length === 1 ? ` on ${run.hosts[0]}` : `, ${count(run.hosts.length, "host")}`;
+  return (
+    <>
+      {formatInteger(run.replicas)} <span className="text-muted">on</span> {count(devices, "device")}
+      <span className="text-muted">{where}</span>
+    </>
+  );
+}
+
+function stepText(
+  step: number | null | undefined,
+  total: number | null | undefined,
+  ended: boolean,
+): ReactNode {
+  if (step === null || step === undefined) return ended ? "none" : "none yet";
+  if (!total) return formatInteger(step);
+  return (
+    <>
+      {formatInteger(step)} <span className="text-muted">/ {formatInteger(total)}</span>
+    </>
+  );
+}
+
+interface RulerProps {
+  step: number | null | undefined;
+  total: number | null | undefined;
+  ended: boolean;
+  state: string;
+}
+
+const FILL: Record<string, string> = {
+  SUCCEEDED: "var(--ok)",
+  FAILED: "var(--bad)",
+  CANCELLED: "var(--idle)",
+};
+
+const TENTHS = Array.from({ length: 11 }, (_, tenth) => `M${Math.min(999, tenth * 100)} 0h1v4h-1z`).join("");
+
+/** A ruler: ticks at tenths, filled up to the present step. */
+function Ruler({ step, total, ended, state }: RulerProps) {
+  if (!total || step === null || step === undefined) return <div className="h-px bg-line" />;
+  const share = Math.min(1, step / total);
+  return (
+    <svg
+      aria-label={`Step ${step} of ${total}`}
+      className="block h-2 w-full"
+      preserveAspectRatio="none"
+      role="img"
+      viewBox="0 0 1000 8"
+    >
+      <rect fill="var(--line)" height="3" width="1000" y="5" />
+      <rect
+        fill={ended ? (FILL[state] ?? "var(--idle)") : "var(--active)"}
+        height="3"
+        width={1000 * share}
+        y="5"
+      />
+      <path d={TENTHS} fill="var(--line-strong)" />
+    </svg>
+  );
+}

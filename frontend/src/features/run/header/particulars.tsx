@@ -1,0 +1,99 @@
+import { Link } from "@tanstack/react-router";
+import type { JsonValue, Run } from "@/api/schema";
+import { StrategyMark } from "@/components/ui/glyphs";
+import { LineText } from "@/components/ui/line-text";
+import { formatTime, formatUtc, shortId } from "@/lib/format";
+import { useNow } from "@/lib/now";
+
+/** What was asked for and what came out, in small type. */
+export function Particulars({ run }: { run: Run }) {
+  const now = useNow();
+  const parameters = Object.entries(run.parameters);
+  const labels = Object.entries(run.labels);
+  return (
+    <dl className="grid grid-cols-[auto_1fr] items-start gap-x-4 gap-y-0.5 text-xs">
+      {run.state === "SUCCEEDED" && (
+        <Line name="Result">
+          <code className="break-words text-text" data-testid="run-result">
+            <LineText text={JSON.stringify(run.result)} />
+          </code>
+        </Line>
+      )}
+      <Line name="Program">
+        <span className="flex flex-wrap items-center gap-x-3">
+          <StrategyMark kind={run.strategy} />
+          <code>{run.spec.program.entrypoint}</code>
+          <span className="text-muted" title={formatUtc(run.created_at)}>
+            submitted {formatTime(run.created_at, now)}
+          </span>
+        </span>
+      </Line>
+      <Origin run={run} />
+      {parameters.length > 0 && (
+        <Line name="Parameters">
+          <span className="flex min-h-5 flex-wrap items-center gap-x-4">
+            {parameters.map(([name, value]) => (
+              <code key={name}>
+                <span className="text-muted">{name}=</span>
+                <LineText text={valueText(value)} />
+              </code>
+            ))}
+          </span>
+        </Line>
+      )}
+      {labels.length > 0 && (
+        <Line name="Labels">
+          <span className="flex min-h-5 flex-wrap items-center gap-x-4">
+            {labels.map(([name, value]) => (
+              <code className="break-all" key={name}>
+                <span className="text-muted">{name}=</span>
+                <LineText text={value} />
+              </code>
+            ))}
+          </span>
+        </Line>
+      )}
+    </dl>
+  );
+}
+
+/** What the run came from: a sweep, an older run, a checkpoint. */
+function Origin({ run }: { run: Run }) {
+  return (
+    <>
+      {run.batch && (
+        <Line name="Sweep">
+          <Link className="link" params={{ batchId: run.batch }} to="/batches/$batchId">
+            <code>{shortId(run.batch)}</code>
+          </Link>
+        </Line>
+      )}
+      {run.rerun_of && (
+        <Line name="Repeats">
+          <Link className="link" params={{ runId: run.rerun_of }} to="/runs/$runId/placement">
+            <code>{shortId(run.rerun_of)}</code>
+          </Link>
+        </Line>
+      )}
+      {run.resume_from && (
+        <Line name="Goes on from">
+          checkpoint <code title={run.resume_from}>{shortId(run.resume_from)}</code>
+        </Line>
+      )}
+    </>
+  );
+}
+
+function Line({ name, children }: { name: string; children: React.ReactNode }) {
+  return (
+    <div className="contents">
+      <dt className="text-muted leading-5">{name}</dt>
+      <dd className="min-w-0 leading-5">{children}</dd>
+    </div>
+  );
+}
+
+function valueText(value: JsonValue): string {
+  const text = JSON.stringify(value) ?? "null";
+  return text.length > 120 ? `${text.slice(0, 119)}…` : text;
+}

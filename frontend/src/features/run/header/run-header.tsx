@@ -1,0 +1,62 @@
+import { Link } from "@tanstack/react-router";
+import type { Run } from "@/api/schema";
+import { isTerminal } from "@/api/states";
+import { CopyButton } from "@/components/ui/copy-button";
+import { CopyMenu } from "@/components/ui/copy-menu";
+import { StateBadge } from "@/components/ui/state-badge";
+import { shortId } from "@/lib/format";
+import { CancelRun } from "./cancel-run";
+import { Failure } from "./failure";
+import { Figures } from "./figures";
+import { Particulars } from "./particulars";
+import { RunAgain } from "./run-again";
+import { stateSentence } from "./sentence";
+import { SilentHosts } from "./silent-hosts";
+import { reachRun } from "./snippets";
+import { Waiting } from "./waiting";
+
+export function RunHeader({ run }: { run: Run }) {
+  return (
+    <header className="flex flex-col gap-4" data-testid="run-header">
+      <div className="flex flex-wrap items-start gap-x-4 gap-y-2">
+        <div className="min-w-0 flex-1">
+          <h1 className="flex flex-wrap items-baseline gap-x-3 text-lg">
+            <Link
+              className="truncate hover:underline"
+              params={{ name: run.job }}
+              search={{ v: run.version }}
+              to="/jobs/$name"
+            >
+              {run.job}
+            </Link>
+            <span className="font-normal text-muted text-sm">version {run.version}</span>
+            <code className="font-normal text-muted text-sm" title={run.id}>
+              {shortId(run.id)}
+            </code>
+          </h1>
+          <p className="mt-1 flex flex-wrap items-center gap-x-3 gap-y-1">
+            <span data-state={run.state} data-testid="run-state">
+              <StateBadge state={run.state} />
+            </span>
+            <span className="text-muted" data-testid="run-reason">
+              {stateSentence(run)}
+            </span>
+          </p>
+        </div>
+        <div className="flex flex-wrap items-center gap-2 max-sm:w-full">
+          <span className="max-sm:hidden">
+            <CopyButton label="Copy link" text={() => window.location.href} />
+          </span>
+          <CopyMenu choices={reachRun(run, window.location.origin)} label="Copy as" />
+          <RunAgain run={run} />
+          {!isTerminal(run.state) && <CancelRun run={run} />}
+        </div>
+      </div>
+      {run.why && !isTerminal(run.state) && <Waiting why={run.why} />}
+      {run.hosts.length > 0 && !isTerminal(run.state) && <SilentHosts run={run} />}
+      <Figures run={run} />
+      {run.state === "FAILED" && <Failure run={run} />}
+      <Particulars run={run} />
+    </header>
+  );
+}

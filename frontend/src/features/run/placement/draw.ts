@@ -1,0 +1,261 @@
+import type { PlacedDevice } from "@/api/schema";
+import { type Box, hatch } from "@/components/charts/canvas";
+import { inkOn } from "@/lib/replica-colors";
+import { token } from "@/lib/theme";
+import { drawGlyph } from "./draw-glyph";
+import { type Cell, DOCKED, type Layout, PADDING } from "./layout";
+import type { Paint } from "./paint";
+
+/** Numbers are left out below this cell size. */
+const LEAST_FOR_TEXT = 12;
+
+export interface MapColors {
+  background: string;
+  surface: string;
+  line: string;
+  strong: string;
+  text: string;
+  muted: string;
+  accent: string;
+  font: string;
+  mono: string;
+}
+
+export function mapColors(): MapColors {
+  return {
+    background: token("--bg"),
+    surface: token("--surface"),
+    line: token("--line"),
+    strong: token("--line-strong"),
+    text: token("--text"),
+    muted: token("--muted"),
+    accent: token("--accent"),
+    font: token("--font-ui"),
+    mono: token("--font-code"),
+  };
+}
+
+export interface MapState {
+  selected: number;
+  hovered: number;
+  /** Scheduled and not confirmed yet: outlines and hatching in the place of fills. */
+  planned: boolean;
+}
+
+/** Outline of each group, with its label above and outside. */
+export function drawGroups(context: CanvasRenderingContext2D, layout: Layout, colors: MapColors): void {
+  context.textBaseline = "alphabetic";
+  // The bus comes down along the left edge; the label makes room for it.
+  const aside = layout.rails === "bus" ? PADDING + 4 : 0;
+  for (const group of layout.groups) {
+    context.strokeStyle = colors.strong;
+    context.lineWidth = 1;
+    roundRect(
+      context,
+      { x: group.x + 0.5, y: group.y + 0.5, width: group.width - 1, height: group.height - 1 },
+      6,
+    );
+    context.stroke();
+    context.fillStyle = colors.text;
+    context.font = `600 13px ${colors.font}`;
+    const label = fitText(context, group.label, group.width - 8);
+    context.fillText(label, group.x + aside, group.y - 8);
+    const after = group.x + aside + context.measureText(label).width + 8;
+    context.font = `450 12px ${colors.font}`;
+    context.fillStyle = colors.muted;
+    if (after + context.measureText(group.note).width <= group.x + group.width)
+      context.fillText(group.note, after, group.y - 8);
+  }
+}
+
+export function drawCells(
+  context: CanvasRenderingContext2D,
+  layout: Layout,
+  devices: readonly PlacedDevice[],
+  paints: readonly Paint[],
+  state: MapState,
+): void {
+  const colors = mapColors();
+  layout.cells.forEach((cell, index) => {
+    const paint = paints[cell.device];
+    if (!paint) return;
+    if (cell.group !== DOCKED)
+      drawCell(context, cell, paint, { layout, devices, planned: state.planned, colors });
+    if (index === state.selected) outline(context, cell, colors.accent, 2, 3);
+    else if (index === state.hovered) outline(context, cell, colors.text, 1, 2);
+  });
+}
+
+interface Look {
+  layout: Layout;
+  devices: readonly PlacedDevice[];
+  planned: boolean;
+  colors: MapColors;
+}
+
+function drawCell(context: CanvasRenderingContext2D, cell: Cell, paint: Paint, look: Look): void {
+  const { colors } = look;
+  const fill = paint.fill && !look.planned ? token(paint.fill) : null;
+  const ink = fill ? inkOn(fill) : colors.text;
+  const radius = cell.width >= 20 ? 3 : 0;
+  roundRect(context, inset(cell, fill ? 0 : 0.5), radius);
+  context.fillStyle = fill ?? colors.background;
+  context.fill();
+  if (fill) drawJoint(context, cell, fill, ink, look);
+  if (fill) hatch(context, hatchBox(cell), paint.hatch, withAlpha(ink, 0.6), cell.width >= 40 ? 5 : 4);
+  else drawHollow(context, cell, radius, look);
+  if (look.layout.detail === "large") drawTexts(context, cell, paint, ink, look);
+  else if (cell.width >= 2 * LEAST_FOR_TEXT)
+    centered(context, cell, paint.title, ink, `600 11px ${colors.font}`);
+  drawOverlay(context, cell, paint, ink, colors);
+}
+
+/** Logical devices of one replica are joined to one tile, each a step lighter or darker than the one before. */
+function drawJoint(
+  context: CanvasRenderingContext2D,
+  cell: Cell,
+  fill: string,
+  ink: string,
+  look: Look,
+): void {
+  const { layout, devices } = look;
+  const { logical, replica } = devices[cell.device] ?? {};
+  if (!logical) return;
+  const before = layout.cells.find(
+    (other) =>
+      other.group === cell.group &&
+      other.row === cell.row &&
+      other.column === cell.column - 1 &&
+      devices[other.device]?.replica === replica,
+  );
+  context.fillStyle = fill;
+  if (before) {
+    const from = before.x + before.width - 3;
+    context.fillRect(from, cell.y, cell.x - from + 3, cell.height);
+  }
+  context.fillStyle = withAlpha(ink === "#000000" ? "#ffffff" : "#000000", Math.min(0.36, 0.18 * logical));
+  roundRect(context, cell, 3);
+  context.fill();
+}
+
+/** Large cells carry the hatch as a band at the left of the top edge, so that no text stands on it. */
+function hatchBox(cell: Cell): Box {
+  if (cell.width < 40) return cell;
+  return { x: cell.x, y: cell.y, width: cell.width, height: cell.width < 56 ? 10 : 26 };
+}
+
+function drawHollow(context: CanvasRenderingContext2D, cell: Cell, radius: number, look: Look): void {
+  if (look.planned) hatch(context, cell, 1, look.colors.line, 6);
+  context.strokeStyle = look.colors.strong;
+  context.lineWidth = 1;
+  context.setLineDash(look.planned ? [4, 3] : []);
+  roundRect(context, inset(cell, 0.5), radius);
+  context.stroke();
+  context.setLineDash([]);
+}
+
+function drawTexts(
+  context: CanvasRenderingContext2D,
+  cell: Cell,
+  paint: Paint,
+  ink: string,
+  look: Look,
+): void {
+  const { colors, planned } = look;
+  const size = cell.width >= 64 ? 20 : cell.width >= 40 ? 15 : 12;
+  const titled = cell.width >= 40 && cell.width < 64 && !planned;
+  const box = titled ? { ...cell, height: cell.height - 10 } : cell;
+  centered(context, box, paint.title, ink, `600 ${size}px ${colors.font}`);
+  if (cell.width < 40 || planned) return;
+  const small = cell.width < 56;
+  context.font = `450 ${small ? 10 : 11}px ${colors.mono}`;
+  context.textBaseline = "alphabetic";
+  context.fillStyle = ink;
+  context.fillText(
+    fitText(context, paint.name, cell.width - 8),
+    cell.x + (small ? 4 : 6),
+    cell.y + cell.height - (small ? 6 : 7),
+  );
+  if (paint.glyph && !small) drawGlyph(context, paint.glyph, cell.x + cell.width - 21, cell.y + 6, ink);
+}
+
+function drawOverlay(
+  context: CanvasRenderingContext2D,
+  cell: Cell,
+  paint: Paint,
+  ink: string,
+  colors: MapColors,
+): void {
+  if (!paint.overlay) return;
+  context.strokeStyle = ink;
+  context.lineWidth = cell.width >= 24 ? 2 : 1;
+  context.beginPath();
+  if (paint.overlay === "dead") {
+    context.moveTo(cell.x + 3, cell.y + 3);
+    context.lineTo(cell.x + cell.width - 3, cell.y + cell.height - 3);
+    context.moveTo(cell.x + cell.width - 3, cell.y + 3);
+    context.lineTo(cell.x + 3, cell.y + cell.height - 3);
+    context.stroke();
+  } else if (paint.overlay === "silent") {
+    context.setLineDash([4, 3]);
+    context.strokeRect(cell.x + 2, cell.y + 2, cell.width - 4, cell.height - 4);
+    context.setLineDash([]);
+  } else {
+    const corner = cell.width / 3;
+    context.moveTo(cell.x, cell.y + corner);
+    context.lineTo(cell.x, cell.y);
+    context.lineTo(cell.x + corner, cell.y);
+    context.closePath();
+    context.fillStyle = colors.background;
+    context.fill();
+  }
+}
+
+function centered(
+  context: CanvasRenderingContext2D,
+  box: Box,
+  text: string,
+  ink: string,
+  font: string,
+): void {
+  context.font = font;
+  context.fillStyle = ink;
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  context.fillText(text, box.x + box.width / 2, box.y + box.height / 2 + 1);
+  context.textAlign = "left";
+}
+
+function outline(
+  context: CanvasRenderingContext2D,
+  cell: Cell,
+  color: string,
+  width: number,
+  away: number,
+): void {
+  context.strokeStyle = color;
+  context.lineWidth = width;
+  roundRect(context, inset(cell, -away), 4);
+  context.stroke();
+}
+
+export function roundRect(context: CanvasRenderingContext2D, box: Box, radius: number): void {
+  context.beginPath();
+  context.roundRect(box.x, box.y, box.width, box.height, radius);
+}
+
+export function fitText(context: CanvasRenderingContext2D, text: string, width: number): string {
+  if (context.measureText(text).width <= width) return text;
+  let kept = text;
+  while (kept.length > 1 && context.measureText(`${kept}…`).width > width) kept = kept.slice(0, -1);
+  return `${kept}…`;
+}
+
+function inset(box: Box, by: number): Box {
+  return { x: box.x + by, y: box.y + by, width: box.width - 2 * by, height: box.height - 2 * by };
+}
+
+function withAlpha(color: string, alpha: number): string {
+  const channels = [1, 3, 5].map((at) => Number.parseInt(color.slice(at, at + 2), 16));
+  return `rgb(${channels.join(" ")} / ${alpha})`;
+}

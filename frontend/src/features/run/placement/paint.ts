@@ -1,0 +1,123 @@
+import type { Attempt, Host, PlacedDevice, Placement } from "@/api/schema";
+import { hatchOf, REPLICA_COLORS } from "@/lib/replica-colors";
+import type { Rails } from "./layout";
+
+export type ColorBy = "replica" | "state" | "host";
+/** Drawn as a shape over the cell: crossed out, dashed border, cut corner. */
+export type Overlay = "dead" | "silent" | "draining" | null;
+export type Glyph = "sheets" | "cylinder" | "dot" | null;
+
+/** How one device is drawn; colours are names of tokens. */
+export interface Paint {
+  fill: `--${string}` | null;
+  hatch: 0 | 1 | 2 | 3;
+  /** The replica, and the logical device after a dot where a replica has several. */
+  title: string;
+  /** What the device is called on its host. */
+  name: string;
+  glyph: Glyph;
+  overlay: Overlay;
+  /** What the state is called, for hover card and table. */
+  state: string;
+}
+
+export interface Scene {
+  placement: Placement;
+  attempt: Attempt | undefined;
+  hosts: readonly Host[];
+  /** The run ended: what its hosts do now says nothing of it. */
+  ended: boolean;
+}
+
+export function paintsFor(scene: Scene, colorBy: ColorBy): Paint[] {
+  const { placement } = scene;
+  const hosts = [...new Set(placement.devices.map((device) => device.host))].sort();
+  const logical = logicalPerReplica(placement.devices);
+  const holding = new Set(placement.variables.flatMap((variable) => variable.homes));
+  return placement.devices.map((device) => {
+    const overlay = overlayOf(device, scene);
+    const state = stateOf(device, scene, overlay);
+    const color = colorOf(device, colorBy, hosts, state);
+    return {
+      fill: color.fill,
+      hatch: color.hatch,
+      title: titleOf(device, logical),
+      name: deviceName(device),
+      glyph: glyphOf(placement.strategy, holding.has(device.device)),
+      overlay,
+      state,
+    };
+  });
+}
+
+/** `cpu:3`, as JAX counts the devices of a host. */
+export function deviceName(device: PlacedDevice): string {
+  return `${device.platform}:${device.index}`;
+}
+
+/** `2`, or `2·1` where a replica has several logical devices. */
+export function titleOf(device: PlacedDevice, logicalDevices: number): string {
+  if (device.replica === null) return "–";
+  return logicalDevices > 1 ? `${device.replica}·${device.logical ?? 0}` : String(device.replica);
+}
+
+export function logicalPerReplica(devices: readonly PlacedDevice[]): number {
+  return devices.reduce((most, device) => Math.max(most, (device.logical ?? 0) + 1), 1);
+}
+
+/** The lines that belong to a strategy: an all-reduce ring, spokes to the shared storage, or none. */
+export function railsOf(placement: Placement): Rails {
+  if (placement.strategy === "central_storage") return "bus";
+  const replicas = new Set(placement.devices.map((device) => device.replica));
+  return placement.strategy === "mirrored" && replicas.size > 1 ? "ring" : "none";
+}
+
+/** Bytes of variables that each home holds, by device id or `host`. */
+export function bytesByHome(placement: Placement): Map<string, number> {
+  const bytes = new Map<string, number>();
+  for (const variable of placement.variables) {
+    for (const home of variable.homes) bytes.set(home, (bytes.get(home) ?? 0) + variable.size_bytes);
+  }
+  return bytes;
+}
+
+function glyphOf(strategy: string, holds: boolean): Glyph {
+  if (strategy === "one_device") return "dot";
+  if (strategy === "central_storage") return holds ? "cylinder" : null;
+  return "sheets";
+}
+
+const STATE_FILL: Record<string, `--${string}`> = {
+  RUNNING: "--active",
+  STARTING: "--active",
+  CLAIMED: "--active",
+  PENDING: "--idle",
+  LOST: "--bad",
+  suspect: "--warn",
+  draining: "--warn",
+};
+
+function colorOf(device: PlacedDevice, colorBy: ColorBy, hosts: readonly string[], state: string) {
+  if (device.replica === null) return { fill: null, hatch: 0 } as const;
+  if (colorBy === "state") return { fill: STATE_FILL[state] ?? "--idle", hatch: 0 } as const;
+  const index = colorBy === "host" ? hosts.indexOf(device.host) : device.replica;
+  return { fill: REPLICA_COLORS[index % REPLICA_COLORS.length] ?? null, hatch: hatchOf(index) };
+}
+
+function overlayOf(device: PlacedDevice, { attempt, hosts, ended }: Scene): Overlay {
+  const member = attempt?.members.find((each) => each.host === device.host);
+  if (member?.state === "LOST" || (member?.state === "EXITED" && member.signal !== null)) return "dead";
+  if (ended) return null;
+  const host = hosts.find((each) => each.id === device.host);
+  if (host?.state === "lost") return "dead";
+  if (host?.state === "suspect") return "silent";
+  return host?.state === "draining" ? "draining" : null;
+}
+
+function stateOf(device: PlacedDevice, { attempt, ended }: Scene, overlay: Overlay): string {
+  if (overlay === "silent") return "suspect";
+  if (overlay === "draining") return "draining";
+  const member = attempt?.members.find((each) => each.host === device.host);
+  if (overlay === "dead" && member?.state !== "EXITED") return "LOST";
+  return member?.state ?? (ended ? "EXITED" : "PENDING");
+}

@@ -1,0 +1,154 @@
+import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
+import { api, body } from "@/api/client";
+import { keys } from "@/api/queries";
+import { droppedOf } from "./gaps";
+
+const path = (id: string) => ({ run_id: id });
+
+export const runKeys = {
+  placement: (id: string) => [...keys.run(id), "placement"] as const,
+  attempts: (id: string) => [...keys.run(id), "attempts"] as const,
+  metrics: (id: string) => [...keys.run(id), "metrics"] as const,
+  reductions: (id: string) => [...keys.run(id), "reductions"] as const,
+  checkpoints: (id: string) => [...keys.run(id), "checkpoints"] as const,
+  gaps: (id: string) => [...keys.run(id), "gaps"] as const,
+  /** A recorded reduction never changes, so no event asks for it again. */
+  reduction: (id: string, reduction: string) => ["reduction", id, reduction] as const,
+};
+
+export function placementQuery(id: string) {
+  return queryOptions({
+    queryKey: runKeys.placement(id),
+    queryFn: ({ signal }) =>
+      body(api.GET("/api/v1/runs/{run_id}/placement", { params: { path: path(id) }, signal })),
+  });
+}
+
+/** Attempts, newest first. */
+export function attemptsQuery(id: string) {
+  return queryOptions({
+    queryKey: runKeys.attempts(id),
+    queryFn: async ({ signal }) => {
+      const page = await body(
+        api.GET("/api/v1/runs/{run_id}/attempts", { params: { path: path(id) }, signal }),
+      );
+      return [...page.items].sort((a, b) => b.number - a.number);
+    },
+  });
+}
+
+/** Registered checkpoints, the one that the run would go on from first. */
+export function checkpointsQuery(id: string) {
+  return infiniteQueryOptions({
+    queryKey: runKeys.checkpoints(id),
+    initialPageParam: undefined as string | undefined,
+    queryFn: ({ pageParam, signal }) =>
+      body(
+        api.GET("/api/v1/runs/{run_id}/checkpoints", {
+          params: { path: path(id), query: pageParam ? { cursor: pageParam } : {} },
+          signal,
+        }),
+      ),
+    getNextPageParam: (page) => page.next ?? undefined,
+  });
+}
+
+export interface MetricsRange {
+  /** One attempt's curves; without it the run's, cut where an attempt was rolled back. */
+  attempt?: string | undefined;
+  x: "step" | "time";
+  from?: number | undefined;
+  to?: number | undefined;
+  buckets: number;
+  names?: string[] | undefined;
+}
+
+export function metricsQuery(id: string, range: MetricsRange) {
+  return queryOptions({
+    queryKey: [...runKeys.metrics(id), range] as const,
+    queryFn: ({ signal }) => fetchMetrics(id, range, signal),
+    placeholderData: (previous) => previous,
+  });
+}
+
+export function fetchMetrics(id: string, range: MetricsRange, signal?: AbortSignal) {
+  return body(
+    api.GET("/api/v1/runs/{run_id}/metrics", {
+      params: { path: path(id), query: { ...range } },
+      ...(signal ? { signal } : {}),
+    }),
+  );
+}
+
+export function reductionNamesQuery(id: string) {
+  return queryOptions({
+    queryKey: [...runKeys.reductions(id), "names"] as const,
+    queryFn: async ({ signal }) => {
+      const call = api.GET("/api/v1/runs/{run_id}/reductions/names", { params: { path: path(id) }, signal });
+      return (await body(call)).names;
+    },
+  });
+}
+
+/** The reductions of one name at one step: several where the step was run in several attempts. */
+export function reductionsAtQuery(id: string, name: string, step: number) {
+  return queryOptions({
+    queryKey: [...runKeys.reductions(id), "at", name, step] as const,
+    queryFn: async ({ signal }) => {
+      const query = { name, step_from: step, step_to: step, limit: 200 };
+      const page = await body(
+        api.GET("/api/v1/runs/{run_id}/reductions", { params: { path: path(id), query }, signal }),
+      );
+      return [...page.items].sort((a, b) => (a.id < b.id ? 1 : -1));
+    },
+  });
+}
+
+export function reductionQuery(id: string, reduction: string) {
+  return queryOptions({
+    queryKey: runKeys.reduction(id, reduction),
+    queryFn: ({ signal }) =>
+      body(
+        api.GET("/api/v1/runs/{run_id}/reductions/{reduction_id}", {
+          params: { path: { run_id: id, reduction_id: reduction } },
+          signal,
+        }),
+      ),
+    staleTime: Number.POSITIVE_INFINITY,
+  });
+}
+
+/** How much of each kind of telemetry was dropped. */
+export function gapsQuery(id: string) {
+  return queryOptions({
+    queryKey: runKeys.gaps(id),
+    queryFn: async ({ signal }) => {
+      const query = { kind: ["gap"], limit: 200 };
+      const page = await body(
+        api.GET("/api/v1/runs/{run_id}/events", { params: { path: path(id), query }, signal }),
+      );
+      return droppedOf(page.items);
+    },
+  });
+}
+
+export interface LogsRange {
+  from: number;
+  limit: number;
+  attempt?: string | undefined;
+  member?: string | undefined;
+}
+
+/** Output from byte `from` on; a negative `from` counts from the end. */
+export function fetchLogs(id: string, range: LogsRange, signal?: AbortSignal) {
+  return body(
+    api.GET("/api/v1/runs/{run_id}/logs", {
+      params: { path: path(id), query: { ...range } },
+      ...(signal ? { signal } : {}),
+    }),
+  );
+}
+
+export function cancelRun(id: string) {
+  return body(api.POST("/api/v1/runs/{run_id}:cancel", { params: { path: path(id) } }));
+}

@@ -1,0 +1,82 @@
+import { cleanup, render, screen } from "@testing-library/react";
+import { afterEach, describe, expect, it } from "vitest";
+import { array, reduction, scalar } from "../testing";
+import { ReduceColumn } from "./reduce-column";
+import { ReplicaRows } from "./replica-rows";
+import { ResultColumn } from "./result-column";
+import { viewOf } from "./view-model";
+
+afterEach(cleanup);
+
+const partial = reduction({
+  op: "mean",
+  axis: 0,
+  inputs: [array([0, 1, 2, 3]), array([4, 5])],
+  counts: [4, 2],
+  denominator: 6,
+  output: scalar(2.5),
+});
+
+function show(some = partial) {
+  const view = viewOf(some);
+  render(
+    <>
+      <ReplicaRows view={view} />
+      <ReduceColumn view={view} />
+      <ResultColumn view={view} />
+    </>,
+  );
+}
+
+describe("the three columns", () => {
+  it("carry the values in full, and the values reproduce the result", () => {
+    show();
+
+    const rows = screen.getAllByTestId("replica-input");
+    const values = rows.flatMap((row) => (row.dataset.values ?? "").split(",").map(Number));
+    const counts = rows.map((row) => Number(row.dataset.count));
+    const result = Number(screen.getByTestId("reduction-result").dataset.values);
+
+    const sum = (numbers: number[]) => numbers.reduce((a, b) => a + b, 0);
+    expect(sum(values) / sum(counts)).toBe(result);
+    expect(screen.getByTestId("verdict").dataset.reproduces).toBe("true");
+  });
+
+  it("print the right denominator and cross out the mean of means", () => {
+    show();
+
+    expect(screen.getByTestId("denominator").textContent).toBe("6");
+    const wrong = screen.getByTestId("mean-of-means");
+    expect([wrong.tagName, wrong.textContent]).toEqual(["S", "3"]);
+    expect(screen.getByText("would weigh elements 1/8 and 1/4")).toBeTruthy();
+  });
+
+  it("say that a replica without elements contributes nothing and has no mean", () => {
+    show(
+      reduction({
+        ...partial,
+        inputs: [array([1, 3]), array([])],
+        counts: [2, 0],
+        denominator: 2,
+        output: scalar(2),
+      }),
+    );
+
+    expect(screen.getByText("contributes nothing")).toBeTruthy();
+    expect(screen.getByText("1 of 2 replicas hold no element and have no mean")).toBeTruthy();
+  });
+
+  it("tell when the result does not follow from the values", () => {
+    show(reduction({ ...partial, output: scalar(3) }));
+
+    expect(screen.getByTestId("verdict").textContent).toContain("differs by 0.5");
+  });
+
+  it("draw the shapes that do not fit", () => {
+    show(reduction({ ...partial, axis: null }));
+
+    expect(screen.getByTestId("shapes-differ").textContent).toBe(
+      "Shapes (4) and (2) differ: reducing them needs axis=0.",
+    );
+  });
+});

@@ -1,0 +1,127 @@
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { useMemo } from "react";
+import type { Reduction, ReductionName, ReductionSummary } from "@/api/schema";
+import { CopyButton } from "@/components/ui/copy-button";
+import { EmptyState, ErrorState, SkeletonRows } from "@/components/ui/view-states";
+import { formatInteger } from "@/lib/format";
+import { reductionQuery, reductionsAtQuery } from "../queries";
+import { shapeText } from "./arithmetic";
+import { ManyReplicas } from "./many-replicas";
+import { numpySnippet } from "./numpy";
+import { ReduceColumn } from "./reduce-column";
+import { ReplicaRows } from "./replica-rows";
+import { ResultColumn } from "./result-column";
+import { axisLabel, viewOf } from "./view-model";
+
+/** Up to so many replicas have a row each. */
+const MOST_ROWS = 32;
+
+interface InspectorProps {
+  runId: string;
+  name: ReductionName;
+  step: number;
+  /** Which one of several at this step, from 1. */
+  nth: number;
+  onNth: (nth: number) => void;
+}
+
+/** One reduction: what each replica put in, how it was combined, what came out. */
+export function Inspector({ runId, name, step, nth, onNth }: InspectorProps) {
+  const found = useQuery(reductionsAtQuery(runId, name.name, step));
+  const here = newestAttempt(found.data?.filter((each) => each.origin === name.origin) ?? []);
+  const summary = here[Math.min(nth, here.length) - 1];
+  const whole = useQuery({
+    ...reductionQuery(runId, summary?.id ?? ""),
+    enabled: summary !== undefined,
+    placeholderData: keepPreviousData,
+  });
+  const error = found.error ?? whole.error;
+  if (error) {
+    return (
+      <ErrorState
+        error={error}
+        onRetry={() => void found.refetch()}
+        what={`Step ${step} could not be loaded`}
+      />
+    );
+  }
+  if (found.data && !summary) {
+    return (
+      <EmptyState title={`${name.name} was not recorded at step ${formatInteger(step)}.`}>
+        Choose a step on the ruler.
+      </EmptyState>
+    );
+  }
+  if (!whole.data) return <SkeletonRows label="the reduction" rows={8} />;
+  return (
+    <div>
+      {here.length > 1 && <Several chosen={Math.min(nth, here.length)} onChoose={onNth} reductions={here} />}
+      <ThreeColumns reduction={whole.data} />
+    </div>
+  );
+}
+
+/** Those of the newest attempt, in the order in which they were recorded. */
+function newestAttempt(found: readonly ReductionSummary[]): ReductionSummary[] {
+  const attempt = found[0]?.attempt;
+  return found.filter((each) => each.attempt === attempt).sort((a, b) => (a.id < b.id ? -1 : 1));
+}
+
+/** One name may stand for several reductions of a step, such as the gradients of all variables. */
+function Several({ reductions, chosen, onChoose }: SeveralProps) {
+  return (
+    <div className="mb-4 flex flex-wrap gap-1">
+      {reductions.map((each, at) => (
+        <button
+          aria-pressed={at + 1 === chosen}
+          className="h-6.5 rounded-control border border-line px-2 text-muted text-xs hover:bg-hover aria-pressed:border-accent aria-pressed:bg-accent-soft aria-pressed:text-accent"
+          key={each.id}
+          onClick={() => onChoose(at + 1)}
+          type="button"
+        >
+          {at + 1} <code>{each.result_shape.length === 0 ? "scalar" : shapeText(each.result_shape)}</code>
+        </button>
+      ))}
+    </div>
+  );
+}
+
+interface SeveralProps {
+  reductions: readonly ReductionSummary[];
+  chosen: number;
+  onChoose: (nth: number) => void;
+}
+
+function ThreeColumns({ reduction }: { reduction: Reduction }) {
+  const view = useMemo(() => viewOf(reduction), [reduction]);
+  const many = view.inputs.length > MOST_ROWS;
+  return (
+    <section
+      aria-label={`${reduction.name} at step ${reduction.step}`}
+      data-axis={reduction.axis === null ? "None" : String(reduction.axis)}
+      data-denominator={reduction.denominator ?? ""}
+      data-op={reduction.op}
+      data-step={reduction.step}
+      data-testid="reduction"
+    >
+      <div className="section-rule">
+        <h2 className="truncate font-mono">{reduction.name}</h2>
+        <span className="text-muted">
+          {reduction.op.toUpperCase()} {axisLabel(reduction.axis)} over {formatInteger(reduction.replicas)}{" "}
+          replicas
+          {reduction.origin === "in_step" ? ", inside the step" : ""}
+        </span>
+        <div className="-mr-2 ml-auto self-center">
+          <CopyButton label="Copy as NumPy" text={() => numpySnippet(reduction)} />
+        </div>
+      </div>
+      <div className="grid gap-y-6 pt-4 md:max-wide:grid-cols-2 md:max-wide:gap-x-8 wide:grid-cols-[minmax(0,1fr)_220px_220px]">
+        <div className="min-w-0 md:max-wide:col-span-2">
+          {many ? <ManyReplicas view={view} /> : <ReplicaRows view={view} />}
+        </div>
+        <ReduceColumn view={view} />
+        <ResultColumn view={view} />
+      </div>
+    </section>
+  );
+}

@@ -1,0 +1,87 @@
+import { useQuery } from "@tanstack/react-query";
+import { getRouteApi } from "@tanstack/react-router";
+import { runQuery } from "@/api/queries";
+import type { Run } from "@/api/schema";
+import { isTerminal } from "@/api/states";
+import { EmptyState, ErrorState, SkeletonRows, StaleBanner } from "@/components/ui/view-states";
+import { GapNote } from "../gap-note";
+import { reductionNamesQuery } from "../queries";
+import { Inspector } from "./inspector";
+import { NameList } from "./name-list";
+import { inOrder, nameKey } from "./names";
+import { StepScrubber } from "./step-scrubber";
+
+const route = getRouteApi("/runs/$runId/reductions");
+
+/** What did each replica produce, how was it combined, is one an outlier? */
+export function ReductionsTab() {
+  const { runId } = route.useParams();
+  const search = route.useSearch();
+  const navigate = route.useNavigate();
+  const names = useQuery(reductionNamesQuery(runId));
+  const run = useQuery(runQuery(runId));
+  if (!names.data) {
+    if (names.error) {
+      return (
+        <ErrorState
+          error={names.error}
+          onRetry={() => void names.refetch()}
+          what="The reductions could not be loaded"
+        />
+      );
+    }
+    return <SkeletonRows label="the reductions" rows={8} />;
+  }
+  const ordered = inOrder(names.data);
+  const wanted = ordered.filter(({ name }) => name === search.var);
+  const chosen = wanted.find(({ origin }) => origin === search.origin) ?? wanted[0] ?? ordered[0];
+  if (!chosen) return <NoReductions run={run.data} />;
+  const newest = chosen.steps.at(-1) ?? 0;
+  const step = search.step ?? newest;
+  const change = (next: Partial<typeof search>) =>
+    void navigate({ search: (old) => ({ ...old, ...next }), replace: true, resetScroll: false });
+  return (
+    <>
+      <GapNote runId={runId} what="reduction" />
+      {names.error && <StaleBanner error={names.error} since={names.dataUpdatedAt} />}
+      <div className="grid gap-x-8 gap-y-6 lg:grid-cols-[200px_minmax(0,1fr)]">
+        <NameList
+          chosen={nameKey(chosen)}
+          names={ordered}
+          onChoose={({ name, origin }) => change({ var: name, origin, step: undefined, nth: undefined })}
+        />
+        <div className="flex min-w-0 flex-col gap-6">
+          <StepScrubber
+            following={search.step === undefined}
+            live={run.data !== undefined && !isTerminal(run.data.state)}
+            name={chosen}
+            onFollow={(follow) => change({ step: follow ? undefined : step })}
+            onStep={(next) => change({ step: next })}
+            step={step}
+          />
+          <Inspector
+            key={nameKey(chosen)}
+            name={chosen}
+            nth={search.nth ?? 1}
+            onNth={(nth) => change({ nth: nth === 1 ? undefined : nth })}
+            runId={runId}
+            step={step}
+          />
+        </div>
+      </div>
+    </>
+  );
+}
+
+function NoReductions({ run }: { run: Run | undefined }) {
+  const over = run !== undefined && isTerminal(run.state);
+  return (
+    <EmptyState
+      snippet={'losses = strategy.run(step, args=batch)\nloss = strategy.reduce("mean", losses, axis=0)'}
+      title={over ? "This run recorded no reduction." : "No reduction recorded yet."}
+    >
+      Call strategy.reduce in the program; each call is recorded at every step that record.reductions_every
+      names.
+    </EmptyState>
+  );
+}

@@ -1,0 +1,111 @@
+import { HeatStrip } from "@/components/charts/heat-strip";
+import { type Fact, Facts } from "@/components/ui/facts";
+import { formatInteger, formatNumber } from "@/lib/format";
+import { shapeText } from "./arithmetic";
+import { fromWire } from "./numbers";
+import { outlierText } from "./scale-marks";
+import { stripOf } from "./statistics";
+import type { ReductionView } from "./view-model";
+
+const MOST_LISTED = 64;
+const MOST_BUCKETS = 64;
+
+/** What came out, whether it follows from what is shown, and who stands apart. */
+export function ResultColumn({ view }: { view: ReductionView }) {
+  const { reduction, result, scalar, heat } = view;
+  return (
+    <div
+      className="min-w-0 wide:border-line wide:border-l wide:pl-5"
+      data-testid="reduction-result"
+      data-values={result?.values.join(",")}
+    >
+      <h3 className="mb-2 text-muted text-xs">Result</h3>
+      {scalar !== null ? (
+        <p className="break-all font-mono text-lg" title={String(scalar)}>
+          {formatNumber(scalar, 6)}
+        </p>
+      ) : (
+        <>
+          <p className="font-mono text-xs">
+            {shapeText(reduction.output.shape)} {reduction.output.dtype}
+          </p>
+          {result && heat && result.values.length > 0 && (
+            <div className="mt-2">
+              <HeatStrip
+                buckets={stripOf(result.values, MOST_BUCKETS)}
+                height={24}
+                label="The result"
+                scale={heat}
+              />
+            </div>
+          )}
+          {result && result.values.length <= MOST_LISTED && (
+            <p className="mt-2 break-words font-mono text-xs">
+              [{result.values.map((value) => formatNumber(value)).join("  ")}]
+            </p>
+          )}
+        </>
+      )}
+      <Verdict view={view} />
+      <div className="mt-4 text-xs">
+        <Facts facts={factsOf(view)} />
+      </div>
+      {view.outliers.length > 0 && (
+        <ul className="mt-3 text-warn text-xs" data-testid="outliers">
+          {view.outliers.slice(0, 4).map((outlier) => (
+            <li key={outlier.replica}>
+              r{outlier.replica} {outlierText(outlier.deviations, outlier.direction)}
+            </li>
+          ))}
+        </ul>
+      )}
+    </div>
+  );
+}
+
+/** The shown values, worked out again, against the recorded result. */
+function Verdict({ view }: { view: ReductionView }) {
+  const { recomputed } = view;
+  if (recomputed.kind === "shapes_differ") return null;
+  if (recomputed.kind === "not_kept") return <p className="mt-1 text-muted text-xs">{recomputed.sentence}</p>;
+  if (recomputed.reproduces) {
+    return (
+      <p className="mt-1 text-ok text-xs" data-reproduces="true" data-testid="verdict">
+        ✓ follows from the values shown
+      </p>
+    );
+  }
+  return (
+    <p className="mt-1 text-bad text-xs" data-reproduces="false" data-testid="verdict">
+      ✕ does not follow from the values shown: differs by {formatNumber(recomputed.largestDifference)}
+    </p>
+  );
+}
+
+function factsOf({ reduction, spread, scalar, inputs }: ReductionView): Fact[] {
+  const { output } = reduction;
+  const notFinite = inputs.reduce(
+    (sum, { summary }) => sum + (summary.nan_count ?? 0) + (summary.inf_count ?? 0),
+    0,
+  );
+  const facts: Fact[] = [["Type", <code key="type">{output.dtype}</code>]];
+  if (scalar !== null && spread) {
+    facts.push(["Median", formatNumber(spread.median)], ["MAD", formatNumber(spread.mad)]);
+  }
+  if (scalar === null) {
+    facts.push(
+      ["Min", formatNumber(fromWire(output.min))],
+      ["Mean", formatNumber(fromWire(output.mean))],
+      ["Max", formatNumber(fromWire(output.max))],
+      ["Norm", formatNumber(fromWire(output.norm))],
+    );
+  }
+  if (notFinite > 0)
+    facts.push([
+      "Not finite",
+      <span className="text-bad" key="not-finite">
+        {formatInteger(notFinite)} in
+      </span>,
+    ]);
+  return facts;
+}

@@ -1,0 +1,96 @@
+import type { ArraySummary, Reduction } from "@/api/schema";
+import { type HeatScale, heatScale } from "@/components/charts/heat-strip";
+import { type Scale, scaleOver } from "@/components/charts/scale";
+import { meanOfMeans, ownValue, type Recomputed, recompute, type Tensor, tensorOf } from "./arithmetic";
+import { fromWire } from "./numbers";
+import { type Outlier, outliersOf, type Spread, spreadOf } from "./statistics";
+
+/** One replica's part in a reduction. */
+export interface ReplicaInput {
+  replica: number;
+  summary: ArraySummary;
+  /** All its values, where they were kept. */
+  tensor: Tensor | null;
+  /** Elements it contributes along the axis. */
+  count: number;
+  /** The one number it says by itself, where the result is a scalar. */
+  own: number | null;
+}
+
+/** A reduction with everything that the three columns show. */
+export interface ReductionView {
+  reduction: Reduction;
+  inputs: ReplicaInput[];
+  result: Tensor | null;
+  /** The result where it is a scalar. */
+  scalar: number | null;
+  recomputed: Recomputed;
+  /** What averaging the replicas' own means would give; only for a mean over an axis with a scalar result. */
+  naive: number | null;
+  /** The counts differ, so that the mean of means is another number. */
+  ragged: boolean;
+  scale: Scale | null;
+  heat: HeatScale | null;
+  spread: Spread | null;
+  outliers: Outlier[];
+}
+
+/** The deviation of two or three values says nothing. */
+const LEAST_FOR_SPREAD = 4;
+
+export function viewOf(reduction: Reduction): ReductionView {
+  const inputs = reduction.inputs.map((summary, replica) => inputOf(reduction, summary, replica));
+  const result = tensorOf(reduction.output);
+  const isScalar = reduction.output.shape.length === 0;
+  const scalar = isScalar ? (result?.values[0] ?? fromWire(reduction.output.mean)) : null;
+  const own = inputs.flatMap((input) => (input.own === null ? [] : [input.own]));
+  const naive = naiveMean(reduction, inputs, isScalar);
+  const marks = [scalar, naive].filter((value) => value !== null);
+  return {
+    reduction,
+    inputs,
+    result,
+    scalar,
+    recomputed: recompute(reduction),
+    naive,
+    ragged: new Set(reduction.counts).size > 1,
+    // A sum is far from its parts: only a mean stands on the scale of the replicas' own values.
+    scale: isScalar ? scaleOver(reduction.op === "mean" ? [...own, ...marks] : own) : null,
+    heat: heatScale([
+      ...inputs.flatMap((input) => input.tensor?.values ?? []),
+      ...(isScalar ? [] : (result?.values ?? [])),
+    ]),
+    spread: own.length >= LEAST_FOR_SPREAD ? spreadOf(own) : null,
+    outliers: outliersOf(inputs.map((input) => input.own ?? Number.NaN)),
+  };
+}
+
+function inputOf(reduction: Reduction, summary: ArraySummary, replica: number): ReplicaInput {
+  const tensor = tensorOf(summary);
+  const count = reduction.counts[replica] ?? 1;
+  const own = tensor ? ownValue(tensor, reduction.op, reduction.axis) : null;
+  const isScalar = reduction.output.shape.length === 0;
+  return { replica, summary, tensor, count, own: isScalar ? (own?.values[0] ?? null) : null };
+}
+
+function naiveMean(reduction: Reduction, inputs: readonly ReplicaInput[], isScalar: boolean): number | null {
+  if (reduction.op !== "mean" || reduction.axis === null || reduction.axis === undefined || !isScalar)
+    return null;
+  const tensors = inputs.flatMap((input) => (input.tensor ? [input.tensor] : []));
+  if (tensors.length < inputs.length) return null;
+  return meanOfMeans(tensors, reduction.axis).values[0] ?? null;
+}
+
+/** The weight of one element in the mean of means, per distinct count: `1/8 and 1/4` for counts 4 and 2 on two replicas. */
+export function naiveWeights(counts: readonly number[]): string {
+  const distinct = [...new Set(counts)].filter((count) => count > 0).sort((a, b) => b - a);
+  const weights = distinct.map((count) => `1/${count * counts.length}`);
+  return weights.length > 2 ? `${weights[0]} to ${weights.at(-1)}` : weights.join(" and ");
+}
+
+/** `axis 0`, `axis None`, `axes 0, 1`. */
+export function axisLabel(axis: Reduction["axis"]): string {
+  if (axis === null || axis === undefined) return "axis None";
+  if (typeof axis === "number") return `axis ${axis}`;
+  return `axes ${axis.join(", ")}`;
+}

@@ -1,0 +1,90 @@
+/** What the Submit page's form holds, as text the way it was typed; kept in this browser until it is submitted. */
+
+export type StrategyKind = "mirrored" | "central_storage" | "tpu" | "one_device";
+export type Platform = "any" | "cpu" | "gpu" | "tpu";
+export type Executor = "auto" | "spmd" | "pmap" | "mpmd";
+
+export interface Draft {
+  filename: string;
+  source: string;
+  jobName: string;
+  entrypoint: string;
+  /** By name; what is absent keeps the program's default. Of a sweep: one value, or several with commas between them. */
+  parameters: Readonly<Record<string, string>>;
+  /** Every combination of the parameters' values instead of one run. */
+  sweep: boolean;
+  sweepName: string;
+  strategy: StrategyKind;
+  batch: "global" | "per_replica";
+  executor: Executor;
+  parameterDevice: string;
+  replicas: string;
+  platform: Platform;
+  waitForDevices: boolean;
+  runLimit: string;
+  stepLimit: string;
+  firstStepLimit: string;
+  queueLimit: string;
+  grace: string;
+  userRetries: string;
+  priority: string;
+  labels: string;
+  /** Id of a checkpoint, or of a run. */
+  resumeFrom: string;
+  checkpointEvery: string;
+}
+
+export const EMPTY_DRAFT: Draft = {
+  filename: "",
+  source: "",
+  jobName: "",
+  entrypoint: "",
+  parameters: {},
+  sweep: false,
+  sweepName: "",
+  strategy: "mirrored",
+  batch: "global",
+  executor: "auto",
+  parameterDevice: "",
+  replicas: "8",
+  platform: "any",
+  waitForDevices: false,
+  runLimit: "",
+  stepLimit: "",
+  firstStepLimit: "",
+  queueLimit: "",
+  grace: "30",
+  userRetries: "0",
+  priority: "0",
+  labels: "",
+  resumeFrom: "",
+  checkpointEvery: "",
+};
+
+const STORAGE_KEY = "drumline.submit.draft.1";
+
+export function loadDraft(): Draft {
+  try {
+    const stored: unknown = JSON.parse(localStorage.getItem(STORAGE_KEY) ?? "null");
+    return typeof stored === "object" && stored !== null ? { ...EMPTY_DRAFT, ...stored } : EMPTY_DRAFT;
+  } catch {
+    return EMPTY_DRAFT;
+  }
+}
+
+export function saveDraft(draft: Draft): void {
+  try {
+    localStorage.setItem(STORAGE_KEY, JSON.stringify(draft));
+  } catch {
+    // Full or switched off: the draft lives as long as the page.
+  }
+}
+
+/** A job's name from a file's: `My digits.py` becomes `my-digits`. */
+export function jobNameOf(filename: string): string {
+  const name = filename
+    .replace(/\.(py|zip)$/i, "")
+    .toLowerCase()
+    .replace(/[^a-z0-9._-]+/g, "-");
+  return name.replace(/^[^a-z0-9]+|[^a-z0-9]+$/g, "").slice(0, 63);
+}

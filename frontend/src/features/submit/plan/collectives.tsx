@@ -1,0 +1,48 @@
+import type { ProbedProgram } from "@/api/schema";
+import { Section } from "@/components/ui/section";
+import { count, formatBytes } from "@/lib/format";
+import { PlanTable } from "./plan-table";
+
+const COLUMNS = [
+  { head: "Exchange" },
+  { head: "Op" },
+  { head: "Type" },
+  { head: "Each puts in", right: true },
+  { head: "Times a step", right: true },
+  { head: "From step", right: true },
+];
+
+/** What the replicas exchange, and how many bytes each of them puts in. */
+export function Collectives({ program }: { program: ProbedProgram }) {
+  const { collectives } = program;
+  const first = collectives.filter((one) => one.first_step === 0);
+  const bytes = first.reduce((sum, one) => sum + one.size_bytes * (one.times ?? 1), 0);
+  const rows = collectives.map((one, i) => ({
+    key: `${i} ${one.name}`,
+    cells: [
+      <span className="font-mono text-xs" key="name">
+        {one.name}
+      </span>,
+      one.op ?? "–",
+      <span className="font-mono text-xs" key="type">
+        {one.dtype}[{one.shape.join(", ")}]
+      </span>,
+      formatBytes(one.size_bytes),
+      one.times ?? "varies",
+      one.first_step,
+    ],
+  }));
+  const note =
+    collectives.length > 0
+      ? `${count(first.length, "exchange")} in step 0, ${formatBytes(bytes)} from each replica`
+      : undefined;
+  return (
+    <Section note={note} title="Exchanges">
+      {rows.length > 0 ? (
+        <PlanTable caption="Exchanges between replicas" columns={COLUMNS} rows={rows} />
+      ) : (
+        <p className="pt-3 text-muted">The replicas exchange nothing.</p>
+      )}
+    </Section>
+  );
+}

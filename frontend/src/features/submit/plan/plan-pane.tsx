@@ -1,0 +1,89 @@
+import type { Plan } from "@/api/schema";
+import { Button } from "@/components/ui/button";
+import { Section } from "@/components/ui/section";
+import { ErrorState, Skeleton } from "@/components/ui/view-states";
+import { count } from "@/lib/format";
+import { Batches } from "./batches";
+import { Collectives } from "./collectives";
+import { Memory } from "./memory";
+import { PlacementMap } from "./placement-map";
+import { ProbeNote } from "./probe-note";
+import { isPending } from "./use-plan";
+import { PlannedVariables } from "./variables";
+import { Warnings } from "./warnings";
+
+interface PlanPaneProps {
+  plan: Plan | undefined;
+  ordering: boolean;
+  error: unknown;
+  /** The form was changed since. */
+  stale: boolean;
+  onAgain: () => void;
+}
+
+/** What would happen: where the replicas sit at once, and what the program does as soon as a worker has looked. */
+export function PlanPane({ plan, ordering, error, stale, onAgain }: PlanPaneProps) {
+  const again = (
+    <Button compact disabled={ordering} onClick={onAgain}>
+      Plan again
+    </Button>
+  );
+  if (error && !plan) return <ErrorState error={error} onRetry={onAgain} what="The run can’t be planned" />;
+  if (!plan) {
+    return (
+      <Section title="Plan">
+        <div aria-busy="true" className="space-y-3 pt-4" role="status">
+          <span className="sr-only">Planning</span>
+          <Skeleton className="w-72" />
+          <Skeleton className="w-96" />
+        </div>
+      </Section>
+    );
+  }
+  return (
+    <Section
+      aside={again}
+      note={stale ? <span className="text-warn">The form has changed since.</span> : undefined}
+      title="Plan"
+    >
+      <div data-plan={plan.probe.state} data-testid="plan">
+        <p className="pt-3" role="status">
+          <Start plan={plan} />
+        </p>
+        <Warnings plan={plan} />
+        <PlacementMap plan={plan} />
+        {plan.program ? <Program plan={plan} /> : <ProbeNote pending={isPending(plan)} probe={plan.probe} />}
+      </div>
+    </Section>
+  );
+}
+
+function Start({ plan }: { plan: Plan }) {
+  if (plan.starts_now) return <span className="text-ok">It would start at once.</span>;
+  return (
+    <>
+      <span className="text-warn">It would wait. </span>
+      {plan.why?.sentence} <span className="text-muted">{plan.why?.remedy}</span>
+    </>
+  );
+}
+
+function Program({ plan }: { plan: Plan }) {
+  const { program } = plan;
+  if (!program) return null;
+  const seen = program.ended ? "the whole program" : `the first ${count(program.steps, "step")}`;
+  return (
+    <>
+      <p className="pt-4 text-muted text-xs">
+        Found by running {seen} on simulated devices of {plan.probe.host_name}, in{" "}
+        {program.seconds.toFixed(1)} s. Nothing was kept.
+      </p>
+      <div className="grid gap-x-10 gap-y-6 pt-5 xl:grid-cols-[minmax(0,3fr)_minmax(0,2fr)]">
+        <Batches program={program} />
+        <Memory devices={plan.devices} program={program} />
+        <Collectives program={program} />
+        <PlannedVariables devices={plan.devices.length} program={program} />
+      </div>
+    </>
+  );
+}

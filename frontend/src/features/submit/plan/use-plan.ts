@@ -1,0 +1,56 @@
+import { useMutation, useQuery } from "@tanstack/react-query";
+import { useRef } from "react";
+import { api, body, idempotencyKey } from "@/api/client";
+import type { Plan, RunSubmit } from "@/api/schema";
+import type { Submission } from "../request";
+
+const LOOK_EVERY_MS = 500;
+
+/** Orders plans and follows the newest one. `of` is the request that the shown plan answers. */
+export function usePlan() {
+  const newest = useRef<Plan | null>(null);
+  const order = useMutation({
+    mutationFn: async (request: Submission) => {
+      if (newest.current && isPending(newest.current)) void cancel(newest.current.id);
+      return body(
+        api.POST("/api/v1/plan", {
+          params: { header: { "Idempotency-Key": idempotencyKey() } },
+          // What has a default may be left out of a request; the generated type does not say so.
+          body: { run: request as RunSubmit, probe: { limit_s: 60, steps: 16 } },
+        }),
+      );
+    },
+    onSuccess: (plan) => {
+      newest.current = plan;
+    },
+  });
+  const id = order.data?.id ?? "";
+  const followed = useQuery({
+    queryKey: ["plan", id],
+    queryFn: ({ signal }) =>
+      body(api.GET("/api/v1/plan/{plan_id}", { params: { path: { plan_id: id } }, signal })),
+    enabled: id !== "",
+    initialData: order.data,
+    refetchInterval: ({ state }) => (state.data && isPending(state.data) ? LOOK_EVERY_MS : false),
+  });
+  newest.current = followed.data ?? newest.current;
+  return {
+    make: order.mutate,
+    ordering: order.isPending,
+    error: order.error ?? followed.error,
+    plan: order.isPending ? undefined : followed.data,
+    of: order.variables,
+  };
+}
+
+/** Whether a worker still looks at the program. */
+export function isPending(plan: Plan): boolean {
+  return plan.probe.state === "waiting" || plan.probe.state === "running";
+}
+
+function cancel(id: string) {
+  // A probe that could not be ended ends by itself at its limit.
+  return body(api.POST("/api/v1/plan/{plan_id}:cancel", { params: { path: { plan_id: id } } })).catch(
+    () => {},
+  );
+}

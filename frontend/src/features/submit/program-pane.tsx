@@ -1,0 +1,131 @@
+import { type DragEvent, lazy, Suspense, useRef, useState } from "react";
+import { isApiError } from "@/api/errors";
+import { Button } from "@/components/ui/button";
+import { Icon } from "@/components/ui/icons";
+import { ErrorState, Skeleton } from "@/components/ui/view-states";
+import { classNames } from "@/lib/class-names";
+import { formatBytes } from "@/lib/format";
+import type { Program } from "./use-program";
+
+const loadEditor = () => import("./editor");
+const Editor = lazy(loadEditor);
+
+interface ProgramPaneProps {
+  program: Program;
+  error: unknown;
+  onSource: (source: string) => void;
+  onFile: (file: File) => void;
+  onDropZip: () => void;
+  onRetry: () => void;
+  onSubmit: () => void;
+}
+
+/** The program: typed here, or a file let fall on it. */
+export function ProgramPane({
+  program,
+  error,
+  onSource,
+  onFile,
+  onDropZip,
+  onRetry,
+  onSubmit,
+}: ProgramPaneProps) {
+  const [over, setOver] = useState(false);
+  // The capture phase comes before CodeMirror, which would insert the file's text.
+  const drag = {
+    onDragOverCapture: (event: DragEvent) => {
+      if (!event.dataTransfer.types.includes("Files")) return;
+      event.preventDefault();
+      event.stopPropagation();
+      setOver(true);
+    },
+    onDragLeave: () => setOver(false),
+    onDropCapture: (event: DragEvent) => {
+      setOver(false);
+      const file = event.dataTransfer.files[0];
+      if (!file) return;
+      event.preventDefault();
+      event.stopPropagation();
+      onFile(file);
+    },
+  };
+  return (
+    <div className="flex min-h-0 flex-1 flex-col">
+      <div
+        {...drag}
+        className={classNames(
+          "relative mt-3 min-h-80 flex-1 overflow-auto rounded-panel border bg-bg focus-within:border-line-strong max-xl:max-h-[55dvh]",
+          over ? "border-accent" : "border-line",
+        )}
+      >
+        {program.kind === "zip" ? (
+          <ZipFacts file={program.file} onDropZip={onDropZip} />
+        ) : (
+          <Suspense fallback={<Skeleton className="m-4 w-40" />}>
+            <Editor onChange={onSource} onSubmit={onSubmit} value={program.source} />
+          </Suspense>
+        )}
+        {over && (
+          <div className="pointer-events-none absolute inset-0 grid place-items-center bg-accent-soft text-md">
+            Let go to use this file
+          </div>
+        )}
+      </div>
+      {error !== null && error !== undefined && (
+        <div className="mt-4">
+          <ErrorState
+            error={error}
+            {...(wasRefused(error)
+              ? { what: "The program was not accepted" }
+              : { what: "The program could not be checked", onRetry })}
+          />
+        </div>
+      )}
+    </div>
+  );
+}
+
+/** Whether the server looked at the program and said no; anything else may go well the next time. */
+function wasRefused(error: unknown): boolean {
+  return isApiError(error) && error.status >= 400 && error.status < 500;
+}
+
+function ZipFacts({ file, onDropZip }: { file: File; onDropZip: () => void }) {
+  return (
+    <div className="p-4">
+      <p>
+        <code>{file.name}</code>, {formatBytes(file.size)}
+      </p>
+      <p className="mt-1 text-muted">The zip goes to the server as it is; its files are checked there.</p>
+      <Button className="mt-3" compact onClick={onDropZip}>
+        Write code instead
+      </Button>
+    </div>
+  );
+}
+
+/** Chooses a file from disk. */
+export function FileButton({ onFile }: { onFile: (file: File) => void }) {
+  const input = useRef<HTMLInputElement>(null);
+  return (
+    <>
+      <Button compact onClick={() => input.current?.click()}>
+        <Icon name="upload" size={14} />
+        Upload
+      </Button>
+      <input
+        accept=".py,.zip"
+        aria-label="Program file"
+        className="sr-only"
+        onChange={(event) => {
+          const file = event.target.files?.[0];
+          if (file) onFile(file);
+          event.target.value = "";
+        }}
+        ref={input}
+        tabIndex={-1}
+        type="file"
+      />
+    </>
+  );
+}

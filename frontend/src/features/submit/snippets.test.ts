@@ -1,0 +1,62 @@
+import { describe, expect, it } from "vitest";
+import { python, shell } from "@/lib/code";
+import { EMPTY_DRAFT } from "./draft";
+import { buildRequest } from "./request";
+import { asCli, asCurl, asPython } from "./snippets";
+
+const ENTRYPOINT = {
+  entrypoint: "digits:main",
+  summary: "",
+  parameters: [{ name: "note", type: "str" as const, required: false, default: "" }],
+};
+
+function requestOf(part: Partial<typeof EMPTY_DRAFT>) {
+  const built = buildRequest({ ...EMPTY_DRAFT, filename: "digits.py", ...part }, "sha256:00", ENTRYPOINT);
+  if (!built.request) throw new Error(JSON.stringify(built.errors));
+  return built.request;
+}
+
+describe("the same run from code", () => {
+  it("is short in Python where all is as usual", () => {
+    expect(asPython(requestOf({}), "digits.py")).toBe(
+      `from drumline import Client
+
+run = Client().submit(
+    "digits.py",
+    name="digits",
+    replicas=8,
+)
+print(run.wait().result)`,
+    );
+  });
+
+  it("imports the specs that it needs", () => {
+    const text = asPython(
+      requestOf({ batch: "per_replica", runLimit: "60", stepLimit: "5", userRetries: "2" }),
+      "digits.py",
+    );
+    expect(text).toContain("from drumline.contracts.spec import Limits, MirroredSpec, Retries");
+    expect(text).toContain('strategy=MirroredSpec(batch="per_replica")');
+    expect(text).toContain("limits=Limits(run_s=60, step_s=5)");
+    expect(text).toContain("retries=Retries(user=2)");
+  });
+
+  it("quotes for the shell what a shell would take apart", () => {
+    const text = asCli(
+      requestOf({ parameters: { note: "it's $HOME" }, labels: "team=vision" }),
+      "my digits.py",
+    );
+    expect(text).toContain("drumline submit 'my digits.py'");
+    expect(text).toContain(`-p 'note=it'\\''s $HOME'`);
+    expect(text).toContain("--label team=vision");
+  });
+
+  it("never holds a token in curl", () => {
+    expect(asCurl(requestOf({}), "digits.py", "http://127.0.0.1:7700")).toContain("Bearer $DRUMLINE_TOKEN");
+  });
+
+  it("writes values as Python and as shell words", () => {
+    expect(python({ a: [true, null, "x", 1.5] })).toBe('{"a": [True, None, "x", 1.5]}');
+    expect([shell("plain-1.0"), shell("")]).toEqual(["plain-1.0", "''"]);
+  });
+});

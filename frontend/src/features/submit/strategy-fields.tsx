@@ -1,0 +1,126 @@
+import { StrategyMark } from "@/components/ui/glyphs";
+import { type Choice, Select } from "@/components/ui/select";
+import type { Draft, Executor, Platform, StrategyKind } from "./draft";
+import { Field, INPUT_CLASS } from "./field";
+
+const STRATEGIES: readonly Choice<StrategyKind>[] = [
+  {
+    value: "mirrored",
+    label: <StrategyMark kind="mirrored" />,
+    note: "One replica per device, every variable mirrored on each",
+  },
+  {
+    value: "central_storage",
+    label: <StrategyMark kind="central_storage" />,
+    note: "Compute on all devices, variables on one parameter device",
+  },
+  { value: "tpu", label: <StrategyMark kind="tpu" />, note: "Replicas on a TPU topology" },
+  { value: "one_device", label: <StrategyMark kind="one_device" />, note: "Everything on one device" },
+];
+
+const PLATFORMS: readonly Choice<Platform>[] = [
+  { value: "any", label: "Any", note: "Whatever is free" },
+  { value: "cpu", label: "CPU" },
+  { value: "gpu", label: "GPU" },
+  { value: "tpu", label: "TPU" },
+];
+
+const EXECUTORS: readonly Choice<Executor>[] = [
+  { value: "auto", label: "Auto", note: "The engine chooses" },
+  { value: "spmd", label: "SPMD", note: "One program over all devices" },
+  { value: "pmap", label: "pmap" },
+  { value: "mpmd", label: "MPMD", note: "A thread per replica, in lock step" },
+];
+
+const BATCHES: readonly Choice<Draft["batch"]>[] = [
+  { value: "global", label: "Global", note: "A batch is split over the replicas" },
+  { value: "per_replica", label: "Per replica", note: "Each replica gets a batch of its own" },
+];
+
+interface StrategyFieldsProps {
+  draft: Draft;
+  errorOf: (field: string) => string | undefined;
+  change: (part: Partial<Draft>) => void;
+}
+
+/** How the program is spread over devices. */
+export function StrategyFields({ draft, errorOf, change }: StrategyFieldsProps) {
+  const one = draft.strategy === "one_device";
+  return (
+    <div className="grid grid-cols-2 gap-x-4 gap-y-3 pt-3">
+      <Field error={errorOf("job.strategy")} label="Strategy">
+        {({ id }) => (
+          <Select
+            choices={STRATEGIES}
+            className="w-full"
+            id={id}
+            onChange={(strategy) => change({ strategy, ...(strategy === "one_device" && { replicas: "1" }) })}
+            value={draft.strategy}
+          />
+        )}
+      </Field>
+      <Field error={errorOf("resources.replicas")} label="Replicas">
+        {(control) => (
+          <input
+            {...control}
+            className={INPUT_CLASS}
+            disabled={one}
+            inputMode="numeric"
+            onChange={(event) => change({ replicas: event.target.value })}
+            value={draft.replicas}
+          />
+        )}
+      </Field>
+      <Field error={errorOf("resources.platform")} label="Platform">
+        {({ id }) => (
+          <Select
+            choices={PLATFORMS}
+            className="w-full"
+            id={id}
+            onChange={(platform) => change({ platform })}
+            value={draft.platform}
+          />
+        )}
+      </Field>
+      {!one && (
+        <Field error={errorOf("job.strategy.executor")} label="Executor">
+          {({ id }) => (
+            <Select
+              choices={EXECUTORS}
+              className="w-full"
+              id={id}
+              onChange={(executor) => change({ executor })}
+              value={draft.executor}
+            />
+          )}
+        </Field>
+      )}
+      {draft.strategy === "mirrored" && (
+        <Field label="Batch">
+          {({ id }) => (
+            <Select
+              choices={BATCHES}
+              className="w-full"
+              id={id}
+              onChange={(batch) => change({ batch })}
+              value={draft.batch}
+            />
+          )}
+        </Field>
+      )}
+      {draft.strategy === "central_storage" && (
+        <Field error={errorOf("parameter_device")} hint="empty: the host's CPU" label="Parameter device">
+          {(control) => (
+            <input
+              {...control}
+              className={`${INPUT_CLASS} font-mono text-xs`}
+              onChange={(event) => change({ parameterDevice: event.target.value })}
+              placeholder="cpu:0"
+              value={draft.parameterDevice}
+            />
+          )}
+        </Field>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,147 @@
+import { useQuery } from "@tanstack/react-query";
+import { getRouteApi } from "@tanstack/react-router";
+import { useState } from "react";
+import { isApiError } from "@/api/errors";
+import { devicesQuery, keys } from "@/api/queries";
+import { ErrorState } from "@/components/ui/view-states";
+import { useLiveList } from "@/lib/live";
+import { useShortcut } from "@/lib/shortcuts";
+import { fitOf } from "./fit";
+import { Form } from "./form";
+import { PlanPane } from "./plan/plan-pane";
+import { usePlan } from "./plan/use-plan";
+import { ProgramHead } from "./program-head";
+import { ProgramPane } from "./program-pane";
+import { buildRequest } from "./request";
+import { SubmitBar } from "./submit-bar";
+import { buildSweep, sizeOf } from "./sweep";
+import { programPart, useDraft } from "./use-draft";
+import { filenameOf, type Program, useProgram } from "./use-program";
+import { useSubmit } from "./use-submit";
+
+const route = getRouteApi("/submit");
+
+/** What will happen if I press run? */
+export function SubmitPage() {
+  useLiveList("fleet", [keys.devices]);
+  const { draft, change, cloneError } = useDraft(route.useSearch());
+  const [zip, setZip] = useState<File | null>(null);
+  const [asked, setAsked] = useState(false);
+  const program: Program = zip
+    ? { kind: "zip", file: zip }
+    : { kind: "text", filename: draft.filename, source: draft.source };
+  const upload = useProgram(program);
+  const devices = useQuery(devicesQuery);
+  const submit = useSubmit(() => setAsked(false));
+  const planning = usePlan();
+
+  const entrypoint =
+    upload.bundle?.entrypoints.find(({ entrypoint: name }) => name === draft.entrypoint) ??
+    upload.bundle?.entrypoints[0];
+  const form = upload.bundle && entrypoint && { bundle: upload.bundle.sha256, entrypoint };
+  const built = form && !draft.sweep ? buildRequest(draft, form.bundle, form.entrypoint) : null;
+  const sweep = form && draft.sweep ? buildSweep(draft, form.bundle, form.entrypoint) : null;
+  const errors = built?.errors ?? sweep?.errors;
+  const refusal = submit.error ?? planning.error;
+  const problem = isApiError(refusal) ? refusal : null;
+  const errorOf = (field: string) =>
+    (asked && errors?.[field]) || problem?.field(field) || problem?.field(`run.${field}`);
+  const isPlanned = built?.request != null && JSON.stringify(built.request) === JSON.stringify(planning.of);
+  const check = () => {
+    setAsked(true);
+    if (errors) requestAnimationFrame(focusFirstError);
+  };
+  const send = () => {
+    check();
+    if (submit.isPending) return;
+    if (sweep?.request) submit.mutate(sweep.request);
+    if (built?.request)
+      submit.mutate({ ...built.request, plan: isPlanned ? (planning.plan?.id ?? null) : null });
+  };
+  const plan = () => {
+    submit.reset();
+    check();
+    if (built?.request) planning.make(built.request);
+  };
+  const takeFile = async (file: File) => {
+    submit.reset();
+    if (/\.zip$/i.test(file.name)) {
+      setZip(file);
+      change({ ...programPart(file.name, draft.source), filename: draft.filename });
+      return;
+    }
+    setZip(null);
+    change(programPart(file.name, await file.text()));
+  };
+  useShortcut({ keys: "mod+enter", meaning: "Submit the run", group: "Run" }, send);
+
+  const swept = sweep?.request
+    ? { name: sweep.request.name, grid: sweep.request.sweep.parameters }
+    : undefined;
+  const replicas = Number(draft.replicas) || 1;
+  const fit = devices.data && fitOf(devices.data, replicas, draft.platform, draft.waitForDevices);
+  return (
+    <div className="flex min-h-0 flex-1 flex-col">
+      <div className="grid flex-1 gap-x-10 gap-y-8 px-4 pt-5 pb-6 lg:px-6 xl:grid-cols-[minmax(0,7fr)_minmax(0,5fr)]">
+        <h1 className="sr-only">Submit</h1>
+        <div className="flex min-w-0 flex-col xl:sticky xl:top-16 xl:h-[calc(100dvh-144px)]">
+          <ProgramHead onFile={takeFile} onProgram={change} program={program} upload={upload} />
+          {cloneError !== null && <ErrorState error={cloneError} what="That program could not be loaded" />}
+          <ProgramPane
+            error={upload.error}
+            onDropZip={() => setZip(null)}
+            onFile={takeFile}
+            onRetry={() => void upload.refetch()}
+            onSource={(source) => change({ source })}
+            onSubmit={send}
+            program={program}
+          />
+        </div>
+        <Form
+          change={change}
+          draft={draft}
+          entrypoint={entrypoint}
+          entrypoints={upload.bundle?.entrypoints ?? []}
+          errorOf={errorOf}
+          filename={filenameOf(program)}
+          noEntrypoint={upload.bundle !== undefined && !entrypoint}
+          fit={fit}
+          fleetError={devices.error}
+          replicas={replicas}
+          request={built?.request ?? sweep?.request?.run ?? null}
+          swept={swept}
+        />
+      </div>
+      {planning.of && (
+        <div className="scroll-mt-16 px-4 pb-8 lg:px-6" ref={scrollIntoView}>
+          <PlanPane
+            error={planning.error}
+            onAgain={plan}
+            ordering={planning.ordering}
+            plan={planning.plan}
+            stale={!isPlanned}
+          />
+        </div>
+      )}
+      <SubmitBar
+        blocked={upload.empty || !form || submit.isPending}
+        busy={submit.isPending}
+        checking={upload.checking && !upload.empty}
+        error={submit.error}
+        invalid={asked && errors != null}
+        onPlan={draft.sweep ? null : plan}
+        onSubmit={send}
+        what={swept ? `${sizeOf(swept.grid)} runs` : draft.sweep ? "sweep" : "run"}
+      />
+    </div>
+  );
+}
+
+function focusFirstError(): void {
+  document.querySelector<HTMLElement>("main [aria-invalid=true]")?.focus();
+}
+
+/** When the plan appears, which is below the form. */
+function scrollIntoView(pane: HTMLElement | null): void {
+  pane?.scrollIntoView({ block: "start" });
+}

@@ -1,0 +1,75 @@
+import { useQuery } from "@tanstack/react-query";
+import { useEffect, useState } from "react";
+import { api, body } from "@/api/client";
+import type { Bundle } from "@/api/schema";
+
+const QUIET_MS = 900;
+
+/** The program as it goes to the server: the text of one Python file, or a zip as it was chosen. */
+export type Program = { kind: "text"; filename: string; source: string } | { kind: "zip"; file: File };
+
+export function filenameOf(program: Program): string {
+  return program.kind === "zip" ? program.file.name : program.filename || "program.py";
+}
+
+/**
+ * Uploads the program once it has been quiet for a moment, and says what the server found in it. Bundles are stored by
+ * content, so that uploading the same again is nothing new; the submission then only names it.
+ */
+export function useProgram(program: Program) {
+  const settled = useSettled(program, QUIET_MS);
+  const empty = settled.kind === "text" && settled.source.trim() === "";
+  const query = useQuery({
+    queryKey: ["upload", ...identity(settled)],
+    queryFn: ({ signal }) => upload(settled, signal),
+    enabled: !empty,
+    staleTime: Number.POSITIVE_INFINITY,
+    retry: false,
+  });
+  const behind = identity(settled).join() !== identity(program).join();
+  return { ...query, bundle: behind ? undefined : query.data, checking: behind || query.isFetching, empty };
+}
+
+function upload(program: Program, signal: AbortSignal): Promise<Bundle> {
+  const zip = program.kind === "zip";
+  return body(
+    api.POST("/api/v1/bundles", {
+      params: { query: zip ? {} : { filename: filenameOf(program) } },
+      headers: { "Content-Type": zip ? "application/zip" : "text/x-python" },
+      // The generated type takes text only; fetch takes the file itself.
+      body: (zip ? program.file : program.source) as string,
+      bodySerializer: (content) => content,
+      signal,
+    }),
+  );
+}
+
+/** A stored program's only file as text; null where it has several. */
+export async function sourceOf(sha256: string): Promise<{ filename: string; source: string } | null> {
+  const { files } = await body(api.GET("/api/v1/bundles/{sha256}/source", { params: { path: { sha256 } } }));
+  const [only, ...more] = Object.entries(files);
+  return only && more.length === 0 ? { filename: only[0], source: only[1] } : null;
+}
+
+export async function runOf(id: string) {
+  return body(api.GET("/api/v1/runs/{run_id}", { params: { path: { run_id: id } } }));
+}
+
+export async function versionOf(name: string, number: number) {
+  return body(api.GET("/api/v1/jobs/{name}/versions/{number}", { params: { path: { name, number } } }));
+}
+
+function identity(program: Program): string[] {
+  if (program.kind === "text") return ["text", program.filename, program.source];
+  const { name, size, lastModified } = program.file;
+  return ["zip", name, String(size), String(lastModified)];
+}
+
+function useSettled(program: Program, quietMs: number): Program {
+  const [settled, setSettled] = useState(program);
+  useEffect(() => {
+    const timer = window.setTimeout(() => setSettled(program), quietMs);
+    return () => window.clearTimeout(timer);
+  }, [program, quietMs]);
+  return settled;
+}

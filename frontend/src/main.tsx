@@ -1,0 +1,25 @@
+import "./styles/app.css";
+import { QueryClientProvider } from "@tanstack/react-query";
+import { RouterProvider } from "@tanstack/react-router";
+import { StrictMode } from "react";
+import { createRoot } from "react-dom/client";
+import { createQueryClient } from "./app/query-client";
+import { createAppRouter } from "./app/router";
+import { watchSystemTheme } from "./lib/theme";
+
+const queryClient = createQueryClient(() => {
+  if (location.pathname === "/login") return;
+  void router.navigate({ to: "/login", search: { next: location.pathname + location.search } });
+});
+const router = createAppRouter(queryClient);
+watchSystemTheme();
+
+const root = document.getElementById("root");
+if (!root) throw new Error("index.html has no #root");
+createRoot(root).render(
+  <StrictMode>
+    <QueryClientProvider client={queryClient}>
+      <RouterProvider router={router} />
+    </QueryClientProvider>
+  </StrictMode>,
+);

@@ -1,0 +1,30 @@
+import { fileURLToPath } from "node:url";
+import tailwindcss from "@tailwindcss/vite";
+import react from "@vitejs/plugin-react";
+import { defineConfig } from "vitest/config";
+
+const server = process.env.DRUMLINE_URL ?? "http://127.0.0.1:7700";
+
+export default defineConfig({
+  plugins: [react(), tailwindcss()],
+  resolve: { alias: { "@": fileURLToPath(new URL("./src", import.meta.url)) } },
+  build: {
+    manifest: true,
+    // The page's policy is script-src 'self' and font-src 'self': nothing may become a data: address or an inline script.
+    assetsInlineLimit: 0,
+    modulePreload: { polyfill: false },
+  },
+  server: {
+    host: "127.0.0.1",
+    // The example programs of the repository stand in the Submit page.
+    fs: { allow: [".."] },
+    // The API compares Origin with Host, so both reach it as the browser sent them.
+    proxy: { "/api": { target: server, changeOrigin: false } },
+  },
+  test: {
+    environment: "happy-dom",
+    include: ["src/**/*.test.{ts,tsx}"],
+    restoreMocks: true,
+    unstubGlobals: true,
+  },
+});

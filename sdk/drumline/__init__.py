@@ -1,0 +1,64 @@
+"""Drumline runs distributed-strategy jobs: submit a program, watch its replicas, read every reduction.
+
+    from drumline import Client
+
+    run = Client().submit("digits.py", replicas=8)
+    print(run.wait().result)
+
+`drumline.distribute` is the engine and needs the `jax` extra; everything named here does not.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from drumline.client import Client
+    from drumline.config import Config
+    from drumline.errors import (
+        APIError,
+        DrumlineError,
+        RunCancelledError,
+        RunFailedError,
+        ServerUnreachableError,
+        WaitTimeoutError,
+    )
+    from drumline.job import RunContext, RunStopping
+    from drumline.resources.plans import Plan
+    from drumline.resources.runs import Run
+
+__all__ = [
+    "APIError",
+    "Client",
+    "Config",
+    "DrumlineError",
+    "Plan",
+    "Run",
+    "RunCancelledError",
+    "RunContext",
+    "RunFailedError",
+    "RunStopping",
+    "ServerUnreachableError",
+    "WaitTimeoutError",
+]
+
+_MODULES = {
+    "Client": "drumline.client",
+    "Config": "drumline.config",
+    "Plan": "drumline.resources.plans",
+    "Run": "drumline.resources.runs",
+    "RunContext": "drumline.job",
+    "RunStopping": "drumline.job",
+}
+
+
+def __getattr__(name: str) -> Any:  # Any: the public names, loaded at first use so that the import stays fast
+    if name not in __all__:
+        raise AttributeError(f"module 'drumline' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_MODULES.get(name, "drumline.errors")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,238 @@
+"""HTTP to one server: the token, time limits, retries of what is safe to repeat, and typed errors."""
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from drumline import errors
+from drumline.config import Config
+from drumline.contracts.problems import Problem, ProblemCode
+
+API = "/api/v1"
+TIMEOUT_S = 30.0
+MAX_TRIES = 5
+FIRST_BACKOFF_S = 0.1
+MAX_BACKOFF_S = 5.0
+_RETRIED_STATUS = frozenset({429, 502, 503})
+_SAFE_METHODS = frozenset({"GET", "HEAD", "DELETE", "PUT"})
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+
+Model = TypeVar("Model", bound=BaseModel)
+Params = Mapping[str, Any]  # Any: what httpx takes as query values, with None for a parameter left out
+
+_BY_CODE: dict[str, type[errors.APIError]] = {
+    ProblemCode.TOO_MANY_REPLICAS: errors.TooManyReplicasError,
+    **dict.fromkeys(
+        (
+            ProblemCode.BAD_BUNDLE,
+            ProblemCode.BUNDLE_NOT_FOUND,
+            ProblemCode.ENTRYPOINT_NOT_FOUND,
+            ProblemCode.UNKNOWN_PARAMETER,
+            ProblemCode.BAD_PARAMETER,
+            ProblemCode.MISSING_PARAMETER,
+        ),
+        errors.RejectedProgramError,
+    ),
+}
+_BY_STATUS: dict[int, type[errors.APIError]] = {
+    401: errors.AuthenticationError,
+    403: errors.PermissionDeniedError,
+    404: errors.NotFoundError,
+    409: errors.ConflictError,
+    410: errors.NotFoundError,
+    413: errors.PayloadTooLargeError,
+    421: errors.PermissionDeniedError,
+    429: errors.RateLimitedError,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The body of a request: a JSON contract, or bytes of a media type."""
+
+    content: bytes
+    media_type: str
+
+    @classmethod
+    def of(cls, model: BaseModel) -> "Body":
+        """The contract as JSON."""
+        return cls(model.model_dump_json().encode(), "application/json")
+
+
+class Transport:
+    """One server over HTTP. `sleep` and `clock` are those of tries and streams; tests bring their own."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.config = config
+        self.sleep = sleep
+        self.clock = clock
+        self._http = httpx.Client(
+            base_url=config.url,
+            timeout=httpx.Timeout(timeout_s, connect=5.0),
+            headers={
+                "Authorization": f"Bearer {config.token.get_secret_value()}",
+                "User-Agent": f"drumline/{version('drumline')}",
+            },
+            trust_env=urlsplit(config.url).hostname not in _LOOPBACK,
+        )
+
+    def get(self, path: str, model: type[Model], params: Params | None = None) -> Model:
+        """The answer to a GET under `/api/v1`, as `model`."""
+        return _parse(self.send("GET", path, params=params), model)
+
+    def post(
+        self,
+        path: str,
+        model: type[Model],
+        body: Body | None = None,
+        *,
+        params: Params | None = None,
+        key: str | None = None,
+    ) -> Model:
+        """The answer to a POST, as `model`. Retried only with an idempotency `key`."""
+        return _parse(self.send("POST", path, body, params=params, key=key), model)
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: Body | None = None,
+        *,
+        params: Params | None = None,
+        key: str | None = None,
+        repeatable: bool = False,
+    ) -> httpx.Response:
+        """A successful answer. Raises the APIError of a refusal, ServerUnreachableError where nothing answers.
+
+        Tries again after a lost connection and after 429, 502 and 503, if the request is safe to repeat: by its method,
+        by an idempotency `key`, or because the caller says so.
+        """
+        request = self._request(method, path, body, params, key)
+        tries = MAX_TRIES if method in _SAFE_METHODS or key or repeatable else 1
+        for attempt in range(tries):
+            last = attempt == tries - 1
+            try:
+                response = self._http.send(request)
+            except httpx.TransportError as error:
+                if last:
+                    raise self._unreachable(error) from error
+                self.sleep(backoff(attempt))
+                continue
+            if not last and _passes_soon(response):
+                self.sleep(_retry_after(response) or backoff(attempt))
+                continue
+            raise_for_problem(response)
+            return response
+        raise AssertionError("the last try returns or raises")
+
+    @contextmanager
+    def stream(
+        self, path: str, params: Params, headers: Mapping[str, str], timeout_s: float
+    ) -> Iterator[httpx.Response]:
+        """An answer that is read as it comes; silence of `timeout_s` ends it with httpx.ReadTimeout. One try."""
+        timeout = httpx.Timeout(timeout_s, connect=5.0)
+        with self._http.stream(
+            "GET", f"{API}{path}", params=_given(params), headers=headers, timeout=timeout
+        ) as response:
+            if response.is_error:
+                response.read()
+                raise_for_problem(response)
+            yield response
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._http.close()
+
+    def _request(
+        self, method: str, path: str, body: Body | None, params: Params | None, key: str | None
+    ) -> httpx.Request:
+        headers = {"Content-Type": body.media_type} if body else {}
+        if key:
+            headers["Idempotency-Key"] = key
+        content = body.content if body else None
+        return self._http.build_request(
+            method, f"{API}{path}", params=_given(params or {}), content=content, headers=headers
+        )
+
+    def _unreachable(self, error: httpx.TransportError) -> errors.ServerUnreachableError:
+        return errors.ServerUnreachableError(self.config.url, describe(error))
+
+
+def backoff(attempt: int) -> float:
+    """Seconds before the next try: doubling, with jitter so that clients don't come back together."""
+    longest: float = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(attempt, 20))
+    return longest * random.uniform(0.5, 1.0)
+
+
+def describe(error: httpx.TransportError) -> str:
+    """A lost connection in a few words."""
+    if isinstance(error, httpx.TimeoutException):
+        return "it did not answer in time"
+    return str(error) or type(error).__name__
+
+
+def raise_for_problem(response: httpx.Response) -> None:
+    """Raises the APIError that the answer is, unless it is a success."""
+    if response.is_success:
+        return
+    problem = _problem(response)
+    by_status = errors.ServerError if response.is_server_error else errors.InvalidRequestError
+    raise _BY_CODE.get(str(problem.code), _BY_STATUS.get(response.status_code, by_status))(problem)
+
+
+def _problem(response: httpx.Response) -> Problem:
+    try:
+        return Problem.model_validate_json(response.content)
+    except ValidationError:
+        status = response.status_code
+        title = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else f"HTTP status {status}"
+        detail = f"{response.request.url.host} answered {status} {title}, and not as a Drumline server does"
+        return Problem(title=title, status=status, code=f"http_{status}", detail=detail)
+
+
+def _parse(response: httpx.Response, model: type[Model]) -> Model:
+    try:
+        return model.model_validate_json(response.content)
+    except ValidationError as error:
+        url = response.request.url
+        detail = f"the answer of {url.host} to {url.path} is not what this client knows: {error.error_count()} errors"
+        problem = Problem(
+            title="unreadable answer",
+            status=response.status_code,
+            code="unreadable_answer",
+            detail=detail,
+            hint="upgrade the older of server and client: `drumline version` shows both",
+        )
+        raise errors.ServerError(problem) from error
+
+
+def _passes_soon(response: httpx.Response) -> bool:
+    """Whether the same request may well succeed in a moment; a twin of ours in flight is about to give its answer."""
+    if response.status_code == HTTPStatus.CONFLICT:
+        return _problem(response).code == ProblemCode.IDEMPOTENCY_IN_FLIGHT
+    return response.status_code in _RETRIED_STATUS
+
+
+def _given(params: Params) -> dict[str, Any]:
+    return {name: value for name, value in params.items() if value is not None}
+
+
+def _retry_after(response: httpx.Response) -> float | None:
+    value = response.headers.get("Retry-After", "")
+    return min(float(value), MAX_BACKOFF_S) if value.isdigit() else None

@@ -1,0 +1,1 @@
+"""The `drumline` command: one file per thing it does; server and worker commands join by entry point."""

@@ -1,0 +1,42 @@
+"""`drumline checkpoints`."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from drumline.cli.options import connect, json_option, server_options
+from drumline.cli.terminal import age, size, table
+
+if TYPE_CHECKING:
+    from drumline.contracts.api import Checkpoint
+
+
+@click.command()
+@click.argument("run")
+@json_option
+@server_options
+def checkpoints(run: str, as_json: bool, url: str | None) -> None:
+    """List the checkpoints of RUN, the one that it would go on from first."""
+    with connect(url) as client:
+        chosen = client.get(run)
+        found = list(chosen.checkpoints())
+        attempts = {attempt.id: attempt.number for attempt in chosen.attempts}
+    if as_json:
+        click.echo(f"[{','.join(checkpoint.model_dump_json() for checkpoint in found)}]")
+    elif not found:
+        click.echo(f"{run} has no checkpoints", err=True)
+    else:
+        headings = ("CHECKPOINT", "STEP", "ATTEMPT", "STATE", "SIZE", "AGE", "HOST")
+        click.echo(table(headings, [_row(checkpoint, attempts[checkpoint.attempt]) for checkpoint in found]))
+
+
+def _row(checkpoint: "Checkpoint", attempt: int) -> tuple[str, ...]:
+    return (
+        checkpoint.id,
+        str(checkpoint.step),
+        str(attempt),
+        checkpoint.state.lower(),
+        size(checkpoint.size_bytes),
+        age(checkpoint.created_at),
+        "shared" if checkpoint.shared else checkpoint.host_name,
+    )

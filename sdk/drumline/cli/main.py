@@ -1,0 +1,116 @@
+"""The `drumline` command itself: finds commands by name and loads only the one that runs."""
+
+import sys
+from importlib import import_module
+from importlib.metadata import entry_points
+
+import click
+from click.exceptions import NoSuchCommand
+
+from drumline.cli.exits import DETACHED, OK, USAGE, exit_code, explain
+
+PLUGIN_GROUP = "drumline.commands"
+_OWN = {
+    "submit": "Submit a program and watch its run.",
+    "sweep": "Submit a program once for each point of a parameter sweep.",
+    "plan": "Say what a run would do, and run nothing.",
+    "planned": "Compare a run with its plan.",
+    "ps": "List runs.",
+    "watch": "Watch a run until it ends.",
+    "logs": "Print a run's output.",
+    "checkpoints": "List the checkpoints of a run.",
+    "cancel": "Stop a run.",
+    "rerun": "Run an old run again.",
+    "jobs": "List jobs; compare, roll back and run their versions.",
+    "batches": "List batches; show and cancel one, and what came of it.",
+    "hosts": "List, drain and release the machines with a worker.",
+    "open": "Open the dashboard in a browser.",
+    "version": "Print the versions of client and server.",
+}
+_PLUGINS = {
+    "up": ("server", "Start everything on this machine."),
+    "server": ("server", "Run a server."),
+    "worker": ("worker", "Run a worker on this machine."),
+}
+"""Commands of our own wheel that need an extra: which, and what they do (asking them would load them)."""
+
+
+class LazyGroup(click.Group):
+    """Commands are modules of `drumline.cli` and entry points of other packages, imported when they are run."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every name, loaded or not."""
+        found = {entry.name for entry in entry_points(group=PLUGIN_GROUP)}
+        return [*_OWN, *(name for name in _PLUGINS if name in found), *sorted(found - _PLUGINS.keys())]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Imports the command of that name; one whose extra is missing explains itself when it is run."""
+        if cmd_name in _OWN:
+            module = import_module(f"drumline.cli.{cmd_name}")
+            command: click.Command = getattr(module, cmd_name.replace("open", "open_"))
+            return command
+        for entry in entry_points(group=PLUGIN_GROUP, name=cmd_name):
+            try:
+                plugin: click.Command = entry.load()
+            except ModuleNotFoundError as error:
+                if (error.name or "").startswith("drumline"):
+                    raise
+                raise MissingExtraError(cmd_name, error) from error
+            return plugin
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, written without loading any."""
+        rows = [(name, _OWN.get(name) or _PLUGINS.get(name, ("", ""))[1]) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's, and offers the nearest name for one that does not exist."""
+        try:
+            return super().resolve_command(ctx, args)
+        except NoSuchCommand as error:
+            raise NoSuchCommand(args[0], possibilities=self.list_commands(ctx), ctx=ctx) from error
+
+
+class MissingExtraError(click.UsageError):
+    """A command whose packages are not installed."""
+
+    def __init__(self, command: str, error: ModuleNotFoundError) -> None:
+        extra = _PLUGINS.get(command, (None, ""))[0]
+        fix = f"pip install 'drumline[{extra}]'" if extra else f"install the package that has {error.name}"
+        super().__init__(f"`drumline {command}` needs {error.name}, which is not installed: {fix}")
+
+
+EXIT_CODES = (
+    "Exit codes: 0 ok, 1 the run failed or was cancelled, 2 wrong usage, 3 the server cannot be reached or failed, "
+    "130 detached by Ctrl-C."
+)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXIT_CODES)
+def drumline() -> None:
+    """Run distributed-strategy jobs on JAX devices, and watch every replica."""
+
+
+def main(args: list[str] | None = None) -> None:
+    """Runs the command line, and turns every error of ours into a sentence and an exit code."""
+    try:
+        code = drumline.main(args, prog_name="drumline", standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else OK)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(USAGE)
+    except click.Abort:
+        sys.exit(DETACHED)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader went away, as `| head` does; Python would complain once more at exit
+        sys.exit(OK)
+    except Exception as error:
+        failure = exit_code(error)
+        if failure is None:
+            raise
+        click.echo(explain(error), err=True)
+        sys.exit(failure)

@@ -1,0 +1,70 @@
+"""Options that several commands share."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from drumline.client import Client
+    from drumline.resources.runs import Run
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+NEWEST = 500
+"""Runs among which the end of an id is looked for."""
+
+
+class KeyValue(click.ParamType[tuple[str, str]]):
+    """`NAME=VALUE`, as a pair of texts."""
+
+    name = "name=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Splits at the first `=`."""
+        name, equals, text = str(value).partition("=")
+        if not name or not equals:
+            self.fail(f"{value!r} is not of the form NAME=VALUE", param, ctx)
+        return name, text
+
+
+def json_option(command: Command) -> Command:
+    """`--json`: one JSON document on stdout instead of text."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def detach_option(command: Command) -> Command:
+    """`--detach`: don't stay to watch."""
+    return click.option("--detach", is_flag=True, help="Print the run and return; don't watch it.")(command)
+
+
+def server_options(command: Command) -> Command:
+    """`--url`: another server. There is no `--token`: other users of the machine see command lines."""
+    return click.option("--url", help="Address of the server [default: DRUMLINE_URL, else what `drumline up` runs].")(
+        command
+    )
+
+
+def connect(url: str | None) -> "Client":
+    """A client of that server, or of the configured one."""
+    from drumline.client import Client
+
+    return Client(url)
+
+
+def find_run(client: "Client", text: str) -> "Run":
+    """The run of that id, or the one of the newest whose id ends so: `r-9xk2f`, as the dashboard shows it."""
+    from itertools import islice
+
+    from drumline.contracts.ids import is_id
+
+    if is_id(text, "run"):
+        return client.get(text)
+    ending = text.removeprefix("r-").removeprefix("run_").upper()
+    found = [run.id for run in islice(client.list(), NEWEST) if ending and run.id.endswith(ending)]
+    if len(found) == 1:
+        return client.get(found[0])
+    if found:
+        raise click.UsageError(f"{len(found)} runs end with {text!r}: {', '.join(found)}")
+    raise click.UsageError(
+        f"no run is called {text!r}; give its id (run_...) or the end of it, as `drumline ps` lists them"
+    )

@@ -1,0 +1,23 @@
+"""`drumline planned`."""
+
+import click
+
+from drumline.cli.options import connect, find_run, json_option, server_options
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@json_option
+@server_options
+def planned(run_id: str, as_json: bool, url: str | None) -> None:
+    """Compare a run with the plan that it was submitted from.
+
+    Exits with 1 where the run did something else than planned.
+    """
+    from drumline.cli.exits import OK, RUN_FAILED
+    from drumline.resources.plan_text import as_comparison
+
+    with connect(url) as client:
+        comparison = find_run(client, run_id).planned
+    click.echo(comparison.model_dump_json() if as_json else as_comparison(comparison))
+    raise SystemExit(RUN_FAILED if comparison.differences else OK)

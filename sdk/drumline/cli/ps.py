@@ -1,0 +1,90 @@
+"""`drumline ps`."""
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from drumline.cli.options import KeyValue, connect, json_option, server_options
+from drumline.cli.terminal import age, table
+
+if TYPE_CHECKING:
+    from drumline.contracts.api import RunSummary
+
+_WORDS = {
+    "queued": "QUEUED",
+    "starting": "PLACED",
+    "running": "RUNNING",
+    "retrying": "RETRY_WAIT",
+    "cancelling": "CANCELLING",
+    "succeeded": "SUCCEEDED",
+    "failed": "FAILED",
+    "cancelled": "CANCELLED",
+}
+"""States as the dashboard's filter calls them."""
+_LIVE = ("QUEUED", "PLACED", "RUNNING", "RETRY_WAIT", "CANCELLING")
+
+
+class State(click.ParamType[str]):
+    """A state, as the dashboard or the API calls it."""
+
+    name = "state"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The API's name of the state."""
+        from drumline.contracts.suggestions import nearest
+
+        word = str(value).lower()
+        if word in _WORDS:
+            return _WORDS[word]
+        if word.upper() not in _WORDS.values():
+            suggestion = nearest(word, list(_WORDS)) or f"; one of {', '.join(_WORDS)}"
+            self.fail(f"{value!r} is no state{suggestion}", param, ctx)
+        return word.upper()
+
+
+@click.command()
+@click.argument("words", nargs=-1)
+@click.option("--live", is_flag=True, help="Only runs that have not ended.")
+@click.option("--state", "states", type=State(), multiple=True, help="Only runs in this state; repeatable.")
+@click.option("--job", help="Only runs of this job.")
+@click.option("--version", type=click.IntRange(1), help="Only runs of this version of the job.")
+@click.option("--batch", help="Only runs of this batch.")
+@click.option("--label", "labels", type=KeyValue(), multiple=True, help="Only runs with this label; repeatable.")
+@click.option(
+    "--sort", type=click.Choice(["-created", "created"]), default="-created", show_default=True, help="Newest first."
+)
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many.")
+@json_option
+@server_options
+def ps(words: tuple[str, ...], live: bool, limit: int, as_json: bool, url: str | None, **wanted: Any) -> None:
+    """List runs, newest first: those whose job's name has WORDS in it, or whose id begins so."""
+    if wanted["version"] and not wanted["job"]:
+        raise click.UsageError("--version needs --job: each job counts its own versions")
+    with connect(url) as client:
+        found = client.list(
+            states=[*wanted["states"], *(_LIVE if live else ())],
+            job=wanted["job"],
+            version=wanted["version"],
+            batch=wanted["batch"],
+            labels=dict(wanted["labels"]),
+            search=" ".join(words) or None,
+            sort=wanted["sort"],
+        )
+        runs = list(islice(found, limit))
+    if as_json:
+        click.echo(f"[{','.join(run.model_dump_json() for run in runs)}]")
+    elif not runs:
+        click.echo("no runs", err=True)
+    else:
+        headings = ("RUN", "JOB", "STATE", "REPLICAS", "STEP", "RATE", "AGE")
+        click.echo(table(headings, [_row(run) for run in runs]))
+
+
+def _row(run: "RunSummary") -> tuple[str, ...]:
+    progress = run.progress
+    total = f"/{progress.total_steps}" if progress.total_steps else ""
+    step = "-" if progress.step is None else f"{progress.step}{total}"
+    rate = f"{progress.steps_per_s:.3g}/s" if progress.steps_per_s else "-"
+    state = f"{run.state} ({run.reason.code})" if run.reason and run.state == "FAILED" else str(run.state)
+    return run.id, f"{run.job} v{run.version}", state, f"{run.replicas} {run.strategy}", step, rate, age(run.created_at)

@@ -1,0 +1,86 @@
+"""Options of the commands that submit a program, and what they mean for the client."""
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import click
+
+from drumline.cli.options import Command, KeyValue
+
+_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    click.option("-n", "--replicas", type=int, default=1, show_default=True, help="How many replicas run in step."),
+    click.option(
+        "-p", "--parameter", "parameters", type=KeyValue(), multiple=True, help="A parameter of main; repeatable."
+    ),
+    click.option("--strategy", default="mirrored", show_default=True, help="Or central_storage, tpu, one_device."),
+    click.option(
+        "-s", "--strategy-option", "options", type=KeyValue(), multiple=True, help="Such as executor=mpmd; repeatable."
+    ),
+    click.option("--platform", default="any", show_default=True, help="any, cpu, gpu or tpu."),
+    click.option("--name", help="The job's name [default: the file's]."),
+    click.option("--entrypoint", help="MODULE:FUNCTION, where a program has several."),
+    click.option("--label", "labels", type=KeyValue(), multiple=True, help="A label of the run; repeatable."),
+    click.option("--retries", type=int, default=0, show_default=True, help="Tries again after a program's error."),
+    click.option("--time-limit", type=float, help="Seconds that the run may take [default: no limit]."),
+    click.option(
+        "--step-limit", type=float, help="Seconds from one step to the next [default: 10 usual ones, at least 60]."
+    ),
+    click.option(
+        "--first-step-limit", type=float, help="Seconds to the first step [default: 900 in which it does nothing]."
+    ),
+    click.option("--rendezvous-limit", type=float, help="Seconds for a gang of several hosts to meet [default: 300]."),
+    click.option("--queue-limit", type=float, help="Seconds that the run may wait for devices [default: no limit]."),
+    click.option("--grace", type=float, default=30, show_default=True, help="Seconds to return after a cancel."),
+    click.option("--priority", type=int, default=0, show_default=True, help="Higher starts first."),
+    click.option("--wait-for-devices", is_flag=True, help="Queue the run even if no host could hold it now."),
+    click.option("--checkpoint-every", type=int, help="Save when so many steps passed [default: each run.checkpoint]."),
+    click.option("--keep", type=int, default=2, show_default=True, help="How many of the newest checkpoints are kept."),
+    click.option("--keep-every", type=int, help="Keep checkpoints of steps that this divides for good."),
+    click.option("--resume-from", metavar="ID", help="Go on from this checkpoint, or from the newest one of this run."),
+)
+
+
+def submission_options(command: Command) -> Command:
+    """Everything that a submission says beside the program, as `wanted` keywords of the command."""
+    return reduce(lambda inner, option: option(inner), reversed(_OPTIONS), command)
+
+
+def arguments(source: str, wanted: dict[str, Any]) -> dict[str, Any]:
+    """The keywords of Client.submit."""
+    from drumline._validation import typed_errors
+    from drumline.contracts.spec import CheckpointSpec, Limits, Retries
+    from drumline.strategy_options import parse_strategy
+
+    with typed_errors():
+        limits = Limits(
+            run_s=wanted["time_limit"],
+            queue_s=wanted["queue_limit"],
+            step_s=wanted["step_limit"],
+            first_step_s=wanted["first_step_limit"],
+            rendezvous_s=wanted["rendezvous_limit"],
+            grace_s=wanted["grace"],
+        )
+        retries = Retries(user=wanted["retries"])
+        checkpoint = CheckpointSpec(
+            every_steps=wanted["checkpoint_every"], keep=wanted["keep"], keep_every_steps=wanted["keep_every"]
+        )
+    return {
+        **{
+            name: wanted[name]
+            for name in ("name", "entrypoint", "replicas", "platform", "priority", "wait_for_devices", "resume_from")
+        },
+        "strategy": parse_strategy(wanted["strategy"], dict(wanted["options"])),
+        "parameters": _parameters(source, wanted["entrypoint"], dict(wanted["parameters"])),
+        "labels": dict(wanted["labels"]),
+        "retries": retries,
+        "checkpoint": checkpoint,
+        "limits": limits,
+    }
+
+
+def _parameters(source: str, entrypoint: str | None, texts: dict[str, str]) -> dict[str, Any]:
+    """Looks into the program only where there is something to read by its types."""
+    from drumline.cli.parameters import entrypoint_of, typed_parameters
+
+    return typed_parameters(entrypoint_of(source, entrypoint), texts) if texts else {}

@@ -1,0 +1,247 @@
+"""Watching a run: what its events say, drawn until it ends."""
+
+import sys
+import threading
+from collections import Counter, deque
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from drumline.cli.exits import DETACHED, OK, RUN_FAILED
+from drumline.cli.terminal import duration, plain
+from drumline.contracts.api import RunEvent
+from drumline.contracts.reasons import EndReason
+from drumline.contracts.states import RUN_MEANING, RunState
+from drumline.errors import DrumlineError
+from drumline.progress import Progress, open_progress
+from drumline.resources.runs import Run, describe_reason
+from drumline.wording import counted
+
+MAX_SCALARS = 8
+SYSTEM_PREFIX = "sys/"
+"""Of metrics that the worker measures; the rate is shown anyway."""
+LAST_LINES = 20
+REASON_EVERY_S = 2.0
+WAITING = frozenset({RunState.QUEUED, RunState.PLACED, RunState.RETRY_WAIT, RunState.CANCELLING})
+LAST_BYTES = 16 * 1024
+
+
+def follow(run: Run, *, detach: bool, as_json: bool) -> None:
+    """Prints a new run's address, then watches it to its end and exits as it ended; `detach` leaves it alone."""
+    click.echo(f"{run.id}  {run.url}", err=as_json)
+    if detach:
+        if as_json:
+            click.echo(run.details.model_dump_json())
+        return
+    watch_to_end(run)
+    report(run, as_json=as_json)
+
+
+def watch_to_end(run: Run) -> None:
+    """Draws the run's progress on stderr until it ends. Ctrl-C says how to go on and exits with 130."""
+    progress = open_progress()
+    view = View(run, progress)
+    reasons = _Reasons(view)
+    try:
+        view.open()
+        reasons.start()
+        for event in run.events(after=run.details.last_event, on_cut=view.cut):
+            view.show(event)
+        view.finish()
+        run.refresh()
+    except KeyboardInterrupt:
+        progress.close()
+        click.echo(
+            f"\ndetached; {run.id} goes on\n  watch it: drumline watch {run.id}\n  stop it:  drumline cancel {run.id}",
+            err=True,
+        )
+        sys.exit(DETACHED)
+    finally:
+        reasons.stop()
+        progress.close()
+
+
+def report(run: Run, *, as_json: bool) -> None:
+    """Prints how an ended run ended, its result on stdout, and exits with 1 unless it succeeded."""
+    succeeded = run.state is RunState.SUCCEEDED
+    if as_json:
+        click.echo(run.details.model_dump_json())
+    else:
+        _report_text(run, succeeded)
+    sys.exit(OK if succeeded else RUN_FAILED)
+
+
+def _report_text(run: Run, succeeded: bool) -> None:
+    details = run.details
+    if succeeded:
+        import json
+
+        click.echo(json.dumps(details.result))
+    elif run.state is RunState.FAILED:
+        hung = details.reason is not None and details.reason.code is EndReason.HANG
+        for line in _stacks(run) if hung else _last_lines(run):
+            click.echo(f"  | {line}", err=True)
+        click.echo(plain(describe_reason(details.reason)), err=True)
+    took = f" in {duration((details.ended_at - details.created_at).total_seconds())}" if details.ended_at else ""
+    click.echo(f"{details.state}{took}  {run.url}", err=True)
+
+
+def _last_lines(run: Run) -> list[str]:
+    """The end of the output, where a traceback stands; nothing if it cannot be had."""
+    try:
+        text = "".join(segment.text for segment in run.logs(start=-LAST_BYTES))
+    except DrumlineError:
+        return []
+    return list(deque(plain(text).splitlines(), maxlen=LAST_LINES))
+
+
+def _stacks(run: Run) -> list[str]:
+    """What each process was doing when it was found to hang; the end of the output where there are none."""
+    try:
+        stacks = run.stacks()
+    except DrumlineError:
+        return []
+    lines = []
+    for member, text in stacks:
+        lines += [f"rank {member.rank} on {member.host_name}", *(f"  {line}" for line in plain(text).splitlines()), ""]
+    return lines or _last_lines(run)
+
+
+class _Reasons(threading.Thread):
+    """Asks now and then why a run still waits: that changes with other runs, of which its own events tell nothing."""
+
+    def __init__(self, view: "View") -> None:
+        super().__init__(name="reasons", daemon=True)
+        self._view = view
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        while not self._ended.wait(REASON_EVERY_S):
+            self._view.follow_reason()
+
+    def stop(self) -> None:
+        """Ends it, and waits for the question that is being asked."""
+        self._ended.set()
+        if self.is_alive():
+            self.join(REASON_EVERY_S)
+
+
+def _until(moment: datetime) -> str:
+    return duration(max(0.0, (moment - datetime.now(UTC)).total_seconds()))
+
+
+class View:
+    """Turns events into lines and progress."""
+
+    def __init__(self, run: Run, progress: Progress) -> None:
+        self._run = run
+        self._progress = progress
+        self._names: set[str] = set()
+        self._is_cut = False
+        self._step: tuple[int, int | None, float | None] | None = None
+        self._executors: set[str] = set()
+        self._dropped: Counter[str] = Counter()
+        self._said: tuple[object, ...] = ()
+
+    def open(self) -> None:
+        """Says where the run is now; what happened before is not told again."""
+        details = self._run.details
+        self._say_state(details.state)
+        self._say_why()
+        if details.progress.step is not None:
+            self._show_progress(details.progress.model_dump())
+
+    def cut(self, cause: str) -> None:
+        """Says once that the connection is lost; the stream goes on by itself when the server is back."""
+        if not self._is_cut:
+            self._is_cut = True
+            self._progress.line(f"connection lost ({plain(cause)}); trying again until it is back")
+
+    def show(self, event: RunEvent) -> None:
+        """Draws one event; kinds that a watcher need not see are passed over."""
+        if self._is_cut:
+            self._is_cut = False
+            self._progress.line("connected again")
+        draw = getattr(self, f"_show_{event.kind}", None)
+        if draw is not None:
+            draw(event.body)
+
+    def finish(self) -> None:
+        """Draws the last step with the last values, and says once what is missing."""
+        for what, count in self._dropped.items():
+            self._progress.line(plain(f"{count} {what} records were dropped under load"))
+        if self._step:
+            self._draw_step()
+
+    def _show_state(self, body: dict[str, Any]) -> None:
+        if body.get("terminal"):
+            return
+        self._say_state(str(body.get("state")))
+        if body.get("state") in (RunState.QUEUED, RunState.RETRY_WAIT):
+            self._run.refresh()
+            self._say_why()
+
+    def _say_state(self, state: str) -> None:
+        meaning = RUN_MEANING.get(RunState(state), "") if state in RunState.__members__ else ""
+        self._progress.line(plain(f"{state}  {meaning}".strip()))
+
+    def follow_reason(self) -> None:
+        """Asks why the run still waits, and says so if it is for another reason or place in the queue than before."""
+        if self._run.details.state not in WAITING:
+            return
+        try:
+            self._run.refresh()
+        except DrumlineError:
+            return  # the stream of events tells that the connection is lost, and when it is back
+        self._say_why()
+
+    def _say_why(self) -> None:
+        why = self._run.details.why
+        if why is None or (said := (why.rule, why.position)) == self._said:
+            return
+        self._said = said
+        place = "" if why.position is None else f" Position {why.position} in the queue."
+        self._progress.line(plain(f"  {why.sentence}{place} {why.remedy}".rstrip()))
+        for suggestion in why.suggestions:
+            self._progress.line(plain(f"    {suggestion.sentence}"))
+        if why.starts is not None:
+            self._progress.line(plain(f"    expected to start in {_until(why.starts.at)}, by {why.starts.basis}"))
+
+    def _show_attempt(self, body: dict[str, Any]) -> None:
+        if body.get("number", 1) != 1 and body.get("state") == "DISPATCHED":
+            self._progress.line(plain(f"attempt {body['number']}"))
+
+    def _show_placement(self, body: dict[str, Any]) -> None:
+        """Each executor once: `auto` has not chosen yet, and ragged batches go back and forth between two."""
+        executor, replicas = str(body.get("executor")), body.get("replicas", 0)
+        if body.get("confirmed") and executor not in self._executors | {"auto"}:
+            self._executors.add(executor)
+            self._progress.line(plain(f"{counted(int(replicas), 'replica')}, executor {executor}"))
+
+    def _show_gap(self, body: dict[str, Any]) -> None:
+        self._dropped[str(body.get("what"))] += int(body.get("count", 1))
+
+    def _show_progress(self, body: dict[str, Any]) -> None:
+        if isinstance(body.get("step"), int):
+            self._step = (body["step"], body.get("total_steps"), body.get("steps_per_s"))
+            self._draw_step()
+
+    def _show_metrics(self, body: dict[str, Any]) -> None:
+        self._names |= {name for name in body.get("names", ()) if not name.startswith(SYSTEM_PREFIX)}
+
+    def _draw_step(self) -> None:
+        assert self._step is not None
+        self._progress.update(*self._step, self._scalars_at(self._step[0]))
+
+    def _scalars_at(self, step: int) -> dict[str, float]:
+        """What was logged last up to `step`; nothing where the server does not answer, and the watching goes on."""
+        names = sorted(self._names)[:MAX_SCALARS]
+        if not names:
+            return {}
+        try:
+            metrics = self._run.metrics(*names, buckets=1, end=step)
+        except DrumlineError:
+            return {}
+        newest = {series.name: series.points.last[-1] for series in metrics.series if series.points.last}
+        return {plain(name): value for name, value in newest.items() if value is not None}

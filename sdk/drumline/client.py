@@ -1,0 +1,358 @@
+"""The Python client: `Client().submit("digits.py", replicas=8)`."""
+
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, TypedDict, TypeVar, Unpack
+from urllib.parse import quote
+
+from pydantic import JsonValue
+
+from drumline import bundle, program
+from drumline._transport import TIMEOUT_S, Body, Transport
+from drumline._validation import typed_errors
+from drumline.config import Config
+from drumline.contracts import api
+from drumline.contracts.plans import PROBE_S, PROBE_STEPS, PlanRequest, ProbeTerms
+from drumline.contracts.spec import (
+    CheckpointSpec,
+    JobSpec,
+    Limits,
+    Platform,
+    ProgramRef,
+    RecordSpec,
+    Resources,
+    Retries,
+    RunSubmit,
+    Spread,
+    StrategySpec,
+)
+from drumline.contracts.states import RunState
+from drumline.contracts.sweeps import BatchSubmit, GridSweep, SweepSpec, SweepSubmit
+from drumline.errors import NotFoundError
+from drumline.resources.batches import Batch
+from drumline.resources.jobs import Job, job_path
+from drumline.resources.pages import iterate_pages
+from drumline.resources.plans import Plan, make_plan
+from drumline.resources.runs import Run, submit_run
+from drumline.strategy_options import parse_strategy
+
+Acted = TypeVar("Acted", api.Host, api.Device)
+ASK_FIRST_BYTES = 2**20
+"""A larger bundle is uploaded only if the server does not have it."""
+MAX_NAME = 63
+
+
+class SubmitOptions(TypedDict, total=False):
+    """The keywords of `Client.submit` beside the source and the key; their meaning and defaults stand there."""
+
+    name: str | None
+    entrypoint: str | None
+    replicas: int
+    strategy: str | StrategySpec
+    parameters: Mapping[str, JsonValue] | None
+    platform: Platform
+    spread: Spread
+    limits: Limits | None
+    retries: Retries | None
+    record: RecordSpec | None
+    checkpoint: CheckpointSpec | None
+    priority: int
+    labels: Mapping[str, str] | None
+    wait_for_devices: bool
+    resume_from: str | None
+
+
+class Client:
+    """One Drumline server. Without arguments: DRUMLINE_URL and DRUMLINE_TOKEN, else what `drumline up` runs here.
+
+        with Client() as client:
+            run = client.submit("digits.py", replicas=8, parameters={"epochs": 5})
+            print(run.wait().result)
+
+    Every method raises an APIError where the server refuses and ServerUnreachableError where none answers.
+    """
+
+    def __init__(self, url: str | None = None, token: str | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
+        self.config = Config.load(url, token)
+        self._transport = Transport(self.config, timeout_s=timeout_s)
+
+    def submit(
+        self,
+        source: str | Path,
+        *,
+        name: str | None = None,
+        entrypoint: str | None = None,
+        replicas: int = 1,
+        strategy: str | StrategySpec = "mirrored",
+        parameters: Mapping[str, JsonValue] | None = None,
+        platform: Platform = "any",
+        spread: Spread = "pack",
+        limits: Limits | None = None,
+        retries: Retries | None = None,
+        record: RecordSpec | None = None,
+        checkpoint: CheckpointSpec | None = None,
+        priority: int = 0,
+        labels: Mapping[str, str] | None = None,
+        wait_for_devices: bool = False,
+        resume_from: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Run:
+        """Submits a program, a Python file or a directory, and returns its run at once.
+
+        `name` is the job's, by default the file's; `entrypoint` (`module:function`) is needed only where a program has
+        several. `wait_for_devices` queues more replicas than any host known now has devices. `resume_from`, the id of a
+        run or of a checkpoint, lets the program go on from there. A key of your own makes a repeated call safe:
+        the same key and program give the same run.
+        Raises BundleError, ProgramError (parameters too) before anything is sent, TooManyReplicasError.
+        """
+        request = self.prepare(
+            source,
+            name=name,
+            entrypoint=entrypoint,
+            replicas=replicas,
+            strategy=strategy,
+            parameters=parameters,
+            platform=platform,
+            spread=spread,
+            limits=limits,
+            retries=retries,
+            record=record,
+            checkpoint=checkpoint,
+            priority=priority,
+            labels=labels,
+            wait_for_devices=wait_for_devices,
+            resume_from=resume_from,
+        )
+        return submit_run(self._transport, request, idempotency_key)
+
+    def prepare(self, source: str | Path, **options: Unpack[SubmitOptions]) -> RunSubmit:
+        """Uploads a program, and gives the submission that `submit` would send: for `submit_batch`, and to look at.
+
+        Raises as `submit` does, but for what only the server knows.
+        """
+        packed = bundle.pack(source)
+        chosen = program.find(program.inspect(packed), options.get("entrypoint"))
+        checked = program.check_parameters(chosen, options.get("parameters") or {})
+        request = self._request(source, packed, chosen, checked, options)
+        self._upload(packed, request.job.program.bundle)
+        return request
+
+    def plan(
+        self,
+        source: str | Path,
+        *,
+        steps: int = PROBE_STEPS,
+        limit_s: float = PROBE_S,
+        probe: bool = True,
+        wait: bool = True,
+        idempotency_key: str | None = None,
+        **options: Unpack[SubmitOptions],
+    ) -> Plan:
+        """Says what a run would do, and runs nothing; `print(plan)` shows it, `plan.submit()` runs it.
+
+        Takes what `submit` takes. The placement is known at once; `probe` lets a worker look at the program's first
+        `steps` steps on simulated devices, for at most `limit_s` seconds, and `wait` waits for that.
+        Raises what `submit` raises.
+        """
+        with typed_errors():
+            terms = ProbeTerms(limit_s=limit_s, steps=steps) if probe else None
+        request = PlanRequest(run=self.prepare(source, **options), probe=terms)
+        plan = make_plan(self._transport, Body.of(request), idempotency_key or uuid.uuid4().hex)
+        return plan.wait() if wait else plan
+
+    def submit_batch(
+        self, requests: Sequence[RunSubmit], *, name: str = "", idempotency_key: str | None = None
+    ) -> Batch:
+        """Submits up to 1000 prepared runs at once: all of them are queued, or none.
+
+            requests = [client.prepare("digits.py", parameters={"seed": seed}) for seed in range(5)]
+            client.submit_batch(requests).wait()
+
+        Raises InvalidRequestError whose `problem.errors` name each run and field.
+        """
+        with typed_errors():
+            body = BatchSubmit(name=name, runs=list(requests))
+        return self._post_batch("/runs:batch", body, idempotency_key)
+
+    def sweep(
+        self,
+        source: str | Path,
+        sweep: SweepSpec | Mapping[str, Sequence[JsonValue]],
+        *,
+        batch_name: str = "",
+        idempotency_key: str | None = None,
+        **options: Unpack[SubmitOptions],
+    ) -> Batch:
+        """Submits a program once for each point of a sweep, and returns the batch at once.
+
+        A mapping of parameters to values is a grid of all combinations; see `drumline.contracts.sweeps` for lists of
+        points and for points drawn at random. The other keywords are those of `submit`.
+        Raises BundleError, ProgramError, InvalidRequestError (bad_sweep).
+        """
+        packed = bundle.pack(source)
+        chosen = program.find(program.inspect(packed), options.get("entrypoint"))
+        request = self._request(source, packed, chosen, options.get("parameters") or {}, options)
+        with typed_errors():
+            spec = GridSweep(parameters={k: list(v) for k, v in sweep.items()}) if isinstance(sweep, Mapping) else sweep
+            body = SweepSubmit(name=batch_name, run=request, sweep=spec)
+        self._upload(packed, request.job.program.bundle)
+        return self._post_batch("/runs:sweep", body, idempotency_key)
+
+    def batch(self, batch_id: str) -> Batch:
+        """One batch. NotFoundError if this project has none of that id."""
+        return Batch(self._transport, self._transport.get(f"/batches/{quote(batch_id, safe='')}", api.Batch))
+
+    def batches(self) -> Iterator[api.Batch]:
+        """The batches of the project, newest first."""
+        return iterate_pages(self._transport, "/batches", api.Batch)
+
+    def get(self, run_id: str) -> Run:
+        """One run. NotFoundError if this project has none of that id."""
+        return Run(self._transport, self._transport.get(f"/runs/{quote(run_id, safe='')}", api.Run))
+
+    def list(
+        self,
+        *,
+        states: Sequence[RunState | str] = (),
+        job: str | None = None,
+        version: int | None = None,
+        batch: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        search: str | None = None,
+        sort: Literal["-created", "created"] = "-created",
+    ) -> Iterator[api.RunSummary]:
+        """The runs of the project that match all of this, newest first, fetched page by page as you iterate.
+
+        `search` is part of a job's name or the start of a run id; `sort="created"` begins with the oldest.
+        """
+        wanted_labels = [f"{name}={value}" for name, value in (labels or {}).items()]
+        params = {
+            "state": [*states],
+            "job": job,
+            "version": version,
+            "batch": batch,
+            "label": wanted_labels,
+            "q": search,
+            "sort": sort,
+        }
+        return iterate_pages(self._transport, "/runs", api.RunSummary, params)
+
+    def jobs(self) -> Iterator[api.Job]:
+        """The jobs of the project."""
+        return iterate_pages(self._transport, "/jobs", api.Job)
+
+    def job(self, name: str) -> Job:
+        """One job with its versions. NotFoundError if this project has none of that name."""
+        return Job(self._transport, self._transport.get(job_path(name), api.Job))
+
+    def entrypoint(self, ref: ProgramRef) -> api.ProgramEntrypoint:
+        """What a stored program takes. Raises NotFoundError for an unknown bundle, EntrypointNotFoundError."""
+        stored = self._transport.get(f"/bundles/{quote(ref.bundle, safe=':')}", api.Bundle)
+        return program.find(stored.entrypoints, ref.entrypoint)
+
+    def hosts(self) -> Iterator[api.Host]:
+        """The machines with a worker."""
+        return iterate_pages(self._transport, "/hosts", api.Host)
+
+    def devices(self) -> Iterator[api.Device]:
+        """Every device of every host."""
+        return iterate_pages(self._transport, "/devices", api.Device)
+
+    def drain_host(self, host_id: str) -> api.Host:
+        """Gives the host no more runs; programs there stop in their grace and go on elsewhere."""
+        return self._act("hosts", host_id, "drain", api.Host)
+
+    def undrain_host(self, host_id: str) -> api.Host:
+        """Lets a drained host take runs again."""
+        return self._act("hosts", host_id, "undrain", api.Host)
+
+    def release_host(self, host_id: str) -> api.Host:
+        """Ends the quarantine of a host on which run after run failed."""
+        return self._act("hosts", host_id, "release", api.Host)
+
+    def release_device(self, device_id: str) -> api.Device:
+        """Frees a quarantined device, on your word that its last holder is dead."""
+        return self._act("devices", device_id, "release", api.Device)
+
+    def server_version(self) -> api.Version:
+        """What the server is and can do."""
+        return self._transport.get("/version", api.Version)
+
+    def login_url(self, path: str = "/") -> str:
+        """An address that signs a browser in once, within ten minutes. PermissionDeniedError without an admin token."""
+        code = self._transport.post("/login-codes", api.LoginCode).code.get_secret_value()
+        return f"{self.config.url}/login?next={quote(path, safe='')}#code={quote(code, safe='')}"
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._transport.close()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Client {self.config.url}>"
+
+    def _act(self, things: str, thing_id: str, verb: str, answer: type[Acted]) -> Acted:
+        return self._transport.post(f"/{things}/{quote(thing_id, safe='')}:{verb}", answer)
+
+    def _request(
+        self,
+        source: str | Path,
+        packed: bytes,
+        chosen: api.ProgramEntrypoint,
+        parameters: Mapping[str, JsonValue],
+        options: SubmitOptions,
+    ) -> RunSubmit:
+        with typed_errors():
+            strategy = options.get("strategy", "mirrored")
+            job = JobSpec(
+                name=options.get("name") or job_name(Path(source)),
+                program=ProgramRef(bundle=bundle.digest(packed), entrypoint=chosen.entrypoint),
+                strategy=parse_strategy(strategy, {}) if isinstance(strategy, str) else strategy,
+                record=options.get("record") or RecordSpec(),
+                checkpoint=options.get("checkpoint") or CheckpointSpec(),
+            )
+            return RunSubmit(
+                job=job,
+                parameters=dict(parameters),
+                resources=Resources(
+                    replicas=options.get("replicas", 1),
+                    platform=options.get("platform", "any"),
+                    spread=options.get("spread", "pack"),
+                ),
+                limits=options.get("limits") or Limits(),
+                retries=options.get("retries") or Retries(),
+                priority=options.get("priority", 0),
+                labels=dict(options.get("labels") or {}),
+                wait_for_devices=options.get("wait_for_devices", False),
+                resume_from=options.get("resume_from"),
+            )
+
+    def _post_batch(self, path: str, body: BatchSubmit | SweepSubmit, idempotency_key: str | None) -> Batch:
+        key = idempotency_key or uuid.uuid4().hex
+        answer = self._transport.post(path, api.SubmittedBatch, Body.of(body), key=key)
+        return Batch(self._transport, answer.batch)
+
+    def _upload(self, packed: bytes, sha256: str) -> None:
+        if len(packed) > ASK_FIRST_BYTES and self._has_bundle(sha256):
+            return
+        self._transport.send("POST", "/bundles", Body(packed, "application/zip"), repeatable=True)
+
+    def _has_bundle(self, sha256: str) -> bool:
+        try:
+            self._transport.send("GET", f"/bundles/{quote(sha256, safe=':')}")
+        except NotFoundError:
+            return False
+        return True
+
+
+def job_name(source: Path) -> str:
+    """The name of a job by its file or directory, in the letters that job names have."""
+    plain = re.sub(r"[^a-z0-9._-]+", "-", source.resolve().stem.lower()).strip("._-")
+    return plain[:MAX_NAME].rstrip("._-") or "job"

@@ -1,0 +1,1 @@
+"""Everything that crosses a process border: specs, states, events, errors, and the doorbell."""

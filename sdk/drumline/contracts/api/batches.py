@@ -1,0 +1,68 @@
+"""Batches: runs that were submitted together, and what came of them."""
+
+from typing import Literal
+
+from pydantic import JsonValue
+
+from drumline.contracts.api.pages import Page
+from drumline.contracts.base import Reply, Timestamp
+from drumline.contracts.ids import BatchId, ProjectId, RunId
+from drumline.contracts.reasons import EndReason
+from drumline.contracts.states import RunState
+from drumline.contracts.sweeps import SweepSpec
+
+
+class Batch(Reply):
+    """A batch, and how many of its runs are in which state."""
+
+    id: BatchId
+    project: ProjectId
+    name: str
+    jobs: tuple[str, ...]
+    size: int
+    states: dict[RunState, int]
+    """States that no run is in are left out."""
+    sweep: SweepSpec | None
+    """How its runs were declared; None for a batch of single submissions."""
+    submitted_by: str
+    created_at: Timestamp
+
+
+class SubmittedBatch(Reply):
+    """Answer to `POST /runs:batch` and `POST /runs:sweep`."""
+
+    batch: Batch
+    runs: tuple[RunId, ...]
+    """In the order of the batch."""
+
+
+class OutcomeMetric(Reply):
+    """A number that results of the batch have."""
+
+    name: str
+    """Names of nested objects are joined by dots: `test.accuracy`."""
+    better: Literal["lower", "higher"]
+    """Which is better, as the name suggests; what `sort=best.NAME` goes by."""
+
+
+class Outcome(Reply):
+    """One run of a batch as a row: parameters, state and the numbers of its result."""
+
+    run: RunId
+    index: int
+    """Its place in the batch, from 0."""
+    state: RunState
+    reason: EndReason | None
+    parameters: dict[str, JsonValue]
+    metrics: dict[str, float]
+    duration_s: float | None
+    """From the start of the program to its end; None before the end."""
+
+
+class Outcomes(Page[Outcome]):
+    """A page of the table of outcomes, and the columns of the whole."""
+
+    total: int
+    parameters: tuple[str, ...]
+    """Parameters that differ between runs of the batch."""
+    metrics: tuple[OutcomeMetric, ...]

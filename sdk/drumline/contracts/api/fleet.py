@@ -1,0 +1,122 @@
+"""The fleet: hosts, devices, and the overview of all."""
+
+from typing import Literal
+
+from drumline.contracts.api.runs import RunSummary, Why
+from drumline.contracts.base import Reply, Timestamp
+from drumline.contracts.ids import AttemptId, DeviceId, HostId, MemberId, RunId
+from drumline.contracts.reasons import EndReason
+from drumline.contracts.states import DeviceState
+
+
+class DeviceFacts(Reply):
+    """What a device is and where."""
+
+    host: HostId
+    host_name: str
+    platform: Literal["cpu", "gpu", "tpu"]
+    index: int
+    kind: str
+    memory_bytes: int | None
+    coords: tuple[int, ...] | None
+    core_on_chip: int | None
+    simulated: bool
+
+
+class Quarantine(Reply):
+    """Why a device is not given out: its last holder is not proven dead. A probe or an operator frees it."""
+
+    reason: Literal["lease_ran_out", "death_not_proven"]
+    """`lease_ran_out`: the host fell silent; `death_not_proven`: its worker cannot say that all processes are gone."""
+    sentence: str
+    since: Timestamp
+    run: RunId
+    attempt: AttemptId
+    member: MemberId
+    probed_at: Timestamp | None
+    probe_message: str
+    """What the newest probe found; empty before the first."""
+
+
+class Device(DeviceFacts):
+    """One device of the inventory."""
+
+    id: DeviceId
+    state: DeviceState
+    run: RunId | None
+    """The run that holds it."""
+    job: str | None
+    replica: int | None
+    quarantine: Quarantine | None = None
+
+
+class HostFailure(Reply):
+    """A run that failed on a host for a reason that may be the host's."""
+
+    run: RunId
+    job: str
+    reason: EndReason
+    at: Timestamp
+
+
+class HostTrouble(Reply):
+    """Too many runs failed on a host: it takes no more, or, where it is the only one, it is marked."""
+
+    kind: Literal["quarantined", "flagged"]
+    sentence: str
+    since: Timestamp
+    failures: tuple[HostFailure, ...]
+
+
+class Host(Reply):
+    """A machine with a worker."""
+
+    id: HostId
+    name: str
+    state: Literal["live", "suspect", "lost", "draining", "quarantined"]
+    """`suspect`: silent for 15 s, shown and nothing else; `lost`: silent for longer than the lease."""
+    devices: int
+    free_devices: int
+    platforms: tuple[str, ...]
+    version: str
+    jax_version: str
+    cpu_count: int
+    memory_bytes: int
+    registered_at: Timestamp
+    last_heartbeat_at: Timestamp
+    runs: tuple[RunId, ...]
+    drain_requested: bool = False
+    """An operator wants no more runs here; `undrain` takes that back."""
+    trouble: HostTrouble | None = None
+
+
+class Overview(Reply):
+    """What the first page shows, in one answer."""
+
+    devices_total: int
+    devices_held: int
+    hosts: tuple[Host, ...]
+    devices: tuple[Device, ...]
+    """At most 2048; beyond that the hosts' counts stand for them."""
+    attention: tuple[RunSummary, ...]
+    """Runs that failed in the last day, newest first (at most 5)."""
+    queued: tuple["QueuedRun", ...]
+    queued_total: int
+    running: tuple[RunSummary, ...]
+    running_total: int
+    recent: tuple[RunSummary, ...]
+
+
+class QueuedRun(Reply):
+    """A waiting run and the reason that it waits."""
+
+    run: RunSummary
+    why: Why
+
+
+class StreamHint(Reply):
+    """Something of a list changed: fetch it again. Topics `runs` and `fleet` carry only these."""
+
+    topic: Literal["runs", "fleet"]
+    run: RunId | None = None
+    host: HostId | None = None

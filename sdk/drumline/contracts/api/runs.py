@@ -1,0 +1,202 @@
+"""Runs: what was asked for, where it is, why it waits and how it ended."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+
+from drumline.contracts.api.programs import JobVersion
+from drumline.contracts.base import Contract, Reply, Timestamp
+from drumline.contracts.ids import AttemptId, BatchId, CheckpointId, HostId, MemberId, PlanId, ProjectId, RunId
+from drumline.contracts.reasons import Category, EndReason
+from drumline.contracts.spec import Limits, Resources, Retries
+from drumline.contracts.states import AttemptState, MemberState, RunState
+
+
+class Reason(Reply):
+    """Why something ended: the typed reason, its sentence and what was seen."""
+
+    code: EndReason
+    category: Category
+    retryable: bool
+    sentence: str
+    message: str = ""
+
+
+class Suggestion(Reply):
+    """One thing that would let a queued run start now; the scheduler has tried it on the fleet as it is."""
+
+    kind: Literal["replicas", "platform", "finish"]
+    sentence: str
+    replicas: int | None = None
+    """The largest smaller number that would start now."""
+    platform: str | None = None
+    """A platform that has room for it."""
+    runs: tuple[RunId, ...] = ()
+    """Runs that hold what it needs."""
+
+
+class Prediction(Reply):
+    """When a queued run is expected to start, and on what that is based."""
+
+    at: Timestamp
+    basis: str
+
+
+class Why(Reply):
+    """Why a run waits: the rule that blocks, the evidence, and what would let it start."""
+
+    rule: Literal[
+        "no_hosts",
+        "no_such_platform",
+        "too_few_devices",
+        "host_quarantined",
+        "host_draining",
+        "host_lost",
+        "devices_quarantined",
+        "devices_busy",
+        "behind_others",
+        "retry_backoff",
+        "starting",
+        "checkpoint_host",
+        "claiming",
+        "stopping",
+        "finishing",
+    ]
+    sentence: str
+    evidence: dict[str, JsonValue] = Field(default_factory=dict)
+    remedy: str = ""
+    position: int | None = None
+    """1 is next in the queue."""
+    suggestions: tuple[Suggestion, ...] = ()
+    """What would let it start now; none in lists."""
+    starts: Prediction | None = None
+    """None where nothing is known."""
+
+
+class Progress(Reply):
+    """How far a run is, as its members last said."""
+
+    step: int | None = None
+    total_steps: int | None = None
+    steps_per_s: float | None = None
+    examples_per_s: float | None = None
+    updated_at: Timestamp | None = None
+
+
+class RunSummary(Reply):
+    """A run as a row of a list."""
+
+    id: RunId
+    project: ProjectId
+    job: str
+    version: int
+    state: RunState
+    reason: Reason | None
+    strategy: str
+    """The kind of strategy, such as `mirrored`."""
+    replicas: int
+    platform: str
+    priority: int
+    labels: dict[str, str]
+    progress: Progress
+    attempts: int
+    created_at: Timestamp
+    started_at: Timestamp | None
+    """When the program of the last attempt began to run."""
+    ended_at: Timestamp | None
+    cancel_requested: bool
+    hosts: tuple[str, ...]
+    """Names of the hosts of the last attempt."""
+    batch: BatchId | None = None
+    """The batch that it was submitted with."""
+
+
+class Run(RunSummary):
+    """A run whole: what was asked for, where it is, and what came out."""
+
+    spec: JobVersion
+    parameters: dict[str, JsonValue]
+    resources: Resources
+    limits: Limits
+    retries: Retries
+    wait_for_devices: bool
+    plan: PlanId | None = None
+    """The plan that it was submitted from."""
+    resume_from: CheckpointId | None = None
+    """The checkpoint that its first attempt was to go on from."""
+    why: Why | None
+    """Set while the run waits; the answer to a submission does not wait to find out."""
+    result: JsonValue
+    last_event: int
+    """The run's newest event; watch the stream from here."""
+    rerun_of: RunId | None = None
+    """The run that this one repeats."""
+
+
+class CancelRequest(Contract):
+    """Body of `POST /runs/{id}:cancel`."""
+
+    grace_s: Annotated[float, Field(ge=0, le=3600)] | None = None
+    """Overrides the run's own `limits.grace_s`."""
+
+
+class RerunRequest(Contract):
+    """Body of `POST /runs/{id}:rerun`. Everything else is as the old run had it."""
+
+    wait_for_devices: bool | None = None
+    """Overrides the old run's own."""
+
+
+class Member(Reply):
+    """One process of an attempt on one host."""
+
+    id: MemberId
+    host: HostId
+    host_name: str
+    rank: int
+    state: MemberState
+    phase: str
+    pid: int | None
+    exit_code: int | None
+    signal: int | None
+    reason: Reason | None
+    claimed_at: Timestamp | None
+    ended_at: Timestamp | None
+
+
+class Attempt(Reply):
+    """One gang placement of a run."""
+
+    id: AttemptId
+    number: int
+    fence: int
+    state: AttemptState
+    reason: Reason | None
+    created_at: Timestamp
+    started_at: Timestamp | None
+    ended_at: Timestamp | None
+    resumed_from: CheckpointId | None = None
+    """The checkpoint that its program went on from; `None` while it has not asked, and where it began anew."""
+    resumed_step: int | None = None
+    """The step of that checkpoint."""
+    members: tuple[Member, ...]
+
+
+class RunEvent(Reply):
+    """Something that happened to a run. `seq` grows by one per run; the stream resumes from it."""
+
+    seq: int
+    at: Timestamp
+    kind: str
+    """`state`, `attempt`, `member`, `placement`, `variable`, `progress`, `metrics`, `reduction`, `log`, `checkpoint`,
+    `restored`, `gap`, `result` or `cancel`."""
+    attempt: AttemptId | None = None
+    body: dict[str, JsonValue]
+
+
+class SubmittedRun(Reply):
+    """Answer to `POST /runs`."""
+
+    run: Run
+    created_version: bool
+    """Whether this submission made a new job version."""

@@ -1,0 +1,86 @@
+"""What every contract model shares: strictness at the border, time, and text that every store can hold."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainSerializer,
+    SecretStr,
+)
+
+from drumline.contracts.storable import unstorable_text
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Contract(BaseModel):
+    """A value that crosses a process border. Unknown fields are refused: a typing error is never ignored."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
+
+
+class Reply(BaseModel):
+    """What the server answers. Unknown fields are ignored, so an older client reads a newer server."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, ser_json_inf_nan="strings")
+
+
+def from_micros(micros: int) -> datetime:
+    """The UTC time `micros` microseconds after 1970-01-01."""
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def to_micros(moment: datetime) -> int:
+    """Microseconds from 1970-01-01 UTC to `moment`, which must know its time zone."""
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def _parse_micros(value: object) -> object:
+    if not isinstance(value, int) or isinstance(value, bool):
+        return value
+    try:
+        return from_micros(value)
+    except OverflowError:
+        raise ValueError(f"{value} microseconds since 1970 is no date of this calendar") from None
+
+
+def _to_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(f"{moment.isoformat()} is no date of this calendar in UTC") from None
+
+
+def _format(moment: datetime) -> str:
+    text = moment.astimezone(UTC).isoformat(timespec="microseconds")  # strftime writes year 1 as 1, not as 0001
+    return text.removesuffix("+00:00") + "Z"
+
+
+Timestamp = Annotated[
+    AwareDatetime,
+    BeforeValidator(_parse_micros),
+    AfterValidator(_to_utc),
+    PlainSerializer(_format, return_type=str, when_used="json"),
+]
+"""UTC time, RFC 3339 with microseconds in JSON. Models also take the database's int64 microseconds since 1970."""
+
+
+def _storable(text: str) -> str:
+    flaw = unstorable_text(text)
+    if flaw:
+        raise ValueError(flaw)
+    return text
+
+
+Text = Annotated[str, AfterValidator(_storable)]
+"""Text that PostgreSQL and SQLite both store: no NUL, no lone surrogate."""
+
+Secret = Annotated[
+    SecretStr, PlainSerializer(lambda secret: secret.get_secret_value(), return_type=str, when_used="json")
+]
+"""A secret that the wire must carry: masked in repr and logs, in the clear in JSON."""

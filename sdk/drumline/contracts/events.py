@@ -1,0 +1,240 @@
+"""What a member reports: telemetry with a gapless `seq`, and its end."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue, StringConstraints
+
+from drumline.contracts.base import Contract, Reply, Text, Timestamp
+from drumline.contracts.ids import CheckpointId, DeviceId, IncarnationId
+from drumline.contracts.reasons import EndReason
+
+MAX_EVENTS_PER_BATCH = 5_000
+MAX_ARRAY_VALUES = 1_024
+MAX_REDUCTION_VALUES = 16_384
+MAX_LOG_TEXT = 65_536
+MAX_RESULT_BYTES = 262_144
+
+STACKS_HEADING = "=== stacks of the program's threads"
+STACKS_ENDING = "=== end of stacks"
+"""Lines of the stream `system` around what a program that hangs was doing."""
+
+MetricName = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
+Name = Annotated[Text, StringConstraints(min_length=1, max_length=300)]
+Seq = Annotated[int, Field(ge=1, lt=2**53)]
+Step = Annotated[int, Field(ge=0, lt=2**53)]
+
+
+class _Event(Contract):
+    seq: Seq
+    at: Timestamp
+    """The worker's clock, for display; the server's clock decides."""
+
+
+class StateEvent(_Event):
+    """The member came to a new phase of its life; `starting` and `running` move the member's state."""
+
+    kind: Literal["state"] = "state"
+    phase: Literal["starting", "loading", "compiling", "running", "finishing"]
+    detail: Annotated[Text, StringConstraints(max_length=2_000)] = ""
+
+
+class PlacedReplica(Contract):
+    """One replica and its logical devices, in logical order."""
+
+    replica: Annotated[int, Field(ge=0, lt=2**53)]
+    devices: tuple[DeviceId, ...]
+
+
+class PlacementEvent(_Event):
+    """What the engine really built on the placed devices."""
+
+    kind: Literal["placement"] = "placement"
+    strategy: Name
+    executor: Annotated[Text, StringConstraints(max_length=40)]
+    replicas: tuple[PlacedReplica, ...]
+
+
+class VariableEvent(_Event):
+    """A variable was made, and where its copies live."""
+
+    kind: Literal["variable"] = "variable"
+    name: Name
+    shape: tuple[Annotated[int, Field(ge=0, lt=2**53)], ...]
+    dtype: Annotated[Text, StringConstraints(max_length=40)]
+    synchronization: Annotated[Text, StringConstraints(max_length=40)]
+    aggregation: Annotated[Text, StringConstraints(max_length=40)]
+    homes: tuple[DeviceId | Literal["host"], ...]
+    """Each place that holds a copy; `host` where a copy is in host memory and not on a placed device."""
+    size_bytes: Annotated[int, Field(ge=0, lt=2**53)]
+
+
+class ProgressEvent(_Event):
+    """How far the program is; at most a few a second."""
+
+    kind: Literal["progress"] = "progress"
+    step: Step
+    """Steps done: one more than the step that was logged last."""
+    total_steps: Step | None = None
+    steps_per_s: float | None = None
+    examples_per_s: float | None = None
+    last_collective: Annotated[Text, StringConstraints(max_length=200)] | None = None
+
+
+class MetricsEvent(_Event):
+    """Columns of scalars: `values[i]` was logged under `names[i]` at `steps[i]`, `times[i]`."""
+
+    kind: Literal["metrics"] = "metrics"
+    names: tuple[MetricName, ...]
+    steps: tuple[Step, ...]
+    times: tuple[Timestamp, ...]
+    values: tuple[float, ...]
+
+
+class ArraySummary(Contract):
+    """An array as far as it is kept: every value up to 1024 elements, statistics always."""
+
+    shape: tuple[Annotated[int, Field(ge=0, lt=2**53)], ...]
+    dtype: Annotated[Text, StringConstraints(max_length=40)]
+    values: Annotated[tuple[float, ...], Field(max_length=MAX_ARRAY_VALUES)] | None = None
+    """Row-major, `None` where the array has more than 1024 elements."""
+    min: float | None = None
+    max: float | None = None
+    mean: float | None = None
+    norm: float | None = None
+    nan_count: Annotated[int, Field(ge=0, lt=2**53)] = 0
+    inf_count: Annotated[int, Field(ge=0, lt=2**53)] = 0
+    checksum: Annotated[Text, StringConstraints(max_length=64)] = ""
+
+
+class ReductionEvent(_Event):
+    """One reduction: what each replica put in, and what came out."""
+
+    kind: Literal["reduction"] = "reduction"
+    name: Name
+    step: Step
+    op: Literal["sum", "mean"]
+    axis: int | tuple[int, ...] | None = None
+    origin: Literal["host", "in_step"] = "host"
+    inputs: tuple[ArraySummary, ...]
+    counts: tuple[Annotated[int, Field(ge=0, lt=2**53)], ...]
+    """How many elements each replica contributes along `axis`; 1 each where `axis` is None."""
+    denominator: Annotated[int, Field(ge=0, lt=2**53)] | None = None
+    """What the sum was divided by; `None` for a sum."""
+    result: ArraySummary
+
+
+class LogEvent(_Event):
+    """Output of the program. `offset` counts the bytes of this member's output before it, as UTF-8."""
+
+    kind: Literal["log"] = "log"
+    stream: Literal["stdout", "stderr", "system"]
+    text: Annotated[Text, StringConstraints(max_length=MAX_LOG_TEXT)]
+    offset: Annotated[int, Field(ge=0, lt=2**53)]
+
+
+class CheckpointEvent(_Event):
+    """A checkpoint is committed on disk and may be resumed from."""
+
+    kind: Literal["checkpoint"] = "checkpoint"
+    step: Step
+    path: Annotated[Text, StringConstraints(max_length=1_000)]
+    """Below the run's directory in its store: `f<fence>/step_<step>`."""
+    size_bytes: Annotated[int, Field(ge=0, lt=2**53)]
+    manifest: Annotated[Text, StringConstraints(max_length=100)]
+    """Hash of the list of its files, their sizes and hashes."""
+
+
+class RestoredEvent(_Event):
+    """The program asked for the state to go on from: which checkpoint it got, and which were found damaged before."""
+
+    kind: Literal["restored"] = "restored"
+    checkpoint: CheckpointId | None = None
+    """`None` where none was whole: the program begins anew."""
+    step: Step | None = None
+    damaged: Annotated[tuple[CheckpointId, ...], Field(max_length=1_000)] = ()
+
+
+class GapEvent(_Event):
+    """Something was dropped under back-pressure: what and how much."""
+
+    kind: Literal["gap"] = "gap"
+    what: Literal["log", "metrics", "reduction", "spool"]
+    count: Annotated[int, Field(ge=1, lt=2**53)]
+    size_bytes: Annotated[int, Field(ge=0, lt=2**53)] = 0
+    detail: Annotated[Text, StringConstraints(max_length=500)] = ""
+
+
+class ResultEvent(_Event):
+    """What `main` returned."""
+
+    kind: Literal["result"] = "result"
+    value: JsonValue
+
+
+WorkerEvent = Annotated[
+    StateEvent
+    | PlacementEvent
+    | VariableEvent
+    | ProgressEvent
+    | MetricsEvent
+    | ReductionEvent
+    | LogEvent
+    | CheckpointEvent
+    | RestoredEvent
+    | GapEvent
+    | ResultEvent,
+    Field(discriminator="kind"),
+]
+
+
+class EventBatch(Contract):
+    """Body of `POST /worker/members/{id}/events`: consecutive `seq` from `first_seq`."""
+
+    fence: Annotated[int, Field(ge=1, lt=2**53)]
+    incarnation: IncarnationId
+    first_seq: Seq
+    events: Annotated[tuple[WorkerEvent, ...], Field(min_length=1, max_length=MAX_EVENTS_PER_BATCH)]
+
+
+class MemberTick(Contract):
+    """Where a member's program was when its process last told its shim, and since when (rule P15)."""
+
+    activity: Literal["rendezvous", "own_code", "compiling", "in_step", "finishing"]
+    """`in_step` is also to wait for what a step computes; `own_code` is whatever the program does between steps."""
+    advances: Annotated[int, Field(ge=0, lt=2**53)]
+    """How often the program came further: steps that returned, and logs."""
+    collectives: Annotated[int, Field(ge=0, lt=2**53)] = 0
+    """Collectives that the engine has left."""
+    idle_s: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    """Since it last came further, or began to do something else."""
+    silent_s: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    """Since the process last told. Over some seconds: it is stopped, or a call holds its interpreter."""
+    overdue: bool = False
+    """Whether its shim takes it for hung, dumps its stacks and ends it."""
+
+
+class MemberEnd(Contract):
+    """Body of `POST /worker/members/{id}/end`: sent at once, ahead of telemetry still in the spool."""
+
+    fence: Annotated[int, Field(ge=1, lt=2**53)]
+    incarnation: IncarnationId
+    reason: EndReason
+    message: Annotated[Text, StringConstraints(max_length=8_000)] = ""
+    exit_code: Annotated[int, Field(gt=-(2**31), lt=2**31)] | None = None
+    signal: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    last_seq: Annotated[int, Field(ge=0, lt=2**53)]
+    ended_at: Timestamp
+    devices_released: bool
+    """Whether every process of the member is proven dead, so that its devices may be given out."""
+    tick: MemberTick | None = None
+    """Where the program was at its end."""
+
+
+class MemberAck(Reply):
+    """Answer to events and end: what is durable, how much more is welcome, and news for the member."""
+
+    acked_seq: Annotated[int, Field(ge=0, lt=2**53)]
+    window: Annotated[int, Field(ge=0, lt=2**53)]
+    """How many events the next batch may hold."""
+    cancel: bool
+    fence: int

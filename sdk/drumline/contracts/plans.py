@@ -1,0 +1,185 @@
+"""A plan: what a run would do, found out by running its first steps on simulated devices in a probe.
+
+A probe is a short-lived process on a worker, with as many simulated CPU devices as the run has devices. It costs nobody
+a device, touches no run, and ends at its deadline.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue, StringConstraints
+
+from drumline.contracts.base import Contract, Reply, Text
+from drumline.contracts.ids import IncarnationId, PlanId, Sha256
+from drumline.contracts.spec import Entrypoint, RunSubmit, StrategySpec
+
+MAX_PROBE_DEVICES = 128
+"""More simulated devices than this take a laptop too long to start."""
+MAX_LISTED = 500
+"""Variables, and collectives, that a plan lists; the rest is counted."""
+PROBE_S = 60.0
+PROBE_STEPS = 16
+
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+Label = Annotated[Text, StringConstraints(max_length=300)]
+Word = Annotated[Text, StringConstraints(max_length=60)]
+Rows = Annotated[tuple[Count, ...], Field(max_length=MAX_PROBE_DEVICES)]
+Shape = Annotated[tuple[Count, ...], Field(max_length=32)]
+
+
+class ProbeState(StrEnum):
+    """How far the probe of a plan is."""
+
+    NONE = "none"
+    WAITING = "waiting"
+    RUNNING = "running"
+    READY = "ready"
+    FAILED = "failed"
+    BUSY = "busy"
+
+
+PROBE_MOVES: dict[ProbeState, frozenset[ProbeState]] = {
+    ProbeState.WAITING: frozenset({ProbeState.RUNNING, ProbeState.READY, ProbeState.FAILED, ProbeState.BUSY}),
+    ProbeState.RUNNING: frozenset({ProbeState.READY, ProbeState.FAILED}),
+    **{end: frozenset() for end in (ProbeState.NONE, ProbeState.READY, ProbeState.FAILED, ProbeState.BUSY)},
+}
+
+ProbeFault = Literal["program_error", "no_step", "timed_out", "unavailable", "cancelled"]
+
+
+class ProbeTerms(Contract):
+    """How long a probe may take, and how many steps it looks at."""
+
+    limit_s: Annotated[float, Field(ge=1, le=600)] = PROBE_S
+    steps: Annotated[int, Field(ge=1, le=1_000)] = PROBE_STEPS
+
+
+class PlanRequest(Contract):
+    """Body of `POST /plan`: the run as it would be submitted, and how to probe it; without `probe` only placement."""
+
+    run: RunSubmit
+    probe: ProbeTerms | None = ProbeTerms()
+
+
+class PlannedVariable(Reply):
+    """A variable and where its copies would live."""
+
+    name: Label
+    shape: Shape
+    dtype: Word
+    synchronization: Word
+    aggregation: Word
+    size_bytes: Count
+    """Of one copy."""
+    homes: Annotated[tuple[Count | Literal["host"], ...], Field(max_length=MAX_PROBE_DEVICES + 1)]
+    """Each place that holds a copy: the number of the device in the placement, or `host` memory."""
+
+
+class PlannedCollective(Reply):
+    """An exchange between replicas, with what each replica puts into it."""
+
+    name: Label
+    kind: Word
+    """Such as `all_reduce`; `reduce` for a reduction outside the step."""
+    op: Word | None
+    origin: Literal["host", "in_step"]
+    axis: int | tuple[int, ...] | None = None
+    shape: Shape
+    dtype: Word
+    size_bytes: Count
+    """What replica 0 puts in each time."""
+    times: Count | None
+    """How often in a step; `None` where that depends on values."""
+    first_step: Count
+    executor: Word
+    observed: bool
+    """Whether the run records it as a reduction, so that plan and run can be compared."""
+
+
+class PlannedBatch(Reply):
+    """Rows that each replica gets in a step, and in how many of the steps looked at."""
+
+    rows: Rows
+    first_step: Count
+    steps: Count
+    executor: Word
+
+
+class PlannedInput(Reply):
+    """How a dataset is divided, in the engine's words; `None` is what only reading can tell."""
+
+    text: Annotated[Text, StringConstraints(max_length=4_000)]
+    steps: Count | None
+    last_rows: Rows | None
+    dropped_rows: Count | None
+
+
+class PlannedMemory(Reply):
+    """Bytes on each device while a compiled step runs, by XLA's analysis for the simulated devices."""
+
+    first_step: Count
+    argument: Count
+    output: Count
+    temp: Count
+    alias: Count
+    code: Count
+    peak: Count
+
+
+class PlanWarning(Reply):
+    """Something that the user may not have meant."""
+
+    code: Literal["mean_of_means", "partial_batch", "per_replica_batch", "engine", "platform", "left_out"]
+    message: Annotated[Text, StringConstraints(max_length=2_000)]
+
+
+class ProbedProgram(Reply):
+    """What a program did in its first steps."""
+
+    strategy: Label
+    executor: Word
+    steps: Count
+    """Steps that were looked at."""
+    ended: bool
+    """Whether the program returned within them, so that nothing is left out."""
+    variables: Annotated[tuple[PlannedVariable, ...], Field(max_length=MAX_LISTED)]
+    collectives: Annotated[tuple[PlannedCollective, ...], Field(max_length=MAX_LISTED)]
+    batches: Annotated[tuple[PlannedBatch, ...], Field(max_length=100)]
+    inputs: Annotated[tuple[PlannedInput, ...], Field(max_length=20)]
+    memory: Annotated[tuple[PlannedMemory, ...], Field(max_length=100)]
+    warnings: Annotated[tuple[PlanWarning, ...], Field(max_length=50)]
+    seconds: float
+
+
+class ProbeOrder(Reply):
+    """What a worker needs to probe a program."""
+
+    plan: PlanId
+    bundle: Sha256
+    entrypoint: Entrypoint
+    strategy: StrategySpec
+    parameters: dict[str, JsonValue]
+    replicas: Annotated[int, Field(ge=1, le=MAX_PROBE_DEVICES)]
+    devices_per_replica: Annotated[int, Field(ge=1, le=MAX_PROBE_DEVICES)]
+    platform: Literal["cpu", "gpu", "tpu"]
+    """Of the devices that the run would have."""
+    steps: int
+    limit_s: float
+
+
+class PlanReport(Contract):
+    """Body of `POST /worker/plans/{id}/report`: `program`, or why there is none."""
+
+    incarnation: IncarnationId
+    program: ProbedProgram | None = None
+    busy: bool = False
+    fault: ProbeFault | None = None
+    message: Annotated[Text, StringConstraints(max_length=8_000)] = ""
+    output: Annotated[Text, StringConstraints(max_length=8_000)] = ""
+    """The end of what the program printed."""
+
+
+class PlanTaken(Reply):
+    """Answer to a report."""
+
+    state: ProbeState

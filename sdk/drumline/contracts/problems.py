@@ -1,0 +1,66 @@
+"""Errors on the wire: RFC 9457 problem+json with a stable `code`."""
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field
+
+from drumline.contracts.base import Reply
+
+PROBLEM_MEDIA_TYPE = "application/problem+json"
+
+
+class ProblemCode(StrEnum):
+    """What went wrong, for programs. A code never changes its meaning."""
+
+    UNAUTHENTICATED = "unauthenticated"
+    FORBIDDEN = "forbidden"
+    NOT_FOUND = "not_found"
+    METHOD_NOT_ALLOWED = "method_not_allowed"
+    INVALID_REQUEST = "invalid_request"
+    PAYLOAD_TOO_LARGE = "payload_too_large"
+    UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
+    HOST_NOT_ALLOWED = "host_not_allowed"
+    ORIGIN_NOT_ALLOWED = "origin_not_allowed"
+    TOO_MANY_REPLICAS = "too_many_replicas"
+    UNKNOWN_STRATEGY = "unknown_strategy"
+    UNKNOWN_PARAMETER = "unknown_parameter"
+    BAD_PARAMETER = "bad_parameter"
+    MISSING_PARAMETER = "missing_parameter"
+    BAD_SWEEP = "bad_sweep"
+    BAD_BUNDLE = "bad_bundle"
+    BUNDLE_NOT_FOUND = "bundle_not_found"
+    ENTRYPOINT_NOT_FOUND = "entrypoint_not_found"
+    IDEMPOTENCY_MISMATCH = "idempotency_mismatch"
+    IDEMPOTENCY_IN_FLIGHT = "idempotency_in_flight"
+    ALREADY_TERMINAL = "already_terminal"
+    CONFLICT = "conflict"
+    FENCED = "fenced"
+    GONE = "gone"
+    RATE_LIMITED = "rate_limited"
+    UNAVAILABLE = "unavailable"
+    INTERNAL = "internal"
+
+
+class FieldProblem(Reply):
+    """Which field of the request is wrong, and why."""
+
+    field: str
+    message: str
+
+
+class Problem(Reply):
+    """The body of every error answer."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    code: ProblemCode | str
+    detail: str
+    hint: str = ""
+    """What to do about it."""
+    request_id: str = ""
+    errors: tuple[FieldProblem, ...] = ()
+    context: dict[str, Any] = Field(
+        default_factory=dict
+    )  # Any: values of the error, such as {"replicas": 9, "devices": 8}

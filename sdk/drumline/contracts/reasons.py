@@ -1,0 +1,107 @@
+"""Why an attempt or a run ended: a closed list, each with what follows from it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Category(StrEnum):
+    """Who can do something about it."""
+
+    USER = "user"
+    INFRASTRUCTURE = "infrastructure"
+    CAPACITY = "capacity"
+    POLICY = "policy"
+    CONTROL_PLANE = "control_plane"
+
+
+class EndReason(StrEnum):
+    """The typed reason that stands beside a terminal state."""
+
+    COMPLETED = "COMPLETED"
+    PROGRAM_ERROR = "PROGRAM_ERROR"
+    PROGRAM_CRASHED = "PROGRAM_CRASHED"
+    PROGRAM_EXITED = "PROGRAM_EXITED"
+    BAD_PROGRAM = "BAD_PROGRAM"
+    BAD_RESULT = "BAD_RESULT"
+    KILLED = "KILLED"
+    SHIM_KILLED = "SHIM_KILLED"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    HANG = "HANG"
+    PEER_LOST = "PEER_LOST"
+    LOST = "LOST"
+    HOST_REBOOTED = "HOST_REBOOTED"
+    START_FAILED = "START_FAILED"
+    BUNDLE_UNAVAILABLE = "BUNDLE_UNAVAILABLE"
+    SPOOL_FULL = "SPOOL_FULL"
+    NOT_CLAIMED = "NOT_CLAIMED"
+    QUEUE_LIMIT = "QUEUE_LIMIT"
+    RUN_LIMIT = "RUN_LIMIT"
+    CANCELLED = "CANCELLED"
+    PREEMPTED = "PREEMPTED"
+    POISON = "POISON"
+    FENCED = "FENCED"
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonFacts:
+    """What follows from a reason: `retryable` by which budget, and one sentence for people."""
+
+    category: Category
+    retryable: bool
+    sentence: str
+
+
+REASONS: dict[EndReason, ReasonFacts] = {
+    EndReason.COMPLETED: ReasonFacts(Category.USER, False, "The program returned its result."),
+    EndReason.PROGRAM_ERROR: ReasonFacts(
+        Category.USER, True, "The program raised an exception; the log has the traceback."
+    ),
+    EndReason.PROGRAM_CRASHED: ReasonFacts(Category.USER, True, "The program's process died by its own signal."),
+    EndReason.PROGRAM_EXITED: ReasonFacts(
+        Category.USER, True, "The program ended its process with a non-zero exit code."
+    ),
+    EndReason.BAD_PROGRAM: ReasonFacts(
+        Category.USER, False, "The program could not be loaded or has no such entrypoint."
+    ),
+    EndReason.BAD_RESULT: ReasonFacts(Category.USER, False, "The program returned something that JSON cannot hold."),
+    EndReason.KILLED: ReasonFacts(
+        Category.INFRASTRUCTURE, True, "The program's process was killed from outside, or by itself; often for memory."
+    ),
+    EndReason.SHIM_KILLED: ReasonFacts(
+        Category.INFRASTRUCTURE, True, "The worker's process that looked after the program was killed."
+    ),
+    EndReason.OUT_OF_MEMORY: ReasonFacts(Category.INFRASTRUCTURE, True, "The host ran out of memory."),
+    EndReason.HANG: ReasonFacts(Category.INFRASTRUCTURE, True, "The program came no further within its limit."),
+    EndReason.PEER_LOST: ReasonFacts(Category.INFRASTRUCTURE, True, "Another member of the gang died."),
+    EndReason.LOST: ReasonFacts(Category.INFRASTRUCTURE, True, "The host fell silent for longer than the lease."),
+    EndReason.HOST_REBOOTED: ReasonFacts(
+        Category.INFRASTRUCTURE, True, "The host or its worker restarted without this run."
+    ),
+    EndReason.START_FAILED: ReasonFacts(
+        Category.INFRASTRUCTURE, True, "The worker could not start the program's process."
+    ),
+    EndReason.BUNDLE_UNAVAILABLE: ReasonFacts(
+        Category.CONTROL_PLANE, True, "The bundle could not be fetched or its hash differs."
+    ),
+    EndReason.SPOOL_FULL: ReasonFacts(
+        Category.INFRASTRUCTURE, False, "Results could not be kept: the host's spool is full."
+    ),
+    EndReason.NOT_CLAIMED: ReasonFacts(Category.CONTROL_PLANE, True, "Not every host claimed its part in time."),
+    EndReason.QUEUE_LIMIT: ReasonFacts(Category.CAPACITY, False, "Waited longer than its queue limit."),
+    EndReason.RUN_LIMIT: ReasonFacts(Category.POLICY, False, "Ran longer than its time limit."),
+    EndReason.CANCELLED: ReasonFacts(Category.USER, False, "Stopped on request."),
+    EndReason.PREEMPTED: ReasonFacts(Category.CAPACITY, True, "The host is draining; the run goes on elsewhere."),
+    EndReason.POISON: ReasonFacts(
+        Category.USER, False, "The run took down two hosts, or three attempts of the only one."
+    ),
+    EndReason.FENCED: ReasonFacts(Category.CONTROL_PLANE, True, "A newer attempt of the run exists."),
+}
+
+HOST_LOSSES = frozenset({EndReason.LOST, EndReason.HOST_REBOOTED, EndReason.SHIM_KILLED})
+"""A run that ends like this took its host, or what drives it there, down with it; doing so again is POISON."""
+HOST_FAULTS = frozenset(
+    reason
+    for reason, facts in REASONS.items()
+    if facts.category is Category.INFRASTRUCTURE and reason is not EndReason.PEER_LOST
+)
+"""What may be the host's fault; PEER_LOST only follows from what happened to another."""

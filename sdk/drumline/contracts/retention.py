@@ -1,0 +1,24 @@
+"""Which checkpoints of a run are kept: one rule, for the server's list and for the files of the worker."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from drumline.contracts.spec import CheckpointSpec
+
+
+class CheckpointKey(NamedTuple):
+    """What tells a run's checkpoints apart. The greatest is the one to go on from: a later attempt's counts more."""
+
+    fence: int
+    step: int
+
+
+def kept(checkpoints: Iterable[CheckpointKey], policy: CheckpointSpec) -> set[CheckpointKey]:
+    """Those of the registered `checkpoints` that stay: the newest `keep`, and every one that `keep_every_steps` names.
+
+    A subset of the registered ones keeps at least what of it the whole would keep: who knows less deletes less.
+    """
+    newest_first = sorted(checkpoints, reverse=True)
+    period = policy.keep_every_steps
+    forever = {key for key in newest_first if period is not None and key.step % period == 0}
+    return {*newest_first[: policy.keep], *forever}

@@ -1,0 +1,167 @@
+"""What a user asks for: the job (immutable once versioned) and the run of it."""
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, JsonValue, StringConstraints, field_validator
+
+from drumline.contracts.base import Contract, Text
+from drumline.contracts.ids import CheckpointId, PlanId, RunId, Sha256
+
+_JOB_NAME = r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$"
+
+
+def _job_name(text: str) -> str:
+    if re.fullmatch(_JOB_NAME, text) is None:
+        plain = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("._-")[:63].rstrip("._-")
+        raise ValueError(
+            "a name has at most 63 lower-case letters, digits, '.', '_' and '-', "
+            "and begins and ends with a letter or digit" + (f"; try {plain!r}" if plain else "")
+        )
+    return text
+
+
+JobName = Annotated[str, AfterValidator(_job_name), Field(json_schema_extra={"pattern": _JOB_NAME})]
+Entrypoint = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z_][\w]*(\.[A-Za-z_][\w]*)*:[A-Za-z_]\w*$", max_length=200)
+]
+Platform = Literal["any", "cpu", "gpu", "tpu"]
+Spread = Literal["pack", "balance", "one_host"]
+Executor = Literal["auto", "spmd", "pmap", "mpmd"]
+LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$")]
+LabelValue = Annotated[Text, StringConstraints(max_length=200)]
+
+MAX_REPLICAS = 65_536
+MAX_PARAMETERS = 200
+
+
+class MirroredSpec(Contract):
+    """One replica per device, every variable mirrored on each (`MirroredStrategy`)."""
+
+    kind: Literal["mirrored"] = "mirrored"
+    batch: Literal["global", "per_replica"] = "global"
+    cross_device_ops: Literal["auto", "reduce_to_one", "hierarchical"] = "auto"
+    executor: Executor = "auto"
+
+
+class CentralStorageSpec(Contract):
+    """Compute replicated over devices, variables only on the parameter device (`CentralStorageStrategy`)."""
+
+    kind: Literal["central_storage"] = "central_storage"
+    parameter_device: Annotated[str, StringConstraints(pattern=r"^(cpu|gpu|tpu):\d{1,5}$")] | None = None
+    executor: Executor = "auto"
+
+
+class TpuSpec(Contract):
+    """Replicas of one or more logical devices on a TPU topology (`TPUStrategy`)."""
+
+    kind: Literal["tpu"] = "tpu"
+    topology: Annotated[str, StringConstraints(max_length=40)] | None = None
+    computation_shape: tuple[Annotated[int, Field(ge=1, le=4096)], ...] | None = None
+    computation_stride: tuple[Annotated[int, Field(ge=1, le=4096)], ...] | None = None
+    device_order: Literal["auto", "ring", "mesh"] = "auto"
+    executor: Executor = "auto"
+
+
+class OneDeviceSpec(Contract):
+    """Everything on one device (`OneDeviceStrategy`)."""
+
+    kind: Literal["one_device"] = "one_device"
+
+
+StrategySpec = Annotated[MirroredSpec | CentralStorageSpec | TpuSpec | OneDeviceSpec, Field(discriminator="kind")]
+
+
+class ProgramRef(Contract):
+    """Which code to run: a bundle by content and the function in it."""
+
+    bundle: Sha256
+    entrypoint: Entrypoint
+
+
+class RecordSpec(Contract):
+    """What the engine's observer writes down, and how often."""
+
+    reductions_every: Annotated[int, Field(ge=1, le=1_000_000)] = 10
+    profile_every: Annotated[int, Field(ge=1)] | None = None
+    divergence_every: Annotated[int, Field(ge=1)] | None = None
+
+
+class CheckpointSpec(Contract):
+    """Which calls of `run.checkpoint` save, and which checkpoints are kept."""
+
+    every_steps: Annotated[int, Field(ge=1, lt=2**53)] | None = None
+    """A call saves when so many steps have passed since the last that did; without a number each call saves."""
+    keep: Annotated[int, Field(ge=2, le=1000)] = 2
+    """The newest so many: at least two, so that one is left when the newest turns out to be damaged."""
+    keep_every_steps: Annotated[int, Field(ge=1, lt=2**53)] | None = None
+    """Checkpoints of steps that this divides are kept for good."""
+
+
+class JobSpec(Contract):
+    """What a job version is made of; its content hash is the version's identity."""
+
+    name: JobName
+    program: ProgramRef
+    strategy: StrategySpec = MirroredSpec()
+    record: RecordSpec = RecordSpec()
+    checkpoint: CheckpointSpec = CheckpointSpec()
+
+
+class Resources(Contract):
+    """How many replicas, on what, and how they are spread over hosts."""
+
+    replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = 1
+    platform: Platform = "any"
+    spread: Spread = "pack"
+
+
+class Limits(Contract):
+    """Time limits in seconds; `None` means no limit of the user's own."""
+
+    queue_s: Annotated[float, Field(gt=0, le=31_536_000)] | None = None
+    run_s: Annotated[float, Field(gt=0, le=31_536_000)] | None = None
+    step_s: Annotated[float, Field(ge=1, le=604_800)] | None = None
+    """From one step (or log) to the next, compiling left out; None: a careful limit made from the run's own steps."""
+    first_step_s: Annotated[float, Field(ge=1, le=604_800)] | None = None
+    """From the program's start to its first step or log; None: 900 s in which it neither computes nor compiles."""
+    rendezvous_s: Annotated[float, Field(ge=1, le=86_400)] | None = None
+    """Until the members of a gang have met; None: 300."""
+    grace_s: Annotated[float, Field(ge=0, le=3600)] = 30.0
+
+
+class Retries(Contract):
+    """How often a run is tried again after a failure of the program, and of the machinery."""
+
+    user: Annotated[int, Field(ge=0, le=100)] = 0
+    infrastructure: Annotated[int, Field(ge=0, le=100)] = 3
+
+
+class RunOptions(Contract):
+    """What belongs to one run and not to the job version."""
+
+    parameters: dict[str, JsonValue] = Field(default_factory=dict)
+    resources: Resources = Resources()
+    limits: Limits = Limits()
+    retries: Retries = Retries()
+    priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
+    labels: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=64)
+
+    @field_validator("parameters")
+    @classmethod
+    def _bounded(cls, parameters: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        if len(parameters) > MAX_PARAMETERS:
+            raise ValueError(f"{len(parameters)} parameters; at most {MAX_PARAMETERS}")
+        return parameters
+
+
+class RunSubmit(RunOptions):
+    """The body of `POST /runs`: the job to version, and this run's own options."""
+
+    job: JobSpec
+    wait_for_devices: bool = False
+    """Queue the run even if no host known now could ever hold it."""
+    plan: PlanId | None = None
+    """The plan that this run is to be compared with."""
+    resume_from: CheckpointId | RunId | None = None
+    """Go on from this checkpoint, or from the newest one of this run; from one before it if it proves damaged."""

@@ -1,0 +1,73 @@
+"""Batches and sweeps as they are asked for: many runs in one request."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, JsonValue, StringConstraints, model_validator
+
+from drumline.contracts.base import Contract, Text
+from drumline.contracts.spec import RunSubmit
+
+MAX_BATCH = 1_000
+"""Runs of one batch."""
+
+BatchName = Annotated[Text, StringConstraints(max_length=200)]
+
+
+class Range(Contract):
+    """Numbers from `low` to `high`, both included, to draw from: evenly, or evenly by their logarithm."""
+
+    low: Annotated[float, Field(allow_inf_nan=False)]
+    high: Annotated[float, Field(allow_inf_nan=False)]
+    scale: Literal["linear", "log"] = "linear"
+    whole: bool = False
+    """Only whole numbers."""
+
+    @model_validator(mode="after")
+    def _usable(self) -> Self:
+        if self.low >= self.high:
+            raise ValueError(f"goes from {self.low:g} to {self.high:g}; low must be less than high")
+        if self.scale == "log" and self.low <= 0:
+            raise ValueError(f"begins at {self.low:g}; on a log scale low must be greater than 0")
+        return self
+
+
+class GridSweep(Contract):
+    """Every combination of the values; the last parameter changes fastest."""
+
+    kind: Literal["grid"] = "grid"
+    parameters: dict[str, list[JsonValue]]
+
+
+class ListSweep(Contract):
+    """The points as they are, one run each."""
+
+    kind: Literal["list"] = "list"
+    points: Annotated[list[dict[str, JsonValue]], Field(max_length=MAX_BATCH)]
+
+
+class RandomSweep(Contract):
+    """`runs` different points drawn at random; the same seed draws the same points."""
+
+    kind: Literal["random"] = "random"
+    parameters: dict[str, list[JsonValue] | Range]
+    runs: Annotated[int, Field(ge=1, le=MAX_BATCH)]
+    seed: Annotated[int, Field(ge=0, lt=2**53)] = 0
+
+
+SweepSpec = Annotated[GridSweep | ListSweep | RandomSweep, Field(discriminator="kind")]
+
+
+class BatchSubmit(Contract):
+    """Body of `POST /runs:batch`: all of the runs are queued, or none."""
+
+    name: BatchName = ""
+    runs: Annotated[list[RunSubmit], Field(min_length=1, max_length=MAX_BATCH)]
+
+
+class SweepSubmit(Contract):
+    """Body of `POST /runs:sweep`: one run whose parameters are varied."""
+
+    name: BatchName = ""
+    run: RunSubmit
+    """What all runs share; a parameter that is swept does not stand here too."""
+    sweep: SweepSpec

@@ -1,0 +1,275 @@
+"""How a worker introduces itself, stays alive and takes work. Everything here needs the worker's own token.
+
+A worker may be one version older than its server: what the server answers is a Reply, of which unknown fields are
+ignored, and fields that a worker sends have defaults where older workers do not know them.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue, StringConstraints
+
+from drumline.contracts.base import Contract, Reply, Secret, Text, Timestamp
+from drumline.contracts.events import MemberTick
+from drumline.contracts.ids import (
+    AttemptId,
+    CheckpointId,
+    DeviceId,
+    HostId,
+    IncarnationId,
+    MemberId,
+    PlanId,
+    RunId,
+    Sha256,
+    VersionId,
+)
+from drumline.contracts.plans import ProbeOrder
+from drumline.contracts.reasons import EndReason
+from drumline.contracts.spec import CheckpointSpec, Entrypoint, Limits, RecordSpec, StrategySpec
+
+PROTOCOL_VERSION = 1
+HEARTBEAT_S = 5.0
+SUSPECT_S = 15.0
+TAKEOVER_S = 120.0
+"""A host silent for so long has lost its members; its shims are killed 10 s earlier, on their own clock."""
+TERM_BEFORE_TAKEOVER_S = 20.0
+KILL_BEFORE_TAKEOVER_S = 10.0
+CLAIM_S = 60.0
+"""All members of an attempt must be claimed within this many seconds, else it expires."""
+CLAIM_AGAIN_S = 0.5
+"""How often a member asks whether its gang is complete."""
+
+Coordinator = Annotated[
+    Text,
+    StringConstraints(pattern=r"^(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?):[0-9]{1,5}$"),
+]
+"""`host:port` as every member of the gang can reach it."""
+HostName = Annotated[Text, StringConstraints(min_length=1, max_length=253)]
+
+
+class DeviceReport(Contract):
+    """One accelerator (or simulated CPU device) as the probe saw it."""
+
+    platform: Literal["cpu", "gpu", "tpu"]
+    index: Annotated[int, Field(ge=0, lt=65_536)]
+    """JAX's local hardware index on this host and platform."""
+    kind: Annotated[Text, StringConstraints(max_length=200)]
+    """JAX's `device_kind`, such as `cpu` or `NVIDIA H200`."""
+    memory_bytes: Annotated[int, Field(ge=0, lt=2**53)] | None = None
+    coords: tuple[int, ...] | None = None
+    core_on_chip: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    simulated: bool = False
+
+
+class LiveMember(Contract):
+    """A member that is alive on the host when its worker (re)starts."""
+
+    member: MemberId
+    attempt: AttemptId
+    fence: Annotated[int, Field(ge=1, lt=2**53)]
+    pid: Annotated[int, Field(ge=1, lt=2**53)]
+    started_at: Timestamp
+
+
+class Enroll(Contract):
+    """Body of `POST /worker/enroll`, with a single-use enrolment token as bearer."""
+
+    name: HostName
+
+
+class Enrolled(Reply):
+    """The host's identity and its own long-lived token; shown this once."""
+
+    host: HostId
+    token: Secret
+
+
+class Register(Contract):
+    """Body of `POST /worker/register`: a new incarnation of a worker, what it has and what it finds alive."""
+
+    protocol: int = PROTOCOL_VERSION
+    name: HostName
+    boot_id: Annotated[Text, StringConstraints(min_length=1, max_length=100)]
+    version: Annotated[Text, StringConstraints(max_length=40)]
+    jax_version: Annotated[Text, StringConstraints(max_length=40)]
+    cpu_count: Annotated[int, Field(ge=1, lt=2**53)]
+    memory_bytes: Annotated[int, Field(ge=0, lt=2**53)]
+    devices: Annotated[tuple[DeviceReport, ...], Field(max_length=4_096)]
+    members: Annotated[tuple[LiveMember, ...], Field(max_length=4_096)] = ()
+    unproven: Annotated[tuple[MemberId, ...], Field(max_length=4_096)] = ()
+    """Members that are over, with processes that SIGKILL did not end."""
+    checkpoint_store: Annotated[Text, StringConstraints(max_length=100)] = ""
+    """Names the volume that holds the checkpoints where hosts may share it; empty for a directory of this host."""
+    replaces: Annotated[Text, StringConstraints(max_length=100)] | None = None
+    """The host's incarnation until now, empty if the worker knows none: a registration that arrives late, after a newer
+    one, names an older incarnation and is refused. None from workers that do not say."""
+
+
+class Registered(Reply):
+    """What the worker needs from now on."""
+
+    host: HostId
+    incarnation: IncarnationId
+    devices: tuple[DeviceId, ...]
+    """Ids in the order of `Register.devices`."""
+    queue: str
+    """The Celery queue of this host's doorbells."""
+    broker_url: Secret | None
+    doorbell_kid: str
+    doorbell_key: Secret
+    """Hex key that signs this host's doorbells."""
+    heartbeat_s: float
+    takeover_s: float
+    server_version: str
+
+
+class MemberBeat(Contract):
+    """A live member in a heartbeat."""
+
+    member: MemberId
+    fence: Annotated[int, Field(ge=1, lt=2**53)]
+    step: Annotated[int, Field(ge=0, lt=2**53)] | None = None
+    last_collective: Annotated[Text, StringConstraints(max_length=200)] | None = None
+    tick: MemberTick | None = None
+
+
+class Heartbeat(Contract):
+    """Body of `POST /worker/heartbeat`, every `heartbeat_s` seconds."""
+
+    incarnation: IncarnationId
+    sent_at: Timestamp
+    members: Annotated[tuple[MemberBeat, ...], Field(max_length=4_096)] = ()
+    plans: Annotated[tuple[PlanId, ...], Field(max_length=16)] = ()
+    """Those whose programs it probes."""
+    draining: bool = False
+
+
+class MemberNotice(Reply):
+    """Something the server wants of one member: claim it, cancel it, or kill it because it is fenced off."""
+
+    member: MemberId
+    attempt: AttemptId
+    fence: int
+    grace_s: float | None = None
+    """Of a cancel: the grace period, where the canceller gave one instead of the run's own."""
+    reason: EndReason | None = None
+    """Of a stop: what the gang ends of, PEER_LOST or HANG; such a member has no grace. None for a cancel."""
+
+
+class ProbeRequest(Reply):
+    """A quarantined device that the worker is to probe: whether its last holder is dead, and whether it computes."""
+
+    device: DeviceId
+    platform: Literal["cpu", "gpu", "tpu"]
+    index: int
+    fence: int
+    member: MemberId
+    """Its last holder."""
+
+
+class HeartbeatReply(Reply):
+    """The same news that doorbells bring, so that the worker needs no broker."""
+
+    assigned: tuple[MemberNotice, ...] = ()
+    cancelled: tuple[MemberNotice, ...] = ()
+    fenced: tuple[MemberNotice, ...] = ()
+    probes: tuple[ProbeRequest, ...] = ()
+    plans: tuple[ProbeOrder, ...] = ()
+    """Programs to probe for plans that the worker did not name."""
+    unwanted_plans: tuple[PlanId, ...] = ()
+    """Of those that it named."""
+    drain: bool = False
+    """Whether an operator wants the host to claim nothing more, and its programs to stop and go on elsewhere."""
+    server_time: Timestamp
+
+
+class ProbeReport(Contract):
+    """What a probe of a quarantined device found."""
+
+    device: DeviceId
+    fence: Annotated[int, Field(ge=0, lt=2**53)]
+    """As the request had it."""
+    usable: bool
+    """Whether a program on it gave the right answer."""
+    survivors: Annotated[tuple[int, ...], Field(max_length=64)] = ()
+    """Processes of its last holder that SIGKILL did not end."""
+    message: Annotated[Text, StringConstraints(max_length=1_000)] = ""
+
+
+class ProbeReports(Contract):
+    """Body of `POST /worker/probes`."""
+
+    incarnation: IncarnationId
+    probes: Annotated[tuple[ProbeReport, ...], Field(max_length=4_096)]
+
+
+class Claim(Contract):
+    """Body of `POST /worker/members/{id}/claim`."""
+
+    incarnation: IncarnationId
+    fence: Annotated[int, Field(ge=1, lt=2**53)]
+    coordinator: Coordinator | None = None
+    """Of rank 0 of a gang: where it will let the others meet. Sent once the answer to a first claim told its rank."""
+
+
+class AssignedDevice(Reply):
+    """A device of a gang, with the replica and logical position that the scheduler gave it."""
+
+    device: DeviceId
+    platform: Literal["cpu", "gpu", "tpu"]
+    index: int
+    replica: int
+    logical: int
+    rank: int = 0
+    """Of the member that drives it."""
+
+
+class Rendezvous(Reply):
+    """Where the members of a gang meet; a gang of one needs no meeting.
+
+    A member of several starts nothing before all are claimed and rank 0 has said where to meet: until then
+    `coordinator` is None, and the worker claims again every `CLAIM_AGAIN_S`. So an attempt that expires half claimed
+    has run nothing.
+    """
+
+    rank: int
+    """Index of this member's process."""
+    size: int
+    """How many processes there are."""
+    coordinator: Coordinator | None = None
+    devices: tuple[AssignedDevice, ...] = ()
+    """Devices of the whole gang by replica and logical position; empty for a gang of one."""
+
+
+class ResumePoint(Reply):
+    """A registered checkpoint that an attempt may go on from; its files are in `<store>/<run>/f<fence>/step_<step>`."""
+
+    checkpoint: CheckpointId
+    run: RunId
+    fence: Annotated[int, Field(ge=1, lt=2**53)]
+    step: Annotated[int, Field(ge=0, lt=2**53)]
+    manifest: Annotated[Text, StringConstraints(max_length=100)]
+
+
+class Claimed(Reply):
+    """Answer to a claim: everything needed to run the member, and nothing secret."""
+
+    member: MemberId
+    attempt: AttemptId
+    run: RunId
+    version: VersionId
+    job_name: str
+    fence: int
+    attempt_number: int
+    bundle: Sha256
+    entrypoint: Entrypoint
+    strategy: StrategySpec
+    record: RecordSpec
+    checkpoint: CheckpointSpec
+    parameters: dict[str, JsonValue]
+    limits: Limits
+    replicas: int
+    devices: tuple[AssignedDevice, ...]
+    rendezvous: Rendezvous
+    cancel: bool
+    resume: Annotated[tuple[ResumePoint, ...], Field(max_length=1_000)] = ()
+    """Where to go on, best first: the first that verifies. None means from the beginning."""

@@ -1,0 +1,169 @@
+"""tf.distribute's strategies, re-created on JAX.
+
+    import drumline.distribute as dist
+
+    strategy = dist.MirroredStrategy()
+    with strategy.scope():
+        w = dist.Variable(jnp.zeros((64, 10)), aggregation="mean")
+
+    def step(x, y):
+        loss, grad = jax.value_and_grad(loss_fn)(w.value, x, y)
+        w.assign_sub(0.1 * dist.all_reduce("mean", grad))
+        return loss
+
+    for batch in strategy.distribute_dataset(dataset):
+        losses = strategy.run(step, args=batch)
+        loss = strategy.reduce("mean", losses, axis=None)
+
+Importing has no side effect: no backend is started, nothing in the environment changes.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from drumline.distribute import contrib, errors, observe, v1
+from drumline.distribute.central_storage import CentralStorageStrategy
+from drumline.distribute.checkpoint import Checkpoints
+from drumline.distribute.collectives import all_gather, all_reduce, merge_call, replica_key
+from drumline.distribute.communication import CommunicationImplementation, CommunicationOptions
+from drumline.distribute.context import (
+    ReplicaContext,
+    experimental_set_strategy,
+    get_replica_context,
+    get_strategy,
+    has_strategy,
+    in_cross_replica_context,
+    set_strategy,
+)
+from drumline.distribute.cross_device_ops import (
+    AllReduceCrossDeviceOps,
+    CrossDeviceOps,
+    HierarchicalCopyAllReduce,
+    NcclAllReduce,
+    ReductionToOneDevice,
+)
+from drumline.distribute.devices import set_cpu_devices
+from drumline.distribute.distributed_variables import AggregatingVariable, MirroredVariable, SyncOnReadVariable
+from drumline.distribute.enums import ReduceOp, VariableAggregation, VariableSynchronization
+from drumline.distribute.extended import StrategyExtended
+from drumline.distribute.mirrored import MirroredStrategy
+from drumline.distribute.one_device import OneDeviceStrategy
+from drumline.distribute.run_options import RunOptions, ValueContext
+from drumline.distribute.sparse import IndexedSlices
+from drumline.distribute.step import mirrored
+from drumline.distribute.strategy import Strategy
+from drumline.distribute.training import accumulate_gradients, global_mean
+from drumline.distribute.values import DistributedValue, Mirrored, PerReplica
+from drumline.distribute.variables import Variable
+
+if TYPE_CHECKING:
+    from drumline.distribute.input import (
+        SHARD_HINT,
+        ArraySpec,
+        AutoShardPolicy,
+        Dataset,
+        DistributedDataset,
+        DistributedIterator,
+        InputContext,
+        InputOptions,
+        InputReplicationMode,
+        PerReplicaSpec,
+        batch_sizes_for_worker,
+        compute_batch_size,
+        per_worker_batches,
+    )
+
+DistributedValues = DistributedValue
+CollectiveCommunication = CommunicationImplementation
+CollectiveHints = CommunicationOptions
+
+#: Loaded on first use: grain takes a second to import, and a step needs none of it.
+_INPUT = frozenset(
+    {
+        "SHARD_HINT",
+        "ArraySpec",
+        "AutoShardPolicy",
+        "Dataset",
+        "DistributedDataset",
+        "DistributedIterator",
+        "InputContext",
+        "InputOptions",
+        "InputReplicationMode",
+        "PerReplicaSpec",
+        "batch_sizes_for_worker",
+        "compute_batch_size",
+        "per_worker_batches",
+    }
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _INPUT:
+        from drumline.distribute import input as distributed_input
+
+        return getattr(distributed_input, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = [
+    "SHARD_HINT",
+    "AggregatingVariable",
+    "AllReduceCrossDeviceOps",
+    "ArraySpec",
+    "AutoShardPolicy",
+    "CentralStorageStrategy",
+    "Checkpoints",
+    "CollectiveCommunication",
+    "CollectiveHints",
+    "CommunicationImplementation",
+    "CommunicationOptions",
+    "CrossDeviceOps",
+    "Dataset",
+    "DistributedDataset",
+    "DistributedIterator",
+    "DistributedValue",
+    "DistributedValues",
+    "HierarchicalCopyAllReduce",
+    "IndexedSlices",
+    "InputContext",
+    "InputOptions",
+    "InputReplicationMode",
+    "Mirrored",
+    "MirroredStrategy",
+    "MirroredVariable",
+    "NcclAllReduce",
+    "OneDeviceStrategy",
+    "PerReplica",
+    "PerReplicaSpec",
+    "ReduceOp",
+    "ReductionToOneDevice",
+    "ReplicaContext",
+    "RunOptions",
+    "Strategy",
+    "StrategyExtended",
+    "SyncOnReadVariable",
+    "ValueContext",
+    "Variable",
+    "VariableAggregation",
+    "VariableSynchronization",
+    "accumulate_gradients",
+    "all_gather",
+    "all_reduce",
+    "batch_sizes_for_worker",
+    "compute_batch_size",
+    "contrib",
+    "errors",
+    "experimental_set_strategy",
+    "get_replica_context",
+    "get_strategy",
+    "global_mean",
+    "has_strategy",
+    "in_cross_replica_context",
+    "merge_call",
+    "mirrored",
+    "observe",
+    "per_worker_batches",
+    "replica_key",
+    "set_cpu_devices",
+    "set_strategy",
+    "v1",
+]

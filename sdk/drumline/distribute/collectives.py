@@ -1,0 +1,105 @@
+"""What replicas do together inside a step. Legal wherever control flow is the same on every replica."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from drumline.distribute import context, merge, reduction
+from drumline.distribute.component_gather import gather_components
+from drumline.distribute.enums import ReduceOp
+from drumline.distribute.errors import UnsupportedError
+from drumline.distribute.leaf_names import leaf_scope
+from drumline.distribute.sparse import IndexedSlices
+from drumline.distribute.values import REPLICA_AXIS
+
+
+def all_reduce(op: ReduceOp | str, value: Any, options: Any = None) -> Any:
+    """Sum or mean over the replicas of every leaf of ``value``; every replica gets the result.
+
+    Integer means are floats. With one replica the value is returned as it is. The gradient is the same all-reduce of
+    the incoming gradients.
+    Raises ContextError outside a step, InvalidValueError or InvalidTypeError for bools and strings.
+    """
+    context.require_replica_context("all_reduce")
+    op = ReduceOp.parse(op)
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: _all_reduce_named(op, path, leaf), value, is_leaf=_is_sparse
+    )
+
+
+def replica_key(key: jax.Array) -> jax.Array:
+    """A key of this replica's own, from a key that is the same on all replicas."""
+    replica = context.require_replica_context("replica_key")
+    return jax.random.fold_in(key, jnp.asarray(replica.replica_id_in_sync_group, jnp.uint32))
+
+
+def all_gather(value: Any, axis: int = 0, options: Any = None) -> Any:
+    """Every leaf's components of all replicas one after the other along ``axis``; every replica gets the result."""
+    context.require_replica_context("all_gather")
+    return jax.tree.map(lambda leaf: _all_gather_leaf(leaf, axis), value, is_leaf=_is_sparse)
+
+
+def merge_call(fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    """Calls ``fn(strategy, *args, **kwargs)`` for all replicas together, in cross-replica context.
+
+    Arguments that differ between replicas arrive as PerReplica values; per-replica results go back to their replicas.
+    ``fn`` runs once per trace. ContextError inside a nested jit, cond, loop or grad: only at the step's top level do
+    all replicas come together.
+    """
+    replica = context.require_replica_context("merge_call")
+    if context.current_frame() is None:
+        with context.entered(context.ContextEntry(replica.strategy)):
+            return fn(replica.strategy, *args, **(kwargs or {}))
+    return merge.merge(replica, fn, tuple(args), kwargs or {})
+
+
+def _is_sparse(node: Any) -> bool:
+    return isinstance(node, IndexedSlices)
+
+
+def _all_reduce_named(op: ReduceOp, path: tuple[Any, ...], leaf: Any) -> Any:
+    """Leaves of a structure carry their path, for those who look into the program."""
+    if not path:
+        return _all_reduce_leaf(op, leaf)
+    with leaf_scope(path):
+        return _all_reduce_leaf(op, leaf)
+
+
+def _all_reduce_sparse(op: ReduceOp, slices: IndexedSlices) -> IndexedSlices:
+    """All replicas' rows one after the other; a mean divides their values."""
+    replica = context.require_replica_context("all_reduce")
+    values, indices = _all_gather_leaf(slices.values, 0), _all_gather_leaf(slices.indices, 0)
+    if op is ReduceOp.MEAN:
+        values = reduction.divide(values, replica.num_replicas_in_sync)
+    return IndexedSlices(values, indices, slices.dense_shape)
+
+
+def _all_reduce_leaf(op: ReduceOp, leaf: Any) -> Any:
+    if isinstance(leaf, IndexedSlices):
+        return _all_reduce_sparse(op, leaf)
+    value, frame = getattr(leaf, "value", leaf), context.current_frame()
+    dtype = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
+    if frame is None or frame.num_replicas == 1:
+        return value if dtype.kind in "OSUT" else jnp.asarray(value)
+    reduction.check_reducible(op, dtype)
+    total = lax.psum(jnp.asarray(value), REPLICA_AXIS)
+    return reduction.divide(total, frame.num_replicas) if op is ReduceOp.MEAN else total
+
+
+def _all_gather_leaf(leaf: Any, axis: int) -> Any:
+    if isinstance(leaf, IndexedSlices):
+        raise UnsupportedError("all_gather of IndexedSlices; gather .to_dense(), or values and indices on their own")
+    array, frame = jnp.asarray(getattr(leaf, "value", leaf)), context.current_frame()
+    if frame is None or frame.exchange is None or frame.replica is None:
+        reduction.check_concatenable([array.shape], axis)
+        is_alone = frame is None or frame.num_replicas == 1
+        return array if is_alone else lax.all_gather(array, REPLICA_AXIS, axis=axis % array.ndim, tiled=True)
+    shapes = frame.exchange("all_gather", array.shape)
+    reduction.check_concatenable(shapes, axis)
+    return jnp.concatenate(gather_components(array, shapes, frame.replica), axis)

@@ -1,0 +1,94 @@
+"""Which devices a strategy runs on: names, defaults, and the number of CPU devices of this process."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import jax
+
+from drumline.distribute.errors import ContextError, InvalidValueError
+
+DeviceLike: TypeAlias = jax.Device | str
+
+#: XLA's CPU client runs collectives on a pool sized by NPROC; with fewer threads queued steps starve each other.
+CPU_POOL_THREADS = "64"
+
+_NAME = re.compile(
+    r"^(?:/job:(?P<job>\w+))?(?:/replica:\d+)?(?:/task:(?P<task>\d+))?/?(?:device:)?(?P<platform>[a-z]+):(?P<index>\d+)$",
+    re.IGNORECASE,
+)
+
+
+def set_cpu_devices(count: int) -> None:
+    """Gives this process ``count`` CPU devices. Call it before anything makes JAX start its backend.
+
+    Raises ContextError when JAX already started with another number.
+    """
+    os.environ.setdefault("NPROC", CPU_POOL_THREADS)
+    try:
+        jax.config.update("jax_num_cpu_devices", count)
+    except RuntimeError as error:
+        present = len(jax.devices("cpu"))
+        if present != count:
+            raise ContextError(
+                f"JAX already started with {present} CPU devices; call set_cpu_devices({count}) before it is used"
+            ) from error
+
+
+def default_devices(count: int | None = None) -> tuple[jax.Device, ...]:
+    """All local accelerators, else all local CPU devices; the first ``count`` of them if given."""
+    devices = tuple(jax.local_devices())
+    return devices[:count] if count is not None else devices
+
+
+def resolve_devices(devices: Sequence[DeviceLike] | None) -> tuple[jax.Device, ...]:
+    """Devices by object or by name ("GPU:0", "/device:CPU:1"); None or nothing means the default devices.
+
+    Raises InvalidValueError for an unknown, missing or repeated device, ContextError for devices of several tasks.
+    """
+    if not devices:
+        return default_devices()
+    if isinstance(devices, str):
+        devices = (devices,)
+    tasks = {_task(device) for device in devices} - {None}
+    if len(tasks) > 1:
+        raise ContextError(
+            f"devices {list(devices)} belong to {len(tasks)} tasks; one process drives its own devices only: "
+            "start one process per task"
+        )
+    resolved = tuple(resolve_device(device) for device in devices)
+    if len(set(resolved)) != len(resolved):
+        raise InvalidValueError(f"devices {list(map(str, devices))} name a device twice; each replica needs its own")
+    return resolved
+
+
+def resolve_device(device: DeviceLike) -> jax.Device:
+    """One device by object or name; raises InvalidValueError naming what is there."""
+    if isinstance(device, jax.Device):
+        return device
+    match = _NAME.match(device) if isinstance(device, str) else None
+    if match is None:
+        raise InvalidValueError(f"{device!r} is no device; pass a jax.Device or a name such as 'GPU:0' or 'CPU:1'")
+    platform, index = match["platform"].lower(), int(match["index"])
+    try:
+        present = jax.local_devices(backend=platform)
+    except RuntimeError:
+        present = []
+    if index >= len(present):
+        raise InvalidValueError(f"device {device!r} does not exist: this process has {len(present)} {platform} devices")
+    return present[index]
+
+
+def device_name(device: jax.Device) -> str:
+    """The name ``resolve_device`` understands, such as "CPU:0"."""
+    platform = "GPU" if device.platform in ("cuda", "rocm", "gpu") else device.platform.upper()
+    local = jax.local_devices(backend=device.platform)
+    return f"{platform}:{local.index(device)}"
+
+
+def _task(device: DeviceLike) -> tuple[str, str] | None:
+    match = _NAME.match(device) if isinstance(device, str) else None
+    return (match["job"] or "", match["task"]) if match and match["task"] else None

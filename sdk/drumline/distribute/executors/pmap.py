@@ -1,0 +1,52 @@
+"""The SPMD step through ``jax.pmap``: the same program and results, kept for comparison (pmap costs more per step)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from drumline.distribute.executors.spmd import SpmdStep
+from drumline.distribute.placement import put
+from drumline.distribute.values import REPLICA_AXIS
+
+
+class PmapStep(SpmdStep):
+    """A step compiled by ``jax.pmap``."""
+
+    name = "pmap"
+
+    def _compile(self) -> Any:
+        def axis(is_stacked: bool) -> int | None:
+            return 0 if is_stacked else None
+
+        out_axes = [axis(not bare) for bare in self._out_is_mirrored] + [0] * self._needs_token
+        in_axes = ([*map(axis, self._donated_stacked)], [*map(axis, self._kept_stacked)], self._leaf_axes(), None)
+        strategy = self._strategy
+        # pmap wants an argument with a mapped axis; a step may have none.
+        replicas = put(np.zeros(strategy.num_replicas_in_sync, np.int8), strategy.batch_sharding)
+        mapped = jax.pmap(
+            lambda _, *args: self._replica_view(*args),
+            axis_name=REPLICA_AXIS,
+            in_axes=(0, *in_axes),
+            out_axes=(out_axes, [*map(axis, self._new_stacked)]),
+            devices=list(self._strategy.devices),
+            donate_argnums=(1,) if self._donate else (),
+        )
+
+        def settle(values: list[Any], stacked: list[bool]) -> list[Any]:
+            """Gives pmap's results the shardings that every other part of the engine works with."""
+            return [
+                put(value, strategy.batch_sharding if is_stacked else strategy.replicated_sharding)
+                for value, is_stacked in zip(values, stacked, strict=True)
+            ]
+
+        def call(*args: Any) -> Any:
+            outputs, new = mapped(replicas, *args)
+            return settle(outputs, [axis == 0 for axis in out_axes]), settle(new, self._new_stacked)
+
+        return call
+
+    def _leaf_axes(self) -> list[int | None]:
+        return [0 if is_stacked else None for is_stacked in self._leaf_specs(bool)]

@@ -1,0 +1,152 @@
+"""The program of some replicas as stages: jitted pieces, and between them what the host does, above all collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from drumline.distribute.errors import UnsupportedError
+from drumline.distribute.executors import _jaxpr
+from drumline.distribute.executors._refs import without_plain_refs
+from drumline.distribute.executors.members import Members
+from drumline.distribute.executors.stages import Piece, cut
+from drumline.distribute.uniformity import COLLECTIVES
+
+#: Asks at each collective, with one request per member; is sent one list of results per member, and returns as many.
+Run = Generator[list["Request"], list[list[Any]], list[list[Any]]]
+_Evaluation = Generator["Request", list[Any], list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A replica has come to a collective; ``eqns`` tells for each operand where it comes from."""
+
+    eqns: tuple[Any, ...]
+    operands: list[Any]
+
+    @property
+    def eqn(self) -> Any:
+        return self.eqns[0]
+
+    @property
+    def name(self) -> str:
+        return str(self.eqn.primitive.name)
+
+
+class ReplicaProgram:
+    """A jaxpr of some replicas as stages: jitted pieces and equations done by the host.
+
+    Several members only where all the host does is collectives (:func:`stages.only_exchanges`).
+    """
+
+    def __init__(self, closed: Any, constants: Sequence[Any], members: Members, *, by_rounds: bool) -> None:
+        self.members = members
+        self._device = members.devices[0]
+        self._by_rounds = by_rounds
+        self._jaxpr = members.numbered(without_plain_refs(closed.jaxpr))
+        self._dtypes = [var.aval.dtype for var in self._jaxpr.invars[len(constants) :]]
+        self._constants = [
+            members.join(jax.device_put([value] * len(members.devices), list(members.devices)), None)
+            for value in constants
+        ]
+        self._stages: dict[int, list[Any]] = {}
+
+    def run(self, inputs: Sequence[Sequence[Any]]) -> Run:
+        """``inputs``: per member its values, on its device, without the constants."""
+        members = self.members
+        columns = zip(*inputs, strict=True)
+        joined = [members.join(column, dtype) for column, dtype in zip(columns, self._dtypes, strict=True)]
+        evaluation = self._evaluate(self._jaxpr, (), [*self._constants, *joined])
+        results: list[Any] | None = None
+        while True:
+            try:
+                request = evaluation.send(results)  # type: ignore[arg-type]  # None starts a generator
+            except StopIteration as stop:
+                return self._per_member(stop.value)
+            sent = yield [Request(request.eqns, operands) for operands in self._per_member(request.operands)]
+            results = [members.join(column, None) for column in zip(*sent, strict=True)]
+
+    def _per_member(self, values: Sequence[Any]) -> list[list[Any]]:
+        columns = [self.members.split(value) for value in values]
+        return [[column[m] for column in columns] for m in range(len(self.members.replicas))]
+
+    def _evaluate(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Any]) -> _Evaluation:
+        env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
+        env.update(zip(jaxpr.invars, inputs, strict=True))
+
+        def read(atom: Any) -> Any:
+            return atom.val if _jaxpr.is_literal(atom) else env[atom]
+
+        for stage in self._plan(jaxpr):
+            if isinstance(stage, Piece):
+                results = stage.call(*[read(var) for var in stage.inputs])
+                env.update(zip(stage.outputs, results, strict=True))
+            elif len(stage.eqns) == 1:
+                (eqn,) = stage.eqns
+                results = yield from self._equation(eqn, [read(atom) for atom in eqn.invars])
+                env.update(zip(eqn.outvars, results, strict=True))
+            else:
+                sources = [(eqn, atom) for eqn in stage.eqns for atom in eqn.invars]
+                made = [var for eqn in stage.eqns for var in eqn.outvars]
+                results = yield Request(tuple(eqn for eqn, _ in sources), [read(atom) for _, atom in sources])
+                env.update(zip(made, results, strict=True))
+        return [read(atom) for atom in jaxpr.outvars]
+
+    def _equation(self, eqn: Any, operands: list[Any]) -> _Evaluation:
+        name = eqn.primitive.name
+        if name == "new_ref":
+            return [jax.new_ref(jax.device_put(operands[0], self._device))]
+        if name == "freeze":
+            return [jax.freeze(operands[0])]
+        if name in COLLECTIVES:
+            return (yield Request((eqn,) * len(operands), operands))
+        if name == "cond":
+            branch, consts = _jaxpr.open_with_consts(eqn.params["branches"][int(operands[0])])
+            return (yield from self._evaluate(branch, consts, operands[1:]))
+        if name == "scan":
+            return (yield from self._scan(eqn.params, operands))
+        if name == "while":
+            return (yield from self._while(eqn.params, operands))
+        for parameter in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
+            if parameter in eqn.params:
+                inner, consts = _jaxpr.open_with_consts(eqn.params[parameter])
+                return (yield from self._evaluate(inner, consts, operands))
+        raise UnsupportedError(
+            f"a collective inside {name} at {_jaxpr.source_line(eqn)} can't be done for replicas of different shapes; "
+            "move it out, or use drop_remainder=True so that all batches are even"
+        )
+
+    def _scan(self, params: dict[str, Any], operands: list[Any]) -> _Evaluation:
+        body, consts = _jaxpr.open_with_consts(params["jaxpr"])
+        fixed, carried = _jaxpr.scan_counts(params)
+        constants, carry, xs = operands[:fixed], operands[fixed : fixed + carried], operands[fixed + carried :]
+        order = range(params["length"])
+        collected: list[list[Any]] = []
+        for i in reversed(order) if params["reverse"] else order:
+            results = yield from self._evaluate(body, consts, [*constants, *carry, *[x[i] for x in xs]])
+            carry = results[:carried]
+            collected.append(results[carried:])
+        if params["reverse"]:
+            collected.reverse()
+        return [*carry, *(jnp.stack(column) for column in zip(*collected, strict=True))]
+
+    def _while(self, params: dict[str, Any], operands: list[Any]) -> _Evaluation:
+        cond, cond_closed = _jaxpr.open_with_consts(params["cond_jaxpr"])
+        body, body_closed = _jaxpr.open_with_consts(params["body_jaxpr"])
+        nc, nb = params["cond_nconsts"], params["body_nconsts"]
+        cond_consts, body_consts, carry = operands[:nc], operands[nc : nc + nb], operands[nc + nb :]
+        while True:
+            (goes_on,) = yield from self._evaluate(cond, cond_closed, [*cond_consts, *carry])
+            if not bool(goes_on):
+                return list(carry)
+            carry = yield from self._evaluate(body, body_closed, [*body_consts, *carry])
+
+    def _plan(self, jaxpr: Any) -> list[Any]:
+        stages = self._stages.get(id(jaxpr))
+        if stages is None:
+            stages = self._stages[id(jaxpr)] = cut(jaxpr, self.members.compiled, by_rounds=self._by_rounds)
+        return stages

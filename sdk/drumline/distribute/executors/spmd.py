@@ -1,0 +1,187 @@
+"""One program for all replicas: ``jax.jit(jax.shard_map(step))`` over the mesh axis ``replica``.
+
+Used whenever every replica has the same shapes. ``check_vma=False`` keeps pmap's and TensorFlow's gradient rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+from drumline.distribute.arguments import StepArguments
+from drumline.distribute.executors import _jaxpr
+from drumline.distribute.observe import ProgramMemory
+from drumline.distribute.step import TracedStep, unflatten_outputs
+from drumline.distribute.taps import Tap, has_taps, tap
+from drumline.distribute.values import REPLICA_AXIS, PerReplica
+
+if TYPE_CHECKING:
+    from drumline.distribute.strategy import Strategy
+
+
+class SpmdStep:
+    """A compiled step. Calling it reads the variables, dispatches, and writes them back."""
+
+    name = "spmd"
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        traced: TracedStep,
+        arguments: StepArguments,
+        donate: bool,
+        taps: Sequence[Tap] = (),
+    ) -> None:
+        self._strategy = strategy
+        self._traced = traced
+        self._donate = donate
+        self._is_single = strategy.num_replicas_in_sync == 1
+        written = {id(variable) for variable in traced.written}
+        self._donated = [i for i, variable in enumerate(traced.read) if id(variable) in written]
+        self._kept = [i for i, variable in enumerate(traced.read) if id(variable) not in written]
+        self._constants = [strategy.replicated.place(value) for value in traced.constants]
+        self._kinds = [arguments.kinds[i] for i in traced.leaf_indices]
+        self._out_is_mirrored = [self._is_single or i in traced.mirrored_outputs for i in range(traced.num_outputs)]
+        self._needs_token = not traced.num_outputs
+        self._donated_stacked = [traced.read[i].storage == "stacked" for i in self._donated]
+        self._kept_stacked = [traced.read[i].storage == "stacked" for i in self._kept]
+        self._new_stacked = [variable.storage == "stacked" for variable in traced.written]
+        self._taps = taps
+        self._variants: dict[bool, SpmdStep] = {}  # with taps, made when first needed; True: of large arrays as well
+        can_tap = not taps and not self._is_single
+        self._has_small_taps = can_tap and has_taps(traced.jaxpr.jaxpr, large=False)
+        self._has_large_taps = can_tap and has_taps(traced.jaxpr.jaxpr, large=True)
+        self._call = self._compile()
+
+    def __call__(self, arguments: StepArguments) -> Any:
+        observation = self._strategy.observation
+        if observation.wants_in_step:
+            with_large = self._has_large_taps and observation.wants_large
+            if with_large or self._has_small_taps:
+                return self._with_taps(arguments, with_large)(arguments)
+        outputs, new_values = self._call(*self._inputs(arguments, self._donate))
+        for variable, value in zip(self._traced.written, new_values, strict=True):
+            variable.commit_buffer(value)
+        self._strategy.window.admit(outputs[-1])
+        if self._taps:
+            self._report(outputs)
+        return self._results(arguments, outputs)
+
+    @property
+    def program(self) -> Any:
+        """The jaxpr of one replica."""
+        return self._traced.jaxpr.jaxpr
+
+    def memory(self, arguments: StepArguments) -> ProgramMemory | None:
+        """What the compiled program needs on each device; None where JAX doesn't say."""
+        if not hasattr(self._call, "lower"):
+            return None
+        found = self._call.lower(*self._inputs(arguments, donate=False)).compile().memory_analysis()
+        if found is None:
+            return None
+        return ProgramMemory(
+            argument=int(found.argument_size_in_bytes),
+            output=int(found.output_size_in_bytes),
+            temp=int(found.temp_size_in_bytes),
+            alias=int(found.alias_size_in_bytes),
+            code=int(found.generated_code_size_in_bytes),
+        )
+
+    def _inputs(self, arguments: StepArguments, donate: bool) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
+        """What the compiled program is called with: variables to write, others to read, leaves, constants."""
+        read = self._traced.read
+        donated = [read[i].lift_on_mesh(self._strategy, donate) for i in self._donated]
+        kept = [read[i].lift_on_mesh(self._strategy, donate=False) for i in self._kept]
+        leaves = [
+            arguments.leaves[i].stacked if kind == "stacked" else self._strategy.replicated.place(arguments.leaves[i])
+            for i, kind in zip(self._traced.leaf_indices, self._kinds, strict=True)
+        ]
+        return donated, kept, leaves, self._constants
+
+    def _with_taps(self, arguments: StepArguments, with_large: bool) -> SpmdStep:
+        variant = self._variants.get(with_large)
+        if variant is None:
+            traced, taps = tap(self._traced, self._strategy.num_replicas_in_sync, with_large=with_large)
+            variant = type(self)(self._strategy, traced, arguments, self._donate, taps)
+            self._variants[with_large] = variant
+        return variant
+
+    def _report(self, outputs: list[jax.Array]) -> None:
+        count = len(self._taps)
+        first = self._traced.num_outputs - 2 * count
+        for i, one in enumerate(self._taps):
+            operands = [one.value(component) for component in PerReplica.from_stacked(outputs[first + i]).values]
+            result = one.value(outputs[first + count + i])
+            self._strategy.observation.reduced_in_step(one.name, one.op, operands, result)
+
+    def _results(self, arguments: StepArguments, outputs: list[jax.Array]) -> Any:
+        leaves: list[Any] = []
+        for leaf in self._traced.output_leaves:
+            if leaf.kind == "static":
+                leaves.append(leaf.value)
+            elif leaf.kind == "argument":
+                leaves.append(arguments.leaves[leaf.index])
+            elif self._out_is_mirrored[leaf.index]:
+                leaves.append(outputs[leaf.index])
+            else:
+                leaves.append(PerReplica.from_stacked(outputs[leaf.index]))
+        return unflatten_outputs(self._traced, leaves)
+
+    def _compile(self) -> Any:
+        """The jitted program of (donated variables, kept variables, argument leaves, constants)."""
+        spec, mirrored = self._spec, self._out_is_mirrored
+        out_specs = [spec(not bare) for bare in mirrored] + [P(REPLICA_AXIS)] * self._needs_token
+        mapped = jax.shard_map(
+            self._whole_view,
+            mesh=self._strategy.mesh,
+            in_specs=(
+                [*map(spec, self._donated_stacked)],
+                [*map(spec, self._kept_stacked)],
+                self._leaf_specs(spec),
+                P(),
+            ),
+            out_specs=(out_specs, [*map(spec, self._new_stacked)]),
+            check_vma=False,
+        )
+        return jax.jit(mapped, donate_argnums=(0,) if self._donate else ())
+
+    def _leaf_specs(self, spec: Callable[[bool], Any]) -> list[Any]:
+        return [spec(kind == "stacked") for kind in self._kinds]
+
+    def _whole_view(self, donated: list[Any], kept: list[Any], leaves: list[Any], constants: list[Any]) -> Any:
+        """The step as shard_map sees it: per-replica arrays have a leading axis of size 1."""
+
+        def view(values: list[Any], stacked: list[bool]) -> list[Any]:
+            return [
+                lax.squeeze(value, (0,)) if is_stacked else value
+                for value, is_stacked in zip(values, stacked, strict=True)
+            ]
+
+        leaf_stacked = self._leaf_specs(bool)
+        outputs, new = self._replica_view(
+            view(donated, self._donated_stacked), view(kept, self._kept_stacked), view(leaves, leaf_stacked), constants
+        )
+        bare = [*self._out_is_mirrored, *[False] * self._needs_token]
+        outputs = [value if is_bare else value[None] for value, is_bare in zip(outputs, bare, strict=True)]
+        new = [value[None] if stacked else value for value, stacked in zip(new, self._new_stacked, strict=True)]
+        return outputs, new
+
+    def _replica_view(self, donated: list[Any], kept: list[Any], leaves: list[Any], constants: list[Any]) -> Any:
+        """The step as one replica sees it."""
+        variables: list[Any] = [None] * len(self._traced.read)
+        for i, value in zip([*self._donated, *self._kept], [*donated, *kept], strict=True):
+            variables[i] = value
+        results = _jaxpr.as_function(self._traced.jaxpr)(*constants, *variables, *leaves)
+        outputs, new = results[: self._traced.num_outputs], results[self._traced.num_outputs :]
+        if self._needs_token:
+            outputs = [*outputs, jnp.zeros((), jnp.int8)]
+        return outputs, new
+
+    @staticmethod
+    def _spec(is_stacked: bool) -> P:
+        return P(REPLICA_AXIS) if is_stacked else P()

@@ -1,0 +1,237 @@
+"""Datasets whose elements are divided over a strategy's replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import jax
+
+from drumline.distribute.context import in_replica_context
+from drumline.distribute.errors import InvalidTypeError, InvalidValueError
+from drumline.distribute.input.context import InputContext
+from drumline.distribute.input.dataset import Dataset, as_dataset
+from drumline.distribute.input.division import DividedBatches, Division, WholeElements
+from drumline.distribute.input.explain import InputExplanation
+from drumline.distribute.input.options import InputOptions, InputReplicationMode, require_per_worker
+from drumline.distribute.input.placing import InputTarget, Placer
+from drumline.distribute.input.prefetch import Lookahead
+from drumline.distribute.input.steps import State, StepReader
+from drumline.distribute.placement import x64_enabled
+
+T = TypeVar("T")
+
+
+class OutOfRangeError(LookupError):
+    """``get_next`` was called after the last step."""
+
+
+class Optional(Generic[T]):
+    """A step that may not be there."""
+
+    def __init__(self, value: T | None) -> None:
+        self._value = value
+
+    def has_value(self) -> bool:
+        """Whether there was a step."""
+        return self._value is not None
+
+    def get_value(self) -> T:
+        """The step; OutOfRangeError without one."""
+        if self._value is None:
+            raise OutOfRangeError("the distributed dataset has no further step; ask has_value() first")
+        return self._value
+
+
+class DistributedDataset:
+    """Global steps of a dataset: nests of PerReplica (bare arrays with one replica). Each ``iter`` starts anew."""
+
+    def __init__(self, target: InputTarget, division: Division, options: InputOptions) -> None:
+        self._target = target
+        self._division = division
+        self._options = options
+        self._iterations = 0
+
+    def __iter__(self) -> DistributedIterator:
+        if in_replica_context():
+            raise _inside_step("iter(distributed_dataset)")
+        iteration, self._iterations = self._iterations, self._iterations + 1
+        return DistributedIterator(self, self._division, self._target, self._options, iteration)
+
+    def _continue_after(self, iteration: int) -> None:
+        """The next `iter` is the one after `iteration`, as in the process that saved it."""
+        self._iterations = max(self._iterations, iteration + 1)
+
+    @property
+    def element_spec(self) -> Any:
+        """The nest of PerReplicaSpec of a step (bare specs with one replica)."""
+        return self._division.element_spec()
+
+    @property
+    def cardinality(self) -> int:
+        """The number of global steps as far as the source knows it; INFINITE (-1) or UNKNOWN (-2)."""
+        return self._division.cardinality()
+
+    def explain(self) -> InputExplanation:
+        """Who reads what, which splitting rule is in force and why, what the last step looks like, what is dropped."""
+        return self._division.explain()
+
+    def reduce(self, initial_state: T, reduce_fn: Callable[[T, Any], T]) -> T:
+        """Folds ``reduce_fn(state, step)`` over all steps."""
+        state = initial_state
+        for step in self:
+            state = reduce_fn(state, step)
+        return state
+
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(Dataset, name):
+            raise AttributeError(
+                f"a distributed dataset has no {name!r}: transform the dataset first, then distribute it"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+class DistributedIterator:
+    """Steps in order. ``state()`` and ``restore`` save and continue it in the middle of an epoch."""
+
+    _ahead: Lookahead[tuple[Any, State]]
+
+    def __init__(
+        self,
+        dataset: DistributedDataset,
+        division: Division,
+        target: InputTarget,
+        options: InputOptions,
+        iteration: int,
+    ) -> None:
+        self._dataset = dataset
+        self._division = division
+        self._place = Placer(target, to_device=options.places)
+        self._depth = options.depth
+        self._open(iteration)
+
+    def __iter__(self) -> DistributedIterator:
+        return self
+
+    def __next__(self) -> Any:
+        if in_replica_context():
+            raise _inside_step("next(iterator)")
+        produced = self._ahead.next()
+        if produced is None:
+            raise StopIteration
+        step, self._state = produced
+        return step
+
+    def get_next(self) -> Any:
+        """The next step; OutOfRangeError (a LookupError) after the last."""
+        try:
+            return next(self)
+        except StopIteration:
+            raise OutOfRangeError("the distributed dataset has no further step; call iter() to start anew") from None
+
+    def get_next_as_optional(self) -> Optional[Any]:
+        """The next step, or an empty Optional after the last."""
+        return Optional(next(self, None))
+
+    @property
+    def element_spec(self) -> Any:
+        """As the dataset's."""
+        return self._dataset.element_spec
+
+    @property
+    def dropped_rows(self) -> int:
+        """Rows read so far that no replica gets, because the last step had none for some replica."""
+        return self._reader.dropped_rows
+
+    def state(self) -> State:
+        """The place after the last step given out: restoring it gives the steps that were still to come."""
+        return {"iteration": self._iteration, "place": self._state}
+
+    def restore(self, state: State) -> None:
+        """Continues at a place saved by ``state()`` of an iterator over the same dataset."""
+        self._ahead.discard()
+        self._dataset._continue_after(state["iteration"])
+        self._open(state["iteration"])
+        self._reader.set_state(state["place"])
+        self._state = state["place"]
+
+    def _open(self, iteration: int) -> None:
+        self._iteration = iteration
+        self._reader = self._division.open(iteration)
+        self._state = self._reader.get_state()
+        self._ahead = Lookahead(_producer(self._reader, self._place), self._depth)
+
+
+def distribute_dataset(strategy: InputTarget, dataset: Any, options: InputOptions | None = None) -> DistributedDataset:
+    """Divides each global batch of ``dataset`` over the replicas.
+
+    ``dataset``: Dataset, grain dataset, iterable of batches, tf.data dataset, torch DataLoader (see ``as_dataset``).
+    Raises AttributeError for one that is distributed already.
+    """
+    options = options or InputOptions()
+    require_per_worker(options)
+    if isinstance(dataset, DistributedDataset):
+        raise AttributeError("this dataset is already distributed; distribute_dataset takes the dataset itself")
+    from drumline.distribute.central_storage import CentralStorageStrategy
+
+    pads = not isinstance(strategy, CentralStorageStrategy)
+    division = DividedBatches(as_dataset(dataset), strategy.num_replicas_in_sync, pads=pads)
+    return DistributedDataset(strategy, division, options)
+
+
+def distribute_datasets_from_function(
+    strategy: InputTarget, dataset_fn: Callable[[InputContext], Any], options: InputOptions | None = None
+) -> DistributedDataset:
+    """Lets each replica take whole elements of what ``dataset_fn`` returns; nothing is divided.
+
+    ``dataset_fn(InputContext)`` is called once, and its replicas take turns; in PER_REPLICA mode once per replica.
+    Raises AttributeError when it returns no dataset.
+    """
+    options = options or InputOptions()
+    replicas = strategy.num_replicas_in_sync
+    per_replica = options.replication_mode is InputReplicationMode.PER_REPLICA
+    pipelines = replicas if per_replica else 1
+    contexts = [InputContext(pipelines, pipeline, replicas) for pipeline in range(pipelines)]
+    return whole_elements(strategy, [_function_result(dataset_fn(context)) for context in contexts], options)
+
+
+def whole_elements(strategy: InputTarget, sources: list[Dataset], options: InputOptions) -> DistributedDataset:
+    """Replicas take whole elements, in turn from one dataset or each from its own."""
+    return DistributedDataset(strategy, WholeElements(sources, strategy.num_replicas_in_sync), options)
+
+
+def _producer(reader: StepReader, place: Callable[[Any], Any]) -> Callable[[], tuple[Any, State] | None]:
+    x64 = x64_enabled()  # of this thread; the reading thread would have the process's default
+
+    def produce() -> tuple[Any, State] | None:
+        step = next(reader, None)
+        if step is None:
+            return None
+        with jax.enable_x64(x64):
+            return place(step), reader.get_state()
+
+    return produce
+
+
+def _function_result(returned: Any) -> Dataset:
+    if isinstance(returned, (list, tuple, dict, int, float, str)) or returned is None:
+        raise AttributeError(f"the dataset function returned {returned!r:.60}, which is no dataset; return a Dataset")
+    try:
+        return as_dataset(returned)
+    except InvalidTypeError as error:
+        raise AttributeError(f"the dataset function must return a dataset: {error}") from None
+
+
+def _inside_step(what: str) -> InvalidValueError:
+    return InvalidValueError(f"{what} inside a step: take the batch outside and pass it to strategy.run in args")
+
+
+__all__ = [
+    "DistributedDataset",
+    "DistributedIterator",
+    "Optional",
+    "OutOfRangeError",
+    "distribute_dataset",
+    "distribute_datasets_from_function",
+    "whole_elements",
+]

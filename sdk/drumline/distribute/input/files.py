@@ -1,0 +1,110 @@
+"""Sources that read files: text lines, ArrayRecord, TFRecord, Parquet. Files are read in the order given."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import Any
+
+import grain
+import numpy as np
+
+from drumline.distribute.errors import InvalidValueError
+from drumline.distribute.input import spec as specs
+from drumline.distribute.input.ops import UNKNOWN, Grain, first_element
+from drumline.distribute.input.sources import host_element
+from drumline.distribute.input.streams import Concatenated, TextFile
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+_RECORD = specs.ArraySpec((), np.dtype(object))
+
+
+@dataclass(frozen=True, eq=False)
+class FileSource:
+    """Elements of several files, each opened by ``open_files``; ``record_spec`` None means to look at the first one."""
+
+    paths: tuple[str, ...]
+    open_files: Callable[[tuple[str, ...]], Grain]
+    name: str
+    record_spec: Any = _RECORD
+    count: Callable[[tuple[str, ...]], int] | None = None
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return self.paths
+
+    @property
+    def knows_spec(self) -> bool:
+        return self.record_spec is not None
+
+    def only(self, files: tuple[str, ...]) -> FileSource:
+        return replace(self, paths=files)
+
+    def open(self) -> Grain:
+        return self.open_files(self.paths)
+
+    def spec(self) -> Any:
+        return specs.spec_of(first_element(self.open())) if self.record_spec is None else self.record_spec
+
+    def cardinality(self) -> int:
+        return UNKNOWN if self.count is None else self.count(self.paths)
+
+    def __str__(self) -> str:
+        return f"{self.name} of {len(self.paths)} file{'s' * (len(self.paths) != 1)}"
+
+
+def text_lines(paths: Paths) -> FileSource:
+    """Lines as str, without their line end; UTF-8."""
+    return FileSource(
+        existing_files(paths), lambda files: Concatenated([TextFile(path) for path in files]), "text_lines"
+    )
+
+
+def tf_records(paths: Paths) -> FileSource:
+    """Records of uncompressed TFRecord files as bytes. Checksums are not verified."""
+
+    def open_files(files: tuple[str, ...]) -> Grain:
+        parts = [grain.experimental.TFRecordIterDataset(path) for path in files]
+        return Concatenated(parts).map(host_element)
+
+    return FileSource(existing_files(paths), open_files, "tf_records")
+
+
+def array_records(paths: Paths) -> FileSource:
+    """Records of ArrayRecord files as bytes, with random access."""
+
+    def source(files: tuple[str, ...]) -> Any:
+        return grain.sources.ArrayRecordDataSource(list(files))
+
+    return FileSource(
+        existing_files(paths),
+        lambda files: grain.MapDataset.source(source(files)).map(host_element),
+        "array_records",
+        count=lambda files: len(source(files)),
+    )
+
+
+def parquet_rows(paths: Paths) -> FileSource:
+    """Rows of Parquet files as dicts of scalars by column name. Needs pyarrow."""
+    if find_spec("pyarrow") is None:
+        raise ImportError("reading Parquet files needs pyarrow; install it with: pip install pyarrow")
+
+    def open_files(files: tuple[str, ...]) -> Grain:
+        return Concatenated([grain.experimental.ParquetIterDataset(path) for path in files]).map(host_element)
+
+    return FileSource(existing_files(paths), open_files, "parquet_rows", record_spec=None)
+
+
+def existing_files(paths: Paths) -> tuple[str, ...]:
+    """The paths as strings; FileNotFoundError for one that is missing, ValueError for none."""
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    if not given:
+        raise InvalidValueError("no files were given; a file source needs at least one path")
+    files = tuple(os.fspath(path) for path in given)
+    for path in files:
+        if not os.path.isfile(path):
+            raise FileNotFoundError(f"input file {path!r} does not exist")
+    return files

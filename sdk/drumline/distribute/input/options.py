@@ -1,0 +1,100 @@
+"""Choices of how a distributed dataset is replicated and brought to the devices."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+from drumline.distribute.errors import InvalidTypeError, InvalidValueError, UnsupportedError
+
+
+class InputReplicationMode(Enum):
+    """How often a dataset function is called."""
+
+    PER_WORKER = "PER_WORKER"
+    PER_REPLICA = "PER_REPLICA"
+
+
+class InputOptions:
+    """How batches reach the devices; each name also exists with the prefix ``experimental_``.
+
+    ``fetch_to_device``: batches lie on the replicas' devices before the step asks (False: they stay numpy arrays).
+    ``replication_mode``: PER_REPLICA calls the dataset function once per replica; only for datasets from functions.
+    ``place_dataset_on_device``: each replica's batch goes to its device when asked for, nothing is kept ready; needs
+    PER_REPLICA and ``fetch_to_device=False``.
+    ``per_replica_buffer_size``: batches kept ready in advance per replica; 0 reads when asked, in the caller's thread.
+    """
+
+    __slots__ = ("fetch_to_device", "per_replica_buffer_size", "place_dataset_on_device", "replication_mode")
+
+    def __init__(
+        self,
+        fetch_to_device: bool | None = None,
+        replication_mode: InputReplicationMode | str = InputReplicationMode.PER_WORKER,
+        place_dataset_on_device: bool = False,
+        per_replica_buffer_size: int = 1,
+        **experimental: Any,
+    ) -> None:
+        chosen: dict[str, Any] = {
+            "fetch_to_device": fetch_to_device,
+            "replication_mode": replication_mode,
+            "place_dataset_on_device": place_dataset_on_device,
+            "per_replica_buffer_size": per_replica_buffer_size,
+        }
+        for name, value in experimental.items():
+            plain = name.removeprefix("experimental_")
+            if plain == name or plain not in chosen:
+                raise InvalidTypeError(f"InputOptions has no option {name!r}; it has {', '.join(chosen)}")
+            chosen[plain] = value
+        self.fetch_to_device = chosen["fetch_to_device"] is not False
+        self.replication_mode = _replication_mode(chosen["replication_mode"])
+        self.place_dataset_on_device = bool(chosen["place_dataset_on_device"])
+        self.per_replica_buffer_size = int(chosen["per_replica_buffer_size"])
+        self._check()
+
+    @property
+    def places(self) -> bool:
+        """Whether batches end up on devices at all."""
+        return self.fetch_to_device or self.place_dataset_on_device
+
+    @property
+    def depth(self) -> int:
+        """Batches kept ready in advance."""
+        return self.per_replica_buffer_size if self.fetch_to_device else 0
+
+    def _check(self) -> None:
+        if self.per_replica_buffer_size < 0:
+            raise InvalidValueError(
+                f"per_replica_buffer_size {self.per_replica_buffer_size} is negative; use 0 or more"
+            )
+        if not self.place_dataset_on_device:
+            return
+        if self.replication_mode is not InputReplicationMode.PER_REPLICA:
+            raise InvalidValueError("place_dataset_on_device=True needs replication_mode=PER_REPLICA")
+        if self.fetch_to_device:
+            raise InvalidValueError("place_dataset_on_device=True needs fetch_to_device=False: they exclude each other")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("experimental_") and name.removeprefix("experimental_") in self.__slots__:
+            return getattr(self, name.removeprefix("experimental_"))
+        raise AttributeError(f"InputOptions has no option {name!r}; it has {', '.join(self.__slots__)}")
+
+    def __repr__(self) -> str:
+        return f"InputOptions({', '.join(f'{name}={getattr(self, name)!r}' for name in sorted(self.__slots__))})"
+
+
+def require_per_worker(options: InputOptions) -> None:
+    """NotImplementedError where a whole dataset is distributed in PER_REPLICA mode: nothing could be divided."""
+    if options.replication_mode is InputReplicationMode.PER_REPLICA:
+        raise UnsupportedError(
+            "distribute_dataset divides one dataset, so replication_mode=PER_REPLICA means nothing here; "
+            "use distribute_datasets_from_function"
+        )
+
+
+def _replication_mode(value: InputReplicationMode | str) -> InputReplicationMode:
+    if isinstance(value, InputReplicationMode):
+        return value
+    if isinstance(value, str) and value.upper() in InputReplicationMode.__members__:
+        return InputReplicationMode[value.upper()]
+    raise InvalidValueError(f"unknown replication mode {value!r}; use {' or '.join(InputReplicationMode.__members__)}")

@@ -1,0 +1,237 @@
+"""What the engine tells an observer: placement, variables, steps, collectives, reductions.
+
+Records hold raw arrays, so that a step never waits for its observer; :func:`summarize` pulls one to the host and is
+meant to be called on the observer's own thread. Without an observer nothing of this costs anything.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+import jax
+import numpy as np
+
+if TYPE_CHECKING:
+    from drumline.distribute.input.explain import InputExplanation
+
+#: Values are shown in full up to this many elements; larger arrays are summarized.
+MAX_LISTED_ELEMENTS = 1024
+
+#: Values all-reduced inside a step are looked at in every sampled step up to this many elements (losses, counts), and
+#: larger ones (gradients) a hundred times as seldom: looking at those of eight replicas takes as long as a few steps.
+MAX_FREQUENT_ELEMENTS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaPlacement:
+    """Devices of one replica, in logical device order."""
+
+    replica: int
+    devices: tuple[jax.Device, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementRecord:
+    """Where each replica sits, and which executor drives them."""
+
+    strategy: str
+    executor: str
+    replicas: tuple[ReplicaPlacement, ...]
+    axis_names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VariableRecord:
+    """One variable; ``home`` holds the device ids with a copy, ``bytes`` the size of one copy."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    synchronization: str
+    aggregation: str
+    home: tuple[int, ...]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One call of ``strategy.run``; times are ``time.monotonic_ns()``, ``rows`` the row table of the batch.
+
+    ``returned_at`` is when ``run`` gave control back, not when the devices were done.
+    """
+
+    step: int
+    executor: str
+    dispatched_at: int
+    returned_at: int
+    rows: tuple[int, ...] | None
+    examples: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveRecord:
+    """One collective of the lock-step executor; times are ``time.monotonic_ns()``."""
+
+    name: str
+    step: int
+    entered_at: int
+    left_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionRecord:
+    """What a reduction took in and gave out.
+
+    ``inputs`` holds one raw array per replica and ``counts`` the elements each contributes along ``axis`` (1 each when
+    axis is None). ``denominator`` is None for a sum.
+    """
+
+    name: str
+    step: int
+    op: Literal["sum", "mean"]
+    axis: int | tuple[int, ...] | None
+    inputs: tuple[Any, ...]
+    counts: tuple[int, ...]
+    denominator: int | None
+    result: Any
+    origin: Literal["host", "in_step"]
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveOperation:
+    """A collective of a step's program. ``bytes`` is what each replica puts in each time.
+
+    ``times`` is how often it happens in a step, None where that depends on values (inside cond and while).
+    ``is_observed``: an observer is shown it as a reduction.
+    """
+
+    name: str
+    kind: str
+    op: str | None
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    times: int | None
+    is_observed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramMemory:
+    """Bytes on each device, by XLA's analysis of the program. ``alias``: arguments whose place outputs take."""
+
+    argument: int
+    output: int
+    temp: int
+    alias: int
+    code: int
+
+    @property
+    def peak(self) -> int:
+        """At most so much at once: arguments, outputs that are no argument's place, temporaries and code."""
+        return self.argument + self.output - self.alias + self.temp + self.code
+
+
+@dataclass(frozen=True, slots=True)
+class StepProgramRecord:
+    """A program that was built for ``step``; ``memory`` is None where the step is not one compiled program."""
+
+    step: int
+    executor: str
+    rows: tuple[int, ...] | None
+    collectives: tuple[CollectiveOperation, ...]
+    memory: ProgramMemory | None
+
+
+class Observer(Protocol):
+    """Receives the engine's records; calls come on the thread that runs the step and must return at once."""
+
+    def placement(self, record: PlacementRecord) -> None:
+        """The strategy is observed from now on, or its executor changed."""
+
+    def variable_created(self, record: VariableRecord) -> None:
+        """A variable came to be (or existed when observing began)."""
+
+    def step_began(self, step: int) -> None:
+        """``strategy.run`` was called for the ``step``-th time, counted from 0."""
+
+    def step_ended(self, record: StepRecord) -> None:
+        """``strategy.run`` returned."""
+
+    def collective(self, record: CollectiveRecord) -> None:
+        """The lock-step executor did one collective."""
+
+    def reduction(self, record: ReductionRecord) -> None:
+        """A reduction of a sampled step."""
+
+
+@runtime_checkable
+class PlanObserver(Protocol):
+    """What an observer implements as well to be told what will happen; programs are compiled once more for it."""
+
+    def step_program(self, record: StepProgramRecord) -> None:
+        """A step was traced for shapes that it was not traced for before; it runs next."""
+
+    def input_divided(self, explanation: InputExplanation) -> None:
+        """A dataset was distributed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySummary:
+    """An array as a human sees it; ``values`` is the flat list when there are at most 1024 elements."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    values: list[Any] | None
+    min: float | None
+    max: float | None
+    mean: float | None
+    norm: float | None
+    nan_count: int
+    inf_count: int
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryOnDevice:
+    """A large array inside a step, which the step itself summarized; :func:`summarize` reads it.
+
+    ``words``: uint32[7], the bits of float32 min, max, mean, norm, then NaN count, infinity count, and a checksum.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    words: Any
+
+    def to_host(self) -> ArraySummary:
+        """The summary; waits for the step."""
+        words = np.asarray(self.words)
+        low, high, mean, norm = (float(value) for value in words[:4].view(np.float32))
+        counts = int(words[4]), int(words[5]), int(words[6])
+        if low > high:  # nothing finite
+            return ArraySummary(self.shape, self.dtype, None, None, None, None, None, *counts)
+        return ArraySummary(self.shape, self.dtype, None, low, high, mean, norm, *counts)
+
+
+def summarize(value: Any) -> ArraySummary:
+    """Pulls ``value`` to the host and describes it. Statistics cover finite elements only; None where there are none.
+
+    Of equal arrays of one record the checksums are equal.
+    """
+    if isinstance(value, SummaryOnDevice):
+        return value.to_host()
+    array = np.asarray(value)
+    checksum = zlib.crc32(np.ascontiguousarray(array).tobytes()) if array.dtype != object else 0
+    values = array.ravel().tolist() if array.size <= MAX_LISTED_ELEMENTS else None
+    if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool or array.dtype.name == "bfloat16"):
+        return ArraySummary(array.shape, array.dtype.name, values, None, None, None, None, 0, 0, checksum)
+    wide = array.astype(np.float64) if not np.iscomplexobj(array) else np.abs(array)
+    finite = wide[np.isfinite(wide)]
+    low, high, mean, norm = (
+        (float(finite.min()), float(finite.max()), float(finite.mean()), float(np.linalg.norm(finite)))
+        if finite.size
+        else (None, None, None, None)
+    )
+    nan_count, inf_count = int(np.isnan(wide).sum()), int(np.isinf(wide).sum())
+    return ArraySummary(array.shape, array.dtype.name, values, low, high, mean, norm, nan_count, inf_count, checksum)

@@ -1,0 +1,176 @@
+"""Turns what a strategy does into the records of :mod:`drumline.distribute.observe`, for the steps that are sampled."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
+
+import jax
+import numpy as np
+
+from drumline.distribute import reduction
+from drumline.distribute.enums import ReduceOp
+from drumline.distribute.observe import (
+    Observer,
+    PlacementRecord,
+    PlanObserver,
+    ReductionRecord,
+    ReplicaPlacement,
+    StepRecord,
+    VariableRecord,
+)
+from drumline.distribute.planning import describe_step
+from drumline.distribute.values import REPLICA_AXIS, PerReplica
+
+if TYPE_CHECKING:
+    from drumline.distribute.arguments import StepArguments
+    from drumline.distribute.input.distributed import DistributedDataset
+    from drumline.distribute.strategy import Strategy
+    from drumline.distribute.variables import Variable
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+
+
+#: Of the sampled steps, every so many also record the larger arrays that were all-reduced (gradients, as a rule).
+LARGE_EVERY = 100
+
+
+class Observation:
+    """A strategy's link to its observer; does nothing while there is none."""
+
+    def __init__(self, strategy: Strategy) -> None:
+        self._strategy = strategy
+        self.observer: Observer | None = None
+        #: The same one, if it wants to know what will happen.
+        self.planner: PlanObserver | None = None
+        self._every = 10
+        self._placed_executor: str | None = None
+        #: Do reductions outside of steps go to the observer? Those of sampled and of ragged steps do.
+        self.wants_reduction = False
+        #: And the all-reduces inside the step that is sent now?
+        self.wants_in_step = False
+        #: And of these the large arrays, which cost more?
+        self.wants_large = False
+        self._step = 0
+
+    def begin(self, observer: Observer | None, reductions_every: int) -> None:
+        """Reports placement and variables as they are, then everything that happens."""
+        self.observer, self._every = observer, max(1, reductions_every)
+        self.planner = observer if isinstance(observer, PlanObserver) else None
+        self._placed_executor = None
+        self.wants_reduction = self.wants_in_step = self.wants_large = observer is not None
+        if observer is None:
+            return
+        self._report_placement(self._strategy.last_executor or self._strategy.executor)
+        for variable in self._strategy.own_variables():
+            self.variable_created(variable)
+
+    def variable_created(self, variable: Variable) -> None:
+        """Tells what a variable is and where it lives."""
+        if self.observer is None:
+            return
+        once = variable.storage == "single"
+        home = (self._strategy.parameter_device,) if once else self._strategy.devices
+        self.observer.variable_created(
+            VariableRecord(
+                name=variable.name,
+                shape=tuple(variable.shape),
+                dtype=str(variable.dtype),
+                synchronization=variable.synchronization.name.lower(),
+                aggregation=variable.aggregation.name.lower(),
+                home=tuple(device.id for device in home),
+                bytes=variable.nbytes,
+            )
+        )
+
+    def step_began(self, step: int) -> None:
+        """A step was asked for."""
+        if self.observer is not None:
+            self._step = step
+            self.observer.step_began(step)
+
+    def dispatching(self, executor: str, arguments: StepArguments) -> None:
+        """The executor is known: placement if it changed. Sampled are step 0 and every n-th step."""
+        if self.observer is None:
+            return
+        if executor != self._placed_executor:
+            self._report_placement(executor)
+        is_sampled = self._step % self._every == 0
+        self.wants_reduction = is_sampled or arguments.is_ragged
+        # A planner is told of the all-reduces inside a step by its program: no second variant is compiled for it.
+        self.wants_in_step = is_sampled and self.planner is None
+        self.wants_large = self.wants_in_step and self._step % (self._every * LARGE_EVERY) == 0
+
+    def step_ended(self, step: int, dispatched_at: int, arguments: StepArguments) -> None:
+        """``run`` gives control back."""
+        if self.observer is None:
+            return
+        rows = arguments.rows
+        executor = self._strategy.last_executor or self._strategy.executor
+        examples = sum(rows) if rows is not None else None
+        self.observer.step_ended(StepRecord(step, executor, dispatched_at, time.monotonic_ns(), rows, examples))
+
+    def program_built(self, compiled: Any, arguments: StepArguments) -> None:
+        """A step has a new program, which has not run yet."""
+        if self.planner is not None:
+            replicas = self._strategy.num_replicas_in_sync
+            self.planner.step_program(describe_step(compiled, arguments, self._step, replicas))
+
+    def input_divided(self, dataset: DistributedDataset) -> None:
+        """A dataset is given out over the replicas."""
+        if self.planner is not None:
+            self.planner.input_divided(dataset.explain())
+
+    def reduced(self, op: ReduceOp, value: Any, axis: Any, result: Any, name: str | None) -> None:
+        """A reduction outside a step."""
+        if self.observer is None:
+            return
+        replicas = self._strategy.num_replicas_in_sync
+        inputs = value.values if isinstance(value, PerReplica) else (value,) * replicas
+        axes = reduction.normalize_axis(axis, np.ndim(inputs[0]))
+        counts = reduction.counts(inputs, axes)
+        kind: Literal["sum", "mean"] = "sum" if op is ReduceOp.SUM else "mean"
+        denominator = sum(counts) if op is ReduceOp.MEAN else None
+        self.observer.reduction(
+            ReductionRecord(
+                name or _call_site(), self._step, kind, axis, tuple(inputs), counts, denominator, result, "host"
+            )
+        )
+
+    def reduced_in_step(self, name: str, op: Literal["sum", "mean"], inputs: Sequence[Any], result: Any) -> None:
+        """An all-reduce of the step that has just been sent."""
+        if self.observer is None:
+            return
+        counts = (1,) * len(inputs)
+        denominator = len(inputs) if op == "mean" else None
+        self.observer.reduction(
+            ReductionRecord(name, self._step, op, None, tuple(inputs), counts, denominator, result, "in_step")
+        )
+
+    def _report_placement(self, executor: str) -> None:
+        assert self.observer is not None
+        self._placed_executor = executor
+        replicas = tuple(
+            ReplicaPlacement(replica, devices) for replica, devices in enumerate(self._strategy.replica_devices)
+        )
+        self.observer.placement(PlacementRecord(type(self._strategy).__name__, executor, replicas, (REPLICA_AXIS,)))
+
+
+def _call_site() -> str:
+    """The word reduce and file:line of the caller outside the engine."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((_PACKAGE, _JAX)):
+        frame = frame.f_back
+    return _site_name(frame.f_code.co_filename, frame.f_lineno)
+
+
+@lru_cache(maxsize=256)
+def _site_name(file: str, line: int) -> str:
+    return f"reduce {os.path.basename(file)}:{line}"
+
+
+_JAX = os.path.dirname(os.path.abspath(jax.__file__))

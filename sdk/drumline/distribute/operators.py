@@ -1,0 +1,102 @@
+"""Python's operators, applied to what an object holds."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import jax
+
+
+class ArrayOperators:
+    """Arithmetic and order of ``self.value``; subclasses say what that is."""
+
+    @property
+    def value(self) -> jax.Array:
+        """The array the operators work on."""
+        raise NotImplementedError
+
+    def __add__(self, other: Any) -> jax.Array:
+        return _apply(operator.add, self, other)
+
+    def __radd__(self, other: Any) -> jax.Array:
+        return _apply(operator.add, other, self)
+
+    def __sub__(self, other: Any) -> jax.Array:
+        return _apply(operator.sub, self, other)
+
+    def __rsub__(self, other: Any) -> jax.Array:
+        return _apply(operator.sub, other, self)
+
+    def __mul__(self, other: Any) -> jax.Array:
+        return _apply(operator.mul, self, other)
+
+    def __rmul__(self, other: Any) -> jax.Array:
+        return _apply(operator.mul, other, self)
+
+    def __truediv__(self, other: Any) -> jax.Array:
+        return _apply(operator.truediv, self, other)
+
+    def __rtruediv__(self, other: Any) -> jax.Array:
+        return _apply(operator.truediv, other, self)
+
+    def __floordiv__(self, other: Any) -> jax.Array:
+        return _apply(operator.floordiv, self, other)
+
+    def __rfloordiv__(self, other: Any) -> jax.Array:
+        return _apply(operator.floordiv, other, self)
+
+    def __mod__(self, other: Any) -> jax.Array:
+        return _apply(operator.mod, self, other)
+
+    def __rmod__(self, other: Any) -> jax.Array:
+        return _apply(operator.mod, other, self)
+
+    def __pow__(self, other: Any) -> jax.Array:
+        return _apply(operator.pow, self, other)
+
+    def __rpow__(self, other: Any) -> jax.Array:
+        return _apply(operator.pow, other, self)
+
+    def __matmul__(self, other: Any) -> jax.Array:
+        return _apply(operator.matmul, self, other)
+
+    def __rmatmul__(self, other: Any) -> jax.Array:
+        return _apply(operator.matmul, other, self)
+
+    def __lt__(self, other: Any) -> jax.Array:
+        return _apply(operator.lt, self, other)
+
+    def __le__(self, other: Any) -> jax.Array:
+        return _apply(operator.le, self, other)
+
+    def __gt__(self, other: Any) -> jax.Array:
+        return _apply(operator.gt, self, other)
+
+    def __ge__(self, other: Any) -> jax.Array:
+        return _apply(operator.ge, self, other)
+
+    def __neg__(self) -> jax.Array:
+        return -self.value
+
+    def __abs__(self) -> jax.Array:
+        return abs(self.value)
+
+    def __getitem__(self, index: Any) -> jax.Array:
+        return self.value[index]
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __int__(self) -> int:
+        return int(self.value)
+
+
+def _apply(method: Any, left: Any, right: Any) -> jax.Array:
+    left = left.value if isinstance(left, ArrayOperators) else left
+    right = right.value if isinstance(right, ArrayOperators) else right
+    result: jax.Array = method(left, right)
+    return result

@@ -1,0 +1,30 @@
+"""What a caller tells ``run``, and what a value function is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How ``run`` treats a step. The ``experimental_`` fields are accepted for TensorFlow's sake and change nothing:
+    a ragged batch always runs with its true shapes.
+
+    ``donate``: give the buffers of written variables to the step. ``static_argnames``: parameters of the step that are
+    part of the program, such as a Python number that shapes depend on.
+    """
+
+    experimental_enable_dynamic_batch_size: bool = True
+    experimental_bucketizing_dynamic_shape: bool = False
+    experimental_xla_options: Any = None
+    donate: bool = True
+    static_argnames: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ValueContext:
+    """What a ``distribute_values_from_function`` function is told: which replica it makes a value for."""
+
+    replica_id_in_sync_group: int = 0
+    num_replicas_in_sync: int = 1

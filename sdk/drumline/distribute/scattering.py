@@ -1,0 +1,65 @@
+"""The scatter methods of a variable: updates of some of its rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+from jax import lax
+
+from drumline.distribute.errors import UnsupportedError
+from drumline.distribute.sparse import IndexedSlices, ScatterOp, combined
+from drumline.distribute.values import REPLICA_AXIS
+
+if TYPE_CHECKING:
+    from drumline.distribute.lifting import Frame
+    from drumline.distribute.variables import Variable
+
+
+class ScatterMethods:
+    """Each takes the rows and their values. Slices of several replicas are aggregated as ``assign_add``'s deltas are.
+
+    UnsupportedError for synchronization "on_read", and for min, max and update with aggregation "sum" or "mean".
+    """
+
+    def scatter_add(self, sparse_delta: IndexedSlices) -> Variable:
+        """Adds to rows."""
+        return self._scatter("add", sparse_delta)
+
+    def scatter_sub(self, sparse_delta: IndexedSlices) -> Variable:
+        """Subtracts from rows."""
+        return self._scatter("sub", sparse_delta)
+
+    def scatter_mul(self, sparse_delta: IndexedSlices) -> Variable:
+        """Multiplies rows."""
+        return self._scatter("mul", sparse_delta)
+
+    def scatter_div(self, sparse_delta: IndexedSlices) -> Variable:
+        """Divides rows."""
+        return self._scatter("div", sparse_delta)
+
+    def scatter_min(self, sparse_delta: IndexedSlices) -> Variable:
+        """Keeps the smaller of row and value."""
+        return self._scatter("min", sparse_delta)
+
+    def scatter_max(self, sparse_delta: IndexedSlices) -> Variable:
+        """Keeps the larger of row and value."""
+        return self._scatter("max", sparse_delta)
+
+    def scatter_update(self, sparse_delta: IndexedSlices) -> Variable:
+        """Replaces rows."""
+        return self._scatter("update", sparse_delta)
+
+    def _scatter(self, op: ScatterOp, slices: IndexedSlices) -> Variable:
+        raise NotImplementedError
+
+
+def scatter_into_one(variable: Variable, frame: Frame, op: ScatterOp, slices: IndexedSlices) -> None:
+    """Every replica scatters into a variable of which there is one, without an aggregation."""
+    if op not in ("add", "sub"):
+        raise UnsupportedError(
+            f"scatter_{op} from several replicas into {variable!r}, of which there is one: the order would matter; "
+            "use scatter_add or scatter_sub, or make it in the strategy's scope"
+        )
+    total = lax.psum(IndexedSlices(slices.values, slices.indices).to_dense(variable.shape), REPLICA_AXIS)
+    frame.store(variable, combined(op, frame.load(variable), total.astype(variable.dtype), jnp.ones((), jnp.int32)))

@@ -1,0 +1,205 @@
+"""One traced step: a function of one replica's view, turned into a jaxpr that every executor understands.
+
+Inputs of the jaxpr: closed-over arrays, the values of the variables it uses, then the array leaves of the arguments.
+Outputs: the array leaves the function returned, then the new values of the variables it wrote. The axis ``replica`` is
+bound, so that ``lax.psum(x, "replica")`` means what it means under pmap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import jax
+from jax.extend.core import get_opaque_trace_state
+
+from drumline.distribute import context
+from drumline.distribute.arguments import StepArguments, abstract, component_of
+from drumline.distribute.errors import InvalidValueError
+from drumline.distribute.executors import _jaxpr
+from drumline.distribute.lifting import Frame, next_token, trace_token
+from drumline.distribute.tracing_threads import ReplicaTraces
+from drumline.distribute.values import REPLICA_AXIS
+from drumline.distribute.variables import Variable
+
+if TYPE_CHECKING:
+    from drumline.distribute.strategy import Strategy
+
+
+class MirroredMark:
+    """What :func:`mirrored` returns: outputs that the step promises to be equal on all replicas."""
+
+    __slots__ = ("tree",)
+
+    def __init__(self, tree: Any) -> None:
+        self.tree = tree
+
+
+def mirrored(tree: Any) -> Any:
+    """Marks outputs of a step that are the same on every replica: they leave ``run`` as one replicated ``jax.Array``.
+
+    Outside a step the value is returned as it is.
+    """
+    return MirroredMark(tree) if context.current_frame() is not None else tree
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLeaf:
+    """How one output leaf is rebuilt: jaxpr output ``index``, argument leaf ``index``, or ``value`` itself."""
+
+    kind: Literal["replica", "mirrored", "argument", "static"]
+    index: int = -1
+    value: Any = None
+
+
+@dataclass(slots=True)
+class TracedStep:
+    """The jaxpr of a step and how its inputs and outputs map to variables, arguments and the returned tree."""
+
+    jaxpr: Any
+    constants: list[Any]
+    read: list[Variable]
+    written: list[Variable]
+    created: list[Variable]
+    leaf_indices: list[int]
+    output_tree: Any = None
+    output_leaves: list[OutputLeaf] = field(default_factory=list)
+    num_outputs: int = 0
+    mirrored_outputs: set[int] = field(default_factory=set)
+
+
+def trace_step(
+    strategy: Strategy,
+    fn: Callable[..., Any],
+    arguments: StepArguments,
+    made_before: list[Variable],
+    created: list[Variable],
+    replica: int | None = None,
+    exchange: Callable[[str, Any], list[Any]] | None = None,
+    *,
+    is_shared: bool = False,
+) -> TracedStep:
+    """Runs ``fn`` once on abstract values. ``replica``: trace for that replica's shapes, its id a plain number or,
+    ``is_shared``, a tracer; ``exchange`` is then how it tells the other replicas' traces something. Variables that
+    ``fn`` makes are added to ``created``; ``made_before`` are those that earlier traces of it made.
+    """
+    variables = strategy.live_variables()
+    frame = Frame(strategy, replica, is_shared=is_shared)
+    number = None if is_shared else replica
+    frame.made_before, frame.created, frame.exchange = made_before, created, exchange
+    indices = [i for i in range(len(arguments.leaves)) if arguments.is_traced(i, replica)]
+    traced = TracedStep(None, [], [], [], frame.created, indices)
+    examples = [abstract(component_of(arguments.leaves[i], replica)) for i in indices]
+
+    def body(variable_values: list[Any], leaf_values: list[Any]) -> list[Any]:
+        frame.top_trace = get_opaque_trace_state()
+        for variable, value in zip(variables, variable_values, strict=True):
+            frame.lift(variable, value)
+        leaves = [component_of(leaf, replica) for leaf in arguments.leaves]
+        for i, value in zip(indices, leaf_values, strict=True):
+            leaves[i] = value
+            if arguments.kinds[i] == "plain":
+                frame.note_broadcast(value)
+        args, kwargs = jax.tree.unflatten(arguments.tree, leaves)
+        entry = context.ContextEntry(strategy, context.ReplicaContext(strategy, number, frame), frame)
+        with context.entered(entry), trace_token(next(next_token)), _wrappers_explained():
+            returned = fn(*args, **kwargs)
+        outputs = _describe_outputs(traced, frame, returned, dict(zip(map(id, leaf_values), indices, strict=True)))
+        owned = {id(variable): variable for variable in (*variables, *frame.created)}
+        traced.written = [
+            variable for key, variable in owned.items() if key in frame.written or variable in frame.created
+        ]
+        traced.num_outputs = len(outputs)
+        return [*outputs, *(frame.final(variable) for variable in traced.written)]
+
+    values = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in variables]
+    closed = jax.make_jaxpr(body, axis_env=[(REPLICA_AXIS, strategy.num_replicas_in_sync)])(values, examples)
+    _jaxpr.refuse_writes_in_checkpoint(closed.jaxpr)
+    used = frame.read | frame.written
+    keep = [id(variable) in used for variable in variables]
+    traced.read = [variable for variable, kept in zip(variables, keep, strict=True) if kept]
+    pruned = _jaxpr.drop_unused_inputs(closed, [*keep, *(True for _ in indices)])
+    traced.jaxpr, traced.constants = _jaxpr.hoist_constants(pruned)
+    return traced
+
+
+@contextmanager
+def _wrappers_explained() -> Iterator[None]:
+    """JAX functions refuse our wrappers with a message about ``__jax_array__``; this says what to write instead."""
+    try:
+        yield
+    except ValueError as error:
+        if "__jax_array__" not in str(error):
+            raise
+        raise InvalidValueError(
+            "a JAX function was given a variable or a per-replica value as it is: write v.value for a variable v, and "
+            "pass a per-replica value in args, so that each replica gets its own component"
+        ) from error
+
+
+def trace_replicas(
+    strategy: Strategy,
+    fn: Callable[..., Any],
+    arguments: StepArguments,
+    made_before: list[Variable],
+    *,
+    is_shared: bool,
+) -> list[TracedStep]:
+    """Each replica's trace, for its own shapes. ``is_shared``: replicas of equal shapes have the same one; raises
+    ReplicaNumberNeeded, or what JAX raises for a number it doesn't know, where that can't be.
+
+    Variables made by the first trace are the others' too.
+    """
+    replicas = range(strategy.num_replicas_in_sync)
+    signatures = [arguments.own_signature(r) if is_shared else r for r in replicas]
+    distinct = list(dict.fromkeys(signatures))
+    position = [distinct.index(signature) for signature in signatures]  # of each replica's trace
+    created: list[Variable] = []
+
+    def trace_one(index: int) -> TracedStep:
+        def exchange(name: str, payload: Any) -> list[Any]:
+            answers = traces.exchange(index, name, payload)
+            return [answers[p] for p in position]
+
+        known, made = (made_before, created) if index == 0 else (created, [])
+        replica = position.index(index)
+        return trace_step(strategy, fn, arguments, known, made, replica, exchange, is_shared=is_shared)
+
+    traces = ReplicaTraces(trace_one, [position.index(index) for index in range(len(distinct))])
+    results = traces.run()
+    return [results[p] for p in position]
+
+
+def _describe_outputs(traced: TracedStep, frame: Frame, returned: Any, arguments: dict[int, int]) -> list[Any]:
+    marked, tree = jax.tree.flatten(returned, is_leaf=lambda node: isinstance(node, MirroredMark))
+    nested = [jax.tree.flatten(leaf.tree) if isinstance(leaf, MirroredMark) else ([leaf], None) for leaf in marked]
+    traced.output_tree = (tree, [(len(leaves), subtree) for leaves, subtree in nested])
+    outputs: list[Any] = []
+    for leaves, subtree in nested:
+        for leaf in leaves:
+            if isinstance(leaf, jax.core.Tracer) and id(leaf) in arguments and frame.is_same_object(leaf):
+                traced.output_leaves.append(OutputLeaf("argument", arguments[id(leaf)]))
+            elif isinstance(leaf, jax.core.Tracer):
+                kind: Literal["mirrored", "replica"] = (
+                    "mirrored" if subtree is not None or frame.is_same_object(leaf) else "replica"
+                )
+                traced.output_leaves.append(OutputLeaf(kind, len(outputs)))
+                if kind == "mirrored":
+                    traced.mirrored_outputs.add(len(outputs))
+                outputs.append(leaf)
+            else:
+                traced.output_leaves.append(OutputLeaf("static", value=leaf))
+    return outputs
+
+
+def unflatten_outputs(traced: TracedStep, leaves: list[Any]) -> Any:
+    """The tree the step returned, with ``leaves`` in place of its leaves."""
+    tree, nested = traced.output_tree
+    position, parts = 0, []
+    for count, subtree in nested:
+        part = leaves[position : position + count]
+        parts.append(part[0] if subtree is None else jax.tree.unflatten(subtree, part))
+        position += count
+    return jax.tree.unflatten(tree, parts)

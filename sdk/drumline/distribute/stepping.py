@@ -1,0 +1,166 @@
+"""One call of ``run``: flatten, find or build the compiled step, call it, tell the observer."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from drumline.distribute.arguments import StepArguments, flatten_arguments
+from drumline.distribute.errors import DivergingCopiesWarning, InvalidValueError, StateLostError
+from drumline.distribute.executors.mpmd import MpmdStep
+from drumline.distribute.executors.pmap import PmapStep
+from drumline.distribute.executors.spmd import SpmdStep
+from drumline.distribute.lifting import ReplicaNumberNeeded
+from drumline.distribute.placement import x64_enabled
+from drumline.distribute.step import TracedStep, trace_replicas, trace_step
+from drumline.distribute.step_cache import StepCache, step_key
+from drumline.distribute.uniformity import mark_uniform
+
+if TYPE_CHECKING:
+    from drumline.distribute.run_options import RunOptions
+    from drumline.distribute.strategy import Strategy
+
+
+#: What JAX raises when Python needs the number behind a tracer.
+_NEEDS_CONCRETE = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.TracerArrayConversionError,
+)
+
+
+class Stepper:
+    """Runs steps for one strategy."""
+
+    def __init__(self, strategy: Strategy) -> None:
+        self._strategy = strategy
+        self._cache = StepCache()
+        self.step = 0
+        self.last_executor: str | None = None
+
+    def run(self, fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], options: RunOptions) -> Any:
+        strategy, observation = self._strategy, self._strategy.observation
+        if options.static_argnames:
+            fn, args, kwargs = _bind_static(fn, args, kwargs, options.static_argnames)
+        with strategy.lock:
+            arguments = flatten_arguments(strategy, args, kwargs)
+            observation.step_began(self.step)
+            dispatched_at = time.monotonic_ns() if observation.observer is not None else 0
+            try:
+                step = self._find_or_build(fn, arguments, options)
+                self.last_executor = step.name
+                observation.dispatching(step.name, arguments)
+                return self._call(step, arguments)
+            finally:
+                observation.step_ended(self.step, dispatched_at, arguments)
+                self.step += 1
+
+    def _find_or_build(self, fn: Callable[..., Any], arguments: StepArguments, options: RunOptions) -> Any:
+        signature = (arguments.signature, options.donate, x64_enabled())
+        key, fn_key, anchors = step_key(fn, signature)
+        step = self._cache.find(key)
+        if step is not None:
+            return step
+        self._cache.count_trace(fn, signature)
+        made_before = self._cache.made_by(fn_key)
+        step, created = self._build(fn, arguments, made_before, options)
+        if created:
+            self._cache.note_made(fn_key, created, anchors)
+        self._strategy.observation.program_built(step, arguments)
+        if all(variable.is_initialized for variable in created):
+            static = [leaf for leaf, kind in zip(arguments.leaves, arguments.kinds, strict=True) if kind == "static"]
+            self._cache.keep(key, step, [*anchors, *static])
+        return step
+
+    def _build(
+        self, fn: Callable[..., Any], arguments: StepArguments, made_before: list[Any], options: RunOptions
+    ) -> tuple[Any, list[Any]]:
+        strategy = self._strategy
+        # What is tried first has the replica id as a tracer. Where Python needs the number, or another number that
+        # JAX doesn't know, each replica is traced on its own.
+        try:
+            if self._needs_program_per_replica(arguments):
+                traces = trace_replicas(strategy, fn, arguments, made_before, is_shared=True)
+                return MpmdStep(strategy, traces), traces[0].created
+            traced = trace_step(strategy, fn, arguments, made_before, [])
+        except (ReplicaNumberNeeded, *_NEEDS_CONCRETE):
+            if strategy.executor not in ("auto", "mpmd"):
+                raise
+        else:
+            self._mark_uniform(traced, arguments)
+            executor = PmapStep if strategy.executor == "pmap" else SpmdStep
+            return executor(strategy, traced, arguments, options.donate), traced.created
+        traces = trace_replicas(strategy, fn, arguments, made_before, is_shared=False)
+        return MpmdStep(strategy, traces), traces[0].created
+
+    def _needs_program_per_replica(self, arguments: StepArguments) -> bool:
+        if not arguments.is_ragged:
+            return self._strategy.executor == "mpmd"
+        if self._strategy.executor in ("spmd", "pmap"):
+            raise InvalidValueError(
+                f"executor={self._strategy.executor!r} needs the same shapes on every replica, got "
+                f"{_ragged(arguments)}; use executor='auto', or drop_remainder=True on the dataset"
+            )
+        return True
+
+    def _mark_uniform(self, traced: TracedStep, arguments: StepArguments) -> None:
+        constants = [True] * len(traced.constants)
+        leaves = [arguments.kinds[i] == "plain" for i in traced.leaf_indices]
+        variables = [variable.storage != "stacked" for variable in traced.read]
+        unmarked = traced.jaxpr
+        traced.jaxpr, outputs = mark_uniform(unmarked, [*constants, *variables, *leaves])
+        self._warn_of_unproven_marks(traced, outputs)
+        if any(variable.is_uniform for variable in traced.written):
+            # Copies that were equal until now: does this step make them differ?
+            variables = [variable.storage != "stacked" or variable.is_uniform for variable in traced.read]
+            _, outputs = mark_uniform(unmarked, [*constants, *variables, *leaves])
+            for variable, is_uniform in zip(traced.written, outputs[traced.num_outputs :], strict=True):
+                if not is_uniform:
+                    variable.note_divergence()
+
+    def _warn_of_unproven_marks(self, traced: TracedStep, uniform_outputs: list[bool]) -> None:
+        unproven = [index for index in sorted(traced.mirrored_outputs) if not uniform_outputs[index]]
+        if unproven and self._strategy.num_replicas_in_sync > 1:
+            warnings.warn(
+                f"{len(unproven)} of {len(traced.mirrored_outputs)} outputs marked by dist.mirrored may differ between "
+                "replicas, and replica 0's value is taken: all_reduce what they are made from",
+                DivergingCopiesWarning,
+                stacklevel=7,
+            )
+
+    def _call(self, step: Any, arguments: StepArguments) -> Any:
+        try:
+            return step(arguments)
+        except Exception as error:
+            lost = [variable for variable in self._strategy.own_variables() if variable.is_lost]
+            if lost:
+                checkpoint = self._strategy.last_checkpoint
+                raise StateLostError(
+                    f"the step failed after its variables were donated; lost: {', '.join(v.name for v in lost)}. "
+                    f"Last checkpoint: {checkpoint or 'none'}. Restore from it, or run with RunOptions(donate=False)",
+                    checkpoint,
+                ) from error
+            raise
+
+
+def _bind_static(
+    fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], names: tuple[str, ...]
+) -> tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]:
+    bound = inspect.signature(fn).bind(*args, **kwargs)
+    missing = [name for name in names if name not in bound.arguments]
+    if missing:
+        raise InvalidValueError(f"static_argnames {missing} were not passed to {getattr(fn, '__name__', fn)}")
+    static = {name: bound.arguments.pop(name) for name in names}
+    return functools.partial(fn, **static), (), dict(bound.arguments)
+
+
+def _ragged(arguments: StepArguments) -> str:
+    return ", ".join(
+        repr(leaf) for leaf, kind in zip(arguments.leaves, arguments.kinds, strict=True) if kind == "ragged"
+    )

@@ -1,0 +1,313 @@
+"""What every strategy does: scope, run, reduce, gather, local results, distributed input."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, NoReturn
+
+import jax
+import numpy as np
+
+from drumline.distribute import context, reduction
+from drumline.distribute.cross_device_ops import CrossDeviceOps, default_cross_device_ops
+from drumline.distribute.device_group import DeviceGroup
+from drumline.distribute.enums import ReduceOp, VariableAggregation, VariableSynchronization
+from drumline.distribute.errors import ContextError, InvalidTypeError, InvalidValueError
+from drumline.distribute.experimental_names import ExperimentalNames
+from drumline.distribute.extended import StrategyExtended
+from drumline.distribute.merge import MergedValue
+from drumline.distribute.observe import Observer
+from drumline.distribute.observing import Observation
+from drumline.distribute.run_options import RunOptions, ValueContext
+from drumline.distribute.stepping import Stepper
+from drumline.distribute.training import warn_of_mean_of_means
+from drumline.distribute.values import DistributedValue, Mirrored, PerReplica
+from drumline.distribute.variables import Variable
+
+EXECUTORS = ("auto", "spmd", "pmap", "mpmd")
+_MISSING: Any = object()
+
+
+class Strategy(DeviceGroup, ExperimentalNames):
+    """Runs a step once per replica, in step. Make one of the subclasses.
+
+    ``executor``: "spmd" (one program), "pmap" (the same through jax.pmap), "mpmd" (a program per replica), or "auto":
+    spmd where every replica has the same shapes, else mpmd.
+    """
+
+    #: False where variables stay where JAX puts them (default strategy).
+    places_variables: ClassVar[bool] = True
+    #: False where there never is more than one replica, and values made for it stay as they are.
+    wraps_values: ClassVar[bool] = True
+
+    def __init__(
+        self, devices: Sequence[jax.Device], executor: str = "auto", cross_device_ops: CrossDeviceOps | None = None
+    ) -> None:
+        if executor not in EXECUTORS:
+            raise InvalidValueError(f"executor={executor!r} is unknown; use one of {', '.join(EXECUTORS)}")
+        super().__init__(devices)
+        self._executor = executor
+        self.cross_device_ops = cross_device_ops or default_cross_device_ops()
+        self.observation = Observation(self)
+        self._variables: list[weakref.ref[Variable]] = []
+        self._variables_made = 0
+        self._stepper = Stepper(self)
+        #: Where the state was last saved or restored, for the message when it is lost.
+        self.last_checkpoint: str | None = None
+        self.default_replica_context: context.ReplicaContext | None = None
+
+    # what it is
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        """Replicas that step together, over all hosts."""
+        return len(self._devices)
+
+    @property
+    def stacks_values(self) -> bool:
+        """True when regular values are held as one array over the mesh."""
+        return self._executor != "mpmd"
+
+    @property
+    def cluster_resolver(self) -> Any:
+        """What told the cluster, or None."""
+        return None
+
+    @property
+    def extended(self) -> StrategyExtended:
+        """What libraries build on: reductions to chosen devices, updates of single copies, where things live."""
+        self.require_one_process("extended")
+        return StrategyExtended(self)
+
+    @property
+    def executor(self) -> str:
+        """The executor asked for."""
+        return self._executor
+
+    @property
+    def last_executor(self) -> str | None:
+        """The executor of the last step; None before the first."""
+        return self._stepper.last_executor
+
+    @property
+    def step(self) -> int:
+        """How often ``run`` was called, in this process and in those that it continues."""
+        return self._stepper.step
+
+    def continue_at(self, step: int) -> None:
+        """Counts calls of ``run`` from ``step`` on: the state of a process that had made so many was restored."""
+        self._stepper.step = step
+
+    @property
+    def observer(self) -> Observer | None:
+        """Who watches, if anyone."""
+        return self.observation.observer
+
+    @contextmanager
+    def scope(self) -> Iterator[Strategy]:
+        """Makes this strategy current; variables made inside belong to it.
+
+        ContextError inside a step or another strategy's scope.
+        """
+        context.require_cross_replica_context(self, "scope")
+        with context.entered(context.ContextEntry(self, frame=context.current_frame())):
+            yield self
+
+    # running
+
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+        options: RunOptions | None = None,
+    ) -> Any:
+        """Runs ``fn`` once per replica and returns its results, leaf by leaf as PerReplica values.
+
+        Per-replica leaves of ``args`` and ``kwargs`` are given out, all others go to every replica as they are. Leaves
+        that are the same object on every replica, or marked by :func:`mirrored`, are returned bare; so is everything
+        where there is one replica. ``fn`` is traced: once per function, its closed-over values and argument shapes.
+        """
+        if not isinstance(args, (tuple, list)):
+            raise InvalidValueError(f"args must be a tuple or a list, not {type(args).__name__}; write args=(batch,)")
+        context.require_cross_replica_context(self, "run")
+        return self._stepper.run(fn, args, kwargs or {}, options or RunOptions())
+
+    # reducing
+
+    def reduce(self, reduce_op: ReduceOp | str, value: Any, axis: Any = _MISSING, *, name: str | None = None) -> Any:
+        """Sum or mean over all replicas of every leaf, and over ``axis`` of each replica's array unless it is None.
+
+        With an axis, replicas may differ along it: a mean divides by the true number of elements. Without, shapes must
+        agree. The result is one array on every device. ``name`` is what an observer sees.
+        Raises InvalidValueError (shapes, axis, op), InvalidTypeError (dtypes), ContextError inside a step.
+        """
+        op = ReduceOp.parse(reduce_op)
+        if axis is _MISSING:
+            raise InvalidTypeError("reduce needs axis: None to combine replicas only, 0 to combine the batch as well")
+        context.require_cross_replica_context(self, "reduce")
+        leaves, tree = jax.tree.flatten(value)
+        return jax.tree.unflatten(tree, [self._reduce_leaf(op, leaf, axis, name) for leaf in leaves])
+
+    def _reduce_leaf(self, op: ReduceOp, leaf: Any, axis: Any, name: str | None) -> Any:
+        leaf = leaf.read_for_reduce() if isinstance(leaf, Variable) else leaf
+        if isinstance(leaf, MergedValue):
+            return leaf.reduce(op, axis)
+        if isinstance(leaf, PerReplica):
+            if op is ReduceOp.MEAN and axis is None:
+                warn_of_mean_of_means(leaf)
+            stacked = leaf.stacked
+            if stacked is not None:
+                result = self.reduce_stacked(op, stacked, axis)
+            else:
+                result = self.spread(reduction.reduce_components(op, leaf.values, axis, self.devices[0]))
+            inputs: Any = leaf
+        else:
+            leaf = leaf.value if isinstance(leaf, Mirrored) else leaf
+            result, inputs = self._reduce_plain(op, leaf, axis), leaf
+        if self.observation.wants_reduction:
+            self.observation.reduced(op, inputs, axis, result, name)
+        return result
+
+    def _reduce_plain(self, op: ReduceOp, leaf: Any, axis: Any) -> Any:
+        """A value that is the same on every replica."""
+        replicas = self.num_replicas_in_sync
+        if axis is None and (replicas == 1 or op is ReduceOp.MEAN):
+            return leaf
+        array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
+        reduction.check_reducible(op, array.dtype)
+        if axis is not None:
+            return self.spread(reduction.reduce_components(op, [array] * replicas, axis, self.devices[0]))
+        raise InvalidValueError(
+            f"the sum over {replicas} replicas of a plain value {reduction.describe(array)} is not defined: it may "
+            f"be meant once or {replicas} times; return it from run, or use 'mean'"
+        )
+
+    def reduce_stacked(self, op: ReduceOp, array: jax.Array, axis: Any = None) -> jax.Array:
+        """Reduces [replicas, *shape] on the devices that hold it."""
+        with self.lock:
+            result = reduction.reduce_stacked(op, array, axis)
+            self.window.admit(result)
+        return result
+
+    def gather(self, value: Any, axis: int) -> Any:
+        """Every leaf's components one after the other along ``axis``, replica order; a plain value is returned as is.
+
+        Sizes along ``axis`` may differ, the other extents must agree (InvalidValueError).
+        """
+        context.require_cross_replica_context(self, "gather")
+        return jax.tree.map(lambda leaf: self._gather_leaf(leaf, axis), value)
+
+    def _gather_leaf(self, leaf: Any, axis: int) -> Any:
+        if not isinstance(leaf, DistributedValue):
+            return leaf
+        return self.spread(reduction.concatenate(leaf.values, axis, self.devices[0]))
+
+    # values
+
+    def local_results(self, value: Any) -> tuple[Any, ...]:
+        """The components of ``value`` in this process, replica order; a single value gives a 1-tuple.
+
+        A structure gives one structure per replica, its plain leaves repeated.
+        """
+        leaves, tree = jax.tree.flatten(value)
+        is_leaf = value is None or (jax.tree_util.treedef_is_leaf(tree) and bool(leaves))
+        if is_leaf and not isinstance(value, (DistributedValue, Variable)):
+            return (value,)
+        columns = [self._local_values(leaf) for leaf in leaves]
+        replicas = self.num_replicas_in_sync
+        if is_leaf:
+            return columns[0] or (value,)
+        if not leaves:
+            return (value,) * replicas
+        repeated = [column or (leaf,) * replicas for leaf, column in zip(leaves, columns, strict=True)]
+        return tuple(jax.tree.unflatten(tree, list(parts)) for parts in zip(*repeated, strict=True))
+
+    def _local_values(self, leaf: Any) -> tuple[Any, ...]:
+        if isinstance(leaf, Variable):
+            return (leaf,) if leaf.storage == "single" and self.num_replicas_in_sync > 1 else leaf.values
+        return leaf.values if isinstance(leaf, DistributedValue) else ()
+
+    def distribute_values_from_function(self, value_fn: Callable[[ValueContext], Any]) -> Any:
+        """Calls ``value_fn(ValueContext)`` once per replica, in order; every leaf becomes a PerReplica value."""
+        context.require_cross_replica_context(self, "distribute_values_from_function")
+        replicas = self.num_replicas_in_sync
+        made = [jax.tree.flatten(value_fn(ValueContext(r, replicas))) for r in range(replicas)]
+        trees = [tree for _, tree in made]
+        if len(set(trees)) > 1:
+            raise InvalidValueError(f"value_fn returned different structures: {', '.join(map(str, trees))}")
+        if not self.wraps_values:
+            return jax.tree.unflatten(trees[0], made[0][0])
+        columns = zip(*(leaves for leaves, _ in made), strict=True)
+        return jax.tree.unflatten(trees[0], [PerReplica.from_components(column) for column in columns])
+
+    # input
+
+    def distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
+        """Splits every global batch of ``dataset`` over the replicas (see drumline.distribute.input)."""
+        self.require_one_process("distribute_dataset")
+        from drumline.distribute.input import distributed
+
+        divided = distributed.distribute_dataset(self, dataset, options)
+        self.observation.input_divided(divided)
+        return divided
+
+    def distribute_datasets_from_function(self, dataset_fn: Callable[[Any], Any], options: Any = None) -> Any:
+        """Calls ``dataset_fn(InputContext)`` once per worker; every replica takes whole batches from its dataset."""
+        self.require_one_process("distribute_datasets_from_function")
+        from drumline.distribute.input import distributed
+
+        divided = distributed.distribute_datasets_from_function(self, dataset_fn, options)
+        self.observation.input_divided(divided)
+        return divided
+
+    # observing
+
+    def observe(self, observer: Observer | None, *, reductions_every: int = 10) -> None:
+        """Tells ``observer`` about placement, variables, steps and collectives, and about the reductions of step 0 and
+        every ``reductions_every``-th step; of ragged steps about those outside the step too. None ends it.
+        """
+        self.observation.begin(observer, reductions_every)
+
+    # variables (called by Variable and the executors)
+
+    def variable_class(
+        self, synchronization: VariableSynchronization, aggregation: VariableAggregation
+    ) -> type[Variable]:
+        """The class that a new variable of this strategy has."""
+        return Variable
+
+    def register_variable(self, variable: Variable) -> None:
+        """Makes ``variable`` an input of the steps traced from now on."""
+        self._variables.append(weakref.ref(variable))
+        self.observation.variable_created(variable)
+
+    def next_variable_name(self) -> str:
+        """The name of a variable that was given none."""
+        self._variables_made += 1
+        return f"variable_{self._variables_made - 1}"
+
+    def own_variables(self) -> list[Variable]:
+        """Live variables of this strategy in creation order."""
+        living = [(reference, reference()) for reference in self._variables]
+        self._variables = [reference for reference, variable in living if variable is not None]
+        return [variable for _, variable in living if variable is not None]
+
+    def live_variables(self) -> list[Variable]:
+        """Variables that a step may use: this strategy's, and plain ones made outside every scope."""
+        default = context.default_strategy()
+        plain = default.own_variables() if default is not self else []
+        return [variable for variable in (*self.own_variables(), *plain) if variable.is_initialized]
+
+    # misuse
+
+    def __copy__(self) -> NoReturn:
+        raise ContextError(f"{self!r} can't be copied by copy.copy: two strategies would share its variables")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Strategy:
+        return self
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.num_replicas_in_sync} x {self._devices[0].platform})"

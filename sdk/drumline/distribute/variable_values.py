@@ -1,0 +1,74 @@
+"""What becomes of the values given to a variable: casts, copies, updates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from drumline.distribute.errors import CutOffError, VariableScopeError
+from drumline.distribute.operators import ArrayOperators
+from drumline.distribute.placement import checked_host_array, put
+
+Update = Callable[[Any, Any], Any]
+
+
+def cast_for(variable: object, operand: Any, dtype: Any) -> Any:
+    """``operand`` in the variable's dtype; CutOffError where a fraction would be cut off."""
+    operand = operand.value if isinstance(operand, ArrayOperators) else operand
+    if isinstance(operand, jax.Array) and operand.dtype == dtype:
+        return operand
+    is_number = isinstance(operand, (int, float, complex))
+    source = operand if is_number or isinstance(operand, jax.Array) else checked_host_array(operand)
+    kind = jnp.result_type(source)
+    if jnp.issubdtype(kind, jnp.inexact) and not jnp.issubdtype(dtype, jnp.inexact):
+        raise CutOffError(f"{variable!r} holds {dtype}; a {kind} value would be cut off: cast it first")
+    return np.asarray(source, dtype) if is_number else jnp.asarray(source, dtype)
+
+
+def refuse_in_traced_function(variable: object, what: str) -> None:
+    """VariableScopeError in a traced function that is no step: the value would be baked in and go stale."""
+    if isinstance(lax.add(np.float32(0), np.float32(0)), jax.core.Tracer):
+        raise VariableScopeError(
+            f"{variable!r} was {what} in a traced function outside strategy.run, where its value would be frozen; "
+            "pass v.value as an argument or call through strategy.run"
+        )
+
+
+def initial_value_of(value: Any) -> Any:
+    """The array that an initial value, or a function making one, stands for."""
+    value = value() if callable(value) else value
+    value = value.value if isinstance(value, ArrayOperators) else value
+    return value if isinstance(value, jax.Array) else checked_host_array(value)
+
+
+def copy_on(array: jax.Array, home: jax.Device) -> jax.Array:
+    """The part of a replicated array that lies on ``home``, or a copy there."""
+    first: jax.Array = array.addressable_data(0)
+    if home in first.devices():  # the usual home, found without making an object per shard
+        return first
+    for shard in array.addressable_shards:
+        if shard.device == home:
+            local: jax.Array = shard.data
+            return local
+    return put(first, home)
+
+
+def replace_value(_: Any, operand: Any) -> Any:
+    """The update that ``assign`` makes."""
+    return operand
+
+
+@jax.jit
+def copied(array: jax.Array) -> jax.Array:
+    """A copy on the same devices."""
+    return jnp.copy(array)
+
+
+def updated(update: Update, current: jax.Array, operand: Any) -> jax.Array:
+    """A copy of the variable after ``update``, in its shape and dtype."""
+    return jnp.broadcast_to(jnp.asarray(update(current, operand), current.dtype), current.shape)

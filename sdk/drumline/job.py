@@ -1,0 +1,74 @@
+"""What a program sees: `main(run, ...)` gets a RunContext, from the worker or from `drumline.local`.
+
+from drumline.job import RunContext
+
+def main(run: RunContext, *, epochs: int = 20) -> dict[str, float]: ...
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from pydantic import JsonValue
+
+Scalar = Any
+"""A number, or anything with one element: a NumPy or JAX array. Any: this module must not import either."""
+
+
+class RunStopping(BaseException):
+    """The run is asked to stop. Raised by `strategy.run` and `run.log` at the next step after a cancel or SIGTERM.
+
+    Like KeyboardInterrupt it is no Exception, so that a program's `except Exception` does not swallow it. A program may
+    catch it to save its state, and must then return or raise; one that goes on is killed after its grace period.
+    """
+
+
+@runtime_checkable
+class RunContext(Protocol):
+    """The run, as its program sees it."""
+
+    @property
+    def id(self) -> str:
+        """The run's id; `local` where there is no server."""
+
+    @property
+    def parameters(self) -> Mapping[str, JsonValue]:
+        """Every parameter that `main` was called with, defaults included."""
+
+    @property
+    def strategy(self) -> Any:
+        """The `drumline.distribute.Strategy` on the placed devices. Any: this module must not import jax."""
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether the run was asked to stop: save what is needed and return."""
+
+    def log(self, *, step: int, **scalars: Scalar) -> None:
+        """Records scalars under their names. Device arrays are welcome: they are fetched later, nothing blocks.
+
+        Raises ValueError for a negative step, TypeError for a value of more than one element, RunStopping after a
+        cancel.
+        """
+
+    def set_total_steps(self, total: int) -> None:
+        """Says how many steps there will be, so that progress has an end."""
+
+    def checkpoint(self, state: Any, *, step: int) -> bool:
+        """Offers the state after `step`, to go on from after a failure; call it after every step, or now and then.
+
+        Commits it to disk if the job's `checkpoint.every_steps` says that a save is due (without that number each call
+        saves), or if the run was asked to stop. Returns whether it did. `state` is a pytree of variables, arrays,
+        numbers, strings and iterators of distributed datasets, whose place is saved. Any: whatever the program keeps.
+
+        Raises ValueError for a step before that of the last checkpoint.
+        """
+
+    def restore(self, state: Any = None) -> Any:
+        """`state` with the values of the newest whole checkpoint: variables and iterators get theirs in place.
+
+        Without a checkpoint `state` as it is. Without a state the tree that was saved, or None. Any: the program's
+        pytree. Raises InvalidValueError for a state of another structure.
+        """
+
+    @property
+    def next_step(self) -> int:
+        """The step to go on with: the one after that of the state that `restore` found, 0 where it found none."""

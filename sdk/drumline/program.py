@@ -1,0 +1,312 @@
+"""Reads what a program offers from its source, by `ast` alone: nothing of it is imported or run.
+
+An entrypoint is a public function at the top of a module whose first parameter is named `run`; its other parameters are
+the program's parameters, with types and defaults as the signature declares them.
+"""
+
+import ast
+import difflib
+import json
+import math
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, Literal, cast
+
+from pydantic import JsonValue
+
+from drumline import bundle
+from drumline.contracts.api import ProgramEntrypoint, ProgramParameter
+from drumline.contracts.problems import ProblemCode
+from drumline.contracts.storable import mended, unstorable
+from drumline.errors import (
+    BadParameterError,
+    EntrypointNotFoundError,
+    MissingParameterError,
+    ProgramError,
+    ProgramSyntaxError,
+    UnknownParameterError,
+)
+
+MAX_MODULE_BYTES = 2**20
+MAX_SOURCE_BYTES = 8 * 2**20
+"""Of all modules that may hold an entrypoint. Parsing takes about a hundred times this much memory at worst."""
+RUN_PARAMETER = "run"
+
+ItemType = Literal["int", "float", "str", "bool", "json"]
+ParameterType = ItemType | Literal["list"]
+_TYPES: dict[str, ItemType] = {"int": "int", "float": "float", "str": "str", "bool": "bool"}
+_LISTS = frozenset({"list", "List", "Sequence", "tuple", "Tuple"})
+"""Annotations that JSON lists are for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What a parameter takes: one value, or a list of `items`."""
+
+    type: ParameterType
+    items: ItemType | None = None
+
+
+def inspect(source: bundle.ArchiveSource) -> list[ProgramEntrypoint]:
+    """The entrypoints of a bundle, `main` and shallow modules first; empty where it has none.
+
+    Raises BundleError for a bad bundle, ProgramError for too much source, ProgramSyntaxError if the bundle has no
+    entrypoint and a module that cannot be parsed.
+    """
+    found: list[ProgramEntrypoint] = []
+    unread: ProgramError | None = None
+    for entry, module in _modules(bundle.check(source)):
+        try:
+            found += entrypoints(_source(source, entry), module, entry.name)
+        except ProgramError as error:
+            unread = unread or error
+    if unread and not found:
+        raise unread
+    return sorted(found, key=_rank)
+
+
+def entrypoints(text: bytes, module: str, filename: str) -> list[ProgramEntrypoint]:
+    """The entrypoints of one module's source, in its order. Raises ProgramSyntaxError naming file and line."""
+    functions = {node.name: node for node in _parse(text, filename).body if isinstance(node, ast.FunctionDef)}
+    return [_entrypoint(module, function) for function in functions.values() if _is_entrypoint(function)]
+
+
+def find(offers: Sequence[ProgramEntrypoint], wanted: str | None) -> ProgramEntrypoint:
+    """The entrypoint named `wanted` (`module:function`); the only one, or the one called `main`, if None.
+
+    Raises EntrypointNotFoundError naming what there is.
+    """
+    names = [offered.entrypoint for offered in offers]
+    code = ProblemCode.ENTRYPOINT_NOT_FOUND
+    if not names:
+        raise EntrypointNotFoundError(
+            code, "the program has no entrypoint: define a function at the top of a module, `def main(run, *, ...):`"
+        )
+    if wanted is None:
+        mains = [offered for offered in offers if offered.entrypoint.endswith(":main")]
+        if len(mains) == 1 or len(names) == 1:
+            return (mains or offers)[0]
+        raise EntrypointNotFoundError(code, f"the program has several entrypoints: name one of {_listed(names)}")
+    for offered in offers:
+        if offered.entrypoint == wanted:
+            return offered
+    raise EntrypointNotFoundError(code, f"the program has no entrypoint {wanted!r}; it has {_listed(names)}")
+
+
+def check_parameters(entrypoint: ProgramEntrypoint, parameters: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The given parameters as `main` takes them (a whole number for a float becomes one); defaults are not filled in.
+
+    Raises UnknownParameterError with the nearest name, MissingParameterError or BadParameterError.
+    """
+    offered = {parameter.name: parameter for parameter in entrypoint.parameters}
+    for name in parameters:
+        if name not in offered:
+            raise UnknownParameterError(ProblemCode.UNKNOWN_PARAMETER, _unknown(entrypoint, name, list(offered)), name)
+    for parameter in entrypoint.parameters:
+        if parameter.required and parameter.name not in parameters:
+            message = f"{entrypoint.entrypoint} needs the parameter {parameter.name!r} ({parameter.type})"
+            raise MissingParameterError(ProblemCode.MISSING_PARAMETER, message, parameter.name)
+    return {name: _fit(offered[name], value) for name, value in parameters.items()}
+
+
+def _modules(entries: list[bundle.Entry]) -> Iterator[tuple[bundle.Entry, str]]:
+    """Python files that can be imported, with their module names; ProgramError where there is too much of it."""
+    total = 0
+    for entry in entries:
+        path = PurePosixPath(entry.name)
+        parts = path.with_suffix("").parts
+        if entry.is_directory or path.suffix != ".py" or not all(part.isidentifier() for part in parts):
+            continue
+        total += min(entry.stated_bytes, MAX_MODULE_BYTES)
+        if total > MAX_SOURCE_BYTES:
+            message = f"the bundle has over {MAX_SOURCE_BYTES} bytes of Python; leave packages out by .drumlineignore"
+            raise ProgramError(ProblemCode.BAD_BUNDLE, message)
+        yield entry, ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
+
+
+def _source(source: bundle.ArchiveSource, entry: bundle.Entry) -> bytes:
+    """The module's text; nothing if it cannot hold an entrypoint, so that large packages cost no parsing."""
+    if entry.stated_bytes > MAX_MODULE_BYTES:
+        message = (
+            f"{entry.name} has {entry.stated_bytes} bytes; a module with an entrypoint has at most {MAX_MODULE_BYTES}"
+        )
+        raise ProgramError(ProblemCode.BAD_BUNDLE, message)
+    text = bundle.read(source, entry, MAX_MODULE_BYTES)
+    return text if b"def " in text and RUN_PARAMETER.encode() in text else b""
+
+
+def _parse(text: bytes, filename: str) -> ast.Module:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text, filename)
+    except SyntaxError as error:
+        message = f"{filename}, line {error.lineno or 1}: {error.msg}"
+    except (ValueError, RecursionError, MemoryError):
+        message = f"{filename} cannot be parsed: it holds a NUL byte, or is nested too deeply"
+    raise ProgramSyntaxError(ProblemCode.BAD_BUNDLE, message)
+
+
+def _is_entrypoint(function: ast.FunctionDef) -> bool:
+    positional = [*function.args.posonlyargs, *function.args.args]
+    if function.name.startswith("_") or not positional or positional[0].arg != RUN_PARAMETER:
+        return False
+    unnameable = len(function.args.posonlyargs) - 1
+    return unnameable <= 0 or len(function.args.defaults) >= len(positional) - 1
+
+
+def _entrypoint(module: str, function: ast.FunctionDef) -> ProgramEntrypoint:
+    summary = str(mended((ast.get_docstring(function) or "").strip().partition("\n")[0]))
+    return ProgramEntrypoint(
+        entrypoint=f"{module}:{function.name}", summary=summary, parameters=tuple(_parameters(function.args))
+    )
+
+
+def _parameters(arguments: ast.arguments) -> Iterator[ProgramParameter]:
+    positional = [*arguments.posonlyargs, *arguments.args]
+    defaults: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults)) + list(arguments.defaults)
+    by_keyword = list(zip(positional, defaults, strict=True))[max(1, len(arguments.posonlyargs)) :]
+    for argument, default in [*by_keyword, *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]:
+        value = _literal(default)
+        kind = _annotated_kind(argument.annotation) if argument.annotation else _kind_of(value)
+        yield ProgramParameter(
+            name=argument.arg, type=kind.type, items=kind.items, required=default is None, default=value
+        )
+
+
+def _literal(expression: ast.expr | None) -> JsonValue:
+    """The default as JSON; None where only running the program could tell it, or no store can hold it."""
+    if expression is None:
+        return None
+    try:
+        value = ast.literal_eval(expression)
+        plain = cast(JsonValue, json.loads(json.dumps(value, allow_nan=False)))
+    except (ValueError, TypeError, RecursionError, MemoryError):
+        return None
+    return None if unstorable(plain) else plain
+
+
+def _kind_of(value: JsonValue) -> _Kind:
+    """What a default without an annotation says; what its list holds may be anything."""
+    return _Kind("list", "json") if isinstance(value, list) else _Kind(_TYPES.get(type(value).__name__, "json"))
+
+
+def _annotated_kind(annotation: ast.expr) -> _Kind:
+    """What a form can offer for `int`, `"int"`, `int | None`, `Optional[int]`, `list[int]`; `json` for any other."""
+    match annotation:
+        case ast.Constant(value=str(text)):
+            return _quoted_kind(text)
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return _Kind("list", "json") if name in _LISTS else _Kind(_TYPES.get(name, "json"))
+        case ast.BinOp(left=left, op=ast.BitOr(), right=ast.Constant(value=None)):
+            return _annotated_kind(left)
+        case ast.Subscript(value=ast.Name(id="Optional") | ast.Attribute(attr="Optional"), slice=inner):
+            return _annotated_kind(inner)
+        case ast.Subscript(value=ast.Name(id=name) | ast.Attribute(attr=name), slice=inner) if name in _LISTS:
+            return _Kind("list", _item_type(inner))
+    return _Kind("json")
+
+
+def _quoted_kind(text: str) -> _Kind:
+    try:
+        inner = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return _Kind("json")
+    return _Kind("json") if isinstance(inner, ast.Constant) else _annotated_kind(inner)
+
+
+def _item_type(inner: ast.expr) -> ItemType:
+    """What the items of a list are: `int` in `list[int]`, `tuple[int, ...]` and `tuple[int, int]`."""
+    parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+    names = {part.id if isinstance(part, ast.Name) else "" for part in parts if not _is_ellipsis(part)}
+    return _TYPES.get(names.pop(), "json") if len(names) == 1 else "json"
+
+
+def _is_ellipsis(part: ast.expr) -> bool:
+    return isinstance(part, ast.Constant) and part.value is ...
+
+
+def _rank(offered: ProgramEntrypoint) -> tuple[int, bool, str]:
+    module, _, function = offered.entrypoint.partition(":")
+    return module.count("."), function != "main", offered.entrypoint
+
+
+def _unknown(entrypoint: ProgramEntrypoint, name: str, offered: list[str]) -> str:
+    near = difflib.get_close_matches(name, offered, n=1)
+    if near:
+        return f"{entrypoint.entrypoint} has no parameter {name!r}; did you mean {near[0]!r}?"
+    return f"{entrypoint.entrypoint} has no parameter {name!r}; it has {_listed(offered) or 'none'}"
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(names[:10])
+    return f"{shown} and {len(names) - 10} more" if len(names) > 10 else shown
+
+
+def _fit(parameter: ProgramParameter, value: JsonValue) -> JsonValue:
+    if value is None and not parameter.required:
+        return None
+    if parameter.type == "list":
+        return _fit_list(parameter, value)
+    return _fit_value(f"parameter {parameter.name!r}", parameter.type, value, parameter.name)
+
+
+def _fit_list(parameter: ProgramParameter, value: JsonValue) -> JsonValue:
+    items = parameter.items or "json"
+    if not isinstance(value, list):
+        message = f"parameter {parameter.name!r} takes a list of {_PLURAL[items]}, not {_shown(value)}"
+        raise BadParameterError(ProblemCode.BAD_PARAMETER, message, parameter.name)
+    return [
+        _fit_value(f"item {place} of parameter {parameter.name!r}", items, item, parameter.name)
+        for place, item in enumerate(value)
+    ]
+
+
+def _fit_value(what: str, kind: ItemType, value: JsonValue, name: str) -> JsonValue:
+    if kind == "float" and isinstance(value, int) and not isinstance(value, bool) and _fits_float(value):
+        return float(value)
+    if not _is_of_type(kind, value):
+        message = f"{what} takes {_WANTED[kind]}, not {_shown(value)}"
+        raise BadParameterError(ProblemCode.BAD_PARAMETER, message, name)
+    return value
+
+
+def _shown(value: JsonValue) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _fits_float(number: int) -> bool:
+    return abs(number) <= sys.float_info.max
+
+
+_PLURAL: dict[ItemType, str] = {
+    "int": "whole numbers, such as [64, 32]",
+    "float": "numbers, such as [0.5, 1.0]",
+    "str": 'texts, such as ["a", "b"]',
+    "bool": "true and false",
+    "json": "values, such as [1, 2]",
+}
+_WANTED: dict[ItemType, str] = {
+    "int": "a whole number",
+    "float": "a finite number",
+    "str": "text",
+    "bool": "true or false",
+    "json": "a JSON value",
+}
+
+
+def _is_of_type(kind: ItemType, value: Any) -> bool:  # Any: a JSON value that isinstance tells apart
+    match kind:
+        case "int":
+            return isinstance(value, int) and not isinstance(value, bool)
+        case "float":
+            return isinstance(value, float) and math.isfinite(value)
+        case "str":
+            return isinstance(value, str)
+        case "bool":
+            return isinstance(value, bool)
+    return True

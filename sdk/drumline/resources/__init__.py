@@ -1,0 +1,1 @@
+"""What a Client gives: objects that know their server."""

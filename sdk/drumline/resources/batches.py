@@ -1,0 +1,101 @@
+"""A batch of runs, and the table of what came of them."""
+
+import time
+from collections.abc import Iterator
+from urllib.parse import quote
+
+from drumline import errors
+from drumline._transport import Body, Params, Transport
+from drumline.contracts import api
+from drumline.contracts.states import TERMINAL_RUN
+from drumline.resources.pages import iterate_pages
+
+FIRST_POLL_S = 0.1
+LAST_POLL_S = 5.0
+
+
+class Batch:
+    """One batch. `details` is what the server last said of it; `refresh` asks again.
+
+    batch = client.sweep("digits.py", {"learning_rate": [0.1, 0.01], "epochs": [5, 10]})
+    best = next(batch.wait().outcomes(sort="best.accuracy"))
+    print(best.parameters, best.metrics)
+    """
+
+    def __init__(self, transport: Transport, details: api.Batch) -> None:
+        self._transport = transport
+        self._path = f"/batches/{quote(details.id, safe='')}"
+        self.details = details
+
+    @property
+    def id(self) -> str:
+        """Such as `bat_01J...`."""
+        return self.details.id
+
+    @property
+    def url(self) -> str:
+        """Its page in the dashboard."""
+        return f"{self._transport.config.url}/batches/{self.id}"
+
+    @property
+    def ended(self) -> bool:
+        """Whether all of its runs had ended when last asked."""
+        return self.live == 0
+
+    @property
+    def live(self) -> int:
+        """How many of its runs had not ended when last asked."""
+        return sum(count for state, count in self.details.states.items() if state not in TERMINAL_RUN)
+
+    def refresh(self) -> "Batch":
+        """Asks the server again; returns itself."""
+        self.details = self._transport.get(self._path, api.Batch)
+        return self
+
+    def wait(self, timeout: float | None = None) -> "Batch":
+        """Returns itself once all runs ended, however they ended. Raises WaitTimeoutError after `timeout` seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        pause = FIRST_POLL_S
+        while not self.refresh().ended:
+            left = LAST_POLL_S if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                raise errors.WaitTimeoutError(f"{self.live} runs of {self.id} have not ended after {timeout:g} s")
+            self._transport.sleep(min(left, pause))
+            pause = min(LAST_POLL_S, 1.5 * pause)
+        return self
+
+    def runs(self) -> Iterator[api.RunSummary]:
+        """Its runs in their order."""
+        params = {"batch": self.id, "sort": "created"}
+        return iterate_pages(self._transport, "/runs", api.RunSummary, params)
+
+    def outcomes(self, *, sort: str = "index") -> Iterator[api.Outcome]:
+        """A row for each run: its parameters, state and the numbers of its result, fetched page by page.
+
+        `sort` is `index`, `state`, `duration`, `parameters.NAME` or `metrics.NAME`, descending with `-` before it;
+        `best.NAME` begins with the best. Raises InvalidRequestError for anything else.
+        """
+        params: Params = {"sort": sort, "limit": 200}
+        while True:
+            page = self.outcomes_page(params)
+            yield from page.items
+            if page.next is None:
+                return
+            params = {**params, "cursor": page.next}
+
+    def outcomes_page(self, params: Params) -> api.Outcomes:
+        """One page of the table with the names of its columns; `params` are those of the REST API."""
+        return self._transport.get(f"{self._path}/outcomes", api.Outcomes, params)
+
+    def csv(self, *, sort: str = "index") -> str:
+        """The whole table as CSV, safe to open in a spreadsheet."""
+        return self._transport.send("GET", f"{self._path}/outcomes.csv", params={"sort": sort}).text
+
+    def cancel(self, grace_s: float | None = None) -> "Batch":
+        """Asks every run that has not ended to stop; returns itself at once."""
+        body = Body.of(api.CancelRequest(grace_s=grace_s))
+        self._transport.send("POST", f"{self._path}:cancel", body, repeatable=True)
+        return self.refresh()
+
+    def __repr__(self) -> str:
+        return f"<Batch {self.id} of {self.details.size} runs, {self.live} live>"

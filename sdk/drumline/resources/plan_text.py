@@ -1,0 +1,102 @@
+"""A plan as text: placement, batches, variables, exchanges, memory, warnings."""
+
+from collections.abc import Iterable, Sequence
+
+from drumline.cli.terminal import plain, size, table
+from drumline.contracts import api
+from drumline.contracts.plans import PlannedCollective, PlannedVariable, ProbedProgram, ProbeState
+
+MAX_ROWS = 24
+
+
+def as_text(plan: api.Plan) -> str:
+    """The whole plan, section by section."""
+    sections = [_headline(plan), _placement(plan)]
+    if plan.program is not None:
+        sections += _program(plan.program)
+    else:
+        sections.append(_probe(plan.probe))
+    warnings = [*plan.warnings, *(plan.program.warnings if plan.program else ())]
+    sections += [f"warning: {warning.message}" for warning in warnings]
+    return plain("\n\n".join(section for section in sections if section))
+
+
+def as_comparison(comparison: api.PlanComparison) -> str:
+    """A run beside its plan: differences first, then how much agrees."""
+    wrong = [row for row in comparison.rows if row.verdict in ("different", "missing", "not_planned")]
+    same = sum(row.verdict == "same" for row in comparison.rows)
+    unseen = sum(row.verdict == "not_recorded" for row in comparison.rows)
+    told = f"{same} as planned, {comparison.differences} different, {unseen} not recorded by the run"
+    if not wrong:
+        return told
+    rows = [
+        (row.about, row.name, row.verdict.replace("_", " "), row.planned or "-", row.actual or "-") for row in wrong
+    ]
+    return f"{told}\n\n{table(('ABOUT', 'NAME', 'VERDICT', 'PLANNED', 'RUN'), rows)}"
+
+
+def _headline(plan: api.Plan) -> str:
+    run = plan.request
+    what = f"{run.job.name}: {run.job.strategy.kind}, {run.resources.replicas} replicas"
+    if plan.starts_now:
+        return f"{what}; it would start at once"
+    why = f": {plan.why.sentence}" if plan.why else ""
+    remedy = f"\n{plan.why.remedy}" if plan.why and plan.why.remedy else ""
+    return f"{what}; it would wait{why}{remedy}"
+
+
+def _placement(plan: api.Plan) -> str:
+    if not plan.devices:
+        return "no host that is known could hold it"
+    rows = [
+        (str(number), str(device.replica), str(device.logical), device.host_name, f"{device.platform}:{device.index}")
+        for number, device in enumerate(plan.devices)
+    ]
+    return _limited(("#", "REPLICA", "LOGICAL", "HOST", "DEVICE"), rows)
+
+
+def _probe(probe: api.Probe) -> str:
+    if probe.state in (ProbeState.WAITING, ProbeState.RUNNING):
+        return f"the program's first steps are being traced on {probe.host_name}"
+    output = f"\n{probe.output.rstrip()}" if probe.output else ""
+    return f"{probe.message}{output}"
+
+
+def _program(program: ProbedProgram) -> list[str]:
+    seen = "the whole program" if program.ended else f"the first {program.steps} steps"
+    batches = [
+        (f"{batch.first_step}", ", ".join(map(str, batch.rows)), str(sum(batch.rows)), batch.executor)
+        for batch in program.batches
+    ]
+    memory = [
+        (f"{one.first_step}", *map(size, (one.argument, one.output, one.temp, one.peak))) for one in program.memory
+    ]
+    return [
+        f"{program.strategy}, {seen}",
+        _limited(("FROM STEP", "ROWS PER REPLICA", "SUM", "EXECUTOR"), batches),
+        _limited(("VARIABLE", "TYPE", "SIZE", "COPIES ON #"), map(_variable, program.variables)),
+        _limited(
+            ("EXCHANGE", "OP", "EACH PUTS IN", "TIMES A STEP", "FROM STEP"), map(_collective, program.collectives)
+        ),
+        _limited(("FROM STEP", "ARGUMENTS", "OUTPUTS", "TEMPORARY", "PEAK PER DEVICE"), memory),
+        *(one.text for one in program.inputs),
+    ]
+
+
+def _variable(one: PlannedVariable) -> tuple[str, ...]:
+    shape = ", ".join(map(str, one.shape))
+    return one.name, f"{one.dtype}[{shape}]", size(one.size_bytes), ", ".join(map(str, one.homes))
+
+
+def _collective(one: PlannedCollective) -> tuple[str, ...]:
+    times = "varies" if one.times is None else str(one.times)
+    return one.name, one.op or "-", size(one.size_bytes), times, str(one.first_step)
+
+
+def _limited(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of at most MAX_ROWS rows; nothing for none."""
+    all_rows = list(rows)
+    if not all_rows:
+        return ""
+    more = f"\n... and {len(all_rows) - MAX_ROWS} more" if len(all_rows) > MAX_ROWS else ""
+    return table(headings, all_rows[:MAX_ROWS]) + more

@@ -1,0 +1,80 @@
+"""A run's events, live: resumed by id after every cut, ended only by the terminal event."""
+
+from collections.abc import Callable, Iterator
+
+import httpx
+from pydantic import ValidationError
+
+from drumline import errors
+from drumline._sse import ServerSentEvent, parse_events
+from drumline._transport import Transport, backoff, describe
+from drumline.contracts.api import RunEvent
+
+SILENCE_S = 45.0
+"""Three pings missed: the connection is dead, whatever TCP says."""
+GIVE_UP_S = 120.0
+"""So long without a single byte from the server, and it is called unreachable."""
+
+
+CutCallback = Callable[[str], None]
+
+
+def stream_events(
+    transport: Transport, run_id: str, after: int, *, on_cut: CutCallback | None = None
+) -> Iterator[RunEvent]:
+    """Events of the run from `seq` `after + 1` on, each once and in order, until the terminal one.
+
+    Raises ServerUnreachableError after two minutes without contact, APIError where the server refuses, StreamError for
+    a stream that is none.
+    """
+    heard_at, failures = transport.clock(), 0
+    while True:
+        try:
+            for event in _connection(transport, run_id, after):
+                heard_at, failures = transport.clock(), 0
+                if event is None or event.seq <= after:
+                    continue
+                after = event.seq
+                yield event
+                if is_terminal(event):
+                    return
+            cause = "it closes the stream at once"
+        except (httpx.TransportError, errors.RateLimitedError, errors.ServerError) as error:
+            cause = describe(error) if isinstance(error, httpx.TransportError) else str(error)
+        if transport.clock() - heard_at > GIVE_UP_S:
+            raise errors.ServerUnreachableError(transport.config.url, cause)
+        if on_cut:
+            on_cut(cause)
+        transport.sleep(backoff(failures))
+        failures += 1
+
+
+def is_terminal(event: RunEvent) -> bool:
+    """Whether the run ended with this event: nothing follows it."""
+    return event.kind == "state" and event.body.get("terminal") is True
+
+
+def _connection(transport: Transport, run_id: str, after: int) -> Iterator[RunEvent | None]:
+    """The events of one connection; None for anything else that shows that the server is there."""
+    params = {"topics": f"run:{run_id}", "from": f"{run_id}={after}"}
+    headers = {"Accept": "text/event-stream", "Last-Event-ID": f"{run_id}={after}"}
+    with transport.stream("/stream", params, headers, SILENCE_S) as response:
+        kind = response.headers.get("Content-Type", "")
+        if not kind.startswith("text/event-stream"):
+            raise errors.StreamError(
+                f"{response.request.url.host} sent {kind or 'nothing'} where events were asked for"
+            )
+        yield None
+        for event in parse_events(response.iter_bytes()):
+            if event.kind == "resync":
+                return
+            yield _run_event(event) if event.kind == "run" else None
+
+
+def _run_event(event: ServerSentEvent) -> RunEvent:
+    try:
+        return RunEvent.model_validate_json(event.text)
+    except ValidationError as error:
+        raise errors.StreamError(
+            f"the stream sent an event that this client cannot read: {event.text[:200]}"
+        ) from error

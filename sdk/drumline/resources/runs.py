@@ -1,0 +1,210 @@
+"""A run, seen from outside: where it is, what it does, how it ended."""
+
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from urllib.parse import quote
+
+from pydantic import JsonValue
+
+from drumline import errors
+from drumline._transport import Body, Transport
+from drumline.contracts import api
+from drumline.contracts.spec import RunSubmit
+from drumline.contracts.states import TERMINAL_RUN, RunState
+from drumline.resources import notebook
+from drumline.resources.pages import iterate_pages
+from drumline.resources.reductions import Reductions
+from drumline.resources.run_events import CutCallback, stream_events
+from drumline.resources.run_logs import LogSource, follow_logs, read_logs
+from drumline.resources.run_stacks import read_stacks
+
+FIRST_POLL_S = 0.05
+LAST_POLL_S = 1.0
+"""Between two looks of a `wait` with a time limit. It asks again and again: a silent stream can't be left in time."""
+
+
+class Run:
+    """One run. `details` is what the server last said of it; `refresh` asks again."""
+
+    def __init__(self, transport: Transport, details: api.Run) -> None:
+        self._transport = transport
+        self._path = f"/runs/{quote(details.id, safe='')}"
+        self.details = details
+
+    @property
+    def id(self) -> str:
+        """Such as `run_01J...`."""
+        return self.details.id
+
+    @property
+    def job(self) -> str:
+        """The name of its job."""
+        return self.details.job
+
+    @property
+    def state(self) -> RunState:
+        """Where it was when last asked."""
+        return self.details.state
+
+    @property
+    def ended(self) -> bool:
+        """Whether that state is final."""
+        return self.details.state in TERMINAL_RUN
+
+    @property
+    def reason(self) -> api.Reason | None:
+        """Why it ended, once it has."""
+        return self.details.reason
+
+    @property
+    def url(self) -> str:
+        """Its page in the dashboard."""
+        return f"{self._transport.config.url}/runs/{self.id}"
+
+    @property
+    def result(self) -> JsonValue:
+        """What `main` returned. Raises RunNotEndedError, RunFailedError or RunCancelledError where there is none."""
+        if not self.ended:
+            self.refresh()
+        match self.state:
+            case RunState.SUCCEEDED:
+                return self.details.result
+            case RunState.FAILED:
+                raise errors.RunFailedError(self.id, f"{self.id} failed: {describe_reason(self.reason)}", self.reason)
+            case RunState.CANCELLED:
+                raise errors.RunCancelledError(self.id, f"{self.id} was cancelled and has no result")
+        raise errors.RunNotEndedError(self.id, f"{self.id} is {self.state} and has no result yet", "call wait() first")
+
+    @property
+    def placement(self) -> api.Placement:
+        """Where its replicas sit."""
+        return self._transport.get(f"{self._path}/placement", api.Placement)
+
+    @property
+    def planned(self) -> api.PlanComparison:
+        """The run beside the plan that it was submitted from. NotFoundError for a run without one."""
+        return self._transport.get(f"{self._path}/plan", api.PlanComparison)
+
+    @property
+    def attempts(self) -> Iterator[api.Attempt]:
+        """Its attempts, newest first."""
+        return iterate_pages(self._transport, f"{self._path}/attempts", api.Attempt)
+
+    def checkpoints(self) -> Iterator[api.Checkpoint]:
+        """Its registered checkpoints, the one that it would go on from first."""
+        return iterate_pages(self._transport, f"{self._path}/checkpoints", api.Checkpoint)
+
+    def refresh(self) -> "Run":
+        """Asks the server again; returns itself."""
+        self.details = self._transport.get(self._path, api.Run)
+        return self
+
+    def wait(self, timeout: float | None = None) -> "Run":
+        """Returns itself once the run ended, however it ended. Raises WaitTimeoutError after `timeout` seconds."""
+        if timeout is None:
+            for _ in self.events(after=self.details.last_event):
+                pass
+            return self.refresh()
+        deadline, pause = time.monotonic() + timeout, FIRST_POLL_S
+        while not self.refresh().ended:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise errors.WaitTimeoutError(f"{self.id} is still {self.state} after {timeout:g} s")
+            time.sleep(min(left, pause))
+            pause = min(LAST_POLL_S, 1.5 * pause)
+        return self
+
+    def events(self, after: int = 0, *, on_cut: CutCallback | None = None) -> Iterator[api.RunEvent]:
+        """What happened and happens to the run after event `after`, ended only by its end.
+
+        A cut is resumed without loss; `on_cut` is told why each came. ServerUnreachableError after two minutes of it.
+        """
+        self.refresh()
+        if self.ended and self.details.last_event <= after:
+            return iter(())
+        return stream_events(self._transport, self.id, after, on_cut=on_cut)
+
+    def logs(
+        self, *, follow: bool = False, start: int = 0, attempt: str | None = None, member: str | None = None
+    ) -> Iterator[api.LogSegment]:
+        """Its output from byte `start` on (negative: so many bytes before the end); `follow` goes on until it ends.
+
+        Of the newest attempt's first member, unless `attempt` or `member` is named.
+        """
+        source = LogSource(self._path, attempt, member)
+        if follow:
+            yield from follow_logs(self._transport, source, self.events(after=self.refresh().details.last_event), start)
+            return
+        for chunk in read_logs(self._transport, source, start):
+            yield from chunk.segments
+
+    def stacks(self) -> list[tuple[api.Member, str]]:
+        """What each process of the newest attempt was doing when it was found to hang; empty if none was."""
+        newest = next(self.attempts, None)
+        return [] if newest is None else list(read_stacks(self._transport, self._path, newest))
+
+    def metrics(
+        self,
+        *names: str,
+        x: str = "step",
+        buckets: int = 500,
+        start: float | None = None,
+        end: float | None = None,
+        attempt: str | None = None,
+    ) -> api.Metrics:
+        """What the program logged, in at most `buckets` buckets over steps (or `x="time"`, in seconds).
+
+        `start` and `end` bound x, both included. Of one attempt by id, else of the run without what was rolled back.
+        """
+        params = {"names": list(names), "x": x, "buckets": buckets, "from": start, "to": end, "attempt": attempt}
+        return self._transport.get(f"{self._path}/metrics", api.Metrics, params)
+
+    def reductions(self, name: str | None = None) -> Reductions:
+        """Its recorded reductions: `run.reductions("loss").at(step=10)`."""
+        return Reductions(self._transport, self.id, f"{self._path}/reductions", name)
+
+    def cancel(self, grace_s: float | None = None) -> "Run":
+        """Asks it to stop; it has `grace_s` seconds (its own limit if None) to do so. Returns itself at once.
+
+        Nothing happens to a run that has ended.
+        """
+        body = Body.of(api.CancelRequest(grace_s=grace_s))
+        with suppress(errors.ConflictError):
+            self._transport.send("POST", f"{self._path}:cancel", body, repeatable=True)
+        return self.refresh()
+
+    def rerun(self, *, wait_for_devices: bool | None = None, idempotency_key: str | None = None) -> "Run":
+        """Submits it again with its own version, parameters and options, and returns the new run at once."""
+        body = Body.of(api.RerunRequest(wait_for_devices=wait_for_devices))
+        key = idempotency_key or uuid.uuid4().hex
+        return Run(self._transport, self._transport.post(f"{self._path}:rerun", api.SubmittedRun, body, key=key).run)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """What a notebook shows: as fresh as the server gives it, else as it was."""
+        placement, series = None, None
+        with suppress(errors.DrumlineError):
+            self.refresh()
+            placement = self.placement
+            series = next(iter(self.metrics(buckets=60).series), None)
+        return {
+            "text/plain": notebook.as_text(self.details, self.url),
+            "text/html": notebook.as_html(self.details, self.url, placement, series),
+        }
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id} of {self.job}: {self.state}>"
+
+
+def submit_run(transport: Transport, request: RunSubmit, idempotency_key: str | None) -> Run:
+    """Submits a run of a program that the server has."""
+    key = idempotency_key or uuid.uuid4().hex
+    return Run(transport, transport.post("/runs", api.SubmittedRun, Body.of(request), key=key).run)
+
+
+def describe_reason(reason: api.Reason | None) -> str:
+    """Why a run ended: the sentence, and what was seen."""
+    if reason is None:
+        return "the server gave no reason"
+    return reason.sentence if reason.message in ("", reason.sentence) else f"{reason.sentence} {reason.message}"

@@ -1,0 +1,177 @@
+"""A whole Drumline of real processes, each of which a test may kill, freeze or cut off: server, Redis, hosts."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+from sqlalchemy import select
+
+from chaos.checker import violations
+from chaos.journal import Journal
+from drumline import Client, Run
+from drumline.contracts import api
+from drumline.contracts.states import TERMINAL_RUN, RunState
+from drumline_server.db import Database
+from drumline_server.models import Member
+from support.api_process import ApiProcess
+from support.broker import Broker
+from support.hosts import ExtraHost
+from support.processes import wait_until
+from support.proxy import Proxy, proxy_to
+
+TAKEOVER_S = 45.0
+"""T; the shortest that a server takes."""
+SUSPECT_S = 15.0
+TERM_S, KILL_S = TAKEOVER_S - 20, TAKEOVER_S - 10
+"""A shim that hears nothing for so long ends its program."""
+START_S = 5.0
+"""What the start of a host may take on a machine that keeps up."""
+PATIENCE_S = 90.0
+"""For what has no limit of its own. Machines under load are slow."""
+
+
+@dataclass(eq=False)
+class Site:
+    """One deployment in `directory`. Everything in it is stopped at the end, and what it left is checked."""
+
+    directory: Path
+    server: ApiProcess
+    broker: Broker
+    journal: Journal
+    resources: ExitStack
+    hosts: list[ExtraHost] = field(default_factory=list)
+    start_s: float = 0.0
+    """How long the slowest start of a host took."""
+
+    _clients: dict[str, Client] = field(default_factory=dict)
+
+    def within(self, limit_s: float) -> float:
+        """The limit on this machine: one on which a host needs longer than 5 s to start gets as much more for all."""
+        return limit_s * max(1.0, self.start_s / START_S)
+
+    def client(self, url: str | None = None) -> Client:
+        """The SDK, with the administrator's token; at `url` in the place of the server's own address."""
+        url = url or self.server.url
+        if url not in self._clients:
+            self._clients[url] = self.resources.enter_context(Client(url, self.server.token))
+        return self._clients[url]
+
+    def http(self, url: str | None = None) -> httpx.Client:
+        """Bare HTTP with the token."""
+        headers = {"Authorization": f"Bearer {self.server.token}"}
+        client = httpx.Client(base_url=f"{url or self.server.url}/api/v1", headers=headers, timeout=30)
+        return self.resources.enter_context(client)
+
+    def proxy(self) -> Proxy:
+        """A line to the server that can fail."""
+        return self.resources.enter_context(proxy_to(self.server.url))
+
+    def add_host(self, name: str, *, cpu_devices: int = 2, through: Proxy | None = None) -> ExtraHost:
+        """A host that offers its devices. All hosts share one volume for checkpoints."""
+        checkpoints = self.directory / "checkpoints"
+        server = through.url if through else self.server.url
+        host = ExtraHost(self.directory / name, server, cpu_devices, ("--checkpoint-dir", str(checkpoints)))
+        host.enrol(self.http())
+        self.hosts.append(host)
+        host.start()
+        offers_s = seconds_until(lambda: self.free_devices(name) == cpu_devices, f"{name} offers its devices")
+        self.start_s = max(self.start_s, offers_s)
+        return host
+
+    def fleet(self) -> list[api.Host]:
+        """Hosts as the server sees them."""
+        return list(self.client().hosts())
+
+    def host_state(self, name: str) -> str:
+        """Such as `live` or `suspect`."""
+        return next(host.state for host in self.fleet() if host.name == name)
+
+    def free_devices(self, name: str) -> int:
+        """How many of its devices may be given out; none of a host that is not enrolled yet."""
+        return sum(host.free_devices for host in self.fleet() if host.name == name)
+
+    def lost_after_s(self, run: Run, fault_at: float) -> float:
+        """How long after the fault (Unix seconds) the first attempt of `run` was given up, once it is."""
+        wait_until(lambda: [*run.attempts][-1].state == "LOST", timeout_s=PATIENCE_S, what="its attempt is lost")
+        ended_at = [*run.attempts][-1].ended_at
+        assert ended_at is not None
+        return ended_at.timestamp() - fault_at
+
+    def heard_of(self, run: Run) -> list[int]:
+        """How far each attempt's telemetry was taken, by fence; from the database."""
+        database = Database(self.database_url, pool_size=1)
+        heard = select(Member.acked_seq).where(Member.run_id == run.id).order_by(Member.fence, Member.rank)
+        try:
+            return database.read_now(lambda session: list(session.scalars(heard)))
+        finally:
+            database.close()
+
+    def submit(self, source: Path, key: str = "only", **options: Any) -> Run:
+        """Through the journal."""
+        return self.journal.submit(self.client(), source, key, **options)
+
+    def finish(self, run: Run) -> Run:
+        """Waits for the end of a run, and keeps what was shown."""
+        run.wait(timeout=PATIENCE_S)
+        self.journal.see(run)
+        return run
+
+    def settle(self) -> None:
+        """All runs end, and then everything that was promised must hold."""
+        client = self.client()
+        live = [state for state in RunState if state not in TERMINAL_RUN]
+        wait_until(lambda: not [*client.list(states=live)], timeout_s=PATIENCE_S, what="all runs ended")
+        broken = violations(self.database_url, self.journal)
+        assert not broken, "\n".join(broken)
+
+    @property
+    def database_url(self) -> str:
+        """As SQLAlchemy wants it."""
+        return self.server.database_url or f"sqlite:///{self.server.data_dir / 'drumline.db'}"
+
+    def stop(self) -> None:
+        """Hosts, server, Redis."""
+        self.resources.close()
+        for host in self.hosts:
+            host.stop()
+        self.server.stop()
+        self.broker.stop()
+        self.journal.close()
+
+
+@contextmanager
+def open_site(
+    directory: Path, database_url: str = "", settings: Mapping[str, str] | None = None, program: Path | None = None
+) -> Iterator[Site]:
+    """A server (of this `program` in the place of `drumline`) with a Redis and no hosts yet.
+
+    At the end all runs must have ended and the checker finds nothing.
+    """
+    broker = Broker(directory / "redis.sock")
+    broker.start()
+    own = {"DRUMLINE_BROKER_URL": broker.url, "DRUMLINE_TAKEOVER_S": str(TAKEOVER_S), **(settings or {})}
+    server = ApiProcess(directory / "server", database_url, own)
+    if program is not None:
+        server.program = (sys.executable, str(program))
+    site = Site(directory, server, broker, Journal(directory / "journal"), ExitStack())
+    try:
+        server.start()
+        yield site
+        site.settle()
+    except BaseException:
+        print(f"--- server\n{server.said}", *(f"--- {host.name}\n{host.said}" for host in site.hosts), sep="\n")
+        raise
+    finally:
+        site.stop()
+
+
+def seconds_until(condition: Callable[[], bool], what: str, since: float | None = None) -> float:
+    """How long after `since` (CLOCK_MONOTONIC), by default now, `condition` came to hold."""
+    since = time.monotonic() if since is None else since
+    wait_until(condition, timeout_s=PATIENCE_S, what=what)
+    return time.monotonic() - since

@@ -1,0 +1,64 @@
+"""A client that submits all the time and never gives a key up before it is answered."""
+
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from chaos.harness import Site
+
+_PAUSE_S = 0.3
+_TIMEOUT_S = 30.0
+
+
+class Submitter:
+    """Submits `program` again and again while the block lasts. Bare HTTP: what the server says is not smoothed over."""
+
+    def __init__(self, site: Site, program: Path) -> None:
+        self._site = site
+        self._body = site.client().prepare(program).model_dump_json().encode()
+        self._http = site.http()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._submit_forever, name="submitter")
+        self.statuses: set[int] = set()
+        """Every status that was answered."""
+        self.longest_s = 0.0
+        """How long the slowest answer took, of those that came."""
+        self.taken = 0
+        """Submissions that were acknowledged."""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._stop.set()
+        self._thread.join(_TIMEOUT_S * 2)
+        assert not self._thread.is_alive()
+
+    def _submit_forever(self) -> None:
+        while not self._stop.is_set():
+            key = f"submitter-{self.taken}"
+            self._site.journal.ask(key)
+            while not self._take(key) and not self._stop.is_set():
+                self._stop.wait(_PAUSE_S)
+            self._stop.wait(_PAUSE_S)
+
+    def _take(self, key: str) -> bool:
+        """Whether the server acknowledged it."""
+        headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
+        asked = time.monotonic()
+        try:
+            answer = self._http.post("/runs", content=self._body, headers=headers)
+        except httpx.TransportError:
+            return False
+        self.statuses.add(answer.status_code)
+        self.longest_s = max(self.longest_s, time.monotonic() - asked)
+        if answer.status_code != httpx.codes.CREATED:
+            return False
+        self._site.journal.acknowledge(key, answer.json()["run"]["id"])
+        self.taken += 1
+        return True

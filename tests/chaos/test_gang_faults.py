@@ -1,0 +1,138 @@
+"""Gangs over two hosts: one member is lost, one stays away, one never claims (F23, F24, F25)."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chaos.conftest import Measure
+from chaos.harness import PATIENCE_S, Site, open_site, seconds_until
+from chaos.programs import write_program
+from drumline import Run
+from drumline.contracts.spec import Limits, Retries
+from support.processes import living, wait_until
+
+STEP_S = 5.0
+NOTICED_S = 5.0 + 5.0
+"""A gang's watchdog waits for a heartbeat of each host, and for the stacks of all."""
+STOPPED_S = 15.0
+CLAIM_S = 8.0
+LOCKSTEP = '''
+    import threading
+    import time
+
+    import jax
+    import jax.numpy as jnp
+    from jax.experimental import multihost_utils
+
+
+    def main(run, *, steps: int = 30, hang: str = ""):
+        """Meets at every step; rank 1 may hang at step 3."""
+        value = 1
+        for step in range(steps):
+            if step == 3 and hang and jax.process_index() == 1:
+                print("hangs", flush=True)
+                if hang == "lock":
+                    lock = threading.Lock()
+                    lock.acquire()
+                    lock.acquire()
+                time.sleep(600)
+            ranks = multihost_utils.process_allgather(jnp.int32(step + jax.process_index()))
+            value = (value * 31 + int(ranks.sum())) % 1_000_003
+            run.log(step=step, value=float(value))
+            time.sleep(0.1)
+        return {"value": value}
+'''
+
+
+def undisturbed(steps: int) -> int:
+    """What a gang left alone returns."""
+    value = 1
+    for step in range(steps):
+        value = (value * 31 + 2 * step + 1) % 1_000_003
+    return value
+
+
+@pytest.fixture
+def gang_site(tmp_path: Path, database_url: str) -> Iterator[Site]:
+    """Two hosts with two devices each; an attempt must be claimed within 8 s."""
+    with open_site(tmp_path, database_url, {"DRUMLINE_CLAIM_S": str(CLAIM_S)}) as site:
+        for name in ("alpha", "beta"):
+            site.add_host(name, cpu_devices=2)
+        yield site
+
+
+def at_step(run: Run, step: int) -> None:
+    wait_until(lambda: (run.refresh().details.progress.step or 0) >= step, timeout_s=PATIENCE_S, what=f"step {step}")
+
+
+def test_f24_a_lost_member_stops_its_gang_which_is_tried_again_at_its_size(
+    gang_site: Site, tmp_path: Path, measured: Measure
+) -> None:
+    run = gang_site.submit(
+        write_program(tmp_path, LOCKSTEP), replicas=4, retries=Retries(infrastructure=1), parameters={"steps": 40}
+    )
+    at_step(run, 8)
+    runners = [runner for host in gang_site.hosts for runner in host.runners()]
+    assert len(runners) == 2
+    runners[1].send_signal(signal.SIGKILL)
+    measured("all members are stopped", seconds_until(lambda: not living(runners), "stopped"), STOPPED_S)
+
+    assert gang_site.finish(run).state == "SUCCEEDED"
+    second, first = run.attempts
+    assert len(first.members) == len(second.members) == 2
+    assert isinstance(run.result, dict)
+    assert run.result["value"] == undisturbed(40)
+
+
+@pytest.mark.parametrize("hang", ["lock", "sleep", "stopped"])
+def test_f23_a_gang_that_hangs_ends_naming_the_member_that_stays_away(
+    gang_site: Site, tmp_path: Path, measured: Measure, hang: str
+) -> None:
+    run = gang_site.submit(
+        write_program(tmp_path, LOCKSTEP),
+        replicas=4,
+        parameters={"steps": 4000, "hang": "" if hang == "stopped" else hang},
+        limits=Limits(step_s=STEP_S),
+        retries=Retries(infrastructure=0),
+    )
+    at_step(run, 2)
+    late = next(member.host for member in next(iter(run.attempts)).members if member.rank == 1)
+    name = next(host.name for host in gang_site.fleet() if host.id == late)
+    if hang == "stopped":
+        (runner,) = next(host for host in gang_site.hosts if host.name == name).runners()
+        os.kill(runner.pid, signal.SIGSTOP)
+    began = time.monotonic()
+    wait_until(lambda: run.refresh().state == "FAILED", timeout_s=PATIENCE_S, what="the hang is found")
+    if hang == "stopped":
+        measured("found", time.monotonic() - began, STEP_S + NOTICED_S)
+
+    assert gang_site.finish(run).reason is not None
+    assert run.reason is not None
+    assert run.reason.code == "HANG"
+    assert run.reason.message.startswith(f"Has not arrived: rank 1 on {name} "), run.reason.message
+    assert "main" in {member.rank: text for member, text in run.stacks()}[1]
+
+
+def test_f25_gangs_that_one_host_does_not_claim_expire_block_nobody_and_run_when_it_is_back(
+    gang_site: Site, tmp_path: Path, measured: Measure
+) -> None:
+    paused = gang_site.hosts[1]
+    paused.freeze()
+    program = write_program(tmp_path, LOCKSTEP)
+    runs = [gang_site.submit(program, name, replicas=4, parameters={"steps": 5}) for name in ("one", "two")]
+
+    def expired() -> bool:
+        return any(attempt.state == "EXPIRED" for run in runs for attempt in run.attempts)
+
+    measured("expired", seconds_until(expired, "an attempt expires"), CLAIM_S + 4)
+    alone = gang_site.submit(program, "alone", replicas=2, parameters={"steps": 5})
+    assert gang_site.finish(alone).state == "SUCCEEDED", "nobody holds the devices of the host that lives"
+    paused.thaw()
+
+    for run in runs:
+        assert gang_site.finish(run).state == "SUCCEEDED"
+        assert run.details.attempts == 1, "what expires counts for nothing"

@@ -1,0 +1,139 @@
+"""The server is away, for less and for more than T, and telemetry waits on disk meanwhile (F19, F29, F36)."""
+
+import os
+import random
+import time
+from pathlib import Path
+
+from chaos.conftest import Measure
+from chaos.harness import KILL_S, PATIENCE_S, SUSPECT_S, TERM_S, Site, open_site, seconds_until
+from chaos.programs import PACING, write_program
+from drumline import Run
+from drumline.contracts.spec import Retries
+from support.processes import living, wait_until
+
+RUNS = 12
+SHORT_S = 15.0
+CHATTY = '''
+    import time
+
+
+    def main(run, *, lines: int = 4000, path: str = ""):
+        """Prints numbered lines of 1 KiB, with a metric for each, and returns their number."""
+        for number in range(lines):
+            print(f"{number:06d}" + "x" * 1016, flush=True)
+            run.log(step=number, x=float(number))
+            if number % 100 == 99:
+                time.sleep(0.1)
+        if path:
+            open(path, "w").close()
+        return lines
+'''
+
+
+def output(run: Run) -> list[str]:
+    """The lines that it printed."""
+    segments = [segment for segment in run.logs() if segment.stream == "stdout"]
+    return "".join(segment.text for segment in segments).splitlines()
+
+
+def many(site: Site, tmp_path: Path) -> list[Run]:
+    """Runs on two hosts, all of them running until there is a file `over`."""
+    for name in ("alpha", "beta"):
+        site.add_host(name, cpu_devices=RUNS // 2)
+    program = write_program(tmp_path, PACING)
+    runs = [
+        site.submit(
+            program, str(number), parameters={"until": str(tmp_path / "over")}, retries=Retries(infrastructure=1)
+        )
+        for number in range(RUNS)
+    ]
+    wait_until(lambda: all(run.refresh().state == "RUNNING" for run in runs), timeout_s=PATIENCE_S, what="all run")
+    return runs
+
+
+def test_f19_an_outage_of_the_server_shorter_than_t_kills_nothing(tmp_path: Path, database_url: str) -> None:
+    with open_site(tmp_path, database_url, {"DRUMLINE_TAKEOVER_S": "120"}) as site:
+        runs = many(site, tmp_path)
+        programs = [process for host in site.hosts for process in host.runners()]
+        site.server.kill()
+        time.sleep(SHORT_S)  # the outage
+        assert living(programs) == programs
+        site.server.start()
+        (tmp_path / "over").touch()
+        for run in runs:
+            assert site.finish(run).state == "SUCCEEDED"
+            assert run.details.attempts == 1
+
+
+def test_f19_an_outage_longer_than_t_ends_everything_in_time_and_then_all_is_tried_again(
+    site: Site, tmp_path: Path, measured: Measure
+) -> None:
+    runs = many(site, tmp_path)
+    programs = [process for host in site.hosts for process in host.runners()]
+    site.server.kill()
+    cut = time.monotonic()
+    dead_s = seconds_until(lambda: not living(programs), "all programs ended themselves", cut)
+    assert dead_s > TERM_S - SUSPECT_S, "nothing dies early: the last heartbeat was no older than that"
+    measured("self-fenced", dead_s, KILL_S + 1)
+    (tmp_path / "over").touch()
+    site.server.start()
+    for run in runs:
+        assert site.finish(run).state == "SUCCEEDED"
+        assert [attempt.reason and attempt.reason.code for attempt in run.attempts] == ["COMPLETED", "LOST"]
+
+
+def test_f29_telemetry_of_an_outage_in_which_the_agent_dies_comes_without_gap_or_repetition(
+    site: Site, tmp_path: Path, chance: random.Random
+) -> None:
+    line = site.proxy()
+    host = site.add_host("alpha", through=line)
+    run = site.submit(write_program(tmp_path, CHATTY))
+    wait_until(lambda: (run.refresh().details.progress.step or 0) > 0, timeout_s=PATIENCE_S, what="it is heard")
+    line.hold() if chance.random() < 0.5 else line.cut()
+    time.sleep(chance.uniform(0, 2))  # the agent dies at any time
+    host.kill_agent()
+    host.start()
+    time.sleep(chance.uniform(2, 5))  # the outage
+    line.mend()
+
+    assert site.finish(run).state == "SUCCEEDED"
+    assert (run.result, run.details.attempts) == (4000, 1)
+    assert output(run) == [f"{number:06d}" + "x" * 1016 for number in range(4000)]
+
+
+def test_f36_what_a_garbled_spool_lost_is_told_and_the_rest_arrives(
+    site: Site, tmp_path: Path, chance: random.Random
+) -> None:
+    line = site.proxy()
+    host = site.add_host("alpha", through=line)
+    printed = tmp_path / "printed"
+    run = site.submit(write_program(tmp_path, CHATTY), parameters={"path": str(printed)})
+    wait_until(lambda: (run.refresh().details.progress.step or 0) > 0, timeout_s=PATIENCE_S, what="it is heard")
+    line.cut()
+    wait_until(printed.exists, timeout_s=PATIENCE_S, what="all is printed")
+    host.kill_agent()
+    segments = sorted(host.data_dir.glob("runs/*/spool/*.seg"))
+    assert len(segments) >= 3
+    garble(chance.choice(segments[1:-1]), chance)
+    host.start()
+    line.mend()
+
+    assert site.finish(run).state == "SUCCEEDED"
+    assert (run.result, run.details.attempts) == (4000, 1)
+    lines = output(run)
+    whole = {f"{number:06d}" + "x" * 1016 for number in range(4000)}
+    assert 1000 < len(whole.intersection(lines)) < 4000
+    assert lines[-1] in whole
+    assert run.details.ended_at is not None
+
+
+def garble(segment: Path, chance: random.Random) -> None:
+    """Other bytes in its middle, or its end gone."""
+    size = segment.stat().st_size
+    with segment.open("r+b") as file:
+        if chance.random() < 0.5:
+            file.truncate(size // 2)
+        else:
+            file.seek(size // 2)
+            file.write(os.urandom(64))

@@ -1,0 +1,66 @@
+"""The line between a host and the server fails: for a while, for too long, one way or both (F05, F06)."""
+
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from chaos.conftest import Measure
+from chaos.harness import PATIENCE_S, SUSPECT_S, TAKEOVER_S, Site, seconds_until
+from chaos.programs import Witness
+from chaos.test_hosts import LOOK_S, run_some_steps
+from support.processes import wait_until
+from support.proxy import Direction
+
+OUTAGE_S = 18.0
+"""With the heartbeat before it still shorter than T - 20 s."""
+WAYS = {"both": (Direction.TO_SERVER, Direction.TO_CLIENT), "answers": (Direction.TO_CLIENT,)}
+
+
+def test_f05_a_partition_shorter_than_the_lease_is_shown_and_nothing_else(
+    site: Site, stepping: Path, witness: Witness, chance: random.Random, measured: Measure
+) -> None:
+    line = site.proxy()
+    site.add_host("alpha", through=line)
+    run = site.submit(stepping, replicas=2, parameters=witness.parameters)
+    run_some_steps(witness, chance)
+    line.hold()
+    held = time.monotonic()
+    suspect_s = seconds_until(lambda: site.host_state("alpha") == "suspect", "it is suspect", held)
+    wait_until(lambda: time.monotonic() - held >= OUTAGE_S, timeout_s=PATIENCE_S, what="the line was held")
+    line.mend()
+    wait_until(lambda: site.host_state("alpha") == "live", timeout_s=PATIENCE_S, what="it is live again")
+    witness.enough.touch()
+
+    assert site.finish(run).state == "SUCCEEDED", run.reason
+    assert len(witness.executions()) == run.details.attempts == 1
+    (execution,) = witness.executions()
+    printed = "".join(segment.text for segment in run.logs()).split("\n")
+    assert [line for line in printed if line.startswith("step ")] == [f"step {step}" for step in execution.steps]
+    measured("suspect", suspect_s, site.within(SUSPECT_S + LOOK_S))
+
+
+@pytest.mark.parametrize("ways", WAYS.values(), ids=WAYS)
+def test_f06_a_partition_longer_than_the_lease_ends_the_program_before_another_begins(
+    ways: Sequence[Direction], site: Site, stepping: Path, witness: Witness, chance: random.Random, measured: Measure
+) -> None:
+    lines = {name: site.proxy() for name in ("alpha", "beta")}
+    for name, line in lines.items():
+        site.add_host(name, through=line)
+    run = site.submit(stepping, replicas=2, parameters=witness.parameters)
+    run_some_steps(witness, chance)
+    (cut_off,) = run.refresh().details.hosts
+    lines[cut_off].hold(*ways)
+    taken_s = site.lost_after_s(run, time.time())
+    wait_until(lambda: len(witness.executions()) == 2, timeout_s=PATIENCE_S, what="it goes on elsewhere")
+    lines[cut_off].mend()
+    wait_until(lambda: site.free_devices(cut_off) == 2, timeout_s=PATIENCE_S, what="its devices are free")
+    witness.enough.touch()
+
+    assert site.finish(run).state == "SUCCEEDED", run.reason
+    assert len(witness.executions()) == run.details.attempts == 2
+    assert run.details.hosts != (cut_off,)
+    assert witness.overlap_s() < 0
+    measured("taken over", taken_s, site.within(TAKEOVER_S + 2))

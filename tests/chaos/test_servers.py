@@ -1,0 +1,88 @@
+"""Two servers at once, one of which freezes, dies and returns; and a server whose clock jumps (F17, F18)."""
+
+import random
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+from chaos.harness import PATIENCE_S, TAKEOVER_S, open_site
+from chaos.programs import PACING, write_program
+from drumline.contracts.spec import Retries
+from support.api_process import ApiProcess
+from support.processes import wait_until
+
+LEASE_S = 2.0
+RUNS = 16
+HOUR_S = 3600.0
+
+
+def test_f17_two_servers_one_of_which_freezes_and_dies_place_each_run_once(
+    tmp_path: Path, postgres_url: str, chance: random.Random
+) -> None:
+    settings = {"DRUMLINE_LEASE_S": str(LEASE_S)}
+    with open_site(tmp_path, postgres_url, settings) as site:
+        second = ApiProcess(site.server.directory, postgres_url, site.server.settings)
+        second.start()
+        site.resources.callback(second.stop)
+        hosts = [site.add_host(name, cpu_devices=4) for name in ("alpha", "beta")]
+        program = write_program(tmp_path, PACING)
+        clients = [site.client(), site.client(second.url)]
+        runs = []
+        for number in range(RUNS):
+            run = site.journal.submit(clients[number % 2], program, str(number), parameters={"steps": 20})
+            runs.append(run)
+            if number == RUNS // 2:
+                site.server.send_signal(signal.SIGSTOP)
+                clients[0] = clients[1]
+        time.sleep(LEASE_S + chance.uniform(1, 4))  # the other one leads meanwhile
+        site.server.send_signal(signal.SIGCONT)
+        time.sleep(chance.uniform(0, 2))  # both act
+        second.kill()
+        second.start()
+
+        for run in (site.client().get(run.id) for run in runs):
+            assert site.finish(run).state == "SUCCEEDED"
+            assert run.details.attempts == 1
+        assert "this server runs the loops" in site.server.said
+        assert sum(host.free_devices for host in site.fleet()) == sum(host.cpu_devices for host in hosts)
+
+
+def test_f18_a_server_whose_clock_jumps_and_trembles_loses_nobody(
+    tmp_path: Path, database_url: str, chance: random.Random
+) -> None:
+    """More than T after its start, since no lease ends before; a worker's wall clock decides nothing (simulated)."""
+    offset = tmp_path / "offset"
+    offset.write_text("0")
+    settings = {"DRUMLINE_CHAOS_OFFSET": str(offset)}
+    with open_site(tmp_path, database_url, settings, Path(__file__).with_name("shifted_server.py")) as site:
+        started = time.monotonic()
+        for name in ("alpha", "beta"):
+            site.add_host(name)
+        program, over = write_program(tmp_path, PACING), tmp_path / "over"
+        retries = Retries(infrastructure=1)
+        first = site.submit(program, "first", replicas=2, parameters={"until": str(over)}, retries=retries)
+        wait_until(lambda: first.refresh().state == "RUNNING", timeout_s=PATIENCE_S, what="it runs")
+        wait_until(lambda: time.monotonic() > started + TAKEOVER_S + 1, timeout_s=PATIENCE_S, what="leases can end")
+        for jump in (HOUR_S, -HOUR_S):
+            shift(offset, jump)
+            beats_s = 12.0
+            time.sleep(beats_s)  # the jump lasts for some heartbeats
+            assert first.refresh().state == "RUNNING"
+        for _ in range(8):
+            shift(offset, chance.uniform(-5, 5))
+            time.sleep(0.5)  # it trembles
+        over.touch()
+        second = site.submit(program, "second", replicas=2, parameters={"steps": 5}, retries=retries)
+
+        for run in (first, second):
+            assert site.finish(run).state == "SUCCEEDED"
+            assert run.details.attempts == 1
+        assert Counter(host.state for host in site.fleet()) == {"live": 2}
+
+
+def shift(offset: Path, seconds: float) -> None:
+    """From now on the server's clock is off by so much."""
+    draft = offset.with_suffix(".new")
+    draft.write_text(str(seconds))
+    draft.rename(offset)

@@ -1,0 +1,102 @@
+"""One deployment and one browser for the session; each test gets a page that is signed in."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from drumline import Client
+from support.deployment import Deployment
+from support.programs import Programs
+
+_FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="session")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """`drumline up` with 8 free devices; stopped by Ctrl-C, and nothing may stay behind."""
+    deployment = Deployment.start(tmp_path_factory.mktemp("e2e") / "data")
+    try:
+        deployment.wait_for_devices()
+        yield deployment
+    finally:
+        deployment.stop()
+
+
+@pytest.fixture(scope="session")
+def empty_deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """A deployment on which nothing has run and to which no worker belongs; its tests may halt its API."""
+    deployment = Deployment.start(tmp_path_factory.mktemp("empty") / "data", "--no-worker")
+    try:
+        deployment.wait_for_api()
+        yield deployment
+    finally:
+        deployment.stop()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """The system's Chromium."""
+    path = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=_FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser, deployment: Deployment) -> Iterator[Page]:
+    """A signed-in page; the test fails if the page logged an error to its console."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    sign_in(page, deployment)
+    yield page
+    context.close()
+    assert not errors, errors
+
+
+def sign_in(page: Page, deployment: Deployment) -> None:
+    """By a one-time login link, as `drumline up` prints it."""
+    with deployment.http() as http:
+        code = http.post("/login-codes").raise_for_status().json()["code"]
+    page.goto(f"{deployment.url}/login#code={code}")
+    page.get_by_role("link", name="Overview", exact=True).wait_for()
+
+
+@pytest.fixture(autouse=True)
+def idle_devices(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whatever a test left running in the shared deployment is stopped, so that the next one finds all devices free."""
+    yield
+    if "deployment" in request.fixturenames:
+        deployment: Deployment = request.getfixturevalue("deployment")
+        with Client(deployment.url, deployment.token) as client:
+            for summary in list(client.list(states=["QUEUED", "PLACED", "RUNNING", "RETRY_WAIT", "CANCELLING"])):
+                client.get(summary.id).cancel(grace_s=0).wait(timeout=60)
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Programs:
+    """Writes small programs to submit."""
+    return Programs(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def screenshots() -> Path:
+    """Where screenshots go: kept out of git."""
+    directory = Path(os.environ.get("DRUMLINE_SCREENSHOTS", "build/screenshots"))
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory

@@ -1,0 +1,53 @@
+"""`make demo`: the first thing that anyone runs."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from support.deployment import ROOT
+from support.processes import describe, living, processes_of, wait_until
+
+DEMO = [sys.executable, str(ROOT / "scripts" / "demo.py"), "--port", "0"]
+START_S = 120.0
+STOP_S = 60.0
+
+
+def test_the_demo_runs_digits_and_exits_with_the_runs_own_code(tmp_path: Path) -> None:
+    data_dir = tmp_path / "demo"
+
+    ended = subprocess.run([*DEMO, "--once", "--data-dir", str(data_dir)], capture_output=True, text=True, timeout=300)
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "SUCCEEDED" in ended.stderr
+    accuracy = re.search(r'"test_accuracy": ([0-9.]+)', ended.stdout)
+    assert accuracy is not None, ended.stdout
+    assert float(accuracy[1]) >= 0.95
+    assert not processes_of(data_dir)
+
+
+def test_ctrl_c_stops_the_demo_and_everything_it_started(tmp_path: Path) -> None:
+    data_dir, output = tmp_path / "demo", tmp_path / "output"
+    with output.open("wb") as sink:
+        demo = subprocess.Popen(
+            [*DEMO, "--data-dir", str(data_dir)],
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "CI": "true"},
+        )
+
+    def is_up() -> bool:
+        assert demo.poll() is None, output.read_text()
+        return "Press Ctrl-C to stop everything" in output.read_text()
+
+    wait_until(is_up, timeout_s=START_S, what="the demo is up")
+    started = processes_of(data_dir)
+    assert re.search(r"http://127\.0\.0\.1:\d+/login\S*#code=\S+", output.read_text())
+
+    demo.send_signal(signal.SIGINT)
+
+    demo.wait(STOP_S)
+    wait_until(lambda: not living(started), timeout_s=STOP_S, what=f"all ended:\n{describe(started)}")
+    assert not processes_of(data_dir)

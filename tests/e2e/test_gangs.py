@@ -1,0 +1,170 @@
+"""One run over two hosts, with real processes: they meet, compute together, and end together (F23, F24)."""
+
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from drumline import Client, Run
+from drumline.contracts.spec import Limits, Retries
+from e2e.seen import connect
+from support.deployment import DRUMLINE, Deployment
+from support.hosts import ExtraHost
+from support.processes import living, wait_until
+from support.programs import Programs
+
+STOPPED_S = 15.0
+END_S = 120.0
+
+TOGETHER = """
+    import jax
+    import jax.numpy as jnp
+    from jax.experimental import multihost_utils
+
+
+    def main(run):
+        \"\"\"Sums over all processes with JAX's own collectives.\"\"\"
+        multihost_utils.sync_global_devices("begin")
+        ranks = multihost_utils.process_allgather(jnp.int32(jax.process_index()))
+        run.log(step=0, ranks=float(ranks.sum()))
+        devices = [device.process_index for device in run.strategy.devices]
+        return {"ranks": ranks.tolist(), "devices": devices, "own": len(jax.local_devices())}
+"""
+STRATEGY = """
+    import jax.numpy as jnp
+
+    import drumline.distribute as dist
+
+
+    def main(run):
+        \"\"\"Steps with the strategy, which spans two processes.\"\"\"
+        run.strategy.run(lambda: dist.all_reduce("sum", jnp.float32(1)))
+"""
+SAVING = """
+    import jax.numpy as jnp
+
+
+    def main(run):
+        \"\"\"Begins anew, for there is no checkpoint, and tries to save one.\"\"\"
+        run.checkpoint(run.restore({"x": jnp.zeros(3)}), step=run.next_step)
+"""
+IN_STEP = """
+    import time
+
+    import jax
+    import jax.numpy as jnp
+    from jax.experimental import multihost_utils
+
+
+    def main(run, *, sleeper: int = -1):
+        \"\"\"Meets at every step; one process may stay away from the fourth on.\"\"\"
+        for step in range(100_000):
+            if step == 3 and jax.process_index() == sleeper:
+                time.sleep(600)
+            multihost_utils.process_allgather(jnp.int32(step))
+            run.log(step=step, x=1.0)
+            time.sleep(0.05)
+"""
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Deployment, list[ExtraHost]]]:
+    """A server and two hosts with two devices each."""
+    deployment = Deployment.start(tmp_path_factory.mktemp("gang") / "data", "--no-worker")
+    started: list[ExtraHost] = []
+    try:
+        deployment.wait_for_api()
+        for name in ("alpha", "beta"):
+            started.append(ExtraHost(deployment.data_dir.parent / name, deployment.url, cpu_devices=2))
+            with deployment.http() as http:
+                started[-1].enrol(http)
+            started[-1].start()
+        deployment.wait_for_devices(4)
+        yield deployment, started
+    finally:
+        for host in started:
+            host.stop()
+        deployment.stop()
+
+
+@pytest.fixture
+def client(hosts: tuple[Deployment, list[ExtraHost]]) -> Iterator[Client]:
+    """The SDK; whatever a test left running is stopped."""
+    with connect(hosts[0]) as client:
+        yield client
+        for summary in list(client.list(states=["QUEUED", "PLACED", "RUNNING", "RETRY_WAIT", "CANCELLING"])):
+            client.get(summary.id).cancel(grace_s=0).wait(timeout=END_S)
+
+
+def test_processes_of_two_hosts_compute_together(client: Client, programs: Programs) -> None:
+    run = client.submit(programs.write("together", TOGETHER), replicas=4).wait(timeout=END_S)
+
+    assert run.state == "SUCCEEDED", f"{run.reason}\n{output(run)}"
+    assert run.result == {"ranks": [0, 1], "devices": [0, 0, 1, 1], "own": 2}
+    assert set(run.details.hosts) == {"alpha", "beta"}
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (STRATEGY, ("UnsupportedError: run of a strategy over 2 processes", "spread: one_host")),
+        (SAVING, ("UnsupportedError: run.checkpoint at step 0", "spread one_host")),
+    ],
+    ids=["strategy", "checkpoint"],
+)
+def test_what_is_not_supported_over_two_hosts_says_what_to_do_instead(
+    client: Client, programs: Programs, program: str, said: tuple[str, str]
+) -> None:
+    run = client.submit(programs.write("unsupported", program), replicas=4).wait(timeout=END_S)
+
+    assert (run.state, run.reason and run.reason.code) == ("FAILED", "PROGRAM_ERROR"), output(run)
+    assert run.reason is not None
+    assert all(words in run.reason.message for words in said), run.reason.message
+
+
+def test_a_lost_member_stops_the_gang_and_all_of_it_is_tried_again(
+    client: Client, programs: Programs, hosts: tuple[Deployment, list[ExtraHost]]
+) -> None:
+    run = client.submit(programs.write("in_step", IN_STEP), replicas=4, retries=Retries(infrastructure=1))
+    wait_until(lambda: (run.refresh().details.progress.step or 0) >= 3, timeout_s=END_S, what="it steps")
+    runners = [runner for host in hosts[1] for runner in host.runners()]
+    assert len(runners) == 2
+    runners[1].send_signal(signal.SIGKILL)
+    began = time.monotonic()
+    wait_until(lambda: not living(runners), timeout_s=STOPPED_S, what="all members are stopped")
+
+    assert time.monotonic() - began < STOPPED_S
+    wait_until(lambda: len(list(run.attempts)) == 2, timeout_s=END_S, what="another attempt")
+    second, first = run.attempts
+    assert first.reason is not None
+    assert first.reason.code == "KILLED", [(member.rank, member.reason) for member in first.members]
+    assert len(second.members) == len(first.members) == 2
+    wait_until(lambda: run.refresh().state == "RUNNING", timeout_s=END_S, what="it runs again")
+
+
+def test_a_member_that_stays_away_is_named_and_all_show_their_stacks(
+    client: Client, programs: Programs, hosts: tuple[Deployment, list[ExtraHost]]
+) -> None:
+    program = programs.write("in_step", IN_STEP)
+    run = client.submit(
+        program, replicas=4, parameters={"sleeper": 1}, limits=Limits(step_s=5), retries=Retries(infrastructure=0)
+    ).wait(timeout=END_S)
+
+    assert (run.state, run.reason and run.reason.code) == ("FAILED", "HANG"), output(run)
+    assert run.reason is not None
+    assert run.reason.message.startswith("Has not arrived: rank 1 on "), run.reason.message
+    stacks = {member.rank: text for member, text in run.stacks()}
+    assert "multihost_utils.py" in stacks[0]
+    assert 'in_step.py", line 12 in main' in stacks[1]
+    command, environment = [str(DRUMLINE), "watch", run.id], hosts[0].environment
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert told.returncode == 1
+    assert "Has not arrived: rank 1 on " in told.stderr
+    assert 'in_step.py", line 12 in main' in told.stderr
+
+
+def output(run: Run) -> str:
+    """What the program printed."""
+    return "".join(segment.text for segment in run.logs())

@@ -1,0 +1,86 @@
+"""Bad input on the Submit page: said where it belongs, before or after the server was asked."""
+
+import re
+import textwrap
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from e2e.pages import signed_in
+from e2e.seen import TIMEOUT_MS
+from support.deployment import Deployment
+
+BOTH_NUMBERS = re.compile(r"\b9\b.*\b8\b|\b8\b.*\b9\b")
+ONE_PARAMETER = '''
+    def main(run, *, patience: float):
+        """Needs a parameter."""
+'''
+
+
+class SubmitPage:
+    """The Submit page with a program of a test's own."""
+
+    def __init__(self, page: Page, deployment: Deployment) -> None:
+        self.page = page
+        page.goto(f"{deployment.url}/submit")
+        expect(page.locator(".cm-content")).to_be_visible(timeout=TIMEOUT_MS)
+
+    def take(self, name: str, content: bytes) -> None:
+        """Lets a file be chosen."""
+        self.page.locator("input[type=file]").set_input_files(
+            {"name": name, "mimeType": "application/octet-stream", "buffer": content}
+        )
+
+    def submit(self) -> None:
+        """Presses the button."""
+        self.page.get_by_role("button", name="Submit run").click()
+
+
+@pytest.fixture
+def submit_page(browser: Browser, deployment: Deployment) -> Iterator[SubmitPage]:
+    """Refused requests are console errors of the browser's own, so that this page is not the watched one."""
+    with signed_in(browser, deployment) as page:
+        yield SubmitPage(page, deployment)
+
+
+def test_submit_shows_where_the_program_has_a_syntax_error(submit_page: SubmitPage) -> None:
+    submit_page.take("broken.py", b"x = 1\ndef main(run:\n    pass\n")
+
+    refusal = submit_page.page.get_by_role("alert")
+    expect(refusal).to_contain_text("The program was not accepted", timeout=TIMEOUT_MS)
+    expect(refusal).to_contain_text("line 2")
+    expect(submit_page.page.get_by_role("button", name="Submit run")).to_be_disabled()
+
+
+def test_submit_shows_both_numbers_where_there_are_too_few_devices(submit_page: SubmitPage) -> None:
+    page = submit_page.page
+    page.get_by_label("Replicas").fill("9")
+    expect(page.get_by_role("status").filter(has_text="9")).to_contain_text("8", timeout=TIMEOUT_MS)
+    submit_page.submit()
+
+    field = page.get_by_label("Replicas")
+    expect(field).to_have_attribute("aria-invalid", "true", timeout=TIMEOUT_MS)
+    expect(field).to_have_accessible_description(BOTH_NUMBERS)
+    assert "/submit" in page.url
+
+
+def test_submit_asks_for_a_missing_parameter_at_its_field(submit_page: SubmitPage) -> None:
+    page = submit_page.page
+    submit_page.take("patient.py", textwrap.dedent(ONE_PARAMETER).encode())
+    patience = page.get_by_label("patience")
+    expect(patience).to_be_visible(timeout=TIMEOUT_MS)
+    submit_page.submit()
+    expect(patience).to_have_attribute("aria-invalid", "true", timeout=TIMEOUT_MS)
+    expect(patience).to_be_focused()
+
+    patience.fill("fast")
+    expect(patience).to_have_attribute("aria-invalid", "true")
+    assert "/submit" in page.url
+
+
+def test_submit_refuses_a_file_that_is_no_zip(submit_page: SubmitPage) -> None:
+    submit_page.take("program.zip", b"this is no zip")
+
+    expect(submit_page.page.get_by_role("alert")).to_contain_text("zip", timeout=TIMEOUT_MS)
+    expect(submit_page.page.get_by_role("button", name="Submit run")).to_be_disabled()

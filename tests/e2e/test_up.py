@@ -1,0 +1,94 @@
+"""`drumline up` as a whole: it stops without a trace, and it runs jobs with Redis gone."""
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from e2e.seen import connect
+from support.deployment import Deployment
+from support.processes import living, name_of, wait_until
+from support.programs import ENDLESS, ONE_STEP, Programs
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Path:
+    """A data directory of the test's own."""
+    return tmp_path / "data"
+
+
+def test_ctrl_c_stops_everything_while_a_run_is_on(fresh: Path, programs: Programs) -> None:
+    deployment = running_a_program(fresh, programs)
+
+    code = deployment.stop()
+
+    assert code == 0, deployment.said
+
+
+def test_kill_nine_of_up_leaves_no_process_behind(fresh: Path, programs: Programs) -> None:
+    deployment = running_a_program(fresh, programs)
+    started = deployment.processes()
+    assert len(started) >= 5, "up, redis, api, worker, celery, launcher, shim, runner"
+
+    deployment.kill()
+
+    deployment.expect_nothing_left(started)
+
+
+def test_a_run_starts_though_redis_is_killed(fresh: Path, programs: Programs) -> None:
+    deployment = Deployment.start(fresh)
+    try:
+        deployment.wait_for_devices()
+        redis = [process for process in deployment.processes() if is_redis(process)]
+        assert redis
+
+        for process in redis:
+            process.send_signal(signal.SIGSTOP)
+        assert_one_step_succeeds(deployment, programs)
+        for process in redis:
+            process.kill()
+        assert_one_step_succeeds(deployment, programs)
+    finally:
+        for process in living(redis):
+            process.send_signal(signal.SIGCONT)
+        deployment.stop()
+
+
+def test_a_run_starts_though_redis_never_came_up(fresh: Path, programs: Programs) -> None:
+    broken = fresh.parent / "bin"
+    broken.mkdir()
+    for name in ("redis-server", "valkey-server"):
+        (broken / name).write_text("#!/bin/sh\nexit 1\n")
+        (broken / name).chmod(0o755)
+    deployment = Deployment.start(fresh, environment={"PATH": f"{broken}{os.pathsep}{os.environ['PATH']}"})
+    try:
+        deployment.wait_for_devices()
+        assert_one_step_succeeds(deployment, programs)
+        assert not [process for process in deployment.processes() if is_redis(process)]
+        assert "redis" in deployment.said.lower(), "it says that the broker is missing"
+    finally:
+        deployment.stop()
+
+
+def running_a_program(data_dir: Path, programs: Programs) -> Deployment:
+    """A deployment in the middle of a run."""
+    deployment = Deployment.start(data_dir)
+    deployment.wait_for_devices()
+    with connect(deployment) as client:
+        run = client.submit(programs.write("endless", ENDLESS), replicas=8)
+        wait_until(lambda: run.refresh().details.progress.step is not None, timeout_s=60, what="a first step")
+    return deployment
+
+
+def assert_one_step_succeeds(deployment: Deployment, programs: Programs) -> None:
+    """A run of one step on 8 replicas comes to its result."""
+    with connect(deployment) as client:
+        run = client.submit(programs.write("one_step", ONE_STEP), replicas=8)
+        assert run.wait(timeout=60).result == {"replicas": 8}
+
+
+def is_redis(process: psutil.Process) -> bool:
+    """Whether it is a Redis or Valkey server, by its own name."""
+    return name_of(process) in {"redis-server", "valkey-server"}

@@ -1,0 +1,237 @@
+"""A server that has one of everything, and for each route a request that it would take."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from drumline.contracts.base import from_micros
+from drumline.contracts.worker_api import MemberNotice
+from fuzz.malformed import Request
+from support.core import BUNDLE, Member, Worker, submission_body
+from support.edge import EdgeServer
+
+V1 = "/api/v1"
+_POINT = {"shape": [], "dtype": "float32", "values": [1.0]}
+
+
+class World:
+    """What stands on `server`, by the names that paths have for it."""
+
+    def __init__(self, server: EdgeServer) -> None:
+        self.server, self.core = server, server.core
+        self.admin = server.admin_token
+        self.spare = self._created("tokens", {"name": "spare"})["id"]
+        self.worker: Worker = self.core.add_worker("alpha", devices=8)
+        self.worker_token = server.worker_token(self.worker.host_id)
+        batch = self._created("runs:batch", {"runs": [_run(replicas=1)] * 2}, "batch")
+        self.batch, self.run = batch["batch"]["id"], batch["runs"][0]
+        self.plan = self._created("plan", {"run": _run(replicas=1)}, "plan")["id"]
+        self.core.schedule()
+        self.member: MemberNotice = self.worker.beat().assigned[0]
+        """Claimed, and running."""
+        self._tell(Member(self.worker, self.worker.claim(self.member)))
+
+    def refresh(self) -> None:
+        """A worker that is known, and a member that it has just claimed."""
+        self.core.clock.advance(1)
+        self.worker.register()
+        self.core.submit(resources={"replicas": 1}, wait_for_devices=True)
+        self.core.reap()
+        self.core.schedule()
+        self.member = self.worker.beat().assigned[0]
+        self.worker.claim(self.member)
+
+    def token(self, path: str) -> str:
+        """Who may send there."""
+        if path == f"{V1}/worker/enroll":
+            return str(self._created("tokens", {"name": "gamma", "kind": "enr"})["secret"])
+        return self.worker_token if path.startswith(f"{V1}/worker/") else self.admin
+
+    def valid(self, method: str, path: str, body: Any) -> Request:
+        """A request of the route that the server takes, or takes for a wrong one of the right form."""
+        headers = {"authorization": f"Bearer {self.token(path)}".encode()}
+        if method == "POST":
+            headers["content-type"] = b"application/json"
+        content = b"" if body is None else json.dumps(body).encode()
+        return Request(method, path.format_map(_Names(self.names())), (), headers, content)
+
+    def names(self) -> dict[str, str]:
+        """Of everything that paths name."""
+        device = self.core.devices()[0].id
+        return {
+            "batch_id": self.batch,
+            "run_id": self.run,
+            "plan_id": self.plan,
+            "host_id": self.worker.host_id,
+            "device_id": device,
+            "token_id": self.spare,
+            "name": "digits",
+            "number": "1",
+            "sha256": BUNDLE,
+            "member_id": self.member.member,
+            "reduction_id": "red_01JD0000000000000000000000",
+        }
+
+    def bodies(self) -> Mapping[str, Any]:
+        """JSON by the end of the route."""
+        life, fence = self.worker.incarnation, self.member.fence
+        now = from_micros(self.core.clock.now()).isoformat()
+        owned = {"incarnation": life, "fence": fence}
+        sweep = {"kind": "grid", "parameters": {"learning_rate": [0.1, 0.2], "epochs": [1, 2]}}
+        device = {"platform": "cpu", "index": 0, "kind": "test", "memory_bytes": 1, "coords": [0, 0], "simulated": True}
+        return {
+            "/runs": _run(replicas=1, labels={"team": "vision"}, priority=3),
+            "/runs:batch": {"name": "two", "runs": [_run(replicas=1), _run(replicas=2)]},
+            "/runs:sweep": {"name": "four", "run": {**_run(replicas=1), "parameters": {}}, "sweep": sweep},
+            "/plan": {"run": _run(replicas=2), "probe": {}},
+            ":cancel": {"grace_s": 1.5},
+            ":rerun": {"wait_for_devices": True},
+            ":rollback": {"version": 1},
+            "/sessions": {"token": "drm_pat_x", "code": None},
+            "/tokens": {"name": "more", "kind": "pat", "role": "viewer", "expires_in_s": 3600},
+            "/enroll": {"name": "gamma"},
+            "/register": {
+                "protocol": 1,
+                "name": "alpha",
+                "boot_id": "boot-1",
+                "version": "0.1.0",
+                "jax_version": "0.10.2",
+                "cpu_count": 2,
+                "memory_bytes": 2**33,
+                "devices": [device],
+                "unproven": [],
+                "members": [{**self._live(), "pid": 1, "started_at": now}],
+                "checkpoint_store": "",
+                "replaces": life,
+            },
+            "/heartbeat": {
+                "incarnation": life,
+                "sent_at": now,
+                "plans": [self.plan],
+                "draining": False,
+                "members": [
+                    {
+                        "member": self._live()["member"],
+                        "fence": fence,
+                        "step": 3,
+                        "last_collective": "loss",
+                        "tick": {
+                            "activity": "in_step",
+                            "advances": 3,
+                            "collectives": 1,
+                            "idle_s": 0.5,
+                            "silent_s": 0.1,
+                        },
+                    }
+                ],
+            },
+            "/claim": {**owned, "coordinator": "10.0.0.1:4711"},
+            "/events": {**owned, "first_seq": 1, "events": self._events(now)},
+            "/end": {
+                **owned,
+                "reason": "PROGRAM_ERROR",
+                "message": "x",
+                "exit_code": 1,
+                "signal": None,
+                "last_seq": 12,
+                "ended_at": now,
+                "devices_released": True,
+                "tick": {"activity": "own_code", "advances": 3, "idle_s": 0.5, "silent_s": 0.1},
+            },
+            "/probes": {
+                "incarnation": life,
+                "probes": [
+                    {"device": self.names()["device_id"], "fence": 1, "usable": True, "survivors": [7], "message": ""}
+                ],
+            },
+            "/report": {
+                "incarnation": life,
+                "busy": False,
+                "fault": None,
+                "message": "",
+                "output": "",
+                "program": None,
+            },
+        }
+
+    def body(self, path: str) -> Any:
+        """The JSON that the route takes, None where it takes none."""
+        fitting = [(end, body) for end, body in self.bodies().items() if path.endswith(end)]
+        return max(fitting, key=lambda pair: len(pair[0]))[1] if fitting else None
+
+    def _live(self) -> dict[str, Any]:
+        return {"member": self.member.member, "attempt": self.member.attempt, "fence": self.member.fence}
+
+    def _events(self, now: str) -> list[dict[str, Any]]:
+        device = self.names()["device_id"]
+        events: list[dict[str, Any]] = [
+            {"kind": "state", "phase": "running", "detail": ""},
+            {
+                "kind": "placement",
+                "strategy": "mirrored",
+                "executor": "spmd",
+                "replicas": [{"replica": 0, "devices": [device]}],
+            },
+            {
+                "kind": "variable",
+                "name": "w",
+                "shape": [2, 3],
+                "dtype": "float32",
+                "synchronization": "on_write",
+                "aggregation": "mean",
+                "homes": [device, "host"],
+                "size_bytes": 24,
+            },
+            {
+                "kind": "progress",
+                "step": 3,
+                "total_steps": 9,
+                "steps_per_s": 1.5,
+                "examples_per_s": 9.0,
+                "last_collective": "loss",
+            },
+            {"kind": "metrics", "names": ["loss", "loss"], "steps": [1, 2], "times": [now, now], "values": [0.5, 0.25]},
+            {
+                "kind": "reduction",
+                "name": "loss",
+                "step": 1,
+                "op": "mean",
+                "axis": 0,
+                "inputs": [_POINT, _POINT],
+                "counts": [1, 1],
+                "denominator": 2,
+                "result": _POINT,
+            },
+            {"kind": "log", "stream": "stdout", "text": "hello\n", "offset": 0},
+            {"kind": "checkpoint", "step": 3, "path": "f1/step_3", "size_bytes": 9, "manifest": "sha256:ab"},
+            {"kind": "gap", "what": "log", "count": 3},
+            {"kind": "result", "value": {"accuracy": 0.5, "deep": [1, {"a": None}]}},
+        ]
+        return [{"seq": number, "at": now, **event} for number, event in enumerate(events, 1)]
+
+    def _tell(self, member: Member) -> None:
+        now = from_micros(self.core.clock.now()).isoformat()
+        events = [
+            member.event(event.pop("kind"), **{k: v for k, v in event.items() if k not in ("seq", "at")})
+            for event in self._events(now)
+        ]
+        member.send(*events)
+
+    def _created(self, path: str, body: Any, key: str = "") -> Any:
+        client = self.server.client(self.admin)
+        headers = {"Idempotency-Key": key} if key else {}
+        return client.post(f"{V1}/{path}", json=body, headers=headers).raise_for_status().json()
+
+
+class _Names(dict[str, str]):
+    """A parameter that nothing here is named after stays odd, rather than failing the campaign."""
+
+    def __missing__(self, name: str) -> str:
+        raise KeyError(f"world.names has no {name}, which a route's path asks for")
+
+
+def _run(**changes: Any) -> dict[str, Any]:
+    body: dict[str, Any] = submission_body(
+        resources={"replicas": changes.pop("replicas")}, parameters={"learning_rate": 0.1}, **changes
+    ).model_dump(mode="json")
+    return body

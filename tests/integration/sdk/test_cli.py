@@ -1,0 +1,440 @@
+"""The command line against a server over a real socket: what it prints, and its exit codes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drumline.cli.main import main
+from drumline.contracts import api
+from drumline.contracts.ids import new_id
+from support import answers
+from support.answers import RUN_ID, end, event
+from support.processes import wait_until
+from support.scripted_server import TOKEN, Answer, ScriptedServer, events, ok, problem
+
+DEVICE_ID = new_id("dev")
+SOURCE = "def main(run, *, learning_rate: float = 0.1, epochs: int = 20, name: str = 'x'):\n    return {}\n"
+
+
+@dataclass
+class Cli:
+    """The command, run in this process against the scripted server."""
+
+    capture: pytest.CaptureFixture[str]
+    out: str = ""
+    err: str = ""
+
+    def __call__(self, *arguments: str) -> int:
+        with pytest.raises(SystemExit) as caught:
+            main([*arguments])
+        self.out, self.err = self.capture.readouterr()
+        return int(caught.value.code or 0)
+
+
+@pytest.fixture
+def cli(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Cli:
+    monkeypatch.setenv("DRUMLINE_URL", server.url)
+    monkeypatch.setenv("DRUMLINE_TOKEN", TOKEN)
+    monkeypatch.setenv("DRUMLINE_DATA_DIR", str(tmp_path / "nothing"))
+    return Cli(capsys)
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    (tmp_path / "digits.py").write_text(SOURCE)
+    return str(tmp_path / "digits.py")
+
+
+def _accept(server: ScriptedServer, stream: Answer, ended: api.Run) -> None:
+    """A server that takes the submission, streams, and then says how the run ended."""
+    server.on("POST", "/bundles", ok({}, 201))
+    server.on("POST", "/runs", ok(api.SubmittedRun(run=answers.run("QUEUED"), created_version=True), 201))
+    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run()), ok(ended))
+    server.on("GET", "/stream", stream)
+
+
+def test_submit_prints_the_address_first_then_progress_then_the_result(
+    cli: Cli, server: ScriptedServer, program: str
+) -> None:
+    stream = events(
+        event(1, "state", state="RUNNING"),
+        event(2, "placement", executor="spmd", confirmed=True, replicas=8),
+        event(3, "progress", step=50, total_steps=100, steps_per_s=12.5),
+        event(4, "metrics", names=["loss", "sys/step_ms"], first_step=50, last_step=50),
+        event(5, "gap", what="log", count=2),
+        event(6, "gap", what="log", count=3),
+        end(7),
+    )
+    server.on("GET", f"/runs/{RUN_ID}/metrics", ok(_metrics(loss=0.25)))
+    _accept(server, stream, answers.run("SUCCEEDED", result={"accuracy": 0.97}))
+    assert cli("submit", program, "--replicas", "8") == 0
+    first, result = cli.out.splitlines()
+    assert first == f"{RUN_ID}  {server.url}/runs/{RUN_ID}"
+    assert json.loads(result) == {"accuracy": 0.97}
+    assert "8 replicas, executor spmd" in cli.err
+    assert "step 50/100  12.5 steps/s  loss 0.25" in cli.err
+    assert cli.err.count("dropped") == cli.err.count("5 log records were dropped under load") == 1
+    assert cli.err.splitlines()[-1].startswith("SUCCEEDED in ")
+
+
+def _metrics(**latest: float) -> dict[str, Any]:
+    """Metrics whose newest values are these."""
+    series = [
+        {
+            "name": name, "unit": "", "n": 1, "last_step": 50, "bucket_width": 0,
+            "points": {"x": [50], "min": [value], "max": [value], "mean": [value], "last": [value], "count": [1]},
+        }
+        for name, value in latest.items()
+    ]  # fmt: skip
+    return {"run": RUN_ID, "x": "step", "series": series}
+
+
+def test_failed_run_exits_with_1_and_shows_the_end_of_its_output_and_the_reason(
+    cli: Cli, server: ScriptedServer, program: str
+) -> None:
+    _accept(server, events(end(1, "FAILED")), answers.failed("ValueError: bad rate"))
+    traceback = "Traceback (most recent call last):\n\x1b[31mValueError: bad rate\n"
+    server.on("GET", f"/runs/{RUN_ID}/logs", ok(answers.logs(traceback, 0, len(traceback))))
+    assert cli("submit", program) == 1
+    *_, last, reason, outcome = cli.err.splitlines()
+    assert last == "  | ValueError: bad rate"
+    assert reason.startswith("The program raised an exception")
+    assert outcome.startswith("FAILED in ")
+
+
+def test_cancelled_run_exits_with_1(cli: Cli, server: ScriptedServer) -> None:
+    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run("CANCELLED")))
+    assert cli("watch", RUN_ID) == 1
+
+
+def test_parameters_are_read_as_their_types(cli: Cli, server: ScriptedServer, program: str) -> None:
+    _accept(server, events(end(1)), answers.run("SUCCEEDED"))
+    assert cli("submit", program, "-p", "learning_rate=1e-3", "-p", "epochs=5", "-p", "name=7", "--detach") == 0
+    assert server.sent("POST", "/runs")[0].json()["parameters"] == {"learning_rate": 0.001, "epochs": 5, "name": "7"}
+    assert server.sent("GET", "/stream") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-p", "epoch=3"], "did you mean 'epochs'?"),
+        (["-p", "epochs=many"], "'epochs' takes a whole number"),
+        (["-p", "epochs"], "not of the form NAME=VALUE"),
+        (["--strategy", "mirored"], "did you mean 'mirrored'?"),
+        (["-s", "executer=spmd"], "did you mean 'executor'?"),
+        (["--replicas", "0"], "replicas=0"),
+        (["--replicas", "many"], "not a valid integer"),
+        (["--platform", "abacus"], "platform='abacus'"),
+        (["--entrypoint", "digits:train"], "it has digits:main"),
+        (["--time-limit", "-1"], "run_s"),
+    ],
+)
+def test_wrong_usage_exits_with_2_before_anything_is_sent(
+    cli: Cli, server: ScriptedServer, program: str, arguments: list[str], said: str
+) -> None:
+    assert cli("submit", program, *arguments) == 2
+    assert said in cli.err
+    assert "Traceback" not in cli.err
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [("x = 1", "def main(run"), ("def main(run:\n", "line 1"), ("def a(run): 1\ndef b(run): 1", "digits:a, digits:b")],
+)
+def test_program_that_cannot_run_exits_with_2(cli: Cli, program: str, source: str, said: str) -> None:
+    Path(program).write_text(source)
+    assert cli("submit", program) == 2
+    assert said in cli.err
+
+
+def test_too_many_replicas_print_both_numbers_and_the_way_out(cli: Cli, server: ScriptedServer, program: str) -> None:
+    server.on("POST", "/bundles", ok({}, 201))
+    refusal = problem(
+        422, "too_many_replicas", "the run wants 9 replicas", request_id="req_7", context={"replicas": 9, "devices": 8}
+    )
+    server.on("POST", "/runs", refusal)
+    assert cli("submit", program, "--replicas", "9") == 2
+    assert "replicas 9, devices 8; --wait-for-devices" in cli.err
+    assert "req_7" in cli.err
+
+
+def test_refused_fields_are_listed(cli: Cli, server: ScriptedServer) -> None:
+    errors = [{"field": "limits.run_s", "message": "too long"}]
+    server.on("GET", "/runs", problem(422, "invalid_request", "The request is not valid.", errors=errors))
+    assert cli("ps") == 2
+    assert "limits.run_s: too long" in cli.err
+
+
+def test_nobody_there_exits_with_3_and_names_the_address(cli: Cli) -> None:
+    assert cli("ps", "--url", "http://127.0.0.1:1") == 3
+    assert "http://127.0.0.1:1" in cli.err
+
+
+def test_unknown_server_and_wrong_token_exit_with_3(
+    cli: Cli, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRUMLINE_TOKEN", "drm_pat_wrong")
+    assert cli("hosts") == 3
+    monkeypatch.delenv("DRUMLINE_URL")
+    assert cli("hosts") == 3
+    assert "drumline up" in cli.err
+
+
+def test_unknown_run_exits_with_2(cli: Cli) -> None:
+    assert cli("watch", "run_x") == 2
+
+
+def test_unknown_command_exits_with_2_and_offers_the_nearest(cli: Cli) -> None:
+    assert cli("submt") == 2
+    assert "Did you mean 'submit'" in cli.err
+
+
+def test_command_of_a_missing_extra_exits_with_2_and_says_what_to_install(tmp_path: Path) -> None:
+    # A finder that hides a library of the server, as if only `pip install drumline` had been done.
+    hide = (
+        "import sys, importlib.abc\n"
+        "class Hidden(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] in {'sqlalchemy', 'fastapi', 'uvicorn', 'celery', 'jax'}:\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Hidden())\n"
+        "from drumline.cli.main import main\n"
+        "main(['server', 'api'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", hide], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "pip install 'drumline[server]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path", "page"),
+    [
+        (["ps"], "/runs", {"items": [], "next": None}),
+        (["hosts"], "/hosts", {"items": [], "next": None}),
+    ],
+)
+def test_json_of_nothing_is_an_empty_list(
+    cli: Cli, server: ScriptedServer, arguments: list[str], path: str, page: dict[str, Any]
+) -> None:
+    server.on("GET", path, ok(page))
+    assert cli(*arguments, "--json") == 0
+    assert json.loads(cli.out) == []
+
+
+def test_ps_lists_runs_and_stops_at_its_limit(cli: Cli, server: ScriptedServer) -> None:
+    summary = json.loads(answers.run(progress={"step": 5, "total_steps": 9, "steps_per_s": 2.5}).model_dump_json())
+    server.on("GET", "/runs", ok({"items": [summary] * 3, "next": "more"}))
+    assert cli("ps", "--live", "--limit", "2") == 0
+    headings, *rows = cli.out.splitlines()
+    assert headings.split() == ["RUN", "JOB", "STATE", "REPLICAS", "STEP", "RATE", "AGE"]
+    assert [row.split()[:7] for row in rows] == [[RUN_ID, "digits", "v1", "RUNNING", "8", "mirrored", "5/9"]] * 2
+    assert "RUNNING" in server.sent("GET", "/runs")[0].query["state"]
+
+
+def host_answer(name: str = "box", **changes: Any) -> dict[str, Any]:
+    return {
+        "id": answers.HOST_ID, "name": name, "state": "live", "devices": 8, "free_devices": 3,
+        "platforms": ["cpu"], "version": "1", "jax_version": "0.10.2", "cpu_count": 2, "memory_bytes": 2**33,
+        "registered_at": answers.NOW.isoformat(), "last_heartbeat_at": answers.NOW.isoformat(), "runs": [], **changes,
+    }  # fmt: skip
+
+
+def device_answer() -> dict[str, Any]:
+    quarantine = {
+        "reason": "lease_ran_out", "sentence": "Its host fell silent.", "since": answers.NOW.isoformat(),
+        "run": RUN_ID, "attempt": new_id("att"), "member": new_id("mem"), "probed_at": None,
+        "probe_message": "Processes survive: 7.",
+    }  # fmt: skip
+    return {
+        "id": DEVICE_ID, "host": answers.HOST_ID, "host_name": "box", "platform": "gpu", "index": 3, "kind": "H200",
+        "memory_bytes": None, "coords": None, "core_on_chip": None, "simulated": False, "state": "QUARANTINED",
+        "run": None, "job": None, "replica": None, "quarantine": quarantine,
+    }  # fmt: skip
+
+
+def test_hosts_tell_free_devices_and_memory(cli: Cli, server: ScriptedServer) -> None:
+    server.on("GET", "/hosts", ok({"items": [host_answer("box\x1b[2J")], "next": None}))
+    server.on("GET", "/devices", ok({"items": [], "next": None}))
+    assert cli("hosts") == 0
+    assert cli.out.splitlines()[1].split()[:7] == ["box", "live", "3/8", "cpu", "2", "8", "GiB"]
+
+
+def test_hosts_tell_every_quarantine_with_its_evidence(cli: Cli, server: ScriptedServer) -> None:
+    failure = {"run": RUN_ID, "job": "digits", "reason": "KILLED", "at": answers.NOW.isoformat()}
+    trouble = {
+        "kind": "quarantined", "sentence": "3 runs failed.", "since": answers.NOW.isoformat(), "failures": [failure]
+    }  # fmt: skip
+    server.on("GET", "/hosts", ok({"items": [host_answer(state="quarantined", trouble=trouble)], "next": None}))
+    server.on("GET", "/devices", ok({"items": [device_answer()], "next": None}))
+    assert cli("hosts") == 0
+    assert f"box: quarantined. 3 runs failed. {RUN_ID} KILLED" in cli.out
+    assert f"gpu:3 on box: quarantined. Its host fell silent. Processes survive: 7. Run {RUN_ID}." in cli.out
+
+
+@pytest.mark.parametrize(("verb", "state"), [("drain", "draining"), ("undrain", "live"), ("release", "live")])
+def test_host_is_drained_and_released_by_name(cli: Cli, server: ScriptedServer, verb: str, state: str) -> None:
+    server.on("GET", "/hosts", ok({"items": [host_answer()], "next": None}))
+    server.on("POST", f"/hosts/{answers.HOST_ID}:{verb}", ok(host_answer(state=state)))
+    assert cli("hosts", verb, "box") == 0
+    assert cli.out == f"box  {state}\n"
+
+
+def test_device_is_released_by_host_and_index(cli: Cli, server: ScriptedServer) -> None:
+    server.on("GET", "/hosts", ok({"items": [host_answer()], "next": None}))
+    server.on("GET", "/devices", ok({"items": [device_answer()], "next": None}))
+    server.on("POST", f"/devices/{DEVICE_ID}:release", ok({**device_answer(), "state": "FREE", "quarantine": None}))
+    assert cli("hosts", "release", "box", "--device", "gpu:3") == 0
+    assert cli.out == "gpu:3 on box  FREE\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(("drain", "bx"), "no host is called 'bx'; there are: box"), (("release", "box", "--device", "gpu:9"), "gpu:3")],
+)
+def test_unknown_hosts_and_devices_are_named_with_those_there_are(
+    cli: Cli, server: ScriptedServer, arguments: tuple[str, ...], said: str
+) -> None:
+    server.on("GET", "/hosts", ok({"items": [host_answer()], "next": None}))
+    server.on("GET", "/devices", ok({"items": [device_answer()], "next": None}))
+    assert cli("hosts", *arguments) == 2
+    assert said in cli.err
+
+
+def test_json_of_a_watched_run_is_one_document_on_stdout(cli: Cli, server: ScriptedServer, program: str) -> None:
+    _accept(server, events(end(1)), answers.run("SUCCEEDED", result=3))
+    assert cli("submit", program, "--json") == 0
+    assert json.loads(cli.out)["result"] == 3
+
+
+def test_logs_are_printed_as_they_are_but_harmless(cli: Cli, server: ScriptedServer) -> None:
+    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run()))
+    server.on("GET", f"/runs/{RUN_ID}/logs", ok(answers.logs("one\ntwo\x1b[2J", 0, 11)))
+    assert cli("logs", RUN_ID) == 0
+    assert cli.out == "one\ntwo"
+
+
+def test_cancel_prints_the_state(cli: Cli, server: ScriptedServer) -> None:
+    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run("CANCELLING")))
+    server.on("POST", f"/runs/{RUN_ID}:cancel", ok(answers.run("CANCELLING"), 202))
+    assert cli("cancel", RUN_ID, "--grace", "5") == 0
+    assert cli.out == f"{RUN_ID}  CANCELLING\n"
+    assert server.sent("POST", f"/runs/{RUN_ID}:cancel")[0].json() == {"grace_s": 5.0}
+
+
+def test_open_prints_a_one_time_link_for_an_admin_and_a_plain_one_for_others(cli: Cli, server: ScriptedServer) -> None:
+    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run()))
+    server.on(
+        "POST",
+        "/login-codes",
+        ok({"code": "abc", "expires_at": "2026-01-01T00:00:00Z"}, 201),
+        problem(403, "forbidden"),
+    )
+    assert cli("open", RUN_ID, "--print") == 0
+    assert cli.out.strip() == f"{server.url}/login?next=%2Fruns%2F{RUN_ID}#code=abc"
+    assert cli("open", RUN_ID, "--json") == 0
+    assert json.loads(cli.out) == {"url": f"{server.url}/runs/{RUN_ID}"}
+
+
+def test_version_tells_the_server_too_and_does_without(cli: Cli, server: ScriptedServer) -> None:
+    server.on("GET", "/version", ok({"version": "9.9", "protocol": 1, "capabilities": []}))
+    assert cli("version", "--json") == 0
+    assert json.loads(cli.out)["server"] == "9.9"
+    assert cli("version", "--url", "http://127.0.0.1:1") == 0
+    assert "server (none answers)" in cli.out
+
+
+_HEARS_CTRL_C = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it, and hands that down
+from drumline.cli.main import main
+main()
+"""
+
+
+def test_ctrl_c_detaches_and_says_how_to_go_on(server: ScriptedServer, tmp_path: Path) -> None:
+    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run()))
+    server.on("GET", "/stream", events(event(1, "state", state="RUNNING"), cut=True))
+    environment = {**os.environ, "DRUMLINE_URL": server.url, "DRUMLINE_TOKEN": TOKEN}
+    with subprocess.Popen(
+        [sys.executable, "-c", _HEARS_CTRL_C, "watch", RUN_ID],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("RUNNING")
+        wait_until(lambda: bool(server.sent("GET", "/stream")), timeout_s=30, what="it watches the stream")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert f"drumline watch {RUN_ID}" in err
+    assert f"drumline cancel {RUN_ID}" in err
+    assert "Traceback" not in err
+    assert server.sent("POST", f"/runs/{RUN_ID}:cancel") == []
+
+
+def test_lost_connection_is_said_while_watching(cli: Cli, server: ScriptedServer) -> None:
+    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run()), ok(answers.run()), ok(answers.run("SUCCEEDED")))
+    server.on("GET", "/stream", events(event(1), cut=True), events(end(2)))
+    assert cli("watch", RUN_ID) == 0
+    assert "connection lost" in cli.err
+
+
+def test_the_end_of_an_id_as_the_dashboard_shows_it_is_enough(cli: Cli, server: ScriptedServer) -> None:
+    run = answers.run("SUCCEEDED", result={"accuracy": 0.97})
+    server.on("GET", "/runs", ok(api.Page(items=(run,))))
+    server.on("GET", f"/runs/{RUN_ID}", ok(run))
+
+    assert cli("watch", f"r-{RUN_ID[-5:].lower()}") == 0
+    assert RUN_ID in cli.out
+
+
+def test_a_run_that_is_not_there_is_named_with_the_fix(cli: Cli, server: ScriptedServer) -> None:
+    server.on("GET", "/runs", ok(api.Page(items=())))
+
+    assert cli("logs", "nope") == 2
+    assert "no run is called 'nope'" in cli.err
+    assert "drumline ps" in cli.err
+
+
+def test_plan_prints_placement_and_the_reason_to_wait(cli: Cli, server: ScriptedServer, program: str) -> None:
+    server.on("POST", "/bundles", ok({}, 201))
+    server.on("POST", "/plan", ok(answers.plan(), 201))
+    assert cli("plan", program, "-n", "2", "--no-probe") == 0
+    assert "it would wait: Needs 2 devices on one host; box has 1 free." in cli.out
+    assert [line.split() for line in cli.out.splitlines() if "cpu:" in line] == [
+        ["0", "0", "0", "box", "cpu:0"],
+        ["1", "1", "0", "box", "cpu:1"],
+    ]
+    sent = server.sent("POST", "/plan")[-1].json()
+    assert (sent["probe"], sent["run"]["resources"]["replicas"]) == (None, 2)
+
+
+def test_plan_of_a_program_that_fails_shows_its_output_and_exits_with_1(
+    cli: Cli, server: ScriptedServer, program: str
+) -> None:
+    server.on("POST", "/bundles", ok({}, 201))
+    server.on("POST", "/plan", ok(answers.plan("waiting"), 201))
+    failed = answers.plan("failed", fault="program_error", message="ValueError: no", output="line 1\n\x1b[31mline 2\n")
+    server.on("GET", f"/plan/{answers.PLAN_ID}", ok(answers.plan("running")), ok(failed))
+    assert cli("plan", program) == 1
+    assert "ValueError: no\nline 1" in cli.out
+    assert "\x1b" not in cli.out
+
+
+@pytest.mark.parametrize(("option", "value"), [("--steps", "0"), ("--probe-limit", "9999")])
+def test_plan_refuses_terms_out_of_range(cli: Cli, program: str, option: str, value: str) -> None:
+    assert cli("plan", program, option, value) == 2
+    assert value in cli.err

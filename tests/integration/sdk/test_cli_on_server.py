@@ -1,0 +1,199 @@
+"""Jobs, versions, batches and lists from the command line and the SDK, against a real server."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drumline import Client
+from drumline.cli.main import main
+from drumline.errors import InvalidRequestError
+from support.edge import EdgeServer, edge_server
+
+SOURCE = "def main(run, *, epochs: int = 20, layers: list[int] = [8]):\n    return {}\n"
+
+
+class Cli:
+    """The command, run in this process."""
+
+    def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
+        self._capture = capture
+        self.out = self.err = ""
+
+    def __call__(self, *arguments: str) -> int:
+        with pytest.raises(SystemExit) as caught:
+            main([*arguments])
+        self.out, self.err = self._capture.readouterr()
+        return int(caught.value.code or 0)
+
+
+@pytest.fixture
+def edge(sqlite_url: str, tmp_path: Path) -> Iterator[EdgeServer]:
+    with edge_server(sqlite_url, tmp_path / "server") as running:
+        running.core.add_worker()
+        yield running
+
+
+@pytest.fixture
+def cli(edge: EdgeServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
+    monkeypatch.setenv("DRUMLINE_URL", edge.url)
+    monkeypatch.setenv("DRUMLINE_TOKEN", edge.admin_token)
+    monkeypatch.setenv("DRUMLINE_DATA_DIR", str(tmp_path / "nothing"))
+    return Cli(capsys)
+
+
+@pytest.fixture
+def client(edge: EdgeServer) -> Iterator[Client]:
+    with Client(edge.url, edge.admin_token) as opened:
+        yield opened
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "digits.py"
+    path.write_text(SOURCE)
+    return path
+
+
+def test_jobs_versions_and_diff_show_what_was_submitted(cli: Cli, program: Path) -> None:
+    cli("submit", str(program), "--detach")
+    program.write_text(SOURCE.replace("20", "30"))
+    cli("submit", str(program), "--detach", "--strategy-option", "executor=pmap")
+
+    assert cli("jobs") == 0
+    assert [line.split()[:4] for line in cli.out.splitlines()] == [
+        ["JOB", "CURRENT", "VERSIONS", "RUNS"],
+        ["digits", "v2", "2", "2"],
+    ]
+    assert cli("jobs", "versions", "digits") == 0
+    assert cli.out.splitlines()[1].startswith("v2 *")
+    assert "mirrored executor=pmap" in cli.out
+    assert cli("jobs", "diff", "digits") == 0
+    assert 'strategy.executor: "auto" -> "pmap"' in cli.out
+    assert "-def main(run, *, epochs: int = 20" in cli.out
+    assert cli("jobs", "diff", "digits", "1", "1", "--json") == 0
+    assert json.loads(cli.out)["files"] == []
+
+
+def test_rollback_decides_what_running_a_job_by_name_runs(cli: Cli, program: Path, client: Client) -> None:
+    client.submit(program)
+    program.write_text(SOURCE.replace("20", "30"))
+    client.submit(program)
+
+    assert cli("jobs", "rollback", "digits", "1") == 0
+    assert cli.out == "digits  current version v1\n"
+    assert cli("jobs", "run", "digits", "-p", "epochs=3", "--detach", "--json") == 0
+    run = json.loads(cli.out)
+    assert (run["version"], run["parameters"]) == (1, {"epochs": 3})
+    assert cli("jobs", "run", "digits", "--version", "2", "--detach", "--json") == 0
+    assert json.loads(cli.out)["version"] == 2
+    assert [change.cause for change in client.job("digits").changes()] == ["rollback", "submit", "submit"]
+
+
+def test_unknown_job_and_version_are_usage_errors_in_words(cli: Cli, program: Path, client: Client) -> None:
+    assert cli("jobs", "versions", "nothing") == 2
+    assert "There is no job nothing" in cli.err
+    client.submit(program)
+    assert cli("jobs", "rollback", "digits", "9") == 2
+    assert "It has versions 1 to 1." in cli.err
+
+
+def test_rerun_repeats_an_old_run(cli: Cli, program: Path, client: Client) -> None:
+    old = client.submit(program, parameters={"epochs": 3}, labels={"team": "a"}, replicas=2)
+
+    assert cli("rerun", old.id[-8:], "--detach", "--json") == 0
+
+    run = json.loads(cli.out)
+    assert run["id"] != old.id
+    assert (run["rerun_of"], run["parameters"], run["replicas"]) == (old.id, {"epochs": 3}, 2)
+
+
+def test_sweep_makes_a_batch_whose_table_is_shown_and_exported(cli: Cli, program: Path, client: Client) -> None:
+    arguments = ("--sweep", "epochs=5,10", "--sweep", "layers=[64],[64, 32]", "--batch-name", "depth", "-n", "2")
+
+    assert cli("sweep", str(program), *arguments) == 0
+    batch_id, count = cli.out.split()[:2]
+    assert count == "4"
+    batch = client.batch(batch_id)
+    assert [row.parameters for row in batch.outcomes()][1] == {"epochs": 5, "layers": [64, 32]}
+    assert [run.replicas for run in batch.runs()] == [2, 2, 2, 2]
+    assert cli("batches") == 0
+    assert cli.out.splitlines()[1].split()[:4] == [batch_id, "depth", "digits", "4"]
+    assert cli("batches", "show", batch_id, "--sort", "-parameters.epochs", "--limit", "2") == 0
+    assert [line.split()[2] for line in cli.out.splitlines()] == ["epochs", "10", "10"]
+    assert cli("batches", "show", batch_id, "--csv") == 0
+    assert cli.out.splitlines()[0] == "run,index,state,epochs,layers,duration_s"
+    assert cli("batches", "cancel", batch_id) == 0
+    assert cli.out == f"{batch_id}  4 cancelled\n"
+
+
+def test_random_sweep_and_points_come_from_the_command_line(
+    cli: Cli, program: Path, client: Client, tmp_path: Path
+) -> None:
+    (tmp_path / "points.json").write_text('[{"epochs": 3}, {"epochs": 4}]')
+
+    code = cli("sweep", str(program), "--sweep", "epochs=1..50", "--random", "3", "--seed", "1", "--json")
+    assert code == 0, cli.err
+    drawn = client.batch(json.loads(cli.out)["id"])
+    assert cli("sweep", str(program), "--points", str(tmp_path / "points.json"), "--json") == 0
+    listed = client.batch(json.loads(cli.out)["id"])
+
+    values = [row.parameters["epochs"] for row in drawn.outcomes()]
+    assert all(isinstance(value, int) and 1 <= value <= 50 for value in values)
+    assert len(set(map(str, values))) == 3
+    assert [row.parameters for row in listed.outcomes()] == [{"epochs": 3}, {"epochs": 4}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "name what to vary"),
+        (("--sweep", "epochs"), "not of the form NAME=VALUE"),
+        (("--sweep", "epochs=1", "--sweep", "epochs=2"), "stands there twice"),
+        (("--sweep", "epochs=1..5"), "say with --random N"),
+        (("--sweep", "epoch=1,2"), "did you mean 'epochs'?"),
+        (("--sweep", "epochs=1,x"), "takes a whole number"),
+        (("--sweep", "epochs=3", "-p", "epochs=4"), "fixed to 4"),
+        (("--sweep", "epochs=5..1", "--random", "2"), "low must be less than high"),
+        (("--sweep", "epochs=1,2", "--platform", "gpus"), "did you mean 'gpu'?"),
+        (("--sweep", "epochs=1,2", "-s", "executor=spdm"), "did you mean 'spmd'?"),
+    ],
+)
+def test_sweep_that_makes_no_sense_is_a_usage_error_in_words(
+    cli: Cli, program: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    assert cli("sweep", str(program), *arguments) == 2
+    assert said in cli.err
+
+
+def test_prepared_runs_are_submitted_together_or_not_at_all(client: Client, program: Path) -> None:
+    requests = [client.prepare(program, parameters={"epochs": number}) for number in (1, 2)]
+
+    batch = client.submit_batch(requests, name="pair")
+
+    assert (batch.details.name, batch.details.size, batch.ended) == ("pair", 2, False)
+    too_large = client.prepare(program, replicas=64)
+    with pytest.raises(InvalidRequestError) as caught:
+        client.submit_batch([*requests, too_large])
+    assert [error.field for error in caught.value.problem.errors] == ["runs.2.resources.replicas"]
+    assert len(list(client.list())) == 2
+
+
+def test_ps_filters_as_the_runs_page_does(cli: Cli, program: Path, client: Client) -> None:
+    first = client.submit(program, name="mnist", labels={"team": "a"})
+    second = client.submit(program, name="digits", labels={"team": "b"})
+
+    def listed(*arguments: str) -> list[str]:
+        assert cli("ps", "--json", *arguments) == 0
+        return [run["id"] for run in json.loads(cli.out)]
+
+    assert listed() == [second.id, first.id]
+    assert listed("--sort", "created") == [first.id, second.id]
+    assert listed("--label", "team=a") == [first.id]
+    assert listed("mni") == [first.id]
+    assert listed("--state", "queued", "--job", "digits", "--version", "1") == [second.id]
+    assert listed("--state", "failed") == []
+    assert cli("ps", "--state", "quued") == 2
+    assert "did you mean 'queued'?" in cli.err
+    assert cli("ps", "--version", "1") == 2

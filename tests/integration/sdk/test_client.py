@@ -1,0 +1,264 @@
+"""The client against a server over a real socket: submitting, lists, one run and what it shows."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drumline import Client, bundle, errors
+from drumline._transport import Transport
+from drumline.client import ASK_FIRST_BYTES, job_name
+from drumline.contracts import api
+from drumline.contracts.spec import Limits, OneDeviceSpec
+from drumline.resources.reductions import explain
+from drumline.resources.runs import Run
+from support import answers
+from support.answers import ATTEMPT_ID, RUN_ID, SECOND_ATTEMPT_ID, end, event
+from support.scripted_server import NO_ANSWER, Answer, ScriptedServer, events, ok, problem
+
+SOURCE = "def main(run, *, learning_rate: float = 0.1, epochs: int = 20):\n    return {}\n"
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "digits.py"
+    path.write_text(SOURCE)
+    return path
+
+
+@pytest.fixture
+def accepting(server: ScriptedServer) -> ScriptedServer:
+    """A server that takes any submission."""
+    server.on("POST", "/bundles", ok({}, 201))
+    server.on("POST", "/runs", ok(api.SubmittedRun(run=answers.run("QUEUED"), created_version=True), 201))
+    return server
+
+
+def test_submit_uploads_the_bundle_and_then_sends_the_run(
+    client: Client, accepting: ScriptedServer, program: Path
+) -> None:
+    run = client.submit(program, replicas=8, parameters={"epochs": 5, "learning_rate": 1}, labels={"team": "vision"})
+    assert (run.id, run.state, run.url) == (RUN_ID, "QUEUED", f"{accepting.url}/runs/{RUN_ID}")
+    (upload,), (sent,) = accepting.sent("POST", "/bundles"), accepting.sent("POST", "/runs")
+    assert (upload.body, upload.headers["content-type"]) == (bundle.pack(program), "application/zip")
+    body = sent.json()
+    assert body["job"]["name"] == "digits"
+    assert body["job"]["program"] == {"bundle": bundle.digest(upload.body), "entrypoint": "digits:main"}
+    assert body["parameters"] == {"epochs": 5, "learning_rate": 1.0}
+    assert (body["resources"]["replicas"], body["labels"]) == (8, {"team": "vision"})
+
+
+def test_each_submission_has_a_key_of_its_own_and_keeps_it_when_repeated(
+    client: Client, accepting: ScriptedServer, program: Path
+) -> None:
+    accepted = api.SubmittedRun(run=answers.run("QUEUED"), created_version=True)
+    accepting.on("POST", "/runs", NO_ANSWER, ok(accepted))
+    client.submit(program)
+    client.submit(program)
+    client.submit(program, idempotency_key="mine")
+    keys = [request.headers["idempotency-key"] for request in accepting.sent("POST", "/runs")]
+    assert keys[0] == keys[1]
+    assert keys[3] == "mine"
+    assert len(set(keys)) == 3
+
+
+def test_large_bundle_is_uploaded_only_if_the_server_lacks_it(
+    client: Client, accepting: ScriptedServer, program: Path
+) -> None:
+    (program.parent / "weights.bin").write_bytes(bytes(ASK_FIRST_BYTES))
+    sha256 = bundle.digest(bundle.pack(program.parent))
+    accepting.on("GET", f"/bundles/{sha256}", problem(404, "not_found"), ok({}))
+    client.submit(program.parent)
+    client.submit(program.parent)
+    assert len(accepting.sent("POST", "/bundles")) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"parameters": {"epoch": 1}}, errors.UnknownParameterError),
+        ({"parameters": {"epochs": "many"}}, errors.BadParameterError),
+        ({"entrypoint": "digits:train"}, errors.EntrypointNotFoundError),
+        ({"strategy": "mirored"}, errors.ParameterError),
+        ({"replicas": 0}, errors.ParameterError),
+        ({"name": "No Spaces"}, errors.ParameterError),
+        ({"labels": {"a": "\0"}}, errors.ParameterError),
+        ({"priority": 10_000}, errors.ParameterError),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_is_sent(
+    client: Client, server: ScriptedServer, program: Path, arguments: dict[str, Any], expected: type[Exception]
+) -> None:
+    with pytest.raises(expected):
+        client.submit(program, **arguments)
+    assert server.requests == []
+
+
+def test_too_many_replicas_tell_both_numbers(client: Client, accepting: ScriptedServer, program: Path) -> None:
+    refusal = problem(422, "too_many_replicas", "9 replicas, 8 devices", context={"replicas": 9, "devices": 8})
+    accepting.on("POST", "/runs", refusal)
+    with pytest.raises(errors.TooManyReplicasError) as caught:
+        client.submit(program, replicas=9)
+    assert caught.value.problem.context == {"replicas": 9, "devices": 8}
+    accepting.on("POST", "/runs", ok(api.SubmittedRun(run=answers.run("QUEUED"), created_version=True)))
+    client.submit(program, replicas=9, wait_for_devices=True)
+    assert accepting.sent("POST", "/runs")[-1].json()["wait_for_devices"] is True
+
+
+def test_strategy_and_limits_are_sent_as_given(client: Client, accepting: ScriptedServer, program: Path) -> None:
+    client.submit(program, strategy=OneDeviceSpec(), limits=Limits(run_s=5))
+    body = accepting.sent("POST", "/runs")[0].json()
+    assert (body["job"]["strategy"], body["limits"]["run_s"]) == ({"kind": "one_device"}, 5)
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [("digits.py", "digits"), ("My_Prog.v2.py", "my_prog.v2"), ("Ünï", "n"), ("-._", "job"), ("x" * 99, "x" * 63)],
+)
+def test_job_is_named_by_its_file_in_allowed_letters(path: str, name: str) -> None:
+    assert job_name(Path(path)) == name
+
+
+def test_lists_fetch_the_next_page_when_they_need_it(client: Client, server: ScriptedServer) -> None:
+    first = {"items": [_summary()] * 2, "next": "c2"}
+    server.on("GET", "/runs", ok(first), ok({"items": [_summary()], "next": None}))
+    found = client.list(states=["RUNNING", "QUEUED"], labels={"team": "vision"}, search="dig")
+    next(found)
+    assert len(server.sent("GET", "/runs")) == 1
+    assert len(list(found)) == 2
+    one, two = (request.query for request in server.sent("GET", "/runs"))
+    assert (one["state"], one["label"], one["q"]) == (["RUNNING", "QUEUED"], ["team=vision"], ["dig"])
+    assert two["cursor"] == ["c2"]
+    assert "cursor" not in one
+
+
+def test_run_id_is_never_more_than_one_part_of_the_path(client: Client, server: ScriptedServer) -> None:
+    with pytest.raises(errors.NotFoundError):
+        client.get("../tokens?x=1")
+    assert server.requests[0].path == "/api/v1/runs/..%2Ftokens%3Fx%3D1"
+
+
+def test_wait_returns_when_the_stream_ends(run: Run, server: ScriptedServer) -> None:
+    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run()), ok(answers.run("SUCCEEDED", result={"accuracy": 0.97})))
+    server.on("GET", "/stream", events(event(1), cut=True), events(end(2)))
+    assert run.wait().result == {"accuracy": 0.97}
+
+
+def test_wait_with_a_time_limit_raises_when_it_is_over(run: Run, server: ScriptedServer) -> None:
+    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run()))
+    with pytest.raises(TimeoutError, match=r"still RUNNING after 0\.1 s"):
+        run.wait(timeout=0.1)
+    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run()), ok(answers.run("SUCCEEDED")))
+    assert run.wait(timeout=30).ended
+
+
+def test_result_of_a_failed_run_is_its_reason(run: Run, server: ScriptedServer) -> None:
+    server.on("GET", f"/runs/{RUN_ID}", ok(answers.failed("ValueError: bad rate")))
+    with pytest.raises(errors.RunFailedError, match="ValueError: bad rate") as caught:
+        _ = run.result
+    assert caught.value.reason is not None
+    assert (caught.value.reason.code, caught.value.run_id) == ("PROGRAM_ERROR", RUN_ID)
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"), [("CANCELLED", errors.RunCancelledError), ("RUNNING", errors.RunNotEndedError)]
+)
+def test_result_that_there_is_not_is_an_error(
+    run: Run, server: ScriptedServer, state: str, expected: type[Exception]
+) -> None:
+    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run(state)))
+    with pytest.raises(expected):
+        _ = run.result
+
+
+def test_cancelling_an_ended_run_changes_nothing(run: Run, server: ScriptedServer) -> None:
+    server.on("POST", f"/runs/{RUN_ID}:cancel", problem(409, "already_terminal"))
+    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run("SUCCEEDED")))
+    assert run.cancel(grace_s=2.5).state == "SUCCEEDED"
+    assert server.sent("POST", f"/runs/{RUN_ID}:cancel")[0].json() == {"grace_s": 2.5}
+
+
+def test_logs_are_read_chunk_by_chunk_to_the_end(run: Run, server: ScriptedServer) -> None:
+    path = f"/runs/{RUN_ID}/logs"
+    server.on("GET", path, ok(answers.logs("one\n", 0, 8)), ok(answers.logs("two\n", 4, 8)))
+    assert [segment.text for segment in run.logs(start=-8)] == ["one\n", "two\n"]
+    assert [request.query["from"] for request in server.sent("GET", path)] == [["-8"], ["4"]]
+
+
+def test_followed_logs_lose_and_repeat_nothing_and_begin_anew_with_an_attempt(run: Run, server: ScriptedServer) -> None:
+    path = f"/runs/{RUN_ID}/logs"
+    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run(last_event=4)))
+    server.on(
+        "GET",
+        path,
+        ok(answers.logs("a", 0, 1)),
+        ok(answers.logs("b", 1, 2)),
+        ok(answers.logs("c", 0, 1, SECOND_ATTEMPT_ID)),
+        ok(answers.logs("", 1, 1, SECOND_ATTEMPT_ID)),
+    )
+    again = event(6, "log", SECOND_ATTEMPT_ID, first_byte=0, next_byte=1)
+    server.on("GET", "/stream", events(event(5, "log", first_byte=1, next_byte=2), cut=True), events(again, end(7)))
+    assert "".join(segment.text for segment in run.logs(follow=True)) == "abc"
+    asked = [(request.query.get("attempt"), request.query["from"]) for request in server.sent("GET", path)]
+    assert asked == [
+        (None, ["0"]), ([ATTEMPT_ID], ["1"]), ([SECOND_ATTEMPT_ID], ["0"]), ([SECOND_ATTEMPT_ID], ["1"]),
+    ]  # fmt: skip
+
+
+def test_metrics_are_asked_for_by_name(run: Run, server: ScriptedServer) -> None:
+    server.on("GET", f"/runs/{RUN_ID}/metrics", ok(api.Metrics(run=RUN_ID, x="time", series=())))
+    assert run.metrics("loss", "accuracy", x="time", buckets=10).series == ()
+    query = server.sent("GET", f"/runs/{RUN_ID}/metrics")[0].query
+    assert query == {"names": ["loss", "accuracy"], "x": ["time"], "buckets": ["10"]}
+
+
+def test_reduction_is_found_by_name_and_step_and_explains_itself(run: Run, server: ScriptedServer) -> None:
+    reduction = _reduction()
+    path = f"/runs/{RUN_ID}/reductions"
+    server.on("GET", path, ok({"items": [reduction], "next": None}))
+    server.on("GET", f"{path}/{reduction['id']}", ok(reduction))
+    found = run.reductions("loss").at(step=10)
+    assert server.sent("GET", path)[0].query == {"name": ["loss"], "step_from": ["10"], "step_to": ["10"]}
+    assert explain(found).splitlines() == [
+        "loss, step 10: mean over replicas and axis 0",
+        "  replica 0   [1, 2]  (2 elements)",
+        "  replica 1   6  (1 elements)",
+        "  = 3, divided by 3",
+    ]
+
+
+def test_reduction_that_was_not_recorded_is_told(run: Run, server: ScriptedServer) -> None:
+    server.on("GET", f"/runs/{RUN_ID}/reductions", ok({"items": [], "next": None}))
+    with pytest.raises(errors.RunError, match="'loss' was recorded at step 3"):
+        run.reductions("loss").at(step=3)
+
+
+def test_token_shows_nowhere(client: Client, transport: Transport) -> None:
+    token = client.config.token.get_secret_value()
+    assert token not in f"{client!r} {client.config!r} {transport.config!r}"
+
+
+def test_login_address_carries_the_code_in_its_fragment(client: Client, server: ScriptedServer) -> None:
+    server.on(
+        "POST", "/login-codes", Answer(201, json.dumps({"code": "c/1", "expires_at": "2026-01-01T00:00:00Z"}).encode())
+    )
+    assert client.login_url("/runs/x") == f"{server.url}/login?next=%2Fruns%2Fx#code=c%2F1"
+
+
+def _summary() -> dict[str, Any]:
+    summary: dict[str, Any] = json.loads(answers.run().model_dump_json())
+    return summary
+
+
+def _array(*values: float) -> dict[str, Any]:
+    return {"shape": [len(values)], "dtype": "float32", "values": list(values)}
+
+
+def _reduction() -> dict[str, Any]:
+    return {
+        "id": "red_01JD0000000000000000000000", "attempt": ATTEMPT_ID, "step": 10, "name": "loss", "op": "mean",
+        "axis": 0, "origin": "host", "replicas": 2, "ragged": True, "result_shape": [], "result": 3.0,
+        "inputs": [_array(1, 2), _array(6)], "counts": [2, 1], "denominator": 3, "output": _array(3),
+        "recorded_at": "2026-01-01T00:00:00Z",
+    }  # fmt: skip

@@ -1,0 +1,304 @@
+"""Batches and sweeps over HTTP: all runs or none, what is wrong with which, and the table of what came of them."""
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from drumline.contracts.ids import new_id
+from drumline.contracts.sweeps import RandomSweep, Range
+from drumline_server.batches import outcomes, sweeps
+from drumline_server.errors import DrumlineError
+from support.core import Worker, submission_body
+from support.edge import EdgeServer, edge_server
+
+V1 = "/api/v1"
+GRID = {"kind": "grid", "parameters": {"learning_rate": [0.1, 0.01], "epochs": [5, 10]}}
+
+
+@pytest.fixture
+def server(database_url: str, tmp_path: Path) -> Iterator[EdgeServer]:
+    with edge_server(database_url, tmp_path / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def worker(server: EdgeServer) -> Worker:
+    return server.core.add_worker()
+
+
+def run_body(**changes: Any) -> dict[str, Any]:
+    return submission_body(**changes).model_dump(mode="json")
+
+
+def post_batch(server: EdgeServer, runs: list[dict[str, Any]], key: str = "k", **more: Any) -> httpx.Response:
+    return server.admin.post(f"{V1}/runs:batch", json={"runs": runs, **more}, headers={"Idempotency-Key": key})
+
+
+def post_sweep(server: EdgeServer, sweep: dict[str, Any], key: str = "k", **run: Any) -> httpx.Response:
+    body = {"run": run_body(**run), "sweep": sweep, "name": "rates"}
+    return server.admin.post(f"{V1}/runs:sweep", json=body, headers={"Idempotency-Key": key})
+
+
+def swept(server: EdgeServer, sweep: dict[str, Any] = GRID, **run: Any) -> dict[str, Any]:
+    answer = post_sweep(server, sweep, new_id("key"), **run)
+    assert answer.status_code == 201, answer.text
+    made: dict[str, Any] = answer.json()
+    return made
+
+
+def get(server: EdgeServer, path: str, **params: Any) -> Any:
+    answer = server.admin.get(f"{V1}{path}", params=params)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def fields(answer: httpx.Response) -> dict[str, str]:
+    assert answer.status_code == 422, answer.text
+    return {error["field"]: error["message"] for error in answer.json()["errors"]}
+
+
+def finish(worker: Worker, result: Any) -> str:
+    """Places the next run, lets it return `result`, and gives its id."""
+    worker.core.schedule()
+    member = worker.take().start()
+    member.send(member.event("result", value=result))
+    worker.core.clock.advance(2)
+    member.end()
+    return member.claimed.run
+
+
+@pytest.mark.usefixtures("worker")
+def test_batch_queues_all_runs_in_their_order(server: EdgeServer) -> None:
+    answer = post_batch(server, [run_body(parameters={"epochs": number}) for number in range(1, 21)], name="twenty")
+
+    assert answer.status_code == 201
+    batch = answer.json()["batch"]
+    assert (batch["name"], batch["size"], batch["jobs"], batch["sweep"]) == ("twenty", 20, ["digits"], None)
+    assert batch["states"] == {"QUEUED": 20}
+    listed = get(server, "/runs", batch=batch["id"], sort="created")["items"]
+    assert [run["id"] for run in listed] == answer.json()["runs"]
+    assert {run["version"] for run in listed} == {1}
+    assert [event.kind for event in server.core.events(listed[7]["id"])] == ["state"]
+    assert get(server, f"/runs/{listed[7]['id']}")["parameters"] == {"epochs": 8}
+    assert get(server, "/batches")["items"] == [batch]
+
+
+@pytest.mark.usefixtures("worker")
+def test_same_key_gives_the_same_batch_and_another_body_is_refused(server: EdgeServer) -> None:
+    first = post_batch(server, [run_body()])
+    again = post_batch(server, [run_body()])
+    other = post_batch(server, [run_body(), run_body()])
+
+    assert again.json() == first.json()
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert other.json()["code"] == "idempotency_mismatch"
+    assert len(get(server, "/runs")["items"]) == 1
+
+
+@pytest.mark.usefixtures("worker")
+def test_batch_with_wrong_runs_names_each_and_queues_none(server: EdgeServer) -> None:
+    bad = run_body(parameters={"epoch": 3})
+    unknown_bundle = run_body(job={"program": {"bundle": "sha256:" + "0" * 64, "entrypoint": "digits:main"}})
+
+    answer = post_batch(server, [run_body(), bad, run_body(resources={"replicas": 64}), unknown_bundle])
+
+    assert fields(answer) == {
+        "runs.1.parameters.epoch": "digits:main has no parameter 'epoch'; did you mean 'epochs'?",
+        "runs.2.resources.replicas": "64 replicas; at most 8 can ever start",
+        "runs.3.job.program.bundle": "there is no bundle sha256:" + "0" * 64,
+    }
+    assert answer.json()["detail"].startswith("Run 1 of the batch: ")
+    assert get(server, "/runs")["items"] == []
+    assert get(server, "/batches")["items"] == []
+
+
+@pytest.mark.usefixtures("worker")
+def test_malformed_run_of_a_batch_is_named_by_its_place(server: EdgeServer) -> None:
+    wrong = {**run_body(), "priority": "high"}
+
+    assert list(fields(post_batch(server, [run_body(), wrong]))) == ["runs.1.priority"]
+    assert list(fields(post_batch(server, []))) == ["runs"]
+    assert list(fields(post_batch(server, [run_body()] * 1001))) == ["runs"]
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_thousand_runs_fit_into_one_request(server: EdgeServer) -> None:
+    answer = post_batch(server, [run_body(parameters={"epochs": number}) for number in range(1, 1001)])
+
+    assert answer.status_code == 201, answer.text
+    assert get(server, f"/batches/{answer.json()['batch']['id']}")["states"] == {"QUEUED": 1000}
+    cancelled = server.admin.post(f"{V1}/batches/{answer.json()['batch']['id']}:cancel")
+    assert (cancelled.status_code, cancelled.json()["states"]) == (202, {"CANCELLED": 1000})
+
+
+@pytest.mark.usefixtures("worker")
+def test_grid_makes_every_combination_the_last_parameter_fastest(server: EdgeServer) -> None:
+    made = swept(server, labels={"team": "a"})
+
+    runs = [get(server, f"/runs/{run}") for run in made["runs"]]
+    assert [run["parameters"] for run in runs] == [
+        {"learning_rate": 0.1, "epochs": 5},
+        {"learning_rate": 0.1, "epochs": 10},
+        {"learning_rate": 0.01, "epochs": 5},
+        {"learning_rate": 0.01, "epochs": 10},
+    ]
+    assert {run["labels"]["team"] for run in runs} == {"a"}
+    assert made["batch"]["sweep"] == GRID
+
+
+@pytest.mark.usefixtures("worker")
+def test_list_keeps_its_points_and_random_draws_the_same_for_a_seed(server: EdgeServer) -> None:
+    points = [{"epochs": 3}, {"epochs": 4, "learning_rate": 1}]
+    listed = swept(server, {"kind": "list", "points": points})
+    drawn = {
+        "kind": "random",
+        "parameters": {"learning_rate": {"low": 0.0001, "high": 1, "scale": "log"}, "epochs": [1, 2]},
+        "runs": 5,
+        "seed": 7,
+    }
+
+    def parameters(made: dict[str, Any]) -> list[dict[str, Any]]:
+        return [get(server, f"/runs/{run}")["parameters"] for run in made["runs"]]
+
+    assert parameters(listed) == [{"epochs": 3}, {"epochs": 4, "learning_rate": 1.0}]
+    first, again = parameters(swept(server, drawn)), parameters(swept(server, drawn))
+    assert first == again
+    assert len(first) == 5
+    assert all(0.0001 <= point["learning_rate"] <= 1 and point["epochs"] in (1, 2) for point in first)
+    assert parameters(swept(server, {**drawn, "seed": 8})) != first
+
+
+@pytest.mark.parametrize(
+    ("sweep", "field", "said"),
+    [
+        ({"kind": "grid", "parameters": {}}, "sweep.parameters", "is empty"),
+        ({"kind": "grid", "parameters": {"epochs": []}}, "sweep.parameters.epochs", "has no values"),
+        ({"kind": "grid", "parameters": {"epochs": [5, 6, 5]}}, "sweep.parameters.epochs", "has 5 twice"),
+        ({"kind": "grid", "parameters": {"epoch": [5]}}, "sweep.parameters.epoch", "did you mean 'epochs'?"),
+        ({"kind": "grid", "parameters": {"epochs": ["x"]}}, "sweep.parameters.epochs", 'a whole number, not "x"'),
+        ({"kind": "grid", "parameters": {"learning_rate": [1, 1.0]}}, "sweep", "runs 0 and 1 have the same"),
+        (
+            {"kind": "grid", "parameters": {"epochs": list(range(40)), "learning_rate": list(range(40))}},
+            "sweep.parameters",
+            "40 x 40 values make 1600 runs; at most 1000",
+        ),
+        ({"kind": "list", "points": []}, "sweep.points", "is empty"),
+        ({"kind": "list", "points": [{"epochs": 1}, {"epochs": 1}]}, "sweep.points.1", "is the same as point 0"),
+        ({"kind": "random", "parameters": {"epochs": [1, 2]}, "runs": 3}, "sweep.runs", "3 different points cannot"),
+        ({"kind": "random", "parameters": {}, "runs": 3}, "sweep.parameters", "is empty"),
+        (
+            {"kind": "random", "parameters": {f"p{n}": [n] for n in range(201)}, "runs": 1},
+            "sweep.parameters",
+            "sets 201 parameters; at most 200",
+        ),
+        (
+            {"kind": "grid", "parameters": {"epochs": list(range(10)), "note": ["x" * 900_000]}},
+            "sweep",
+            "the parameters of its 10 runs are over 8388608 characters",
+        ),
+    ],
+)
+def test_sweep_that_makes_no_sense_is_refused_by_field(
+    sqlite_url: str, tmp_path: Path, sweep: dict[str, Any], field: str, said: str
+) -> None:
+    with edge_server(sqlite_url, tmp_path / "data") as server:
+        server.core.add_worker()
+        answer = post_sweep(server, sweep)
+
+        assert said in fields(answer)[field]
+        assert get(server, "/runs")["items"] == []
+
+
+def test_points_that_cannot_be_drawn_are_counted_and_not_looked_for() -> None:
+    """Fifty draws for each of a thousand runs of 200 parameters would keep every other writer waiting."""
+    narrow = {f"p{n}": [0] for n in range(199)} | {"whole": Range(low=0.5, high=9.5, whole=True)}
+    with pytest.raises(DrumlineError, match="1000 different points cannot be drawn; there are 9"):
+        sweeps.expand(RandomSweep.model_validate({"parameters": narrow, "runs": 1000}), {})
+
+
+@pytest.mark.usefixtures("worker")
+def test_parameter_that_is_swept_and_fixed_is_refused(server: EdgeServer) -> None:
+    answer = post_sweep(server, GRID, parameters={"epochs": 3})
+
+    assert "fixed to 3" in fields(answer)["sweep.parameters.epochs"]
+    assert answer.json()["code"] == "bad_sweep"
+
+
+def test_cancel_stops_waiting_and_running_runs_and_leaves_ended_ones(server: EdgeServer, worker: Worker) -> None:
+    made = swept(server, resources={"replicas": 8})
+    ended = finish(worker, {"accuracy": 1})
+    server.core.schedule()
+    worker.take().start()
+
+    answer = server.admin.post(f"{V1}/batches/{made['batch']['id']}:cancel", json={"grace_s": 1})
+
+    assert answer.json()["states"] == {"SUCCEEDED": 1, "CANCELLING": 1, "CANCELLED": 2}
+    assert get(server, f"/runs/{ended}")["state"] == "SUCCEEDED"
+
+
+def test_outcomes_are_sorted_best_first_and_runs_without_a_number_come_last(server: EdgeServer, worker: Worker) -> None:
+    batch = swept(server, resources={"replicas": 8})["batch"]["id"]
+    for accuracy, loss in ((0.7, 0.4), (0.9, 0.3), (0.8, 0.1)):
+        finish(worker, {"accuracy": accuracy, "test": {"loss": loss}, "note": "text"})
+
+    def order(sort: str) -> list[int]:
+        return [row["index"] for row in get(server, f"/batches/{batch}/outcomes", sort=sort)["items"]]
+
+    table = get(server, f"/batches/{batch}/outcomes")
+    assert (table["total"], table["parameters"]) == (4, ["learning_rate", "epochs"])
+    assert table["metrics"] == [{"name": "accuracy", "better": "higher"}, {"name": "test.loss", "better": "lower"}]
+    assert (table["items"][0]["metrics"], table["items"][0]["duration_s"]) == ({"accuracy": 0.7, "test.loss": 0.4}, 2)
+    assert order("best.accuracy") == [1, 2, 0, 3]
+    assert order("best.test.loss") == [2, 1, 0, 3]
+    assert order("metrics.accuracy") == [0, 2, 1, 3]
+    assert order("parameters.epochs") == [0, 2, 1, 3]
+    assert order("-parameters.learning_rate") == [0, 1, 2, 3]
+    early = server.admin.get(f"{V1}/batches/{batch}/outcomes", params={"sort": "best.not_yet_reported"})
+    assert early.status_code == 200
+    unknown = server.admin.get(f"{V1}/batches/{batch}/outcomes", params={"sort": "parameters.epoch"})
+    assert (unknown.status_code, unknown.json()["hint"]) == (422, "Did you mean 'parameters.epochs'?")
+
+
+@pytest.mark.usefixtures("worker")
+def test_outcomes_are_paged_in_their_order(server: EdgeServer) -> None:
+    batch = swept(server)["batch"]["id"]
+
+    first = get(server, f"/batches/{batch}/outcomes", sort="-index", limit=3)
+    second = get(server, f"/batches/{batch}/outcomes", sort="-index", limit=3, cursor=first["next"])
+
+    assert [row["index"] for row in (*first["items"], *second["items"])] == [3, 2, 1, 0]
+    assert second["next"] is None
+
+
+def test_csv_holds_the_whole_table_and_no_formula(server: EdgeServer, worker: Worker) -> None:
+    points = [{"epochs": 3}, {"epochs": 4}]
+    batch = swept(server, {"kind": "list", "points": points}, resources={"replicas": 8})["batch"]["id"]
+    finish(worker, {"=HYPERLINK(1)": -0.5})
+
+    answer = server.admin.get(f"{V1}/batches/{batch}/outcomes.csv")
+
+    rows = list(csv.reader(io.StringIO(answer.text)))
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    assert rows[0] == ["run", "index", "state", "epochs", "'=HYPERLINK(1)", "duration_s"]
+    assert [row[1:] for row in rows[1:]] == [["0", "SUCCEEDED", "3", "-0.5", "2.0"], ["1", "QUEUED", "4", "", ""]]
+
+
+@pytest.mark.usefixtures("worker")
+def test_batch_of_another_project_is_not_found(server: EdgeServer) -> None:
+    batch = swept(server)["batch"]["id"]
+    stranger = server.client(server.token("admin", server.core.add_project("other")))
+
+    for path in ("", "/outcomes", "/outcomes.csv"):
+        assert stranger.get(f"{V1}/batches/{batch}{path}").status_code == 404
+    assert stranger.post(f"{V1}/batches/{batch}:cancel").status_code == 404
+    assert get(server, f"/batches/{batch}")["states"] == {"QUEUED": 4}
+
+
+def test_numbers_that_no_float_holds_are_sorted_by_their_size() -> None:
+    values = [10**400, 1.5, -(10**400), 3]
+    assert sorted(values, key=outcomes.comparable) == [-(10**400), 1.5, 3, 10**400]

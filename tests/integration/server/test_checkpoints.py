@@ -1,0 +1,263 @@
+"""Checkpoints on the server: registered under the fence, kept by policy, offered to those who can read them."""
+
+from typing import Any
+
+import pytest
+
+from drumline.contracts import api
+from drumline.contracts.ids import new_id
+from drumline.contracts.reasons import EndReason
+from drumline.contracts.states import CheckpointState
+from drumline_server.errors import DrumlineError, FencedError, InvalidRequestError
+from drumline_server.runs import submission
+from drumline_server.telemetry import checkpoints
+from support.core import TAKEOVER_S, Core, Member, Worker
+
+
+def started(core: Core, worker: Worker, **changes: Any) -> Member:
+    """A run of one replica on that worker."""
+    core.submit(resources={"replicas": 1}, **changes)
+    core.schedule()
+    return worker.take().start()
+
+
+def started_whole(core: Core, worker: Worker) -> Member:
+    """A run of eight replicas that must not be split over hosts."""
+    core.submit(resources={"replicas": 8, "spread": "one_host"})
+    core.schedule()
+    return worker.take().start()
+
+
+def save(member: Member, *steps: int) -> None:
+    for step in steps:
+        path = f"f{member.claimed.fence}/step_{step}"
+        member.send(member.event("checkpoint", step=step, path=path, size_bytes=10, manifest=f"sha256:{step}"))
+
+
+def listed(core: Core, run_id: str, limit: int = 50, cursor: str | None = None) -> api.Page[api.Checkpoint]:
+    return core.read(
+        lambda session: checkpoints.list_checkpoints(session, core.project_id, run_id, cursor=cursor, limit=limit)
+    )
+
+
+def states(core: Core, run_id: str) -> dict[tuple[int, int], str]:
+    return {(row.fence, row.step): str(row.state) for row in listed(core, run_id).items}
+
+
+def fail(core: Core, member: Member, *others: Worker) -> None:
+    """Ends the attempt for a reason that is retried, and lets the backoff pass."""
+    member.end(EndReason.KILLED, signal=9, exit_code=None)
+    core.clock.advance(46)
+    for worker in (member.worker, *others):
+        worker.beat()
+    core.reap()
+    core.schedule()
+
+
+def offered(member: Member) -> list[tuple[int, int]]:
+    return [(point.fence, point.step) for point in member.claimed.resume]
+
+
+def test_retry_is_offered_the_newest_checkpoint_first_and_then_those_before(core: Core) -> None:
+    worker = core.add_worker()
+    first = started(core, worker)
+    assert first.claimed.resume == ()
+    save(first, 10, 20)
+    fail(core, first)
+
+    second = worker.take().start()
+    assert offered(second) == [(1, 20), (1, 10)]
+    assert [point.manifest for point in second.claimed.resume] == ["sha256:20", "sha256:10"]
+    save(second, 15)
+    fail(core, second)
+    assert offered(worker.take()) == [(2, 15), (1, 20)]
+
+
+def test_policy_keeps_the_newest_and_every_kth(core: Core) -> None:
+    member = started(core, core.add_worker(), job={"checkpoint": {"keep": 2, "keep_every_steps": 20}})
+    save(member, 10, 20, 30, 40, 50)
+    kept = {key for key, state in states(core, member.claimed.run).items() if state == CheckpointState.KEPT}
+    assert kept == {(1, 50), (1, 40), (1, 20)}
+
+
+def test_a_writer_with_a_lower_fence_cannot_register(core: Core) -> None:
+    lost, other = core.add_worker("alpha"), core.add_worker("beta")
+    core.submit(resources={"replicas": 1})
+    core.schedule()
+    worker = next(host for host in (lost, other) if host.beat().assigned)
+    zombie = worker.take().start()
+    save(zombie, 10)
+    core.clock.advance(TAKEOVER_S + 1)
+    (other if worker is lost else lost).beat()
+    core.reap()
+    core.clock.advance(10)
+    (other if worker is lost else lost).beat()
+    core.reap()
+    core.schedule()
+    worker.register([zombie.alive()])
+    with pytest.raises(FencedError):
+        save(zombie, 20)
+    assert states(core, zombie.claimed.run) == {(1, 10): "KEPT"}
+
+
+def test_what_an_attempt_found_damaged_is_not_offered_again(core: Core) -> None:
+    worker = core.add_worker()
+    first = started(core, worker)
+    save(first, 10, 20)
+    fail(core, first)
+    second = worker.take().start()
+    newest, before = second.claimed.resume
+    restored = second.event("restored", checkpoint=before.checkpoint, step=10, damaged=(newest.checkpoint,))
+    second.send(restored)
+
+    attempt, _ = core.attempts(second.claimed.run)
+    assert (attempt.resumed_from, attempt.resumed_step) == (before.checkpoint, 10)
+    assert states(core, second.claimed.run) == {(1, 20): "DAMAGED", (1, 10): "KEPT"}
+    fail(core, second)
+    assert offered(worker.take()) == [(1, 10)]
+
+
+def test_retry_waits_for_the_host_that_has_the_checkpoints_while_it_lives(core: Core) -> None:
+    alpha, beta = core.add_worker("alpha", devices=1), core.add_worker("beta", devices=1)
+    core.submit(resources={"replicas": 1})
+    core.schedule()
+    home = next(worker for worker in (alpha, beta) if worker.beat().assigned)
+    first = home.take().start()
+    save(first, 10)
+    away = alpha if home is beta else beta
+    core.submit(resources={"replicas": 1}, priority=5)
+    core.schedule()
+    elsewhere = away.take().start()
+    core.submit(resources={"replicas": 1}, priority=5)
+    fail(core, first, away)  # the more urgent run takes the host
+    elsewhere.end()
+    core.schedule()
+    assert away.beat().assigned == ()
+
+    run = core.run(first.claimed.run)
+    assert run.why is not None
+    assert (run.why.rule, run.why.evidence["hosts"]) == ("checkpoint_host", [home.name])
+    home.take().start().end()
+    core.schedule()
+    assert offered(home.take()) == [(1, 10)]
+
+
+def test_work_on_a_lost_host_is_named_and_the_run_goes_on_elsewhere(core: Core) -> None:
+    alpha, beta = core.add_worker("alpha"), core.add_worker("beta")
+    core.submit(resources={"replicas": 1})
+    core.schedule()
+    home = next(worker for worker in (alpha, beta) if worker.beat().assigned)
+    away = alpha if home is beta else beta
+    first = home.take().start()
+    save(first, 10)
+    core.clock.advance(TAKEOVER_S + 1)
+    away.beat()
+    core.reap()
+
+    run = core.run(first.claimed.run)
+    assert run.why is not None
+    assert f"Its checkpoint of step 10 was on {home.name}, which is lost: it begins anew." in run.why.sentence
+    core.clock.advance(10)
+    away.beat()
+    core.reap()
+    core.schedule()
+    assert away.take().claimed.resume == ()
+
+
+def test_hosts_that_share_a_volume_go_on_with_each_others_runs(core: Core) -> None:
+    alpha, beta = core.add_worker("alpha"), core.add_worker("beta")
+    alpha.register(checkpoint_store="vol_x")
+    beta.register(checkpoint_store="vol_x")
+    core.submit(resources={"replicas": 1})
+    core.schedule()
+    home = next(worker for worker in (alpha, beta) if worker.beat().assigned)
+    first = home.take().start()
+    save(first, 10)
+    assert listed(core, first.claimed.run).items[0].shared
+    away = alpha if home is beta else beta
+    fail(core, first, away)
+    assert offered(away.take()) == [(1, 10)]  # a retry goes to another host if it can
+
+
+def test_run_that_fits_only_on_all_hosts_of_its_volume_together_goes_on_elsewhere(core: Core) -> None:
+    """A gang that must stay on one host has room on a host, never on a sum."""
+    alpha = core.add_worker("alpha")
+    alpha.register(checkpoint_store="vol_x")
+    first = started_whole(core, alpha)
+    save(first, 10)
+    others = [core.add_worker(name, devices=4) for name in ("beta", "gamma")]
+    for worker in others:
+        worker.register(checkpoint_store="vol_x")
+    others.append(core.add_worker("delta"))
+    for seconds in (TAKEOVER_S + 1, 10):
+        core.clock.advance(seconds)
+        for worker in others:
+            worker.beat()
+        core.reap()
+
+    assert core.schedule() == [first.claimed.run]
+    assert others[-1].take().claimed.resume == ()
+
+
+def test_run_goes_on_from_another_runs_checkpoint(core: Core) -> None:
+    worker = core.add_worker()
+    source = started(core, worker)
+    save(source, 10, 20)
+    source.end()
+    older = listed(core, source.claimed.run).items[1]
+
+    from_run = core.submit(resources={"replicas": 1}, resume_from=source.claimed.run)
+    core.schedule()
+    member = worker.take().start()
+    assert offered(member) == [(1, 20), (1, 10)]
+    assert from_run.resume_from == listed(core, source.claimed.run).items[0].id
+    member.end()
+    core.submit(resources={"replicas": 1}, resume_from=older.id)
+    core.schedule()
+    assert offered(worker.take()) == [(1, 10)]
+
+
+def test_a_run_that_went_on_from_a_checkpoint_does_so_again_when_run_again(core: Core) -> None:
+    worker = core.add_worker()
+    source = started(core, worker)
+    save(source, 10)
+    source.end()
+    first = core.submit(resources={"replicas": 1}, resume_from=source.claimed.run)
+    core.schedule()
+    worker.take().start().end()
+
+    request = submission.Rerun(core.project_id, "tester", "again", first.id, api.RerunRequest(), "tok_tester")
+    again = core.write(lambda session: submission.rerun(session, request, now=core.clock.now())).submitted.run
+    core.schedule()
+
+    assert again.resume_from == first.resume_from
+    assert offered(worker.take()) == [(1, 10)]
+
+
+def test_resume_from_what_is_not_there_is_refused_by_name(core: Core) -> None:
+    worker = core.add_worker()
+    bare = started(core, worker)
+    for wanted in (bare.claimed.run, new_id("run"), new_id("chk")):
+        with pytest.raises(InvalidRequestError, match=wanted) as refused:
+            core.submit(resources={"replicas": 1}, resume_from=wanted)
+        assert isinstance(refused.value, DrumlineError)
+    save(bare, 10, 20, 30)
+    deleted = next(row for row in listed(core, bare.claimed.run).items if row.step == 10)
+    with pytest.raises(InvalidRequestError, match="of step 10 is deleted"):
+        core.submit(resources={"replicas": 1}, resume_from=deleted.id)
+
+
+def test_same_step_saved_again_takes_the_place_of_the_first(core: Core) -> None:
+    member = started(core, core.add_worker())
+    save(member, 10)
+    member.send(member.event("checkpoint", step=10, path="f1/step_10", size_bytes=11, manifest="sha256:new"))
+    (only,) = listed(core, member.claimed.run).items
+    assert (only.size_bytes, only.manifest) == (11, "sha256:new")
+
+
+def test_checkpoints_page(core: Core) -> None:
+    member = started(core, core.add_worker())
+    save(member, *range(0, 50, 10))
+    first = listed(core, member.claimed.run, limit=2)
+    second = listed(core, member.claimed.run, limit=50, cursor=first.next)
+    assert [row.step for row in (*first.items, *second.items)] == [40, 30, 20, 10, 0]

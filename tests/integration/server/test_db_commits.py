@@ -1,0 +1,214 @@
+"""The database facade: durable, isolated, honest about failure, on both databases."""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import func, select, text
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from drumline.contracts.ids import new_id
+from drumline_server.db import Database, DatabaseUnavailableError, announce
+from drumline_server.models import Project
+
+
+def add_project(name: str) -> Callable[[Session], str]:
+    def write(session: Session) -> str:
+        project = Project(id=new_id("prj"), name=name, created_at=1)
+        session.add(project)
+        session.flush()
+        return project.id
+
+    return write
+
+
+def count_projects(session: Session) -> int:
+    return session.scalar(select(func.count()).select_from(Project)) or 0
+
+
+def test_write_is_seen_by_the_next_read(database: Database) -> None:
+    project_id = database.write_now(add_project("one"))
+
+    assert database.read_now(lambda session: session.get_one(Project, project_id).name) == "one"
+
+
+def test_write_that_raises_stores_nothing_and_hands_its_error_on(database: Database) -> None:
+    def fail(session: Session) -> None:
+        add_project("half")(session)
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        database.write_now(fail)
+
+    assert database.read_now(count_projects) == 0
+
+
+def test_concurrent_writes_fail_one_by_one(database: Database) -> None:
+    """Writes that share a commit do not share their errors."""
+
+    def fail(session: Session) -> str:
+        add_project("doomed")(session)
+        raise KeyError("doomed")
+
+    async def run() -> list[str | BaseException]:
+        writes = [database.write(fail if number % 3 == 0 else add_project(f"p{number}")) for number in range(30)]
+        return await asyncio.gather(*writes, return_exceptions=True)
+
+    results = asyncio.run(run())
+
+    assert [isinstance(result, KeyError) for result in results] == [number % 3 == 0 for number in range(30)]
+    assert database.read_now(count_projects) == 20
+
+
+def test_constraint_broken_in_one_write_leaves_the_others(sqlite_url: str) -> None:
+    database = Database(sqlite_url)
+    database.write_now(add_project("taken"))
+
+    async def run() -> list[str | BaseException]:
+        names = ["a", "taken", "b", "taken", "c"]
+        return await asyncio.gather(*(database.write(add_project(name)) for name in names), return_exceptions=True)
+
+    results = asyncio.run(run())
+    database.close()
+
+    assert [isinstance(result, IntegrityError) for result in results] == [False, True, False, True, False]
+
+
+def test_acknowledged_write_is_on_disk_before_the_answer(sqlite_url: str) -> None:
+    database = Database(sqlite_url)
+    heard: list[int] = []
+
+    def read_beside(_: frozenset[str]) -> None:
+        with sqlite3.connect(sqlite_url.removeprefix("sqlite:///")) as other:
+            heard.append(other.execute("SELECT count(*) FROM project").fetchone()[0])
+        other.close()
+
+    database.wakeups.subscribe(read_beside)
+
+    def write(session: Session) -> None:
+        add_project("one")(session)
+        announce(session, "queue")
+
+    database.write_now(write)
+    database.close()
+
+    assert heard == [1]
+
+
+def test_news_of_a_write_comes_after_its_commit_and_not_if_it_fails(database: Database) -> None:
+    heard: list[frozenset[str]] = []
+    arrived = threading.Event()
+
+    def listen(topics: frozenset[str]) -> None:
+        heard.append(topics)
+        arrived.set()
+
+    database.wakeups.subscribe(listen)
+
+    def fail(session: Session) -> None:
+        announce(session, "queue")
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        database.write_now(fail)
+    database.write_now(lambda session: announce(session, "outbox", "run:x"))
+
+    assert arrived.wait(5)
+    assert heard == [frozenset({"outbox", "run:x"})]
+
+
+def test_listener_that_raises_does_not_fail_the_write(database: Database) -> None:
+    def broken(_: frozenset[str]) -> None:
+        raise RuntimeError("listener")
+
+    database.wakeups.subscribe(broken)
+
+    database.write_now(lambda session: announce(session, "queue"))
+    database.write_now(add_project("next"))
+    assert database.read_now(count_projects) == 1
+
+
+def test_reader_cannot_write(database: Database) -> None:
+    with pytest.raises(Exception, match=r"readonly|read-only"):
+        database.read_now(lambda session: session.execute(text("DELETE FROM project")))
+
+
+def test_write_after_close_says_that_the_server_stops(database: Database) -> None:
+    database.close()
+
+    with pytest.raises(DatabaseUnavailableError, match="stopping"):
+        database.write_now(add_project("late"))
+
+
+def test_locked_sqlite_is_unavailable_and_recovers(sqlite_url: str) -> None:
+    database = Database(sqlite_url)
+    other = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+
+    with pytest.raises(DatabaseUnavailableError, match="locked"):
+        database.write_now(add_project("blocked"))
+    other.execute("ROLLBACK")
+    other.close()
+
+    database.write_now(add_project("free"))
+    assert database.read_now(count_projects) == 1
+    database.close()
+
+
+def test_slow_write_times_out_as_unavailable(database_url: str) -> None:
+    database = Database(database_url, timeout_s=0.2)
+    release = threading.Event()
+
+    def slow(session: Session) -> None:
+        release.wait(10)
+
+    with pytest.raises(DatabaseUnavailableError):
+        asyncio.run(database.write(slow))
+    release.set()
+    database.close()
+
+
+def test_unreachable_postgres_is_unavailable() -> None:
+    database = Database("postgresql+psycopg://nobody@127.0.0.1:1/none")
+
+    with pytest.raises(DatabaseUnavailableError):
+        database.read_now(count_projects)
+    database.close()
+
+
+def test_cut_postgres_connection_is_replaced(postgres_url: str) -> None:
+    database = Database(postgres_url, pool_size=1)
+    backend = database.read_now(lambda session: session.scalar(text("SELECT pg_backend_pid()")))
+    killer = Database(postgres_url, pool_size=1)
+    killer.write_now(lambda session: session.execute(text(f"SELECT pg_terminate_backend({backend})")).all())
+    killer.close()
+
+    database.write_now(add_project("after"))
+    assert database.read_now(count_projects) == 1
+    database.close()
+
+
+def test_twins_that_insert_the_same_on_postgres_are_put_in_order(postgres_url: str) -> None:
+    """The loser of a unique race runs again and sees the winner's row."""
+    database = Database(postgres_url, pool_size=4)
+    barrier = threading.Barrier(2, timeout=10)
+    tries: list[int] = []
+
+    def ensure(session: Session) -> str:
+        known = session.scalar(select(Project.id).where(Project.name == "one"))
+        tries.append(1)
+        if len(tries) <= 2:
+            barrier.wait()
+        return known or add_project("one")(session)
+
+    async def run() -> list[str]:
+        return list(await asyncio.gather(database.write(ensure), database.write(ensure)))
+
+    first, second = asyncio.run(run())
+    database.close()
+
+    assert first == second
+    assert len(tries) == 3

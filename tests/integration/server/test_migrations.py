@@ -1,0 +1,123 @@
+"""The migrations make what the models say, on both databases."""
+
+from typing import Any
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from sqlalchemy import Column, Connection, MetaData, create_engine, inspect, text
+from sqlalchemy.exc import IntegrityError
+
+from drumline_server import schema
+from drumline_server.models import Base
+
+
+@pytest.mark.filterwarnings("ignore:autogenerate skipping metadata-specified expression-based index")
+def test_migrated_tables_are_those_of_the_models(database_url: str) -> None:
+    engine = create_engine(database_url)
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        differences = compare_metadata(context, Base.metadata)
+    engine.dispose()
+
+    assert differences == []
+
+
+def test_check_constraints_of_states_are_in_the_tables(database_url: str) -> None:
+    engine = create_engine(database_url)
+    inspector = inspect(engine)
+    found = {
+        (table, constraint["name"])
+        for table in Base.metadata.tables
+        for constraint in inspector.get_check_constraints(table)
+    }
+    engine.dispose()
+    wanted = {(table, f"ck_{table}_state") for table in ("run", "attempt", "member", "device")}
+
+    assert wanted <= found
+
+
+def test_migrating_again_changes_nothing(database_url: str) -> None:
+    schema.migrate(database_url)
+
+    assert schema.current_revision(database_url) == schema.newest_revision()
+
+
+def test_device_cannot_be_held_twice_whatever_the_code_does(database_url: str) -> None:
+    """The partial unique index alone: no service involved."""
+    engine = create_engine(database_url)
+    hold = (
+        "INSERT INTO hold (member_id, device_id, project_id, run_id, attempt_id, fence, replica, logical, held_at,"
+        " released_at) VALUES (:member, 'dev_1', 'prj', 'run', 'att', 1, 0, 0, 1, :released)"
+    )
+    with engine.connect() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(text("SET session_replication_role = replica"))  # leaves foreign keys out of it
+        connection.execute(text(hold), {"member": "mem_0", "released": 5})
+        connection.execute(text(hold), {"member": "mem_1", "released": None})
+        with pytest.raises(IntegrityError):
+            connection.execute(text(hold), {"member": "mem_2", "released": None})
+    engine.dispose()
+
+
+def test_rows_of_the_first_version_survive_every_migration(database_url: str) -> None:
+    """All tables are emptied back to the first revision, filled, and brought up again."""
+    command.downgrade(_config(database_url), "0001")
+    engine = create_engine(database_url)
+    with engine.begin() as connection:
+        _fill(connection)
+    schema.migrate(database_url)
+
+    with engine.connect() as connection:
+        run = connection.execute(text("SELECT shape, job_name, plan_id, batch_id, resume_from FROM run")).one()
+        device = connection.execute(text("SELECT state, quarantine_reason, quarantine_member FROM device")).one()
+        job = connection.execute(text("SELECT current_version FROM job")).one()
+        lease = connection.execute(text("SELECT name, fence FROM lease")).one()
+    engine.dispose()
+    assert tuple(run) == ("8x4 any one_host", "x", None, None, None)
+    assert tuple(device) == ("QUARANTINED", "death_not_proven", "x")
+    assert tuple(job) == (3,)
+    assert tuple(lease) == ("loops", 0)
+
+
+_STATES = {"run": "QUEUED", "attempt": "DISPATCHED", "member": "PENDING", "device": "QUARANTINED"}
+_VALUES = {
+    "strategy": '{"kind": "mirrored", "executor": "mpmd", "computation_shape": [2, 2]}',
+    "replicas": 8,
+    "latest_version": 3,
+    "spread": "pack",
+    "attempt_id": "x",
+}
+
+
+def _fill(connection: Connection) -> None:
+    """A row in every table that the later migrations change, each the child of the row that it names."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SET session_replication_role = replica"))  # leaves foreign keys out of it
+    tables = MetaData()
+    tables.reflect(connection)
+    for name in ("project", "host", "job", "job_version", "run", "attempt", "member", "device", "hold", "checkpoint"):
+        table = tables.tables[name]
+        row = {column.name: _value(name, column) for column in table.columns}
+        connection.execute(table.insert().values(**{key: value for key, value in row.items() if value is not None}))
+
+
+def _value(table: str, column: Column[Any]) -> Any:  # Any: of whatever type the column is
+    if column.name == "state":
+        return _STATES[table]
+    if column.name == "platform":
+        return "cpu" if table == "device" else "any"
+    if column.name in _VALUES:
+        return _VALUES[column.name]
+    if column.nullable:
+        return None
+    return {"VARCHAR": "x", "TEXT": "{}", "BIGINT": 1, "BOOLEAN": False}[str(column.type)]
+
+
+def _config(url: str) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(schema.migrations_directory()))
+    config.set_main_option("sqlalchemy.url", url.replace("%", "%%"))
+    return config

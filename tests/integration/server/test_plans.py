@@ -1,0 +1,266 @@
+"""Plans: what the scheduler would do, who probes, and what a run is compared with. Nothing of it is a run."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from drumline.contracts import api
+from drumline.contracts.plans import PlanReport, PlanRequest, ProbedProgram, ProbeState
+from drumline.contracts.problems import ProblemCode
+from drumline_server.errors import DrumlineError, NotFoundError
+from drumline_server.models import Hold, Job, JobVersion, Outbox, Plan, Run, RunEvent
+from drumline_server.plans import comparison, lookup, service
+from drumline_server.runs.submission import Submission
+from drumline_server.workers import plan_reports
+from support.core import SUSPECT_S, TERMS, Core, Worker, submission_body
+
+PROGRAM = {
+    "strategy": "MirroredStrategy",
+    "executor": "spmd",
+    "steps": 4,
+    "ended": False,
+    "variables": (
+        {
+            "name": "w",
+            "shape": (4,),
+            "dtype": "float32",
+            "synchronization": "on_write",
+            "aggregation": "mean",
+            "size_bytes": 16,
+            "homes": (0, 1),
+        },
+    ),
+    "collectives": (
+        {
+            "name": "loss",
+            "kind": "reduce",
+            "op": "mean",
+            "origin": "host",
+            "axis": 0,
+            "shape": (8,),
+            "dtype": "float32",
+            "size_bytes": 32,
+            "times": 1,
+            "first_step": 0,
+            "executor": "spmd",
+            "observed": True,
+        },
+    ),
+    "batches": ({"rows": (8, 8), "first_step": 0, "steps": 4, "executor": "spmd"},),
+    "inputs": (),
+    "memory": (),
+    "warnings": (),
+    "seconds": 1.0,
+}
+
+
+def plan(core: Core, key: str = "p", probe: dict[str, Any] | None = None, **changes: Any) -> api.Plan:
+    body = PlanRequest.model_validate({"run": submission_body(**changes), "probe": probe})
+    order = service.PlanOrder(Submission(core.project_id, "tester", key, body.run, "tok_1"), body, TERMS)
+    return core.write(lambda session: service.make_plan(session, order, now=core.clock.now()))
+
+
+def read(core: Core, plan_id: str) -> api.Plan:
+    return core.read(lambda session: service.get_plan(session, core.project_id, plan_id, now=core.clock.now()))
+
+
+def report(worker: Worker, plan_id: str, **fields: Any) -> ProbeState:
+    body = PlanReport.model_validate({"incarnation": worker.incarnation, **fields})
+    now = worker.core.clock.now()
+    return worker.core.write(
+        lambda session: plan_reports.take_report(session, worker.host_id, plan_id, body, now=now)
+    ).state
+
+
+def rows(core: Core) -> list[int | None]:
+    """How many rows each table of runs has."""
+    tables = (Run, RunEvent, Job, JobVersion, Hold, Outbox)
+    return core.read(lambda session: [session.scalar(select(func.count()).select_from(table)) for table in tables])
+
+
+def test_a_plan_says_what_the_scheduler_then_does_and_leaves_no_trace(core: Core) -> None:
+    core.add_worker("alpha", 8)
+    core.add_worker("beta", 4)
+    before = rows(core)
+
+    planned = plan(core, resources={"replicas": 4})
+
+    assert rows(core) == before
+    assert core.device_states() == ["FREE"] * 12
+    assert (planned.starts_now, planned.why, planned.probe.state) == (True, None, ProbeState.NONE)
+    run = core.submit(resources={"replicas": 4}, plan=planned.id)
+    core.schedule()
+    shown = core.read(lambda session: comparison.compare(session, core.project_id, run.id, now=core.clock.now()))
+    assert [(row.name, row.verdict, row.planned) for row in shown.rows] == [
+        (f"replica {replica}", "same", f"beta cpu:{replica}") for replica in range(4)
+    ]
+    assert (shown.differences, core.run(run.id).plan) == (0, planned.id)
+
+
+def test_a_plan_that_would_wait_says_why_and_where_it_would_sit(core: Core) -> None:
+    core.add_worker("alpha", 4)
+    core.submit(resources={"replicas": 3})
+    core.schedule()
+
+    planned = plan(core, resources={"replicas": 2})
+
+    assert not planned.starts_now
+    assert planned.why is not None
+    assert planned.why.rule == "devices_busy"
+    assert [(device.index, device.replica) for device in planned.devices] == [(0, 0), (1, 1)]
+
+
+def test_a_plan_for_a_fleet_that_is_too_small_waits_only_if_asked_to(core: Core) -> None:
+    core.add_worker("alpha", 2)
+    with pytest.raises(DrumlineError) as refused:
+        plan(core, resources={"replicas": 4})
+    assert refused.value.code is ProblemCode.TOO_MANY_REPLICAS
+
+    planned = plan(core, resources={"replicas": 4}, wait_for_devices=True)
+    assert planned.why is not None
+    assert (planned.devices, planned.why.rule) == ((), "too_few_devices")
+
+
+def test_a_program_is_checked_as_on_submission(core: Core) -> None:
+    core.add_worker()
+    with pytest.raises(DrumlineError) as refused:
+        plan(core, parameters={"speed": 1})
+    assert refused.value.code is ProblemCode.UNKNOWN_PARAMETER
+
+
+def test_the_same_key_gives_the_same_plan(core: Core) -> None:
+    core.add_worker()
+    assert plan(core, "k").id == plan(core, "k").id
+    assert plan(core, "k2").id != plan(core, "k").id
+
+
+def test_the_worker_of_the_placement_probes_and_its_report_is_the_plan(core: Core) -> None:
+    core.add_worker("alpha", 8)
+    beta = core.add_worker("beta", 2)
+    planned = plan(core, probe={"steps": 4, "limit_s": 20}, resources={"replicas": 2})
+    assert (planned.probe.state, planned.probe.host_name) == (ProbeState.WAITING, "beta")
+
+    (order,) = beta.beat().plans
+    assert (order.plan, order.replicas, order.steps, order.limit_s) == (planned.id, 2, 4, 20)
+    assert beta.beat(plans=(planned.id,)).plans == ()
+    assert read(core, planned.id).probe.state is ProbeState.RUNNING
+    assert report(beta, planned.id, program=PROGRAM) is ProbeState.READY
+
+    done = read(core, planned.id)
+    assert done.program == ProbedProgram.model_validate(PROGRAM)
+    assert beta.beat().plans == ()
+    assert report(beta, planned.id, fault="program_error", message="late") is ProbeState.READY
+    assert read(core, planned.id) == done
+
+
+def test_a_host_has_one_probe_and_the_next_plan_says_busy_at_once(core: Core) -> None:
+    worker = core.add_worker()
+    first = plan(core, "1", probe={})
+    second = plan(core, "2", probe={})
+    assert (second.probe.state, second.starts_now) == (ProbeState.BUSY, True)
+    assert "ask again" in second.probe.message
+
+    report(worker, first.id, fault="no_step", message="no step")
+    assert read(core, first.id).probe.fault == "no_step"
+    assert plan(core, "3", probe={}).probe.state is ProbeState.WAITING
+
+
+def test_a_probe_that_nobody_answers_for_is_over_at_its_deadline(core: Core) -> None:
+    core.add_worker()
+    planned = plan(core, "1", probe={"limit_s": 5})
+    core.clock.advance(36)
+    shown = read(core, planned.id).probe
+    assert (shown.state, shown.fault) == (ProbeState.FAILED, "timed_out")
+
+
+def test_without_a_live_worker_the_rest_of_the_plan_stands(core: Core) -> None:
+    core.add_worker()
+    core.clock.advance(SUSPECT_S + 1)
+    planned = plan(core, probe={})
+    assert (planned.probe.state, planned.probe.fault) == (ProbeState.FAILED, "unavailable")
+    assert len(planned.devices) == 1
+
+
+def test_more_devices_than_can_be_simulated_are_placed_but_not_probed(core: Core) -> None:
+    core.add_worker(devices=200)
+    planned = plan(core, probe={}, resources={"replicas": 200})
+    assert (planned.probe.state, len(planned.devices)) == (ProbeState.NONE, 200)
+    assert "at most 128" in planned.probe.message
+
+
+def test_a_cancelled_probe_is_unwanted(core: Core) -> None:
+    worker = core.add_worker()
+    planned = plan(core, probe={})
+    worker.beat(plans=(planned.id,))
+    core.write(lambda session: service.cancel_plan(session, core.project_id, planned.id, now=core.clock.now()))
+    assert worker.beat(plans=(planned.id,)).unwanted_plans == (planned.id,)
+    assert read(core, planned.id).probe.fault == "cancelled"
+
+
+def test_plans_are_of_one_project_and_one_host(core: Core) -> None:
+    core.add_worker("alpha", 1)
+    other = core.add_worker("beta", 2)
+    planned = plan(core, probe={})
+    with pytest.raises(NotFoundError):
+        report(other, planned.id, busy=True)
+    foreign = core.add_project("foreign")
+    with pytest.raises(NotFoundError):
+        core.submit(project_id=foreign, plan=planned.id, wait_for_devices=True)
+    unplanned = core.submit()
+    with pytest.raises(NotFoundError):
+        core.read(lambda session: comparison.compare(session, core.project_id, unplanned.id, now=0))
+
+
+def test_what_a_run_does_otherwise_than_planned_is_named(core: Core) -> None:
+    worker = core.add_worker()
+    planned = plan(core, probe={}, resources={"replicas": 2})
+    report(worker, planned.id, program=PROGRAM)
+    run = core.submit(resources={"replicas": 2}, plan=planned.id)
+    core.schedule()
+    member = worker.take().start()
+    homes = [device.device for device in member.claimed.devices]
+    summary = {"shape": (4,), "dtype": "float32"}
+    member.send(
+        member.event(
+            "variable",
+            name="w",
+            shape=(4,),
+            dtype="float32",
+            synchronization="on_write",
+            aggregation="mean",
+            homes=homes[:1],
+            size_bytes=16,
+        ),
+        member.event(
+            "reduction",
+            name="loss",
+            step=0,
+            op="mean",
+            axis=0,
+            inputs=(summary, summary),
+            counts=(4, 4),
+            denominator=8,
+            result={"shape": (), "dtype": "float32"},
+        ),
+    )
+    shown = core.read(lambda session: comparison.compare(session, core.project_id, run.id, now=core.clock.now()))
+    told = [(row.about, row.name, row.verdict) for row in shown.rows if row.about != "replica"]
+    assert told == [
+        ("variable", "w", "different"),
+        ("batch", "rows in step 0", "different"),
+        ("collective", "loss", "missing"),
+        ("collective", "loss", "not_planned"),
+    ]
+    assert shown.differences == 4
+    assert [row.actual for row in shown.rows][-1] == "mean, 16 B from each replica"
+
+
+def test_old_plans_are_forgotten_unless_a_run_came_from_them(core: Core) -> None:
+    core.add_worker()
+    used, unused = plan(core, "1"), plan(core, "2")
+    core.submit(plan=used.id)
+    core.clock.advance(8 * 86_400)
+    core.write(lambda session: lookup.forget_old(session, now=core.clock.now()))
+    assert core.read(lambda session: list(session.scalars(select(Plan.id)))) == [used.id]
+    assert unused.id != used.id

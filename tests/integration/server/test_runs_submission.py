@@ -1,0 +1,289 @@
+"""Submitting: everything is checked first, stored in one transaction, and said once."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from drumline.contracts.problems import ProblemCode
+from drumline.contracts.states import RunState
+from drumline_server.db import Database
+from drumline_server.errors import DrumlineError, NotFoundError
+from drumline_server.idempotency import KEPT_US
+from drumline_server.models import Base, Job, Run
+from drumline_server.runs import submission
+from support.core import BUNDLE, Core, submission_body
+
+
+def count(core: Core, table: type[Base]) -> int:
+    return core.read(lambda session: session.scalar(select(func.count()).select_from(table)) or 0)
+
+
+def refusal(core: Core, **changes: Any) -> DrumlineError:
+    with pytest.raises(DrumlineError) as caught:
+        core.submit(**changes)
+    return caught.value
+
+
+def test_submitted_run_is_queued_with_its_first_event(core: Core) -> None:
+    core.add_worker()
+
+    run = core.submit(resources={"replicas": 8}, parameters={"epochs": 3}, labels={"team": "vision"}, priority=5)
+
+    assert run.state is RunState.QUEUED
+    assert (run.replicas, run.parameters, run.labels, run.priority) == (8, {"epochs": 3}, {"team": "vision"}, 5)
+    assert (run.job, run.version, run.last_event) == ("digits", 1, 1)
+    assert core.states(run.id) == ["QUEUED"]
+    assert core.run(run.id).model_copy(update={"why": run.why}) == run
+
+
+def test_same_content_is_the_same_version_and_other_content_the_next(core: Core) -> None:
+    core.add_worker()
+
+    first = core.submit_answer(parameters={"epochs": 1})
+    same = core.submit_answer(parameters={"epochs": 2})
+    other = core.submit_answer(job={"record": {"reductions_every": 5}})
+
+    assert [answer.submitted.created_version for answer in (first, same, other)] == [True, False, True]
+    assert [answer.submitted.run.version for answer in (first, same, other)] == [1, 1, 2]
+    assert first.submitted.run.spec.id == same.submitted.run.spec.id
+    assert count(core, Job) == 1
+
+
+def test_same_key_and_body_give_the_same_run(core: Core) -> None:
+    core.add_worker()
+
+    first = core.submit_answer(key="k")
+    again = core.submit_answer(key="k")
+
+    assert again.replayed
+    assert again.submitted == first.submitted
+    assert count(core, Run) == 1
+
+
+def test_same_key_with_another_body_is_refused(core: Core) -> None:
+    core.add_worker()
+    core.submit(key="k", priority=1)
+
+    assert refusal(core, key="k", priority=2).code is ProblemCode.IDEMPOTENCY_MISMATCH
+
+
+def test_same_key_in_another_project_is_another_run(core: Core) -> None:
+    core.add_worker()
+    other = core.add_project("other")
+
+    core.submit(key="k")
+    core.submit(key="k", project_id=other, wait_for_devices=True)
+
+    assert count(core, Run) == 2
+
+
+def test_same_key_of_another_credential_is_another_run(core: Core) -> None:
+    core.add_worker()
+    first = core.submit_answer(key="k", credential="tok_1").submitted.run
+    other = core.submit_answer(key="k", credential="ses_2", parameters={"epochs": 3}).submitted.run
+
+    assert other.id != first.id
+
+
+def test_key_is_free_again_after_seven_days(core: Core) -> None:
+    core.add_worker()
+    first = core.submit(key="k")
+    core.clock.micros += KEPT_US + 1
+
+    assert core.submit(key="k").id != first.id
+
+
+def test_twin_in_flight_is_told_to_come_back(postgres_url: str) -> None:
+    """SQLite has one writer, so a twin can only meet a finished answer there."""
+    database = Database(postgres_url)
+    core = Core(database)
+    core.add_worker()
+    request = submission.Submission(core.project_id, "tester", "k", submission_body(), "tok_1")
+    begun, finish = threading.Event(), threading.Event()
+
+    def slowly(session: Session) -> str:
+        answer = submission.submit(session, request, now=core.clock.now())
+        begun.set()
+        assert finish.wait(10)
+        return answer.submitted.run.id
+
+    with ThreadPoolExecutor(1) as executor:
+        first = executor.submit(database.write_now, slowly)
+        assert begun.wait(10)
+        error = refusal(core, key="k")
+        finish.set()
+        run_id = first.result(10)
+    again = core.submit(key="k")
+    database.close()
+
+    assert error.code is ProblemCode.IDEMPOTENCY_IN_FLIGHT
+    assert again.id == run_id
+
+
+def test_refused_submission_stores_nothing_and_leaves_its_key_free(core: Core) -> None:
+    core.add_worker(devices=2)
+
+    refusal(core, key="k", resources={"replicas": 3})
+
+    assert (count(core, Run), count(core, Job)) == (0, 0)
+    assert core.submit(key="k", resources={"replicas": 2}).state is RunState.QUEUED
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "words"),
+    [
+        (
+            {"resources": {"replicas": 9}},
+            ProblemCode.TOO_MANY_REPLICAS,
+            "9 replicas, but the largest host has 8 devices",
+        ),
+        (
+            {"resources": {"replicas": 1, "platform": "tpu"}},
+            ProblemCode.TOO_MANY_REPLICAS,
+            "no host with tpu devices is registered",
+        ),
+        (
+            {"job": {"strategy": {"kind": "tpu", "computation_shape": [1, 1, 1, 3]}}, "resources": {"replicas": 3}},
+            ProblemCode.TOO_MANY_REPLICAS,
+            "3 replicas of 3 devices.*8 devices",
+        ),
+        (
+            {"job": {"strategy": {"kind": "central_storage"}}, "resources": {"replicas": 9}},
+            ProblemCode.TOO_MANY_REPLICAS,
+            "9 replicas on one host, but the largest host has 8 devices",
+        ),
+        (
+            {"resources": {"replicas": 1, "platform": "gpu"}},
+            ProblemCode.TOO_MANY_REPLICAS,
+            "needs 1 replica, but no host with gpu devices",
+        ),
+        (
+            {"job": {"strategy": {"kind": "one_device"}}, "resources": {"replicas": 2}},
+            ProblemCode.INVALID_REQUEST,
+            "one_device has 1 replica; got 2",
+        ),
+        (
+            {"job": {"program": {"bundle": "sha256:" + "0" * 64, "entrypoint": "digits:main"}}},
+            ProblemCode.BUNDLE_NOT_FOUND,
+            "no bundle sha256:000",
+        ),
+        (
+            {"job": {"program": {"bundle": BUNDLE, "entrypoint": "digits:train"}}},
+            ProblemCode.ENTRYPOINT_NOT_FOUND,
+            "digits:train.*digits:main",
+        ),
+        ({"parameters": {"epoch": 1}}, ProblemCode.UNKNOWN_PARAMETER, "epoch.*did you mean 'epochs'"),
+        ({"parameters": {"epochs": "many"}}, ProblemCode.BAD_PARAMETER, "epochs.*whole number"),
+        ({"parameters": {"epochs": float("nan")}}, ProblemCode.INVALID_REQUEST, "parameters"),
+        ({"parameters": {"epochs": "\x00"}}, ProblemCode.INVALID_REQUEST, "NUL"),
+    ],
+)
+def test_bad_submission_is_refused_with_its_reason(
+    core: Core, changes: dict[str, object], code: ProblemCode, words: str
+) -> None:
+    core.add_worker()
+
+    error = refusal(core, **changes)
+
+    assert error.code is code
+    with pytest.raises(DrumlineError, match=words):
+        raise error
+
+
+def test_too_many_replicas_names_both_numbers(core: Core) -> None:
+    core.add_worker(devices=4)
+    core.add_worker("beta", devices=6)
+
+    error = refusal(core, resources={"replicas": 11})
+
+    assert error.context == {"replicas": 11, "possible": 10, "devices": 10, "platform": "any"}
+    assert "the 2 hosts together have 10 devices" in error.detail
+
+
+@pytest.mark.parametrize(
+    ("strategy", "resources", "possible"),
+    [
+        ({"kind": "mirrored"}, {}, 10),
+        ({"kind": "mirrored"}, {"spread": "one_host"}, 6),
+        ({"kind": "central_storage"}, {}, 6),
+        ({"kind": "mirrored"}, {"platform": "gpu"}, 3),
+        ({"kind": "tpu", "computation_shape": [1, 4]}, {}, 2),
+        ({"kind": "tpu", "computation_shape": [1, 7]}, {}, 0),
+    ],
+)
+def test_nearest_possible_count_is_named_and_accepted(
+    core: Core, strategy: dict[str, object], resources: dict[str, object], possible: int
+) -> None:
+    core.add_worker(devices=4)
+    core.add_worker("beta", devices=6)
+    core.add_worker("gamma", devices=3, platform="gpu")
+
+    error = refusal(core, resources={"replicas": 100, **resources}, job={"strategy": strategy})
+
+    assert error.context["possible"] == possible
+    if possible:
+        assert f"at most {possible} replica" in error.hint
+        assert core.submit(resources={"replicas": possible, **resources}, job={"strategy": strategy}).state == "QUEUED"
+        refusal(core, resources={"replicas": possible + 1, **resources}, job={"strategy": strategy})
+    else:
+        assert "Set wait_for_devices" in error.hint
+
+
+def test_run_that_waits_for_devices_is_queued_and_says_why(core: Core) -> None:
+    core.add_worker(devices=4)
+
+    run = core.run(core.submit(resources={"replicas": 9}, wait_for_devices=True).id)
+
+    assert run.why is not None
+    assert run.why.rule == "too_few_devices"
+    assert run.why.evidence == {"wanted": 9, "largest": 4, "host": "alpha"}
+
+
+def test_bundle_of_another_project_does_not_exist(core: Core) -> None:
+    core.add_worker()
+    stranger = core.add_project("stranger")
+    run = core.submit()
+
+    with pytest.raises(NotFoundError):
+        core.run(run.id, project_id=stranger)
+
+
+def test_list_is_paged_newest_first_without_gap_or_double(core: Core) -> None:
+    core.add_worker()
+    runs = []
+    for number in range(5):
+        runs.append(core.submit(priority=number).id)
+        core.clock.advance(number % 2)  # some share their microsecond
+
+    first = core.runs(limit=2)
+    second = core.runs(limit=2, cursor=first.next)
+    third = core.runs(limit=2, cursor=second.next)
+
+    shown = [run.id for page in (first, second, third) for run in page.items]
+    assert sorted(shown) == sorted(runs)
+    assert third.next is None
+    assert [core.run(run).created_at for run in shown] == sorted(
+        (core.run(run).created_at for run in runs), reverse=True
+    )
+
+
+def test_list_is_filtered_by_state_job_label_and_text(core: Core) -> None:
+    core.add_worker()
+    digits = core.submit(labels={"team": "vision", "a/b": "%"})
+    other = core.submit(job={"name": "other_job"}, labels={"team": "audio"})
+    core.cancel(other.id)
+
+    def shown(**filters: Any) -> list[str]:
+        return [run.id for run in core.runs(**filters).items]
+
+    assert shown(states=(RunState.CANCELLED,)) == [other.id]
+    assert shown(job="digits") == [digits.id]
+    assert shown(labels=(("team", "vision"), ("a/b", "%"))) == [digits.id]
+    assert shown(labels=(("team", "vision"), ("team", "audio"))) == []
+    assert shown(search="her_j") == [other.id]
+    assert shown(search="%") == []
+    assert shown(search=digits.id[:20]) in ([digits.id], [other.id, digits.id])

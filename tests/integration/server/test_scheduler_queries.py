@@ -1,0 +1,153 @@
+"""The scheduler reads a long queue by index: what it looks at does not grow with the number of waiting runs."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, event
+from sqlalchemy.engine import Engine
+from sqlalchemy.orm import Session
+
+from drumline_server.scheduler.placement import Snapshot
+from drumline_server.scheduler.rounds import schedule
+from drumline_server.scheduler.snapshot import GROUPS, HEAD_LEAST, HEAD_MOST, QUEUE_MOST, projects_to_serve
+from support.backlog import queue_many
+from support.core import TERMS, Core
+
+LONG = 6_000
+Statement = tuple[str, Any]  # Any: what the driver takes as parameters
+
+
+@contextmanager
+def statements() -> Iterator[list[Statement]]:
+    """Everything that is sent to any database meanwhile."""
+    seen: list[Statement] = []
+
+    def note(_: Connection, __: object, statement: str, parameters: Any, *___: object) -> None:
+        seen.append((statement, parameters))
+
+    event.listen(Engine, "before_cursor_execute", note)
+    yield seen
+    event.remove(Engine, "before_cursor_execute", note)
+
+
+def read_plans(core: Core, ask: Callable[[Session], object]) -> list[str]:
+    """How the database came by each answer, in its own words."""
+    with statements() as sent:
+        core.read(ask)
+    selects = [each for each in sent if each[0].lstrip().upper().startswith(("SELECT", "WITH"))]
+    return core.read(lambda session: [_plan(session, *each) for each in selects])
+
+
+def _plan(session: Session, statement: str, parameters: Any) -> str:
+    connection = session.connection()
+    if connection.dialect.name == "sqlite":
+        rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
+        return "\n".join(row[-1] for row in rows)
+    rows = connection.exec_driver_sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", parameters)
+    return json.dumps(rows.scalar_one())
+
+
+def rows_of_run_read(plan: str) -> int:
+    """How many rows of `run` PostgreSQL touched, by its own count."""
+    return sum(_touched(node["Plan"]) for node in json.loads(plan))
+
+
+def _touched(node: dict[str, Any]) -> int:
+    of_run = node.get("Relation Name") == "run"
+    read = (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"] if of_run else 0
+    return int(read) + sum(_touched(child) for child in node.get("Plans", ()))
+
+
+def look(core: Core) -> Snapshot:
+    return core.read(lambda session: TERMS.look(session, core.project_id, now=core.clock.now()))
+
+
+def test_snapshot_reads_a_long_queue_by_index_only(core: Core) -> None:
+    core.add_worker()
+    queue_many(core, LONG)
+
+    plans = read_plans(core, lambda session: TERMS.look(session, core.project_id, now=core.clock.now()))
+    plans += read_plans(core, lambda session: projects_to_serve(session, silent_since=0))
+
+    if core.database.url.startswith("sqlite"):
+        scans = [
+            line for plan in plans for line in plan.splitlines() if line.startswith(("SCAN run", "SCAN candidate"))
+        ]
+        assert scans == []
+        assert [plan for plan in plans if "TEMP B-TREE FOR ORDER BY" in plan and "run" in plan] == []
+    else:
+        assert not any('"Seq Scan", "Parallel Aware": false, "Relation Name": "run"' in plan for plan in plans)
+        assert max(rows_of_run_read(plan) for plan in plans) <= 2 * HEAD_MOST
+
+
+def test_snapshot_holds_the_first_of_the_queue_whatever_their_priority_and_shape(core: Core) -> None:
+    ids = queue_many(core, LONG)
+
+    queue = look(core).queue
+
+    of_top_priority = [run_id for number, run_id in enumerate(ids) if (number // 4) % 5 == 4]
+    assert [run.id for run in queue[:HEAD_MOST]] == of_top_priority[:HEAD_MOST]
+    assert set(ids[:HEAD_MOST]) <= {run.id for run in queue}
+    assert len(queue) <= QUEUE_MOST + HEAD_MOST
+
+
+def test_group_that_cannot_start_hides_no_group_of_lower_priority(core: Core) -> None:
+    """More runs of high priority wait for devices that nobody has than one look takes in."""
+    queue_many(core, 2 * QUEUE_MOST, replicas=[16, 24, 32, 40, 48], priorities=1)
+    for number in range(HEAD_LEAST + 1):
+        core.submit(wait_for_devices=True, priority=-1 - number % 2)
+    core.add_worker()
+
+    queue = look(core).queue
+
+    assert len([run for run in queue if run.priority < 0]) == HEAD_LEAST + 1
+    assert len(schedule(core.database, TERMS, now=core.clock.now())) == 8
+
+
+def test_round_with_no_free_device_reads_one_statement(core: Core) -> None:
+    core.add_worker(devices=1)
+    core.submit(resources={"replicas": 1})
+    schedule(core.database, TERMS, now=core.clock.now())
+    core.submit(resources={"replicas": 1})
+
+    with statements() as sent:
+        schedule(core.database, TERMS, now=core.clock.now())
+
+    assert len([statement for statement, _ in sent if "SELECT" in statement]) == 1
+
+
+def test_run_that_waited_long_enough_is_first_although_newer_ones_have_more_priority(core: Core) -> None:
+    old = core.submit(wait_for_devices=True)
+    core.clock.advance(60 * 10)
+    queue_many(core, 500)
+
+    assert look(core).queue[0].id == old.id
+
+
+@pytest.mark.parametrize("count", [GROUPS + 40])
+def test_groups_beyond_the_bound_are_left_out_but_not_the_oldest_runs(core: Core, count: int) -> None:
+    runs = [core.submit(wait_for_devices=True, priority=number) for number in range(count)]
+
+    queue = {run.id for run in look(core).queue}
+
+    assert {run.id for run in runs} == queue
+
+
+def test_run_behind_the_head_of_the_queue_is_told_its_place_without_a_look_at_the_queue(core: Core) -> None:
+    core.add_worker(devices=8)
+    ids = queue_many(core, 5 * HEAD_MOST, replicas=[1], priorities=1)
+
+    def asked_for(place: int) -> bool:
+        """Whether the run at that place of the queue was looked for among its head."""
+        with statements() as sent:
+            run = core.run(ids[place - 1])
+        assert run.why is not None
+        assert run.why.position == place
+        return any("RECURSIVE" in statement for statement, _ in sent)
+
+    assert asked_for(HEAD_MOST)
+    assert not asked_for(HEAD_MOST + 1)
+    assert not asked_for(len(ids))

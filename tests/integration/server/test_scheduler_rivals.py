@@ -1,0 +1,140 @@
+"""Several schedulers: one leads, by a lease; and should two act all the same, no harm is done (fault F17)."""
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from drumline_server.db import Database
+from drumline_server.models import Attempt, Hold, Lease
+from drumline_server.scheduler.leadership import LeadershipLostError, LeasedLeadership, SoleServer, leadership_of
+from drumline_server.scheduler.rounds import Guard, schedule, unguarded
+from support.core import TERMS, Core
+
+HOSTS, DEVICES, RUNS = 6, 4, 30
+LEASE_S = 1.0
+
+
+@pytest.fixture
+def rivals(database_url: str) -> Iterator[list[Database]]:
+    """Two servers' views of one database."""
+    databases = [Database(database_url, pool_size=4) for _ in range(2)]
+    yield databases
+    for database in databases:
+        database.close()
+
+
+def fill(core: Core) -> None:
+    for number in range(HOSTS):
+        core.add_worker(f"host-{number}", devices=DEVICES)
+    for number in range(RUNS):
+        core.submit(resources={"replicas": (1, 2, 6)[number % 3]})
+
+
+def finish_all(core: Core) -> None:
+    """Every attempt ends, so that the next round has room again."""
+    for run in core.runs(limit=200, states=("PLACED",)).items:
+        core.cancel(run.id)
+
+
+def act(databases: list[Database], core: Core, rounds: int, guard: Guard = unguarded) -> None:
+    """Each database's scheduler goes round in a thread of its own, all at once."""
+    barrier = threading.Barrier(len(databases))
+    errors: list[BaseException] = []
+
+    def compete(database: Database) -> None:
+        try:
+            barrier.wait()
+            for _ in range(rounds):
+                schedule(database, TERMS, now=core.clock.now(), guard=guard)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the test tells it
+            errors.append(error)
+
+    threads = [threading.Thread(target=compete, args=(database,)) for database in databases]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not any(thread.is_alive() for thread in threads)
+    assert errors == []
+
+
+def test_two_schedulers_at_once_hold_no_device_twice_and_start_no_run_twice(rivals: list[Database]) -> None:
+    core = Core(rivals[0])
+    fill(core)
+
+    while core.runs(states=("QUEUED",)).items:
+        act(rivals, core, rounds=3)
+        live = core.read(lambda session: list(session.scalars(select(Hold).where(Hold.released_at.is_(None)))))
+        assert max(Counter(hold.device_id for hold in live).values()) == 1
+        finish_all(core)
+
+    attempts = core.read(lambda session: list(session.scalars(select(Attempt))))
+    assert Counter(attempt.run_id for attempt in attempts).most_common(1)[0][1] == 1
+    assert len(attempts) == RUNS
+
+
+def test_schedulers_at_once_spend_nearly_all_their_transactions_on_runs_that_start(rivals: list[Database]) -> None:
+    """At least four in five: so two start runs nearly as fast as one, however busy the machine is."""
+    core = Core(rivals[0])
+    for number in range(3):
+        core.add_worker(f"host-{number}", devices=8)
+    for _ in range(24):
+        core.submit()
+    tried: list[Session] = []
+
+    act(rivals, core, rounds=1, guard=tried.append)
+
+    assert len(core.runs(limit=200, states=("PLACED",)).items) == 24
+    assert len(tried) <= 24 / 0.8
+
+
+def until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_one_server_leads_and_another_follows_when_it_resigns(postgres_url: str) -> None:
+    database = Database(postgres_url)
+    first, second = (LeasedLeadership(database, lease_s=60) for _ in range(2))
+
+    async def act() -> list[bool]:
+        seen = [await first.renew(), await second.renew(), await first.renew()]
+        await first.resign()
+        return [*seen, await second.renew(), await first.renew()]
+
+    assert asyncio.run(act()) == [True, False, True, True, False]
+    assert (first.is_held(), second.is_held()) == (False, True)
+    database.close()
+
+
+def test_server_that_comes_back_after_its_lease_ran_out_writes_nothing(postgres_url: str) -> None:
+    database = Database(postgres_url)
+    core = Core(database)
+    core.add_worker()
+    run = core.submit()
+    old, new = (LeasedLeadership(database, lease_s=LEASE_S) for _ in range(2))
+    assert asyncio.run(old.renew())
+    until(lambda: asyncio.run(new.renew()))
+
+    assert not old.is_held()
+    with pytest.raises(LeadershipLostError):
+        schedule(database, TERMS, now=core.clock.now(), guard=old.guard)
+    assert core.attempts(run.id) == ()
+    assert schedule(database, TERMS, now=core.clock.now(), guard=new.guard) == [run.id]
+    assert database.read_now(lambda session: session.scalars(select(Lease.fence)).one()) == 2
+    database.close()
+
+
+def test_server_with_a_sqlite_file_of_its_own_needs_no_lease(sqlite_url: str) -> None:
+    database = Database(sqlite_url)
+
+    assert isinstance(leadership_of(database, lease_s=60), SoleServer)
+    database.close()

@@ -1,0 +1,394 @@
+"""What workers may do: claims, fences, incarnations, leases, and devices that return only on proof."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from drumline.contracts.ids import new_id
+from drumline.contracts.problems import ProblemCode
+from drumline.contracts.reasons import EndReason
+from drumline.contracts.states import AttemptState, DeviceState, MemberState, RunState
+from drumline.contracts.worker_api import PROTOCOL_VERSION, MemberBeat
+from drumline_server.errors import DrumlineError, NotFoundError
+from drumline_server.models import Host
+from support.core import Core, Member, Worker
+
+
+def placed(core: Core, **changes: Any) -> tuple[str, Worker]:
+    """A run that is placed on a fresh worker and not yet claimed."""
+    worker = core.add_worker()
+    run = core.submit(resources={"replicas": 8}, **changes)
+    core.schedule()
+    return run.id, worker
+
+
+def running(core: Core, **changes: Any) -> tuple[str, Member]:
+    """A run that runs on a fresh worker."""
+    run_id, worker = placed(core, **changes)
+    return run_id, worker.take().start()
+
+
+def code_of(refused: pytest.ExceptionInfo[DrumlineError]) -> ProblemCode:
+    return refused.value.code
+
+
+def test_claim_tells_everything_that_the_member_needs(core: Core) -> None:
+    worker = core.add_worker()
+    run = core.submit(
+        resources={"replicas": 2},
+        parameters={"epochs": 3},
+        job={"strategy": {"kind": "tpu", "computation_shape": [2, 2]}},
+    )
+    core.schedule()
+    claimed = worker.take().claimed
+
+    assert (claimed.run, claimed.job_name, claimed.replicas, claimed.fence) == (run.id, "digits", 2, 1)
+    assert claimed.parameters == {"epochs": 3}
+    assert [(device.index, device.replica, device.logical) for device in claimed.devices] == [
+        (index, index // 4, index % 4) for index in range(8)
+    ]
+    assert (claimed.rendezvous.rank, claimed.rendezvous.size) == (0, 1)
+
+
+def test_same_claim_again_is_answered_alike(core: Core) -> None:
+    _, worker = placed(core)
+    (notice,) = worker.beat().assigned
+
+    assert worker.claim(notice) == worker.claim(notice)
+
+
+def test_claimed_member_that_its_worker_knows_is_not_assigned_again(core: Core) -> None:
+    _, worker = placed(core)
+    member = worker.take()
+
+    assert worker.beat(MemberBeat(member=member.id, fence=member.claimed.fence)).assigned == ()
+
+
+def test_member_of_another_host_does_not_exist(core: Core) -> None:
+    _, worker = placed(core)
+    stranger = core.add_worker("beta")
+    (notice,) = worker.beat().assigned
+
+    with pytest.raises(NotFoundError):
+        stranger.claim(notice)
+
+
+def test_claim_with_another_fence_is_refused(core: Core) -> None:
+    _, worker = placed(core)
+    (notice,) = worker.beat().assigned
+
+    with pytest.raises(DrumlineError) as refused:
+        worker.claim(notice, fence=notice.fence + 1)
+
+    assert code_of(refused) is ProblemCode.FENCED
+
+
+def test_attempt_not_claimed_in_time_expires_and_the_run_waits_again(core: Core) -> None:
+    run_id, worker = placed(core)
+    (notice,) = worker.beat().assigned
+    core.clock.advance(61)
+    worker.beat()
+    core.reap()
+
+    assert core.run(run_id).state is RunState.QUEUED
+    assert core.attempts(run_id)[0].state is AttemptState.EXPIRED
+    assert core.device_states() == ["FREE"] * 8
+    with pytest.raises(DrumlineError) as refused:
+        worker.claim(notice)
+    assert code_of(refused) is ProblemCode.FENCED
+
+    core.schedule()
+    worker.take().start().end()
+    run = core.run(run_id)
+    assert run.state is RunState.SUCCEEDED
+    assert run.attempts == 1, "the attempt that nobody claimed costs nothing"
+    assert [attempt.number for attempt in core.attempts(run_id)] == [2, 1]
+
+
+def test_lower_fence_cannot_write_and_cannot_disturb_the_newer_attempt(core: Core) -> None:
+    run_id, old = running(core)
+    core.clock.advance(121)
+    core.reap()
+    core.clock.advance(5)
+    newer = core.add_worker("beta")
+    core.reap()
+    core.schedule()
+    current = newer.take().start()
+
+    with pytest.raises(DrumlineError) as refused:
+        old.send(old.event("result", value="stale"))
+    assert code_of(refused) is ProblemCode.FENCED
+    assert old.end().fenced is not None
+    current.send(current.event("result", value="fresh"))
+    current.end()
+
+    assert core.run(run_id).result == "fresh"
+    assert core.run(run_id).state is RunState.SUCCEEDED
+
+
+def test_silent_host_is_suspect_after_15_s_and_nothing_else(core: Core) -> None:
+    run_id, _ = running(core)
+    core.clock.advance(16)
+    core.reap()
+
+    assert core.run(run_id).state is RunState.RUNNING
+    assert core.device_states() == [DeviceState.HELD] * 8
+
+
+def test_lease_holds_for_t_and_then_the_member_is_lost_and_its_devices_quarantined(core: Core) -> None:
+    run_id, _ = running(core)
+    core.clock.advance(119)
+    core.reap()
+    assert core.run(run_id).state is RunState.RUNNING
+    core.clock.advance(2)
+    core.reap()
+
+    assert core.run(run_id).state is RunState.RETRY_WAIT
+    assert core.attempts(run_id)[0].state is AttemptState.LOST
+    assert core.device_states() == [DeviceState.QUARANTINED] * 8
+
+
+def test_heartbeats_keep_the_lease(core: Core) -> None:
+    run_id, member = running(core)
+    for _ in range(50):
+        core.clock.advance(5)
+        member.worker.beat(MemberBeat(member=member.id, fence=1, step=3))
+        core.reap()
+
+    assert core.run(run_id).state is RunState.RUNNING
+
+
+def test_no_lease_runs_out_within_t_of_the_servers_start(core: Core) -> None:
+    run_id, _ = running(core)
+    core.clock.advance(1000)
+    core.leases_from = core.clock.now() + 120_000_000
+    core.clock.advance(119)
+    core.reap()
+    assert core.run(run_id).state is RunState.RUNNING
+
+    core.clock.advance(2)
+    core.reap()
+    assert core.run(run_id).state is RunState.RETRY_WAIT
+
+
+def test_host_that_was_given_up_and_claims_can_be_lost_again(core: Core) -> None:
+    """Its claim was the first that was heard of it again, and the last."""
+    run_id, worker = placed(core)
+    (notice,) = worker.beat().assigned
+    core.write(lambda session: session.execute(update(Host).values(lost_at=core.clock.now())))
+    worker.claim(notice)
+    core.clock.advance(121)
+    core.reap()
+    assert core.attempts(run_id)[0].state is AttemptState.LOST
+
+
+def test_host_that_comes_back_after_its_lease_is_told_to_kill_and_its_proof_frees_the_devices(core: Core) -> None:
+    _, member = running(core)
+    core.clock.advance(121)
+    core.reap()
+
+    reply = member.worker.beat(MemberBeat(member=member.id, fence=1))
+    assert [notice.member for notice in reply.fenced] == [member.id]
+    assert member.end(EndReason.KILLED).fenced is not None
+
+    assert core.device_states() == ["FREE"] * 8
+
+
+def test_worker_that_restarts_without_its_member_loses_it_at_once_and_frees_the_devices(core: Core) -> None:
+    run_id, member = running(core)
+    member.worker.register()
+
+    attempt = core.attempts(run_id)[0]
+    assert core.run(run_id).state is RunState.RETRY_WAIT
+    assert attempt.members[0].state is MemberState.LOST
+    assert attempt.reason is not None
+    assert attempt.reason.code is EndReason.HOST_REBOOTED
+    assert core.device_states() == ["FREE"] * 8
+
+
+def test_worker_that_restarts_with_its_member_goes_on_without_a_retry(core: Core) -> None:
+    run_id, member = running(core)
+    member.worker.register([member.alive()])
+    member.send(member.event("result", value=5))
+    member.end()
+
+    run = core.run(run_id)
+    assert (run.state, run.attempts, run.result) == (RunState.SUCCEEDED, 1, 5)
+
+
+def test_rebooted_host_has_lost_what_it_lists_from_another_boot(core: Core) -> None:
+    run_id, member = running(core)
+    member.worker.boot_id = "boot-2"
+    member.worker.register([member.alive()])
+
+    assert core.run(run_id).state is RunState.RETRY_WAIT
+
+
+def test_restart_before_the_claim_costs_nothing(core: Core) -> None:
+    run_id, worker = placed(core)
+    worker.register()
+    worker.take().start().end()
+
+    run = core.run(run_id)
+    assert (run.state, run.attempts) == (RunState.SUCCEEDED, 1)
+
+
+def test_older_incarnation_is_refused_everywhere(core: Core) -> None:
+    _, member = running(core)
+    twin = Worker(core, member.worker.host_id, "alpha", 8, "cpu")
+    twin.register([member.alive()])
+
+    for write in (member.worker.beat, lambda: member.send(member.event("progress", step=1)), member.end):
+        with pytest.raises(DrumlineError) as refused:
+            write()
+        assert code_of(refused) is ProblemCode.FENCED
+
+
+def test_reboot_frees_quarantined_devices_and_a_mere_restart_does_not(core: Core) -> None:
+    _, member = running(core)
+    core.clock.advance(121)
+    core.reap()
+
+    member.worker.register()
+    assert core.device_states() == [DeviceState.QUARANTINED] * 8
+    member.worker.boot_id = "boot-2"
+    member.worker.register()
+
+    assert core.device_states() == ["FREE"] * 8
+
+
+def test_restart_that_finds_unkillable_processes_of_a_member_leaves_its_devices_quarantined(core: Core) -> None:
+    run_id, member = running(core)
+
+    member.worker.register(unproven=(member.id,))
+
+    assert core.run(run_id).state is RunState.RETRY_WAIT
+    assert core.device_states() == [DeviceState.QUARANTINED] * 8
+
+
+def test_registration_keeps_ids_of_devices_and_hides_those_that_vanished(core: Core) -> None:
+    worker = core.add_worker(devices=4)
+    first = worker.register().devices
+    worker.device_count = 2
+
+    assert worker.register().devices == first[:2]
+    assert [device.present for device in core.devices()] == [True, True, False, False]
+    worker.device_count = 4
+    assert worker.register().devices == first
+
+
+def test_device_listed_twice_is_refused(core: Core) -> None:
+    worker = core.add_worker(devices=1)
+    report = {"platform": "cpu", "index": 0, "kind": "test"}
+
+    with pytest.raises(DrumlineError, match="twice"):
+        worker.register(devices=(report, report))
+
+
+def test_worker_of_an_unknown_protocol_is_refused(core: Core) -> None:
+    worker = core.add_worker()
+
+    with pytest.raises(DrumlineError, match="protocol 9"):
+        worker.register(protocol=9)
+
+
+def test_worker_of_the_protocol_before_is_served(core: Core) -> None:
+    run_id, worker = placed(core)
+    worker.register(protocol=PROTOCOL_VERSION - 1)
+    worker.take().start().end()
+
+    assert core.run(run_id).state is RunState.SUCCEEDED
+
+
+def test_member_that_was_never_claimed_cannot_end(core: Core) -> None:
+    run_id, worker = placed(core)
+    (notice,) = worker.beat().assigned
+    core.attempts(run_id)
+    member = Member(worker, Member(worker, worker.claim(notice)).claimed)
+    member.worker.register()  # the run is retried: its next member is PENDING
+    core.clock.advance(6)
+    worker.beat()
+    core.reap()
+    core.schedule()
+    (fresh,) = worker.beat().assigned
+    pending = Member(worker, member.claimed.model_copy(update={"member": fresh.member, "fence": fresh.fence}))
+
+    with pytest.raises(DrumlineError, match="never claimed"):
+        pending.end()
+    assert core.device_states() == [DeviceState.HELD] * 8
+
+
+def test_end_is_idempotent(core: Core) -> None:
+    run_id, member = running(core)
+
+    first = member.end()
+    again = member.end()
+
+    assert first.fenced is None
+    assert again == first
+    assert core.states(run_id).count("SUCCEEDED") == 1
+
+
+def test_late_end_of_an_old_member_does_not_free_devices_of_the_new_one(core: Core) -> None:
+    _, old = running(core)
+    old.worker.register()
+    core.clock.advance(6)
+    old.worker.beat()
+    core.reap()
+    core.schedule()
+    old.worker.take()
+
+    assert old.end().fenced is not None
+    assert core.device_states() == [DeviceState.HELD] * 8
+
+
+def test_draining_host_takes_no_more_runs(core: Core) -> None:
+    worker = core.add_worker()
+    worker.beat(draining=True)
+    run = core.submit()
+
+    assert core.schedule() == []
+    worker.beat(draining=False)
+    assert core.schedule() == [run.id]
+
+
+def test_registration_that_arrives_after_a_newer_one_loses_nobody(core: Core) -> None:
+    """Sent, given up, sent again and taken, a member claimed: only then the first one comes out of a stalled server."""
+    worker = core.add_worker()
+    known = worker.incarnation
+    newest = worker.register(replaces=known).incarnation
+    run = core.submit(resources={"replicas": 8})
+    core.schedule()
+    worker.take().start()
+
+    with pytest.raises(DrumlineError) as refused:
+        worker.register(replaces=known)
+    assert code_of(refused) is ProblemCode.FENCED
+    assert refused.value.context == {"incarnation": known, "current": newest, "superseded": True}
+    with pytest.raises(DrumlineError) as refused:
+        worker.register(replaces=new_id("inc"))
+    assert refused.value.context["superseded"] is False, "as after a restore of an old database"
+    assert core.run(run.id).state is RunState.RUNNING
+    assert worker.beat().fenced == ()
+
+
+def test_worker_that_knows_no_incarnation_learns_the_newest_one(core: Core) -> None:
+    worker = core.add_worker()
+    known = worker.incarnation
+    with pytest.raises(DrumlineError) as refused:
+        worker.register(replaces="")
+    assert worker.register(replaces=refused.value.context["current"]).incarnation != known
+
+
+def test_drain_of_a_host_ends_a_gang_that_is_half_claimed(core: Core) -> None:
+    first, _ = core.add_worker("alpha", 1), core.add_worker("beta", 1)
+    run = core.submit(resources={"replicas": 2})
+    core.schedule()
+
+    (notice,) = first.beat().assigned
+    Member(first, first.claim(notice)).end(EndReason.PREEMPTED)
+
+    assert core.attempts(run.id)[0].state is AttemptState.PREEMPTED
+    assert core.run(run.id).state is RunState.RETRY_WAIT
+    assert core.device_states() == ["FREE", "FREE"]

@@ -1,0 +1,258 @@
+"""The live stream: in order, without gaps, resumable, bounded, and quick."""
+
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from sqlalchemy.orm import Session
+
+from drumline_server.run_events import record_event
+from drumline_server.wakeups import announce
+from support.core import Member
+from support.edge import EdgeServer, edge_server
+from support.events import Message, open_stream
+from support.processes import wait_until
+
+
+def note(server: EdgeServer, run_id: str, count: int = 1) -> None:
+    """Adds `count` events to a run, in one transaction."""
+    for_all = range(count)
+    server.core.write(
+        lambda session: [
+            record_event(session, run_id, "metrics", {"names": ["loss"], "n": n}, now=server.core.clock.now())
+            for n in for_all
+        ]
+    )
+
+
+def started_run(server: EdgeServer) -> tuple[str, Member]:
+    """A running run with its one member."""
+    worker = server.core.add_worker()
+    run = server.core.submit(resources={"replicas": 8})
+    server.core.schedule()
+    return run.id, worker.take().start()
+
+
+def seqs(messages: list[Message]) -> list[int]:
+    return [message.data["seq"] for message in messages]
+
+
+def test_events_arrive_in_order_as_they_happen(any_server: EdgeServer) -> None:
+    run = any_server.core.submit(wait_for_devices=True)
+    with open_stream(any_server.admin, f"run:{run.id}") as stream:
+        note(any_server, run.id, 3)
+        first = stream.take(3)
+        note(any_server, run.id, 2)
+        second = stream.take(2)
+
+    newest = run.last_event
+    assert seqs(first + second) == list(range(newest + 1, newest + 6))
+    assert {message.event for message in first} == {"run"}
+    assert first[0].data["run"] == run.id
+    assert first[-1].id == f"{run.id}={newest + 3}"
+
+
+def test_a_stream_resumes_after_the_last_event_id(any_server: EdgeServer) -> None:
+    one, two = (any_server.core.submit(wait_for_devices=True) for _ in range(2))
+    note(any_server, one.id, 700)
+    note(any_server, two.id, 5)
+    begin = f"{one.id}={one.last_event + 10},{two.id}={two.last_event}"
+
+    with open_stream(any_server.admin, f"run:{one.id},run:{two.id}", last_id=begin) as stream:
+        messages = stream.take(695)
+
+    assert seqs([m for m in messages if m.data["run"] == one.id]) == list(
+        range(one.last_event + 11, one.last_event + 701)
+    )
+    assert len([m for m in messages if m.data["run"] == two.id]) == 5
+    assert messages[-1].id == f"{one.id}={one.last_event + 700},{two.id}={two.last_event + 5}"
+
+
+def test_a_stream_starts_where_from_says_or_at_the_end(server: EdgeServer) -> None:
+    run = server.core.submit(wait_for_devices=True)
+    note(server, run.id, 4)
+
+    with open_stream(server.admin, f"run:{run.id}", **{"from": f"{run.id}=0"}) as stream:
+        assert seqs(stream.take(run.last_event + 4)) == list(range(1, run.last_event + 5))
+    with open_stream(server.admin, f"run:{run.id}") as stream:
+        note(server, run.id)
+        assert seqs(stream.take(1)) == [run.last_event + 5]
+
+
+def test_the_position_is_known_before_the_first_event(server: EdgeServer) -> None:
+    run = server.core.submit(wait_for_devices=True)
+
+    with open_stream(server.admin, f"run:{run.id},runs") as stream:
+        next(line for line in stream._lines if line.startswith("id:"))
+        server.core.write(lambda session: announce(session, f"runs:{run.id}"))
+        (hint,) = stream.take(1)
+
+    assert hint.event == "hint"
+
+
+def test_a_stream_of_a_run_ends_with_its_terminal_event(any_server: EdgeServer) -> None:
+    run_id, member = started_run(any_server)
+    with open_stream(any_server.admin, f"run:{run_id}", **{"from": f"{run_id}=0"}) as stream:
+        member.send(member.event("result", value={"accuracy": float("nan")}))
+        member.end()
+        messages = list(stream)
+
+    assert messages[-1].data["kind"] == "state"
+    assert messages[-1].data["body"]["terminal"] is True
+    assert [m.data["body"].get("terminal") for m in messages[:-1] if m.data["kind"] == "state"] == [None] * (
+        len([m for m in messages if m.data["kind"] == "state"]) - 1
+    )
+    assert seqs(messages) == list(range(1, len(messages) + 1))
+
+
+def test_the_stream_of_an_ended_run_ends_at_once(server: EdgeServer) -> None:
+    run = server.core.submit(wait_for_devices=True)
+    server.core.cancel(run.id)
+
+    with open_stream(server.admin, f"run:{run.id}") as stream:
+        assert list(stream) == []
+    with open_stream(server.admin, f"run:{run.id}", **{"from": f"{run.id}=0"}) as stream:
+        assert list(stream)[-1].data["body"]["state"] == "CANCELLED"
+
+
+def test_hints_tell_of_lists_of_the_own_project_only(any_server: EdgeServer) -> None:
+    other = any_server.core.add_project("other")
+    with open_stream(any_server.admin, "runs,fleet") as stream:
+        any_server.core.submit(project_id=other, wait_for_devices=True)
+        mine = any_server.core.submit(wait_for_devices=True)
+        messages = stream.take(1)
+        worker = any_server.core.add_worker()
+        fleet = next(m for m in stream if m.data["topic"] == "fleet")
+
+    assert messages[0].data == {"topic": "runs", "run": mine.id, "host": None}
+    assert fleet.data["host"] == worker.host_id
+
+
+def test_a_reader_that_stalls_is_told_to_start_over(sqlite_url: str, tmp_path: Path) -> None:
+    with edge_server(sqlite_url, tmp_path / "data", live_queue=50) as server:
+        run = server.core.submit(wait_for_devices=True)
+        with open_stream(server.admin, f"run:{run.id}") as stream:
+            note(server, run.id)
+            stream.take(1)
+            for _ in range(120):
+                note(server, run.id, 100)
+            messages = list(stream)
+
+        assert messages[-1].event == "resync"
+        received = seqs([m for m in messages if m.event == "run"])
+        assert received == list(range(run.last_event + 2, run.last_event + 2 + len(received)))
+        wait_until(lambda: server.app.state.live.clients == 0, timeout_s=30, what="the stream was released")
+
+
+def test_events_of_another_process_are_found_by_looking(any_server: EdgeServer) -> None:
+    run = any_server.core.submit(wait_for_devices=True)
+
+    def write_unheard() -> None:
+        def write(session: Session) -> None:
+            record_event(session, run.id, "metrics", {}, now=0)
+            session.info.clear()
+
+        any_server.core.write(write)
+
+    with open_stream(any_server.admin, f"run:{run.id}") as stream:
+        write_unheard()
+        assert seqs(stream.take(1)) == [run.last_event + 1]
+
+
+def test_an_event_reaches_its_reader_within_50_ms_of_the_commit(server: EdgeServer) -> None:
+    run = server.core.submit(wait_for_devices=True)
+    delays = []
+    with open_stream(server.admin, f"run:{run.id}") as stream:
+        messages = iter(stream)
+        for _ in range(30):
+            note(server, run.id)
+            committed = time.perf_counter()
+            next(messages)
+            delays.append(time.perf_counter() - committed)
+
+    assert sorted(delays)[len(delays) // 2] < 0.05
+
+
+def test_many_readers_come_and_go_and_none_is_left_behind(server: EdgeServer) -> None:
+    run = server.core.submit(wait_for_devices=True)
+    received: list[int] = []
+
+    def read() -> None:
+        with (
+            httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {server.admin_token}"}) as client,
+            open_stream(client, f"run:{run.id},fleet", **{"from": f"{run.id}=0"}) as stream,
+        ):
+            received.append(len(stream.take(run.last_event + 20)))
+
+    threads = [threading.Thread(target=read) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for _ in range(20):
+        note(server, run.id)
+    for thread in threads:
+        thread.join(20)
+
+    assert received == [run.last_event + 20] * 20
+    wait_until(lambda: server.app.state.live.clients == 0, timeout_s=30, what="all streams were released")
+
+
+def test_too_many_streams_of_one_token_are_refused(sqlite_url: str, tmp_path: Path) -> None:
+    with edge_server(sqlite_url, tmp_path / "data", live_clients_per_principal=2) as server:
+        with open_stream(server.admin, "runs"), open_stream(server.admin, "runs"):
+            refused = server.admin.get("/api/v1/stream", params={"topics": "runs"})
+            with open_stream(server.client(server.token()), "runs") as other:
+                assert other.response.status_code == 200
+
+        assert refused.status_code == 429
+        wait_until(lambda: server.app.state.live.clients == 0, timeout_s=30, what="the streams were released")
+        with open_stream(server.admin, "runs") as stream:
+            assert stream.response.status_code == 200
+
+
+def test_a_server_that_stops_ends_its_streams(sqlite_url: str, tmp_path: Path) -> None:
+    ended: list[bool] = []
+
+    def read(client: httpx.Client) -> None:
+        with open_stream(client, "runs") as stream:
+            ended.append(False)
+            list(stream)
+            ended.append(True)
+
+    client = httpx.Client()
+    with edge_server(sqlite_url, tmp_path / "data") as server:
+        client = httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {server.admin_token}"})
+        reader = threading.Thread(target=read, args=(client,))
+        reader.start()
+        wait_until(lambda: server.app.state.live.clients == 1, timeout_s=30, what="the stream is open")
+    reader.join(10)
+    client.close()
+
+    assert ended == [False, True]
+
+
+UNKNOWN = "01JD0000000000000000000000"
+BAD_TOPICS = ["", "x", "run:", "run:run_1", "runs,nonsense", "run:../../etc", f"run:job_{UNKNOWN}"]
+
+
+@pytest.mark.parametrize("topics", BAD_TOPICS)
+def test_a_topic_that_is_none_is_422(server: EdgeServer, topics: str) -> None:
+    assert server.admin.get("/api/v1/stream", params={"topics": topics}).status_code == 422
+
+
+@pytest.mark.parametrize("position", ["x", "run_x=1", f"run_{UNKNOWN}=-1", f"run_{UNKNOWN}=" + "9" * 30, "=", "٣"])
+def test_a_position_that_is_none_is_422(server: EdgeServer, position: str) -> None:
+    answer = server.admin.get("/api/v1/stream", params={"topics": "runs", "from": position})
+
+    assert answer.status_code == 422
+
+
+def test_a_position_beyond_the_end_is_the_end(server: EdgeServer) -> None:
+    run_id = server.core.submit(wait_for_devices=True).id
+
+    with open_stream(server.admin, f"run:{run_id}", **{"from": f"{run_id}=999999"}) as stream:
+        note(server, run_id)
+        (message,) = stream.take(1)
+
+    assert message.data["seq"] < 100

@@ -1,0 +1,43 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.worker_process import WorkerProcess
+from support.worker_server import WorkerServer
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[WorkerServer]:
+    server = WorkerServer()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def worker(server: WorkerServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
+    """One worker for the tests of a module: members of other tests don't bother it."""
+    worker = WorkerProcess(server, tmp_path_factory.mktemp("host") / "worker")
+    worker.start()
+    worker.wait_registered()
+    yield worker
+    worker.stop()
+
+
+@pytest.fixture
+def own_server() -> Iterator[WorkerServer]:
+    server = WorkerServer()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def own_worker(own_server: WorkerServer, tmp_path: Path) -> Iterator[WorkerProcess]:
+    """A worker that the test may kill."""
+    worker = WorkerProcess(own_server, tmp_path / "worker")
+    worker.start()
+    worker.wait_registered()
+    yield worker
+    worker.stop()

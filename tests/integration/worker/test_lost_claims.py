@@ -1,0 +1,91 @@
+"""A claim whose answer was lost, of a member that is over when it is asked again."""
+
+import asyncio
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from pydantic import SecretStr
+
+from drumline.contracts.events import MemberAck, MemberEnd
+from drumline.contracts.ids import new_id
+from drumline.contracts.problems import ProblemCode
+from drumline.contracts.reasons import EndReason
+from drumline_worker.agent.api import Api
+from drumline_worker.agent.backoff import Backoff
+from drumline_worker.agent.member import Member
+from drumline_worker.agent.workbench import Layout, Workbench
+from support.scripted_server import NO_ANSWER, TOKEN, Answer, ScriptedServer, ok, problem
+
+FENCE = 3
+OVER = problem(409, ProblemCode.FENCED, "Its attempt has expired.")
+REPLACED = problem(409, ProblemCode.FENCED, "A newer worker.", context={"incarnation": "inc_a", "current": "inc_b"})
+
+
+class Stage:
+    """A member that a doorbell names, its server, and the host's data directory."""
+
+    def __init__(self, server: ScriptedServer, root: Path) -> None:
+        self.server = server
+        self.member = new_id("mem")
+        self.layout = Layout(root / "worker")
+        self.layout.create()
+        ack = MemberAck(acked_seq=0, window=1, cancel=False, fence=FENCE)
+        server.on("POST", self._path("end"), ok(ack))
+
+    def claim(self, *answers: Answer) -> list[MemberEnd]:
+        """Follows the doorbell while claims get these answers; what the worker told of the member's end."""
+        self.server.on("POST", self._path("claim"), *answers)
+        asyncio.run(self._live())
+        assert len(self.server.sent("POST", self._path("claim"))) == len(answers)
+        return [MemberEnd.model_validate_json(sent.body) for sent in self.server.sent("POST", self._path("end"))]
+
+    async def _live(self) -> None:
+        api = Api(self.server.url, trust_env=False)
+        api.use_token(SecretStr(TOKEN))
+        session = SimpleNamespace(incarnation=new_id("inc"), register_again=lambda: None)
+        nothing = cast(Any, None)  # nothing is launched here
+        bench = Workbench(api, cast(Any, session), nothing, nothing, self.layout, self.layout.checkpoints, nothing)
+        try:
+            await Member(bench, self.member, FENCE).run()
+        finally:
+            await api.close()
+
+    def _path(self, what: str) -> str:
+        return f"/worker/members/{self.member}/{what}"
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    monkeypatch.setattr(Backoff, "next_s", lambda _: 0.01)
+    with ScriptedServer().running() as server:
+        yield Stage(server, tmp_path)
+
+
+def test_worker_proves_that_nothing_runs_of_a_member_that_it_was_never_told_to_have(stage: Stage) -> None:
+    (end,) = stage.claim(NO_ANSWER, OVER)
+    assert (end.reason, end.fence, end.last_seq, end.devices_released) == (EndReason.FENCED, FENCE, 0, True)
+
+
+def test_what_is_left_of_a_member_that_ran_here_is_killed_before_its_devices_are_called_free(stage: Stage) -> None:
+    scratch = stage.layout.run_directory(stage.member).scratch
+    scratch.mkdir(parents=True)
+    with subprocess.Popen(["sleep", "600"], cwd=scratch, start_new_session=True) as left:
+        try:
+            (end,) = stage.claim(NO_ANSWER, OVER)
+            assert left.poll() == -signal.SIGKILL
+        finally:
+            left.kill()
+    assert end.devices_released
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [pytest.param([OVER], id="every claim was answered"), pytest.param([NO_ANSWER, REPLACED], id="worker replaced")],
+)
+def test_worker_tells_no_end_of_a_member_that_it_never_can_have_had(stage: Stage, answers: list[Answer]) -> None:
+    assert stage.claim(*answers) == []

@@ -1,0 +1,100 @@
+"""A worker probes programs for plans: what it finds, and how it says that it found nothing."""
+
+import os
+from pathlib import Path
+
+import psutil
+
+from support.worker_process import WorkerProcess
+from support.worker_server import WorkerServer
+
+DIGITS = (Path(__file__).parents[3] / "examples" / "digits.py").read_text()
+HANGS = "import time\n\n\ndef main(run):\n    print('waits')\n    time.sleep(600)\n"
+RAISES = "def main(run):\n    print('begins')\n    raise ValueError('no such data')\n"
+NO_STEP = "def main(run):\n    return 1\n"
+
+
+def test_digits_is_planned_with_its_ragged_end(server: WorkerServer, worker: WorkerProcess) -> None:
+    report = server.wait_report(server.order_probe(DIGITS, replicas=8))
+    program = report.program
+    assert program is not None, report
+    assert (program.steps, program.ended, program.strategy) == (16, False, "MirroredStrategy")
+    assert [(one.name, one.size_bytes, one.homes) for one in program.variables] == [
+        ("hidden/kernel", 65_536, tuple(range(8))),
+        ("hidden/bias", 1_024, tuple(range(8))),
+        ("output/kernel", 10_240, tuple(range(8))),
+        ("output/bias", 40, tuple(range(8))),
+    ]
+    assert [(batch.rows, batch.first_step, batch.steps) for batch in program.batches] == [
+        ((32,) * 8, 0, 14),
+        ((20,) * 7 + (17,), 5, 2),
+    ]
+    in_step = [one for one in program.collectives if (one.origin, one.executor) == ("in_step", "spmd")]
+    assert [(one.kind, one.op, one.size_bytes) for one in in_step] == [
+        ("all_reduce", "sum", size) for size in (65_536, 1_024, 10_240, 40, 4)
+    ]
+    loss = next(one for one in program.collectives if one.name == "loss")
+    assert (loss.op, loss.axis, loss.shape, loss.size_bytes, loss.first_step) == ("mean", 0, (32,), 128, 0)
+    (memory,) = program.memory
+    assert memory.peak > memory.argument > 65_536 + 1_024 + 10_240
+    assert [warning.code for warning in program.warnings] == ["partial_batch"]
+
+
+def test_a_program_that_ends_early_is_planned_whole(server: WorkerServer, worker: WorkerProcess) -> None:
+    report = server.wait_report(server.order_probe(DIGITS, replicas=2, steps=100, parameters={"epochs": 1}))
+    assert report.program is not None, report
+    assert (report.program.steps, report.program.ended) == (7, True)
+    assert "test_accuracy" in [one.name for one in report.program.collectives]
+
+
+def test_what_a_program_raises_is_told_with_its_output(server: WorkerServer, worker: WorkerProcess) -> None:
+    report = server.wait_report(server.order_probe(RAISES))
+    assert (report.program, report.fault) == (None, "program_error")
+    assert report.message == "ValueError: no such data"
+    assert report.output.startswith("begins")
+
+
+def test_a_program_without_a_step_says_so(server: WorkerServer, worker: WorkerProcess) -> None:
+    report = server.wait_report(server.order_probe(NO_STEP))
+    assert (report.program, report.fault) == (None, "no_step")
+    assert "strategy.run" in report.message
+
+
+def test_one_probe_at_a_time_and_none_past_its_limit(server: WorkerServer, worker: WorkerProcess) -> None:
+    first = server.order_probe(HANGS, limit_s=2.0)
+    server.wait(lambda: first in server.heartbeats[-1].plans, "the first probe began")
+    second = server.wait_report(server.order_probe(NO_STEP))
+    assert second.busy
+    report = server.wait_report(first)
+    assert (report.fault, report.output) == ("timed_out", "waits\n")
+    assert "within 2 s" in report.message
+
+
+def test_a_probe_that_nobody_wants_any_more_is_ended(server: WorkerServer, worker: WorkerProcess) -> None:
+    plan = server.order_probe(HANGS)
+    server.wait(lambda: plan in server.heartbeats[-1].plans, "the probe began")
+    del server.probes[plan]
+    server.wait(lambda: plan not in server.heartbeats[-1].plans, "the probe ended")
+    assert list((worker.data_dir / "probes").iterdir()) == []
+    assert plan not in server.reports
+
+
+def test_a_probe_of_an_agent_that_was_killed_is_ended_by_the_next_one(
+    own_server: WorkerServer, own_worker: WorkerProcess
+) -> None:
+    """It would compute beside the next probe, in a directory that is deleted under it."""
+    plan = own_server.order_probe(HANGS, limit_s=600.0)
+    scratch = own_worker.data_dir / "probes" / plan / "scratch"
+    own_server.wait(lambda: bool(_working_in(scratch)), "the program began")
+    programs = _working_in(scratch)
+    del own_server.probes[plan]
+    parent_pipe = own_worker.parent_pipe  # open until the end: it is not the parent's end that ends the probe
+    own_worker.kill()
+    assert all(program.is_running() for program in programs)
+    own_worker.start()
+    own_worker.wait_program_gone(programs)
+    os.close(parent_pipe)
+
+
+def _working_in(directory: Path) -> list[psutil.Process]:
+    return [process for process in psutil.process_iter(["cwd"]) if process.info["cwd"] == str(directory)]

@@ -1,0 +1,159 @@
+"""A worker runs programs: what comes back when all goes well."""
+
+import json
+
+from drumline.contracts.ids import new_id
+from drumline.contracts.reasons import EndReason
+from support.worker_process import SECRET, WorkerProcess
+from support.worker_server import WorkerServer
+
+TRAINING = """
+import jax.numpy as jnp
+import drumline.distribute as dist
+
+
+def main(run, *, steps: int = 3, learning_rate: float = 0.5):
+    run.set_total_steps(steps)
+    with run.strategy.scope():
+        w = dist.Variable(jnp.zeros(()), name="w", aggregation="mean")
+
+    def step(x):
+        w.assign_add(dist.all_reduce("mean", x.mean()))
+        return x.sum()
+
+    rows = dist.Dataset.from_tensor_slices(jnp.arange(8.0)).batch(8).repeat(steps)
+    for number, batch in enumerate(run.strategy.distribute_dataset(rows)):
+        total = run.strategy.reduce("sum", run.strategy.run(step, args=(batch,)), axis=None, name="total")
+        run.log(step=number, total=total)
+        print("step", number)
+    return {"w": float(w.value), "learning_rate": learning_rate, "parameters": dict(run.parameters)}
+"""
+
+
+def test_training_on_the_assigned_devices_reports_everything(server: WorkerServer, worker: WorkerProcess) -> None:
+    member = server.assign(TRAINING, replicas=4, parameters={"steps": 2})
+    end = server.wait_drained(member)
+    assert (end.reason, end.exit_code, end.devices_released) == (EndReason.COMPLETED, 0, True), member.log
+    assert member.result == {"w": 7.0, "learning_rate": 0.5, "parameters": {"steps": 2, "learning_rate": 0.5}}
+    assert member.log == "step 0\nstep 1\n"
+
+    assigned = [(device.device,) for device in member.claimed.devices]
+    placement = member.of_kind("placement")[-1]
+    assert [replica.devices for replica in placement.replicas] == assigned
+    (variable,) = member.of_kind("variable")
+    assert set(variable.homes) == {device for (device,) in assigned}
+
+    first = next(event for event in member.of_kind("reduction") if event.name == "total")
+    assert [summary.values for summary in first.inputs] == [(1.0,), (5.0,), (9.0,), (13.0,)]
+    assert first.result.values == (28.0,)
+
+    logged = {
+        (name, step): value
+        for event in member.of_kind("metrics")
+        for name, step, value in zip(event.names, event.steps, event.values, strict=True)
+    }
+    assert (logged["total", 0], logged["total", 1]) == (28.0, 28.0)
+    assert logged["sys/steps_per_s", 1] > 0
+    assert logged["sys/examples_per_s", 1] > 0
+    assert (member.of_kind("progress")[-1].step, member.of_kind("progress")[-1].total_steps) == (2, 2)
+    phases = [event.phase for event in member.of_kind("state")]
+    assert phases == ["starting", "loading", "running", "compiling", "running", "finishing"]
+
+
+def test_the_program_sees_neither_credentials_nor_the_environment_of_the_worker(
+    server: WorkerServer, worker: WorkerProcess
+) -> None:
+    program = """
+import os, socket, struct
+
+def is_own(fd):
+    with socket.socket(fileno=os.dup(fd)) as link:
+        maker, _, _ = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return maker == os.getpid()
+
+def main(run):
+    descriptors = sorted(int(fd) for fd in os.listdir("/proc/self/fd"))
+    present = [fd for fd in descriptors if os.path.exists(f"/proc/self/fd/{fd}")]
+    sockets = [fd for fd in present if "socket:" in os.readlink(f"/proc/self/fd/{fd}")]
+    descriptors = [fd for fd in descriptors if fd not in sockets or not is_own(fd)]
+    links = [os.readlink(f"/proc/self/fd/{fd}") for fd in descriptors if os.path.exists(f"/proc/self/fd/{fd}")]
+    return {
+        "exec": open("/proc/self/environ").read(),
+        "now": dict(os.environ),
+        "links": links,
+        "cwd": os.getcwd(),
+        "listing": os.listdir("."),
+    }
+"""
+    member = server.assign(program)
+    assert server.wait_drained(member).reason == EndReason.COMPLETED, member.log
+    seen = json.dumps(member.result)
+    assert SECRET not in seen
+    assert "DRUMLINE" not in seen
+    assert "drm_" not in seen
+    assert member.result["now"]["HOME"] == member.result["cwd"] == str(worker.run_directory(member) / "scratch")
+    assert member.result["listing"] == []
+    outside = [link for link in member.result["links"] if not link.startswith(("pipe:", "/dev/null", "/proc/"))]
+    sockets = [link for link in outside if link.startswith("socket:")]
+    files = [link for link in outside if not link.startswith(("socket:", "anon_inode:"))]
+    assert (len(sockets), files) == (1, []), outside
+
+
+def test_several_members_run_at_the_same_time_on_one_host(server: WorkerServer, worker: WorkerProcess) -> None:
+    program = """
+import time
+
+def main(run, *, me: str):
+    print("here is", me)
+    while not run.should_stop:
+        time.sleep(0.01)
+"""
+    members = [server.assign(program, parameters={"me": name}) for name in ("a", "b", "c")]
+    for member, name in zip(members, "abc", strict=True):
+        server.wait_printed(member, f"here is {name}\n")
+    for member in members:
+        server.cancel(member)
+    for member in members:
+        server.wait_drained(member)
+
+
+def test_compiled_programs_are_found_again_by_the_next_run_of_the_version(
+    server: WorkerServer, worker: WorkerProcess
+) -> None:
+    version = new_id("ver")
+    server.wait_drained(server.assign(TRAINING, replicas=2, version=version))
+    cache = worker.data_dir / "compiled" / version
+    compiled = {path.name for path in cache.iterdir() if path.name.endswith("-cache")}
+    assert compiled
+    server.wait_drained(server.assign(TRAINING, replicas=2, version=version))
+    assert {path.name for path in cache.iterdir() if path.name.endswith("-cache")} == compiled
+
+
+def test_a_run_leaves_no_directory_behind_once_everything_is_acknowledged(
+    server: WorkerServer, worker: WorkerProcess
+) -> None:
+    member = server.assign("def main(run):\n    return 1\n")
+    server.wait_drained(member)
+    server.wait(lambda: not worker.run_directory(member).exists(), "the run directory is gone")
+
+
+def test_device_arrays_can_be_logged_and_checkpoints_are_committed(server: WorkerServer, worker: WorkerProcess) -> None:
+    program = """
+import jax.numpy as jnp
+
+def main(run):
+    before = run.restore()
+    run.log(step=3, loss=jnp.float32(1.5), bad=float("nan"))
+    run.checkpoint({"w": jnp.arange(4.0)}, step=3)
+    return {"before": before, "after": run.restore()["w"].tolist()}
+"""
+    member = server.assign(program)
+    assert server.wait_drained(member).reason == EndReason.COMPLETED, member.log
+    assert member.result == {"before": None, "after": [0.0, 1.0, 2.0, 3.0]}
+    (metrics,) = member.of_kind("metrics")
+    assert metrics.names == ("loss", "bad")
+    assert metrics.values[0] == 1.5
+    assert metrics.values[1] != metrics.values[1]
+    (checkpoint,) = member.of_kind("checkpoint")
+    assert checkpoint.step == 3
+    assert checkpoint.size_bytes > 0

@@ -1,0 +1,108 @@
+"""A worker says clearly why it cannot start, keeps trying where that helps, and holds no device itself."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from drumline.contracts.reasons import EndReason
+from support.processes import name_of, wait_until
+from support.worker_process import WorkerProcess
+from support.worker_server import WorkerServer
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "drumline_worker", "run", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_worker_without_enrolment_says_what_to_do(own_server: WorkerServer, tmp_path: Path) -> None:
+    done = _run("--server", own_server.url, "--data-dir", str(tmp_path / "w"))
+    assert done.returncode == 1
+    assert "not enrolled; start it with --enroll-token-file" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_refused_enrolment_token_is_told(own_server: WorkerServer, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("drm_enr_wrong\n")
+    done = _run("--server", own_server.url, "--data-dir", str(tmp_path / "w"), "--enroll-token-file", str(token))
+    assert done.returncode == 1
+    assert "refuses the enrolment token" in done.stderr
+    assert "drm_enr_wrong" not in done.stderr
+
+
+def test_an_identity_that_the_server_does_not_know_is_told(own_server: WorkerServer, own_worker: WorkerProcess) -> None:
+    own_worker.stop()
+    own_server.worker_token = "drm_wrk_another"
+    done = _run("--server", own_server.url, "--data-dir", str(own_worker.data_dir))
+    assert done.returncode == 1
+    assert "delete" in done.stderr
+    assert "worker.json" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_second_worker_on_the_same_directory_is_refused(own_server: WorkerServer, own_worker: WorkerProcess) -> None:
+    done = _run("--server", own_server.url, "--data-dir", str(own_worker.data_dir))
+    assert done.returncode == 1
+    assert "another worker runs on" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--cpu-devices", "-1"], "greater than or equal to 0"),
+        (["--enroll-token-file", "/nowhere/at/all"], "does not exist"),
+    ],
+)
+def test_wrong_options_are_told_without_a_traceback(arguments: list[str], said: str) -> None:
+    done = _run(*arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_worker_waits_for_a_server_that_is_not_there_yet(tmp_path: Path) -> None:
+    server = WorkerServer()
+    server.start()
+    server.stop()
+    worker = WorkerProcess(server, tmp_path / "worker")
+    worker.start()
+    wait_until(lambda: "trying again in" in worker.said, timeout_s=30, what="it says that it waits")
+    server.start()
+    worker.wait_registered()
+    worker.stop()
+    server.stop()
+    assert "Traceback" not in worker.said
+
+
+def test_the_worker_lists_its_simulated_devices(server: WorkerServer, worker: WorkerProcess) -> None:
+    registered = server.registrations[-1]
+    assert [(d.platform, d.index, d.simulated) for d in registered.devices] == [("cpu", i, True) for i in range(4)]
+    assert registered.jax_version
+    assert registered.memory_bytes > 0
+
+
+def test_neither_agent_nor_celery_child_has_jax_in_memory(server: WorkerServer, worker: WorkerProcess) -> None:
+    assert "jaxlib" not in Path(f"/proc/{worker.pid}/maps").read_text()
+
+
+def test_the_launcher_has_one_thread_and_no_descriptor_too_many(server: WorkerServer, worker: WorkerProcess) -> None:
+    (launcher,) = [process for process in worker.processes() if name_of(process) == "drumline-launch"]
+    before = set(os.listdir(f"/proc/{launcher.pid}/fd"))
+    for _ in range(3):
+        server.wait_drained(server.assign("def main(run):\n    return 1\n"))
+    assert launcher.num_threads() == 1
+    descriptors = Path(f"/proc/{launcher.pid}/fd")
+    wait_until(lambda: set(os.listdir(descriptors)) == before, timeout_s=10, what="no descriptor of a past run is left")
+
+
+def test_a_bundle_with_another_content_than_its_name_is_not_run(server: WorkerServer, worker: WorkerProcess) -> None:
+    member = server.assign("def main(run):\n    return 'genuine'\n", rung=False)
+    server.replace_bundle(member, b"PK something else")
+    server.add(member)
+    end = server.wait_drained(member)
+    assert end.reason == EndReason.BUNDLE_UNAVAILABLE
+    assert "asked for sha256:" in end.message

@@ -1,0 +1,286 @@
+"""Cancels, fences, drains, dead agents and dead parents: a program always stops, and on time."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from drumline.contracts.reasons import EndReason
+from support.processes import living, name_of, wait_until
+from support.worker_process import WorkerProcess
+from support.worker_server import MemberRecord, WorkerServer
+
+OBEDIENT = """
+import time
+
+def main(run):
+    print("up")
+    while True:
+        run.log(step=1, x=1.0)
+        time.sleep(0.01)
+"""
+STEPPING = """
+import jax.numpy as jnp
+
+def main(run):
+    print("up")
+    while True:
+        run.strategy.run(lambda: jnp.ones(()))
+"""
+DEAF = """
+import signal, subprocess, time
+
+def main(run):
+    signal.signal(signal.SIGTERM, lambda *_: print("deaf to SIGTERM"))
+    subprocess.Popen(["setsid", "sleep", "600"])
+    print("up")
+    while True:
+        time.sleep(1)
+"""
+POLITE = """
+import time
+
+def main(run):
+    print("up")
+    while not run.should_stop:
+        time.sleep(0.01)
+    return "saved"
+"""
+
+
+def _up(server: WorkerServer, source: str, grace_s: float = 30.0) -> MemberRecord:
+    member = server.assign(source, grace_s=grace_s)
+    server.wait_printed(member, "up")
+    return member
+
+
+@pytest.mark.parametrize("source", [OBEDIENT, STEPPING], ids=["at run.log", "at the next step"])
+def test_a_cancel_stops_the_program(source: str, server: WorkerServer, worker: WorkerProcess) -> None:
+    member = _up(server, source)
+    server.cancel(member)
+    end = server.wait_drained(member, timeout_s=5)
+    assert (end.reason, end.exit_code, end.devices_released) == (EndReason.CANCELLED, 1, True), member.log
+    assert "Traceback" not in member.log
+
+
+def test_a_program_that_finishes_after_a_cancel_keeps_its_result(server: WorkerServer, worker: WorkerProcess) -> None:
+    member = _up(server, POLITE)
+    server.cancel(member)
+    assert server.wait_drained(member, timeout_s=5).reason == EndReason.COMPLETED
+    assert member.result == "saved"
+
+
+def test_a_program_that_ignores_a_cancel_gets_term_after_the_grace_and_kill_10_s_later(
+    server: WorkerServer, worker: WorkerProcess
+) -> None:
+    member = _up(server, DEAF, grace_s=0.5)
+    program = worker.program_of(member)
+    assert len(program) == 2
+    asked = time.monotonic()
+    server.cancel(member)
+    end = server.wait_drained(member, timeout_s=20)
+    assert 10 < time.monotonic() - asked < 12.5
+    assert (end.reason, end.signal, end.devices_released) == (EndReason.CANCELLED, signal.SIGKILL, True)
+    assert "deaf to SIGTERM" in member.log
+    assert living(program) == []
+
+
+def test_a_member_cancelled_before_its_process_never_starts(server: WorkerServer, worker: WorkerProcess) -> None:
+    member = server.assign(OBEDIENT, rung=False)
+    server.cancel(member)
+    server.add(member)
+    end = server.wait_drained(member)
+    assert (end.reason, end.last_seq, end.devices_released) == (EndReason.CANCELLED, 0, True)
+
+
+def test_a_fenced_member_is_killed_at_once(server: WorkerServer, worker: WorkerProcess) -> None:
+    member = _up(server, DEAF)
+    program = worker.program_of(member)
+    server.fence_off(member)
+    worker.wait_program_gone(program, timeout_s=5)
+    wait_until(lambda: not worker.run_directory(member).exists(), timeout_s=5, what="its directory is gone")
+    assert member.end is None
+
+
+def test_a_refused_write_alone_kills_a_fenced_member(own_server: WorkerServer, own_worker: WorkerProcess) -> None:
+    """P5: the 409 that telemetry gets is enough, whatever heartbeats say."""
+    own_server.tell_fenced = False
+    member = _up(own_server, OBEDIENT)
+    program = own_worker.program_of(member)
+    own_server.fence_off(member)
+    own_worker.wait_program_gone(program)
+
+
+def test_a_host_drained_by_an_operator_preempts_its_programs_and_claims_nothing_until_undrained(
+    own_server: WorkerServer, own_worker: WorkerProcess
+) -> None:
+    member = _up(own_server, OBEDIENT)
+    own_server.drain = True
+    assert own_server.wait_drained(member).reason is EndReason.PREEMPTED
+    waiting = own_server.assign("def main(run):\n    return 1\n")
+    beats = len(own_server.heartbeats)
+    own_server.wait(lambda: len(own_server.heartbeats) >= beats + 3, "heartbeats brought the assignment")
+    assert waiting.id not in own_server.claims
+
+    own_server.drain = False
+    assert own_server.wait_drained(waiting).reason is EndReason.COMPLETED
+
+
+def test_sigterm_drains_the_worker(own_server: WorkerServer, own_worker: WorkerProcess) -> None:
+    member = _up(own_server, OBEDIENT)
+    assert own_worker.process is not None
+    own_worker.process.send_signal(signal.SIGTERM)
+    assert own_server.wait_drained(member, timeout_s=5).reason == EndReason.PREEMPTED
+    assert own_worker.process.wait(10) == 0
+    assert own_server.heartbeats[-1].draining
+    own_worker.expect_nothing_left()
+
+
+def test_an_idle_worker_says_that_it_takes_no_more_work_before_it_ends(
+    own_server: WorkerServer, own_worker: WorkerProcess
+) -> None:
+    assert own_worker.process is not None
+    own_server.wait(lambda: bool(own_server.heartbeats), "it beats")
+    own_worker.process.send_signal(signal.SIGTERM)
+    assert own_worker.process.wait(10) == 0
+    assert own_server.heartbeats[-1].draining
+
+
+def test_a_second_sigterm_kills(own_server: WorkerServer, own_worker: WorkerProcess) -> None:
+    member = _up(own_server, DEAF)
+    assert own_worker.process is not None
+    own_worker.process.send_signal(signal.SIGTERM)
+    own_server.wait(lambda: own_server.heartbeats[-1].draining, "it drains")
+    own_worker.process.send_signal(signal.SIGTERM)
+    assert own_worker.process.wait(10) == 0
+    assert own_server.wait_drained(member, timeout_s=5).reason == EndReason.PREEMPTED
+    own_worker.expect_nothing_left()
+
+
+def test_nothing_remains_when_the_parent_ends(own_server: WorkerServer, own_worker: WorkerProcess) -> None:
+    _up(own_server, DEAF)
+    assert own_worker.process is not None
+    own_worker.end_parent()
+    own_worker.process.wait(10)
+    own_worker.expect_nothing_left(timeout_s=5)
+
+
+def test_nothing_remains_when_agent_and_parent_are_killed_together(
+    own_server: WorkerServer, own_worker: WorkerProcess
+) -> None:
+    _up(own_server, DEAF)
+    own_worker.kill()
+    own_worker.end_parent()
+    own_worker.expect_nothing_left(timeout_s=5)
+
+
+def test_a_restarted_agent_adopts_the_program_and_loses_no_event(
+    own_server: WorkerServer, own_worker: WorkerProcess
+) -> None:
+    member = _up(own_server, POLITE)
+    program = own_worker.program_of(member)
+    own_worker.kill()
+    parent_pipe = own_worker.parent_pipe
+    own_worker.start()
+    own_worker.wait_registered(times=2)
+    (found,) = own_server.registrations[-1].members
+    assert (found.member, found.fence) == (member.id, 1)
+    assert living(program) == program
+    own_server.cancel(member)
+    assert own_server.wait_drained(member).reason == EndReason.COMPLETED
+    assert sorted(member.events) == list(range(1, member.acked_seq + 1))
+    os.close(parent_pipe)
+
+
+def test_an_end_that_the_killed_agent_could_not_tell_is_told_by_the_next(
+    own_server: WorkerServer, own_worker: WorkerProcess
+) -> None:
+    member = _up(own_server, POLITE)
+    (runner,) = own_worker.program_of(member)
+    own_worker.kill()
+    runner.terminate()
+    own_worker.wait_program_gone([runner])
+    own_worker.end_parent()
+    own_worker.start()
+    assert own_server.wait_drained(member).reason == EndReason.COMPLETED
+    assert member.result == "saved"
+
+
+def test_without_an_acknowledged_heartbeat_the_program_gets_term_then_kill_before_takeover(
+    own_server: WorkerServer, own_worker: WorkerProcess
+) -> None:
+    own_server.takeover_s = 23.0
+    own_server.forget_worker()
+    own_worker.wait_registered(times=2)
+    member = _up(own_server, DEAF)
+    program = own_worker.program_of(member)
+    with own_server.outage():
+        began = time.monotonic()
+        own_worker.wait_program_gone(program, timeout_s=20)
+        assert 11 < time.monotonic() - began < 15
+    end = own_server.wait_drained(member)
+    assert (end.reason, end.signal) == (EndReason.LOST, signal.SIGKILL)
+
+
+def test_an_outage_shorter_than_the_lease_kills_nothing(own_server: WorkerServer, own_worker: WorkerProcess) -> None:
+    member = _up(own_server, POLITE)
+    with own_server.outage():
+        wait_until(lambda: "was not acknowledged" in own_worker.said, timeout_s=10, what="the worker notices")
+    heartbeats = len(own_server.heartbeats)
+    own_server.wait(lambda: len(own_server.heartbeats) > heartbeats, "heartbeats go on")
+    own_server.cancel(member)
+    assert own_server.wait_drained(member).reason == EndReason.COMPLETED
+
+
+def test_a_worker_that_the_server_forgot_registers_again_with_what_is_alive(
+    own_server: WorkerServer, own_worker: WorkerProcess
+) -> None:
+    member = _up(own_server, POLITE)
+    own_server.forget_worker()
+    own_worker.wait_registered(times=2)
+    assert [live.member for live in own_server.registrations[-1].members] == [member.id]
+    own_server.cancel(member)
+    assert own_server.wait_drained(member).reason == EndReason.COMPLETED
+
+
+def test_a_dead_launcher_is_replaced(own_server: WorkerServer, own_worker: WorkerProcess) -> None:
+    (launcher,) = [process for process in own_worker.processes() if name_of(process) == "drumline-launch"]
+    launcher.kill()
+    wait_until(
+        lambda: any(
+            name_of(process) == "drumline-launch" and process.pid != launcher.pid for process in own_worker.processes()
+        ),
+        timeout_s=30,
+        what="another launcher is there",
+    )
+    member = own_server.assign("def main(run):\n    return 'still works'\n")
+    assert own_server.wait_drained(member).reason == EndReason.COMPLETED
+
+
+def test_a_worker_whose_host_another_one_serves_ends_what_it_runs_and_itself(
+    own_server: WorkerServer, own_worker: WorkerProcess
+) -> None:
+    member = _up(own_server, DEAF)
+    program = own_worker.program_of(member)
+    own_server.supersede_worker()
+    own_worker.wait_program_gone(program, timeout_s=5)
+    assert own_worker.process is not None
+    assert own_worker.process.wait(10) == 1
+    assert "another worker serves this host now" in own_worker.said
+    assert "Traceback" not in own_worker.said
+    assert len(own_server.registrations) == 1
+    own_worker.expect_nothing_left()
+
+
+def test_a_worker_whose_token_has_ended_ends_what_it_runs_and_itself(
+    own_server: WorkerServer, own_worker: WorkerProcess
+) -> None:
+    member = _up(own_server, DEAF)
+    program = own_worker.program_of(member)
+    own_server.worker_token = "drm_wrk_of_a_newer_enrolment"
+    own_worker.wait_program_gone(program, timeout_s=5)
+    assert own_worker.process is not None
+    assert own_worker.process.wait(10) == 1
+    assert "does not take this worker's token any more" in own_worker.said
+    own_worker.expect_nothing_left()

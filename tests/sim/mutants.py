@@ -1,0 +1,236 @@
+"""Safeguards, each switched off by a named mutant: a simulator that does not notice is blind.
+
+A mutant patches the real code from outside, for the time of one history. `catches` in the table is what breaks then.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from sqlalchemy.orm.attributes import set_committed_value
+
+from drumline.contracts.base import to_micros
+from drumline.contracts.states import ATTEMPT_MOVES, AttemptState
+from drumline_server import moves
+from drumline_server.attempts import guard, loss, outcome, retries, stopping
+from drumline_server.models import Attempt, Member
+from drumline_server.runs import submission
+from drumline_server.scheduler import dispatch, loops, reap
+from drumline_server.telemetry import ingest
+from drumline_server.workers import claims, ends, heartbeats, registration
+from drumline_worker.agent import member
+from drumline_worker.agent.session import Session
+from drumline_worker.clock import boottime
+from drumline_worker.shim.stopping import Action, Stopper
+from sim import host
+
+Patch = tuple[Any, str, Any]  # Any: modules and classes, and what stands in for the real thing
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A safeguard that is off, and what stands for it."""
+
+    name: str
+    safeguard: str
+    patches: tuple[Patch, ...]
+
+    @contextlib.contextmanager
+    def applied(self) -> Iterator[None]:
+        """The safeguard is off inside."""
+        with contextlib.ExitStack() as stack:
+            for target, name, stand_in in self.patches:
+                stack.enter_context(patch.object(target, name, stand_in))
+            yield
+
+
+def _nothing(*_: object, **__: object) -> list[Any]:
+    return []
+
+
+def _off(name: str, safeguard: str, *patches: Patch) -> Mutant:
+    return Mutant(name, safeguard, patches)
+
+
+# what stands in for the real thing
+
+
+class _EarlyDeadlines(reap.Deadlines):
+    """Takes over after half of the time that the workers were told."""
+
+    def __init__(self, takeover_s: float, suspect_s: float, leases_from: int) -> None:
+        super().__init__(takeover_s / 2, suspect_s, leases_from)
+
+
+class _UnmovedDeadlines(reap.Deadlines):
+    """Forgets that the clock has jumped."""
+
+    def __init__(self, takeover_s: float, suspect_s: float, leases_from: int) -> None:
+        del leases_from
+        super().__init__(takeover_s, suspect_s, 0)
+
+
+_WAITING = AttemptState.DISPATCHED
+_real_pending = Stopper._pending
+_real_acknowledged = Session._acknowledged
+_real_lose_member = loss.lose_member
+_real_renew = heartbeats._renew
+_real_end_member = ends.end_member
+_real_retry_or_fail = retries.retry_or_fail
+_real_add_attempt = dispatch._add_attempt
+_real_abandon = stopping.abandon
+_real_store_batch = ingest.store_batch
+
+
+def _pending_without_lease(self: Stopper) -> list[Any]:
+    lease, self._alive_at = self._alive_at, float("inf")
+    try:
+        return [step for step in _real_pending(self) if step.at != float("inf")]
+    finally:
+        self._alive_at = lease
+
+
+def _never_kill(self: Stopper) -> list[Any]:
+    return [step for step in _real_pending(self) if step.action is not Action.KILL]
+
+
+def _acknowledged_now(self: Session, sent_at: float, members: Any) -> None:
+    del sent_at
+    _real_acknowledged(self, boottime(), members)
+
+
+def _lose_as_if_dead(*arguments: Any, proven_dead: bool, **more: Any) -> None:
+    del proven_dead
+    _real_lose_member(*arguments, proven_dead=True, **more)
+
+
+def _renew_by_its_clock(session: Any, host_row: Any, heartbeat: Any, now: int) -> None:
+    del now
+    _real_renew(session, host_row, heartbeat, to_micros(heartbeat.sent_at))
+
+
+def _end_as_if_dead(session: Any, host_id: str, member_id: str, end: Any, *, now: int) -> Any:
+    return _real_end_member(session, host_id, member_id, end.model_copy(update={"devices_released": True}), now=now)
+
+
+def _retry_for_ever(session: Any, run: Any, reason: Any, message: str, *, now: int) -> None:
+    set_committed_value(run, "retries", {"user": 100, "infrastructure": 100})
+    _real_retry_or_fail(session, run, reason, message, now=now)
+
+
+def _add_attempt_without_fence(session: Any, run: Any, **more: Any) -> Attempt:
+    run.fence = max(0, run.fence - 1)
+    return _real_add_attempt(session, run, **more)
+
+
+def _abandon_without_fencing(session: Any, attempt: Attempt, to: Any, reason: Any, *, now: int) -> None:
+    with patch.object(stopping, "move_member", lambda *_, **__: True):
+        _real_abandon(session, attempt, to, reason, now=now)
+
+
+def _store_again(session: Any, host_id: str, member_id: str, batch: Any, *, now: int) -> Any:
+    row = session.get_one(Member, member_id)
+    row.acked_seq = min(row.acked_seq, batch.first_seq - 1)
+    session.flush()
+    return _real_store_batch(session, host_id, member_id, batch, now=now)
+
+
+def _any_incarnation(session: Any, host_id: str, incarnation: str) -> Any:
+    del incarnation
+    return guard.require_host(session, host_id)
+
+
+async def _proof_invented(*_: object) -> bool:
+    return True
+
+
+async def _no_strays(*_: object) -> dict[str, list[int]]:
+    return {}
+
+
+def _no_members(*_: object) -> Iterator[Any]:
+    return iter(())
+
+
+def _keep_all(session: Any, host_row: Any) -> list[str]:
+    del session, host_row
+    return []
+
+
+def _adopt_none(*_: object, **__: object) -> set[str]:
+    return set()
+
+
+def _no_stop(*_: object) -> bool:
+    return False
+
+
+def _acknowledge_quietly(held: Any) -> Any:
+    return guard.acknowledge(held).model_copy(update={"cancel": False})
+
+
+MUTANTS = (
+    _off("takeover_too_early", "P6: takeover only after T", (reap, "Deadlines", _EarlyDeadlines)),
+    _off("no_self_fencing", "P6: the shim kills at T-10 s", (Stopper, "_pending", _pending_without_lease)),
+    _off(
+        "lease_from_the_answer", "P6: the lease counts from the sending", (Session, "_acknowledged", _acknowledged_now)
+    ),
+    _off("clock_jumps_trusted", "P8: no lease ends for T after a jump", (reap, "Deadlines", _UnmovedDeadlines)),
+    _off("worker_clock_trusted", "P8: server time only", (heartbeats, "_renew", _renew_by_its_clock)),
+    _off("set_back_clock_ignored", "P8: far-off timers are pulled back", (loops, "pull_back", _nothing)),
+    _off(
+        "freed_without_proof",
+        "P10: no device is free without proof of death",
+        (loss, "lose_member", _lose_as_if_dead),
+    ),
+    _off("unproven_end_believed", "P10: an end says whether all is dead", (ends, "end_member", _end_as_if_dead)),
+    _off(
+        "proof_invented",
+        "P10: only the launcher proves a shim's death",
+        (host.SimLauncher, "wait_gone", _proof_invented),
+    ),
+    _off("no_idempotency", "P2: same key, same run", (submission, "replay", lambda *_, **__: None)),
+    _off("claims_never_expire", "P4: what nobody claims expires", (reap, "_unclaimed", _nothing)),
+    _off("leases_never_expire", "P6: a silent host is lost", (reap, "_lost_hosts", _nothing)),
+    _off("drains_never_end", "P11: a drain has a limit", (reap, "_undrained", _nothing)),
+    _off("backoffs_never_end", "P14: a backoff ends", (reap, "_rested", _nothing)),
+    _off("run_limit_off", "limits.run_s is enforced", (reap, "_running_too_long", _nothing)),
+    _off("server_adopts_nobody", "P7: listed members are bound again", (registration, "_adopted", _adopt_none)),
+    _off("agent_adopts_nobody", "P9: a restarted agent adopts", (host, "find_members", _no_members)),
+    _off("late_registration_taken", "P7: a late registration is refused", (registration, "_require_order", _nothing)),
+    _off("missing_members_kept", "P7: members not listed are lost", (registration, "_begun_members", _keep_all)),
+    _off(
+        "any_incarnation",
+        "P7: only the newest incarnation is heard",
+        *((module, "require_incarnation", _any_incarnation) for module in (claims, ends, heartbeats, ingest)),
+    ),
+    _off(
+        "cancels_not_delivered",
+        "P17: a cancel reaches the program",
+        (heartbeats, "_is_to_stop", _no_stop),
+        (ends, "acknowledge", _acknowledge_quietly),
+        (ingest, "acknowledge", _acknowledge_quietly),
+    ),
+    _off("no_kill_after_term", "P17: KILL follows TERM", (Stopper, "_pending", _never_kill)),
+    _off("no_retry_budget", "P14: retries are counted", (retries, "retry_or_fail", _retry_for_ever)),
+    _off(
+        "fence_not_raised", "P5: each attempt raises the fence", (dispatch, "_add_attempt", _add_attempt_without_fence)
+    ),
+    _off(
+        "expired_is_claimable", "P4: an expired attempt is fenced off", (stopping, "abandon", _abandon_without_fencing)
+    ),
+    _off("telemetry_stored_twice", "P11: each event once", (ingest, "store_batch", _store_again)),
+    _off("ends_undrained", "P11: an attempt ends when drained", (outcome, "_is_drained", lambda _: True)),
+)
+
+RARE = (
+    _off(
+        "half_claimed_not_preempted",
+        "P4: a half-claimed gang can be preempted",
+        (moves, "ATTEMPT_MOVES", {**ATTEMPT_MOVES, _WAITING: ATTEMPT_MOVES[_WAITING] - {AttemptState.PREEMPTED}}),
+    ),
+    _off("lost_claim_believed", "P10: a lost claim proves nothing by itself", (member, "end_strays", _no_strays)),
+)
+"""Mends taken away again that too few seeds meet: only the histories in `regressions` notice."""

@@ -1,0 +1,272 @@
+"""A server process: the real endpoints and loops on the simulation's clock, database, network and queue."""
+
+import inspect
+import itertools
+import re
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from fastapi import APIRouter, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from sqlalchemy.orm import Session
+
+from drumline.contracts.doorbell import Doorbell
+from drumline_server.api_errors import STATUS, problem_body, problem_headers
+from drumline_server.auth.principal import Principal, Role, WorkerPrincipal
+from drumline_server.db import DatabaseUnavailableError
+from drumline_server.errors import DrumlineError
+from drumline_server.queue import BrokerUnavailableError
+from drumline_server.runs import endpoints as runs
+from drumline_server.scheduler.loops import start_loops
+from drumline_server.settings import Settings
+from drumline_server.wakeups import Wakeups
+from drumline_server.workers import endpoints as workers
+from drumline_server.workers.doorbell_keys import DoorbellKeys
+from sim.network import Answer, Reply, Request
+from sim.process import Process, pause
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+T = TypeVar("T")
+KEYS = DoorbellKeys(b"a secret of the simulation")
+START_US = 1_800_000_000_000_000
+SETTINGS = Settings.model_validate(
+    {
+        "data_dir": Path("/nonexistent"),
+        "heartbeat_s": 10.0,
+        "takeover_s": 45.0,
+        "claim_s": 30.0,
+        "schedule_every_s": 30.0,
+        "reap_every_s": 10.0,
+        "ring_every_s": 30.0,
+        "broker_url": "redis://simulated",
+    }
+)
+
+
+class Endpoint(NamedTuple):
+    """One operation of the API."""
+
+    pattern: re.Pattern[str]
+    call: Callable[..., Any]
+    parameters: tuple[str, ...]
+    body: type[BaseModel] | None
+
+
+def _endpoints(prefix: str, router: APIRouter) -> list[Endpoint]:
+    found = []
+    for route in router.routes:
+        if isinstance(route, APIRoute) and "POST" in (route.methods or ()):
+            signature = inspect.signature(route.endpoint).parameters
+            body = signature["body"].annotation if "body" in signature else None
+            pattern = re.compile(prefix + re.sub(r"\{(\w+)\}", r"(?P<\1>[^/:]+)", route.path) + "$")
+            found.append(Endpoint(pattern, route.endpoint, tuple(signature), _model(body)))
+    return found
+
+
+def _model(annotation: Any) -> type[BaseModel] | None:
+    """The model of a body, also where it is annotated or optional."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    models = (_model(part) for part in getattr(annotation, "__args__", ()))
+    return next((model for model in models if model is not None), None)
+
+
+ENDPOINTS = _endpoints("", workers.router) + _endpoints("", runs.router)
+
+
+class Server:
+    """One API process with its loops; it can crash at every commit and start again."""
+
+    def __init__(self, world: "World", name: str) -> None:
+        self._world = world
+        self.name = name
+        self.process: Process | None = None
+        self._open: dict[Reply, None] = {}
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it takes connections."""
+        return self.process is not None
+
+    def start(self) -> None:
+        """A fresh process."""
+        if self.process is None:
+            self.process = self._world.add_process(self.name)
+            self._world.timeline.note(self.name, "starts")
+            database = SimDatabase(self._world, self, self.process)
+            self.process.start(lambda: self._loop(database))
+
+    def crash(self) -> None:
+        """Power off: what is not committed is gone, and nobody gets an answer."""
+        if self.process is None:
+            return
+        self._world.timeline.note(self.name, "crashes")
+        self.process.kill()
+        self.process = None
+        broken, self._open = self._open, {}
+        for reply in broken:
+            reply(None)
+        self._world.timeline.after(self._world.timeline.rng.uniform(0.5, 6.0), self.start)
+
+    def freeze(self, seconds: float) -> None:
+        """SIGSTOP, and SIGCONT later."""
+        if self.process is not None and not self.process.frozen:
+            process = self.process
+            self._world.timeline.note(self.name, f"freezes for {seconds:.0f} s")
+            process.freeze()
+            self._world.timeline.after(seconds, process.thaw)
+
+    def receive(self, request: Request, reply: Reply) -> None:
+        """A request arrives."""
+        process = self.process
+        if process is None:
+            reply(None)
+            return
+        self._open[reply] = None
+        process.post(lambda: process.loop.create_task(self._answer(process, request, reply)))
+
+    def now(self) -> int:
+        """The server's clock: all servers run on one machine."""
+        return START_US + int((self._world.timeline.now + self._world.server_clock_offset_s) * 1_000_000)
+
+    async def _loop(self, database: "SimDatabase") -> None:
+        start_loops(database, SETTINGS, KEYS, self, SimQueue(self._world))  # type: ignore[arg-type] # by what they do
+
+    async def _answer(self, process: Process, request: Request, reply: Reply) -> None:
+        try:
+            answer = await self._perform(process, request)
+        except DrumlineError as error:
+            answer = Answer(STATUS[error.code], problem_body(error, ""), problem_headers(error))
+        except Exception:  # noqa: BLE001 - any other error would be a 5xx
+            self._world.violation(f"{request.path} failed: {traceback.format_exc(limit=-4)}")
+            answer = Answer(500, b"")
+        self._open.pop(reply, None)
+        reply(answer)
+
+    async def _perform(self, process: Process, request: Request) -> Answer:
+        for endpoint in ENDPOINTS:
+            match = endpoint.pattern.match(request.path)
+            if match is not None:
+                break
+        else:
+            raise LookupError(request.path)
+        worker = request.host_id is not None
+        known: dict[str, Any] = {
+            **match.groupdict(),
+            "database": SimDatabase(self._world, self, process),
+            "clock": self,
+            "settings": SETTINGS,
+            "keys": KEYS,
+            "key": request.key,
+            "worker": WorkerPrincipal(request.host_id or "", ""),
+            "principal": Principal(self._world.project_id, "default", Role.ADMIN, "token", "user", "tok"),
+            "response": Response() if not worker else None,
+        }
+        if endpoint.body is not None:
+            known["body"] = endpoint.body.model_validate_json(request.body)
+        returned = await endpoint.call(**{name: known[name] for name in endpoint.parameters})
+        return Answer(200, b"" if returned is None else returned.model_dump_json().encode())
+
+
+class SimDatabase:
+    """`drumline_server.db.Database` for one process: every commit is a place to crash."""
+
+    url = "sqlite://"
+
+    def __init__(self, world: "World", server: Server, process: Process) -> None:
+        self._world = world
+        self._server = server
+        self._process = process
+        self.wakeups: Wakeups = process.__dict__.setdefault("wakeups", Wakeups())
+
+    async def write(self, fn: Callable[[Session], T]) -> T:
+        """What `fn` returns, once it is committed."""
+        return await self._process.loop.run_in_executor(None, self.write_now, fn)
+
+    async def read(self, fn: Callable[[Session], T]) -> T:
+        """One snapshot."""
+        return await self._process.loop.run_in_executor(None, self.read_now, fn)
+
+    def write_now(self, fn: Callable[[Session], T]) -> T:
+        """One transaction; around it, whatever the faults of this history are."""
+        faults, timeline = self._world.faults, self._world.timeline
+        self._pause(timeline.rng.uniform(0.0005, 0.005))
+        if timeline.chance(faults.slow_writes):
+            self._pause(timeline.rng.uniform(1.0, 20.0))
+        if timeline.chance(faults.busy_writes):
+            raise DatabaseUnavailableError("The database is locked.")
+        if timeline.chance(faults.crash_before_commit):
+            self._crash()
+        returned, topics = self._world.commit(self._server.name, fn)
+        if timeline.chance(faults.crash_after_commit):
+            self._crash()
+        self.wakeups.publish(topics)
+        if timeline.chance(faults.late_writes):
+            raise DatabaseUnavailableError("The database did not confirm the write in time.")
+        return returned
+
+    def read_now(self, fn: Callable[[Session], T]) -> T:
+        """One snapshot; what follows from it may be late."""
+        returned = self._world.store.read(fn)
+        self._pause(self._world.timeline.rng.uniform(0.0002, 0.003))
+        return returned
+
+    def _pause(self, seconds: float | None) -> None:
+        pause(self._process.loop, seconds)
+
+    def _crash(self) -> None:
+        self._server.crash()
+        self._pause(None)
+
+
+class SimQueue:
+    """Redis with a list per host: it may be away, forget all, and deliver twice, late or in another order."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+
+    def ring(self, doorbell: Doorbell) -> None:
+        """Puts the doorbell into its host's list. Raises BrokerUnavailableError."""
+        broker = self._world.broker
+        if broker.is_down:
+            raise BrokerUnavailableError("Redis is away")
+        broker.push(doorbell)
+
+
+class Broker:
+    """What the servers' queues and the hosts' Celery children share."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self.is_down = False
+        self.duplicates = 0.0
+        self._waiting: dict[int, Doorbell] = {}
+        self._numbers = itertools.count()
+
+    def push(self, doorbell: Doorbell) -> None:
+        """Kept until its host takes it."""
+        rng = self._world.timeline.rng
+        copies = 1 + self._world.timeline.chance(self.duplicates) * 2
+        for _ in range(copies):
+            number = next(self._numbers)
+            self._waiting[number] = doorbell
+            delay = rng.uniform(0.001, 0.02) if copies == 1 else rng.uniform(0.001, 60.0)
+            self._world.timeline.after(delay, lambda number=number: self._deliver(number))  # type: ignore[misc]
+
+    def flush(self) -> None:
+        """FLUSHALL."""
+        self._waiting.clear()
+
+    def _deliver(self, number: int) -> None:
+        doorbell = self._waiting.get(number)
+        if doorbell is None:
+            return
+        if self.is_down or not self._world.host(doorbell.host).hear(doorbell):
+            self._world.timeline.after(5.0, lambda: self._deliver(number))
+            return
+        del self._waiting[number]

@@ -1,0 +1,48 @@
+"""The database of the simulation: the server's tables in SQLite's memory, one transaction at a time."""
+
+import sqlite3
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, StaticPool, create_engine, event
+from sqlalchemy.orm import Session
+
+from drumline_server.models import Base
+from drumline_server.wakeups import announced
+
+T = TypeVar("T")
+
+
+class MemoryStore:
+    """One SQLite for one process of ours; `reset` gives it empty tables for the next history."""
+
+    def __init__(self) -> None:
+        self.raw = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None, cached_statements=512)
+        self.raw.execute("PRAGMA foreign_keys = ON")
+        self._engine = create_engine("sqlite://", poolclass=StaticPool, creator=lambda: self.raw)
+        event.listen(self._engine, "begin", _begin)
+        Base.metadata.create_all(self._engine)
+        self._empty = self.raw.serialize()
+
+    def reset(self) -> None:
+        """Forgets every row."""
+        self.raw.deserialize(self._empty)
+
+    def write(self, fn: Callable[[Session], T]) -> tuple[T, frozenset[str]]:
+        """What `fn` returned and announced, committed. Nothing is stored where it raises."""
+        with Session(self._engine, expire_on_commit=False) as session, session.begin():
+            returned = fn(session)
+            return returned, announced(session)
+
+    def read(self, fn: Callable[[Session], T]) -> T:
+        """What `fn` sees."""
+        with Session(self._engine, expire_on_commit=False) as session:
+            return fn(session)
+
+    def rows(self, query: str, *values: Any) -> list[Any]:
+        """Rows by SQL, for the invariants: they are looked at after every event."""
+        return self.raw.execute(query, values).fetchall()
+
+
+def _begin(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN")

@@ -1,0 +1,163 @@
+"""Everything of one history: servers, hosts, user, network, database, and who checks them."""
+
+import logging
+import random
+import shutil
+from collections.abc import Callable
+from contextvars import Context
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy.orm import Session
+
+from drumline.contracts import api
+from drumline.contracts.ids import new_id
+from drumline_server.bundles import service as bundles
+from drumline_server.devices import operating
+from drumline_server.models import Host as HostRow
+from drumline_server.models import Project
+from sim.host import Host
+from sim.invariants import Invariants
+from sim.network import Network
+from sim.process import Process
+from sim.server import START_US, Broker, Server
+from sim.store import MemoryStore
+from sim.timeline import Timeline
+from sim.truth import Truth
+from sim.user import User
+from support.core import BUNDLE
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Faults:
+    """Probabilities per occasion; the scheduled faults are in `sim.plan`."""
+
+    crash_before_commit: float = 0.0
+    crash_after_commit: float = 0.0
+    busy_writes: float = 0.0
+    late_writes: float = 0.0
+    slow_writes: float = 0.0
+    failed_launches: float = 0.0
+
+
+class Numbers:
+    """In the place of UUIDv7, whose time and randomness no seed could repeat."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = random.Random(seed ^ 0x5EED)
+        self._milliseconds = START_US // 1000
+
+    def next(self) -> int:
+        """A number of its layout."""
+        self._milliseconds += 1
+        return self._milliseconds << 80 | 0x7 << 76 | 0b10 << 62 | self._rng.getrandbits(62)
+
+
+class World:
+    """One history's world. The first violation ends it."""
+
+    def __init__(self, seed: int, store: MemoryStore, disks: Path) -> None:
+        self.seed = seed
+        self.store = store
+        self.timeline = Timeline(seed)
+        self.faults = Faults()
+        self.server_clock_offset_s = 0.0
+        self.disks = disks / str(seed)
+        self._processes: list[Process] = []
+        self.commits = 0
+        self.first_violation: str | None = None
+        store.reset()
+        self.truth = Truth(self)
+        self.network = Network(self.timeline)
+        self.broker = Broker(self)
+        self.project_id = self._add_project()
+        self.user = User(self)
+        self.invariants = Invariants(self)
+        self.hosts: list[Host] = []
+
+    def add_process(self, name: str, context: Context | None = None) -> Process:
+        """A process whose uncaught errors are violations."""
+        process = Process(self.timeline, name, self.violation, context)
+        self._processes.append(process)
+        return process
+
+    def add_server(self, name: str) -> None:
+        """A server that runs."""
+        server = Server(self, name)
+        self.network.servers.append(server)
+        server.start()
+
+    def add_host(self, name: str, devices: int) -> None:
+        """An enrolled host, with its agent."""
+        host_id = new_id("hst")
+        row = HostRow(id=host_id, project_id=self.project_id, name=name, enrolled_at=START_US, draining=False)
+        self.store.write(lambda session: session.add(row))
+        self.hosts.append(Host(self, name, host_id, devices, self.disks / name))
+        self.hosts[-1].start_agent()
+
+    def host(self, host_id: str) -> Host:
+        """That host."""
+        return next(host for host in self.hosts if host.host_id == host_id)
+
+    def processes_below(self, runs: Path) -> list[tuple[int, str]]:
+        """In the place of /proc."""
+        return next(host for host in self.hosts if host.layout.runs == runs).processes()
+
+    def kill_quietly(self, pid: int, number: int) -> bool:
+        """In the place of the kernel."""
+        del number
+        for host in self.hosts:
+            host.kill(pid)
+        return True
+
+    def commit(self, who: str, fn: Callable[[Session], T]) -> tuple[T, frozenset[str]]:
+        """One transaction, and a look at what it left behind."""
+        answer = self.store.write(fn)
+        self.commits += 1
+        self.invariants.check(who)
+        return answer
+
+    def operate(self) -> None:
+        """An operator releases quarantined hosts, and quarantined devices that nothing uses any more."""
+        used = {device for shim in self.truth.orphans.values() for device in shim.devices}
+        used |= {device for shim in self.truth.running.values() for device in shim.devices}
+        now = self.network.servers[0].now()
+        for (device,) in self.store.rows("SELECT id FROM device WHERE state = 'QUARANTINED'"):
+            if device not in used:
+                order = operating.Order(self.project_id, device, "operator", now)
+                self.commit("operator", partial(operating.release_device, order=order))
+        for (host,) in self.store.rows("SELECT id FROM host WHERE quarantined_at IS NOT NULL"):
+            order = operating.Order(self.project_id, host, "operator", now)
+            self.commit("operator", partial(operating.release_host, order=order, suspect_s=15.0))
+
+    def violation(self, what: str) -> None:
+        """Remembers the first one; the history stops at it."""
+        if self.first_violation is None:
+            self.first_violation = what
+            self.timeline.note("VIOLATION", what)
+
+    def close(self) -> None:
+        """Takes everything apart; what dead code says meanwhile is of no interest."""
+        logging.disable()
+        for process in self._processes:
+            process.bury()
+        logging.disable(logging.NOTSET)
+        shutil.rmtree(self.disks, ignore_errors=True)
+
+    def _add_project(self) -> str:
+        project_id = new_id("prj")
+        parameters = (api.ProgramParameter(name="epochs", type="int", required=False, default=0),)
+        entrypoint = api.ProgramEntrypoint(entrypoint="digits:main", summary="", parameters=parameters)
+        packed = api.Bundle(sha256=BUNDLE, size_bytes=100, files=1, entrypoints=(entrypoint,))
+
+        def write(session: Session) -> Any:
+            session.add(Project(id=project_id, name="default", created_at=START_US))
+            session.flush()
+            bundles.store_bundle(session, project_id, packed, now=START_US)
+
+        self.store.write(write)
+        return project_id

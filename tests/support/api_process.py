@@ -1,0 +1,142 @@
+"""A server process alone: `drumline server api` on a database of the test's choice."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from drumline_server import schema
+from drumline_server.auth.bootstrap import read_admin_token
+from support.databases import postgres_cluster, sqlalchemy_url
+
+DRUMLINE = Path(sys.executable).with_name("drumline")
+DATABASES = ("sqlite", "postgresql")
+STOP_S = 30.0
+
+
+@dataclass(eq=False)
+class ApiProcess:
+    """A server with its data directory `directory/data`; started again, it comes back at the same address."""
+
+    directory: Path
+    database_url: str = ""
+    """Empty for SQLite in the data directory."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """More of its environment."""
+    program: Sequence[str] = (str(DRUMLINE),)
+    """What stands before `server api` on its command line."""
+    port: int = 0
+    _process: subprocess.Popen[bytes] | None = None
+    _lifeline: int = -1
+
+    def start(self) -> None:
+        """Until it answers. It ends with the test's process, whatever becomes of that."""
+        self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        ready, told = os.pipe()
+        parent, self._lifeline = os.pipe()
+        with self.log.open("ab") as sink:
+            self._process = subprocess.Popen(
+                [*self.program, "server", "api", "--port", str(self.port), "--ready-fd", str(told),
+                 "--parent-fd", str(parent)],
+                pass_fds=[told, parent], stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, env=self._environment,
+            )  # fmt: skip
+        os.close(told)
+        os.close(parent)
+        with os.fdopen(ready) as lines:
+            line = lines.readline()
+        if not line:
+            raise RuntimeError(f"the server ended with status {self._process.wait()}: {self.said}")
+        self.port = urlsplit(json.loads(line)["url"]).port or 0
+
+    @property
+    def data_dir(self) -> Path:
+        return self.directory / "data"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "server.log"
+
+    @property
+    def said(self) -> str:
+        """Its log so far."""
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def token(self) -> str:
+        """The administrator's API token."""
+        token = read_admin_token(self.data_dir)
+        assert token is not None
+        return token
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def kill(self) -> None:
+        """`kill -9`."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """SIGTERM; nothing if it does not run."""
+        self._end(signal.SIGTERM)
+
+    def wait(self, timeout_s: float) -> int:
+        """Its exit status, negative for a signal, once it has ended by itself."""
+        assert self._process is not None
+        status = self._process.wait(timeout_s)
+        self._end(signal.SIGTERM)
+        return status
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Such as SIGSTOP and SIGCONT."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        own = {"DRUMLINE_DATA_DIR": str(self.data_dir), "DRUMLINE_DATABASE_URL": self.database_url}
+        return {**os.environ, **own, **self.settings}
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(number)
+        self._process.wait(STOP_S)
+        self._process = None
+        os.close(self._lifeline)
+
+
+@contextmanager
+def api_on(database: str) -> Iterator[ApiProcess]:
+    """A server on a fresh SQLite file or in a fresh PostgreSQL cluster; both are gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="drumline-load-") as directory:
+        if database == "sqlite":
+            with _served(ApiProcess(Path(directory))) as api:
+                yield api
+            return
+        with postgres_cluster() as server:
+            url = sqlalchemy_url(server, "postgres")
+            schema.migrate(url)
+            with _served(ApiProcess(Path(directory), url)) as api:
+                yield api
+
+
+@contextmanager
+def _served(api: ApiProcess) -> Iterator[ApiProcess]:
+    api.start()
+    try:
+        yield api
+    finally:
+        api.stop()

@@ -1,0 +1,66 @@
+"""A real Redis on a unix socket of its own, started and stopped by the test."""
+
+import base64
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import redis
+
+from drumline.contracts.doorbell import Doorbell, queue_name
+from support.processes import wait_until
+
+REDIS = Path(sys.executable).with_name("redis-server")
+
+
+@dataclass
+class Broker:
+    """Starts and stops a Redis; what it held is gone with it."""
+
+    socket: Path
+    process: "subprocess.Popen[bytes] | None" = None
+
+    @property
+    def url(self) -> str:
+        """As Celery wants it."""
+        return f"redis+socket://{self.socket}"
+
+    def start(self) -> None:
+        """Until it answers."""
+        command = [str(REDIS), "--port", "0", "--unixsocket", str(self.socket), "--save", "", "--appendonly", "no"]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=self.socket.parent)
+        wait_until(self._answers, timeout_s=10, what="Redis answers")
+
+    def stop(self) -> None:
+        """At once."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def doorbells(self, host_id: str) -> list[Doorbell]:
+        """What waits in the queue of a host, oldest first."""
+        with redis.Redis(unix_socket_path=str(self.socket)) as client:
+            messages = client.lrange(queue_name(host_id), 0, -1)
+        assert isinstance(messages, list)
+        bodies = [json.loads(base64.b64decode(json.loads(message)["body"])) for message in reversed(messages)]
+        return [Doorbell.model_validate(arguments[0]) for arguments, _, _ in bodies]
+
+    def _answers(self) -> bool:
+        try:
+            with redis.Redis(unix_socket_path=str(self.socket)) as client:
+                return bool(client.ping())
+        except redis.ConnectionError:
+            return False
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    """A Redis that is not started yet."""
+    broker = Broker(tmp_path / "redis.sock")
+    yield broker
+    broker.stop()

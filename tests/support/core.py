@@ -1,0 +1,329 @@
+"""Drives the server's core without HTTP: submissions, the scheduler, and a worker that does what a test says."""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from drumline.contracts import api
+from drumline.contracts.base import from_micros
+from drumline.contracts.events import EventBatch, MemberAck, MemberEnd, WorkerEvent
+from drumline.contracts.ids import new_id
+from drumline.contracts.reasons import EndReason
+from drumline.contracts.spec import RunSubmit
+from drumline.contracts.worker_api import (
+    Claim,
+    Claimed,
+    DeviceReport,
+    Heartbeat,
+    HeartbeatReply,
+    LiveMember,
+    MemberBeat,
+    MemberNotice,
+    ProbeReport,
+    ProbeReports,
+    Register,
+    Registered,
+)
+from drumline_server.bundles import service as bundles
+from drumline_server.db import Database
+from drumline_server.devices import operating
+from drumline_server.devices import service as fleet
+from drumline_server.models import Device, Host, Project
+from drumline_server.runs import cancellation, service, submission
+from drumline_server.runs.queries import RunFilters
+from drumline_server.scheduler import reap
+from drumline_server.scheduler.order import Ageing
+from drumline_server.scheduler.rounds import Terms, schedule
+from drumline_server.telemetry import ingest
+from drumline_server.workers import claims, ends, heartbeats, probing, registration
+from support.clock import FakeClock
+
+T = TypeVar("T")
+BUNDLE = "sha256:" + "ab" * 32
+TAKEOVER_S = 120.0
+SUSPECT_S = 15.0
+CLAIM_S = 60.0
+AGEING_UNIT_S = 60
+TERMS = Terms(CLAIM_S, SUSPECT_S, Ageing(AGEING_UNIT_S * 1_000_000))
+_EVENT: TypeAdapter[WorkerEvent] = TypeAdapter(WorkerEvent)
+_PARAMETERS = (
+    api.ProgramParameter(name="learning_rate", type="float", required=False, default=0.1),
+    api.ProgramParameter(name="epochs", type="int", required=False, default=20),
+)
+
+
+def submission_body(**changes: Any) -> RunSubmit:  # Any: fields of RunSubmit, and `job` fields under `job`
+    """A valid submission of `digits`, with changes."""
+    job = {"name": "digits", "program": {"bundle": BUNDLE, "entrypoint": "digits:main"}, **changes.pop("job", {})}
+    return RunSubmit.model_validate({"job": job, **changes})
+
+
+@dataclass
+class Core:
+    """A server core on one database with a clock of its own, acting in one project."""
+
+    database: Database
+    clock: FakeClock = field(default_factory=FakeClock)
+    leases_from: int = 0
+    _keys: Iterator[int] = field(default_factory=itertools.count)
+
+    def __post_init__(self) -> None:
+        self.project_id = self.add_project("default")
+
+    def add_project(self, name: str) -> str:
+        """A project that has the digits bundle."""
+        project_id = new_id("prj")
+        entrypoint = api.ProgramEntrypoint(entrypoint="digits:main", summary="", parameters=_PARAMETERS)
+        packed = api.Bundle(sha256=BUNDLE, size_bytes=100, files=1, entrypoints=(entrypoint,))
+
+        def write(session: Session) -> None:
+            session.add(Project(id=project_id, name=name, created_at=self.clock.now()))
+            session.flush()
+            bundles.store_bundle(session, project_id, packed, now=self.clock.now())
+
+        self.write(write)
+        return project_id
+
+    def write(self, fn: Callable[[Session], T]) -> T:
+        """One transaction."""
+        return self.database.write_now(fn)
+
+    def read(self, fn: Callable[[Session], T]) -> T:
+        """One snapshot."""
+        return self.database.read_now(fn)
+
+    def submit(self, *, key: str | None = None, project_id: str | None = None, **changes: Any) -> api.Run:
+        """Submits digits with changes."""
+        return self.submit_answer(key=key, project_id=project_id, **changes).submitted.run
+
+    def submit_answer(
+        self, *, key: str | None = None, project_id: str | None = None, credential: str = "tok_1", **changes: Any
+    ) -> submission.Answer:
+        """Like `submit`; the whole answer."""
+        request = submission.Submission(
+            project_id or self.project_id,
+            "tester",
+            key or f"key-{next(self._keys)}",
+            submission_body(**changes),
+            credential,
+        )
+        return self.write(lambda session: submission.submit(session, request, now=self.clock.now()))
+
+    def run(self, run_id: str, project_id: str | None = None) -> api.Run:
+        """The run as the API shows it."""
+        return self.read(
+            lambda session: service.get_run(session, project_id or self.project_id, run_id, TERMS, now=self.clock.now())
+        )
+
+    def runs(self, limit: int = 50, cursor: str | None = None, **filters: Any) -> api.Page[api.RunSummary]:
+        """A page of runs."""
+        return self.read(
+            lambda session: service.list_runs(
+                session, self.project_id, RunFilters(**filters), cursor=cursor, limit=limit
+            )
+        )
+
+    def attempts(self, run_id: str) -> tuple[api.Attempt, ...]:
+        """The attempts of a run, newest first."""
+        return self.read(
+            lambda session: service.list_attempts(session, self.project_id, run_id, cursor=None, limit=200)
+        ).items
+
+    def events(self, run_id: str) -> tuple[api.RunEvent, ...]:
+        """All events of a run."""
+        return self.read(
+            lambda session: service.list_events(session, self.project_id, run_id, after=0, limit=10_000)
+        ).items
+
+    def states(self, run_id: str) -> list[str]:
+        """The states that the run went through."""
+        return [str(event.body["state"]) for event in self.events(run_id) if event.kind == "state"]
+
+    def cancel(self, run_id: str, grace_s: float | None = None) -> api.Run:
+        """Asks a run to stop."""
+        request = cancellation.Cancellation(self.project_id, run_id, "tester", api.CancelRequest(grace_s=grace_s))
+        return self.write(lambda session: cancellation.cancel(session, request, now=self.clock.now()))
+
+    def schedule(self) -> list[str]:
+        """One round of the scheduler."""
+        return schedule(self.database, TERMS, now=self.clock.now())
+
+    def reap(self) -> None:
+        """One round of the reaper."""
+        deadlines = reap.Deadlines(TAKEOVER_S, SUSPECT_S, self.leases_from)
+        for deed in self.read(lambda session: reap.due(session, deadlines, now=self.clock.now())):
+            self.write(deed)
+
+    def host(self, name: str) -> api.Host:
+        """That host as the API shows it."""
+        page = self.read(
+            lambda session: fleet.list_hosts(
+                session, self.project_id, cursor=None, limit=200, now=self.clock.now(), suspect_s=SUSPECT_S
+            )
+        )
+        return next(host for host in page.items if host.name == name)
+
+    def shown_devices(self) -> tuple[api.Device, ...]:
+        """The devices as the API shows them."""
+        return self.read(lambda session: fleet.list_devices(session, self.project_id, cursor=None, limit=200)).items
+
+    def order(self, target: str) -> operating.Order:
+        """An operator's wish about a host or a device."""
+        return operating.Order(self.project_id, target, "tester", self.clock.now())
+
+    def devices(self) -> list[Device]:
+        """All devices by host and position."""
+        return self.read(
+            lambda session: list(session.scalars(select(Device).order_by(Device.host_id, Device.position)))
+        )
+
+    def device_states(self) -> list[str]:
+        """The states of all devices."""
+        return [device.state for device in self.devices()]
+
+    def add_worker(self, name: str = "alpha", devices: int = 8, *, platform: str = "cpu", **more: Any) -> "Worker":
+        """An enrolled, registered worker."""
+        host_id = new_id("hst")
+        project_id = more.pop("project_id", self.project_id)
+        host = Host(id=host_id, project_id=project_id, name=name, enrolled_at=self.clock.now(), draining=False)
+        self.write(lambda session: session.add(host))
+        worker = Worker(self, host_id, name, devices, platform)
+        worker.register()
+        return worker
+
+
+@dataclass
+class Worker:
+    """A worker's side of the protocol."""
+
+    core: Core
+    host_id: str
+    name: str
+    device_count: int
+    platform: str
+    boot_id: str = "boot-1"
+    incarnation: str = ""
+
+    def register(self, members: Sequence[LiveMember] = (), **changes: Any) -> Registered:
+        """Begins an incarnation."""
+        body = Register.model_validate(
+            {
+                "name": self.name,
+                "boot_id": self.boot_id,
+                "version": "0.1.0",
+                "jax_version": "0.10.2",
+                "cpu_count": 2,
+                "memory_bytes": 2**33,
+                "devices": tuple(
+                    DeviceReport.model_validate({"platform": self.platform, "index": index, "kind": "test"})
+                    for index in range(self.device_count)
+                ),
+                "members": tuple(members),
+                **changes,
+            }
+        )
+        terms = registration.Terms(None, "k1", b"key", 5.0, TAKEOVER_S)
+        registered = self.core.write(
+            lambda session: registration.register(session, self.host_id, body, terms, now=self.core.clock.now())
+        )
+        self.incarnation = registered.incarnation
+        return registered
+
+    def beat(self, *members: MemberBeat, plans: Sequence[str] = (), draining: bool = False) -> HeartbeatReply:
+        """One heartbeat."""
+        body = Heartbeat(
+            incarnation=self.incarnation,
+            sent_at=from_micros(self.core.clock.now()),
+            members=members,
+            plans=tuple(plans),
+            draining=draining,
+        )
+        return self.core.write(lambda session: heartbeats.beat(session, self.host_id, body, now=self.core.clock.now()))
+
+    def report(self, *probes: ProbeReport) -> None:
+        """What probes found."""
+        body = ProbeReports(incarnation=self.incarnation, probes=probes)
+        self.core.write(lambda session: probing.take_probes(session, self.host_id, body, now=self.core.clock.now()))
+
+    def claim(self, notice: MemberNotice, *, fence: int | None = None) -> Claimed:
+        """Claims a member."""
+        body = Claim(incarnation=self.incarnation, fence=fence or notice.fence)
+        return self.core.write(
+            lambda session: claims.claim(session, self.host_id, notice.member, body, now=self.core.clock.now())
+        )
+
+    def take(self) -> "Member":
+        """Claims the one assigned member."""
+        (notice,) = self.beat().assigned
+        return Member(self, self.claim(notice))
+
+
+@dataclass
+class Member:
+    """A claimed member, as its worker reports it."""
+
+    worker: Worker
+    claimed: Claimed
+    seq: int = 0
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self.claimed.member
+
+    def event(self, kind: str, **fields: Any) -> WorkerEvent:
+        """The next event of the stream."""
+        self.seq += 1
+        return _EVENT.validate_python({"kind": kind, "seq": self.seq, "at": self.worker.core.clock.now(), **fields})
+
+    def send(self, *events: WorkerEvent, fence: int | None = None) -> MemberAck:
+        """Sends a batch."""
+        batch = EventBatch(
+            fence=fence or self.claimed.fence,
+            incarnation=self.worker.incarnation,
+            first_seq=events[0].seq,
+            events=events,
+        )
+        core = self.worker.core
+        return core.write(
+            lambda session: ingest.store_batch(session, self.worker.host_id, self.id, batch, now=core.clock.now())
+        )
+
+    def start(self) -> "Member":
+        """Comes to run."""
+        self.send(self.event("state", phase="starting"), self.event("state", phase="running"))
+        return self
+
+    def end(self, reason: EndReason = EndReason.COMPLETED, **changes: Any) -> ends.EndTaken:
+        """Reports the end, by default with all telemetry sent and the devices released."""
+        core = self.worker.core
+        body = MemberEnd.model_validate(
+            {
+                "fence": self.claimed.fence,
+                "incarnation": self.worker.incarnation,
+                "reason": reason,
+                "exit_code": 0 if reason is EndReason.COMPLETED else 1,
+                "last_seq": self.seq,
+                "ended_at": core.clock.now(),
+                "devices_released": True,
+                **changes,
+            }
+        )
+        return core.write(
+            lambda session: ends.end_member(session, self.worker.host_id, self.id, body, now=core.clock.now())
+        )
+
+    def alive(self) -> LiveMember:
+        """As a restarted worker finds it."""
+        return LiveMember(
+            member=self.id,
+            attempt=self.claimed.attempt,
+            fence=self.claimed.fence,
+            pid=4711,
+            started_at=from_micros(self.worker.core.clock.now()),
+        )

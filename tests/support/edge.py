@@ -1,0 +1,108 @@
+"""A real server on a real port, in a thread of the test, with the core behind it in the test's hands."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+
+from drumline.contracts import api
+from drumline_server.auth import service
+from drumline_server.auth.bootstrap import read_admin_token
+from drumline_server.db import Database
+from drumline_server.listening import address, listen
+from drumline_server.main import create_app
+from drumline_server.serve import Lifeline, Server, configure
+from drumline_server.settings import Settings
+from support.core import Core
+from support.processes import wait_until
+
+START_S = 30.0
+
+
+@dataclass
+class EdgeServer:
+    """A running server: `url`, its application, and a `Core` on the same database and clock."""
+
+    url: str
+    app: FastAPI
+    core: Core
+    data_dir: Path
+    clients: list[httpx.Client] = field(default_factory=list)
+
+    @property
+    def admin_token(self) -> str:
+        """The bootstrap token."""
+        token = read_admin_token(self.data_dir)
+        assert token is not None
+        return token
+
+    def client(self, token: str | None = None, **headers: str) -> httpx.Client:
+        """An HTTP client; with a token it sends it as bearer."""
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        client = httpx.Client(base_url=self.url, headers=headers, timeout=30)
+        self.clients.append(client)
+        return client
+
+    @property
+    def admin(self) -> httpx.Client:
+        """A client with the bootstrap token."""
+        return self.client(self.admin_token)
+
+    def token(self, role: str = "submitter", project_id: str | None = None, **changes: Any) -> str:
+        """A new API token of a project."""
+        request = api.TokenCreate.model_validate({"name": f"a {role}", "role": role, **changes})
+        created = self.core.write(
+            lambda session: service.create_token(
+                session,
+                request,
+                project_id=project_id or self.core.project_id,
+                by="test",
+                now=self.core.clock.now(),
+            )
+        )
+        return created.secret.get_secret_value()
+
+    def worker_token(self, host_id: str) -> str:
+        """A new token of a host's worker."""
+        return self.core.write(
+            lambda session: service.issue_worker_token(
+                session,
+                project_id=self.core.project_id,
+                host_id=host_id,
+                host_name="alpha",
+                now=self.core.clock.now(),
+            )
+        )
+
+
+@contextlib.contextmanager
+def edge_server(database_url: str, data_dir: Path, **settings: Any) -> Iterator[EdgeServer]:
+    """Serves on a free port until the block ends. The loops do not run: the core does what a test tells it."""
+    data_dir.mkdir(mode=0o700, exist_ok=True)
+    first = Database(database_url, pool_size=2)
+    core = Core(first)
+    first.close()
+    chosen = Settings.model_validate({"data_dir": data_dir, "database_url": database_url, "loops": False, **settings})
+    app = create_app(chosen, clock=core.clock)
+    listener = listen("127.0.0.1", 0)
+    server = Server(configure(chosen, app), listener, Lifeline())
+    thread = threading.Thread(target=server.run, args=([listener],), name="edge-server")
+    thread.start()
+    running = None
+    try:
+        wait_until(lambda: server.started or not thread.is_alive(), timeout_s=START_S, what="the server started")
+        assert server.started
+        core.database = app.state.database
+        running = EdgeServer(address(listener), app, core, data_dir)
+        yield running
+    finally:
+        for client in running.clients if running else ():
+            client.close()
+        server.should_exit = True
+        thread.join(START_S)

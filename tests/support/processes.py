@@ -1,0 +1,69 @@
+"""Which processes belong to a deployment under test, and waiting until they are gone."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+_POLL_S = 0.05
+
+
+def wait_until(condition: Callable[[], bool], *, timeout_s: float, what: str) -> None:
+    """Returns as soon as `condition` holds; fails the test naming `what` if that takes longer than `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {timeout_s} s")
+        time.sleep(_POLL_S)
+
+
+def processes_of(data_dir: Path) -> list[psutil.Process]:
+    """Every live process that names `data_dir` in its arguments, works in it, or descends from one that does."""
+    found: dict[int, psutil.Process] = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if _is_alive(process) and _touches(process, str(data_dir)):
+                found[process.pid] = process
+                found.update({child.pid: child for child in process.children(recursive=True)})
+    return list(found.values())
+
+
+def name_of(process: psutil.Process) -> str:
+    """Its name; empty once it is gone."""
+    with contextlib.suppress(psutil.Error):
+        return str(process.name())
+    return ""
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    """Its command line; empty once it is gone."""
+    with contextlib.suppress(psutil.Error):
+        return list(process.cmdline())
+    return []
+
+
+def describe(processes: list[psutil.Process]) -> str:
+    """One line per process, for a failed assertion."""
+    lines = []
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            lines.append(f"{process.pid} (parent {process.ppid()}) {' '.join(process.cmdline())}")
+    return "\n".join(lines)
+
+
+def living(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that are still alive; a zombie is dead."""
+    return [process for process in processes if _is_alive(process)]
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def _touches(process: psutil.Process, directory: str) -> bool:
+    return any(directory in word for word in process.cmdline()) or process.cwd().startswith(directory)

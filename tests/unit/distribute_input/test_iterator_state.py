@@ -1,0 +1,93 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grain
+import jax
+import numpy as np
+import pytest
+
+import drumline.distribute as dist
+
+Build = Callable[[], Any]
+
+
+def text_file(folder: Path) -> str:
+    path = folder / "lines.txt"
+    path.write_text("".join(f"{line}\n" for line in range(11)))
+    return str(path)
+
+
+BUILDS: dict[str, Build] = {
+    "slices": lambda: dist.Dataset.range(11).batch(4),
+    "sizes cycling across batches": lambda: dist.Dataset.range(11).batch(4).with_auto_shard_policy("off"),
+    "repeated": lambda: dist.Dataset.range(5).repeat(3).batch(4),
+    "mapped, prefetched": lambda: dist.Dataset.range(11).batch(4).map(lambda x: x + 1).prefetch(2),
+    "unbatched and batched again": lambda: dist.Dataset.range(11).batch(3).unbatch().batch(4),
+    "generator": lambda: dist.Dataset.from_generator(lambda: (np.arange(n) for n in (4, 3, 5, 1))),
+    "generator, repeated, skipped": lambda: dist.Dataset.from_generator([np.arange(3)] * 4).skip(1).repeat(2).take(5),
+    "generator, sharded": lambda: dist.Dataset.from_generator([np.arange(n) for n in range(1, 9)]).shard(2, 1),
+    "shuffled": lambda: dist.Dataset.range(11).shuffle(11).repeat(2).batch(4),
+    "shuffled in windows": lambda: dist.Dataset.from_generator([np.arange(3)] * 4).unbatch().shuffle(5).batch(4),
+    "grain": lambda: grain.MapDataset.range(11).shuffle(seed=1).batch(4),
+}
+
+
+def shown(step: Any) -> list[Any]:
+    return [np.asarray(value).tolist() for value in step.values]
+
+
+@pytest.mark.parametrize("name", BUILDS)
+@pytest.mark.parametrize("buffer_size", [0, 1, 3])
+def test_a_restored_iterator_gives_exactly_the_remaining_steps(name: str, buffer_size: int) -> None:
+    strategy = dist.MirroredStrategy(jax.devices()[:3])
+    options = dist.InputOptions(per_replica_buffer_size=buffer_size)
+
+    def fresh() -> Any:
+        return iter(strategy.distribute_dataset(BUILDS[name](), options))
+
+    everything = [shown(step) for step in fresh()]
+    for taken in range(len(everything) + 1):
+        interrupted = fresh()
+        for _ in range(taken):
+            next(interrupted)
+        state = json.loads(json.dumps(interrupted.state()))
+        continued = fresh()
+        next(continued)
+        continued.restore(state)
+        assert [shown(step) for step in continued] == everything[taken:]
+
+
+def test_a_later_pass_over_a_shuffled_dataset_is_restored_in_its_own_order() -> None:
+    dataset = dist.MirroredStrategy(jax.devices()[:2]).distribute_dataset(dist.Dataset.range(40).shuffle(40).batch(4))
+    first, second = iter(dataset), iter(dataset)
+    assert shown(next(first)) != shown(next(second))
+    state = second.state()
+    remaining = [shown(step) for step in second]
+    first.restore(state)
+    assert [shown(step) for step in first] == remaining
+
+
+def test_datasets_from_functions_and_files_are_restored_too(tmp_path: Path) -> None:
+    strategy = dist.MirroredStrategy(jax.devices()[:2])
+    path = text_file(tmp_path)
+
+    def fresh() -> Any:
+        return iter(strategy.distribute_datasets_from_function(lambda _: dist.Dataset.text_lines(path).batch(2)))
+
+    interrupted = fresh()
+    next(interrupted)
+    continued = fresh()
+    continued.restore(interrupted.state())
+    assert [shown(step) for step in continued] == [shown(step) for step in interrupted]
+
+
+def test_a_place_beyond_the_end_of_an_iterable_is_refused() -> None:
+    strategy = dist.MirroredStrategy(jax.devices()[:2])
+    long, short = ([np.ones(2)] * length for length in (4, 1))
+    iterator = iter(strategy.distribute_dataset(long))
+    for _ in range(3):
+        next(iterator)
+    with pytest.raises(ValueError, match="ends after 1"):
+        iter(strategy.distribute_dataset(short)).restore(iterator.state())

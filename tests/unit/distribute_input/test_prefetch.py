@@ -1,0 +1,101 @@
+import gc
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import drumline.distribute as dist
+from drumline.distribute.input.prefetch import Lookahead
+
+
+def test_results_come_in_order_and_none_ends() -> None:
+    source = iter([1, 2, 3])
+    ahead = Lookahead(lambda: next(source, None), 2)
+    assert [ahead.next() for _ in range(5)] == [1, 2, 3, None, None]
+
+
+def test_at_most_depth_results_wait() -> None:
+    calls = 0
+    reached = threading.Event()
+
+    def produce() -> int:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            reached.set()
+        return calls
+
+    ahead = Lookahead(produce, 2)
+    assert ahead.next() == 1
+    assert reached.wait(10)
+    ahead.discard()
+    assert calls == 3
+
+
+def test_depth_zero_reads_when_asked_on_the_callers_thread() -> None:
+    threads: list[int] = []
+
+    def produce() -> int:
+        threads.append(threading.get_ident())
+        return len(threads)
+
+    ahead = Lookahead(produce, 0)
+    assert (ahead.next(), ahead.next()) == (1, 2)
+    assert set(threads) == {threading.get_ident()}
+
+
+def test_the_reading_thread_ends_when_the_iterator_is_dropped() -> None:
+    threads: list[threading.Thread] = []
+
+    def produce() -> int:
+        threads.append(threading.current_thread())
+        return 1
+
+    ahead = Lookahead(produce, 1)
+    ahead.next()
+    del ahead
+    gc.collect()
+    threads[0].join(10)
+    assert not threads[0].is_alive()
+
+
+def test_an_error_of_the_dataset_is_raised_by_the_step_it_belongs_to() -> None:
+    def batches() -> Iterator[Any]:
+        yield np.ones(2)
+        raise OSError("disk gone")
+
+    iterator = iter(dist.MirroredStrategy(jax.devices()[:2]).distribute_dataset(batches))
+    next(iterator)
+    with pytest.raises(OSError, match="disk gone"):
+        next(iterator)
+
+
+@pytest.mark.parametrize("buffer_size", [0, 1])
+def test_64_bit_types_of_the_callers_thread_hold_in_the_reading_thread(buffer_size: int) -> None:
+    strategy = dist.MirroredStrategy(jax.devices()[:2])
+    options = dist.InputOptions(per_replica_buffer_size=buffer_size)
+    with jax.enable_x64(True):
+        (step,) = strategy.distribute_dataset([np.array([2**40, 1])], options)
+    assert step.values[0].tolist() == [2**40]
+
+
+def test_a_stream_that_went_silent_does_not_keep_the_process_alive() -> None:
+    program = """
+import threading
+import drumline.distribute as dist
+import numpy as np
+
+def batches():
+    yield from (np.ones(2) for _ in range(2))
+    threading.Event().wait()
+
+dist.set_cpu_devices(2)
+print(next(iterator := iter(dist.MirroredStrategy().distribute_dataset(batches))).rows, flush=True)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout.strip() == "(1, 1)"

@@ -1,0 +1,27 @@
+"""Tests that design pages name as proof are there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = sorted((ROOT / "docs" / "design").glob("*.md"))
+_NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(test_\w+))?`")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_test_that_a_design_page_names_exists(page: Path) -> None:
+    missing = [
+        f"{file}::{name}"
+        for file, name in _NAMED.findall(page.read_text())
+        if not (ROOT / file).is_file() or f"def {name}(" not in f"{(ROOT / file).read_text()}def ("
+    ]
+
+    assert missing == []
+
+
+def test_every_rule_of_the_protocol_names_its_tests() -> None:
+    shown = (ROOT / "docs" / "design" / "protocol.md").read_text().partition("## Shown by")[2]
+
+    assert re.findall(r"^\| P(\d+) .*::test_", shown, re.MULTILINE) == [str(number) for number in range(1, 19)]

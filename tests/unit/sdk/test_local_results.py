@@ -1,0 +1,64 @@
+"""What programs return, as JSON."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drumline.local import json_result
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, None),
+        ({"accuracy": np.float32(0.5), "n": np.int64(3), "ok": np.bool_(True)}, {"accuracy": 0.5, "n": 3, "ok": True}),
+        ((1, [2, (3,)]), [1, [2, [3]]]),
+        (np.arange(4).reshape(2, 2), [[0, 1], [2, 3]]),
+        ([float("nan"), float("inf"), -float("inf")], ["NaN", "Infinity", "-Infinity"]),
+        (np.array(float("nan")), "NaN"),
+        ({"half \ud800": "\x00"}, {"half ?": "\ufffd"}),
+    ],
+)
+def test_results_become_json(value: object, expected: object) -> None:
+    assert json_result(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        (object(), "result is a object"),
+        ({"a": [1, {2}]}, r"result\['a'\]\[1\] is a set"),
+        ({1: 2}, "key 1"),
+        (b"x", "bytes"),
+    ],
+)
+def test_what_json_cannot_hold_is_named_by_its_place(value: object, place: str) -> None:
+    with pytest.raises(TypeError, match=place):
+        json_result(value)
+
+
+def test_result_that_holds_itself_is_refused() -> None:
+    value: list[object] = []
+    value.append(value)
+    with pytest.raises(TypeError, match="nested"):
+        json_result(value)
+
+
+def test_result_over_the_cap_is_refused_with_both_sizes() -> None:
+    with pytest.raises(ValueError, match="at most 262144"):
+        json_result("x" * 300_000)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(_JSON)
+def test_every_result_is_strict_json(value: object) -> None:
+    json.dumps(json_result(value), allow_nan=False)

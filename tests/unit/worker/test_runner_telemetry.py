@@ -1,0 +1,106 @@
+"""What the telemetry thread cannot read is told as a gap; nothing that a program logs ends the thread."""
+
+import json
+import socket
+import threading
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+
+from drumline.distribute.observe import ReductionRecord, StepRecord
+from drumline_worker.framing import Decoder
+from drumline_worker.runner.channel import Channel
+from drumline_worker.runner.telemetry import Telemetry
+
+
+class _Heard:
+    """The shim's end of the socket."""
+
+    def __init__(self) -> None:
+        self.theirs, self._ours = socket.socketpair()
+        self._decoder = Decoder()
+
+    def messages(self) -> list[dict[str, Any]]:
+        self.theirs.close()
+        return self.messages_until_closed()
+
+    def messages_until_closed(self) -> list[dict[str, Any]]:
+        raw = b"".join(iter(lambda: self._ours.recv(65_536), b""))
+        self._ours.close()
+        return [json.loads(payload) for payload in self._decoder.feed(raw)]
+
+    def next_message(self) -> dict[str, Any]:
+        self._ours.settimeout(30)
+        (payload,) = self._decoder.feed(self._ours.recv(65_536))
+        self._ours.settimeout(None)
+        message: dict[str, Any] = json.loads(payload)
+        return message
+
+
+@pytest.fixture
+def heard() -> _Heard:
+    return _Heard()
+
+
+def _reduction(deleted: bool, step: int = 1) -> ReductionRecord:
+    value = jnp.ones(3)
+    if deleted:
+        value.delete()
+    return ReductionRecord(
+        name="loss", step=step, op="sum", axis=None, origin="host", inputs=(value,), counts=(1,), denominator=None,
+        result=value,
+    )  # fmt: skip
+
+
+def test_a_reduction_whose_arrays_are_gone_is_a_gap_and_what_follows_is_sent(heard: _Heard) -> None:
+    telemetry = Telemetry(Channel(heard.theirs))
+    telemetry.reduction(_reduction(deleted=True))
+    telemetry.reduction(_reduction(deleted=False))
+    telemetry.point("loss", 1, 0.5)
+    telemetry.close()
+    kinds = {message["kind"]: message for message in heard.messages()}
+    assert kinds["gap"] == {"kind": "gap", "what": "reduction", "count": 1}
+    assert kinds["reduction"]["name"] == "loss"
+    assert "loss" in kinds["metrics"]["names"]
+
+
+@pytest.mark.parametrize("value", [10**400, jnp.complex64(1j)], ids=["too large", "complex"])
+def test_a_value_that_is_no_float_is_a_gap_and_what_follows_is_sent(heard: _Heard, value: Any) -> None:
+    telemetry = Telemetry(Channel(heard.theirs))
+    telemetry.point("odd", 1, value)
+    telemetry.point("loss", 1, 0.5)
+    telemetry.close()
+    kinds = {message["kind"]: message for message in heard.messages()}
+    assert kinds["gap"] == {"kind": "gap", "what": "metrics", "count": 1}
+    assert kinds["metrics"]["names"][-1] != "odd"
+    assert "loss" in kinds["metrics"]["names"]
+
+
+def test_no_reduction_is_lost_while_nothing_can_be_sent(heard: _Heard) -> None:
+    steps = range(1_000)
+    telemetry = Telemetry(Channel(heard.theirs))
+    for step in steps:
+        telemetry.reduction(_reduction(deleted=False, step=step))
+
+    def end() -> None:
+        telemetry.close()
+        heard.theirs.close()
+
+    closing = threading.Thread(target=end)
+    closing.start()
+    messages = heard.messages_until_closed()
+    closing.join()
+    assert [message["step"] for message in messages if message["kind"] == "reduction"] == list(steps)
+    assert "gap" not in {message["kind"] for message in messages}
+
+
+def test_the_first_step_is_told_at_once_and_the_pace_comes_with_the_end(heard: _Heard) -> None:
+    telemetry = Telemetry(Channel(heard.theirs))
+    telemetry.step(StepRecord(0, "spmd", 0, 2_000_000_000, None, None))
+    first = heard.next_message()
+    telemetry.close()
+    logged = [message for message in heard.messages() if message["kind"] == "metrics"]
+    assert (first["kind"], first["step"], first["steps_per_s"]) == ("progress", 1, None)
+    assert [message["names"] for message in logged] == [["sys/steps_per_s", "sys/step_ms"]]
+    assert [message["values"] for message in logged] == [[0.5, 2_000.0]]

@@ -1,0 +1,93 @@
+"""The spool: gapless, trimmed only by acknowledgement, readable as far as the disk is."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from drumline_worker.spool import Record, SpoolReader, SpoolWriter, last_seq_on_disk
+
+EVERYTHING = 10**9
+
+
+def _filled(directory: Path, count: int, segment_bytes: int = 100) -> SpoolWriter:
+    writer = SpoolWriter(directory, segment_bytes)
+    for number in range(1, count + 1):
+        assert writer.append(f"record {number}".encode()) == number
+    return writer
+
+
+def _records(first: int, last: int) -> list[Record]:
+    return [Record(seq, f"record {seq}".encode()) for seq in range(first, last + 1)]
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[SpoolReader]:
+    with closing(SpoolReader(tmp_path)) as reader:
+        yield reader
+
+
+def test_records_come_back_in_order_over_segments(tmp_path: Path, reader: SpoolReader) -> None:
+    _filled(tmp_path, 50)
+    assert len(list(tmp_path.iterdir())) > 5
+    assert reader.read(50, EVERYTHING, EVERYTHING) == _records(1, 50)
+
+
+def test_a_reader_follows_the_writer_and_stays_within_its_limits(tmp_path: Path, reader: SpoolReader) -> None:
+    writer = _filled(tmp_path, 3)
+    assert reader.read(3, 2, EVERYTHING) == _records(1, 2)
+    assert reader.read(3, 2, EVERYTHING) == _records(3, 3)
+    assert reader.read(3, 2, EVERYTHING) == []
+    for number in range(4, 31):
+        writer.append(f"record {number}".encode())
+    assert reader.read(30, EVERYTHING, 20) == _records(4, 5)
+    assert reader.read(30, EVERYTHING, 1) == _records(6, 6)
+    assert reader.read(30, EVERYTHING, EVERYTHING) == _records(7, 30)
+
+
+def test_trimming_deletes_only_segments_that_are_acknowledged_whole(tmp_path: Path) -> None:
+    writer = _filled(tmp_path, 50)
+    before = writer.size_bytes
+    writer.trim(20)
+    assert writer.size_bytes < before
+    first = min(int(path.stem) for path in tmp_path.iterdir())
+    assert 1 < first <= 21
+    writer.trim(50)
+    assert len(list(tmp_path.iterdir())) == 1
+    assert writer.append(b"goes on") == 51
+
+
+def test_a_torn_last_record_is_no_record(tmp_path: Path, reader: SpoolReader) -> None:
+    _filled(tmp_path, 3, segment_bytes=10_000).close()
+    (segment,) = tmp_path.iterdir()
+    segment.write_bytes(segment.read_bytes()[:-1])
+    assert last_seq_on_disk(tmp_path) == 2
+    assert reader.read(3, EVERYTHING, EVERYTHING) == [*_records(1, 2), Record(3, None)]
+
+
+def test_a_garbled_record_costs_the_rest_of_its_segment_and_no_more(tmp_path: Path, reader: SpoolReader) -> None:
+    _filled(tmp_path, 50).close()
+    second = sorted(tmp_path.iterdir())[1]
+    third = int(sorted(tmp_path.iterdir())[2].stem)
+    raw = bytearray(second.read_bytes())
+    raw[len(raw) // 2] ^= 0xFF
+    second.write_bytes(raw)
+    read = reader.read(50, EVERYTHING, EVERYTHING)
+    assert [record.seq for record in read] == list(range(1, 51))
+    lost = [record.seq for record in read if record.payload is None]
+    assert lost
+    assert int(second.stem) < lost[0]
+    assert lost == list(range(lost[0], third))
+
+
+def test_a_reader_that_starts_late_finds_what_is_left(tmp_path: Path, reader: SpoolReader) -> None:
+    _filled(tmp_path, 50).trim(25)
+    first = min(int(path.stem) for path in tmp_path.iterdir())
+    read = reader.read(50, EVERYTHING, EVERYTHING)
+    assert [record.seq for record in read if record.payload is None] == list(range(1, first))
+    assert read[first - 1 :] == _records(first, 50)
+
+
+def test_an_empty_spool_has_no_last_record(tmp_path: Path) -> None:
+    assert last_seq_on_disk(tmp_path) == 0

@@ -1,0 +1,5 @@
+"""`python -m drumline_worker`."""
+
+from drumline_worker.cli import worker
+
+worker()

@@ -1,0 +1,178 @@
+"""The server's worker endpoints."""
+
+import hashlib
+from collections.abc import Sequence
+from http import HTTPStatus
+from pathlib import Path
+from typing import TypeVar
+
+import httpx
+from pydantic import BaseModel, SecretStr, ValidationError
+
+from drumline.contracts.events import MemberAck, MemberEnd
+from drumline.contracts.plans import PlanReport, PlanTaken
+from drumline.contracts.problems import Problem, ProblemCode
+from drumline.contracts.worker_api import (
+    Claim,
+    Claimed,
+    Enroll,
+    Enrolled,
+    Heartbeat,
+    HeartbeatReply,
+    ProbeReports,
+    Register,
+    Registered,
+)
+
+_PREFIX = "/api/v1/worker"
+_TIMEOUT = httpx.Timeout(15.0, connect=5.0)
+_TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+class UnreachableError(Exception):
+    """No answer, or one that says to come again later."""
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class RefusedError(Exception):
+    """The server said no. `problem` is its answer."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(f"{problem.status} {problem.code}: {problem.detail}")
+        self.problem = problem
+        self.status = problem.status
+
+    @property
+    def member_is_gone(self) -> bool:
+        """The member is fenced off, over or unknown: nothing that we say about it counts any more."""
+        gone = self.problem.code in (ProblemCode.FENCED, ProblemCode.ALREADY_TERMINAL) or self.status in (404, 410)
+        return gone and not self._names_the_incarnation
+
+    @property
+    def worker_is_unknown(self) -> bool:
+        """The server does not know this incarnation (any more): register again."""
+        return self.status in (401, 403) or (self.status == HTTPStatus.CONFLICT and not self.member_is_gone)
+
+    @property
+    def newest_incarnation(self) -> str | None:
+        """The incarnation that the server knows instead of the one that we named."""
+        return str(self.problem.context["current"]) if self._names_the_incarnation else None
+
+    @property
+    def superseded(self) -> bool:
+        """The incarnation that we named had to make way for another."""
+        return self.problem.context.get("superseded") is True
+
+    @property
+    def _names_the_incarnation(self) -> bool:
+        """The worker is fenced off, and not just the member: a newer incarnation is registered, ours or another's."""
+        return "incarnation" in self.problem.context
+
+
+class BundleMismatchError(Exception):
+    """What the server sent is not the bundle that was asked for."""
+
+
+class Api:
+    """One HTTP client with the worker's token."""
+
+    def __init__(self, server: str, trust_env: bool) -> None:
+        self._client = httpx.AsyncClient(base_url=server, timeout=_TIMEOUT, trust_env=trust_env)
+
+    def use_token(self, token: SecretStr) -> None:
+        """The worker's own token, for everything but enrolment."""
+        self._client.headers["authorization"] = f"Bearer {token.get_secret_value()}"
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._client.aclose()
+
+    async def enroll(self, body: Enroll, token: SecretStr) -> Enrolled:
+        """Trades a single-use token for an identity."""
+        headers = {"authorization": f"Bearer {token.get_secret_value()}"}
+        return await self._post("/enroll", body.model_dump_json().encode(), Enrolled, headers)
+
+    async def register(self, body: Register) -> Registered:
+        """Starts a new incarnation."""
+        return await self._post("/register", body.model_dump_json().encode(), Registered)
+
+    async def heartbeat(self, body: Heartbeat) -> HeartbeatReply:
+        """Says that the worker lives; brings news."""
+        return await self._post("/heartbeat", body.model_dump_json().encode(), HeartbeatReply)
+
+    async def claim(self, member: str, body: Claim) -> Claimed:
+        """Takes a member; refused when somebody was first or it is over."""
+        return await self._post(f"/members/{member}/claim", body.model_dump_json().encode(), Claimed)
+
+    async def send_events(self, member: str, head: str, events: Sequence[bytes]) -> MemberAck:
+        """Sends an EventBatch whose events are JSON already; `head` holds its other fields, without brackets."""
+        body = b"{" + head.encode() + b',"events":[' + b",".join(events) + b"]}"
+        return await self._post(f"/members/{member}/events", body, MemberAck)
+
+    async def end(self, member: str, body: MemberEnd) -> MemberAck:
+        """Says how the member ended."""
+        return await self._post(f"/members/{member}/end", body.model_dump_json().encode(), MemberAck)
+
+    async def report_plan(self, plan: str, body: PlanReport) -> None:
+        """Says what a probe found, or why it found nothing."""
+        await self._post(f"/plans/{plan}/report", body.model_dump_json().encode(), PlanTaken)
+
+    async def report_probes(self, body: ProbeReports) -> None:
+        """Says what probes of quarantined devices found."""
+        await self._send("/probes", body.model_dump_json().encode())
+
+    async def fetch_bundle(self, sha256: str, target: Path) -> None:
+        """Writes the bundle to `target`. Raises BundleMismatchError when its content is another."""
+        digest = hashlib.sha256()
+        try:
+            async with self._client.stream("GET", f"{_PREFIX}/bundles/{sha256}") as response:
+                if response.is_error:
+                    await response.aread()
+                    raise _error(response)
+                with target.open("wb") as file:
+                    async for chunk in response.aiter_bytes():
+                        digest.update(chunk)
+                        file.write(chunk)
+        except httpx.HTTPError as error:
+            raise UnreachableError(_describe(error)) from None
+        if f"sha256:{digest.hexdigest()}" != sha256:
+            raise BundleMismatchError(f"asked for {sha256}, got sha256:{digest.hexdigest()}")
+
+    async def _post(self, path: str, body: bytes, model: type[Answer], headers: dict[str, str] | None = None) -> Answer:
+        content = await self._send(path, body, headers)
+        try:
+            return model.model_validate_json(content, extra="ignore")  # a newer server may say more (P18)
+        except ValidationError as error:
+            raise UnreachableError(f"{path} answered something else than {model.__name__}: {error}") from None
+
+    async def _send(self, path: str, body: bytes, headers: dict[str, str] | None = None) -> bytes:
+        try:
+            response = await self._client.post(
+                _PREFIX + path, content=body, headers={"content-type": "application/json", **(headers or {})}
+            )
+        except httpx.HTTPError as error:
+            raise UnreachableError(_describe(error)) from None
+        if response.is_error:
+            raise _error(response)
+        return response.content
+
+
+def _error(response: httpx.Response) -> UnreachableError | RefusedError:
+    try:
+        problem = Problem.model_validate_json(response.content)
+    except ValidationError:
+        problem = Problem(
+            title=response.reason_phrase, status=response.status_code, code="", detail=response.text[:200]
+        )
+    if response.status_code in _TEMPORARY:
+        wait = response.headers.get("retry-after", "")
+        return UnreachableError(f"{problem.status} {problem.detail}", float(wait) if wait.isdigit() else None)
+    return RefusedError(problem)
+
+
+def _describe(error: httpx.HTTPError) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,74 @@
+"""Bundles on this host: fetched once, checked by hash, extracted anew for each member."""
+
+import asyncio
+import os
+from pathlib import Path
+
+from drumline import bundle
+from drumline.errors import BundleError
+from drumline_worker.agent.api import Api, BundleMismatchError, RefusedError, UnreachableError
+from drumline_worker.agent.backoff import Backoff
+
+_ATTEMPTS = 5
+
+
+class BundleUnavailableError(Exception):
+    """The bundle could not be fetched, is another, or breaks a rule."""
+
+
+class BundleCache:
+    """Files named by their hash; the least recently used go first."""
+
+    def __init__(self, directory: Path, api: Api, max_bytes: int) -> None:
+        self._directory = directory
+        self._api = api
+        self._max_bytes = max_bytes
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def extract(self, sha256: str, target: Path) -> None:
+        """Writes the bundle's files into `target`. Raises BundleUnavailableError."""
+        async with self._locks.setdefault(sha256, asyncio.Lock()):
+            file = await self._file(sha256)
+        try:
+            await asyncio.to_thread(_extract, file, target)
+        except (BundleError, OSError) as error:
+            file.unlink(missing_ok=True)
+            raise BundleUnavailableError(f"bundle {sha256}: {error}") from None
+
+    async def _file(self, sha256: str) -> Path:
+        file = self._directory / f"{sha256.removeprefix('sha256:')}.zip"
+        if file.exists():
+            os.utime(file)
+            return file
+        draft = file.with_suffix(".draft")
+        await self._fetch(sha256, draft)
+        draft.rename(file)
+        self._evict(keep=file)
+        return file
+
+    async def _fetch(self, sha256: str, target: Path) -> None:
+        backoff = Backoff()
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return await self._api.fetch_bundle(sha256, target)
+            except (RefusedError, OSError) as error:
+                raise BundleUnavailableError(f"bundle {sha256}: {error}") from None
+            except (UnreachableError, BundleMismatchError) as error:
+                if attempt == _ATTEMPTS:
+                    raise BundleUnavailableError(f"bundle {sha256}: {error}") from None
+                await asyncio.sleep(backoff.next_s())
+        return None
+
+    def _evict(self, keep: Path) -> None:
+        files = sorted(self._directory.glob("*.zip"), key=lambda file: file.stat().st_mtime)
+        total = sum(file.stat().st_size for file in files)
+        for file in files:
+            if total <= self._max_bytes or file == keep:
+                continue
+            total -= file.stat().st_size
+            file.unlink(missing_ok=True)
+
+
+def _extract(file: Path, target: Path) -> None:
+    with file.open("rb") as archive:
+        bundle.extract(archive, target)

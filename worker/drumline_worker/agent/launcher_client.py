@@ -1,0 +1,224 @@
+"""The agent's side of the launcher: starts it, restarts it when it dies, asks it for shims."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from drumline.contracts.worker_api import DeviceReport
+from drumline_worker.agent.backoff import Backoff
+from drumline_worker.agent.environment import launcher_environment
+from drumline_worker.framing import Decoder, encode_payload
+from drumline_worker.launching import (
+    TRY_S,
+    FromLauncher,
+    Gone,
+    Launched,
+    LaunchFailed,
+    Probe,
+    Probed,
+    Ready,
+    Reply,
+    Request,
+    Start,
+    Tried,
+    Try,
+)
+
+_LOG = logging.getLogger(__name__)
+_READY_S = 120.0
+_PROBE_S = 120.0
+_START_S = 30.0
+_STOP_S = 5.0
+
+
+class LaunchError(Exception):
+    """The launcher did not answer as it should: whether there is a shim, its run directory knows."""
+
+
+class LauncherClient:
+    """Holds one launcher. Everything that waits for a dead one fails with LaunchError."""
+
+    def __init__(self, home: Path, parent_fd: int | None) -> None:
+        self._home = home
+        self._parent_fd = parent_fd
+        self._writer: asyncio.StreamWriter | None = None
+        self._ready = asyncio.Event()
+        self._starting: dict[str, asyncio.Future[Launched]] = {}
+        self._gone: dict[str, asyncio.Event] = {}
+        self._probing: asyncio.Future[Probed] | None = None
+        self._trying: dict[str, asyncio.Future[str | None]] = {}
+
+    async def run(self) -> None:
+        """Keeps a launcher alive until cancelled."""
+        backoff = Backoff()
+        while True:
+            if await self._serve_one():
+                backoff.reset()
+            _LOG.warning("the launcher died; starting another")
+            await asyncio.sleep(backoff.next_s())
+
+    async def probe(self, cpu_devices: int) -> tuple[DeviceReport, ...]:
+        """The devices of this host. Raises LaunchError when a device driver hangs or takes the probe down."""
+        await self._until_ready()
+        self._probing = asyncio.get_running_loop().create_future()
+        self._gone["probe"] = asyncio.Event()
+        self._send(Probe(cpu_devices=cpu_devices))
+        try:
+            async with asyncio.timeout(_PROBE_S):
+                probed = await self._probing
+                await self._gone["probe"].wait()
+        except TimeoutError:
+            raise LaunchError(f"the device probe gave no answer in {_PROBE_S:.0f} s") from None
+        return probed.devices
+
+    async def start(self, member: str, directory: Path) -> Launched:
+        """Forks a shim. Raises LaunchError."""
+        await self._until_ready()
+        future: asyncio.Future[Launched] = asyncio.get_running_loop().create_future()
+        self._starting[member] = future
+        self._gone[member] = asyncio.Event()
+        self._send(Start(member=member, directory=str(directory)))
+        try:
+            async with asyncio.timeout(_START_S):
+                return await future
+        except TimeoutError:
+            raise LaunchError(f"the launcher gave no answer in {_START_S:.0f} s") from None
+        finally:
+            del self._starting[member]
+
+    async def try_device(self, platform: str, index: int) -> str | None:
+        """What is wrong with a device, found by a program on it; None if nothing is."""
+        await self._until_ready()
+        name = f"try {platform}:{index}"
+        self._trying[name] = asyncio.get_running_loop().create_future()
+        try:
+            self._send(Try(name=name, platform=platform, index=index))
+            async with asyncio.timeout(TRY_S + _STOP_S):
+                return await self._trying[name]
+        except TimeoutError:
+            return f"A program on it gave no answer in {TRY_S} s."
+        except LaunchError as error:
+            return str(error)
+        finally:
+            del self._trying[name]
+
+    async def wait_gone(self, member: str, timeout_s: float) -> bool:
+        """Whether the launcher has proof, in time, that the shim and all it started are dead."""
+        gone = self._gone.get(member)
+        if gone is None:
+            return False
+        try:
+            async with asyncio.timeout(timeout_s):
+                await gone.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def forget(self, member: str) -> None:
+        """The member is over."""
+        self._gone.pop(member, None)
+
+    async def _until_ready(self) -> None:
+        try:
+            async with asyncio.timeout(_READY_S):
+                await self._ready.wait()
+        except TimeoutError:
+            raise LaunchError(f"the launcher was not ready in {_READY_S:.0f} s") from None
+
+    async def _serve_one(self) -> bool:
+        """One launcher's life; whether it ever was ready."""
+        ours, theirs = socket.socketpair()
+        process = await self._spawn(theirs)
+        theirs.close()
+        reader, self._writer = await asyncio.open_connection(sock=ours)
+        try:
+            await self._read(reader)
+        finally:
+            was_ready = self._ready.is_set()
+            self._abandon()
+            self._writer.close()
+            await _stop(process)
+        return was_ready
+
+    async def _spawn(self, link: socket.socket) -> asyncio.subprocess.Process:
+        fds = [link.fileno()] + ([self._parent_fd] if self._parent_fd is not None else [])
+        arguments = ["--link-fd", str(link.fileno())]
+        if self._parent_fd is not None:
+            arguments += ["--parent-fd", str(self._parent_fd)]
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-m", "drumline_worker.launcher", *arguments,
+            env=launcher_environment(self._home), cwd=self._home, pass_fds=fds, stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        decoder = Decoder()
+        with contextlib.suppress(ConnectionError):  # it died with something of ours unread
+            while raw := await reader.read(65_536):
+                for payload in decoder.feed(raw):
+                    self._take(FromLauncher.validate_json(payload))
+
+    def _take(self, reply: Reply) -> None:
+        if isinstance(reply, Ready):
+            self._ready.set()
+        elif isinstance(reply, Launched):
+            self._settle(reply.member, reply)
+        elif isinstance(reply, LaunchFailed):
+            self._settle(reply.member, LaunchError(reply.message))
+        elif isinstance(reply, Probed):
+            if self._probing is not None and not self._probing.done():
+                self._probing.set_result(reply)
+        elif isinstance(reply, Tried):
+            self._settle_try(reply.name, reply.flaw)
+        else:
+            self._take_gone(reply)
+
+    def _take_gone(self, reply: Gone) -> None:
+        if reply.member in self._gone:
+            self._gone[reply.member].set()
+        self._settle_try(reply.member, f"A program on it died with exit code {reply.exit_code}.")
+        if reply.member == "probe" and self._probing is not None and not self._probing.done():
+            self._probing.set_exception(LaunchError(f"the device probe died with exit code {reply.exit_code}"))
+
+    def _settle(self, member: str, outcome: Launched | LaunchError) -> None:
+        future = self._starting.get(member)
+        if future is None or future.done():
+            return
+        if isinstance(outcome, LaunchError):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+
+    def _settle_try(self, name: str, flaw: str | None) -> None:
+        future = self._trying.get(name)
+        if future is not None and not future.done():
+            future.set_result(flaw)
+
+    def _abandon(self) -> None:
+        """Shims of a dead launcher go on; what it alone could have proven stays unproven."""
+        self._ready.clear()
+        self._gone.clear()
+        for member in list(self._starting):
+            self._settle(member, LaunchError("the launcher died"))
+        for name in self._trying:
+            self._settle_try(name, "The launcher died while a program was tried on it.")
+        if self._probing is not None and not self._probing.done():
+            self._probing.set_exception(LaunchError("the launcher died"))
+
+    def _send(self, request: Request) -> None:
+        if self._writer is None or self._writer.is_closing():
+            raise LaunchError("the launcher died")
+        self._writer.write(encode_payload(request.model_dump_json().encode()))
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    try:
+        async with asyncio.timeout(_STOP_S):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()

@@ -1,0 +1,54 @@
+"""What an earlier agent left behind: members to adopt, processes of members that are over, rubbish to clear away."""
+
+import asyncio
+import logging
+import shutil
+import signal
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from drumline_worker.processes import kill_quietly, processes_below
+from drumline_worker.rundir import MemberPlan, RunDirectory
+
+_LOG = logging.getLogger(__name__)
+_KILL_S = 5.0
+_RESCAN_S = 0.05
+
+
+def find_members(runs: Path) -> Iterator[MemberPlan]:
+    """Members with a whole plan and a shim that was started: alive, or with something still to report."""
+    for path in sorted(runs.iterdir()):
+        directory = RunDirectory(path)
+        try:
+            started = not directory.revoke_start()
+            plan = directory.plan()
+        except (OSError, ValidationError):
+            started = False
+        if started:
+            _LOG.info("found %s of an earlier agent", path.name)
+            yield plan
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+async def end_strays(runs: Path, is_over: Callable[[str], bool], timeout_s: float = _KILL_S) -> dict[str, list[int]]:
+    """Kills the processes of members that are over. Returns those that are alive after `timeout_s`, by member.
+
+    Found are those that work in a run directory or were told of it. One that hides from both was a child of its shim
+    and of the launcher, which end their descendants; only who outlives both can hide.
+    """
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    while True:
+        strays: defaultdict[str, list[int]] = defaultdict(list)
+        for pid, member in processes_below(runs):
+            if is_over(member):
+                strays[member].append(pid)
+        if not strays or asyncio.get_running_loop().time() >= deadline:
+            return dict(strays)
+        for pids in strays.values():
+            for pid in pids:
+                kill_quietly(pid, signal.SIGKILL)
+        await asyncio.sleep(_RESCAN_S)

@@ -1,0 +1,300 @@
+"""One member on this host, from the claim to the last acknowledged event."""
+
+import asyncio
+import logging
+
+from drumline.contracts.events import MemberAck, MemberEnd, MemberTick
+from drumline.contracts.reasons import EndReason
+from drumline.contracts.worker_api import CLAIM_AGAIN_S, Claimed, LiveMember, MemberBeat
+from drumline_worker.agent.api import RefusedError, UnreachableError
+from drumline_worker.agent.backoff import Backoff
+from drumline_worker.agent.bundles import BundleUnavailableError
+from drumline_worker.agent.launcher_client import LaunchError
+from drumline_worker.agent.leftovers import end_strays
+from drumline_worker.agent.meeting_place import MeetingPlace
+from drumline_worker.agent.shim_link import ShimLink
+from drumline_worker.agent.starting import ClaimLostError, claim, launch
+from drumline_worker.agent.telemetry import TelemetrySender
+from drumline_worker.agent.workbench import Workbench
+from drumline_worker.clock import boot_id, boottime, now
+from drumline_worker.rundir import Ending, MemberPlan
+from drumline_worker.shim.messages import Acked, Alive, Ended, Spooled, Stop, StopCause
+from drumline_worker.spool import SpoolReader, last_seq_on_disk
+
+_LOG = logging.getLogger(__name__)
+_PROOF_S = 5.0
+
+
+class Member:
+    """`run` (or `adopt`) is its life; the other methods bring news, at any time."""
+
+    def __init__(self, bench: Workbench, member: str, fence: int, plan: MemberPlan | None = None) -> None:
+        self._bench = bench
+        self.id = member
+        self.fence = fence
+        self._directory = bench.layout.run_directory(member)
+        self._claimed: Claimed | None = plan.claimed if plan else None
+        self._boot_id = plan.boot_id if plan else boot_id()
+        self._link: ShimLink | None = None
+        self._stop: Stop | None = None
+        self._fenced = False
+        self._progress: Spooled | None = None
+        self._place: MeetingPlace | None = None
+        self.ended = asyncio.Event()
+        """Set when no process of it is left."""
+
+    # news
+
+    def cancel(self, grace_s: float | None = None) -> None:
+        """The server wants it stopped, within the run's own grace unless it names another."""
+        self._ask(Stop(cause=StopCause.CANCELLED, grace_s=self._grace_s if grace_s is None else grace_s))
+
+    def end_with_gang(self, cause: StopCause) -> None:
+        """The gang has lost a member or hangs: what this one still does would not count."""
+        self._ask(Stop(cause=cause))
+
+    def drain(self) -> None:
+        """The host goes away; the run goes on elsewhere. What is being stopped already stays as it is."""
+        if self._stop is None:
+            self._ask(Stop(cause=StopCause.PREEMPTED, grace_s=self._grace_s))
+
+    def kill(self) -> None:
+        """The host goes away now."""
+        self._ask(Stop(cause=StopCause.PREEMPTED))
+
+    def fence_off(self) -> None:
+        """Nothing that it does counts any more."""
+        self._fenced = True
+        self._ask(Stop(cause=StopCause.FENCED))
+
+    def alive(self, sent_at: float) -> None:
+        """The server acknowledged a heartbeat."""
+        if self._link is not None:
+            self._link.send(Alive(sent_at=sent_at))
+
+    @property
+    def _grace_s(self) -> float:
+        return self._claimed.limits.grace_s if self._claimed else 0.0
+
+    def _ask(self, stop: Stop) -> None:
+        """Repeated wishes for the same thing change nothing."""
+        if self._stop != stop and not (self._stop and self._stop.grace_s is None):
+            self._stop = stop
+            if self._link is not None:
+                self._link.send(stop)
+
+    # what heartbeats and registrations say
+
+    def beat(self) -> MemberBeat:
+        """Where the program is."""
+        progress = self._progress
+        return MemberBeat(
+            member=self.id,
+            fence=self.fence,
+            step=progress.step if progress else None,
+            last_collective=progress.last_collective if progress else None,
+            tick=self._tick(),
+        )
+
+    def _tick(self) -> MemberTick | None:
+        return self._progress.place.tick(boottime()) if self._progress and self._progress.place else None
+
+    def live(self) -> LiveMember | None:
+        """As a registration lists it; None before it has a process."""
+        shim = self._directory.shim()
+        if shim is None or self._claimed is None or self._fenced or self._boot_id != boot_id():
+            return None
+        return LiveMember(
+            member=self.id,
+            attempt=self._claimed.attempt,
+            fence=self.fence,
+            pid=shim.pid,
+            started_at=shim.started_at,
+        )
+
+    # life
+
+    async def run(self) -> None:
+        """Claims it, runs it, reports it. A refused claim is the end of the matter."""
+        try:
+            await self._run()
+        finally:
+            if self._place is not None:
+                self._place.close()
+
+    async def _run(self) -> None:
+        self._claimed = await self._take()
+        if self._claimed is None:
+            return
+        if self._claimed.cancel:
+            self.cancel()
+        try:
+            complete = self._claimed.rendezvous.size == 1 or await self._await_gang(self._claimed.rendezvous.rank)
+        except OSError as error:
+            await self._report(_unstarted(EndReason.START_FAILED, f"no port to meet at: {error}"))
+            return
+        if not complete:
+            await self._report(_unstarted(EndReason.FENCED, "Its gang never was complete."))
+            return
+        if self._stop is not None:
+            await self._report(_unstarted(EndReason(self._stop.cause), "Stopped before its process was started."))
+            return
+        try:
+            await launch(self._bench, self._claimed)
+        except BundleUnavailableError as error:
+            await self._report(_unstarted(EndReason.BUNDLE_UNAVAILABLE, str(error)))
+        except OSError as error:
+            await self._report(_unstarted(EndReason.START_FAILED, str(error)))
+        except LaunchError as error:
+            await self._settle_start(error)
+        else:
+            await self._attend()
+        self._directory.remove()
+
+    async def _take(self) -> Claimed | None:
+        try:
+            return await claim(self._bench, self.id, self.fence)
+        except ClaimLostError:
+            await self._prove_gone()
+            return None
+
+    async def _prove_gone(self) -> None:
+        """Others get its devices then. It may have run here: doorbells ring late, also after an end without proof."""
+        survivors = await end_strays(self._bench.layout.runs, self.id.__eq__)
+        if survivors:
+            _LOG.warning("%s is over, and processes of it survive SIGKILL: %s", self.id, survivors[self.id])
+        else:
+            await self._report(_unstarted(EndReason.FENCED, "It was over before its worker knew that it had it."))
+
+    async def _settle_start(self, error: LaunchError) -> None:
+        """The launcher may have died between fork and answer: either no shim ever begins, or it is looked after."""
+        if self._directory.revoke_start():
+            await self._report(_unstarted(EndReason.START_FAILED, str(error)))
+        else:
+            _LOG.warning("%s, but %s has begun", error, self.id)
+            await self._attend()
+
+    async def _await_gang(self, rank: int) -> bool:
+        """Waits until every member is claimed and rank 0 has said where to meet; False when that will not be."""
+        if rank == 0:
+            self._place = self._bench.meeting_place()
+        coordinator = self._place.coordinator if self._place else None
+        while self._stop is None:
+            try:
+                claimed = await claim(self._bench, self.id, self.fence, coordinator)
+            except ClaimLostError:
+                return False
+            if claimed is None:
+                return False
+            self._claimed = claimed
+            if claimed.cancel:
+                self.cancel()
+            if claimed.rendezvous.coordinator is not None:
+                return True
+            await asyncio.sleep(CLAIM_AGAIN_S)
+        return True
+
+    async def adopt(self) -> None:
+        """Goes on with a member that an earlier agent started: it lives, or its end is still to be told."""
+        await self._bench.session.until_registered()
+        await self._attend()
+        self._directory.remove()
+
+    async def _attend(self) -> None:
+        sender = TelemetrySender(
+            self._bench.api,
+            self._bench.session,
+            self.id,
+            self.fence,
+            SpoolReader(self._directory.spool),
+            self._acknowledged,
+            self.fence_off,
+        )
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(sender.run())
+            ending = await self._follow(sender)
+            self.ended.set()
+            _LOG.info("%s ended: %s %s", self.id, ending.reason, ending.message)
+            sender.finish(ending.last_seq)
+            await self._report(ending)
+        self._bench.launcher.forget(self.id)
+
+    async def _follow(self, sender: TelemetrySender) -> Ending:
+        """Listens to the shim until the member has ended."""
+        try:
+            self._link = await ShimLink.connect(self._directory)
+        except OSError:
+            return await self._ending_from_disk()
+        try:
+            if self._stop is not None:
+                self._link.send(self._stop)
+            self._link.send(Alive(sent_at=self._bench.session.alive_at))
+            async for news in self._link.news():
+                if isinstance(news, Ended):
+                    return news.ending
+                self._note(news)
+                sender.tell(news.seq)
+        finally:
+            self._link.close()
+            self._link = None
+        return await self._ending_from_disk()
+
+    def _note(self, news: Spooled) -> None:
+        """A program that hangs is told of at once: the rest of its gang has to dump its stacks."""
+        known, self._progress = self._progress, news
+        if news.place and news.place.overdue and not (known and known.place and known.place.overdue):
+            self._bench.session.beat_soon()
+
+    async def _ending_from_disk(self) -> Ending:
+        """The shim is gone. Without its last word, only the launcher can prove that nothing of it lives."""
+        ending = self._directory.ending()
+        if ending is not None:
+            return ending
+        proven = self._boot_id != boot_id() or await self._bench.launcher.wait_gone(self.id, _PROOF_S)
+        ending = Ending(
+            reason=EndReason.SHIM_KILLED,
+            message="Something outside Drumline, or the program, killed the process that looked after it.",
+            last_seq=last_seq_on_disk(self._directory.spool),
+            ended_at=now(),
+            devices_released=proven,
+        )
+        try:
+            self._directory.write_ending(ending)
+        except OSError as error:
+            _LOG.warning("the end of %s can't be kept on disk: %s", self.id, error)
+        return ending
+
+    async def _report(self, ending: Ending) -> None:
+        """Tells the server at once, and until it knows. Of a fenced member it still takes the proof of death."""
+        backoff = Backoff()
+        while True:
+            end = MemberEnd(
+                fence=self.fence,
+                incarnation=self._bench.session.incarnation,
+                tick=self._tick(),
+                **ending.model_dump(),
+            )
+            try:
+                self._acknowledged(await self._bench.api.end(self.id, end))
+            except UnreachableError as error:
+                await asyncio.sleep(error.retry_after_s or backoff.next_s())
+            except RefusedError as error:
+                if not error.worker_is_unknown:
+                    _LOG.warning("the end of %s is not wanted: %s", self.id, error)
+                    return
+                self._bench.session.register_again()
+                await asyncio.sleep(backoff.next_s())
+            else:
+                return
+
+    def _acknowledged(self, ack: MemberAck) -> None:
+        if ack.fence > self.fence:
+            self.fence_off()
+        elif ack.cancel and not self.ended.is_set():
+            self.cancel()
+        if self._link is not None:
+            self._link.send(Acked(seq=ack.acked_seq))
+
+
+def _unstarted(reason: EndReason, message: str) -> Ending:
+    return Ending(reason=reason, message=message[:8_000], last_seq=0, ended_at=now(), devices_released=True)

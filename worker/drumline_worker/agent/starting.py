@@ -1,0 +1,65 @@
+"""From a notice to a live shim: claim, bundle, plan, launch."""
+
+import asyncio
+import logging
+
+from drumline.contracts.worker_api import Claim, Claimed
+from drumline_worker.agent.api import RefusedError, UnreachableError
+from drumline_worker.agent.backoff import Backoff
+from drumline_worker.agent.workbench import Workbench
+from drumline_worker.clock import boot_id
+from drumline_worker.rundir import MemberPlan
+
+_LOG = logging.getLogger(__name__)
+_CLAIM_ATTEMPTS = 5
+
+
+class ClaimLostError(Exception):
+    """The member may have been ours, which no answer told, or have run here and be rung late; it is over by now."""
+
+
+async def claim(bench: Workbench, member: str, fence: int, coordinator: str | None = None) -> Claimed | None:
+    """The claimed member; None when the database decided otherwise, or could not be asked: it will ring again.
+
+    `coordinator` is where rank 0 of a gang will let the others meet. Raises ClaimLostError.
+    """
+    unanswered = False
+    backoff = Backoff()
+    for _ in range(_CLAIM_ATTEMPTS):
+        body = Claim(incarnation=bench.session.incarnation, fence=fence, coordinator=coordinator)
+        try:
+            return await bench.api.claim(member, body)
+        except UnreachableError as error:
+            _LOG.warning("claiming %s: %s", member, error)
+            unanswered = True
+            await asyncio.sleep(error.retry_after_s or backoff.next_s())
+        except RefusedError as error:
+            _LOG.info("claim of %s refused: %s", member, error)
+            if error.worker_is_unknown and error.status in (401, 403):
+                bench.session.register_again()
+            if unanswered and error.member_is_gone:
+                raise ClaimLostError from None
+            return None
+    return None
+
+
+async def launch(bench: Workbench, claimed: Claimed) -> None:
+    """Prepares the run directory and starts the shim.
+
+    Raises BundleUnavailableError, LaunchError, or OSError when the disk does not play along.
+    """
+    directory = bench.layout.run_directory(claimed.member)
+    directory.create()
+    await bench.bundles.extract(claimed.bundle, directory.program)
+    compile_cache = bench.layout.compile_cache / claimed.version
+    compile_cache.mkdir(mode=0o700, exist_ok=True)
+    plan = MemberPlan(
+        claimed=claimed,
+        compile_cache=str(compile_cache),
+        checkpoints=str(bench.checkpoints),
+        takeover_s=bench.session.registered.takeover_s,
+        alive_at=bench.session.alive_at,
+        boot_id=boot_id(),
+    )
+    directory.write_plan(plan)
+    await bench.launcher.start(claimed.member, directory.path)

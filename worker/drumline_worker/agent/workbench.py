@@ -1,0 +1,80 @@
+"""What every member needs of its agent."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from drumline_worker.agent.api import Api
+from drumline_worker.agent.bundles import BundleCache
+from drumline_worker.agent.launcher_client import LauncherClient
+from drumline_worker.agent.meeting_place import MeetingPlace
+from drumline_worker.agent.session import Session
+from drumline_worker.rundir import RunDirectory
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The worker's data directory."""
+
+    root: Path
+
+    @property
+    def runs(self) -> Path:
+        """Run directories of members."""
+        return self.root / "runs"
+
+    @property
+    def bundles(self) -> Path:
+        """Cached bundles."""
+        return self.root / "bundles"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Checkpoints by run, where no volume is named for them."""
+        return self.root / "checkpoints"
+
+    @property
+    def probes(self) -> Path:
+        """Run directories of probes."""
+        return self.root / "probes"
+
+    @property
+    def compile_cache(self) -> Path:
+        """JAX's persistent compilation cache by job version."""
+        return self.root / "compiled"
+
+    @property
+    def agent(self) -> Path:
+        """The agent's own sockets."""
+        return self.root / "agent"
+
+    @property
+    def home(self) -> Path:
+        """HOME of the launcher: empty."""
+        return self.root / "home"
+
+    def create(self) -> None:
+        """Makes all directories, 0700."""
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.root.chmod(0o700)
+        for directory in (self.runs, self.bundles, self.checkpoints, self.compile_cache, self.agent, self.home):
+            directory.mkdir(mode=0o700, exist_ok=True)
+
+    def run_directory(self, member: str) -> RunDirectory:
+        """The run directory of one member."""
+        return RunDirectory(self.runs / member)
+
+
+@dataclass(frozen=True, slots=True)
+class Workbench:
+    """Tools that members share."""
+
+    api: Api
+    session: Session
+    launcher: LauncherClient
+    bundles: BundleCache
+    layout: Layout
+    checkpoints: Path
+    """Checkpoints by run: here, or on a volume that other hosts mount too."""
+    meeting_place: Callable[[], MeetingPlace]
+    """Opens one for a gang whose rank 0 is here. Raises OSError."""

@@ -1,0 +1,97 @@
+"""The Celery child: listens on this host's queue. `python -m drumline_worker.celery_app --config-fd N`.
+
+The agent supervises it and works without it. It reads its settings from the pipe and ends when the pipe does.
+"""
+
+import os
+import threading
+import warnings
+from typing import BinaryIO
+
+import click
+from celery import Celery
+from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
+from kombu.transport import TRANSPORT_ALIASES
+
+from drumline_worker.doorbell import CeleryConfig
+from drumline_worker.processes import set_name
+from drumline_worker.tasks import register_task
+
+VISIBILITY_TIMEOUT_S = 600
+_TRANSPORT = "drumline_worker.sifting:SiftingTransport"
+
+
+def make_app(config: CeleryConfig) -> Celery:
+    """The app with the settings of the protocol ("Celery, exactly")."""
+    TRANSPORT_ALIASES.update(redis=_TRANSPORT, rediss=_TRANSPORT)  # the URL's scheme beats any setting
+    app = Celery("drumline", broker=config.broker_url.get_secret_value(), set_as_current=False)
+    app.conf.update(
+        task_acks_late=False,
+        task_ignore_result=True,
+        result_backend=None,
+        task_serializer="json",
+        accept_content=["json"],
+        worker_pool="threads",
+        worker_prefetch_multiplier=1,
+        worker_enable_remote_control=False,
+        worker_send_task_events=False,
+        worker_hijack_root_logger=False,
+        task_default_queue=config.queue,
+        task_create_missing_queues=True,
+        broker_transport_options={
+            "visibility_timeout": VISIBILITY_TIMEOUT_S,
+            "unacked_restore_throttle": 1,
+            "socket_timeout": 30,
+            "socket_keepalive": not config.broker_url.get_secret_value().startswith("redis+socket"),
+            "health_check_interval": 15,
+        },
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+    )
+    register_task(app, config)
+    return app
+
+
+@click.command(add_help_option=False)
+@click.option("--config-fd", type=int, required=True)
+def main(config_fd: int) -> None:
+    """Serves the queue until the agent closes the pipe `config_fd`."""
+    set_name("drumline-celery")
+    warnings.simplefilter("ignore", SecurityWarning)  # about pickle under root: this app takes JSON only
+    warnings.simplefilter("ignore", CPendingDeprecationWarning)  # about late acks, which it does not use
+    pipe = os.fdopen(config_fd, "rb", buffering=0)
+    config = CeleryConfig.model_validate_json(_line(pipe))
+    threading.Thread(target=_end_with, args=(pipe,), name="drumline-agent-watch", daemon=True).start()
+    make_app(config).worker_main(
+        [
+            "worker",
+            f"--queues={config.queue}",
+            f"--hostname={config.host}",
+            "--pool=threads",
+            "--concurrency=2",
+            "--without-gossip",
+            "--without-mingle",
+            "--loglevel=WARNING",
+        ]
+    )
+
+
+def _line(pipe: BinaryIO) -> bytes:
+    raw = b""
+    while not raw.endswith(b"\n"):
+        piece = pipe.read(65_536)
+        if not piece:
+            raise SystemExit("the agent closed the pipe before it sent the settings")
+        raw += piece
+    return raw
+
+
+def _end_with(pipe: BinaryIO) -> None:
+    """There is nothing to save: the message, if any, is acknowledged, and the agent is gone."""
+    while pipe.read(4_096):
+        pass
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Commands of the worker: `drumline worker run`, `python -m drumline_worker run`."""
+
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic import ValidationError
+
+from drumline._preload import uncollected
+from drumline_worker.settings import WorkerSettings
+
+
+@click.group()
+def worker() -> None:
+    """Run the worker of this device host."""
+
+
+@worker.command()
+@click.option("--server", help="Address of the server, such as http://127.0.0.1:7700.")
+@click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the worker keeps its files.")
+@click.option("--name", help="Name of this host; default: its host name.")
+@click.option("--address", help="Where other hosts reach this one; default: the address it reaches the server from.")
+@click.option("--cpu-devices", type=int, help="Simulated CPU devices where there is no accelerator; default 8.")
+@click.option(
+    "--checkpoint-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Volume for checkpoints that other hosts mount too; default: a directory of this host.",
+)
+@click.option("--enroll-fd", type=int, help="Descriptor from which to read a single-use enrolment token.")
+@click.option("--enroll-token-file", type=click.Path(path_type=Path, exists=True), help="File with such a token.")
+@click.option("--parent-fd", type=int, help="End of a pipe; when it closes, the worker stops everything at once.")
+def run(enroll_fd: int | None, enroll_token_file: Path | None, parent_fd: int | None, **given: Any) -> None:
+    """Run until SIGTERM. The first start needs an enrolment token; later ones use worker.json in the data directory."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    settings = _settings({name: value for name, value in given.items() if value is not None})
+    with uncollected():
+        from drumline_worker.agent.enrolment import Enrolment
+        from drumline_worker.agent.main import Agent, AgentError
+
+    fd = os.open(enroll_token_file, os.O_RDONLY | os.O_CLOEXEC) if enroll_token_file is not None else enroll_fd
+    try:
+        asyncio.run(Agent(settings, Enrolment(fd) if fd is not None else None, parent_fd).run())
+    except AgentError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _settings(given: dict[str, Any]) -> WorkerSettings:
+    try:
+        return WorkerSettings(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise click.BadParameter(first["msg"], param_hint=str(first["loc"][0])) from None

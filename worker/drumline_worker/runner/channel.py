@@ -1,0 +1,42 @@
+"""The runner's end of the socket to its shim."""
+
+import socket
+import threading
+from collections.abc import Callable, Mapping
+
+from drumline_worker.framing import Decoder, encode, parse
+
+_READ_BYTES = 4_096
+
+
+class Channel:
+    """Sends messages whole, from any thread, and hears when the run is asked to stop."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._sending = threading.Lock()
+
+    def send(self, kind: str, **fields: object) -> None:
+        """Sends one message. Waits for the shim, which always reads."""
+        self.send_fields({"kind": kind, **fields})
+
+    def send_fields(self, fields: Mapping[str, object]) -> None:
+        """As `send`, with the kind among the fields."""
+        frames = encode(fields)
+        with self._sending:
+            self._link.sendall(frames)
+
+    def listen(self, on_stop: Callable[[], None], on_registered: Callable[[int], None]) -> None:
+        """Hears the shim on a thread of its own: that the run is to stop; how many checkpoints the server knows."""
+        arguments = (on_stop, on_registered)
+        threading.Thread(target=self._hear, args=arguments, name="drumline-news", daemon=True).start()
+
+    def _hear(self, on_stop: Callable[[], None], on_registered: Callable[[int], None]) -> None:
+        decoder = Decoder()
+        while raw := self._link.recv(_READ_BYTES):
+            for payload in decoder.feed(raw):
+                message = parse(payload)
+                if message["op"] == "stop":
+                    on_stop()
+                else:
+                    on_registered(message["checkpoints"])

@@ -1,0 +1,116 @@
+"""Tells the shim twice a second where the program is, from a thread that calls nothing of JAX (rule P15)."""
+
+import os
+import sys
+import threading
+import time
+from collections import deque
+from types import FrameType
+from typing import Literal
+
+import jax
+
+import drumline.distribute as dist
+from drumline_worker.runner.channel import Channel
+
+TICK_S = 0.5
+_KEPT = 256
+"""Times between steps from which the usual one is taken."""
+_PERCENTILE = 0.95
+Activity = Literal["rendezvous", "own_code", "compiling", "in_step", "finishing"]
+
+_JAX = os.path.dirname(os.path.abspath(jax.__file__)) + os.sep
+_ENGINE = os.path.dirname(os.path.abspath(dist.__file__)) + os.sep
+_COMPILER = tuple(
+    os.path.join(_JAX, "_src", name) for name in ("compiler.py", "interpreters/mlir.py", "interpreters/partial_eval.py")
+)
+"""Whoever is on the stack of one of these traces, lowers or compiles a program."""
+
+
+class Ticker:
+    """Counts how often the program comes further; its thread looks what the main thread does and tells both."""
+
+    def __init__(self, channel: Channel, activity: Activity) -> None:
+        self._channel = channel
+        self._phase: Activity = activity
+        self._in_step = False
+        self._advances = 0
+        self._collectives = 0
+        self._advanced_at: float | None = None
+        self._times: deque[float] = deque(maxlen=_KEPT)
+
+    def start(self) -> None:
+        """Ticks from now on, as long as the process lives."""
+        threading.Thread(target=self._tick_forever, name="drumline-tick", daemon=True).start()
+
+    def enter(self, phase: Literal["own_code", "finishing"]) -> None:
+        """The gang has met, or `main` has returned."""
+        self._phase = phase
+
+    def step_began(self) -> None:
+        """`strategy.run` was called."""
+        self._in_step = True
+
+    def step_ended(self) -> None:
+        """`strategy.run` returned."""
+        self._in_step = False
+        self.advance()
+
+    def advance(self) -> None:
+        """The program came further: a step returned, or it logged."""
+        now = time.monotonic()
+        if self._advanced_at is not None:
+            self._times.append(now - self._advanced_at)
+        self._advanced_at = now
+        self._advances += 1
+        if self._advances == 1:  # at once: other limits hold from here, and a call may keep the interpreter from us
+            self._tell()
+
+    def collective(self) -> None:
+        """The engine left a collective."""
+        self._collectives += 1
+
+    def _tick_forever(self) -> None:
+        while self._tell():
+            time.sleep(TICK_S)
+
+    def _tell(self) -> bool:
+        """False once the program has closed the socket: its shim goes on by what it heard last."""
+        try:
+            self._channel.send(
+                "tick",
+                activity=self._activity(),
+                advances=self._advances,
+                collectives=self._collectives,
+                usual_s=self._usual_s(),
+            )
+        except OSError:
+            return False
+        return True
+
+    def _activity(self) -> Activity:
+        if self._phase != "own_code":
+            return self._phase
+        frames = sys._current_frames()
+        if any(_compiles(frame) for frame in frames.values()):
+            return "compiling"
+        main = frames.get(threading.main_thread().ident or 0)
+        return "in_step" if self._in_step or (main is not None and _waits_for_devices(main)) else "own_code"
+
+    def _usual_s(self) -> float | None:
+        """What one step takes but for one in twenty."""
+        times = sorted(self._times.copy())
+        return times[int(_PERCENTILE * (len(times) - 1))] if times else None
+
+
+def _waits_for_devices(frame: FrameType) -> bool:
+    """Whether the innermost call is one of JAX or of the engine: it reads or waits for what a step computes."""
+    return frame.f_code.co_filename.startswith((_JAX, _ENGINE))
+
+
+def _compiles(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.endswith(_COMPILER):
+            return True
+        frame = frame.f_back
+    return False

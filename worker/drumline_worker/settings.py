@@ -1,0 +1,36 @@
+"""Settings of a worker, read once."""
+
+import socket
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+_LOOPBACK = ("http://127.", "http://localhost", "http://[::1]")
+
+
+class WorkerSettings(BaseSettings):
+    """How one worker runs. Every value can come from the environment with the prefix `DRUMLINE_WORKER_`."""
+
+    model_config = SettingsConfigDict(env_prefix="DRUMLINE_WORKER_", frozen=True)
+
+    server: str = "http://127.0.0.1:7700"
+    """Base address of the server."""
+    data_dir: Path = Path.home() / ".drumline" / "worker"
+    """Identity, run directories, bundles and compilation caches; made 0700."""
+    name: str = Field(default_factory=socket.gethostname, min_length=1, max_length=253)
+    """What people call this host."""
+    address: str = Field(default="", max_length=253, pattern=r"^[A-Za-z0-9.:-]*$")
+    """Where other hosts reach this one when a run spans several; empty: the address it reaches the server from."""
+    cpu_devices: int = Field(default=8, ge=0, le=1_024)
+    """Simulated CPU devices where there is no accelerator."""
+    bundle_cache_bytes: int = Field(default=2 * 1024**3, ge=0)
+    """Bundles kept on disk beyond their use."""
+    checkpoint_dir: Path | None = None
+    """A volume for checkpoints that other hosts mount too, so that any of them goes on with a run; default: a directory
+    of this host in `data_dir`, which ties the retries of a run to the host."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the server is on this machine, so that no proxy stands between."""
+        return self.server.startswith(_LOOPBACK)

@@ -1,0 +1,139 @@
+"""How a member ended, from what the kernel says first and from what the program said second (P14)."""
+
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from drumline.contracts.reasons import REASONS, EndReason
+from drumline_worker.shim.inbox import Failure
+from drumline_worker.shim.messages import StopCause
+from drumline_worker.shim.stopping import Action, Stopper
+
+_FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
+"""Signals that a program does not get by its own fault."""
+
+
+_PEER_LOST = "JAX distributed service detected fatal errors"
+"""What JAX says before it aborts the processes that are left of a gang."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known when the runner has been reaped."""
+
+    wait_status: int
+    has_result: bool
+    failure: Failure | None
+    stopper: Stopper
+    out_of_memory: bool
+    in_gang: bool = False
+    last_words: str = ""
+    """The end of stderr."""
+    hang: str = ""
+    """What the watchdog saw, if it was the one of this member."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The reason, and a sentence for people."""
+
+    reason: EndReason
+    message: str
+    exit_code: int | None
+    signal: int | None
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """The verdict. A program can claim failure, never success: success is exit code 0 together with a result."""
+    code = os.waitstatus_to_exitcode(evidence.wait_status)
+    if Action.DUMP in evidence.stopper.done and evidence.stopper.cause is StopCause.HANG and code != 0:
+        message = evidence.hang or "Stopped with its gang, which hangs."
+        return Verdict(EndReason.HANG, message, code if code > 0 else None, -code if code < 0 else None)
+    if code < 0:
+        reason, message = _by_signal(-code, evidence)
+        return Verdict(reason, message, None, -code)
+    reason, message = _by_exit(code, evidence)
+    return Verdict(reason, message, code, None)
+
+
+def _by_exit(code: int, evidence: Evidence) -> tuple[EndReason, str]:
+    cause = evidence.stopper.cause
+    if code == 0 and evidence.has_result:
+        return EndReason.COMPLETED, ""
+    if code == 1 and evidence.failure is not None:
+        if evidence.failure.reason is EndReason.CANCELLED:
+            return _stopped(cause, evidence.failure.message)
+        return evidence.failure.reason, evidence.failure.message
+    if cause is not None and Action.TERM in evidence.stopper.done:
+        return _stopped(cause, f"exited with code {code} after SIGTERM")
+    when = " before main returned" if code == 0 else ""
+    return EndReason.PROGRAM_EXITED, f"The program's process exited with code {code}{when}."
+
+
+def _stopped(cause: StopCause | None, message: str) -> tuple[EndReason, str]:
+    if cause is None:
+        return EndReason.PROGRAM_ERROR, message or "The program stopped itself although nobody asked it to."
+    reason = EndReason(cause.value)
+    return reason, REASONS[reason].sentence
+
+
+def _by_signal(number: int, evidence: Evidence) -> tuple[EndReason, str]:
+    name = _signal_name(number)
+    cause = evidence.stopper.cause
+    ours = {Action.KILL: signal.SIGKILL, Action.TERM: signal.SIGTERM}
+    if cause is not None and any(ours.get(action) == number for action in evidence.stopper.done):
+        return EndReason(cause.value), f"{REASONS[EndReason(cause.value)].sentence} It had to be ended by {name}."
+    if number == signal.SIGKILL and evidence.out_of_memory:
+        return EndReason.OUT_OF_MEMORY, "The kernel killed the program's process because memory ran out."
+    if number == signal.SIGABRT and evidence.in_gang and _PEER_LOST in evidence.last_words:
+        return EndReason.PEER_LOST, "JAX ended the process, as another member of the gang is gone."
+    if number in _FROM_OUTSIDE:
+        return EndReason.KILLED, f"Something outside Drumline sent {name} to the program's process."
+    return EndReason.PROGRAM_CRASHED, f"The program's process died by {name}."
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+class OomWatch:
+    """Whether the kernel killed for memory since this was made: of our own cgroup where it counts, else of the host."""
+
+    def __init__(self) -> None:
+        self._before = _oom_kills()
+
+    def happened(self) -> bool:
+        """True when a counter moved."""
+        return any(_oom_kills().get(name, 0) > count for name, count in self._before.items())
+
+
+def _oom_kills() -> dict[str, int]:
+    counts = {}
+    for source in (Path("/proc/vmstat"), *_cgroup_files()):
+        for line in _lines(source):
+            name, _, value = line.partition(" ")
+            if name in ("oom_kill", "oom_group_kill") and value.strip().isdigit():
+                counts[f"{source}:{name}"] = int(value)
+    return counts
+
+
+def _cgroup_files() -> list[Path]:
+    files = []
+    for line in _lines(Path("/proc/self/cgroup")):
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            files.append(Path(f"/sys/fs/cgroup{path}/memory.events"))
+        elif "memory" in controllers.split(","):
+            files.append(Path(f"/sys/fs/cgroup/memory{path}/memory.oom_control"))
+    return files
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,85 @@
+"""The last minute of a member: nothing of it survives, everything it said is kept, one verdict is left."""
+
+import os
+import socket
+
+from drumline.contracts.reasons import EndReason
+from drumline_worker.clock import now
+from drumline_worker.processes import end_all_children
+from drumline_worker.rundir import Ending
+from drumline_worker.shim.ending import Evidence, OomWatch, Verdict, judge
+from drumline_worker.shim.inbox import Inbox
+from drumline_worker.shim.journal import Journal, SpoolFullError
+from drumline_worker.shim.output import OutputBuffer
+from drumline_worker.shim.pump import Pump
+from drumline_worker.shim.spawn import Runner
+from drumline_worker.shim.stopping import Stopper
+
+_PROOF_S = 10.0
+"""A process that survives SIGKILL for so long hangs in the kernel; its devices are not given out."""
+_READ_BYTES = 65_536
+
+
+class Finish:
+    """Made before the runner starts, since it compares the kernel's counters."""
+
+    def __init__(self, stopper: Stopper, inbox: Inbox, journal: Journal, *, in_gang: bool) -> None:
+        self._in_gang = in_gang
+        self._stopper = stopper
+        self._inbox = inbox
+        self._journal = journal
+        self._oom = OomWatch()
+
+    def ending(self, runner: Runner, status: int, output: OutputBuffer, pump: Pump, hang: str) -> Ending:
+        """Ends the descendants, drains socket and pipes, writes the rest of the spool, judges."""
+        released = end_all_children(_PROOF_S, lambda _pid, _status: None)
+        self._drain_socket(runner.socket)
+        while raw := _read(runner.stdout):
+            output.add("stdout", raw)
+        while raw := _read(runner.stderr):
+            output.add("stderr", raw)
+        output.close()
+        verdict = self._verdict(status, hang, output.last_words)
+        try:
+            pump.flush()
+        except SpoolFullError as error:
+            verdict = Verdict(EndReason.SPOOL_FULL, f"Results could not be kept: {error}", None, None)
+        return Ending(
+            reason=verdict.reason,
+            message=verdict.message,
+            exit_code=verdict.exit_code,
+            signal=verdict.signal,
+            last_seq=self._journal.last_seq,
+            ended_at=now(),
+            devices_released=released,
+        )
+
+    def _verdict(self, status: int, hang: str, last_words: str) -> Verdict:
+        return judge(
+            Evidence(
+                wait_status=status,
+                has_result=self._inbox.has_result,
+                failure=self._inbox.failure,
+                stopper=self._stopper,
+                out_of_memory=self._oom.happened(),
+                in_gang=self._in_gang,
+                last_words=last_words,
+                hang=hang,
+            )
+        )
+
+    def _drain_socket(self, link: socket.socket) -> None:
+        try:
+            while raw := link.recv(_READ_BYTES):
+                if not self._inbox.feed(raw):
+                    return
+        except (SpoolFullError, OSError):
+            return  # empty, closed, or nothing more can be kept: the flush that follows says which
+
+
+def _read(fd: int) -> bytes:
+    """What the pipe holds; nothing at its end, or when a process that can't be killed keeps it open."""
+    try:
+        return os.read(fd, _READ_BYTES)
+    except BlockingIOError:
+        return b""

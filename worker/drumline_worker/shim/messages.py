@@ -1,0 +1,90 @@
+"""What agent and shim say to each other over the shim's socket."""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from drumline.contracts.base import Contract
+from drumline.contracts.events import MemberTick
+from drumline_worker.rundir import Ending
+
+
+class StopCause(StrEnum):
+    """Why the program is made to stop; decides how its end is called."""
+
+    CANCELLED = "CANCELLED"
+    PREEMPTED = "PREEMPTED"
+    FENCED = "FENCED"
+    LOST = "LOST"
+    SPOOL_FULL = "SPOOL_FULL"
+    PEER_LOST = "PEER_LOST"
+    HANG = "HANG"
+
+
+class Alive(Contract):
+    """The server acknowledged a heartbeat that was sent at this CLOCK_BOOTTIME: the deadline moves on."""
+
+    op: Literal["alive"] = "alive"
+    sent_at: float
+
+
+class Stop(Contract):
+    """Ask the program to stop, TERM after `grace_s`, KILL 10 s later; without `grace_s` KILL at once.
+
+    For HANG its stacks come first, and KILL when the rest of the gang had time for theirs.
+    """
+
+    op: Literal["stop"] = "stop"
+    cause: StopCause
+    grace_s: Annotated[float, Field(ge=0)] | None = None
+
+
+class Acked(Contract):
+    """The server holds everything up to `seq`."""
+
+    op: Literal["acked"] = "acked"
+    seq: Annotated[int, Field(ge=0)]
+
+
+class Place(Contract):
+    """What the shim last heard from the program's process; times are CLOCK_BOOTTIME."""
+
+    activity: Literal["rendezvous", "own_code", "compiling", "in_step", "finishing"]
+    advances: int
+    collectives: int
+    changed_at: float
+    heard_at: float
+    overdue: bool
+
+    def tick(self, now: float) -> MemberTick:
+        """For the server, whose clock is another."""
+        return MemberTick(
+            activity=self.activity,
+            advances=self.advances,
+            collectives=self.collectives,
+            idle_s=max(0.0, now - self.changed_at),
+            silent_s=max(0.0, now - self.heard_at),
+            overdue=self.overdue,
+        )
+
+
+class Spooled(Contract):
+    """Records up to `seq` can be read from the spool; where the program is."""
+
+    op: Literal["spooled"] = "spooled"
+    seq: int
+    step: int | None = None
+    last_collective: str | None = None
+    place: Place | None = None
+
+
+class Ended(Contract):
+    """The member has ended; `end.json` says the same, unless the disk was full."""
+
+    op: Literal["ended"] = "ended"
+    ending: Ending
+
+
+FromAgent: TypeAdapter[Alive | Stop | Acked] = TypeAdapter(Annotated[Alive | Stop | Acked, Field(discriminator="op")])
+FromShim: TypeAdapter[Spooled | Ended] = TypeAdapter(Annotated[Spooled | Ended, Field(discriminator="op")])

@@ -1,0 +1,86 @@
+"""Starts the runner: a fork of the shim with nothing in its hands but its socket and two pipes."""
+
+import os
+import resource
+import signal
+import socket
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+from drumline_worker.processes import close_all_fds_but, die_with_parent, set_name
+from drumline_worker.rundir import MemberPlan, RunDirectory
+from drumline_worker.shim.stacks import STACK_SIGNAL, Stacks
+
+_SOCKET_BUFFER = 1024 * 1024
+_OOM_SCORE = "500"
+"""When memory runs out, the program goes before anything of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """The runner's process and the ends that the shim holds; descriptors don't block."""
+
+    pid: int
+    socket: socket.socket
+    stdout: int
+    stderr: int
+    stacks: Stacks
+
+
+def start_runner(directory: RunDirectory, plan: MemberPlan) -> Runner:
+    """Forks the runner into its own session. It dies with the shim."""
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BUFFER)
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER)
+    out_read, out_write = os.pipe()
+    err_read, err_write = os.pipe()
+    stacks_read, stacks_write = os.pipe()
+    shim = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _become_runner(shim, _Ends(theirs, out_write, err_write, stacks_write), directory, plan)
+    theirs.close()
+    os.close(out_write)
+    os.close(err_write)
+    os.close(stacks_write)
+    for fd in (ours.fileno(), out_read, err_read, stacks_read):
+        os.set_blocking(fd, False)
+    return Runner(pid, ours, out_read, err_read, Stacks(stacks_read))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """What the runner holds."""
+
+    link: socket.socket
+    out: int
+    err: int
+    stacks: int
+
+
+def _become_runner(shim: int, ends: _Ends, directory: RunDirectory, plan: MemberPlan) -> None:
+    """Never returns. Whatever goes wrong goes to stderr, which is the run's log by then."""
+    try:
+        die_with_parent(shim)
+        os.setsid()
+        os.dup2(ends.out, 1)
+        os.dup2(ends.err, 2)
+        close_all_fds_but({ends.link.fileno(), ends.stacks})
+        for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(STACK_SIGNAL, signal.SIG_IGN)  # until the runner has a handler
+        signal.set_wakeup_fd(-1)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
+        set_name("drumline-runner")
+        from drumline_worker.runner.main import run_member
+
+        code = run_member(directory, plan, ends.link, ends.stacks)
+    except BaseException:  # noqa: BLE001 - the last line of defence of this process: it must end here, not in the shim
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
