@@ -9,6 +9,7 @@ from pathlib import Path
 from chaos.harness import PATIENCE_S, TAKEOVER_S, open_site
 from chaos.programs import PACING, write_program
 from drumline.contracts.spec import Retries
+from drumline.contracts.worker_api import HEARTBEAT_S
 from support.api_process import ApiProcess
 from support.processes import wait_until
 
@@ -78,7 +79,11 @@ def test_f18_a_server_whose_clock_jumps_and_trembles_loses_nobody(
         for run in (first, second):
             assert site.finish(run).state == "SUCCEEDED"
             assert run.details.attempts == 1
-        assert Counter(host.state for host in site.fleet()) == {"live": 2}
+        wait_until(
+            lambda: Counter(host.state for host in site.fleet()) == {"live": 2},
+            timeout_s=2 * HEARTBEAT_S,
+            what="the heartbeats since the last tremble show both hosts live",
+        )
 
 
 def shift(offset: Path, seconds: float) -> None:
