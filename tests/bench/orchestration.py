@@ -100,7 +100,7 @@ def _queue(_: argparse.Namespace) -> list[Figure]:
         with orchestration_queue.fresh(database) as url:
             times = orchestration_queue.measure_queue(url)
         behind = f"behind {times.queued} queued runs on {database}"
-        page = max(times.page_ms, times.page_queued_ms, times.page_live_ms)
+        page = max(times.page_ms, times.page_queued_ms, times.page_live_ms, times.page_idle_ms)
         figures += [
             Figure(f"tick {behind}, nothing free", times.tick_ms, "ms", 200),
             Figure(f"tick {behind}, all free", times.tick_idle_ms, "ms", 200),

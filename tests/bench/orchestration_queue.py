@@ -39,6 +39,8 @@ class QueueTimes:
     """The first page of queued runs."""
     page_live_ms: float
     """The first page of runs in any live state, as `drumline ps --live` asks for it."""
+    page_idle_ms: float
+    """The first page of runs with that idle fleet: whether they start is asked of the scheduler."""
     why_ms: float
     """One waiting run, with what would let it start."""
 
@@ -75,6 +77,7 @@ def measure_queue(url: str, queued: int = QUEUED) -> QueueTimes:
     }
     for number in range(HOSTS):
         core.add_worker(f"host-{number}", devices=DEVICES)
+    times["page_idle_ms"] = _median_ms(core.runs)
     times["tick_idle_ms"] = _median_ms(lambda: core.read(lambda session: place(_look(core, session))))
     database.close()
     return QueueTimes(database=url.partition(":")[0], queued=queued, **times)

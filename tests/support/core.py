@@ -124,7 +124,13 @@ class Core:
         """A page of runs."""
         return self.read(
             lambda session: service.list_runs(
-                session, self.project_id, RunFilters(**filters), cursor=cursor, limit=limit
+                session,
+                self.project_id,
+                RunFilters(**filters),
+                TERMS,
+                cursor=cursor,
+                limit=limit,
+                now=self.clock.now(),
             )
         )
 

@@ -12,20 +12,23 @@ STORE_OF_HOST = case((Host.checkpoint_store != "", Host.checkpoint_store), else_
 """Where a host keeps and finds checkpoints: a volume that others may mount too, or its own directory."""
 
 
-def checkpoint_by_id(session: Session, project_id: str, checkpoint_id: str) -> Checkpoint | None:
-    """The project's checkpoint."""
-    query = select(Checkpoint).where(Checkpoint.id == checkpoint_id, Checkpoint.project_id == project_id)
-    return session.scalar(query)
+def checkpoints_by_id(session: Session, project_id: str, checkpoint_ids: Collection[str]) -> dict[str, Checkpoint]:
+    """Those of the project's checkpoints that are there."""
+    query = select(Checkpoint).where(Checkpoint.id.in_(checkpoint_ids), Checkpoint.project_id == project_id)
+    return {row.id: row for row in session.scalars(query)}
 
 
-def kept_of_run(session: Session, run_id: str) -> Sequence[Checkpoint]:
-    """What there is to go on from, best first."""
+def kept_of_runs(session: Session, run_ids: Collection[str]) -> dict[str, list[Checkpoint]]:
+    """What there is to go on from, best first, of each run that has something."""
     query = (
         select(Checkpoint)
-        .where(Checkpoint.run_id == run_id, Checkpoint.state == CheckpointState.KEPT)
+        .where(Checkpoint.run_id.in_(run_ids), Checkpoint.state == CheckpointState.KEPT)
         .order_by(Checkpoint.fence.desc(), Checkpoint.step.desc())
     )
-    return session.scalars(query, execution_options={"populate_existing": True}).all()
+    found: dict[str, list[Checkpoint]] = {}
+    for row in session.scalars(query, execution_options={"populate_existing": True}):
+        found.setdefault(row.run_id, []).append(row)
+    return found
 
 
 def same_checkpoint(session: Session, run_id: str, fence: int, step: int) -> Checkpoint | None:

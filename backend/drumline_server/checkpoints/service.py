@@ -1,6 +1,6 @@
 """Registers checkpoints, keeps those that the job's policy names, and says where a run goes on."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import update
@@ -17,7 +17,7 @@ from drumline_server.checkpoints import queries
 from drumline_server.errors import InvalidRequestError
 from drumline_server.models import Checkpoint, JobVersion, Member, Run
 from drumline_server.paging import decode_cursor, page_of
-from drumline_server.scheduler.capacity import capacities, most_possible
+from drumline_server.scheduler.capacity import HostCapacity, capacities, most_possible
 from drumline_server.scheduler.shapes import Shape
 
 _MOST_OFFERED = 100
@@ -71,42 +71,50 @@ def resume_points(session: Session, run: Run, host_ids: Collection[str]) -> tupl
     stores = queries.stores_of(session, host_ids)
     if len(stores) != 1:
         return ()
-    readable = [row for row in _candidates(session, run) if row.store in stores]
+    readable = [row for row in _candidates(session, run.project_id, [run])[run.id] if row.store in stores]
     return tuple(
         ResumePoint(checkpoint=row.id, run=row.run_id, fence=row.fence, step=row.step, manifest=row.manifest)
         for row in readable[:_MOST_OFFERED]
     )
 
 
-def home_of(session: Session, run: Run) -> Home | None:
-    """Where the run can go on; None if it has nothing to go on from. Without hosts, all that it has is lost."""
-    if run.fence == 0 and run.resume_from is None:
-        return None
-    candidates = list(_candidates(session, run))
-    if not candidates:
-        return None
-    living = queries.living_hosts(session, run.project_id, {row.store for row in candidates})
+def homes_of(session: Session, project_id: str, runs: Collection[Run]) -> dict[str, Home]:
+    """Where those of the project's runs can go on that have something to go on from.
+
+    The number of statements does not grow with the runs.
+    """
+    with_past = [run for run in runs if run.fence > 0 or run.resume_from is not None]
+    candidates = _candidates(session, project_id, with_past) if with_past else {}
+    stores = {row.store for rows in candidates.values() for row in rows}
+    living = queries.living_hosts(session, project_id, stores) if stores else {}
+    return {run_id: _home(rows, living) for run_id, rows in candidates.items() if rows}
+
+
+def tied_to(session: Session, project_id: str, run_ids: Collection[str]) -> dict[str, frozenset[str]]:
+    """Of each of the project's runs that waits for one of certain hosts, those hosts."""
+    runs = queries.with_past(session, run_ids) if run_ids else ()
+    homes = homes_of(session, project_id, runs)
+    fleet = capacities(session, project_id) if homes else []
+    return {
+        run.id: frozenset(homes[run.id].hosts)
+        for run in runs
+        if run.id in homes and is_tied(Shape.parse(run.shape), homes[run.id], fleet)
+    }
+
+
+def is_tied(shape: Shape, home: Home, fleet: Sequence[HostCapacity]) -> bool:
+    """Whether a run waits for one of the living hosts that can read its checkpoint.
+
+    One that they have not devices enough for does not: it would wait for ever.
+    """
+    there = [host for host in fleet if host.host_id in home.hosts]
+    return bool(there) and most_possible(there, shape).replicas >= shape.replicas
+
+
+def _home(candidates: Sequence[Checkpoint], living: Mapping[str, dict[str, str]]) -> Home:
     best = next((row for row in candidates if row.store in living), None)
     lost = None if best is candidates[0] else candidates[0]
     return Home(best.step if best else 0, living[best.store] if best else {}, lost)
-
-
-def tied_to(session: Session, run_ids: Collection[str]) -> dict[str, frozenset[str]]:
-    """Of each run that has something to go on from, the living hosts that can read it: it waits for one of those.
-
-    A run that they have not devices enough for is not tied: it would wait for ever.
-    """
-    tied: dict[str, frozenset[str]] = {}
-    for run in queries.with_past(session, run_ids):
-        home = home_of(session, run)
-        if home is not None and home.hosts and _have_room(session, run, home):
-            tied[run.id] = frozenset(home.hosts)
-    return tied
-
-
-def _have_room(session: Session, run: Run, home: Home) -> bool:
-    there = [host for host in capacities(session, run.project_id, run.platform) if host.host_id in home.hosts]
-    return most_possible(there, Shape.parse(run.shape)).replicas >= run.replicas
 
 
 def writer_of(session: Session, checkpoint: Checkpoint) -> str:
@@ -120,13 +128,14 @@ def resolve(session: Session, project_id: str, wanted: str) -> str:
     Raises InvalidRequestError for what is not there, or is not kept.
     """
     if is_id(wanted, "chk"):
-        row = queries.checkpoint_by_id(session, project_id, wanted)
+        row = queries.checkpoints_by_id(session, project_id, [wanted]).get(wanted)
         if row is None:
             raise InvalidRequestError("resume_from", f"there is no checkpoint {wanted}")
         if row.state != CheckpointState.KEPT:
             raise InvalidRequestError("resume_from", f"checkpoint {wanted} of step {row.step} is {row.state.lower()}")
         return row.id
-    rows = [row for row in queries.kept_of_run(session, wanted) if row.project_id == project_id]
+    kept = queries.kept_of_runs(session, [wanted]).get(wanted, [])
+    rows = [row for row in kept if row.project_id == project_id]
     if not rows:
         raise InvalidRequestError("resume_from", f"run {wanted} has no checkpoint to go on from")
     return rows[0].id
@@ -165,19 +174,23 @@ def list_checkpoints(session: Session, run: Run, *, cursor: str | None, limit: i
 
 def _retain(session: Session, run: Run) -> None:
     policy = CheckpointSpec.model_validate(session.get_one(JobVersion, run.version_id).checkpoint)
-    rows = {CheckpointKey(row.fence, row.step): row for row in queries.kept_of_run(session, run.id)}
+    there = queries.kept_of_runs(session, [run.id]).get(run.id, [])
+    rows = {CheckpointKey(row.fence, row.step): row for row in there}
     for key in rows.keys() - kept(rows, policy):
         rows[key].state = CheckpointState.DELETED
     session.flush()
 
 
-def _candidates(session: Session, run: Run) -> Iterator[Checkpoint]:
-    """The run's own, then the one that it was told to go on from and those before it."""
-    yield from queries.kept_of_run(session, run.id)
-    source = run.resume_from and queries.checkpoint_by_id(session, run.project_id, run.resume_from)
-    if not source:
-        return
-    yield from _not_after(source, queries.kept_of_run(session, source.run_id))
+def _candidates(session: Session, project_id: str, runs: Collection[Run]) -> dict[str, list[Checkpoint]]:
+    """Of each run its own, then the one that it was told to go on from and those before it."""
+    named = {run.resume_from for run in runs if run.resume_from is not None}
+    sources = queries.checkpoints_by_id(session, project_id, named) if named else {}
+    kept_rows = queries.kept_of_runs(session, {run.id for run in runs} | {row.run_id for row in sources.values()})
+    found = {run.id: list(kept_rows.get(run.id, ())) for run in runs}
+    for run in runs:
+        if source := sources.get(run.resume_from or ""):
+            found[run.id] += _not_after(source, kept_rows.get(source.run_id, ()))
+    return found
 
 
 def _not_after(source: Checkpoint, rows: Sequence[Checkpoint]) -> list[Checkpoint]:

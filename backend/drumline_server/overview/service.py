@@ -1,15 +1,13 @@
 """Puts the overview together: whether anything is wrong, and whether the fleet is busy."""
 
-from collections.abc import Sequence
-
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.states import TERMINAL_RUN, RunState
 from drumline_server.devices import service as devices
-from drumline_server.models import Run
 from drumline_server.overview import queries
 from drumline_server.runs.views import view_summary
+from drumline_server.runs.waits import rules_of
 from drumline_server.runs.why import looked_at, why_waiting
 from drumline_server.scheduler.placement import place
 from drumline_server.scheduler.rounds import Terms
@@ -29,17 +27,19 @@ def overview(session: Session, project_id: str, terms: Terms, *, now: int) -> ap
     hosts = devices.list_hosts(session, project_id, cursor=None, limit=MAX_HOSTS, now=now, suspect_s=terms.suspect_s)
     shown = devices.list_devices(session, project_id, cursor=None, limit=MAX_DEVICES)
     failed = queries.newest(session, project_id, {RunState.FAILED}, _ATTENTION, ended_after=now - _DAY)
+    running = queries.newest(session, project_id, _RUNNING, _SHOWN)
+    rules = rules_of(session, project_id, running, terms, now=now)
     return api.Overview(
         devices_total=total,
         devices_held=held,
         hosts=hosts.items,
         devices=shown.items,
-        attention=_summaries(failed),
+        attention=tuple(view_summary(run, None) for run in failed),
         queued=_queued(session, project_id, terms, now),
         queued_total=queries.count(session, project_id, _WAITING),
-        running=_summaries(queries.newest(session, project_id, _RUNNING, _SHOWN)),
+        running=tuple(view_summary(run, rules.get(run.id)) for run in running),
         running_total=queries.count(session, project_id, _RUNNING),
-        recent=_summaries(queries.newest(session, project_id, TERMINAL_RUN, _SHOWN)),
+        recent=tuple(view_summary(run, None) for run in queries.newest(session, project_id, TERMINAL_RUN, _SHOWN)),
     )
 
 
@@ -55,9 +55,5 @@ def _queued(session: Session, project_id: str, terms: Terms, now: int) -> tuple[
         if why is not None:
             if run.id in places:
                 why = looked_at(why, starts=run.id in starting).model_copy(update={"position": places[run.id]})
-            shown.append(api.QueuedRun(run=view_summary(run), why=why))
+            shown.append(api.QueuedRun(run=view_summary(run, why.rule), why=why))
     return tuple(shown)
-
-
-def _summaries(runs: Sequence[Run]) -> tuple[api.RunSummary, ...]:
-    return tuple(view_summary(run) for run in runs)

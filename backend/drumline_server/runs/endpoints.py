@@ -47,6 +47,8 @@ async def submit_run(
 async def list_runs(
     principal: ReaderDep,
     database: DatabaseDep,
+    settings: SettingsDep,
+    clock: ClockDep,
     states: States = [],  # noqa: B006 - FastAPI copies defaults
     job: JobName | None = None,
     labels: Labels = [],  # noqa: B006 - FastAPI copies defaults
@@ -57,7 +59,8 @@ async def list_runs(
     cursor: CursorText = None,
     limit: Limit = DEFAULT_PAGE,
 ) -> api.Page[api.RunSummary]:
-    """The project's runs that match all filters."""
+    """The project's runs that match all filters, each with what it waits for if it does."""
+    terms = Terms.of(settings)
     filters = RunFilters(
         states=tuple(states),
         job=job,
@@ -68,7 +71,9 @@ async def list_runs(
         newest_first=sort == "-created",
     )
     return await database.read(
-        lambda session: service.list_runs(session, principal.project_id, filters, cursor=cursor, limit=limit)
+        lambda session: service.list_runs(
+            session, principal.project_id, filters, terms, cursor=cursor, limit=limit, now=clock.now()
+        )
     )
 
 

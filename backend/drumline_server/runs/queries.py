@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, and_, case, exists, func, or_, select, tuple_
 from sqlalchemy.orm import Session
 
-from drumline.contracts.states import TERMINAL_RUN, RunState
+from drumline.contracts.states import TERMINAL_ATTEMPT, TERMINAL_RUN, RunState
 from drumline_server.models import Attempt, Host, JobVersion, Member, Run, RunEvent, RunLabel
 from drumline_server.scheduler.order import Ageing
 
@@ -64,6 +64,14 @@ def attempts_before(session: Session, run_id: str, number: int, limit: int) -> S
     """Up to `limit` attempts with smaller numbers, newest first."""
     query = select(Attempt).where(Attempt.run_id == run_id, Attempt.number < number)
     return session.scalars(query.order_by(Attempt.number.desc()).limit(limit)).all()
+
+
+def live_attempt_states(session: Session, attempt_ids: Sequence[str]) -> dict[str, str]:
+    """By run the state of its attempt, of those attempts that have not ended."""
+    query = select(Attempt.run_id, Attempt.state).where(
+        Attempt.id.in_(attempt_ids), Attempt.state.not_in(TERMINAL_ATTEMPT)
+    )
+    return {run_id: state for run_id, state in session.execute(query)}
 
 
 def members_of(session: Session, attempt_ids: Sequence[str]) -> Sequence[Member]:

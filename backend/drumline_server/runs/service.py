@@ -12,6 +12,7 @@ from drumline_server.paging import decode_cursor, page_of
 from drumline_server.runs import queries
 from drumline_server.runs.queries import RunFilters
 from drumline_server.runs.views import view_attempt, view_event, view_run, view_summary
+from drumline_server.runs.waits import rules_of
 from drumline_server.runs.why import why_waiting
 from drumline_server.runs.why_start import explain
 from drumline_server.scheduler.rounds import Terms
@@ -31,15 +32,21 @@ def parse_labels(labels: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 
 def list_runs(
-    session: Session, project_id: str, filters: RunFilters, *, cursor: str | None, limit: int
+    session: Session, project_id: str, filters: RunFilters, terms: Terms, *, cursor: str | None, limit: int, now: int
 ) -> api.Page[api.RunSummary]:
-    """A page of runs."""
+    """A page of runs, each with what it waits for."""
     after = None
     if cursor:
         created_at, run_id = decode_cursor(cursor, int, str)
         after = (int(created_at), str(run_id))
     rows = queries.runs_page(session, project_id, filters, after, limit + 1)
-    return page_of(rows, limit, item=view_summary, key=lambda run: (run.created_at, run.id))
+    rules = rules_of(session, project_id, rows[:limit], terms, now=now)
+    return page_of(
+        rows,
+        limit,
+        item=lambda run: view_summary(run, rules.get(run.id)),
+        key=lambda run: (run.created_at, run.id),
+    )
 
 
 def get_run(session: Session, project_id: str, run_id: str, terms: Terms, *, now: int) -> api.Run:

@@ -18,13 +18,31 @@ def view_reason(code: str | None, message: str) -> api.Reason | None:
     )
 
 
-def view_summary(run: Run) -> api.RunSummary:
-    """A run as a row of a list."""
-    return api.RunSummary.model_validate(summary_fields(run))
+_PHRASES: dict[api.WaitRule, str] = {
+    "no_hosts": "no worker with a device",
+    "no_such_platform": "no host of its platform",
+    "too_few_devices": "fleet is too small for it",
+    "host_quarantined": "host is quarantined",
+    "host_draining": "host is being drained",
+    "host_lost": "host has fallen silent",
+    "devices_quarantined": "devices are quarantined",
+    "devices_busy": "devices are busy",
+    "behind_others": "behind other runs",
+    "retry_backoff": "pauses before it tries again",
+    "starting": "is about to start",
+    "checkpoint_host": "waits for the host of its checkpoint",
+    "claiming": "waits for its worker",
+    "stopping": "program has its grace period",
+    "finishing": "last records are on their way",
+}
 
 
-def summary_fields(run: Run) -> dict[str, object]:
-    """The fields that a run has in every list."""
+def view_summary(run: Run, rule: api.WaitRule | None) -> api.RunSummary:
+    """A run as a row of a list, with the rule that it waits for if it does."""
+    return api.RunSummary.model_validate(_summary_fields(run, rule))
+
+
+def _summary_fields(run: Run, rule: api.WaitRule | None) -> dict[str, object]:
     return {
         "id": run.id,
         "project": run.project_id,
@@ -32,6 +50,7 @@ def summary_fields(run: Run) -> dict[str, object]:
         "version": run.version_number,
         "state": run.state,
         "reason": view_reason(run.reason_code, run.reason_message),
+        "wait": None if rule is None else api.Wait(rule=rule, phrase=_PHRASES[rule]),
         "strategy": run.strategy_kind,
         "replicas": run.replicas,
         "platform": run.platform,
@@ -58,7 +77,7 @@ def view_run(run: Run, spec: api.JobVersion, why: api.Why | None) -> api.Run:
     """A run whole."""
     return api.Run.model_validate(
         {
-            **summary_fields(run),
+            **_summary_fields(run, None if why is None else why.rule),
             "spec": spec,
             "parameters": run.parameters,
             "resources": {"replicas": run.replicas, "platform": run.platform, "spread": run.spread},

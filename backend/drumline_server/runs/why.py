@@ -23,6 +23,17 @@ def why_waiting(session: Session, run: Run, *, now: int) -> api.Why | None:
     return with_checkpoint(session, run, _why(session, run, now))
 
 
+def why_queued(shape: Shape, fleet: Sequence[HostCapacity]) -> api.Why:
+    """What blocks a queued run of that shape without checkpoints, before the scheduler is asked."""
+    fitting = [host for host in fleet if shape.platform in ("any", host.platform)]
+    if not fitting:
+        return _why_no_devices(shape.platform, fleet)
+    possible = most_possible(fitting, shape)
+    if possible.replicas < shape.replicas:
+        return _why_too_few(shape, possible)
+    return why_out_of_service(fitting, shape) or _why_busy(fitting, shape)
+
+
 def looked_at(why: api.Why, *, starts: bool) -> api.Why:
     """`why` of a queued run, once the scheduler's own look tells whether it starts with the devices that are free."""
     if starts:
@@ -41,23 +52,12 @@ def looked_at(why: api.Why, *, starts: bool) -> api.Why:
 def _why(session: Session, run: Run, now: int) -> api.Why | None:
     match run.state:
         case RunState.QUEUED:
-            return _why_queued(session, run)
+            return why_queued(Shape.parse(run.shape), capacities(session, run.project_id))
         case RunState.RETRY_WAIT:
             return _why_backoff(run, now)
         case RunState.PLACED | RunState.RUNNING | RunState.CANCELLING:
             return why_attempt(session, run, now=now)
     return None
-
-
-def _why_queued(session: Session, run: Run) -> api.Why:
-    shape = Shape.parse(run.shape)
-    fitting = capacities(session, run.project_id, run.platform)
-    if not fitting:
-        return _why_no_devices(run, capacities(session, run.project_id))
-    possible = most_possible(fitting, shape)
-    if possible.replicas < shape.replicas:
-        return _why_too_few(shape, possible)
-    return why_out_of_service(fitting, shape) or _why_busy(fitting, shape)
 
 
 def _why_too_few(shape: Shape, possible: Possible) -> api.Why:
@@ -89,19 +89,19 @@ def _why_busy(hosts: Sequence[HostCapacity], shape: Shape) -> api.Why:
     return api.Why(rule="starting", sentence="Devices are free; the scheduler looks at it next.", evidence=evidence)
 
 
-def _why_no_devices(run: Run, others: list[HostCapacity]) -> api.Why:
-    if not others:
+def _why_no_devices(platform: str, fleet: Sequence[HostCapacity]) -> api.Why:
+    if not fleet:
         return api.Why(
             rule="no_hosts",
             sentence="No worker with a device has registered.",
             remedy="Start a worker: `drumline worker run` on a machine with devices.",
         )
-    platforms = sorted({host.platform for host in others})
+    platforms = sorted({host.platform for host in fleet})
     return api.Why(
         rule="no_such_platform",
-        sentence=f"Wants {run.platform} devices; the hosts have {', '.join(platforms)}.",
-        evidence={"platform": run.platform, "available": list(platforms)},
-        remedy=f"Submit it with platform {platforms[0]} or any, or start a worker with {run.platform} devices.",
+        sentence=f"Wants {platform} devices; the hosts have {', '.join(platforms)}.",
+        evidence={"platform": platform, "available": list(platforms)},
+        remedy=f"Submit it with platform {platforms[0]} or any, or start a worker with {platform} devices.",
     )
 
 

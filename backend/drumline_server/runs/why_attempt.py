@@ -1,6 +1,7 @@
 """What a run waits for whose devices are given: claims, the start, its own stopping, the last of its telemetry."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -12,6 +13,7 @@ from drumline_server.models import Attempt, Host, Member, Run
 
 Row = tuple[Member, str]
 """A member and the name of its host."""
+Rule = Literal["finishing", "stopping", "claiming", "starting"]
 
 
 def why_attempt(session: Session, run: Run, *, now: int) -> api.Why | None:
@@ -21,17 +23,28 @@ def why_attempt(session: Session, run: Run, *, now: int) -> api.Why | None:
     if attempt is None:
         return None
     members = _members(session, attempt)
-    if attempt.state == AttemptState.FINISHING:
-        return _why_finishing(members)
-    if run.state == RunState.CANCELLING:
-        return _why_stopping(run, members)
-    if run.state != RunState.PLACED:
+    match rule_of_attempt(run.state, attempt.state):
+        case "finishing":
+            return _why_finishing(members)
+        case "stopping":
+            return _why_stopping(run, members)
+        case "claiming":
+            return _why_unclaimed(attempt, members, now)
+        case "starting":
+            sentence = "Has its devices; the workers are starting it."
+            return api.Why(rule="starting", sentence=sentence, evidence={"hosts": list(run.hosts)})
+    return None
+
+
+def rule_of_attempt(run_state: str, attempt_state: str) -> Rule | None:
+    """The rule for a run in that state with a live attempt in that one; None for one that runs."""
+    if attempt_state == AttemptState.FINISHING:
+        return "finishing"
+    if run_state == RunState.CANCELLING:
+        return "stopping"
+    if run_state != RunState.PLACED:
         return None
-    if attempt.state == AttemptState.DISPATCHED:
-        return _why_unclaimed(attempt, members, now)
-    return api.Why(
-        rule="starting", sentence="Has its devices; the workers are starting it.", evidence={"hosts": list(run.hosts)}
-    )
+    return "claiming" if attempt_state == AttemptState.DISPATCHED else "starting"
 
 
 def _members(session: Session, attempt: Attempt) -> list[Row]:

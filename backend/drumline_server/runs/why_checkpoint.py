@@ -1,31 +1,39 @@
 """What a run's checkpoints add to why it waits: the host that has them, or the work that is lost with one."""
 
+from collections.abc import Sequence
+
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.states import RunState
 from drumline_server.checkpoints import service as checkpoints
 from drumline_server.models import Run
-from drumline_server.scheduler.capacity import capacities
+from drumline_server.scheduler.capacity import HostCapacity, capacities, room
+from drumline_server.scheduler.shapes import Shape
 
 
 def with_checkpoint(session: Session, run: Run, why: api.Why | None) -> api.Why | None:
     """`why`, and what a run that has checkpoints waits for or loses; as it is for every other run."""
     if why is None or run.state not in (RunState.QUEUED, RunState.RETRY_WAIT):
         return why
-    home = checkpoints.home_of(session, run)
+    home = checkpoints.homes_of(session, run.project_id, [run]).get(run.id)
     if home is None:
         return why
-    if run.state == RunState.QUEUED and (tied := checkpoints.tied_to(session, [run.id]).get(run.id)):
-        why = _tied(session, run, why, home, tied)
+    fleet = capacities(session, run.project_id)
+    if run.state == RunState.QUEUED and waits_there(why.rule, Shape.parse(run.shape), home, fleet):
+        why = _tied(run, why, home)
     return _with_loss(session, why, home)
 
 
-def _tied(session: Session, run: Run, why: api.Why, home: checkpoints.Home, tied: frozenset[str]) -> api.Why:
-    """Of a run that starts, or that its own hosts would not take, the first rule tells enough."""
-    free = {host.host_id: host.free for host in capacities(session, run.project_id, run.platform)}
-    if why.rule == "starting" and sum(free.get(host, 0) for host in tied) >= run.replicas:
-        return why
+def waits_there(rule: api.WaitRule, shape: Shape, home: checkpoints.Home, fleet: Sequence[HostCapacity]) -> bool:
+    """Whether a queued run waits for the hosts that can read its checkpoint; of one that starts `rule` tells enough."""
+    if not checkpoints.is_tied(shape, home, fleet):
+        return False
+    there = [host for host in fleet if host.host_id in home.hosts and host.out_of_service is None]
+    return rule != "starting" or room(there, shape, lambda host: host.free) < shape.replicas
+
+
+def _tied(run: Run, why: api.Why, home: checkpoints.Home) -> api.Why:
     names = " or ".join(sorted(home.hosts.values()))
     return why.model_copy(
         update={

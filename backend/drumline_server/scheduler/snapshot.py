@@ -104,7 +104,8 @@ def _queue(session: Session, project_id: str, ageing: Ageing, now: int) -> tuple
         of_group = {"project": project_id, "priority": priority, "shape": shape, "head": head}
         rows |= {row.id: row for row in session.execute(_GROUP, of_group)}
     rows |= {row.id: row for row in session.execute(_RUNS, {"project": project_id, "head": HEAD_MOST})}
-    only = checkpoints.tied_to(session, [row.id for row in rows.values() if row.fence > 0 or row.resume_from])
+    past = [row.id for row in rows.values() if row.fence > 0 or row.resume_from]
+    only = checkpoints.tied_to(session, project_id, past)
     return in_order([_queued(row, only.get(row.id)) for row in rows.values()], ageing, now)
 
 

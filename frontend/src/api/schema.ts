@@ -533,7 +533,7 @@ export interface paths {
         };
         /**
          * List Runs
-         * @description The project's runs that match all filters.
+         * @description The project's runs that match all filters, each with what it waits for if it does.
          */
         get: operations["list_runs"];
         put?: never;
@@ -3667,6 +3667,7 @@ export interface components {
             strategy: string;
             /** Version */
             version: number;
+            wait?: components["schemas"]["Wait"] | null;
             /** Wait For Devices */
             wait_for_devices: boolean;
             why: components["schemas"]["Why"] | null;
@@ -3790,6 +3791,7 @@ export interface components {
             strategy: string;
             /** Version */
             version: number;
+            wait?: components["schemas"]["Wait"] | null;
         };
         /**
          * Session
@@ -4089,6 +4091,19 @@ export interface components {
             old: number;
         };
         /**
+         * Wait
+         * @description What a run waits for, as a row of a list says it: the rule of its `why`, in a few words.
+         */
+        Wait: {
+            /** Phrase */
+            phrase: string;
+            /**
+             * Rule
+             * @enum {string}
+             */
+            rule: "no_hosts" | "no_such_platform" | "too_few_devices" | "host_quarantined" | "host_draining" | "host_lost" | "devices_quarantined" | "devices_busy" | "behind_others" | "retry_backoff" | "starting" | "checkpoint_host" | "claiming" | "stopping" | "finishing";
+        };
+        /**
          * Why
          * @description Why a run waits: the rule that blocks, the evidence, and what would let it start.
          */
@@ -4274,6 +4289,7 @@ export type TpuSpec = components['schemas']['TpuSpec'];
 export type VariableEvent = components['schemas']['VariableEvent'];
 export type Version = components['schemas']['Version'];
 export type VersionDiff = components['schemas']['VersionDiff'];
+export type Wait = components['schemas']['Wait'];
 export type Why = components['schemas']['Why'];
 export type $defs = Record<string, never>;
 export interface operations {

@@ -86,5 +86,14 @@ def _row(run: "RunSummary") -> tuple[str, ...]:
     total = f"/{progress.total_steps}" if progress.total_steps else ""
     step = "-" if progress.step is None else f"{progress.step}{total}"
     rate = f"{progress.steps_per_s:.3g}/s" if progress.steps_per_s else "-"
-    state = f"{run.state} ({run.reason.code})" if run.reason and run.state == "FAILED" else str(run.state)
-    return run.id, f"{run.job} v{run.version}", state, f"{run.replicas} {run.strategy}", step, rate, age(run.created_at)
+    job, gang = f"{run.job} v{run.version}", f"{run.replicas} {run.strategy}"
+    return run.id, job, _state(run), gang, step, rate, age(run.created_at)
+
+
+def _state(run: "RunSummary") -> str:
+    """The state, and in parentheses what a waiting run waits for, or why one did not succeed."""
+    if run.wait is not None:
+        return f"{run.state} ({run.wait.phrase})"
+    if run.reason is not None and run.state in ("FAILED", "CANCELLED") and run.reason.code.value != run.state.value:
+        return f"{run.state} ({run.reason.code})"
+    return str(run.state)

@@ -242,6 +242,30 @@ def test_ps_lists_runs_and_stops_at_its_limit(cli: Cli, server: ScriptedServer) 
     assert "RUNNING" in server.sent("GET", "/runs")[0].query["state"]
 
 
+def reason(code: str) -> dict[str, Any]:
+    return {"code": code, "category": "infrastructure", "retryable": False, "sentence": "It ended."}
+
+
+@pytest.mark.parametrize(
+    ("state", "changes", "shown"),
+    [
+        ("QUEUED", {"wait": {"rule": "devices_busy", "phrase": "devices are busy"}}, "QUEUED (devices are busy)"),
+        ("RUNNING", {"wait": {"rule": "finishing", "phrase": "last records"}}, "RUNNING (last records)"),
+        ("RUNNING", {"reason": reason("KILLED")}, "RUNNING "),
+        ("FAILED", {"reason": reason("HANG")}, "FAILED (HANG)"),
+        ("CANCELLED", {"reason": reason("CANCELLED")}, "CANCELLED "),
+        ("SUCCEEDED", {"reason": reason("COMPLETED")}, "SUCCEEDED "),
+    ],
+)
+def test_ps_says_what_a_run_waits_for_and_why_one_failed(
+    cli: Cli, server: ScriptedServer, state: str, changes: dict[str, Any], shown: str
+) -> None:
+    summary = json.loads(answers.run(state, **changes).model_dump_json())
+    server.on("GET", "/runs", ok({"items": [summary], "next": None}))
+    assert cli("ps") == 0
+    assert f"digits v1  {shown}" in cli.out
+
+
 def host_answer(name: str = "box", **changes: Any) -> dict[str, Any]:
     return {
         "id": answers.HOST_ID, "name": name, "state": "live", "devices": 8, "free_devices": 3,

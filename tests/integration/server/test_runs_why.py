@@ -8,7 +8,9 @@ import pytest
 from drumline.contracts import api
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RunState
-from support.core import Core, Member, Worker
+from drumline_server.devices import operating
+from support.core import SUSPECT_S, Core, Member, Worker
+from support.statements import statements
 
 
 def why(core: Core, run: api.Run) -> api.Why:
@@ -176,6 +178,85 @@ def test_running_run_waits_for_nothing(core: Core) -> None:
     run, _ = _running(core)
 
     assert core.run(run.id).why is None
+
+
+def test_list_names_the_rule_that_the_run_itself_names(core: Core) -> None:
+    seen = {None, *agreed(core, core.submit(wait_for_devices=True))}
+    alpha, beta = core.add_worker("alpha", devices=2), core.add_worker("beta", devices=2)
+    seen |= agreed(core, core.submit(resources={"replicas": 2, "platform": "gpu"}, wait_for_devices=True))
+    seen |= agreed(core, core.submit(resources={"replicas": 20}, wait_for_devices=True))
+    seen |= agreed(core, core.submit(resources={"replicas": 2}, priority=9))
+    core.schedule()
+    seen |= agreed(core)
+    first = (alpha if alpha.beat().assigned else beta).take().start()
+    first.send(first.event("checkpoint", step=10, path="f1/step_10", size_bytes=10, manifest="sha256:10"))
+    first.end(EndReason.KILLED, signal=9, exit_code=None)
+    seen |= agreed(core)
+    core.submit(resources={"replicas": 2}, priority=9)
+    core.submit(resources={"replicas": 2}, priority=9)
+    core.schedule()
+    core.clock.advance(6)
+    beat_all([alpha, beta])
+    core.reap()
+    seen |= agreed(core)
+    holders = [worker.take().start() for worker in (alpha, beta)]
+    core.cancel(holders[0].claimed.run)
+    holders[1].end(EndReason.COMPLETED, last_seq=holders[1].seq + 3)
+    seen |= agreed(core, core.submit(resources={"replicas": 2}))
+    for worker in (alpha, beta):
+        drain(worker)
+    seen |= agreed(core)
+
+    assert seen >= {
+        None,
+        "no_hosts",
+        "no_such_platform",
+        "too_few_devices",
+        "starting",
+        "behind_others",
+        "claiming",
+        "retry_backoff",
+        "devices_busy",
+        "checkpoint_host",
+        "stopping",
+        "finishing",
+        "host_draining",
+    }
+
+
+def drain(worker: Worker) -> None:
+    """As an operator does."""
+    core = worker.core
+    core.write(lambda session: operating.drain_host(session, core.order(worker.host_id), suspect_s=SUSPECT_S))
+
+
+def agreed(core: Core, *_: api.Run) -> set[str | None]:
+    """The rules of all runs, of which the list and each run's own `why` must say the same."""
+    shown = core.runs().items
+    own = {run.id: core.run(run.id).why for run in shown}
+    named = {run.id: None if run.wait is None else run.wait.rule for run in shown}
+    assert named == {run_id: None if reason is None else reason.rule for run_id, reason in own.items()}
+    return {*named.values()}
+
+
+def test_rules_of_a_page_cost_as_many_statements_as_those_of_one_run(core: Core) -> None:
+    worker = core.add_worker(devices=1)
+    core.submit(resources={"replicas": 1}, priority=9)
+    core.schedule()
+    first = worker.take().start()
+    first.send(first.event("checkpoint", step=10, path="f1/step_10", size_bytes=10, manifest="sha256:10"))
+    first.end()
+    for _ in range(30):
+        core.submit(resources={"replicas": 1}, resume_from=first.claimed.run)
+    core.schedule()
+
+    with statements() as for_one:
+        assert core.runs(limit=1).items[0].wait is not None
+    with statements() as for_all:
+        waits = [run.wait.rule for run in core.runs(limit=40).items if run.wait is not None]
+
+    assert waits == ["checkpoint_host"] * 29 + ["claiming"]
+    assert len(for_all) == len(for_one) + 1  # and the one that is placed
 
 
 def _running(core: Core) -> tuple[api.Run, Member]:

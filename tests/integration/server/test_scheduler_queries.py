@@ -1,13 +1,10 @@
 """The scheduler reads a long queue by index: what it looks at does not grow with the number of waiting runs."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, event
-from sqlalchemy.engine import Engine
 from sqlalchemy.orm import Session
 
 from drumline_server.scheduler.placement import Snapshot
@@ -15,22 +12,9 @@ from drumline_server.scheduler.rounds import schedule
 from drumline_server.scheduler.snapshot import GROUPS, HEAD_LEAST, HEAD_MOST, QUEUE_MOST, projects_to_serve
 from support.backlog import queue_many
 from support.core import TERMS, Core
+from support.statements import statements
 
 LONG = 6_000
-Statement = tuple[str, Any]  # Any: what the driver takes as parameters
-
-
-@contextmanager
-def statements() -> Iterator[list[Statement]]:
-    """Everything that is sent to any database meanwhile."""
-    seen: list[Statement] = []
-
-    def note(_: Connection, __: object, statement: str, parameters: Any, *___: object) -> None:
-        seen.append((statement, parameters))
-
-    event.listen(Engine, "before_cursor_execute", note)
-    yield seen
-    event.remove(Engine, "before_cursor_execute", note)
 
 
 def read_plans(core: Core, ask: Callable[[Session], object]) -> list[str]:

@@ -15,7 +15,7 @@ import {
   shortId,
 } from "@/lib/format";
 import { useNow } from "@/lib/now";
-import { runningSeconds, secondsLeft, stepsPerSecond } from "./run-facts";
+import { becauseOf, runningSeconds, secondsLeft, stepsPerSecond } from "./run-facts";
 
 type RunColumn = Column<RunSummary>;
 
@@ -92,6 +92,12 @@ export const RUN_COLUMNS = {
     align: "right",
   },
   ended: { id: "ended", header: "Ended", cell: (run) => <Age moment={run.ended_at} />, align: "right" },
+  because: {
+    id: "because",
+    header: "Because",
+    cell: (run) => <Because run={run} />,
+    className: "w-full max-w-0 truncate max-sm:hidden",
+  },
   outcome: {
     id: "outcome",
     header: "Outcome",
@@ -116,15 +122,23 @@ export function RunLink({ run }: { run: Pick<RunSummary, "id" | "job"> & { versi
   );
 }
 
-/** On a phone the columns that have no room stand under the name. */
+/** On a phone what has no column stands under the name: why a run waits or failed, else how far it is. */
 function Beneath({ run }: { run: RunSummary }) {
   const { step, total_steps: total } = run.progress;
+  const because = becauseOf(run);
+  const steps =
+    step == null ? "" : ` · step ${formatInteger(step)}${total ? ` / ${formatInteger(total)}` : ""}`;
   return (
-    <span className="-mt-0.5 block truncate pb-1 text-muted text-xs sm:hidden">
-      {count(run.replicas, "replica")}
-      {step != null && ` · step ${formatInteger(step)}${total ? ` / ${formatInteger(total)}` : ""}`}
+    <span className="-mt-0.5 block max-w-48 truncate pb-1 text-muted text-xs sm:hidden">
+      {because ?? `${count(run.replicas, "replica")}${steps}`}
     </span>
   );
+}
+
+/** What a waiting run waits for, or why one did not succeed. */
+function Because({ run }: { run: RunSummary }) {
+  const because = becauseOf(run);
+  return because ? <span title={because}>{because}</span> : <Dash />;
 }
 
 function Outcome({ run }: { run: RunSummary }) {

@@ -22,3 +22,10 @@ export function stepsPerSecond(run: RunSummary): number | null {
   const seconds = secondsBetween(run.started_at, run.ended_at, 0);
   return step && run.started_at && run.ended_at && seconds ? step / seconds : null;
 }
+
+/** What a waiting run waits for, or why one did not succeed, in a few words; null for every other. */
+export function becauseOf(run: Pick<RunSummary, "state" | "wait" | "reason">): string | null {
+  if (run.wait) return run.wait.phrase;
+  const failed = run.state === "FAILED" || (run.state === "CANCELLED" && run.reason?.code !== "CANCELLED");
+  return (failed && run.reason?.sentence) || null;
+}

@@ -41,6 +41,8 @@ from drumline.contracts.api.runs import (
     RunSummary,
     SubmittedRun,
     Suggestion,
+    Wait,
+    WaitRule,
     Why,
 )
 from drumline.contracts.api.telemetry import (
@@ -123,5 +125,7 @@ __all__ = [
     "TokenCreated",
     "Version",
     "VersionDiff",
+    "Wait",
+    "WaitRule",
     "Why",
 ]

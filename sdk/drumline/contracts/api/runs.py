@@ -42,26 +42,37 @@ class Prediction(Reply):
     basis: str
 
 
+WaitRule = Literal[
+    "no_hosts",
+    "no_such_platform",
+    "too_few_devices",
+    "host_quarantined",
+    "host_draining",
+    "host_lost",
+    "devices_quarantined",
+    "devices_busy",
+    "behind_others",
+    "retry_backoff",
+    "starting",
+    "checkpoint_host",
+    "claiming",
+    "stopping",
+    "finishing",
+]
+"""What a run can wait for."""
+
+
+class Wait(Reply):
+    """What a run waits for, as a row of a list says it: the rule of its `why`, in a few words."""
+
+    rule: WaitRule
+    phrase: str
+
+
 class Why(Reply):
     """Why a run waits: the rule that blocks, the evidence, and what would let it start."""
 
-    rule: Literal[
-        "no_hosts",
-        "no_such_platform",
-        "too_few_devices",
-        "host_quarantined",
-        "host_draining",
-        "host_lost",
-        "devices_quarantined",
-        "devices_busy",
-        "behind_others",
-        "retry_backoff",
-        "starting",
-        "checkpoint_host",
-        "claiming",
-        "stopping",
-        "finishing",
-    ]
+    rule: WaitRule
     sentence: str
     evidence: dict[str, JsonValue] = Field(default_factory=dict)
     remedy: str = ""
@@ -92,6 +103,8 @@ class RunSummary(Reply):
     version: int
     state: RunState
     reason: Reason | None
+    wait: Wait | None = None
+    """Set while the run waits; the answer to a submission does not wait to find out."""
     strategy: str
     """The kind of strategy, such as `mirrored`."""
     replicas: int

@@ -1,0 +1,57 @@
+"""What each run of a list waits for: the rules of `why`, in a few statements for all of them together."""
+
+from collections.abc import Sequence
+
+from sqlalchemy.orm import Session
+
+from drumline.contracts import api
+from drumline.contracts.states import RunState
+from drumline_server.checkpoints import service as checkpoints
+from drumline_server.models import Run
+from drumline_server.runs import queries
+from drumline_server.runs.why import why_queued
+from drumline_server.runs.why_attempt import rule_of_attempt
+from drumline_server.runs.why_checkpoint import waits_there
+from drumline_server.scheduler.capacity import capacities
+from drumline_server.scheduler.placement import place
+from drumline_server.scheduler.rounds import Terms
+from drumline_server.scheduler.shapes import Shape
+
+Rules = dict[str, api.WaitRule]
+_WITH_ATTEMPT = frozenset({RunState.PLACED, RunState.RUNNING, RunState.CANCELLING})
+
+
+def rules_of(session: Session, project_id: str, runs: Sequence[Run], terms: Terms, *, now: int) -> Rules:
+    """By run the rule that `why` names, of those of the project's runs that wait.
+
+    The scheduler is asked once, and only if there is room for one of them.
+    """
+    rules: Rules = {run.id: "retry_backoff" for run in runs if run.state == RunState.RETRY_WAIT}
+    rules |= _of_attempts(session, [run for run in runs if run.state in _WITH_ATTEMPT])
+    queued = _of_queued(session, project_id, [run for run in runs if run.state == RunState.QUEUED])
+    if "starting" in queued.values():
+        snapshot = terms.look(session, project_id, now=now)
+        starting = {placement.run_id for placement in place(snapshot).placements}
+        passed_over = {run.id for run in snapshot.queue} - starting
+        queued |= {id_: "behind_others" for id_, rule in queued.items() if rule == "starting" and id_ in passed_over}
+    return rules | queued
+
+
+def _of_attempts(session: Session, runs: Sequence[Run]) -> Rules:
+    states = queries.live_attempt_states(session, [run.attempt_id for run in runs if run.attempt_id]) if runs else {}
+    found = {run.id: rule_of_attempt(run.state, states[run.id]) for run in runs if run.id in states}
+    return {run_id: rule for run_id, rule in found.items() if rule is not None}
+
+
+def _of_queued(session: Session, project_id: str, runs: Sequence[Run]) -> Rules:
+    if not runs:
+        return {}
+    fleet = capacities(session, project_id)
+    shapes = {run.shape: Shape.parse(run.shape) for run in runs}
+    of_shape = {text: why_queued(shape, fleet).rule for text, shape in shapes.items()}
+    rules: Rules = {run.id: of_shape[run.shape] for run in runs}
+    homes = checkpoints.homes_of(session, project_id, runs)
+    for run in runs:
+        if run.id in homes and waits_there(rules[run.id], shapes[run.shape], homes[run.id], fleet):
+            rules[run.id] = "checkpoint_host"
+    return rules

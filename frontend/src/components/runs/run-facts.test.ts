@@ -1,0 +1,26 @@
+import { describe, expect, it } from "vitest";
+import type { RunSummary } from "@/api/schema";
+import { becauseOf } from "./run-facts";
+
+type Reason = NonNullable<RunSummary["reason"]>;
+
+function reason(code: Reason["code"]): Reason {
+  return { code, category: "policy", retryable: false, sentence: `Sentence of ${code}.`, message: "" };
+}
+
+describe("what stands beside a run in a list", () => {
+  it("is what a waiting run waits for, whatever ended its last attempt", () => {
+    const wait = { rule: "devices_busy", phrase: "devices are busy" } as const;
+    expect(becauseOf({ state: "QUEUED", wait, reason: reason("KILLED") })).toBe("devices are busy");
+  });
+
+  it.each([
+    ["FAILED", "HANG", "Sentence of HANG."],
+    ["CANCELLED", "RUN_LIMIT", "Sentence of RUN_LIMIT."],
+    ["CANCELLED", "CANCELLED", null],
+    ["SUCCEEDED", "COMPLETED", null],
+    ["RUNNING", "KILLED", null],
+  ] as const)("of a %s run with reason %s is %s", (state, code, shown) => {
+    expect(becauseOf({ state, wait: null, reason: reason(code) })).toBe(shown);
+  });
+});
