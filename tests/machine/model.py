@@ -113,7 +113,8 @@ class Model:
                 self._abandon(run)
                 run.state = RunState.CANCELLED
             for part in run.parts:
-                self._fence_off(part, only_unclaimed=True)
+                if part.state is MemberState.PENDING:
+                    self._fence_off(part, EndReason.CANCELLED)
         return 202
 
     # workers
@@ -258,11 +259,11 @@ class Model:
         self._devices(part, devices)
         self._settle(part.run)
 
-    def _fence_off(self, part: Part, *, only_unclaimed: bool = False) -> None:
-        unclaimed = part.state is MemberState.PENDING
-        if part.gone or (only_unclaimed and not unclaimed):
+    def _fence_off(self, part: Part, reason: EndReason | None = None) -> None:
+        if part.gone:
             return
-        self._over(part, MemberState.FENCED, None)
+        unclaimed = part.state is MemberState.PENDING
+        self._over(part, MemberState.FENCED, reason)
         self._devices(part, DeviceState.FREE if unclaimed else DeviceState.RELEASING)
 
     def _devices(self, part: Part, to: DeviceState, among: Iterable[DeviceState] = DeviceState) -> None:

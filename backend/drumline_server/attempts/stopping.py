@@ -22,7 +22,7 @@ def stop_run(session: Session, run: Run, reason: EndReason, *, now: int) -> None
         return
     for member in members_of(session, attempt.id):
         if member.state == MemberState.PENDING:
-            move_member(session, member, MemberState.FENCED, now=now)
+            move_member(session, member, MemberState.FENCED, now=now, reason=reason)
             free_devices(session, member, now=now)
         elif member.state not in TERMINAL_MEMBER:
             order_ring(session, member, "cancel", now=now)

@@ -173,6 +173,18 @@ def test_a_cancelled_gang_keeps_its_grace_when_one_member_is_quicker(core: Core)
     assert core.run(run_id).state is RunState.CANCELLED
 
 
+def test_a_gang_that_is_cancelled_half_claimed_ends_as_cancelled(core: Core) -> None:
+    run_id, (first, _) = two_hosts(core)
+    member = first.take()
+    core.cancel(run_id)
+    member.end(EndReason.CANCELLED)
+
+    (attempt,) = core.attempts(run_id)
+    assert core.run(run_id).state is RunState.CANCELLED
+    assert (attempt.state, attempt.reason and attempt.reason.code) == (AttemptState.CANCELLED, EndReason.CANCELLED)
+    assert core.device_states() == ["FREE"] * 4
+
+
 def test_a_hang_stops_all_members_and_names_the_one_behind(core: Core) -> None:
     run_id, (first, second) = running(core)
     beat(second, tick(6, "own_code"))
