@@ -8,6 +8,7 @@ from drumline.contracts import api
 from drumline.contracts.states import RunState
 from drumline_server.checkpoints import service as checkpoints
 from drumline_server.models import Run
+from drumline_server.runs.why_hosts import why_out_of_service
 from drumline_server.scheduler.capacity import HostCapacity, capacities, room
 from drumline_server.scheduler.shapes import Shape
 
@@ -21,7 +22,7 @@ def with_checkpoint(session: Session, run: Run, why: api.Why | None) -> api.Why 
         return why
     fleet = capacities(session, run.project_id)
     if run.state == RunState.QUEUED and waits_there(why.rule, Shape.parse(run.shape), home, fleet):
-        why = _tied(run, why, home)
+        why = _tied(run, why, home, fleet)
     return _with_loss(session, why, home)
 
 
@@ -33,17 +34,28 @@ def waits_there(rule: api.WaitRule, shape: Shape, home: checkpoints.Home, fleet:
     return rule != "starting" or room(there, shape, lambda host: host.free) < shape.replicas
 
 
-def _tied(run: Run, why: api.Why, home: checkpoints.Home) -> api.Why:
+def _tied(run: Run, why: api.Why, home: checkpoints.Home, fleet: Sequence[HostCapacity]) -> api.Why:
+    """Where those hosts, or their devices, are out of service, what would bring them back."""
     names = " or ".join(sorted(home.hosts.values()))
-    return why.model_copy(
-        update={
-            "rule": "checkpoint_host",
-            "sentence": f"Goes on from its checkpoint of step {home.step}, which only {names} can read;"
-            f" waits for {run.replicas} replicas there.",
-            "evidence": {**why.evidence, "step": home.step, "hosts": sorted(home.hosts.values())},
-            "remedy": f"It starts when {names} is free. Workers that share a --checkpoint-dir can take over.",
-        }
-    )
+    there = [host for host in fleet if host.host_id in home.hosts]
+    blocked = why_out_of_service(there, Shape.parse(run.shape))
+    goes_on = f"Goes on from its checkpoint of step {home.step}, which only {names} can read"
+    evidence = {**why.evidence, "step": home.step, "hosts": sorted(home.hosts.values())}
+    if blocked is None:
+        sentence = f"{goes_on}; waits for {run.replicas} replicas there."
+        remedy = f"It starts when {names} is free. Workers that share a --checkpoint-dir can take over."
+    else:
+        sentence, remedy = f"{goes_on}. {blocked.sentence}", f"{blocked.remedy} {_anew(run)}"
+        evidence |= {**blocked.evidence, "blocked_by": blocked.rule}
+    update = {"rule": "checkpoint_host", "sentence": sentence, "evidence": evidence, "remedy": remedy}
+    return why.model_copy(update=update)
+
+
+def _anew(run: Run) -> str:
+    """How not to wait for the checkpoint; a re-run goes on from where its run was told to."""
+    if run.resume_from is None:
+        return f"To begin anew on another host, cancel it and `drumline rerun {run.id}`."
+    return "To begin anew on another host, cancel it and submit it without resume_from."
 
 
 def _with_loss(session: Session, why: api.Why, home: checkpoints.Home) -> api.Why:

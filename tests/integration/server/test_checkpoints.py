@@ -3,15 +3,18 @@
 from typing import Any
 
 import pytest
+from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.ids import new_id
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import CheckpointState
+from drumline_server.devices import operating
 from drumline_server.errors import DrumlineError, FencedError, InvalidRequestError
+from drumline_server.models import Host
 from drumline_server.runs import submission
 from drumline_server.telemetry import checkpoints
-from support.core import TAKEOVER_S, Core, Member, Worker
+from support.core import SUSPECT_S, TAKEOVER_S, Core, Member, Worker
 
 
 def started(core: Core, worker: Worker, **changes: Any) -> Member:
@@ -142,6 +145,62 @@ def test_retry_waits_for_the_host_that_has_the_checkpoints_while_it_lives(core: 
     assert offered(home.take()) == [(1, 10)]
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize("state", ["draining", "quarantined"])
+def test_run_tied_to_a_host_out_of_service_says_so_and_each_remedy_starts_it(
+    core: Core, state: str, resumed: bool
+) -> None:
+    home = core.add_worker("home", devices=1)
+    first = started(core, home)
+    save(first, 10)
+    if resumed:
+        first.end()
+        waiting = core.submit(resources={"replicas": 1}, resume_from=first.claimed.run)
+    else:
+        first.end(EndReason.PREEMPTED)
+        waiting = core.run(first.claimed.run)
+    put_out_of_service(core, home, state)
+    away = core.add_worker("away", devices=1)
+    core.clock.advance(6)
+    core.reap()
+    away.beat()
+    assert core.schedule() == []
+
+    reason = core.run(waiting.id).why
+
+    assert reason is not None
+    assert (reason.rule, reason.evidence["hosts"], reason.evidence["host"]) == ("checkpoint_host", ["home"], "home")
+    assert {"draining": "is being drained", "quarantined": "is quarantined"}[state] in reason.sentence
+    assert "step 10" in reason.sentence
+    assert {"draining": "hosts undrain home", "quarantined": "hosts release home"}[state] in reason.remedy
+    assert ("without resume_from" if resumed else f"drumline rerun {waiting.id}") in reason.remedy
+    anew = core.submit(resources={"replicas": 1}).id if resumed else rerun(core, waiting.id).id
+    assert core.schedule() == [anew]
+    put_into_service(core, home, state)
+    home.beat()
+    assert core.schedule() == [waiting.id]
+
+
+def rerun(core: Core, run_id: str) -> api.Run:
+    request = submission.Rerun(core.project_id, "tester", f"again-{run_id}", run_id, api.RerunRequest(), "tok_tester")
+    return core.write(lambda session: submission.rerun(session, request, now=core.clock.now())).submitted.run
+
+
+def put_out_of_service(core: Core, worker: Worker, state: str) -> None:
+    def quarantine(session: Session) -> None:
+        session.get_one(Host, worker.host_id).quarantined_at = core.clock.now()
+
+    if state == "quarantined":
+        core.write(quarantine)
+        return
+    core.write(lambda session: operating.drain_host(session, core.order(worker.host_id), suspect_s=SUSPECT_S))
+
+
+def put_into_service(core: Core, worker: Worker, state: str) -> None:
+    act = operating.release_host if state == "quarantined" else operating.undrain_host
+    core.write(lambda session: act(session, core.order(worker.host_id), suspect_s=SUSPECT_S))
+
+
 def test_work_on_a_lost_host_is_named_and_the_run_goes_on_elsewhere(core: Core) -> None:
     alpha, beta = core.add_worker("alpha"), core.add_worker("beta")
     core.submit(resources={"replicas": 1})
@@ -226,8 +285,7 @@ def test_a_run_that_went_on_from_a_checkpoint_does_so_again_when_run_again(core:
     core.schedule()
     worker.take().start().end()
 
-    request = submission.Rerun(core.project_id, "tester", "again", first.id, api.RerunRequest(), "tok_tester")
-    again = core.write(lambda session: submission.rerun(session, request, now=core.clock.now())).submitted.run
+    again = rerun(core, first.id)
     core.schedule()
 
     assert again.resume_from == first.resume_from
