@@ -33,7 +33,7 @@ unit: .venv/.dev ## tests without servers
 	JAX_ENABLE_X64=1 $(PY) -m pytest -q tests/unit/distribute -m x64 -k 'not thousand'
 
 integration: .venv/.dev ## tests against real Redis, SQLite, PostgreSQL and worker processes
-	$(PY) -m pytest -q -n 2 tests/integration tests/machine
+	$(PY) -m pytest -q -n 3 --dist worksteal tests/integration tests/machine
 
 simulation: .venv/.dev ## 500 histories of faults in virtual time, every mutant, and what once broke
 	$(PY) -m pytest -q tests/sim
@@ -49,7 +49,7 @@ test-jax: .venv-jax/.installed ## the engine's tests on the newest JAX, which ne
 	.venv-jax/bin/python -m pytest -q -p no:cacheprovider tests/unit/distribute tests/unit/distribute_input tests/conformance
 
 e2e: .venv/.dev frontend/dist/index.html .venv/.chromium ## the main job through SDK, REST and browser
-	$(PY) -m pytest -q tests/e2e
+	$(PY) -m pytest -q -n 2 --dist loadfile tests/e2e
 
 frontend-test: frontend/dist/index.html ## the dashboard's own tests and budgets
 	$(NPM) run test
