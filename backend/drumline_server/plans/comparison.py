@@ -82,9 +82,18 @@ def _variables(
 def _variable(one: PlannedVariable | api.PlacedVariable, homes: Sequence[str]) -> str:
     shape = ", ".join(map(str, one.shape))
     return (
-        f"{one.dtype}[{shape}], {_bytes(one.size_bytes)}, {one.synchronization}, {one.aggregation}, "
-        f"on device {', '.join(homes)}"
+        f"{one.dtype}[{shape}], {_bytes(one.size_bytes)}, {one.synchronization}, {one.aggregation}, on {_places(homes)}"
     )
+
+
+def _places(homes: Sequence[str]) -> str:
+    """`device 3`, `devices 0-7`, `devices 0, 2`, `host memory`."""
+    if list(homes) == ["host"]:
+        return "host memory"
+    first, last = homes[0], homes[-1]
+    if len(homes) > 2 and first.isdecimal() and list(homes) == [str(int(first) + n) for n in range(len(homes))]:
+        return f"devices {first}-{last}"
+    return f"{'device' if len(homes) == 1 else 'devices'} {', '.join(homes)}"
 
 
 def _by_name(about: str, planned: Mapping[str, str], actual: Mapping[str, str]) -> Rows:

@@ -254,6 +254,11 @@ def test_what_a_run_does_otherwise_than_planned_is_named(core: Core) -> None:
     ]
     assert shown.differences == 4
     assert [row.actual for row in shown.rows][-1] == "mean, 16 B from each replica"
+    (variable,) = [row for row in shown.rows if row.about == "variable"]
+    assert [text.rsplit("mean, ")[-1] for text in (variable.planned, variable.actual)] == [
+        "on devices 0, 1",
+        "on device 0",
+    ]
 
 
 def test_old_plans_are_forgotten_unless_a_run_came_from_them(core: Core) -> None:
