@@ -58,6 +58,12 @@ def replay(session: Session, request: Keyed, *, now: int) -> dict[str, Any] | No
     return answer
 
 
+def is_answered(session: Session, request: Keyed, *, now: int) -> bool:
+    """Whether the key has an answer: a look without taking turns, for what need not be done again."""
+    row = session.execute(_FIND, asdict(request)).one_or_none()
+    return row is not None and row.created_at + KEPT_US >= now
+
+
 def remember(session: Session, request: Keyed, answer: dict[str, Any], *, status: int, now: int) -> None:
     """Keeps the answer for seven days."""
     session.execute(_INSERT, [{**asdict(request), "status": status, "answer": answer, "created_at": now}])

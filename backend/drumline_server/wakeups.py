@@ -37,11 +37,6 @@ def announced(session: Session) -> frozenset[str]:
     return frozenset(session.info.get(_KEY, ()))
 
 
-def take_back(session: Session, topics: frozenset[str]) -> None:
-    """Goes back to what was `announced` before a savepoint that was rolled back."""
-    session.info[_KEY] = set(topics)
-
-
 class Wakeups:
     """The listeners of one database."""
 

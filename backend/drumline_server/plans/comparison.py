@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline.contracts.events import ArraySummary
 from drumline.contracts.plans import PlannedCollective, PlannedVariable, ProbedProgram
 from drumline_server.errors import NotFoundError
-from drumline_server.models import Reduction, Run
+from drumline_server.models import Run
 from drumline_server.plans import queries, service
 from drumline_server.runs.service import require_run
 from drumline_server.telemetry.placement import read_placement
@@ -24,6 +23,9 @@ from drumline_server.telemetry.placement import read_placement
 _WRONG = frozenset({"different", "missing", "not_planned"})
 _UNITS = ("B", "KiB", "MiB", "GiB")
 Rows = list[api.PlanDifference]
+Recorded = dict[int, list[queries.RecordedReduction]]
+MOST_COMPARED = 5_000
+"""Reductions of a run that are read; a step that is not among them whole counts as not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,24 +113,24 @@ def _by_name(about: str, planned: Mapping[str, str], actual: Mapping[str, str]) 
     return rows
 
 
-def _recorded(session: Session, run: Run, steps: int) -> dict[int, list[Reduction]]:
-    """Reductions of the steps that the plan looked at, by step; of one member where several recorded the same."""
-    by_step: dict[int, list[Reduction]] = defaultdict(list)
+def _recorded(session: Session, run: Run, steps: int) -> Recorded:
+    """Reductions of the steps that the plan looked at, by step: the first steps, as far as `MOST_COMPARED` reach."""
     if run.attempt_id is None:
-        return by_step
-    teller: str | None = None
-    for row in queries.reductions_before(session, run.id, run.attempt_id, steps):
-        teller = teller or row.member_id
-        if row.member_id == teller:
+        return {}
+    rows = queries.reductions_before(session, run.id, run.attempt_id, steps, MOST_COMPARED + 1)
+    cut_step = rows[MOST_COMPARED].step if len(rows) > MOST_COMPARED else steps
+    by_step: Recorded = defaultdict(list)
+    for row in rows:
+        if row.step < cut_step:
             by_step[row.step].append(row)
     return by_step
 
 
-def _batches(program: ProbedProgram, recorded: Mapping[int, list[Reduction]]) -> Rows:
+def _batches(program: ProbedProgram, recorded: Recorded) -> Rows:
     """Rows per replica, where a reduction over the rows of that step was recorded."""
     rows = []
     for batch in program.batches:
-        counts = [row.body["counts"] for row in recorded.get(batch.first_step, ()) if row.axis["axis"] is not None]
+        counts = [row.counts for row in recorded.get(batch.first_step, ()) if row.axis["axis"] is not None]
         wanted = ", ".join(map(str, batch.rows))
         found = ", ".join(map(str, counts[0])) if counts else ""
         verdict = "not_recorded" if not counts else "same" if list(batch.rows) in counts else "different"
@@ -136,7 +138,7 @@ def _batches(program: ProbedProgram, recorded: Mapping[int, list[Reduction]]) ->
     return rows
 
 
-def _exchanges(program: ProbedProgram, recorded: Mapping[int, list[Reduction]]) -> Rows:
+def _exchanges(program: ProbedProgram, recorded: Recorded) -> Rows:
     """Each planned reduction in the step where the plan first saw it, then what the run recorded beyond that."""
     found = {step: Counter(_actual(row) for row in rows) for step, rows in recorded.items()}
     known: set[_Exchange] = set()
@@ -173,9 +175,8 @@ def _planned(one: PlannedCollective) -> _Exchange:
     return _Exchange(one.name, one.op or "", one.origin, one.size_bytes * (one.times or 1))
 
 
-def _actual(row: Reduction) -> _Exchange:
-    first = ArraySummary.model_validate(row.body["inputs"][0])
-    return _Exchange(row.name, row.op, row.origin, math.prod(first.shape) * _item_bytes(first.dtype))
+def _actual(row: queries.RecordedReduction) -> _Exchange:
+    return _Exchange(row.name, row.op, row.origin, math.prod(row.shape) * _item_bytes(row.dtype))
 
 
 def _item_bytes(dtype: str) -> int:

@@ -40,7 +40,7 @@ async def make_plan(
     now = clock.now()
     submission = Submission(principal.project_id, principal.name, key, body.run, principal.key)
     order = service.PlanOrder(submission, body, Terms.of(settings))
-    return await database.write(lambda session: service.make_plan(session, order, now=now))
+    return await service.plan_run(database, order, now=now)
 
 
 @router.get("/plan/{plan_id}")

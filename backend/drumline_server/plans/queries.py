@@ -1,6 +1,7 @@
 """Rows that plans are made of."""
 
 from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 from sqlalchemy import Exists, SQLColumnExpression, exists, func, select
 from sqlalchemy.orm import Session
@@ -11,6 +12,21 @@ from drumline_server.models import Device, Host, Plan, Reduction
 from drumline_server.scheduler.placement import Placement
 
 _ACTIVE = (ProbeState.WAITING, ProbeState.RUNNING)
+_AT_ONCE = 100
+"""Reductions that are in memory with what they reduced."""
+
+
+class RecordedReduction(NamedTuple):
+    """A reduction without what it reduced; `shape` and `dtype` are those of the first replica's."""
+
+    step: int
+    name: str
+    op: str
+    origin: str
+    axis: dict[str, Any]
+    counts: list[int]
+    shape: list[int]
+    dtype: str
 
 
 def seated(session: Session, placement: Placement) -> tuple[api.PlacedDevice, ...]:
@@ -76,9 +92,21 @@ def host_name(session: Session, host_id: str | None) -> str | None:
     return None if host_id is None else session.scalar(select(Host.name).where(Host.id == host_id))
 
 
-def reductions_before(session: Session, run_id: str, attempt_id: str, step: int) -> Sequence[Reduction]:
-    """Reductions of an attempt that rank 0 recorded before `step`, in order."""
-    query = select(Reduction).where(
-        Reduction.run_id == run_id, Reduction.attempt_id == attempt_id, Reduction.step < step
-    )
-    return session.scalars(query.order_by(Reduction.step, Reduction.seq)).all()
+def reductions_before(
+    session: Session, run_id: str, attempt_id: str, step: int, limit: int
+) -> Sequence[RecordedReduction]:
+    """Up to `limit` reductions before `step`, in order, of the member that recorded the first of them."""
+    found = (Reduction.run_id == run_id, Reduction.attempt_id == attempt_id, Reduction.step < step)
+    order = (Reduction.step, Reduction.seq)
+    teller = select(Reduction.member_id).where(*found).order_by(*order).limit(1).scalar_subquery()
+    columns = (Reduction.step, Reduction.name, Reduction.op, Reduction.origin, Reduction.axis, Reduction.body)
+    query = select(*columns).where(*found, Reduction.member_id == teller).order_by(*order).limit(limit)
+    rows = session.execute(query.execution_options(yield_per=_AT_ONCE))
+    return [_without_values(*row) for row in rows]
+
+
+def _without_values(
+    step: int, name: str, op: str, origin: str, axis: dict[str, Any], body: dict[str, Any]
+) -> RecordedReduction:
+    first = body["inputs"][0]
+    return RecordedReduction(step, name, op, origin, axis, body["counts"], first["shape"], first["dtype"])

@@ -1,6 +1,7 @@
 """Makes plans and shows them."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from sqlalchemy.orm import Session
 
@@ -9,7 +10,8 @@ from drumline.contracts.base import from_micros
 from drumline.contracts.ids import new_id
 from drumline.contracts.plans import PlanRequest, PlanWarning, ProbedProgram, ProbeFault, ProbeState
 from drumline.contracts.spec import MirroredSpec, RunSubmit
-from drumline_server.idempotency import keyed, remember, replay
+from drumline_server.db import Database
+from drumline_server.idempotency import Keyed, is_answered, keyed, remember, replay
 from drumline_server.models import Plan
 from drumline_server.plans import probes, queries
 from drumline_server.plans.lookup import require_plan
@@ -32,23 +34,40 @@ class PlanOrder:
     terms: Terms
 
 
-def make_plan(session: Session, order: PlanOrder, *, now: int) -> api.Plan:
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A plan that is not stored yet."""
+
+    checked: Submission
+    foreseen: Foreseen
+
+
+async def plan_run(database: Database, order: PlanOrder, *, now: int) -> api.Plan:
     """Plans a run: all but what the program does at once, that with the probe. The same key gives the same plan.
 
+    The fleet and the queue are read beside all writers; then the plan is stored, and a host is asked for the probe.
     Raises DrumlineError as a submission of the same run would.
     """
-    submission = order.submission
-    require_storable(submission.body)
-    request = keyed(submission.project_id, submission.credential, _ROUTE, submission.key, order.body)
+    require_storable(order.submission.body)
+    draft = await database.read(partial(draft_plan, order=order, now=now))
+    return await database.write(partial(keep_plan, order=order, draft=draft, now=now))
+
+
+def draft_plan(session: Session, order: PlanOrder, *, now: int) -> Draft | None:
+    """What is foreseen of the run; None where the same request has its plan already. Only reads."""
+    return None if is_answered(session, _keyed(order), now=now) else _draft(session, order, now)
+
+
+def keep_plan(session: Session, order: PlanOrder, draft: Draft | None, *, now: int) -> api.Plan:
+    """Stores what was drafted, unless the same request was answered meanwhile."""
+    submission, request = order.submission, _keyed(order)
     first = replay(session, request, now=now)
     if first is not None:
         return get_plan(session, submission.project_id, first["plan"], now=now)
-    parameters = Checker(session, submission.project_id).check(submission.body).parameters
-    checked = replace(submission, body=submission.body.model_copy(update={"parameters": parameters}))
-    foreseen = foresee(session, checked, terms=order.terms, now=now)
-    plan = _add_plan(session, order, checked, foreseen, now=now)
+    draft = draft or _draft(session, order, now)
+    plan = _add_plan(session, order, draft.checked, draft.foreseen, now=now)
     if order.body.probe is not None:
-        preferred = {device.host for device in foreseen.devices}
+        preferred = {device.host for device in draft.foreseen.devices}
         probes.order(session, plan, order.body.probe, preferred, order.terms.silent_since(now))
     session.flush()
     remember(session, request, {"plan": plan.id}, status=_CREATED, now=now)
@@ -79,6 +98,18 @@ def view_plan(session: Session, plan: Plan, *, now: int) -> api.Plan:
             "program": None if plan.program is None else ProbedProgram.model_validate(plan.program),
         }
     )
+
+
+def _keyed(order: PlanOrder) -> Keyed:
+    sender = order.submission
+    return keyed(sender.project_id, sender.credential, _ROUTE, sender.key, order.body)
+
+
+def _draft(session: Session, order: PlanOrder, now: int) -> Draft:
+    submission = order.submission
+    parameters = Checker(session, submission.project_id).check(submission.body).parameters
+    checked = replace(submission, body=submission.body.model_copy(update={"parameters": parameters}))
+    return Draft(checked, foresee(session, checked, terms=order.terms, now=now))
 
 
 def _view_probe(session: Session, plan: Plan, now: int) -> api.Probe:

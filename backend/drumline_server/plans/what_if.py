@@ -1,6 +1,6 @@
-"""What the scheduler would do with a run: asked of the scheduler itself, with the run queued in a savepoint.
+"""What the scheduler would do with a run: asked of the scheduler itself, with the run added to what it looks at.
 
-The savepoint is rolled back: the run never was, nothing is held, nobody hears of it.
+Nothing is written: the run never is, nothing is held, and no writer waits while the queue is read.
 """
 
 from dataclasses import dataclass
@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline_server.jobs import service as jobs
-from drumline_server.models import Run
+from drumline.contracts.ids import new_id
+from drumline_server.models import JobVersion, Run
 from drumline_server.plans import queries
 from drumline_server.runs.checking import Checked
-from drumline_server.runs.queueing import Order, queue_runs
+from drumline_server.runs.queueing import Order, as_queued
 from drumline_server.runs.submission import Submission
-from drumline_server.runs.why_start import explain
+from drumline_server.runs.why_start import explain_queued
 from drumline_server.scheduler.placement import Placement, Snapshot, place
 from drumline_server.scheduler.rounds import Terms
-from drumline_server.scheduler.snapshot import as_if_idle
-from drumline_server.wakeups import announced, take_back
+from drumline_server.scheduler.snapshot import alone_and_idle, is_behind_the_head, queued_run, with_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,28 +30,27 @@ class Foreseen:
 
 
 def foresee(session: Session, submission: Submission, *, terms: Terms, now: int) -> Foreseen:
-    """What would become of the submission if it were sent now; its parameters are checked already."""
-    before = announced(session)
-    with session.begin_nested() as savepoint:
-        body, by = submission.body, submission.submitted_by
-        version, _ = jobs.ensure_version(session, submission.project_id, body.job, by=by, now=now)
-        order = Order(version, body, Checked(body.parameters, plan_id=None, resume_from=None))
-        (run,) = queue_runs(session, submission.project_id, by, [order], now=now)
-        foreseen = _look(session, run, terms=terms, now=now)
-        savepoint.rollback()
-    take_back(session, before)
-    return foreseen
-
-
-def _look(session: Session, run: Run, *, terms: Terms, now: int) -> Foreseen:
+    """What would become of the submission if it were sent now; its parameters are checked already. Only reads."""
+    run = _imagined(submission, now)
+    queued = queued_run(run)
     snapshot = terms.look(session, run.project_id, now=now)
+    if not is_behind_the_head(session, run):
+        snapshot = with_run(snapshot, queued, terms.ageing)
     placement = _placement(snapshot, run.id)
     if placement is not None:
         return Foreseen(True, None, queries.seated(session, placement))
-    why = explain(session, run, terms, now=now)
-    idle = as_if_idle(session, snapshot, run.project_id, run.id)
-    later = _placement(idle, run.id)
+    why = explain_queued(session, run, snapshot, terms, now=now)
+    later = _placement(alone_and_idle(session, snapshot, run.project_id, queued), run.id)
     return Foreseen(False, why, queries.seated(session, later) if later is not None else ())
+
+
+def _imagined(submission: Submission, now: int) -> Run:
+    """The run as it would be queued; it belongs to no session."""
+    body = submission.body
+    strategy = body.job.strategy.model_dump(mode="json")
+    version = JobVersion(id=new_id("ver"), job_id=new_id("job"), number=1, strategy=strategy)
+    order = Order(version, body, Checked(body.parameters, plan_id=None, resume_from=None))
+    return as_queued(submission.project_id, submission.submitted_by, order, now)
 
 
 def _placement(snapshot: Snapshot, run_id: str) -> Placement | None:

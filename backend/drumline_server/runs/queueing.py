@@ -32,7 +32,8 @@ class Order:
 def queue_runs(session: Session, project_id: str, submitted_by: str, orders: Sequence[Order], *, now: int) -> list[Run]:
     """Queues the runs; their order in the queue is that of `orders`."""
     runs = [
-        _run(project_id, submitted_by, order, now + place)  # a microsecond apart: ids of one millisecond do not sort
+        # a microsecond apart: ids of one millisecond do not sort
+        as_queued(project_id, submitted_by, order, now + place)
         for place, order in enumerate(orders)
     ]
     session.add_all(runs)
@@ -47,7 +48,8 @@ def queue_runs(session: Session, project_id: str, submitted_by: str, orders: Seq
     return runs
 
 
-def _run(project_id: str, submitted_by: str, order: Order, now: int) -> Run:
+def as_queued(project_id: str, submitted_by: str, order: Order, now: int) -> Run:
+    """The run as it is first stored."""
     body, version = order.body, order.version
     queue_s = body.limits.queue_s
     return Run(

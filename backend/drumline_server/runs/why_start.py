@@ -14,6 +14,7 @@ from drumline_server.models import Attempt, Run
 from drumline_server.runs import queries
 from drumline_server.runs.why import looked_at, why_waiting
 from drumline_server.scheduler.counterfactuals import Counterfactuals, counterfactuals, would_start
+from drumline_server.scheduler.placement import Snapshot
 from drumline_server.scheduler.rounds import Terms
 from drumline_server.scheduler.snapshot import is_behind_the_head
 
@@ -32,7 +33,19 @@ def explain(session: Session, run: Run, terms: Terms, *, now: int) -> api.Why | 
     why = why.model_copy(update={"position": queries.queue_position(session, run, terms.ageing, now=now)})
     if is_behind_the_head(session, run):
         return why
-    snapshot = terms.look(session, run.project_id, now=now)
+    return _tried(session, run, why, terms.look(session, run.project_id, now=now), terms, now=now)
+
+
+def explain_queued(session: Session, run: Run, snapshot: Snapshot, terms: Terms, *, now: int) -> api.Why | None:
+    """The same of a queued run for a snapshot that was taken already, which need not have the run."""
+    why = why_waiting(session, run, now=now)
+    if why is None:
+        return why
+    why = why.model_copy(update={"position": queries.queue_position(session, run, terms.ageing, now=now)})
+    return _tried(session, run, why, snapshot, terms, now=now)
+
+
+def _tried(session: Session, run: Run, why: api.Why, snapshot: Snapshot, terms: Terms, *, now: int) -> api.Why:
     queued = next((each for each in snapshot.queue if each.id == run.id), None)
     if queued is None:
         return why

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 from sqlalchemy import (
     ColumnElement,
     Row,
@@ -68,7 +68,18 @@ def is_behind_the_head(session: Session, run: Run) -> bool:
     return session.scalar(_OLDER_ALIKE, {**of_run, **older}) == HEAD_MOST
 
 
-def as_if_idle(session: Session, snapshot: Snapshot, project_id: str, run_id: str) -> Snapshot:
+def queued_run(run: Run) -> QueuedRun:
+    """A run that is queued for the first time and has no checkpoint to go on from, as the scheduler sees it."""
+    limit_us = _limit_us(to_json(run.limits).decode())
+    return QueuedRun(run.id, _shape(run.shape), limit_us, priority=run.priority, created_at=run.created_at)
+
+
+def with_run(snapshot: Snapshot, run: QueuedRun, ageing: Ageing) -> Snapshot:
+    """The same, as if that run waited too."""
+    return replace(snapshot, queue=in_order((*snapshot.queue, run), ageing, snapshot.now))
+
+
+def alone_and_idle(session: Session, snapshot: Snapshot, project_id: str, run: QueuedRun) -> Snapshot:
     """The same, as if nothing ran and only that run waited."""
     query = (
         select(Device.id, Device.host_id, Device.platform, Device.position)
@@ -79,7 +90,7 @@ def as_if_idle(session: Session, snapshot: Snapshot, project_id: str, run_id: st
         snapshot,
         free=tuple(FreeDevice(*row) for row in session.execute(query)),
         releases=(),
-        queue=tuple(run for run in snapshot.queue if run.id == run_id),
+        queue=(run,),
     )
 
 

@@ -3,19 +3,24 @@
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, insert, select
+from sqlalchemy.orm import Session
 
 from drumline.contracts import api
+from drumline.contracts.ids import new_id
 from drumline.contracts.plans import PlanReport, PlanRequest, ProbedProgram, ProbeState
 from drumline.contracts.problems import ProblemCode
 from drumline_server.errors import DrumlineError, NotFoundError
-from drumline_server.models import Hold, Job, JobVersion, Outbox, Plan, Run, RunEvent
+from drumline_server.models import Hold, Job, JobVersion, Outbox, Plan, Reduction, Run, RunEvent
+from drumline_server.models import Member as MemberRow
 from drumline_server.plans import comparison, lookup, service
 from drumline_server.runs.submission import Submission
 from drumline_server.workers import plan_reports
-from support.core import SUSPECT_S, TERMS, Core, Worker, submission_body
+from support.backlog import queue_many
+from support.core import SUSPECT_S, TERMS, Core, Member, Worker, submission_body
+from support.statements import statements
 
-PROGRAM = {
+PROGRAM: dict[str, Any] = {
     "strategy": "MirroredStrategy",
     "executor": "spmd",
     "steps": 4,
@@ -58,7 +63,8 @@ PROGRAM = {
 def plan(core: Core, key: str = "p", probe: dict[str, Any] | None = None, **changes: Any) -> api.Plan:
     body = PlanRequest.model_validate({"run": submission_body(**changes), "probe": probe})
     order = service.PlanOrder(Submission(core.project_id, "tester", key, body.run, "tok_1"), body, TERMS)
-    return core.write(lambda session: service.make_plan(session, order, now=core.clock.now()))
+    draft = core.read(lambda session: service.draft_plan(session, order, now=core.clock.now()))
+    return core.write(lambda session: service.keep_plan(session, order, draft, now=core.clock.now()))
 
 
 def read(core: Core, plan_id: str) -> api.Plan:
@@ -96,6 +102,23 @@ def test_a_plan_says_what_the_scheduler_then_does_and_leaves_no_trace(core: Core
         (f"replica {replica}", "same", f"beta cpu:{replica}") for replica in range(4)
     ]
     assert (shown.differences, core.run(run.id).plan) == (0, planned.id)
+
+
+def test_a_plan_behind_a_long_queue_reads_it_beside_the_writers_only(core: Core) -> None:
+    core.add_worker("alpha", 8)
+    queue_many(core, 400)
+    body = PlanRequest.model_validate({"run": submission_body(wait_for_devices=True, priority=-5)})
+    order = service.PlanOrder(Submission(core.project_id, "tester", "p", body.run, "tok_1"), body, TERMS)
+
+    with statements() as reading:
+        draft = core.read(lambda session: service.draft_plan(session, order, now=core.clock.now()))
+    with statements() as writing:
+        planned = core.write(lambda session: service.keep_plan(session, order, draft, now=core.clock.now()))
+
+    assert planned.why is not None
+    assert planned.why.position == 401
+    assert [statement for statement, _ in reading if "FROM run" in statement]
+    assert [statement for statement, _ in writing if "FROM run" in statement] == []
 
 
 def test_a_plan_that_would_wait_says_why_and_where_it_would_sit(core: Core) -> None:
@@ -259,6 +282,43 @@ def test_what_a_run_does_otherwise_than_planned_is_named(core: Core) -> None:
         "on devices 0, 1",
         "on device 0",
     ]
+
+
+def test_of_more_reductions_than_are_read_the_steps_that_are_whole_are_compared(core: Core) -> None:
+    worker = core.add_worker()
+    collective = {**PROGRAM["collectives"][0], "shape": (4,), "size_bytes": 16}
+    last = {**collective, "name": "last", "first_step": 3}
+    planned = plan(core, probe={}, resources={"replicas": 2})
+    report(worker, planned.id, program={**PROGRAM, "batches": (), "collectives": (collective, last)})
+    run = core.submit(resources={"replicas": 2}, plan=planned.id)
+    core.schedule()
+    member = worker.take().start()
+    each = comparison.MOST_COMPARED // 3
+    core.write(lambda session: add_reductions(session, member, {0: each, 1: each, 2: each, 3: each}))
+
+    shown = core.read(lambda session: comparison.compare(session, core.project_id, run.id, now=core.clock.now()))
+
+    told = [(row.name, row.verdict) for row in shown.rows if row.about == "collective"]
+    assert told == [("loss", "same"), ("last", "not_recorded")]
+
+
+def add_reductions(session: Session, member: Member, counts: dict[int, int]) -> None:
+    """So many of each step, all called `loss` but those of step 3."""
+    summary = {"shape": [4], "dtype": "float32"}
+    steps = [step for step, count in counts.items() for _ in range(count)]
+    row = session.get_one(MemberRow, member.id)
+    session.execute(
+        insert(Reduction),
+        [
+            {
+                "id": new_id("red"), "project_id": row.project_id, "run_id": row.run_id, "member_id": row.id,
+                "attempt_id": row.attempt_id, "seq": 1_000 + number, "name": "last" if step == 3 else "loss",
+                "step": step, "op": "mean", "axis": {"axis": 0}, "origin": "host", "replicas": 2, "ragged": False,
+                "body": {"inputs": [summary, summary], "counts": [4, 4]}, "recorded_at": 0,
+            }
+            for number, step in enumerate(steps)
+        ],
+    )  # fmt: skip
 
 
 def test_old_plans_are_forgotten_unless_a_run_came_from_them(core: Core) -> None:
