@@ -26,6 +26,8 @@ class WorkerSettings(BaseSettings):
     """Simulated CPU devices where there is no accelerator."""
     bundle_cache_bytes: int = Field(default=2 * 1024**3, ge=0)
     """Bundles kept on disk beyond their use."""
+    compile_cache_bytes: int = Field(default=4 * 1024**3, ge=0)
+    """Compiled programs kept on disk; those of the job versions that were not run for longest go first."""
     checkpoint_dir: Path | None = None
     """A volume for checkpoints that other hosts mount too, so that any of them goes on with a run; default: a directory
     of this host in `data_dir`, which ties the retries of a run to the host."""

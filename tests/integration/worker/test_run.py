@@ -1,5 +1,6 @@
 """A worker runs programs: what comes back when all goes well."""
 
+import importlib.metadata
 import json
 
 from drumline.contracts.ids import new_id
@@ -122,7 +123,7 @@ def test_compiled_programs_are_found_again_by_the_next_run_of_the_version(
 ) -> None:
     version = new_id("ver")
     server.wait_drained(server.assign(TRAINING, replicas=2, version=version))
-    cache = worker.data_dir / "compiled" / version
+    cache = worker.data_dir / "compiled" / importlib.metadata.version("jax") / version
     compiled = {path.name for path in cache.iterdir() if path.name.endswith("-cache")}
     assert compiled
     server.wait_drained(server.assign(TRAINING, replicas=2, version=version))

@@ -9,12 +9,14 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr
 
 from drumline.contracts.ids import is_id
 from drumline.contracts.worker_api import Enroll, Register
+from drumline_worker.agent import compile_cache
 from drumline_worker.agent.api import Api, RefusedError, UnreachableError
 from drumline_worker.agent.backoff import Backoff
 from drumline_worker.agent.bundles import BundleCache
@@ -22,6 +24,7 @@ from drumline_worker.agent.celery_child import CeleryChild
 from drumline_worker.agent.checkpoint_volume import volume_name
 from drumline_worker.agent.doorbell import DoorbellSocket
 from drumline_worker.agent.enrolment import EmptyTokenError, Enrolment
+from drumline_worker.agent.housekeeping import keep_house
 from drumline_worker.agent.identity import Identity, IdentityError, IdentityFile
 from drumline_worker.agent.launcher_client import LauncherClient, LaunchError
 from drumline_worker.agent.leftovers import end_strays, find_members
@@ -90,6 +93,8 @@ class Agent:
         adopted = {plan.claimed.member for plan in found}
         unproven = await end_strays(self._layout.runs, lambda member: member not in adopted)
         await end_strays(self._layout.probes, lambda _: True)
+        in_use = {Path(plan.compile_cache) for plan in found}
+        await asyncio.to_thread(compile_cache.clear, self._layout.compile_cache, in_use)
         introduction = introduction.model_copy(update={"unproven": tuple(filter(_is_member, unproven))})
         self._session = Session(self._api, introduction, self._refused)
         bundles = BundleCache(self._layout.bundles, self._api, self._settings.bundle_cache_bytes)
@@ -103,6 +108,7 @@ class Agent:
         with _first_of_group():
             async with doorbell.listening(), asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._celery.run())
+                tasks.create_task(keep_house(self._layout.compile_cache, self._settings.compile_cache_bytes))
                 tasks.create_task(self._session.run(self._members, self._celery.use))
 
     def _meeting_place(self) -> MeetingPlace:

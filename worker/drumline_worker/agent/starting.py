@@ -4,6 +4,7 @@ import asyncio
 import logging
 
 from drumline.contracts.worker_api import Claim, Claimed
+from drumline_worker.agent import compile_cache
 from drumline_worker.agent.api import RefusedError, UnreachableError
 from drumline_worker.agent.backoff import Backoff
 from drumline_worker.agent.workbench import Workbench
@@ -51,11 +52,9 @@ async def launch(bench: Workbench, claimed: Claimed) -> None:
     directory = bench.layout.run_directory(claimed.member)
     directory.create()
     await bench.bundles.extract(claimed.bundle, directory.program)
-    compile_cache = bench.layout.compile_cache / claimed.version
-    compile_cache.mkdir(mode=0o700, exist_ok=True)
     plan = MemberPlan(
         claimed=claimed,
-        compile_cache=str(compile_cache),
+        compile_cache=str(compile_cache.use(bench.layout.compile_cache / claimed.version)),
         checkpoints=str(bench.checkpoints),
         takeover_s=bench.session.registered.takeover_s,
         alive_at=bench.session.alive_at,

@@ -1,5 +1,6 @@
 """What every member needs of its agent."""
 
+import importlib.metadata
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,8 +41,8 @@ class Layout:
 
     @property
     def compile_cache(self) -> Path:
-        """JAX's persistent compilation cache by job version."""
-        return self.root / "compiled"
+        """JAX's persistent compilation caches by job version; another JAX has others beside it."""
+        return self.root / "compiled" / importlib.metadata.version("jax")
 
     @property
     def agent(self) -> Path:
@@ -58,7 +59,7 @@ class Layout:
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.root.chmod(0o700)
         for directory in (self.runs, self.bundles, self.checkpoints, self.compile_cache, self.agent, self.home):
-            directory.mkdir(mode=0o700, exist_ok=True)
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def run_directory(self, member: str) -> RunDirectory:
         """The run directory of one member."""
