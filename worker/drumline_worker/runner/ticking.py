@@ -1,17 +1,16 @@
 """Tells the shim twice a second where the program is, from a thread that calls nothing of JAX (rule P15)."""
 
 import os
-import sys
 import threading
 import time
 from collections import deque
-from types import FrameType
 from typing import Literal
 
 import jax
 
 import drumline.distribute as dist
 from drumline_worker.runner.channel import Channel
+from drumline_worker.runner.stacks import Stacks
 
 TICK_S = 0.5
 _KEPT = 256
@@ -35,9 +34,11 @@ class Ticker:
         self._phase: Activity = activity
         self._in_step = False
         self._advances = 0
+        self._advances_told = 0
         self._collectives = 0
         self._advanced_at: float | None = None
         self._times: deque[float] = deque(maxlen=_KEPT)
+        self._stacks = Stacks()
 
     def start(self) -> None:
         """Ticks from now on, as long as the process lives."""
@@ -91,26 +92,17 @@ class Ticker:
     def _activity(self) -> Activity:
         if self._phase != "own_code":
             return self._phase
-        frames = sys._current_frames()
-        if any(_compiles(frame) for frame in frames.values()):
+        if self._advances != self._advances_told:  # it gets on: where it stands matters to nobody
+            self._advances_told = self._advances
+            return "in_step" if self._in_step else "own_code"
+        self._stacks.look()
+        if any(map(self._stacks.pass_through, _COMPILER)):
             return "compiling"
-        main = frames.get(threading.main_thread().ident or 0)
-        return "in_step" if self._in_step or (main is not None and _waits_for_devices(main)) else "own_code"
+        main = threading.main_thread().ident or 0
+        waits_for_devices = self._stacks.innermost_is_below(main, (_JAX, _ENGINE))
+        return "in_step" if self._in_step or waits_for_devices else "own_code"
 
     def _usual_s(self) -> float | None:
         """What one step takes but for one in twenty."""
         times = sorted(self._times.copy())
         return times[int(_PERCENTILE * (len(times) - 1))] if times else None
-
-
-def _waits_for_devices(frame: FrameType) -> bool:
-    """Whether the innermost call is one of JAX or of the engine: it reads or waits for what a step computes."""
-    return frame.f_code.co_filename.startswith((_JAX, _ENGINE))
-
-
-def _compiles(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_filename.endswith(_COMPILER):
-            return True
-        frame = frame.f_back
-    return False
