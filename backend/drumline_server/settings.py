@@ -71,6 +71,8 @@ class Settings(BaseSettings):
     """A host silent for so long has lost its members."""
     claim_s: Annotated[float, Field(gt=0)] = CLAIM_S
     """All members of an attempt must be claimed within this time."""
+    checkpoint_days: Annotated[int, Field(ge=1, le=36_500)] = 30
+    """For so many days after a run's end others can go on from its checkpoints; then its workers delete them."""
     ring_every_s: Annotated[float, Field(gt=0)] = 10.0
     """How often the relay rings again for an attempt that is not claimed."""
     schedule_every_s: Annotated[float, Field(gt=0)] = 1.0

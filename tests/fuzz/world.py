@@ -125,6 +125,7 @@ class World:
                     }
                 ],
             },
+            "/worker/checkpoints": {"incarnation": life, "runs": [self.run]},
             "/claim": {**owned, "coordinator": "10.0.0.1:4711"},
             "/events": {**owned, "first_seq": 1, "events": self._events(now)},
             "/end": {

@@ -31,6 +31,7 @@ from drumline.contracts.worker_api import (
     Claimed,
     Enroll,
     Enrolled,
+    ExpiredRuns,
     Heartbeat,
     HeartbeatReply,
     MemberNotice,
@@ -40,6 +41,7 @@ from drumline.contracts.worker_api import (
     Register,
     Registered,
     Rendezvous,
+    StoredRuns,
 )
 
 WINDOW = 1_000
@@ -111,6 +113,9 @@ class WorkerServer:
         """Whether an operator drains the host."""
         self.device_probes: tuple[ProbeRequest, ...] = ()
         self.probed: list[ProbeReport] = []
+        self.expired: tuple[str, ...] = ()
+        """Runs of which workers need keep no checkpoints."""
+        self.asked_to_expire: list[str] = []
         self.registrations: list[Register] = []
         self.heartbeats: list[Heartbeat] = []
         self.members: dict[str, MemberRecord] = {}
@@ -364,6 +369,15 @@ class WorkerServer:
         @app.post(f"{prefix}/probes")
         async def probes(body: ProbeReports, authorization: str = Header("")) -> Response:
             return self._locked(authorization, lambda: self._take_probes(body))
+
+        @app.post(f"{prefix}/checkpoints")
+        async def checkpoints(body: StoredRuns, authorization: str = Header("")) -> ExpiredRuns:
+            return self._locked(authorization, lambda: self._expire(body))
+
+    def _expire(self, body: StoredRuns) -> ExpiredRuns:
+        self._require_incarnation(body.incarnation)
+        self.asked_to_expire += body.runs
+        return ExpiredRuns(runs=tuple(self.expired))
 
     def _locked(self, authorization: str, work: Callable[[], Answer]) -> Answer:
         _require(authorization == f"Bearer {self.worker_token}", 401, ProblemCode.UNAUTHENTICATED)

@@ -2,10 +2,10 @@
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import case, func, or_, select, tuple_
+from sqlalchemy import case, delete, func, or_, select, tuple_
 from sqlalchemy.orm import Session
 
-from drumline.contracts.states import CheckpointState
+from drumline.contracts.states import TERMINAL_RUN, CheckpointState
 from drumline_server.models import Checkpoint, Host, Run
 
 STORE_OF_HOST = case((Host.checkpoint_store != "", Host.checkpoint_store), else_=Host.id)
@@ -53,6 +53,46 @@ def with_past(session: Session, run_ids: Collection[str]) -> Sequence[Run]:
     """Those of the runs that had an attempt, or were told to go on from another run."""
     past = or_(Run.fence > 0, Run.resume_from.is_not(None))
     return session.scalars(select(Run).where(Run.id.in_(run_ids), past)).all()
+
+
+def ended_before(session: Session, project_id: str, run_ids: Collection[str], ended_before: int) -> Sequence[str]:
+    """Those of the project's runs that were over before that time."""
+    query = select(Run.id).where(Run.id.in_(run_ids), Run.project_id == project_id, Run.state.in_(TERMINAL_RUN))
+    return session.scalars(query.where(Run.ended_at < ended_before)).all()
+
+
+def lock_of_runs(session: Session, run_ids: Collection[str]) -> None:
+    """Keeps others from going on from checkpoints of those runs until this transaction ends."""
+    query = select(Checkpoint.id).where(Checkpoint.run_id.in_(run_ids)).order_by(Checkpoint.id)
+    session.execute(query.with_for_update())
+
+
+def sources_of_live_runs(session: Session, project_id: str, run_ids: Collection[str]) -> set[str]:
+    """Those of the runs from whose checkpoints a run goes on that has not ended."""
+    query = (
+        select(Checkpoint.run_id)
+        .join(Run, Run.resume_from == Checkpoint.id)
+        .where(Checkpoint.run_id.in_(run_ids), Run.project_id == project_id, Run.state.not_in(TERMINAL_RUN))
+    )
+    return set(session.scalars(query))
+
+
+def held(session: Session, checkpoint_ids: Collection[str]) -> Sequence[Checkpoint]:
+    """Those checkpoints as they are now; nobody deletes them until this transaction ends."""
+    query = select(Checkpoint).where(Checkpoint.id.in_(checkpoint_ids)).order_by(Checkpoint.id)
+    return session.scalars(query.with_for_update(read=True), execution_options={"populate_existing": True}).all()
+
+
+def forget_deleted(session: Session, saved_before: int) -> None:
+    """Removes rows of deleted checkpoints that were saved before that time, but those that a live run names."""
+    named = select(Run.resume_from).where(Run.resume_from.is_not(None), Run.state.not_in(TERMINAL_RUN))
+    session.execute(
+        delete(Checkpoint).where(
+            Checkpoint.state == CheckpointState.DELETED,
+            Checkpoint.created_at < saved_before,
+            Checkpoint.id.not_in(named),
+        )
+    )
 
 
 def store_of(session: Session, host_id: str) -> str:

@@ -15,13 +15,15 @@ from drumline.contracts.states import CheckpointState
 from drumline.contracts.worker_api import ResumePoint
 from drumline_server.checkpoints import queries
 from drumline_server.errors import InvalidRequestError
-from drumline_server.models import Checkpoint, JobVersion, Member, Run
+from drumline_server.models import Checkpoint, Host, JobVersion, Member, Run
 from drumline_server.paging import decode_cursor, page_of
 from drumline_server.scheduler.capacity import HostCapacity, capacities, most_possible
 from drumline_server.scheduler.shapes import Shape
 
 _MOST_OFFERED = 100
 """Checkpoints that an attempt is told of: whoever finds so many damaged begins anew."""
+_REMEMBERED_US = 7 * 86_400 * 1_000_000
+"""Deleted checkpoints are shown for a week after they were saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +133,47 @@ def resolve(session: Session, project_id: str, wanted: str) -> str:
         row = queries.checkpoints_by_id(session, project_id, [wanted]).get(wanted)
         if row is None:
             raise InvalidRequestError("resume_from", f"there is no checkpoint {wanted}")
-        if row.state != CheckpointState.KEPT:
-            raise InvalidRequestError("resume_from", f"checkpoint {wanted} of step {row.step} is {row.state.lower()}")
+        _require_kept(row)
         return row.id
     kept = queries.kept_of_runs(session, [wanted]).get(wanted, [])
     rows = [row for row in kept if row.project_id == project_id]
     if not rows:
         raise InvalidRequestError("resume_from", f"run {wanted} has no checkpoint to go on from")
     return rows[0].id
+
+
+def hold(session: Session, checkpoint_ids: Collection[str]) -> None:
+    """Keeps what runs are to go on from until these are stored. Raises InvalidRequestError for what was deleted."""
+    if not checkpoint_ids:
+        return
+    rows = {row.id: row for row in queries.held(session, checkpoint_ids)}
+    for checkpoint_id in checkpoint_ids:
+        if checkpoint_id not in rows:
+            raise InvalidRequestError("resume_from", f"there is no checkpoint {checkpoint_id}")
+        _require_kept(rows[checkpoint_id])
+
+
+def expire(session: Session, host: Host, run_ids: Collection[str], *, ended_before: int) -> tuple[str, ...]:
+    """Those of the runs that ended before that time and that no live run goes on from; nobody can from now on.
+
+    The host deletes what it has of them. A run that goes on from one is stored before, and found, or finds it deleted.
+    """
+    over = queries.ended_before(session, host.project_id, run_ids, ended_before)
+    if not over:
+        return ()
+    queries.lock_of_runs(session, over)
+    expired = sorted(set(over) - queries.sources_of_live_runs(session, host.project_id, over))
+    session.execute(
+        update(Checkpoint)
+        .where(Checkpoint.run_id.in_(expired), Checkpoint.store == queries.store_of(session, host.id))
+        .values(state=CheckpointState.DELETED)
+    )
+    return tuple(expired)
+
+
+def forget_deleted(session: Session, *, now: int) -> None:
+    """Removes rows of deleted checkpoints that are more than a week old."""
+    queries.forget_deleted(session, now - _REMEMBERED_US)
 
 
 def list_checkpoints(session: Session, run: Run, *, cursor: str | None, limit: int) -> api.Page[api.Checkpoint]:
@@ -170,6 +205,11 @@ def list_checkpoints(session: Session, run: Run, *, cursor: str | None, limit: i
         )
 
     return page_of(rows, limit, item=shown, key=lambda found: (found[0].fence, found[0].step))
+
+
+def _require_kept(row: Checkpoint) -> None:
+    if row.state != CheckpointState.KEPT:
+        raise InvalidRequestError("resume_from", f"checkpoint {row.id} of step {row.step} is {row.state.lower()}")
 
 
 def _retain(session: Session, run: Run) -> None:

@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 from drumline.contracts.ids import new_id
 from drumline.contracts.spec import RunSubmit
 from drumline.contracts.states import RunState
+from drumline_server.checkpoints import service as checkpoints
 from drumline_server.models import JobVersion, Run, RunLabel
 from drumline_server.run_events import record_first_events
 from drumline_server.runs.checking import Checked
@@ -30,7 +31,10 @@ class Order:
 
 
 def queue_runs(session: Session, project_id: str, submitted_by: str, orders: Sequence[Order], *, now: int) -> list[Run]:
-    """Queues the runs; their order in the queue is that of `orders`."""
+    """Queues the runs; their order in the queue is that of `orders`.
+
+    Raises InvalidRequestError where a checkpoint to go on from was deleted after it had been checked.
+    """
     runs = [
         # a microsecond apart: ids of one millisecond do not sort
         as_queued(project_id, submitted_by, order, now + place)
@@ -43,6 +47,7 @@ def queue_runs(session: Session, project_id: str, submitted_by: str, orders: Seq
         for run in runs
         for key, value in run.labels.items()
     )
+    checkpoints.hold(session, {run.resume_from for run in runs if run.resume_from is not None})
     record_first_events(session, runs, "state", {"state": RunState.QUEUED, "from": None})
     announce(session, QUEUE, *(f"runs:{run.id}" for run in runs))
     return runs

@@ -14,6 +14,7 @@ from functools import partial
 
 from sqlalchemy.orm import Session
 
+from drumline_server.checkpoints.service import forget_deleted as forget_deleted_checkpoints
 from drumline_server.clock import Clock
 from drumline_server.db import Database, DatabaseUnavailableError
 from drumline_server.idempotency import forget_old
@@ -170,6 +171,7 @@ async def _schedule(database: Database, settings: Settings, clock: Clock, leader
 async def _forget(database: Database, clock: Clock) -> None:
     await database.write(lambda session: forget_old(session, now=clock.now()))
     await database.write(lambda session: forget_old_plans(session, now=clock.now()))
+    await database.write(lambda session: forget_deleted_checkpoints(session, now=clock.now()))
 
 
 class Reaper:

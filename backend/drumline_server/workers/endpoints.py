@@ -13,20 +13,32 @@ from drumline.contracts.worker_api import (
     Claimed,
     Enroll,
     Enrolled,
+    ExpiredRuns,
     Heartbeat,
     HeartbeatReply,
     ProbeReports,
     Register,
     Registered,
+    StoredRuns,
 )
 from drumline_server.auth.dependencies import EnrolmentDep, WorkerDep
 from drumline_server.bundles.blobs import BlobStore
 from drumline_server.dependencies import ClockDep, DatabaseDep, SettingsDep, get_blobs
 from drumline_server.telemetry import ingest
-from drumline_server.workers import claims, ends, enrolment, heartbeats, plan_reports, probing, registration
+from drumline_server.workers import (
+    claims,
+    ends,
+    enrolment,
+    heartbeats,
+    plan_reports,
+    probing,
+    registration,
+    stored_checkpoints,
+)
 from drumline_server.workers.doorbell_keys import DoorbellKeys, get_doorbell_keys
 
 router = APIRouter(prefix="/worker", tags=["worker"])
+_DAY_US = 86_400 * 1_000_000
 BlobsDep = Annotated[BlobStore, Depends(get_blobs)]
 KeysDep = Annotated[DoorbellKeys, Depends(get_doorbell_keys)]
 
@@ -92,6 +104,17 @@ async def end_member(
 async def report_probes(body: ProbeReports, worker: WorkerDep, database: DatabaseDep, clock: ClockDep) -> None:
     """Tells what probes of quarantined devices found; the server decides which are free."""
     await database.write(lambda session: probing.take_probes(session, worker.host_id, body, now=clock.now()))
+
+
+@router.post("/checkpoints")
+async def expire_checkpoints(
+    body: StoredRuns, worker: WorkerDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
+) -> ExpiredRuns:
+    """Says of which runs a worker need keep no checkpoint any more; nobody can go on from those from now on."""
+    ended_before = clock.now() - settings.checkpoint_days * _DAY_US
+    return await database.write(
+        lambda session: stored_checkpoints.expire(session, worker.host_id, body, ended_before=ended_before)
+    )
 
 
 @router.post("/plans/{plan_id}/report")

@@ -1022,6 +1022,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/worker/checkpoints": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Expire Checkpoints
+         * @description Says of which runs a worker need keep no checkpoint any more; nobody can go on from those from now on.
+         */
+        post: operations["expire_checkpoints"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/worker/enroll": {
         parameters: {
             query?: never;
@@ -1615,6 +1635,14 @@ export interface components {
             first_seq: number;
             /** Incarnation */
             incarnation: string;
+        };
+        /**
+         * ExpiredRuns
+         * @description Answer to `POST /worker/checkpoints`.
+         */
+        ExpiredRuns: {
+            /** Runs */
+            runs: string[];
         };
         /**
          * FieldChange
@@ -3841,6 +3869,16 @@ export interface components {
             seq: number;
         };
         /**
+         * StoredRuns
+         * @description Body of `POST /worker/checkpoints`: runs of which the host's store has something.
+         */
+        StoredRuns: {
+            /** Incarnation */
+            incarnation: string;
+            /** Runs */
+            runs: string[];
+        };
+        /**
          * StreamHint
          * @description Something of a list changed: fetch it again. Topics `runs` and `fleet` carry only these.
          */
@@ -4164,6 +4202,7 @@ export type EndReason = components['schemas']['EndReason'];
 export type Enroll = components['schemas']['Enroll'];
 export type Enrolled = components['schemas']['Enrolled'];
 export type EventBatch = components['schemas']['EventBatch'];
+export type ExpiredRuns = components['schemas']['ExpiredRuns'];
 export type FieldChange = components['schemas']['FieldChange'];
 export type FieldProblem = components['schemas']['FieldProblem'];
 export type FileChange = components['schemas']['FileChange'];
@@ -4277,6 +4316,7 @@ export type RunSubmit = components['schemas']['RunSubmit'];
 export type RunSummary = components['schemas']['RunSummary'];
 export type Session = components['schemas']['Session'];
 export type StateEvent = components['schemas']['StateEvent'];
+export type StoredRuns = components['schemas']['StoredRuns'];
 export type StreamHint = components['schemas']['StreamHint'];
 export type SubmittedBatch = components['schemas']['SubmittedBatch'];
 export type SubmittedRun = components['schemas']['SubmittedRun'];
@@ -6061,6 +6101,39 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    expire_checkpoints: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["StoredRuns"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ExpiredRuns"];
+                };
             };
             /** @description An error, told in words and with a code. */
             default: {

@@ -202,6 +202,20 @@ class ProbeReports(Contract):
     probes: Annotated[tuple[ProbeReport, ...], Field(max_length=4_096)]
 
 
+class StoredRuns(Contract):
+    """Body of `POST /worker/checkpoints`: runs of which the host's store has something."""
+
+    incarnation: IncarnationId
+    runs: Annotated[tuple[RunId, ...], Field(max_length=1_000)]
+
+
+class ExpiredRuns(Reply):
+    """Answer to `POST /worker/checkpoints`."""
+
+    runs: tuple[RunId, ...]
+    """Those of which nothing is needed any more: the worker deletes what it has of them."""
+
+
 class Claim(Contract):
     """Body of `POST /worker/members/{id}/claim`."""
 

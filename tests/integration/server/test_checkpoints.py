@@ -1,20 +1,29 @@
 """Checkpoints on the server: registered under the fence, kept by policy, offered to those who can read them."""
 
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.ids import new_id
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import CheckpointState
+from drumline.contracts.worker_api import StoredRuns
+from drumline_server.checkpoints import service
 from drumline_server.devices import operating
 from drumline_server.errors import DrumlineError, FencedError, InvalidRequestError
-from drumline_server.models import Host
+from drumline_server.models import Host, JobVersion, Run
 from drumline_server.runs import submission
+from drumline_server.runs.checking import Checked
+from drumline_server.runs.queueing import Order, queue_runs
 from drumline_server.telemetry import checkpoints
-from support.core import SUSPECT_S, TAKEOVER_S, Core, Member, Worker
+from drumline_server.workers import stored_checkpoints
+from support.core import SUSPECT_S, TAKEOVER_S, Core, Member, Worker, submission_body
+from support.processes import wait_until
 
 
 def started(core: Core, worker: Worker, **changes: Any) -> Member:
@@ -303,6 +312,134 @@ def test_resume_from_what_is_not_there_is_refused_by_name(core: Core) -> None:
     deleted = next(row for row in listed(core, bare.claimed.run).items if row.step == 10)
     with pytest.raises(InvalidRequestError, match="of step 10 is deleted"):
         core.submit(resources={"replicas": 1}, resume_from=deleted.id)
+
+
+DAY_S = 86_400.0
+
+
+def expired(core: Core, worker: Worker, *runs: str) -> tuple[str, ...]:
+    """What the worker may delete of those runs, if runs are kept for 30 days."""
+    worker.register()
+    body = StoredRuns(incarnation=worker.incarnation, runs=runs)
+    before = core.clock.now() - int(30 * DAY_S * 1e6)
+    return core.write(
+        lambda session: stored_checkpoints.expire(session, worker.host_id, body, ended_before=before)
+    ).runs
+
+
+def test_checkpoints_of_a_run_that_ended_long_ago_are_the_workers_to_delete(core: Core) -> None:
+    worker = core.add_worker(devices=4)
+    over, live = started(core, worker), started(core, worker)
+    for member in (over, live):
+        save(member, 10)
+    over.end()
+    both = (over.claimed.run, live.claimed.run, new_id("run"))
+
+    core.clock.advance(29 * DAY_S)
+    assert expired(core, worker, *both) == ()
+    assert states(core, over.claimed.run) == {(1, 10): "KEPT"}
+    core.clock.advance(2 * DAY_S)
+    foreign = core.add_worker("beta", project_id=core.add_project("foreign"))
+    assert expired(core, foreign, *both) == ()
+    assert expired(core, worker, *both) == (over.claimed.run,)
+
+    assert states(core, over.claimed.run) == {(1, 10): "DELETED"}
+    with pytest.raises(InvalidRequestError, match="has no checkpoint to go on from"):
+        core.submit(resources={"replicas": 1}, resume_from=over.claimed.run)
+
+
+def test_checkpoints_that_a_live_run_goes_on_from_stay_until_it_ends(core: Core) -> None:
+    worker = core.add_worker()
+    source = started(core, worker)
+    save(source, 10)
+    source.end()
+    user = core.submit(resources={"replicas": 1}, resume_from=source.claimed.run)
+    core.clock.advance(31 * DAY_S)
+
+    assert expired(core, worker, source.claimed.run) == ()
+    core.schedule()
+    assert offered(worker.take()) == [(1, 10)]
+    core.cancel(user.id)
+    worker.register()  # without the member: it is dead
+    assert expired(core, worker, source.claimed.run) == (source.claimed.run,)
+
+
+def test_a_host_gives_up_what_is_in_its_own_store_only(core: Core) -> None:
+    alpha = core.add_worker("alpha")
+    member = started(core, alpha)
+    save(member, 10)
+    member.end()
+    core.clock.advance(31 * DAY_S)
+    beta = core.add_worker("beta")
+
+    assert expired(core, beta, member.claimed.run) == (member.claimed.run,)
+    assert states(core, member.claimed.run) == {(1, 10): "KEPT"}
+
+
+def test_a_run_is_not_stored_whose_checkpoint_was_deleted_after_it_had_been_checked(core: Core) -> None:
+    worker = core.add_worker()
+    source = started(core, worker)
+    save(source, 10)
+    source.end()
+    (row,) = listed(core, source.claimed.run).items
+    core.clock.advance(31 * DAY_S)
+    assert expired(core, worker, source.claimed.run)
+
+    def queue(session: Session) -> None:
+        run = session.get_one(Run, source.claimed.run)
+        version = session.get_one(JobVersion, run.version_id)
+        order = Order(version, submission_body(), Checked({}, plan_id=None, resume_from=row.id))
+        queue_runs(session, core.project_id, "tester", [order], now=core.clock.now())
+
+    with pytest.raises(InvalidRequestError, match="of step 10 is deleted"):
+        core.write(queue)
+    assert len(core.runs().items) == 1
+
+
+def test_a_submission_that_meets_the_expiry_of_its_checkpoint_is_refused(core: Core) -> None:
+    worker = core.add_worker()
+    source = started(core, worker)
+    save(source, 10)
+    source.end()
+    worker.register()
+    body = StoredRuns(incarnation=worker.incarnation, runs=(source.claimed.run,))
+    core.clock.advance(31 * DAY_S)
+    now = core.clock.now()
+    submissions: list[Future[api.Run]] = []
+
+    def expire_meanwhile(session: Session) -> None:
+        assert stored_checkpoints.expire(session, worker.host_id, body, ended_before=now).runs
+        submissions.append(pool.submit(core.submit, resources={"replicas": 1}, resume_from=source.claimed.run))
+        if session.get_bind().dialect.name == "postgresql":  # SQLite has one writer: the other comes after it
+            met = partial(_met, core, submissions[0])
+            wait_until(met, timeout_s=60, what="the submission waits or is through")
+
+    with ThreadPoolExecutor(1) as pool:
+        core.write(expire_meanwhile)
+        with pytest.raises(InvalidRequestError, match="checkpoint"):
+            submissions[0].result(60)
+    assert len(core.runs().items) == 1
+
+
+def _met(core: Core, submission: Future[api.Run]) -> bool:
+    """Whether the submission has come to the lock of the other, or past it."""
+    waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+    return submission.done() or bool(core.read(lambda session: session.scalar(waiting)))
+
+
+def test_rows_of_deleted_checkpoints_go_after_a_week_but_those_that_a_live_run_names(core: Core) -> None:
+    worker = core.add_worker()
+    source = started(core, worker)
+    save(source, 10, 20)
+    named = listed(core, source.claimed.run).items[1]
+    core.submit(resources={"replicas": 1}, resume_from=named.id)
+    save(source, 30, 40, 50)
+    assert states(core, source.claimed.run)[1, 10] == "DELETED"
+
+    core.clock.advance(8 * DAY_S)
+    core.write(lambda session: service.forget_deleted(session, now=core.clock.now()))
+
+    assert states(core, source.claimed.run) == {(1, 50): "KEPT", (1, 40): "KEPT", (1, 10): "DELETED"}
 
 
 def test_same_step_saved_again_takes_the_place_of_the_first(core: Core) -> None:

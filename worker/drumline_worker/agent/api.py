@@ -17,11 +17,13 @@ from drumline.contracts.worker_api import (
     Claimed,
     Enroll,
     Enrolled,
+    ExpiredRuns,
     Heartbeat,
     HeartbeatReply,
     ProbeReports,
     Register,
     Registered,
+    StoredRuns,
 )
 
 _PREFIX = "/api/v1/worker"
@@ -120,6 +122,10 @@ class Api:
     async def report_plan(self, plan: str, body: PlanReport) -> None:
         """Says what a probe found, or why it found nothing."""
         await self._post(f"/plans/{plan}/report", body.model_dump_json().encode(), PlanTaken)
+
+    async def expire_checkpoints(self, body: StoredRuns) -> ExpiredRuns:
+        """Of which runs nothing need be kept any more."""
+        return await self._post("/checkpoints", body.model_dump_json().encode(), ExpiredRuns)
 
     async def report_probes(self, body: ProbeReports) -> None:
         """Says what probes of quarantined devices found."""

@@ -108,7 +108,7 @@ class Agent:
         with _first_of_group():
             async with doorbell.listening(), asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._celery.run())
-                tasks.create_task(keep_house(self._layout.compile_cache, self._settings.compile_cache_bytes))
+                tasks.create_task(keep_house(bench, self._settings.compile_cache_bytes))
                 tasks.create_task(self._session.run(self._members, self._celery.use))
 
     def _meeting_place(self) -> MeetingPlace:
