@@ -95,9 +95,9 @@ class Site:
         """How many of its devices may be given out; none of a host that is not enrolled yet."""
         return sum(host.free_devices for host in self.fleet() if host.name == name)
 
-    def lost_after_s(self, run: Run, fault_at: float) -> float:
+    def lost_after_s(self, run: Run, fault_at: float, state: str = "LOST") -> float:
         """How long after the fault (Unix seconds) the first attempt of `run` was given up, once it is."""
-        wait_until(lambda: [*run.attempts][-1].state == "LOST", timeout_s=PATIENCE_S, what="its attempt is lost")
+        wait_until(lambda: [*run.attempts][-1].state == state, timeout_s=PATIENCE_S, what=f"its attempt is {state}")
         ended_at = [*run.attempts][-1].ended_at
         assert ended_at is not None
         return ended_at.timestamp() - fault_at

@@ -94,6 +94,7 @@ class World:
                 "protocol": 1,
                 "name": "alpha",
                 "boot_id": "boot-1",
+                "place": "place-1",
                 "version": "0.1.0",
                 "jax_version": "0.10.2",
                 "cpu_count": 2,

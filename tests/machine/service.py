@@ -33,8 +33,8 @@ class Worker:
         """Begins an incarnation; returns it."""
         now = from_micros(self._clock.now()).isoformat()
         body = {
-            "name": self.name, "boot_id": "boot-1", "version": "0.1.0", "jax_version": "0.10.2", "cpu_count": 2,
-            "memory_bytes": 2**33,
+            "name": self.name, "boot_id": "boot-1", "place": "place-1", "version": "0.1.0", "jax_version": "0.10.2",
+            "cpu_count": 2, "memory_bytes": 2**33,
             "devices": [{"platform": "cpu", "index": index, "kind": "test"} for index in range(DEVICES)],
             "members": [
                 {"member": part.id, "attempt": part.attempt_id, "fence": part.fence, "pid": 4711, "started_at": now}

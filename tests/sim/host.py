@@ -20,7 +20,7 @@ from drumline_worker.agent.bundles import BundleUnavailableError
 from drumline_worker.agent.launcher_client import LaunchError
 from drumline_worker.agent.leftovers import end_strays, find_members
 from drumline_worker.agent.members import Members
-from drumline_worker.agent.session import Session
+from drumline_worker.agent.session import Session, SupersededError
 from drumline_worker.agent.workbench import Layout, Workbench
 from drumline_worker.clock import host_clock
 from drumline_worker.doorbell import CeleryConfig
@@ -53,10 +53,14 @@ class Host:
         self.wall_offset_s = 0.0
         self.frozen = False
         self.gone = False
+        self.retired = False
+        """Whether its agent had to make way for another machine's."""
+        self.knows_its_place = True
         self.server_heard_at = 0.0
         """True time at which a server last renewed its lease."""
         self.shims: dict[str, Shim] = {}
         self.agent: Agent | None = None
+        self._boot_name, self._boot_number = name, 0
         self._boots = itertools.count(1)
         self._pids = itertools.count(1 + len(world.hosts) * 1_000_000)
         self._stalled: list[Callable[[], None]] = []
@@ -79,7 +83,19 @@ class Host:
         return from_micros(START_US) + timedelta(seconds=self.world.timeline.now + self.wall_offset_s)
 
     def boot_id(self) -> str:
-        return f"{self.name}-{self._boot_number}"
+        return f"{self._boot_name}-{self._boot_number}"
+
+    def place(self) -> str:
+        """As its agent tells it."""
+        return f"place of {self.name}" if self.knows_its_place else ""
+
+    def has_booted(self, boot_id: str) -> bool:
+        """Whether that was a boot of this machine."""
+        return boot_id.startswith(f"{self._boot_name}-")
+
+    def share_boot(self, other: "Host") -> None:
+        """They are two data directories of one machine."""
+        self._boot_name, self._boots, self._boot_number = other._boot_name, other._boots, other._boot_number
 
     def _boot(self) -> None:
         self._boot_number = next(self._boots)
@@ -110,7 +126,7 @@ class Host:
 
     def start_agent(self) -> None:
         """A fresh agent, as its supervisor starts it."""
-        if self.agent is None and not self.gone:
+        if self.agent is None and not (self.gone or self.retired):
             self.world.timeline.note(self.name, "agent starts")
             self.agent = Agent(self)
 
@@ -121,6 +137,13 @@ class Host:
             self.agent.process.kill()
             self.agent = None
         self.later(restart_s, self.start_agent)
+
+    def retire_agent(self) -> None:
+        """The agent ends for good: another machine has the identity."""
+        if self.agent is not None:
+            self.world.timeline.note(self.name, "agent makes way")
+            self.agent.process.kill()
+        self.agent, self.retired = None, True
 
     def freeze(self, seconds: float) -> None:
         """The whole machine stands still; only its boot clock goes on."""
@@ -232,6 +255,9 @@ class SimRunDirectory(RunDirectory):
             raise ConnectionRefusedError(f"nobody listens in {self.path}")
         return shim
 
+    def is_attended(self) -> bool:
+        return self.path.name in self._host.shims
+
 
 class Agent:
     """The agent's process, put together as `drumline_worker.agent.main` does."""
@@ -249,6 +275,7 @@ class Agent:
         introduction = Register(
             name=host.name,
             boot_id=host.boot_id(),
+            place=host.place(),
             version="0",
             jax_version="0",
             cpu_count=1,
@@ -260,17 +287,24 @@ class Agent:
     async def _serve(self, api: Api, introduction: Register) -> None:
         await asyncio.sleep(self.host.world.timeline.rng.uniform(0.5, 2.0))
         layout = self.host.layout
-        found = list(find_members(layout.runs))
+        found = list(find_members(layout, introduction.place))
         adopted = {plan.claimed.member for plan in found}
         unproven = await end_strays(layout.runs, lambda member: member not in adopted)
         introduction = introduction.model_copy(update={"unproven": tuple(unproven)})
         self.session = Session(api, introduction, self._refused)
         bundles, launcher = cast(Any, SimBundles(self.host)), cast(Any, self.launcher)
-        place = cast(Any, SimMeetingPlace)
-        self.members = Members(Workbench(api, self.session, launcher, bundles, layout, layout.checkpoints, place))
+        meeting = cast(Any, SimMeetingPlace)
+        self.members = Members(
+            Workbench(api, self.session, launcher, bundles, layout, layout.checkpoints, meeting, introduction.place)
+        )
         for plan in found:
             self.members.adopt(plan)
-        await self.session.run(self.members, self._use)
+        try:
+            await self.session.run(self.members, self._use)
+        except SupersededError:
+            await self.members.kill(8.0)
+            await self.members.settle(1.0)
+            self.host.retire_agent()
 
     def drain(self) -> None:
         """SIGTERM: no new work, everything asked to stop, then the agent ends and comes back."""

@@ -19,19 +19,28 @@ from drumline.contracts.states import (
 from sim.server import SETTINGS
 
 if TYPE_CHECKING:
+    from sim.host import Host
     from sim.shim import Shim
     from sim.world import World
 
 _RUNS = "SELECT id, state, fence, attempt_id, retry_at, retries, attempts, result FROM run"
 _ATTEMPTS = "SELECT id, run_id, state, fence, number, reason_code, claim_deadline, finishing_at FROM attempt"
+_LEASED = (
+    "CASE m.incarnation_id WHEN h.incarnation_id THEN h.last_heartbeat_at IS NOT NULL AND h.lost_at IS NULL"
+    " ELSE (SELECT i.last_heartbeat_at FROM incarnation i WHERE i.id = m.incarnation_id) IS NOT NULL END"
+)
 _MEMBERS = (
-    "SELECT m.id, m.attempt_id, m.state, m.fence, m.acked_seq, m.last_seq, h.last_heartbeat_at, h.lost_at, m.run_id"
+    f"SELECT m.id, m.attempt_id, m.state, m.fence, m.acked_seq, m.last_seq, {_LEASED}"
     " FROM member m JOIN host h ON h.id = m.host_id"
 )
 _DEVICES = "SELECT id, state, attempt_id, fence FROM device"
 _HOLDS = "SELECT device_id, attempt_id FROM hold WHERE released_at IS NULL"
 _EVENTS = "SELECT rowid, run_id, seq, kind, body FROM run_event WHERE rowid > ? ORDER BY rowid"
-_HOSTS = "SELECT id, last_heartbeat_at FROM host WHERE last_heartbeat_at IS NOT NULL"
+_HOSTS = (
+    "SELECT h.id, h.last_heartbeat_at, i.id, i.place, i.boot_id"
+    " FROM host h JOIN incarnation i ON i.id = h.incarnation_id"
+)
+_INCARNATION = "SELECT incarnation_id FROM member WHERE id = ?"
 _CLOCK_SLACK_S = 4.0
 """What jumps of the server's clock that are too small to be noticed can add up to, and clocks that run fast."""
 _BEGUN = (MemberState.CLAIMED, MemberState.STARTING, MemberState.RUNNING)
@@ -51,6 +60,9 @@ class Invariants:
         self._event_seqs: dict[str, int] = {}
         self._gaps: set[str] = set()
         self._heard: dict[str, int] = {}
+        self._heard_at: dict[str, float] = {}
+        """True time of an incarnation's last sign of life."""
+        self._serving: dict[str, Host] = {}
         self._results: set[str] = set()
         self._steps: dict[str, int] = {}
 
@@ -62,9 +74,9 @@ class Invariants:
             self._follow(who, *event)
         runs, attempts, members = rows(_RUNS), rows(_ATTEMPTS), rows(_MEMBERS)
         devices = rows(_DEVICES)
+        self._note_heartbeats(rows(_HOSTS))
         self._check_devices(devices, rows(_HOLDS), {row[0]: row[2] for row in attempts})
         self._check_members(members)
-        self._note_heartbeats(rows(_HOSTS))
         self._check_acknowledged(runs)
         if not events:
             return
@@ -104,7 +116,7 @@ class Invariants:
             return  # only its phase
         self._move(self._member_states, MEMBER_MOVES, body["member"], state)
         if state is MemberState.LOST:
-            self._check_loss(body["member"], body["host"])
+            self._check_loss(body["member"])
 
     def _take_result(self, attempt_id: str) -> None:
         if attempt_id in self._results:
@@ -117,18 +129,28 @@ class Invariants:
             self._fail(f"{run_id} stored step {step} after step {self._steps[run_id]}")
         self._steps[run_id] = step
 
-    def _check_loss(self, member_id: str, host_id: str) -> None:
+    def _check_loss(self, member_id: str) -> None:
         """A lease runs out after T of silence, and not before."""
         if self._reason(member_id) == EndReason.LOST:
-            silent_s = self._world.timeline.now - self._world.host(host_id).server_heard_at
+            ((incarnation,),) = self._world.store.rows(_INCARNATION, member_id)
+            silent_s = self._world.timeline.now - self._heard_at[incarnation]
             if silent_s < SETTINGS.takeover_s - _CLOCK_SLACK_S:
                 self._fail(f"{member_id} is LOST, and its host was heard of {silent_s:.1f} s ago")
 
     def _note_heartbeats(self, hosts: list[Any]) -> None:
-        for host_id, heard_at in hosts:
+        for host_id, heard_at, incarnation, place, boot_id in hosts:
             if self._heard.get(host_id) != heard_at:
                 self._heard[host_id] = heard_at
-                self._world.host(host_id).server_heard_at = self._world.timeline.now
+                self._note_machine(host_id, self._world.machine_at(place, boot_id))
+                self._serving[host_id].server_heard_at = self._heard_at[incarnation] = self._world.timeline.now
+
+    def _note_machine(self, host_id: str, machine: "Host") -> None:
+        """What runs on a machine that its host leaves is out of sight from then on, also if the host comes back."""
+        before = self._serving.get(host_id, machine)
+        if before is not machine:
+            for shim in self._world.truth.shims_on(before):
+                shim.out_of_sight = True
+        self._serving[host_id] = machine
 
     def _move(self, known: dict[str, Any], moves: Any, name: str, to: Any) -> None:
         source = known.get(name)
@@ -146,7 +168,7 @@ class Invariants:
             holders[device_id] = attempt_id
         truth = self._world.truth
         users = (*truth.running.values(), *truth.orphans.values())
-        used = {device: shim for shim in users for device in shim.devices}
+        used = {device: shim for shim in users if self._counts(shim) for device in shim.devices}
         for device_id, state, attempt_id, _ in devices:
             if state == "HELD" and holders.get(device_id) != attempt_id:
                 self._fail(f"{device_id} is HELD by {attempt_id} without a hold")
@@ -155,6 +177,12 @@ class Invariants:
             shim = used.get(device_id)
             if shim is not None and (state == "FREE" or attempt_id != shim.plan.claimed.attempt):
                 self._fail(f"{device_id} is {state} for {attempt_id}, but {shim.member} runs on it")
+
+    def _counts(self, shim: "Shim") -> bool:
+        """Whether it is wanted, or runs where its host is now: a device has the same name on every machine."""
+        is_wanted = self._member_states.get(shim.member) in _BEGUN
+        is_seen = self._serving.get(shim.host.host_id) is shim.host and not shim.out_of_sight
+        return is_wanted or is_seen
 
     # members
 
@@ -263,7 +291,7 @@ class Invariants:
             return
         attempt_id, _, attempt_state, _, _, _, claim_deadline, finishing_at = live[0]
         members = members_of.get(attempt_id, [])
-        leased = any(member[2] in _BEGUN and member[6] is not None and member[7] is None for member in members)
+        leased = any(member[2] in _BEGUN and member[6] for member in members)
         gone = all(member[2] in TERMINAL_MEMBER for member in members)
         waits = attempt_state == AttemptState.DISPATCHED and claim_deadline is not None
         drains = attempt_state == AttemptState.FINISHING and gone and finishing_at is not None

@@ -13,13 +13,15 @@ from sqlalchemy.orm.attributes import set_committed_value
 
 from drumline.contracts.base import to_micros
 from drumline.contracts.states import ATTEMPT_MOVES, AttemptState
+from drumline.contracts.worker_api import Register
 from drumline_server import moves
 from drumline_server.attempts import guard, loss, outcome, retries, stopping
-from drumline_server.models import Attempt, Member
+from drumline_server.models import Attempt, Incarnation, Member
 from drumline_server.runs import submission
 from drumline_server.scheduler import dispatch, loops, reap
 from drumline_server.telemetry import ingest
 from drumline_server.workers import claims, ends, heartbeats, registration
+from drumline_server.workers.succession import Change
 from drumline_worker.agent import member
 from drumline_worker.agent.session import Session
 from drumline_worker.clock import boottime
@@ -163,6 +165,11 @@ def _adopt_none(*_: object, **__: object) -> set[str]:
     return set()
 
 
+def _never_moved(older: Incarnation | None, body: Register) -> Change:
+    same_boot = older is None or older.boot_id == body.boot_id
+    return Change.RESTART if same_boot else Change.REBOOT
+
+
 def _no_stop(*_: object) -> bool:
     return False
 
@@ -205,6 +212,13 @@ MUTANTS = (
         "any_incarnation",
         "P7: only the newest incarnation is heard",
         *((module, "require_incarnation", _any_incarnation) for module in (claims, ends, heartbeats, ingest)),
+    ),
+    _off("move_taken_for_restart", "P7: a moved identity proves nothing", (registration, "change_since", _never_moved)),
+    _off("left_behind_for_ever", "P7: what a move left behind has a lease", (reap, "_left_incarnations", _nothing)),
+    _off(
+        "left_behind_taken_over",
+        "P7: what a move left behind is nobody's",
+        *((module, "require_own", _nothing) for module in (claims, ends, ingest)),
     ),
     _off(
         "cancels_not_delivered",

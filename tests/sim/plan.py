@@ -20,11 +20,12 @@ class _Plan(BaseModel):
 
 
 class HostPlan(_Plan):
-    """One machine: its devices, how fast its clock runs, and when it goes for good."""
+    """One machine: its devices, how fast its clock runs, when it goes for good, whether it can be told from others."""
 
     devices: int
     rate: float = 1.0
     goes_at: float | None = None
+    knows_its_place: bool = True
 
 
 class Submission(_Plan):
@@ -107,6 +108,8 @@ KINDS = (
     Kind("late_requests", (1, 3), _either((0.0, 0.03), (0.03, 2.0), (5.0, 30.0))),
     Kind("lose_telemetry", (1, 2)),
 )
+_MOVE = Kind("move", (1, 2), _either((0.0, 0.1), _SHORT, _PAST_THE_LEASE, _PAST_THE_LEASE))
+"""Strikes beside the others in a fifth of all histories."""
 _ODDS = {
     "crash_before_commit": 0.02,
     "crash_after_commit": 0.02,
@@ -127,7 +130,7 @@ def plan(seed: int) -> History:
     hosts = _plan_hosts(rng)
     lasting = sum(host.devices for host in hosts if host.goes_at is None)
     calm = rng.random() < 0.03  # a history without a fault
-    return History(
+    history = History(
         seed=seed,
         servers=rng.choice((1, 1, 2)),
         hosts=hosts,
@@ -136,6 +139,14 @@ def plan(seed: int) -> History:
         odds={} if calm else _plan_odds(rng),
         duplicated_doorbells=0.3 if rng.random() < 0.3 and not calm else 0.0,
     )
+    return history if calm else _with_moves(history, random.Random(f"{seed} moves"))
+
+
+def _with_moves(history: History, rng: random.Random) -> History:
+    """Its own chances, so that all other histories are what they were before there were moves."""
+    hosts = [host.model_copy(update={"knows_its_place": rng.random() > 0.1}) for host in history.hosts]
+    moves = _strikes_of(_MOVE, rng, len(hosts)) if rng.random() < 0.2 else []
+    return history.model_copy(update={"hosts": tuple(hosts), "faults": (*history.faults, *moves)})
 
 
 def _plan_hosts(rng: random.Random) -> tuple[HostPlan, ...]:
@@ -162,6 +173,10 @@ def _plan_submission(rng: random.Random, devices: int) -> Submission:
 
 
 def _plan_faults(rng: random.Random, hosts: int) -> list[Fault]:
+    return [fault for kind in rng.sample(KINDS, rng.randint(1, 5)) for fault in _strikes_of(kind, rng, hosts)]
+
+
+def _strikes_of(kind: Kind, rng: random.Random, hosts: int) -> list[Fault]:
     return [
         Fault(
             at=rng.triangular(3.0, _LAST_STRIKE_S, 25.0),
@@ -170,7 +185,6 @@ def _plan_faults(rng: random.Random, hosts: int) -> list[Fault]:
             pick=rng.random(),
             seconds=kind.seconds(rng),
         )
-        for kind in rng.sample(KINDS, rng.randint(1, 5))
         for _ in range(rng.randint(*kind.times))
     ]
 

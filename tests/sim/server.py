@@ -266,7 +266,8 @@ class Broker:
         doorbell = self._waiting.get(number)
         if doorbell is None:
             return
-        if self.is_down or not self._world.host(doorbell.host).hear(doorbell):
+        machines = self._world.machines(doorbell.host)
+        if self.is_down or not any(machine.hear(doorbell) for machine in machines):
             self._world.timeline.after(5.0, lambda: self._deliver(number))
             return
         del self._waiting[number]

@@ -37,6 +37,8 @@ class Shim:
         self.alive = True
         self.dead_and_reaped = False
         """Whether nothing of it is left, descendants included."""
+        self.out_of_sight = False
+        """Whether its host has moved to another machine since, where its devices are others."""
         self._spool = SpoolWriter(directory.spool)
         self._journal = Journal(self._spool)
         self._stopper = Stopper(self.plan.takeover_s, self.plan.alive_at)

@@ -23,9 +23,9 @@ def lay_out(world: World, history: History) -> None:
     for number in range(history.servers):
         world.add_server(f"server{number}")
     for number, planned in enumerate(history.hosts):
-        world.add_host(f"host{number}", planned.devices)
-        host = world.hosts[-1]
-        host.rate = planned.rate
+        host = world.add_host(f"host{number}", planned.devices)
+        host.rate, host.knows_its_place = planned.rate, planned.knows_its_place
+        host.start_agent()
         if planned.goes_at is not None:
             world.timeline.at(planned.goes_at, host.go)
     for number, run in enumerate(history.submissions):
@@ -68,7 +68,8 @@ def _operate(world: World) -> None:
 
 
 def _host(world: World, fault: Fault) -> Host:
-    return world.hosts[fault.host]
+    """Any of the machines that have that identity."""
+    return _picked(fault, world.machines(world.hosts[fault.host].host_id))
 
 
 def _seconds(fault: Fault) -> float:
@@ -209,6 +210,23 @@ def _lose_telemetry(world: World, fault: Fault) -> None:
     host.line.trap = LostTelemetry(host)
 
 
+def _move(world: World, fault: Fault) -> None:
+    """Another machine, or directory, takes the identity, with a copy of all data or none; the older is cut off."""
+    older = _host(world, fault)
+    older.line.requests_cut = older.line.answers_cut = True
+
+    def mend() -> None:
+        older.line.requests_cut = older.line.answers_cut = False
+
+    world.timeline.after(_seconds(fault), mend)
+    world.timeline.after(
+        world.timeline.rng.uniform(0.0, 5.0),
+        lambda: world.add_twin(
+            older, has_data=fault.pick * 4 % 2 < 1, same_boot=older.knows_its_place and fault.pick * 8 % 2 < 1
+        ),
+    )
+
+
 STRIKES: dict[str, Strike] = {
     "kill_agent": _kill_agent,
     "kill_shim": _kill_shim,
@@ -229,4 +247,5 @@ STRIKES: dict[str, Strike] = {
     "cancel": _cancel,
     "late_requests": _late_requests,
     "lose_telemetry": _lose_telemetry,
+    "move": _move,
 }

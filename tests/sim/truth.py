@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sim.host import Host
     from sim.shim import Shim
     from sim.world import World
 
@@ -50,13 +51,17 @@ class Truth:
         attempt = shim.plan.claimed.attempt
         return [each for each in self.running.values() if each.plan.claimed.attempt == attempt]
 
+    def shims_on(self, host: "Host") -> "list[Shim]":
+        """Of programs that run there, or left something behind that does."""
+        return [shim for shim in (*self.running.values(), *self.orphans.values()) if shim.host is host]
+
     def check_overlap(self) -> None:
         """No two attempts of a run execute in the same instant, and no two members use a device."""
         attempts: dict[str, str] = {}
-        users: dict[str, str] = {}
+        users: dict[tuple[str, str], str] = {}
         for shim in (*self.orphans.values(), *self.running.values()):
-            for device in shim.devices:
-                other = users.setdefault(device, shim.member)
+            for device in () if shim.out_of_sight else shim.devices:
+                other = users.setdefault((shim.host.name, device), shim.member)
                 if other != shim.member:
                     self._world.violation(f"{device} is used by {other} and {shim.member} at once")
             if shim.host.frozen or shim.member in self.orphans:

@@ -91,17 +91,36 @@ class World:
         self.network.servers.append(server)
         server.start()
 
-    def add_host(self, name: str, devices: int) -> None:
-        """An enrolled host, with its agent."""
+    def add_host(self, name: str, devices: int) -> Host:
+        """An enrolled host, still without an agent."""
         host_id = new_id("hst")
         row = HostRow(id=host_id, project_id=self.project_id, name=name, enrolled_at=START_US, draining=False)
         self.store.write(lambda session: session.add(row))
-        self.hosts.append(Host(self, name, host_id, devices, self.disks / name))
-        self.hosts[-1].start_agent()
+        return self._add_machine(name, host_id, devices)
 
-    def host(self, host_id: str) -> Host:
-        """That host."""
-        return next(host for host in self.hosts if host.host_id == host_id)
+    def add_twin(self, older: Host, *, has_data: bool, same_boot: bool) -> None:
+        """Another place with a host's identity, maybe with a copy of what its data directory holds now."""
+        machines = self.machines(older.host_id)
+        name = machines[0].name + "'" * len(machines)
+        if has_data:
+            shutil.copytree(older.layout.root, self.disks / name)
+        twin = self._add_machine(name, older.host_id, older.devices)
+        twin.knows_its_place = older.knows_its_place
+        if same_boot:
+            twin.share_boot(older)
+        twin.start_agent()
+
+    def _add_machine(self, name: str, host_id: str, devices: int) -> Host:
+        self.hosts.append(Host(self, name, host_id, devices, self.disks / name))
+        return self.hosts[-1]
+
+    def machines(self, host_id: str) -> list[Host]:
+        """Those that have the identity, oldest first; all but one are on their way out."""
+        return [host for host in self.hosts if host.host_id == host_id]
+
+    def machine_at(self, place: str, boot_id: str) -> Host:
+        """The one that registered so: by its place, or, where it knew none, by its boot."""
+        return next(host for host in self.hosts if (host.place() == place if place else host.has_booted(boot_id)))
 
     def processes_below(self, runs: Path) -> list[tuple[int, str]]:
         """In the place of /proc."""

@@ -213,14 +213,18 @@ class Worker:
     device_count: int
     platform: str
     boot_id: str = "boot-1"
+    place: str = "place-1"
     incarnation: str = ""
 
-    def register(self, members: Sequence[LiveMember] = (), **changes: Any) -> Registered:
+    def register(
+        self, members: Sequence[LiveMember] = (), *, takeover_s: float = TAKEOVER_S, **changes: Any
+    ) -> Registered:
         """Begins an incarnation."""
         body = Register.model_validate(
             {
                 "name": self.name,
                 "boot_id": self.boot_id,
+                "place": self.place,
                 "version": "0.1.0",
                 "jax_version": "0.10.2",
                 "cpu_count": 2,
@@ -233,7 +237,7 @@ class Worker:
                 **changes,
             }
         )
-        terms = registration.Terms(None, "k1", b"key", 5.0, TAKEOVER_S)
+        terms = registration.Terms(None, "k1", b"key", 5.0, takeover_s)
         registered = self.core.write(
             lambda session: registration.register(session, self.host_id, body, terms, now=self.core.clock.now())
         )

@@ -39,6 +39,8 @@ class MemberPlan(Contract):
     alive_at: float
     """CLOCK_BOOTTIME at which the last acknowledged heartbeat was sent."""
     boot_id: str
+    place: str = ""
+    """The worker's, where it is known (`drumline_worker.agent.place`)."""
     probe_steps: int | None = None
     """Set for a probe: how many steps to look at. What `main` returns is not kept then, but what it did."""
 
@@ -141,6 +143,14 @@ class RunDirectory:
             raise
         link.setblocking(False)
         return link
+
+    def is_attended(self) -> bool:
+        """Whether a shim listens."""
+        try:
+            self.connect().close()
+        except OSError:
+            return False
+        return True
 
     def _unlink(self, name: str) -> None:
         (self.path / name).unlink(missing_ok=True)

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts.events import MAX_EVENTS_PER_BATCH, MemberAck
 from drumline.contracts.problems import ProblemCode
-from drumline.contracts.states import MemberState, RunState
+from drumline.contracts.states import TERMINAL_MEMBER, MemberState, RunState
 from drumline_server.attempts.queries import attempt_by_id, member_by_id
 from drumline_server.errors import DrumlineError, FencedError, NotFoundError
 from drumline_server.models import Attempt, Host, Incarnation, Member, Run
@@ -69,6 +69,13 @@ def require_fence(held: Held, fence: int) -> None:
     """Raises FencedError unless `fence` is the member's own and still that of the run."""
     if fence != held.member.fence or held.member.fence != held.run.fence:
         raise FencedError(held.member.id, fence, held.run.fence)
+
+
+def require_own(held: Held, incarnation: str) -> None:
+    """Raises FencedError for a member that lives under an older incarnation, on a machine that the host moved from."""
+    is_live = held.member.state not in TERMINAL_MEMBER
+    if is_live and held.member.incarnation_id not in (None, incarnation):
+        raise FencedError(held.member.id, held.member.fence, held.run.fence)
 
 
 def require_claimed(held: Held) -> None:

@@ -64,14 +64,35 @@ class Incarnation(Base):
     """One life of a host's worker, from its registration to the next."""
 
     __tablename__ = "incarnation"
-    __table_args__ = (Index("ix_incarnation_host_id_registered_at", "host_id", "registered_at"),)
+    __table_args__ = (
+        Index("ix_incarnation_host_id_registered_at", "host_id", "registered_at"),
+        Index(
+            "ix_incarnation_last_heartbeat_at",
+            "last_heartbeat_at",
+            sqlite_where=text("last_heartbeat_at IS NOT NULL"),
+            postgresql_where=text("last_heartbeat_at IS NOT NULL"),
+        ),
+    )
 
     id: Mapped[str] = mapped_column(primary_key=True)
     project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
     host_id: Mapped[str] = mapped_column(ForeignKey("host.id"))
     boot_id: Mapped[str]
+    place: Mapped[str] = mapped_column(default="")
+    """The machine and data directory of its worker, as a digest; empty where the worker did not tell."""
     registered_at: Mapped[int]
     ended_at: Mapped[int | None]
+    last_heartbeat_at: Mapped[int | None]
+    """Set from the moment at which its host moves away from it until its lease is over: members that it began may be
+    alive over there. While it is the newest, the host's own tells."""
+    takeover_s: Mapped[float | None]
+    """The T of that lease: the longest that was promised to it."""
+
+    def lease_ends_at(self) -> int | None:
+        """When its members over there are lost; None for one that left none behind."""
+        if self.last_heartbeat_at is None:
+            return None
+        return self.last_heartbeat_at + int((self.takeover_s or 0.0) * 1_000_000)
 
 
 class Device(Base):

@@ -25,6 +25,7 @@ _PHRASES: dict[api.WaitRule, str] = {
     "host_quarantined": "host is quarantined",
     "host_draining": "host is being drained",
     "host_lost": "host has fallen silent",
+    "host_moved": "host has moved; the program may be alive where it was",
     "devices_quarantined": "devices are quarantined",
     "devices_busy": "devices are busy",
     "behind_others": "behind other runs",

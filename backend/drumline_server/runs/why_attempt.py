@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.base import from_micros
 from drumline.contracts.states import TERMINAL_ATTEMPT, TERMINAL_MEMBER, AttemptState, MemberState, RunState
-from drumline_server.models import Attempt, Host, Member, Run
+from drumline_server.models import Attempt, Host, Incarnation, Member, Run
 
 Row = tuple[Member, str]
 """A member and the name of its host."""
@@ -17,11 +17,14 @@ Rule = Literal["finishing", "stopping", "claiming", "starting"]
 
 
 def why_attempt(session: Session, run: Run, *, now: int) -> api.Why | None:
-    """The rule for a run that is placed, stopping or finishing; None for one that runs."""
+    """The rule for a run that is placed, stopping, finishing or cut off from its host; None for one that runs."""
     query = select(Attempt).where(Attempt.id == run.attempt_id, Attempt.state.not_in(TERMINAL_ATTEMPT))
     attempt = session.scalar(query)
     if attempt is None:
         return None
+    moved = _why_moved(session, attempt, now)
+    if moved is not None:
+        return moved
     members = _members(session, attempt)
     match rule_of_attempt(run.state, attempt.state):
         case "finishing":
@@ -55,6 +58,32 @@ def _members(session: Session, attempt: Attempt) -> list[Row]:
         .order_by(Member.rank)
     )
     return [(member, name) for member, name in session.execute(query)]
+
+
+def _why_moved(session: Session, attempt: Attempt, now: int) -> api.Why | None:
+    """For members that may be alive on a machine, or in a data directory, that their host has moved from."""
+    query = (
+        select(Host.name, Incarnation)
+        .join(Member, Member.host_id == Host.id)
+        .join(Incarnation, Incarnation.id == Member.incarnation_id)
+        .where(
+            Member.attempt_id == attempt.id,
+            Member.state.not_in(TERMINAL_MEMBER),
+            Incarnation.last_heartbeat_at.is_not(None),
+        )
+        .order_by(Member.rank)
+    )
+    left = [(name, incarnation.lease_ends_at() or now) for name, incarnation in session.execute(query)]
+    if not left:
+        return None
+    hosts, until = [name for name, _ in left], max(ends_at for _, ends_at in left)
+    return api.Why(
+        rule="host_moved",
+        sentence=f"{_listed(hosts)} has moved to another machine or data directory, and the program may be alive where "
+        f"it was: counts as dead in {max(0, until - now) / 1e6:.0f} s.",
+        evidence={"hosts": list(hosts), "until": from_micros(until).isoformat()},
+        remedy="Nothing has to be done: it goes on then, or as soon as the worker of before proves the program's end.",
+    )
 
 
 def _why_unclaimed(attempt: Attempt, members: Sequence[Row], now: int) -> api.Why:

@@ -5,7 +5,7 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts.states import AttemptState, RunState
 from drumline_server.attempts.retries import BACKOFF_S
-from drumline_server.models import Attempt, Host, Run
+from drumline_server.models import Attempt, Host, Incarnation, Run
 
 _MICROS = 1_000_000
 
@@ -16,6 +16,7 @@ def pull_back(session: Session, *, claim_s: float, now: int) -> None:
     latest_retry = now + BACKOFF_S[-1] * _MICROS
     for statement in (
         update(Host).where(Host.last_heartbeat_at > now).values(last_heartbeat_at=now),
+        update(Incarnation).where(Incarnation.last_heartbeat_at > now).values(last_heartbeat_at=now),
         update(Attempt)
         .where(Attempt.state == AttemptState.FINISHING, Attempt.finishing_at > now)
         .values(finishing_at=now),

@@ -14,7 +14,7 @@ from drumline_server.attempts import host_trouble, loss, retries, stopping
 from drumline_server.attempts.outcome import close_attempt
 from drumline_server.attempts.queries import attempt_by_id, live_attempt, member_by_id
 from drumline_server.attempts.release import quarantine_devices
-from drumline_server.models import Attempt, Device, Host, Member, Run
+from drumline_server.models import Attempt, Device, Host, Incarnation, Member, Run
 from drumline_server.moves import move_run
 from drumline_server.run_events import lock_run
 from drumline_server.wakeups import QUEUE, announce
@@ -56,6 +56,7 @@ def due(session: Session, deadlines: Deadlines, *, now: int) -> list[Deed]:
     if now >= deadlines.leases_from:
         before = now - int(deadlines.takeover_s * _MICROS)
         deeds += [partial(_lose_host, host, before, now=now) for host in _lost_hosts(session, before)]
+        deeds += [partial(_lose_left, incarnation, now=now) for incarnation in _left_incarnations(session, now)]
     return deeds
 
 
@@ -129,6 +130,12 @@ def _lost_hosts(session: Session, before: int) -> Sequence[str]:
     return session.scalars(query.limit(_MOST)).all()
 
 
+def _left_incarnations(session: Session, now: int) -> list[str]:
+    """Incarnations that their hosts moved away from, and whose lease is over."""
+    left = session.scalars(select(Incarnation).where(Incarnation.last_heartbeat_at.is_not(None)).limit(_MOST))
+    return [incarnation.id for incarnation in left if (incarnation.lease_ends_at() or now) <= now]
+
+
 def _expire(attempt_id: str, session: Session, *, now: int) -> None:
     """Not every member was claimed in time: nobody's failure, the run waits again."""
     run, attempt = _locked(session, attempt_id)
@@ -188,15 +195,31 @@ def _suspect(host_id: str, session: Session, *, now: int) -> None:
 
 
 def _lose_host(host_id: str, before: int, session: Session, *, now: int) -> None:
-    """The lease of a host ran out: its members are lost, and their devices quarantined as nobody saw them die."""
+    """The lease of a host ran out: the members of its newest incarnation are lost."""
     query = select(Host).where(Host.id == host_id).with_for_update()
     host = session.scalars(query, execution_options={"populate_existing": True}).one()
     if host.lost_at is not None or (host.last_heartbeat_at or 0) > before:
         return
     host.lost_at = now
     session.flush()
-    begun = select(Member.id).where(Member.host_id == host_id, Member.state.in_(_BEGUN)).order_by(Member.id)
-    for member_id in session.scalars(begun).all():
+    _lose_members(session, host_id, host.incarnation_id, now=now)
+
+
+def _lose_left(incarnation_id: str, session: Session, *, now: int) -> None:
+    """The lease of an incarnation ran out whose host lives on elsewhere."""
+    query = select(Incarnation).where(Incarnation.id == incarnation_id).with_for_update()
+    incarnation = session.scalars(query, execution_options={"populate_existing": True}).one()
+    if (incarnation.lease_ends_at() or now) > now:
+        return
+    incarnation.last_heartbeat_at = None
+    session.flush()
+    _lose_members(session, incarnation.host_id, incarnation.id, now=now)
+
+
+def _lose_members(session: Session, host_id: str, incarnation_id: str | None, *, now: int) -> None:
+    """Their devices are quarantined, as nobody saw them die."""
+    begun = (Member.host_id == host_id, Member.incarnation_id == incarnation_id, Member.state.in_(_BEGUN))
+    for member_id in session.scalars(select(Member.id).where(*begun).order_by(Member.id)).all():
         member = member_by_id(session, member_id)
         assert member is not None
         run, attempt = _locked(session, member.attempt_id)

@@ -15,6 +15,7 @@ from drumline_server.attempts.guard import (
     require_claimed,
     require_fence,
     require_incarnation,
+    require_own,
 )
 from drumline_server.attempts.outcome import settle_attempt
 from drumline_server.errors import FencedError, InvalidRequestError
@@ -52,6 +53,7 @@ def store_batch(session: Session, host_id: str, member_id: str, batch: EventBatc
     held = lock_member(session, host_id, member_id)
     require_fence(held, batch.fence)
     require_claimed(held)
+    require_own(held, batch.incarnation)
     last_seq = batch.first_seq + len(batch.events) - 1
     if last_seq <= held.member.acked_seq or batch.first_seq > held.member.acked_seq + 1:
         return acknowledge(held)

@@ -6,7 +6,14 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts.states import TERMINAL_MEMBER, AttemptState, MemberState, RunState
 from drumline.contracts.worker_api import AssignedDevice, Claim, Claimed, Rendezvous
-from drumline_server.attempts.guard import Held, lock_member, require_fence, require_host, require_incarnation
+from drumline_server.attempts.guard import (
+    Held,
+    lock_member,
+    require_fence,
+    require_host,
+    require_incarnation,
+    require_own,
+)
 from drumline_server.attempts.queries import held_devices, members_of
 from drumline_server.bundles import service as bundles
 from drumline_server.checkpoints import service as checkpoints
@@ -31,8 +38,8 @@ def claim(session: Session, host_id: str, member_id: str, body: Claim, *, now: i
         move_member(session, member, MemberState.CLAIMED, now=now, columns=columns)
         _begin_lease(session, host, now=now)
         _claim_attempt(session, held, now=now)
-    elif member.incarnation_id != body.incarnation:
-        raise FencedError(member.id, body.fence, held.run.fence)
+    else:
+        require_own(held, body.incarnation)
     if body.coordinator is not None and member.rank == 0 and held.attempt.coordinator is None:
         held.attempt.coordinator = body.coordinator
         session.flush()

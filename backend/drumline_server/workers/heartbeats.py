@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Row as Columns
-from sqlalchemy import bindparam, exists, select, update
+from sqlalchemy import bindparam, exists, or_, select, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts.base import from_micros
@@ -57,8 +57,8 @@ def beat(session: Session, host_id: str, heartbeat: Heartbeat, *, now: int) -> H
     _renew(session, glance, heartbeat, now)
     for reported in heartbeat.members:
         if reported.tick is not None and reported.tick.overdue:
-            _note_hang(session, host_id, reported, now=now)
-    live = _live_members(session, host_id) if glance.has_members else ()
+            _note_hang(session, host_id, heartbeat.incarnation, reported, now=now)
+    live = _live_members(session, host_id, heartbeat.incarnation) if glance.has_members else ()
     by_id = {row[0].id: row for row in live}
     for reported in heartbeat.members:
         if reported.member in by_id:
@@ -84,12 +84,17 @@ def _renew(session: Session, host: Glance, heartbeat: Heartbeat, now: int) -> No
         announce(session, f"fleet:{host.id}", QUEUE)
 
 
-def _live_members(session: Session, host_id: str) -> Sequence[Row]:
+def _live_members(session: Session, host_id: str, incarnation: str) -> Sequence[Row]:
+    """Those of the host, but for what lives on under an older incarnation on a machine that the host moved from."""
     query = (
         select(Member, Attempt, Run)
         .join(Attempt, Attempt.id == Member.attempt_id)
         .join(Run, Run.id == Member.run_id)
-        .where(Member.host_id == host_id, Member.state.not_in(TERMINAL_MEMBER))
+        .where(
+            Member.host_id == host_id,
+            Member.state.not_in(TERMINAL_MEMBER),
+            or_(Member.incarnation_id.is_(None), Member.incarnation_id == incarnation),
+        )
         .order_by(Member.created_at, Member.id)
     )
     return [(member, attempt, run) for member, attempt, run in session.execute(query)]
@@ -105,9 +110,11 @@ def _note_step(member: Member, reported: MemberBeat) -> None:
         member.tick = reported.tick.model_dump(mode="json")
 
 
-def _note_hang(session: Session, host_id: str, reported: MemberBeat, *, now: int) -> None:
-    owner = session.scalar(select(Member.host_id).where(Member.id == reported.member))
-    if owner != host_id:
+def _note_hang(session: Session, host_id: str, incarnation: str, reported: MemberBeat, *, now: int) -> None:
+    owner = select(Member.id).where(
+        Member.id == reported.member, Member.host_id == host_id, Member.incarnation_id == incarnation
+    )
+    if session.scalar(owner) is None:
         return
     held = lock_member(session, host_id, reported.member)
     if held.member.fence == reported.fence == held.run.fence:

@@ -13,17 +13,24 @@ from drumline_server.attempts.release import FREED
 from drumline_server.errors import DrumlineError
 from drumline_server.models import Device, Hold, Host, Member
 from drumline_server.moves import move_device
+from drumline_server.workers.succession import Change
 
 Key = tuple[str, int]
+_UNSEEN = {
+    Change.REBOOT: frozenset[DeviceState](),
+    Change.RESTART: frozenset({DeviceState.QUARANTINED}),
+    Change.MOVE: frozenset({DeviceState.QUARANTINED, DeviceState.RELEASING}),
+}
+"""Devices of whose last holder the worker has not seen the end: a restarted one looks, but some things hide."""
 
 
 def take(
-    session: Session, host: Host, reports: Sequence[DeviceReport], alive: set[str], *, rebooted: bool, now: int
+    session: Session, host: Host, reports: Sequence[DeviceReport], holders: set[str], change: Change, *, now: int
 ) -> list[str]:
     """Stores the inventory and returns ids in the order of `reports`.
 
-    Held devices whose holder is not among the members `alive` are free: the worker has looked. Of quarantined ones
-    only a reboot proves as much without a probe.
+    Held devices whose holder is not among the members `holders` are free. Of quarantined ones only a reboot proves as
+    much without a probe.
     Raises DrumlineError invalid_request for a device that is listed twice.
     """
     known = {(device.platform, device.position): device for device in _devices(session, host)}
@@ -33,8 +40,7 @@ def take(
     for key, device in known.items():
         device.present = key in listed
     session.flush()
-    doubted = frozenset[DeviceState]() if rebooted else frozenset({DeviceState.QUARANTINED})
-    _free_unheld(session, host, known.values(), alive, doubted, now=now)
+    _free_unheld(session, host, known.values(), holders, _UNSEEN[change], now=now)
     return [_upsert(session, host, report, known).id for report in reports]
 
 
@@ -47,26 +53,26 @@ def _free_unheld(
     session: Session,
     host: Host,
     devices: Iterable[Device],
-    alive: set[str],
-    doubted: frozenset[DeviceState],
+    holders: set[str],
+    unseen: frozenset[DeviceState],
     *,
     now: int,
 ) -> None:
-    kept = _kept_devices(session, host, alive)
+    kept = _kept_devices(session, host, holders)
     for device in devices:
-        if device.state not in (DeviceState.FREE, *doubted) and device.id not in kept:
+        if device.state not in (DeviceState.FREE, *unseen) and device.id not in kept:
             move_device(session, device, DeviceState.FREE, columns=FREED)
             open_hold = (Hold.device_id == device.id, Hold.released_at.is_(None))
             session.execute(update(Hold).where(*open_hold).values(released_at=now))
 
 
-def _kept_devices(session: Session, host: Host, alive: set[str]) -> set[str]:
-    """Devices whose holder is alive, or has not begun and will."""
+def _kept_devices(session: Session, host: Host, holders: set[str]) -> set[str]:
+    """Devices whose holder is or may be alive, or has not begun and will."""
     query = (
         select(Device.id)
         .join(Hold, (Hold.device_id == Device.id) & (Hold.attempt_id == Device.attempt_id))
         .join(Member, Member.id == Hold.member_id)
-        .where(Device.host_id == host.id, (Member.state == MemberState.PENDING) | Member.id.in_(alive))
+        .where(Device.host_id == host.id, (Member.state == MemberState.PENDING) | Member.id.in_(holders))
     )
     return set(session.scalars(query))
 

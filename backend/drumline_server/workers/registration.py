@@ -1,6 +1,8 @@
 """A worker introduces itself: a new incarnation of its host, with its devices and what it finds alive.
 
-What it does not find alive is proven dead, which is quicker than waiting for a lease to run out.
+What it does not find alive is proven dead, which is quicker than waiting for a lease to run out: but only by a worker
+in the place of the one before. Where the host's identity has moved to another machine or another data directory, the
+members of before stay with their own incarnation until its lease is over.
 """
 
 from dataclasses import dataclass
@@ -9,6 +11,7 @@ from pydantic import SecretStr
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
+from drumline.contracts.base import from_micros
 from drumline.contracts.doorbell import queue_name
 from drumline.contracts.ids import new_id
 from drumline.contracts.problems import ProblemCode
@@ -16,14 +19,16 @@ from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import TERMINAL_MEMBER, MemberState
 from drumline.contracts.worker_api import PROTOCOL_VERSION, Register, Registered
 from drumline_server.attempts import loss
-from drumline_server.attempts.guard import lock_member, other_incarnation, require_host
+from drumline_server.attempts.guard import Held, lock_member, other_incarnation, require_host
 from drumline_server.errors import DrumlineError
 from drumline_server.models import Host, Incarnation, Member
+from drumline_server.run_events import record_event
 from drumline_server.settings import Settings
 from drumline_server.version import VERSION
 from drumline_server.wakeups import QUEUE, announce
 from drumline_server.workers import inventory
 from drumline_server.workers.doorbell_keys import DoorbellKeys
+from drumline_server.workers.succession import Change, change_since
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,14 @@ class Terms:
     takeover_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Lease:
+    """What the host promised until now: not to be taken for dead for so long after its last heartbeat."""
+
+    last_heartbeat_at: int
+    takeover_s: float
+
+
 def terms_of(settings: Settings, keys: DoorbellKeys, host_id: str) -> Terms:
     """The terms as the settings have them."""
     return Terms(settings.broker, keys.kid, keys.key(host_id), settings.heartbeat_s, settings.takeover_s)
@@ -45,7 +58,8 @@ def terms_of(settings: Settings, keys: DoorbellKeys, host_id: str) -> Terms:
 def register(session: Session, host_id: str, body: Register, terms: Terms, *, now: int) -> Registered:
     """Begins an incarnation: every older one is refused from now on.
 
-    Members that the worker found alive go on under it; others that had begun are lost, and their devices free.
+    Members that the worker found alive go on under it. Others that had begun are lost, and their devices free, unless
+    the host's identity has moved: then they are lost when the lease of their own incarnation is over.
     Raises NotFoundError; DrumlineError conflict for a protocol that this server does not speak, fenced for one that
     does not know the incarnation that it would replace.
     """
@@ -57,18 +71,13 @@ def register(session: Session, host_id: str, body: Register, terms: Terms, *, no
         )
     host = require_host(session, host_id, lock=True)
     _require_order(session, host, body)
-    rebooted = host.boot_id not in ("", body.boot_id)
+    change = change_since(session.get(Incarnation, host.incarnation_id) if host.incarnation_id else None, body)
+    lease = _Lease(host.last_heartbeat_at or now, max(terms.takeover_s, host.takeover_s or 0.0))
     incarnation = _begin_incarnation(session, host, body, now=now)
-    alive = set() if rebooted else _adopted(session, host, body, incarnation, now=now)
-    for member_id in _begun_members(session, host):
-        if member_id not in alive:
-            held = lock_member(session, host.id, member_id)
-            proven_dead = rebooted or member_id not in body.unproven
-            loss.lose_member(
-                session, held.run, held.attempt, held.member, EndReason.HOST_REBOOTED, proven_dead=proven_dead, now=now
-            )
+    alive = _adopted(session, host, body, incarnation, now=now)
+    left = _part(session, host, body, alive, lease, now=now)
     _promise(host, terms, has_old_shims=bool(alive))
-    devices = inventory.take(session, host, body.devices, alive, rebooted=rebooted, now=now)
+    devices = inventory.take(session, host, body.devices, alive | left, change, now=now)
     announce(session, f"fleet:{host.id}", QUEUE)
     return Registered(
         host=host.id,
@@ -102,7 +111,14 @@ def _begin_incarnation(session: Session, host: Host, body: Register, *, now: int
         update(Incarnation).where(Incarnation.host_id == host.id, Incarnation.ended_at.is_(None)).values(ended_at=now)
     )
     session.add(
-        Incarnation(id=fresh, project_id=host.project_id, host_id=host.id, boot_id=body.boot_id, registered_at=now)
+        Incarnation(
+            id=fresh,
+            project_id=host.project_id,
+            host_id=host.id,
+            boot_id=body.boot_id,
+            place=body.place,
+            registered_at=now,
+        )
     )
     host.incarnation_id = fresh
     host.boot_id = body.boot_id
@@ -126,13 +142,19 @@ def _promise(host: Host, terms: Terms, *, has_old_shims: bool) -> None:
 
 
 def _adopted(session: Session, host: Host, body: Register, incarnation: str, *, now: int) -> set[str]:
-    """Members found alive that are still wanted, bound to the new incarnation. The others its heartbeat will fence."""
+    """Members found alive that are still wanted, bound to the new incarnation. The others its heartbeat will fence.
+
+    None survives a reboot, whatever is said.
+    """
     adopted = set()
     for found in body.members:
         owner = session.scalar(select(Member.host_id).where(Member.id == found.member))
         if owner != host.id:
             continue
         held = lock_member(session, host.id, found.member)
+        older = session.get(Incarnation, held.member.incarnation_id or "")
+        if older is not None and older.boot_id != body.boot_id:
+            continue
         current = held.member.fence == found.fence == held.run.fence and held.member.state not in TERMINAL_MEMBER
         if current and held.member.attempt_id == found.attempt:
             held.member.incarnation_id = incarnation
@@ -140,6 +162,36 @@ def _adopted(session: Session, host: Host, body: Register, incarnation: str, *, 
             session.flush()
         adopted.add(found.member)
     return adopted
+
+
+def _part(session: Session, host: Host, body: Register, alive: set[str], lease: _Lease, *, now: int) -> set[str]:
+    """Loses what had begun and is dead now. Returns what may be alive in another place, left to its incarnation."""
+    left = set()
+    for member_id in _begun_members(session, host):
+        if member_id in alive:
+            continue
+        held = lock_member(session, host.id, member_id)
+        older = session.get_one(Incarnation, held.member.incarnation_id)
+        change = change_since(older, body)
+        if change is Change.MOVE:
+            _leave_behind(session, host, held, older, lease, now=now)
+            left.add(member_id)
+        else:
+            proven_dead = change is Change.REBOOT or member_id not in body.unproven
+            loss.lose_member(
+                session, held.run, held.attempt, held.member, EndReason.HOST_REBOOTED, proven_dead=proven_dead, now=now
+            )
+    return left
+
+
+def _leave_behind(session: Session, host: Host, held: Held, older: Incarnation, lease: _Lease, *, now: int) -> None:
+    """The lease of an incarnation ends as it would have, had nobody taken its place; no heartbeat renews it."""
+    if older.last_heartbeat_at is None:
+        older.last_heartbeat_at, older.takeover_s = lease.last_heartbeat_at, lease.takeover_s
+        session.flush()
+    until = from_micros(older.lease_ends_at() or now).isoformat()
+    body = {"host": host.id, "name": host.name, "state": "moved", "until": until}
+    record_event(session, held.run.id, "host", body, now=now, attempt_id=held.attempt.id)
 
 
 def _begun_members(session: Session, host: Host) -> list[str]:

@@ -3455,6 +3455,11 @@ export interface components {
             /** Name */
             name: string;
             /**
+             * Place
+             * @default
+             */
+            place: string;
+            /**
              * Protocol
              * @default 1
              */
@@ -4139,7 +4144,7 @@ export interface components {
              * Rule
              * @enum {string}
              */
-            rule: "no_hosts" | "no_such_platform" | "too_few_devices" | "host_quarantined" | "host_draining" | "host_lost" | "devices_quarantined" | "devices_busy" | "behind_others" | "retry_backoff" | "starting" | "checkpoint_host" | "claiming" | "stopping" | "finishing";
+            rule: "no_hosts" | "no_such_platform" | "too_few_devices" | "host_quarantined" | "host_draining" | "host_lost" | "host_moved" | "devices_quarantined" | "devices_busy" | "behind_others" | "retry_backoff" | "starting" | "checkpoint_host" | "claiming" | "stopping" | "finishing";
         };
         /**
          * Why
@@ -4161,7 +4166,7 @@ export interface components {
              * Rule
              * @enum {string}
              */
-            rule: "no_hosts" | "no_such_platform" | "too_few_devices" | "host_quarantined" | "host_draining" | "host_lost" | "devices_quarantined" | "devices_busy" | "behind_others" | "retry_backoff" | "starting" | "checkpoint_host" | "claiming" | "stopping" | "finishing";
+            rule: "no_hosts" | "no_such_platform" | "too_few_devices" | "host_quarantined" | "host_draining" | "host_lost" | "host_moved" | "devices_quarantined" | "devices_busy" | "behind_others" | "retry_backoff" | "starting" | "checkpoint_host" | "claiming" | "stopping" | "finishing";
             /** Sentence */
             sentence: string;
             starts?: components["schemas"]["Prediction"] | null;

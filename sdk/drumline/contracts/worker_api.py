@@ -89,6 +89,9 @@ class Register(Contract):
     protocol: int = PROTOCOL_VERSION
     name: HostName
     boot_id: Annotated[Text, StringConstraints(min_length=1, max_length=100)]
+    place: Annotated[Text, StringConstraints(max_length=100)] = ""
+    """Names the machine and the data directory, alike after every restart and reboot and nowhere else. Empty where the
+    worker cannot tell, or is older: what an incarnation before it began may then live on somewhere else."""
     version: Annotated[Text, StringConstraints(max_length=40)]
     jax_version: Annotated[Text, StringConstraints(max_length=40)]
     cpu_count: Annotated[int, Field(ge=1, lt=2**53)]

@@ -49,7 +49,7 @@ class Stage:
         api.use_token(SecretStr(TOKEN))
         session = SimpleNamespace(incarnation=new_id("inc"), register_again=lambda: None)
         nothing = cast(Any, None)  # nothing is launched here
-        bench = Workbench(api, cast(Any, session), nothing, nothing, self.layout, self.layout.checkpoints, nothing)
+        bench = Workbench(api, cast(Any, session), nothing, nothing, self.layout, self.layout.checkpoints, nothing, "")
         try:
             await Member(bench, self.member, FENCE).run()
         finally:

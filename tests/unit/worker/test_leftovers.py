@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from drumline_worker.agent.leftovers import end_strays
+from drumline.contracts.ids import new_id
+from drumline.contracts.reasons import EndReason
+from drumline.contracts.worker_api import Claimed
+from drumline_worker.agent.leftovers import end_strays, find_members
+from drumline_worker.agent.workbench import Layout
+from drumline_worker.clock import now
+from drumline_worker.rundir import Ending, MemberPlan, ShimIdentity
 
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
 
@@ -42,3 +48,69 @@ def test_process_that_is_not_gone_in_time_is_named_with_its_member(tmp_path: Pat
         assert process.stdout.readline() == b"up\n"
         assert asyncio.run(end_strays(tmp_path, lambda _: True, timeout_s=0)) == {"mem_1": [process.pid]}
         process.kill()
+
+
+class Copied:
+    """A run directory whose plan was made in a place, and which this worker finds."""
+
+    def __init__(self, layout: Layout, made_at: str) -> None:
+        self.layout = layout
+        self.directory = layout.run_directory(new_id("mem"))
+        self.directory.create()
+        self.directory.write_plan(_plan(self.directory.path.name, made_at))
+        self.directory.begin(ShimIdentity(pid=1, start_ticks=1, started_at=now()))
+
+    def is_found(self, place: str) -> bool:
+        found = [plan.claimed.member for plan in find_members(self.layout, place)]
+        assert self.directory.path.exists() == bool(found), "what is nobody's is cleared away"
+        return bool(found)
+
+
+def _plan(member: str, place: str) -> MemberPlan:
+    claimed = {
+        "member": member, "attempt": new_id("att"), "run": new_id("run"), "version": new_id("ver"), "fence": 1,
+        "job_name": "digits", "attempt_number": 1, "bundle": "sha256:" + "ab" * 32, "entrypoint": "digits:main",
+        "strategy": {"kind": "mirrored"}, "record": {}, "checkpoint": {}, "parameters": {}, "limits": {},
+        "replicas": 1, "devices": (), "rendezvous": {"rank": 0, "size": 1}, "cancel": False,
+    }  # fmt: skip
+    return MemberPlan(
+        claimed=Claimed.model_validate(claimed),
+        compile_cache="",
+        checkpoints="",
+        takeover_s=120.0,
+        alive_at=0.0,
+        boot_id="boot",
+        place=place,
+    )
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    made = Layout(tmp_path / "data")
+    made.create()
+    return made
+
+
+def test_member_that_began_here_is_found_though_its_shim_is_dead(layout: Layout) -> None:
+    assert Copied(layout, "here").is_found("here")
+
+
+@pytest.mark.parametrize(("made_at", "place"), [("there", "here"), ("", "here"), ("there", ""), ("", "")])
+def test_copy_of_a_member_that_began_elsewhere_is_not_taken_for_one(layout: Layout, made_at: str, place: str) -> None:
+    """Its shim may be alive over there: to call it dead would run it twice."""
+    assert not Copied(layout, made_at).is_found(place)
+
+
+@pytest.mark.parametrize("place", ["here", ""])
+def test_member_whose_shim_answers_is_here_whatever_is_known_of_the_place(layout: Layout, place: str) -> None:
+    copied = Copied(layout, "there")
+    with copied.directory.listen():
+        assert copied.is_found(place)
+
+
+def test_end_on_disk_is_told_from_anywhere(layout: Layout) -> None:
+    copied = Copied(layout, "there")
+    ending = Ending(reason=EndReason.COMPLETED, last_seq=1, ended_at=now(), devices_released=True)
+    copied.directory.write_ending(ending)
+
+    assert copied.is_found("here")

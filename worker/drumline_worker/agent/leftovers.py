@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from drumline_worker.agent.workbench import Layout
 from drumline_worker.processes import kill_quietly, processes_below
 from drumline_worker.rundir import MemberPlan, RunDirectory
 
@@ -18,20 +19,28 @@ _KILL_S = 5.0
 _RESCAN_S = 0.05
 
 
-def find_members(runs: Path) -> Iterator[MemberPlan]:
+def find_members(layout: Layout, place: str) -> Iterator[MemberPlan]:
     """Members with a whole plan and a shim that was started: alive, or with something still to report."""
-    for path in sorted(runs.iterdir()):
-        directory = RunDirectory(path)
+    for path in sorted(layout.runs.iterdir()):
+        directory = layout.run_directory(path.name)
         try:
             started = not directory.revoke_start()
             plan = directory.plan()
         except (OSError, ValidationError):
             started = False
-        if started:
+        if started and _is_ours(directory, plan, place):
             _LOG.info("found %s of an earlier agent", path.name)
             yield plan
         else:
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_ours(directory: RunDirectory, plan: MemberPlan, place: str) -> bool:
+    """Whether it began in this place, or shows it. Else it is the copy of a member that may be alive elsewhere, of
+    which nothing can be told from here.
+    """
+    is_here = plan.place == place != ""
+    return is_here or directory.is_attended() or directory.ending() is not None
 
 
 async def end_strays(runs: Path, is_over: Callable[[str], bool], timeout_s: float = _KILL_S) -> dict[str, list[int]]:

@@ -30,6 +30,7 @@ from drumline_worker.agent.launcher_client import LauncherClient, LaunchError
 from drumline_worker.agent.leftovers import end_strays, find_members
 from drumline_worker.agent.meeting_place import MeetingPlace, own_address
 from drumline_worker.agent.members import Members
+from drumline_worker.agent.place import place_of
 from drumline_worker.agent.session import Session, SupersededError
 from drumline_worker.agent.workbench import Layout, Workbench
 from drumline_worker.clock import boot_id
@@ -89,7 +90,7 @@ class Agent:
 
     async def _serve(self) -> None:
         introduction, _ = await asyncio.gather(self._introduce(), self._identify())
-        found = list(find_members(self._layout.runs))
+        found = list(find_members(self._layout, introduction.place))
         adopted = {plan.claimed.member for plan in found}
         unproven = await end_strays(self._layout.runs, lambda member: member not in adopted)
         await end_strays(self._layout.probes, lambda _: True)
@@ -99,7 +100,14 @@ class Agent:
         self._session = Session(self._api, introduction, self._refused)
         bundles = BundleCache(self._layout.bundles, self._api, self._settings.bundle_cache_bytes)
         bench = Workbench(
-            self._api, self._session, self._launcher, bundles, self._layout, self._checkpoints, self._meeting_place
+            self._api,
+            self._session,
+            self._launcher,
+            bundles,
+            self._layout,
+            self._checkpoints,
+            self._meeting_place,
+            introduction.place,
         )
         self._members = Members(bench)
         for plan in found:
@@ -171,6 +179,7 @@ class Agent:
             name=self._settings.name,
             checkpoint_store=self._checkpoint_store(),
             boot_id=boot_id(),
+            place=place_of(self._layout.root),
             version=importlib.metadata.version("drumline"),
             jax_version=importlib.metadata.version("jax"),
             cpu_count=os.cpu_count() or 1,
@@ -219,9 +228,10 @@ class Agent:
         self._stop_wanted.set()
 
     async def _make_way(self) -> None:
-        """Nothing may go on here whose devices the server gives to others."""
+        """Nothing may go on here whose devices the server gives to others; it is told that nothing does."""
         if self._members is not None:
             await self._members.kill(_KILL_S)
+            await self._members.settle(_LAST_WORDS_S)
 
     async def _wind_down(self) -> None:
         if self._members is None or self._session is None:

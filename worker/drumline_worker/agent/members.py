@@ -104,6 +104,11 @@ class Members:
             for wait in late:
                 wait.cancel()
 
+    async def settle(self, timeout_s: float) -> None:
+        """Waits for the last reports, as long as that may take."""
+        if self._tasks:
+            await asyncio.wait(list(self._tasks.values()), timeout=timeout_s)
+
     async def abandon(self) -> None:
         """Ends the tasks; what they did not report yet lies on disk for the next agent."""
         await self._probes.close()

@@ -59,6 +59,7 @@ async def launch(bench: Workbench, claimed: Claimed) -> None:
         takeover_s=bench.session.registered.takeover_s,
         alive_at=bench.session.alive_at,
         boot_id=boot_id(),
+        place=bench.place,
     )
     directory.write_plan(plan)
     await bench.launcher.start(claimed.member, directory.path)

@@ -79,3 +79,5 @@ class Workbench:
     """Checkpoints by run: here, or on a volume that other hosts mount too."""
     meeting_place: Callable[[], MeetingPlace]
     """Opens one for a gang whose rank 0 is here. Raises OSError."""
+    place: str
+    """Where this worker lives; empty where that cannot be told."""

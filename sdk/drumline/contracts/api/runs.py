@@ -49,6 +49,7 @@ WaitRule = Literal[
     "host_quarantined",
     "host_draining",
     "host_lost",
+    "host_moved",
     "devices_quarantined",
     "devices_busy",
     "behind_others",
