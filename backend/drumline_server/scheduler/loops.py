@@ -6,7 +6,6 @@ and tried again a little later; a loop never ends before it is stopped.
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -133,9 +132,10 @@ class _Round:
 
 
 async def _forever(loop: _Round, leadership: Leadership) -> None:
+    now = asyncio.get_running_loop().time
     backoff_s = _FIRST_BACKOFF_S
     while True:
-        began = time.monotonic()
+        began = now()
         try:
             if loop.name == _LEAD or leadership.is_held():
                 await loop.perform()
@@ -147,7 +147,7 @@ async def _forever(loop: _Round, leadership: Leadership) -> None:
             log.exception("the %s loop failed; it goes on", loop.name)
         else:
             backoff_s = _FIRST_BACKOFF_S
-            await loop.bell.rest(time.monotonic() - began)
+            await loop.bell.rest(now() - began)
             await loop.bell.wait(loop.every_s)
             continue
         await asyncio.sleep(backoff_s)
