@@ -37,7 +37,7 @@ def test_submitted_run_is_queued_with_its_first_event(core: Core) -> None:
     assert (run.replicas, run.parameters, run.labels, run.priority) == (8, {"epochs": 3}, {"team": "vision"}, 5)
     assert (run.job, run.version, run.last_event) == ("digits", 1, 1)
     assert core.states(run.id) == ["QUEUED"]
-    assert core.run(run.id).model_copy(update={"why": run.why}) == run
+    assert core.run(run.id).model_copy(update={"why": run.why, "wait": run.wait}) == run
 
 
 def test_same_content_is_the_same_version_and_other_content_the_next(core: Core) -> None:

@@ -18,6 +18,8 @@ from support.worker_process import WorkerProcess
 from support.worker_server import MemberRecord, WorkerServer
 
 STEPS = 30
+DOOMED = STEPS - 3
+"""The step in which an attempt that is to be killed waits for it, if it comes so far."""
 PROGRAM = """
 import time
 
@@ -27,7 +29,7 @@ import numpy as np
 import drumline.distribute as dist
 
 
-def main(run, *, pause_s: float = 0.02):
+def main(run, *, pause_s: float = 0.02, waits_at: int = -1):
     rows = np.linspace(-1, 1, 22, dtype=np.float32)
     dataset = dist.Dataset.from_tensor_slices(rows).shuffle(22, seed=3).batch(8).repeat(10)  # 8, 8 and 6 rows
     with run.strategy.scope():
@@ -45,7 +47,7 @@ def main(run, *, pause_s: float = 0.02):
         run.strategy.reduce("mean", out, axis=0, name="out")
         run.log(step=number, w=w.value)
         run.checkpoint(state, step=number)
-        time.sleep(pause_s)
+        time.sleep(600 if number == waits_at else pause_s)
     return float(w.value)
 """
 STRATEGIES: dict[str, tuple[StrategySpec, int]] = {
@@ -69,7 +71,9 @@ class Attempts:
         self._version = new_id("ver")
         self._ids: dict[CheckpointKey, str] = {}
 
-    def start(self, *, without: Sequence[CheckpointKey] = (), pause_s: float = 0.02) -> MemberRecord:
+    def start(
+        self, *, without: Sequence[CheckpointKey] = (), pause_s: float = 0.02, waits_at: int = -1
+    ) -> MemberRecord:
         """The next attempt; the server never heard of the checkpoints `without`."""
         member = self.server.assign(
             PROGRAM,
@@ -79,7 +83,7 @@ class Attempts:
             replicas=self._replicas,
             checkpoint=self._policy,
             version=self._version,
-            parameters={"pause_s": pause_s},
+            parameters={"pause_s": pause_s, "waits_at": waits_at},
             resume=tuple(point for point in self.registered() if CheckpointKey(point.fence, point.step) not in without),
         )
         self.members.append(member)
@@ -140,8 +144,8 @@ def test_killed_at_any_step_a_run_gives_the_reductions_of_one_left_alone(
 
     dice = random.Random(kind)
     disturbed = Attempts(server, worker, kind)
-    disturbed.kill_at(disturbed.start(), dice.randrange(5, 15))
-    second = disturbed.start()
+    disturbed.kill_at(disturbed.start(waits_at=DOOMED), dice.randrange(5, 15))
+    second = disturbed.start(waits_at=DOOMED)
     disturbed.kill_at(second, first_step_after(disturbed, second) + dice.randrange(8))
     last = complete(disturbed, disturbed.start(pause_s=0))
 
@@ -157,7 +161,7 @@ def first_step_after(attempts: Attempts, member: MemberRecord) -> int:
 
 def test_damaged_and_unregistered_checkpoints_are_passed_over(server: WorkerServer, worker: WorkerProcess) -> None:
     attempts = Attempts(server, worker, "one_device", keep=5)
-    attempts.kill_at(attempts.start(), 20)
+    attempts.kill_at(attempts.start(waits_at=DOOMED), 20)
     newest, second, third, *_ = [CheckpointKey(point.fence, point.step) for point in attempts.registered()]
     flip_a_byte(attempts.store.path(second))
 
@@ -213,7 +217,7 @@ def test_files_of_old_checkpoints_go_once_newer_ones_are_registered(
     server: WorkerServer, worker: WorkerProcess
 ) -> None:
     attempts = Attempts(server, worker, "one_device", every_steps=2)
-    attempts.kill_at(attempts.start(), 8)
+    attempts.kill_at(attempts.start(waits_at=DOOMED), 8)
     complete(attempts, attempts.start())
     fences = {key.fence for key in attempts.store.committed()}
     registered = [CheckpointKey(point.fence, point.step) for point in attempts.registered()]
