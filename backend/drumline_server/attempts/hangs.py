@@ -1,4 +1,4 @@
-"""Says which member of a gang that hangs has not arrived: the ones behind, by what each last told (rule P15)."""
+"""Says which member of a gang that hangs has not arrived: silent or behind, by what each last told (rule P15)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,11 @@ class _Seen:
     @property
     def arrived(self) -> bool:
         """Whether it waits for others: it is in a step, and its process still tells so."""
-        return self.tick.activity == "in_step" and self.tick.silent_s < SILENT_S
+        return self.tick.activity == "in_step" and not self.silent
+
+    @property
+    def silent(self) -> bool:
+        return self.tick.silent_s >= SILENT_S
 
 
 def describe_gang(session: Session, attempt: Attempt) -> str:
@@ -44,28 +48,26 @@ def describe_gang(session: Session, attempt: Attempt) -> str:
 
 
 def _late(seen: Sequence[_Seen]) -> list[_Seen]:
-    """Those at the lowest place; where all are at the same, those that do not wait for the others.
+    """Those that do not answer; where all do or none does, those at the lowest place, or that do not wait for others.
 
-    Where that is said of all, as in collectives of JAX that a program calls itself, those that do not answer.
+    Who is ahead may be the cause: a process that stops after its step may still owe its peers a part of the collective.
     """
     lowest = min(each.place for each in seen)
+    silent = [each for each in seen if each.silent]
     behind = [each for each in seen if each.place == lowest]
-    if len(behind) < len(seen):
-        return behind
     absent = [each for each in seen if not each.arrived]
-    silent = [each for each in seen if each.tick.silent_s >= SILENT_S]
-    return next((group for group in (absent, silent) if len(group) < len(seen)), [])
+    return next((group for group in (silent, behind, absent) if 0 < len(group) < len(seen)), [])
 
 
 def _describe(session: Session, each: _Seen) -> str:
     replicas = sorted({hold.replica for hold, _ in held_devices(session, each.member.id)})
     which = f"replica{'s' * (len(replicas) > 1)} {', '.join(map(str, replicas))}"
     host = session.get_one(Host, each.member.host_id).name
-    return f"rank {each.member.rank} on {host} ({which}), after {each.tick.advances} steps or logs, {_doing(each.tick)}"
+    return f"rank {each.member.rank} on {host} ({which}), after {each.tick.advances} steps or logs, {_doing(each)}"
 
 
-def _doing(tick: MemberTick) -> str:
-    if tick.silent_s >= SILENT_S:
+def _doing(each: _Seen) -> str:
+    if each.silent:
         return "whose process does not answer: it is stopped, or a call holds its interpreter"
     return {
         "rendezvous": "still on its way to the meeting",
@@ -73,7 +75,7 @@ def _doing(tick: MemberTick) -> str:
         "compiling": "compiling",
         "in_step": "in a step",
         "finishing": "finishing",
-    }[tick.activity]
+    }[each.tick.activity]
 
 
 def _others(seen: Sequence[_Seen], late: Sequence[_Seen]) -> str:

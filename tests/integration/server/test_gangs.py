@@ -241,3 +241,18 @@ def test_of_all_in_their_own_code_at_the_same_step_the_one_that_does_not_answer_
     reason = core.run(run_id).reason
     assert reason is not None
     assert reason.message.startswith(f"Has not arrived: rank 1 on {second.worker.name} "), reason.message
+
+
+def test_one_that_does_not_answer_is_late_although_it_is_a_step_ahead(core: Core) -> None:
+    """It stopped after its step, with a part of the collective not yet sent to who waits behind it."""
+    run_id, (first, second) = running(core)
+    beat(first, tick(58, "own_code", overdue=True))
+    first.end(EndReason.HANG, tick=tick(58, "own_code"))
+    second.end(EndReason.HANG, tick=tick(59, "own_code", silent_s=11))
+
+    reason = core.run(run_id).reason
+    assert reason is not None
+    assert reason.message == (
+        f"Has not arrived: rank 1 on {second.worker.name} (replicas 2, 3), after 59 steps or logs, "
+        "whose process does not answer: it is stopped, or a call holds its interpreter. 1 other waits, after 58."
+    )
