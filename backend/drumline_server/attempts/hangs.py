@@ -9,8 +9,11 @@ from drumline.contracts.events import MemberTick
 from drumline_server.attempts.queries import held_devices, members_of
 from drumline_server.models import Attempt, Host, Member
 
-SILENT_S = 5.0
-"""A process that has told nothing for so long is stopped, or a call holds its interpreter."""
+SILENT_S = 3.0
+"""A process that has told nothing for so long, six ticks, is stopped, or a call holds its interpreter.
+
+Shorter than limits of progress use to be: at the end of one, a process that stopped where it last came further counts.
+"""
 _MOST_NAMED = 4
 
 

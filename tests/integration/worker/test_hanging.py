@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -155,6 +156,36 @@ def test_a_stopped_process_is_found_and_still_shows_its_stacks(server: WorkerSer
     assert "T (stopped)" in stacks_of(member)
     assert 'job.py", line ' in stacks_of(member)
     assert living([runner]) == []
+
+
+def test_what_counts_is_where_a_stopped_process_was_and_not_how_far_its_dump_let_it_go(
+    server: WorkerServer, worker: WorkerProcess, tmp_path: Path
+) -> None:
+    go_on = tmp_path / "go_on"
+    source = f"""
+import pathlib
+import time
+
+def main(run):
+    run.log(step=0, x=1.0)
+    print("there", flush=True)
+    while not pathlib.Path({str(go_on)!r}).exists():
+        time.sleep(0.01)
+    for step in range(1, 6000):
+        run.log(step=step, x=1.0)
+        time.sleep(0.01)
+"""
+    member = server.assign(source, limits=Limits(step_s=STEP_S))
+    server.wait_printed(member, "there")
+    (runner,) = worker.program_of(member)
+    os.kill(runner.pid, signal.SIGSTOP)
+    go_on.touch()
+    end = server.wait_drained(member)
+
+    assert end.reason is EndReason.HANG
+    assert len({step for event in member.of_kind("metrics") for step in event.steps}) > 1, "it went on for its dump"
+    assert end.tick is not None
+    assert end.tick.advances <= 1
 
 
 def test_a_slow_run_that_lives_is_left_alone(server: WorkerServer, worker: WorkerProcess) -> None:

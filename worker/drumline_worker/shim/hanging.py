@@ -31,12 +31,17 @@ class HangWatch:
         self._output = output
         self._threads = ""
         self._written = False
+        self._decided_at: float | None = None
         self.message = ""
         """What this watchdog saw; empty while it is content."""
 
     def hear(self, tick: Tick) -> None:
-        """The program's process told where it is."""
-        self._watchdog.hear(tick, boottime())
+        """The program's process told where it is; what it tells once it is taken for hung says nothing of the cause.
+
+        A process that was stopped goes on for its dump, and may come further than those that waited for it.
+        """
+        if self._decided_at is None:
+            self._watchdog.hear(tick, boottime())
 
     def look(self, runner: Runner) -> None:
         """Looks whether a limit has run out; a program that is being stopped has another clock."""
@@ -46,11 +51,11 @@ class HangWatch:
         overdue = self._watchdog.overdue(now)
         if overdue is not None and self._stopper.cause is None:
             self.message = str(overdue)
-            self._stopper.hang(now, self._kill_after_s)
+            self._decide(now)
 
     def told(self) -> None:
         """The server says that the gang hangs."""
-        self._stopper.hang(boottime(), self._kill_after_s)
+        self._decide(boottime())
 
     def dump(self, runner: Runner) -> None:
         """Lets the runner write its stacks; they come through its pipe."""
@@ -79,4 +84,10 @@ class HangWatch:
             changed_at=math.floor(watchdog.changed_at),
             heard_at=math.floor(watchdog.heard_at),
             overdue=bool(self.message),
+            decided_at=self._decided_at,
         )
+
+    def _decide(self, now: float) -> None:
+        if self._decided_at is None:
+            self._decided_at = now
+            self._stopper.hang(now, self._kill_after_s)

@@ -56,9 +56,12 @@ class Place(Contract):
     changed_at: float
     heard_at: float
     overdue: bool
+    decided_at: float | None = None
+    """When it was taken for hung: where it was then is what counts."""
 
     def tick(self, now: float) -> MemberTick:
         """For the server, whose clock is another."""
+        now = now if self.decided_at is None else self.decided_at
         return MemberTick(
             activity=self.activity,
             advances=self.advances,
