@@ -18,7 +18,6 @@ from typing import NoReturn
 import click
 from pydantic import ValidationError
 
-from drumline._preload import uncollected
 from drumline_worker.framing import Decoder, encode_payload
 from drumline_worker.launching import (
     TRY_S,
@@ -37,6 +36,7 @@ from drumline_worker.launching import (
 from drumline_worker.processes import become_subreaper, children_of, close_all_fds_but, kill_quietly, reap, set_name
 from drumline_worker.rundir import RunDirectory
 from drumline_worker.shim.main import run_shim
+from drumline_worker.warming import warm_up
 
 
 @dataclass(slots=True)
@@ -188,15 +188,6 @@ def _wake_on_child() -> socket.socket:
     return ours
 
 
-def _preload() -> None:
-    """Imports what the forks use, so that none of them has to."""
-    with uncollected():
-        import grain  # noqa: F401
-
-        import drumline_worker.probe
-        import drumline_worker.runner.main  # noqa: F401
-
-
 @click.command(add_help_option=False)
 @click.option("--link-fd", type=int, required=True)
 @click.option("--parent-fd", type=int)
@@ -207,7 +198,7 @@ def main(link_fd: int, parent_fd: int | None) -> None:
     os.umask(0o077)
     become_subreaper()
     set_name("drumline-launch")
-    _preload()
+    warm_up()
     try:
         Launcher(socket.socket(fileno=link_fd), parent_fd).serve()
     except ValidationError as error:

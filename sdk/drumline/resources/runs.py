@@ -121,8 +121,8 @@ class Run:
 
         A cut is resumed without loss; `on_cut` is told why each came. ServerUnreachableError after two minutes of it.
         """
-        self.refresh()
-        if self.ended and self.details.last_event <= after:
+        may_be_over = self.ended or after > self.details.last_event
+        if may_be_over and self.refresh().ended and self.details.last_event <= after:
             return iter(())
         return stream_events(self._transport, self.id, after, on_cut=on_cut)
 
