@@ -100,6 +100,14 @@ def test_ended_run_whose_events_were_all_seen_opens_no_stream(run: Run, server: 
     assert server.sent("GET", "/stream") == []
 
 
+def test_run_that_was_going_on_when_last_seen_is_followed_without_asking_first(
+    run: Run, server: ScriptedServer
+) -> None:
+    server.on("GET", "/stream", events(event(1), end(2)))
+    assert [event.seq for event in run.events()] == [1, 2]
+    assert server.sent("GET", f"/runs/{RUN_ID}") == []
+
+
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(1, 400), max_size=5), st.booleans())
 def test_wherever_the_connection_is_cut_no_event_is_lost_or_doubled(
