@@ -52,7 +52,7 @@ def drumline(task: Task, strategy: dist.Strategy | None = None) -> Contender:
     def run(steps: int) -> float:
         for _ in range(steps):
             losses = strategy.run(step, args=next(batches))
-        jax.block_until_ready([weight.value for weight in weights])
+        jax.block_until_ready(weights)
         return float(strategy.reduce("mean", losses, axis=None))
 
     return run

@@ -120,6 +120,16 @@ class Variable(StoredValue, ScatterMethods, ArrayOperators):
         """Same as ``value``."""
         return self.value
 
+    def block_until_ready(self) -> Variable:
+        """Waits for the steps sent so far; so does ``jax.block_until_ready`` of a structure of variables.
+
+        The next step copies a variable whose ``value`` was given out. This gives nothing out.
+        """
+        if context.current_frame() is None and self.is_initialized:
+            with self.strategy.lock:
+                self._buffer.block_until_ready()
+        return self
+
     def numpy(self) -> np.ndarray[Any, Any]:
         """The value on the host."""
         return np.asarray(self.value)

@@ -285,6 +285,27 @@ def test_a_value_read_outside_survives_the_next_step(two: dist.MirroredStrategy)
     assert copies(variable) == [[3, 4]] * 2
 
 
+@pytest.mark.parametrize(("kind", "aggregation"), [("mirrored", "mean"), ("mirrored", "none"), ("central", "mean")])
+def test_waiting_for_variables_waits_and_gives_no_value_out(kind: str, aggregation: str) -> None:
+    devices = jax.devices()[:2]
+    strategy = dist.MirroredStrategy(devices) if kind == "mirrored" else dist.CentralStorageStrategy(devices)
+    variable = make(strategy, np.asarray([1, 2], np.float32), aggregation=aggregation)
+    many = 3_000_000  # enough that the step is not done when it has been sent
+
+    def step(times: jax.Array) -> None:
+        added = lax.fori_loop(0, times, lambda _, x: x + 1.0, jnp.float32(0))
+        variable.assign_add(dist.all_reduce("mean", added))
+
+    strategy.run(step, args=(jnp.int32(0),))  # compiles
+    strategy.run(step, args=(jnp.int32(many),))
+    held: Any = variable.lift_buffer(donate=False)
+    assert jax.block_until_ready({"weights": [variable]}) == {"weights": [variable]}
+    assert held.is_ready()
+    strategy.run(step, args=(jnp.int32(0),))
+    assert held.is_deleted()
+    assert copies(variable)[0] == [many + 1, many + 2]
+
+
 def test_the_users_initial_array_survives_donation(two: dist.MirroredStrategy) -> None:
     initial = jnp.arange(3.0)
     variable = make(two, initial, aggregation="mean")
