@@ -1,6 +1,7 @@
 """Writes the audit trail, in the transaction of the act itself."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy import insert
@@ -12,6 +13,18 @@ from drumline_server.models import Audit, table_of
 _INSERT = insert(table_of(Audit))
 
 
+@dataclass(frozen=True, slots=True)
+class Act:
+    """`principal` did `action` (such as `token.create`) to `target`, from the address `client`."""
+
+    action: str
+    target: str
+    principal: str
+    project_id: str | None
+    client: str = ""
+    body: Mapping[str, Any] | None = None  # Any: JSON of the act; never a secret
+
+
 def record(
     session: Session,
     action: str,
@@ -21,21 +34,14 @@ def record(
     project_id: str | None,
     now: int,
     client: str = "",
-    body: Mapping[str, Any] | None = None,  # Any: JSON of the act; never a secret
+    body: Mapping[str, Any] | None = None,  # Any: as in Act
 ) -> None:
-    """Adds one act: `principal` did `action` (such as `token.create`) to `target`, from the address `client`."""
+    """Adds one act."""
+    record_all(session, [Act(action, target, principal, project_id, client, body)], now=now)
+
+
+def record_all(session: Session, acts: Iterable[Act], *, now: int) -> None:
+    """Adds acts of one moment."""
     session.execute(
-        _INSERT,
-        [
-            {
-                "id": new_id("aud"),
-                "project_id": project_id,
-                "at": now,
-                "principal": principal,
-                "action": action,
-                "target": target,
-                "client": client,
-                "body": dict(body or {}),
-            }
-        ],
+        _INSERT, [{**asdict(act), "id": new_id("aud"), "at": now, "body": dict(act.body or {})} for act in acts]
     )

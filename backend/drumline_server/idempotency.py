@@ -1,21 +1,31 @@
 """Same key, same body: same answer. Rows live in the transaction of what they answer for."""
 
 import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from pydantic import BaseModel
-from sqlalchemy import bindparam, delete, insert, select, text
+from sqlalchemy import Row, bindparam, delete, insert, select, text
 from sqlalchemy.orm import Session
 
 from drumline.contracts.problems import ProblemCode
 from drumline_server.errors import DrumlineError
 from drumline_server.models import IdempotencyKey, table_of
 
-_NAMES = ("project_id", "principal", "route", "key")
+_SENDER = ("project_id", "principal", "route")
+_NAMES = (*_SENDER, "key")
 _ROW = table_of(IdempotencyKey).c
 _INSERT = insert(table_of(IdempotencyKey))
-_FIND = select(_ROW.body_hash, _ROW.answer, _ROW.created_at).where(*(_ROW[name] == bindparam(name) for name in _NAMES))
+_FIND = select(_ROW.key, _ROW.body_hash, _ROW.answer, _ROW.created_at).where(
+    *(_ROW[name] == bindparam(name) for name in _SENDER), _ROW.key.in_(bindparam("keys", expanding=True))
+)
+_TAKE_TURNS = text(
+    "SELECT pg_try_advisory_xact_lock(number) "
+    "FROM unnest(CAST(:numbers AS bigint[])) WITH ORDINALITY AS turn(number, place) ORDER BY place"
+)
+_Kept = Row[str, str, Any, int]  # Any: JSON of the first answer
 KEPT_US = 7 * 86_400 * 1_000_000
 
 
@@ -30,6 +40,11 @@ class Keyed:
     key: str
     body_hash: str
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What tells it from every other request."""
+        return (self.project_id, self.principal, self.route, self.key)
+
 
 def keyed(project_id: str, principal: str, route: str, key: str, body: BaseModel) -> Keyed:
     """The identity of a request: what its body means, not how it was spelled."""
@@ -41,15 +56,59 @@ def replay(session: Session, request: Keyed, *, now: int) -> dict[str, Any] | No
 
     Raises DrumlineError: idempotency_mismatch for another body, idempotency_in_flight while a twin is being answered.
     """
-    _take_turn(session, request)
-    row = session.execute(_FIND, asdict(request)).one_or_none()
+    (found,) = replays(session, [request], now=now)
+    if isinstance(found, DrumlineError):
+        raise found
+    return found
+
+
+def replays(session: Session, requests: Sequence[Keyed], *, now: int) -> list[dict[str, Any] | DrumlineError | None]:
+    """For each request what `replay` returns or raises. Of twins among them, the first is the one that is answered."""
+    turns = _take_turns(session, requests)
+    kept = _kept(session, requests)
+    return [
+        _replay(session, request, kept.get(request.names), now) if turn else _in_flight(request)
+        for request, turn in zip(requests, turns, strict=True)
+    ]
+
+
+def is_answered(session: Session, request: Keyed, *, now: int) -> bool:
+    """Whether the key has an answer: a look without taking turns, for what need not be done again."""
+    row = _kept(session, [request]).get(request.names)
+    return row is not None and row.created_at + KEPT_US >= now
+
+
+def remember(session: Session, answers: Iterable[tuple[Keyed, dict[str, Any]]], *, status: int, now: int) -> None:
+    """Keeps the answers for seven days."""
+    common = {"status": status, "created_at": now}
+    session.execute(_INSERT, [{**asdict(request), "answer": answer, **common} for request, answer in answers])
+
+
+def forget_old(session: Session, *, now: int) -> None:
+    """Removes answers older than seven days."""
+    session.execute(delete(IdempotencyKey).where(IdempotencyKey.created_at < now - KEPT_US))
+
+
+def _kept(session: Session, requests: Sequence[Keyed]) -> dict[tuple[str, ...], _Kept]:
+    """The rows of the requests by `names`, in a statement for each sender."""
+    senders: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for request in requests:
+        senders[request.names[:-1]].append(request.key)
+    return {
+        (*sender, row.key): row
+        for sender, keys in senders.items()
+        for row in session.execute(_FIND, {**dict(zip(_SENDER, sender, strict=True)), "keys": keys})
+    }
+
+
+def _replay(session: Session, request: Keyed, row: _Kept | None, now: int) -> dict[str, Any] | DrumlineError | None:
     if row is None:
         return None
     if row.created_at + KEPT_US < now:
         session.execute(delete(IdempotencyKey).where(*(_ROW[name] == getattr(request, name) for name in _NAMES)))
         return None
     if row.body_hash != request.body_hash:
-        raise DrumlineError(
+        return DrumlineError(
             ProblemCode.IDEMPOTENCY_MISMATCH,
             f"The Idempotency-Key {request.key!r} was used before with another body.",
             hint="Use a new key for a new request.",
@@ -58,31 +117,28 @@ def replay(session: Session, request: Keyed, *, now: int) -> dict[str, Any] | No
     return answer
 
 
-def is_answered(session: Session, request: Keyed, *, now: int) -> bool:
-    """Whether the key has an answer: a look without taking turns, for what need not be done again."""
-    row = session.execute(_FIND, asdict(request)).one_or_none()
-    return row is not None and row.created_at + KEPT_US >= now
+def _take_turns(session: Session, requests: Sequence[Keyed]) -> list[bool]:
+    """Whether it is each request's turn: keeps twins apart until the commit.
 
-
-def remember(session: Session, request: Keyed, answer: dict[str, Any], *, status: int, now: int) -> None:
-    """Keeps the answer for seven days."""
-    session.execute(_INSERT, [{**asdict(request), "status": status, "answer": answer, "created_at": now}])
-
-
-def forget_old(session: Session, *, now: int) -> None:
-    """Removes answers older than seven days."""
-    session.execute(delete(IdempotencyKey).where(IdempotencyKey.created_at < now - KEPT_US))
-
-
-def _take_turn(session: Session, request: Keyed) -> None:
-    """Keeps twins apart until the commit. SQLite has one writer, where a twin in flight cannot be met."""
+    SQLite has one writer, where a twin in another transaction cannot be met.
+    """
+    first_of = {request.names: place for place, request in reversed(list(enumerate(requests)))}
+    first = [first_of[request.names] == place for place, request in enumerate(requests)]
     if session.get_bind().dialect.name != "postgresql":
-        return
-    name = f"{request.project_id}\0{request.principal}\0{request.route}\0{request.key}".encode()
-    number = int.from_bytes(hashlib.sha256(name).digest()[:8], signed=True)
-    if not session.scalar(text("SELECT pg_try_advisory_xact_lock(:number)"), {"number": number}):
-        raise DrumlineError(
-            ProblemCode.IDEMPOTENCY_IN_FLIGHT,
-            f"A request with the Idempotency-Key {request.key!r} is being answered.",
-            hint="Send it again in a moment.",
-        )
+        return first
+    numbers = [_number(request) for request in requests]
+    free = session.scalars(_TAKE_TURNS, {"numbers": numbers}).all()
+    return [is_first and is_free for is_first, is_free in zip(first, free, strict=True)]
+
+
+def _number(request: Keyed) -> int:
+    """What stands for the key in PostgreSQL's advisory locks."""
+    return int.from_bytes(hashlib.sha256("\0".join(request.names).encode()).digest()[:8], signed=True)
+
+
+def _in_flight(request: Keyed) -> DrumlineError:
+    return DrumlineError(
+        ProblemCode.IDEMPOTENCY_IN_FLIGHT,
+        f"A request with the Idempotency-Key {request.key!r} is being answered.",
+        hint="Send it again in a moment.",
+    )

@@ -11,6 +11,7 @@ from drumline_server import api_errors, data_directory, health, schema
 from drumline_server.auth import bootstrap
 from drumline_server.auth import endpoints as auth
 from drumline_server.auth.limits import LoginLimiter
+from drumline_server.auth.service import principals_of_tokens, workers_of_tokens
 from drumline_server.auth.tokens import cookie_name
 from drumline_server.batches import endpoints as batches
 from drumline_server.bundles import endpoints as bundles
@@ -30,9 +31,11 @@ from drumline_server.overview import endpoints as overview
 from drumline_server.plans import endpoints as plans
 from drumline_server.queue import DoorbellQueue
 from drumline_server.runs import endpoints as runs
+from drumline_server.runs.submission import submit_all
 from drumline_server.scheduler.loops import start_loops
 from drumline_server.settings import Settings
 from drumline_server.telemetry import endpoints as telemetry
+from drumline_server.together import Together
 from drumline_server.workers import endpoints as workers
 from drumline_server.workers.doorbell_keys import DoorbellKeys
 
@@ -103,6 +106,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     database = Database(settings.url, pool_size=settings.database_pool_size)
     try:
         app.state.database = database
+        _share_transactions(app, database)
         app.state.blobs = BlobStore(settings.data_dir / "blobs")
         app.state.doorbell_keys = DoorbellKeys.load(settings)
         await _make_usable(database, settings, app.state.clock)
@@ -130,6 +134,14 @@ async def _make_usable(database: Database, settings: Settings, clock: Clock) -> 
     secret = await database.write(lambda session: bootstrap.admin_token(session, kept, now=clock.now()))
     if secret != kept:
         bootstrap.keep_admin_token(settings.data_dir, secret)
+
+
+def _share_transactions(app: FastAPI, database: Database) -> None:
+    """What comes often: who asks, and submissions."""
+    clock: Clock = app.state.clock
+    app.state.people = Together(database.read, lambda *asked: principals_of_tokens(*asked, now=clock.now()))
+    app.state.workers = Together(database.read, lambda *asked: workers_of_tokens(*asked, now=clock.now()))
+    app.state.submissions = Together(database.write, lambda *asked: submit_all(*asked, now=clock.now()))
 
 
 @asynccontextmanager

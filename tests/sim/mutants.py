@@ -4,7 +4,7 @@ A mutant patches the real code from outside, for the time of one history. `catch
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
@@ -46,6 +46,10 @@ class Mutant:
             for target, name, stand_in in self.patches:
                 stack.enter_context(patch.object(target, name, stand_in))
             yield
+
+
+def _new_to_all(_: object, requests: Sequence[object], **__: object) -> list[None]:
+    return [None] * len(requests)
 
 
 def _nothing(*_: object, **__: object) -> list[Any]:
@@ -198,7 +202,7 @@ MUTANTS = (
         "P10: only the launcher proves a shim's death",
         (host.SimLauncher, "wait_gone", _proof_invented),
     ),
-    _off("no_idempotency", "P2: same key, same run", (submission, "replay", lambda *_, **__: None)),
+    _off("no_idempotency", "P2: same key, same run", (submission, "replays", _new_to_all)),
     _off("claims_never_expire", "P4: what nobody claims expires", (reap, "_unclaimed", _nothing)),
     _off("leases_never_expire", "P6: a silent host is lost", (reap, "_lost_hosts", _nothing)),
     _off("drains_never_end", "P11: a drain has a limit", (reap, "_undrained", _nothing)),

@@ -11,6 +11,7 @@ from drumline_server.auth.principal import Enrolment, Principal, Role, WorkerPri
 from drumline_server.auth.tokens import cookie_name
 from drumline_server.dependencies import ClockDep, DatabaseDep, SettingsDep
 from drumline_server.errors import ForbiddenError, UnauthenticatedError
+from drumline_server.together import Together
 
 __all__ = ["Enrolment", "Principal", "Role", "WorkerPrincipal"]
 
@@ -33,7 +34,8 @@ async def authenticated(
     token, now = _bearer(connection), clock.now()
     cookie = connection.cookies.get(cookie_name(secure=settings.behind_proxy))
     if token is not None:
-        found = await database.read(lambda session: service.principal_of_token(session, token, now=now))
+        people: Together[str, service.Recognised] = connection.app.state.people
+        found = await people.ask(token)
     elif cookie is not None:
         idle_s = settings.session_idle_s
         found = await database.read(
@@ -65,12 +67,13 @@ operator = _at_least(Role.OPERATOR)
 admin = _at_least(Role.ADMIN)
 
 
-async def worker(connection: HTTPConnection, database: DatabaseDep, clock: ClockDep) -> WorkerPrincipal:
+async def worker(connection: HTTPConnection) -> WorkerPrincipal:
     """The worker of one host; takes only worker tokens."""
     token = _bearer(connection)
     if token is None:
         raise UnauthenticatedError
-    return await database.read(lambda session: service.worker_of_token(session, token, now=clock.now()))
+    workers: Together[str, WorkerPrincipal] = connection.app.state.workers
+    return await workers.ask(token)
 
 
 async def enrolment(connection: HTTPConnection) -> Enrolment:

@@ -21,11 +21,20 @@ class TokenRow(NamedTuple):
     project_name: str
 
 
-_LIVE_TOKEN = (
-    select(Token.id, Token.project_id, Token.role, Token.name, Token.host_id, Token.last_used_at, Project.name)
+_LIVE_TOKENS = (
+    select(
+        Token.secret_hash,
+        Token.id,
+        Token.project_id,
+        Token.role,
+        Token.name,
+        Token.host_id,
+        Token.last_used_at,
+        Project.name.label("project_name"),
+    )
     .join(Project, Project.id == Token.project_id)
     .where(
-        Token.secret_hash == bindparam("secret_hash"),
+        Token.secret_hash.in_(bindparam("secret_hashes", expanding=True)),
         Token.kind == bindparam("kind"),
         Token.expires_at > bindparam("now"),
         Token.revoked_at.is_(None),
@@ -44,8 +53,13 @@ class SessionRow(NamedTuple):
 
 def live_token(session: Session, secret_hash: str, kind: str, now: int) -> TokenRow | None:
     """The token of this hash and kind that is neither expired, revoked nor spent."""
-    row = session.execute(_LIVE_TOKEN, {"secret_hash": secret_hash, "kind": kind, "now": now}).one_or_none()
-    return None if row is None else TokenRow(*row)
+    return live_tokens(session, [secret_hash], kind, now).get(secret_hash)
+
+
+def live_tokens(session: Session, secret_hashes: Sequence[str], kind: str, now: int) -> dict[str, TokenRow]:
+    """Those tokens of these hashes and that kind that are neither expired, revoked nor spent, by hash."""
+    rows = session.execute(_LIVE_TOKENS, {"secret_hashes": secret_hashes, "kind": kind, "now": now})
+    return {row.secret_hash: TokenRow._make(row[1:]) for row in rows}
 
 
 def live_session(session: Session, cookie_hash: str, idle_since: int, now: int) -> SessionRow | None:

@@ -1,5 +1,6 @@
 """Who a secret belongs to, and what follows from having one. Plain functions of a database session."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
@@ -9,7 +10,7 @@ from drumline.contracts.ids import new_id
 from drumline_server import audit
 from drumline_server.auth import queries, tokens
 from drumline_server.auth.principal import Principal, Role, WorkerPrincipal
-from drumline_server.errors import NotFoundError, UnauthenticatedError
+from drumline_server.errors import DrumlineError, NotFoundError, UnauthenticatedError
 from drumline_server.models import Token
 from drumline_server.paging import decode_cursor, page_of
 
@@ -32,18 +33,18 @@ class Recognised:
 
 def principal_of_token(session: Session, secret: str, *, now: int) -> Recognised:
     """The person or program that holds this API token. Raises UnauthenticatedError."""
-    row = queries.live_token(session, tokens.digest(secret), "pat", now) if _formed(secret, "pat") else None
-    if row is None:
-        raise UnauthenticatedError(_REFUSED)
-    principal = Principal(
-        project_id=row.project_id,
-        project_name=row.project_name,
-        role=Role.of(row.role),
-        kind="token",
-        name=row.name,
-        token_id=row.id,
-    )
-    return Recognised(principal, _is_stale(row.last_used_at, now))
+    (found,) = principals_of_tokens(session, [secret], now=now)
+    if isinstance(found, DrumlineError):
+        raise found
+    return found
+
+
+def principals_of_tokens(session: Session, secrets: Sequence[str], *, now: int) -> list[Recognised | DrumlineError]:
+    """For each API token what `principal_of_token` returns or raises."""
+    return [
+        UnauthenticatedError(_REFUSED) if row is None else _recognised(row, now)
+        for row in _live(session, secrets, "pat", now)
+    ]
 
 
 def principal_of_session(session: Session, cookie: str, *, idle_s: int, now: int) -> Recognised:
@@ -77,12 +78,15 @@ def is_still_good(session: Session, principal: Principal, *, idle_s: int, now: i
     return queries.is_live_session(session, principal.session_id or "", now - idle_s * SECOND, now)
 
 
-def worker_of_token(session: Session, secret: str, *, now: int) -> WorkerPrincipal:
-    """The worker that holds this token. Raises UnauthenticatedError."""
-    row = queries.live_token(session, tokens.digest(secret), "wrk", now) if _formed(secret, "wrk") else None
-    if row is None or row.host_id is None:
-        raise UnauthenticatedError(_REFUSED, hint="Enrol this worker again with a new enrolment token.")
-    return WorkerPrincipal(host_id=row.host_id, token_id=row.id)
+def workers_of_tokens(session: Session, secrets: Sequence[str], *, now: int) -> list[WorkerPrincipal | DrumlineError]:
+    """The worker that holds each token, or UnauthenticatedError."""
+    hint = "Enrol this worker again with a new enrolment token."
+    return [
+        UnauthenticatedError(_REFUSED, hint=hint)
+        if row is None or row.host_id is None
+        else WorkerPrincipal(host_id=row.host_id, token_id=row.id)
+        for row in _live(session, secrets, "wrk", now)
+    ]
 
 
 def redeem_enrolment(session: Session, secret: str, host_name: str, *, now: int) -> str:
@@ -173,6 +177,24 @@ def _token(
         created_at=now,
         expires_at=now + lifetime_s * SECOND,
     )
+
+
+def _live(session: Session, secrets: Sequence[str], kind: tokens.TokenKind, now: int) -> list[queries.TokenRow | None]:
+    hashes = [tokens.digest(secret) if _formed(secret, kind) else "" for secret in secrets]
+    found = queries.live_tokens(session, sorted({each for each in hashes if each}), kind, now)
+    return [found.get(each) for each in hashes]
+
+
+def _recognised(row: queries.TokenRow, now: int) -> Recognised:
+    principal = Principal(
+        project_id=row.project_id,
+        project_name=row.project_name,
+        role=Role.of(row.role),
+        kind="token",
+        name=row.name,
+        token_id=row.id,
+    )
+    return Recognised(principal, _is_stale(row.last_used_at, now))
 
 
 def _formed(secret: str, kind: tokens.TokenKind) -> bool:

@@ -66,9 +66,9 @@ def submit(session: Session, submission: Submission, *, now: int) -> Answer:
     checked = _check(session, submission.project_id, body, runs)
     batch = _store(session, submission, runs, now=now)
     orders = _orders(session, submission, batch, list(zip(runs, checked, strict=True)), now=now)
-    queued = queue_runs(session, submission.project_id, submission.submitted_by, orders, now=now)
+    queued = queue_runs(session, orders, now=now)
     answer = api.SubmittedBatch(batch=service.view_one(session, batch), runs=tuple(run.id for run in queued))
-    remember(session, request, answer.model_dump(mode="json"), status=_CREATED, now=now)
+    remember(session, [(request, answer.model_dump(mode="json"))], status=_CREATED, now=now)
     audit.record(
         session,
         "batch.submit",
@@ -201,5 +201,8 @@ def _orders(
             versions[spec], _ = jobs.ensure_version(
                 session, submission.project_id, run.job, by=submission.submitted_by, now=now
             )
-        orders.append(Order(versions[spec], run, checked, batch=(batch.id, place)))
+        order = Order(
+            submission.project_id, submission.submitted_by, versions[spec], run, checked, batch=(batch.id, place)
+        )
+        orders.append(order)
     return orders

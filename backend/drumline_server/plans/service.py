@@ -70,7 +70,7 @@ def keep_plan(session: Session, order: PlanOrder, draft: Draft | None, *, now: i
         preferred = {device.host for device in draft.foreseen.devices}
         probes.order(session, plan, order.body.probe, preferred, order.terms.silent_since(now))
     session.flush()
-    remember(session, request, {"plan": plan.id}, status=_CREATED, now=now)
+    remember(session, [(request, {"plan": plan.id})], status=_CREATED, now=now)
     return view_plan(session, plan, now=now)
 
 

@@ -49,8 +49,8 @@ def _imagined(submission: Submission, now: int) -> Run:
     body = submission.body
     strategy = body.job.strategy.model_dump(mode="json")
     version = JobVersion(id=new_id("ver"), job_id=new_id("job"), number=1, strategy=strategy)
-    order = Order(version, body, Checked(body.parameters, plan_id=None, resume_from=None))
-    return as_queued(submission.project_id, submission.submitted_by, order, now)
+    checked = Checked(body.parameters, plan_id=None, resume_from=None)
+    return as_queued(Order(submission.project_id, submission.submitted_by, version, body, checked), now)
 
 
 def _placement(snapshot: Snapshot, run_id: str) -> Placement | None:

@@ -2,7 +2,8 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Body, Query, Response, status
+from fastapi import APIRouter, Body, Depends, Query, Response, status
+from starlette.requests import HTTPConnection
 
 from drumline.contracts import api
 from drumline.contracts.base import Text
@@ -13,11 +14,20 @@ from drumline_server.auth.dependencies import ReaderDep, SubmitterDep
 from drumline_server.dependencies import ClockDep, DatabaseDep, Key, SettingsDep
 from drumline_server.paging import DEFAULT_PAGE, CursorText, Limit
 from drumline_server.runs import cancellation, service, submission
+from drumline_server.runs.checking import require_storable
 from drumline_server.runs.queries import RunFilters
 from drumline_server.scheduler.rounds import Terms
+from drumline_server.together import Together
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 
+
+async def _submissions(connection: HTTPConnection) -> Together[submission.Submission, submission.Answer]:
+    group: Together[submission.Submission, submission.Answer] = connection.app.state.submissions
+    return group
+
+
+SubmissionsDep = Annotated[Together[submission.Submission, submission.Answer], Depends(_submissions)]
 States = Annotated[list[RunState], Query(alias="state", max_length=8)]
 Labels = Annotated[
     list[Annotated[Text, Query(max_length=265)]], Query(alias="label", max_length=16, description="`key=value`")
@@ -33,11 +43,12 @@ Kinds = Annotated[
 
 @router.post("", status_code=status.HTTP_201_CREATED)
 async def submit_run(
-    body: RunSubmit, key: Key, principal: SubmitterDep, database: DatabaseDep, clock: ClockDep, response: Response
+    body: RunSubmit, key: Key, principal: SubmitterDep, submissions: SubmissionsDep, response: Response
 ) -> api.SubmittedRun:
     """Submits a run: makes the job and its version where they are new, and queues the run."""
+    require_storable(body)
     request = submission.Submission(principal.project_id, principal.name, key, body, principal.key)
-    answer = await database.write(lambda session: submission.submit(session, request, now=clock.now()))
+    answer = await submissions.ask(request)
     if answer.replayed:
         response.headers["Idempotency-Replayed"] = "true"
     return answer.submitted

@@ -22,6 +22,8 @@ _MICROS = 1_000_000
 class Order:
     """A run that has been checked and is to be queued."""
 
+    project_id: str
+    submitted_by: str
     version: JobVersion
     body: RunSubmit
     checked: Checked
@@ -30,20 +32,20 @@ class Order:
     """The batch and the run's place in it."""
 
 
-def queue_runs(session: Session, project_id: str, submitted_by: str, orders: Sequence[Order], *, now: int) -> list[Run]:
+def queue_runs(session: Session, orders: Sequence[Order], *, now: int) -> list[Run]:
     """Queues the runs; their order in the queue is that of `orders`.
 
     Raises InvalidRequestError where a checkpoint to go on from was deleted after it had been checked.
     """
     runs = [
         # a microsecond apart: ids of one millisecond do not sort
-        as_queued(project_id, submitted_by, order, now + place)
+        as_queued(order, now + place)
         for place, order in enumerate(orders)
     ]
     session.add_all(runs)
     session.flush()
     session.add_all(
-        RunLabel(run_id=run.id, key=key, value=value, project_id=project_id)
+        RunLabel(run_id=run.id, key=key, value=value, project_id=run.project_id)
         for run in runs
         for key, value in run.labels.items()
     )
@@ -53,18 +55,18 @@ def queue_runs(session: Session, project_id: str, submitted_by: str, orders: Seq
     return runs
 
 
-def as_queued(project_id: str, submitted_by: str, order: Order, now: int) -> Run:
+def as_queued(order: Order, now: int) -> Run:
     """The run as it is first stored."""
     body, version = order.body, order.version
     queue_s = body.limits.queue_s
     return Run(
         id=new_id("run"),
-        project_id=project_id,
+        project_id=order.project_id,
         job_id=version.job_id,
         job_name=body.job.name,
         version_id=version.id,
         version_number=version.number,
-        submitted_by=submitted_by,
+        submitted_by=order.submitted_by,
         rerun_of=order.rerun_of,
         plan_id=order.checked.plan_id,
         resume_from=order.checked.resume_from,

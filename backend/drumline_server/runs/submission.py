@@ -1,6 +1,8 @@
-"""Takes a submission: everything is checked, then job, version, run, event and key are stored in one transaction."""
+"""Takes submissions: all is checked, then jobs, versions, runs, events and keys are stored in one transaction."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from sqlalchemy.orm import Session
@@ -8,8 +10,8 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.spec import RunSubmit
 from drumline_server import audit
-from drumline_server.errors import InvalidRequestError
-from drumline_server.idempotency import Keyed, keyed, remember, replay
+from drumline_server.errors import DrumlineError, InvalidRequestError
+from drumline_server.idempotency import Keyed, keyed, remember, replay, replays
 from drumline_server.jobs import service as jobs
 from drumline_server.models import JobVersion, Run
 from drumline_server.runs import queries, service
@@ -53,23 +55,80 @@ class Answer:
     replayed: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Accepted:
+    """A request whose run is to be queued."""
+
+    request: Keyed
+    order: Order
+    created_version: bool
+
+
 def submit(session: Session, submission: Submission, *, now: int) -> Answer:
     """Queues a run, or gives the answer that the key already has.
 
     Raises DrumlineError as `Checker.check`; idempotency_mismatch, idempotency_in_flight.
     """
-    body = submission.body
-    require_storable(body)
-    request = keyed(submission.project_id, submission.credential, _ROUTE, submission.key, body)
-    first = replay(session, request, now=now)
-    if first is not None:
-        return Answer(api.SubmittedRun.model_validate(first), replayed=True)
-    checked = Checker(session, submission.project_id).check(body)
-    version, created_version = jobs.ensure_version(
-        session, submission.project_id, body.job, by=submission.submitted_by, now=now
-    )
-    order = Order(version, body, checked)
-    return _queue(session, submission, request, order, created_version=created_version, now=now)
+    require_storable(submission.body)
+    (outcome,) = submit_all(session, [submission], now=now)
+    if isinstance(outcome, DrumlineError):
+        raise outcome
+    return outcome
+
+
+def submit_all(session: Session, submissions: Sequence[Submission], *, now: int) -> list[Answer | DrumlineError]:
+    """For each submission of a storable body what `submit` returns or raises, in a few statements for all of them.
+
+    Raises DrumlineError where it is too late to tell whose it is; then nothing of the transaction may stay.
+    """
+    requests = [keyed(each.project_id, each.credential, _ROUTE, each.key, each.body) for each in submissions]
+    firsts = replays(session, requests, now=now)
+    desk = _Desk(session, now)
+    outcomes = [desk.decide(*each) for each in zip(submissions, requests, firsts, strict=True)]
+    answers = iter(_queue(session, [each for each in outcomes if isinstance(each, _Accepted)], now=now))
+    return [next(answers) if isinstance(each, _Accepted) else each for each in outcomes]
+
+
+class _Desk:
+    """Decides about submissions; what many of them share is looked up once."""
+
+    def __init__(self, session: Session, now: int) -> None:
+        self._session = session
+        self._now = now
+        self._checkers: dict[str, Checker] = {}
+        self._versions: dict[tuple[str, str], JobVersion] = {}
+
+    def decide(
+        self,
+        submission: Submission,
+        request: Keyed,
+        first: dict[str, Any] | DrumlineError | None,  # Any: JSON of the first answer
+    ) -> Answer | DrumlineError | _Accepted:
+        """The answer that the key already has, why the submission is refused, or what is to be queued."""
+        if isinstance(first, DrumlineError):
+            return first
+        if first is not None:
+            return Answer(api.SubmittedRun.model_validate(first), replayed=True)
+        try:
+            checked = self._checker(submission.project_id).check(submission.body)
+        except DrumlineError as error:
+            return error
+        version, created = self._version(submission)
+        order = Order(submission.project_id, submission.submitted_by, version, submission.body, checked)
+        return _Accepted(request, order, created)
+
+    def _checker(self, project_id: str) -> Checker:
+        return self._checkers.setdefault(project_id, Checker(self._session, project_id))
+
+    def _version(self, submission: Submission) -> tuple[JobVersion, bool]:
+        job = submission.body.job
+        known = (submission.project_id, job.model_dump_json())
+        if known in self._versions:
+            return self._versions[known], False
+        self._versions[known], created = jobs.ensure_version(
+            self._session, submission.project_id, job, by=submission.submitted_by, now=self._now
+        )
+        return self._versions[known], created
 
 
 def rerun(session: Session, request: Rerun, *, now: int) -> Answer:
@@ -86,8 +145,9 @@ def rerun(session: Session, request: Rerun, *, now: int) -> Answer:
     version = queries.version_of(session, old)
     body = _as_submitted(session, old, version, request.body)
     checked = Checker(session, request.project_id).check(body)
-    order = Order(version, body, checked, rerun_of=old.id)
-    return _queue(session, request, named, order, created_version=False, now=now)
+    order = Order(request.project_id, request.submitted_by, version, body, checked, rerun_of=old.id)
+    (answer,) = _queue(session, [_Accepted(named, order, created_version=False)], now=now)
+    return answer
 
 
 def _as_submitted(session: Session, old: Run, version: JobVersion, changes: api.RerunRequest) -> RunSubmit:
@@ -119,20 +179,24 @@ def _as_submitted(session: Session, old: Run, version: JobVersion, changes: api.
 _JOB_FIELDS = ("program", "strategy", "record", "checkpoint")
 
 
-def _queue(
-    session: Session, sender: Submission | Rerun, request: Keyed, order: Order, *, created_version: bool, now: int
-) -> Answer:
-    (run,) = queue_runs(session, sender.project_id, sender.submitted_by, [order], now=now)
-    shown = view_run(run, jobs.view_version(order.version, run.job_name), why=None)
-    answer = api.SubmittedRun(run=shown, created_version=created_version)
-    remember(session, request, answer.model_dump(mode="json"), status=_CREATED, now=now)
-    audit.record(
-        session,
-        "run.submit",
-        run.id,
-        principal=sender.submitted_by,
-        project_id=sender.project_id,
-        now=now,
-        body={"job": run.job_name, "version": run.version_number},
-    )
-    return Answer(answer, replayed=False)
+def _queue(session: Session, accepted: Sequence[_Accepted], *, now: int) -> list[Answer]:
+    """Queues the runs, keeps the answers and writes down who submitted."""
+    if not accepted:
+        return []
+    runs = queue_runs(session, [each.order for each in accepted], now=now)
+    answers = [
+        api.SubmittedRun(
+            run=view_run(run, jobs.view_version(each.order.version, run.job_name), why=None),
+            created_version=each.created_version,
+        )
+        for each, run in zip(accepted, runs, strict=True)
+    ]
+    shown = [answer.model_dump(mode="json") for answer in answers]
+    remember(session, zip([each.request for each in accepted], shown, strict=True), status=_CREATED, now=now)
+    audit.record_all(session, [_act(run) for run in runs], now=now)
+    return [Answer(answer, replayed=False) for answer in answers]
+
+
+def _act(run: Run) -> audit.Act:
+    body = {"job": run.job_name, "version": run.version_number}
+    return audit.Act("run.submit", run.id, run.submitted_by, run.project_id, body=body)

@@ -388,8 +388,9 @@ def test_a_run_is_not_stored_whose_checkpoint_was_deleted_after_it_had_been_chec
     def queue(session: Session) -> None:
         run = session.get_one(Run, source.claimed.run)
         version = session.get_one(JobVersion, run.version_id)
-        order = Order(version, submission_body(), Checked({}, plan_id=None, resume_from=row.id))
-        queue_runs(session, core.project_id, "tester", [order], now=core.clock.now())
+        checked = Checked({}, plan_id=None, resume_from=row.id)
+        order = Order(core.project_id, "tester", version, submission_body(), checked)
+        queue_runs(session, [order], now=core.clock.now())
 
     with pytest.raises(InvalidRequestError, match="of step 10 is deleted"):
         core.write(queue)

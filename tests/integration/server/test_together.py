@@ -1,0 +1,116 @@
+"""Requests that share a transaction: each has its own outcome, on both databases."""
+
+import asyncio
+from collections.abc import Sequence
+
+from sqlalchemy.orm import Session
+
+from drumline.contracts.problems import ProblemCode
+from drumline_server.db import Database
+from drumline_server.errors import DrumlineError
+from drumline_server.models import Project
+from drumline_server.runs.submission import Answer, Submission, submit_all
+from drumline_server.together import Together
+from support.core import Core, submission_body
+from support.statements import statements
+
+
+def submission(core: Core, key: str, **changes: object) -> Submission:
+    return Submission(core.project_id, "tester", key, submission_body(wait_for_devices=True, **changes), "tok_1")
+
+
+def submitted(core: Core, wanted: Sequence[Submission]) -> list[Answer | BaseException]:
+    """What becomes of submissions that come at once."""
+
+    async def run() -> list[Answer | BaseException]:
+        intake: Together[Submission, Answer] = Together(
+            core.database.write, lambda session, group: submit_all(session, group, now=core.clock.now())
+        )
+        return await asyncio.gather(*(intake.ask(each) for each in wanted), return_exceptions=True)
+
+    return asyncio.run(run())
+
+
+def code(outcome: Answer | BaseException) -> ProblemCode | None:
+    return outcome.code if isinstance(outcome, DrumlineError) else None
+
+
+def test_submissions_that_come_at_once_share_their_statements_and_each_has_its_run(core: Core) -> None:
+    core.submit(wait_for_devices=True)
+
+    with statements() as sent:
+        outcomes = submitted(core, [submission(core, f"k{number}") for number in range(40)])
+
+    runs = {outcome.submitted.run.id for outcome in outcomes if isinstance(outcome, Answer)}
+    assert len(runs) == 40
+    assert sum("INSERT INTO run " in statement for statement, _ in sent) == 1
+    assert {run.id for run in core.runs(limit=100).items} > runs
+
+
+def test_refused_submission_harms_none_of_those_it_came_with_and_leaves_nothing(core: Core) -> None:
+    wanted = [
+        submission(core, "good"),
+        submission(core, "bad", job={"name": "never"}, parameters={"no_such": 1}),
+        submission(core, "better"),
+    ]
+
+    good, bad, better = submitted(core, wanted)
+
+    assert [code(each) for each in (good, bad, better)] == [None, ProblemCode.UNKNOWN_PARAMETER, None]
+    assert {run.job for run in core.runs().items} == {"digits"}
+    assert core.submit_answer(key="bad", wait_for_devices=True).replayed is False
+
+
+def test_only_the_first_of_new_submissions_alike_makes_the_version(core: Core) -> None:
+    outcomes = submitted(core, [submission(core, f"k{number}") for number in range(3)])
+
+    assert [isinstance(each, Answer) and each.submitted.created_version for each in outcomes] == [True, False, False]
+
+
+def test_twins_that_come_at_once_make_one_run(core: Core) -> None:
+    first, twin, other = submitted(core, [submission(core, key) for key in ("k", "k", "other")])
+
+    assert [code(each) for each in (first, twin, other)] == [None, ProblemCode.IDEMPOTENCY_IN_FLIGHT, None]
+    (again,) = submitted(core, [submission(core, "k")])
+    assert isinstance(again, Answer)
+    assert isinstance(first, Answer)
+    assert again.replayed
+    assert again.submitted == first.submitted
+
+
+def test_what_spoils_a_transaction_of_several_spoils_only_its_own_answer(database: Database) -> None:
+    def add(session: Session, names: Sequence[str]) -> list[str | DrumlineError]:
+        session.add_all(Project(id=f"prj_{name}", name=name, created_at=1) for name in names)
+        session.flush()
+        if "bad" in names:
+            raise KeyError("bad")
+        return list(names)
+
+    async def run() -> list[str | BaseException]:
+        adding: Together[str, str] = Together(database.write, add)
+        return await asyncio.gather(*(adding.ask(name) for name in ("one", "bad", "two")), return_exceptions=True)
+
+    one, bad, two = asyncio.run(run())
+
+    assert (one, two) == ("one", "two")
+    assert isinstance(bad, KeyError)
+    assert database.read_now(lambda session: session.query(Project).count()) == 2
+
+
+def test_request_whose_sender_went_away_is_left_out(database: Database) -> None:
+    performed: list[str] = []
+
+    def note(_: Session, names: Sequence[str]) -> list[str | DrumlineError]:
+        performed.extend(names)
+        return list(names)
+
+    async def run() -> str:
+        noting: Together[str, str] = Together(database.write, note)
+        gone = asyncio.create_task(noting.ask("gone"))
+        stays = asyncio.create_task(noting.ask("stays"))
+        await asyncio.sleep(0)  # both have asked, and nothing was begun
+        gone.cancel()
+        return await stays
+
+    assert asyncio.run(run()) == "stays"
+    assert performed == ["stays"]
