@@ -16,6 +16,7 @@ from drumline_server.scheduler.capacity import capacities
 from drumline_server.scheduler.placement import place
 from drumline_server.scheduler.rounds import Terms
 from drumline_server.scheduler.shapes import Shape
+from drumline_server.scheduler.snapshot import is_behind_the_head
 
 Rules = dict[str, api.WaitRule]
 _WITH_ATTEMPT = frozenset({RunState.PLACED, RunState.RUNNING, RunState.CANCELLING})
@@ -24,17 +25,25 @@ _WITH_ATTEMPT = frozenset({RunState.PLACED, RunState.RUNNING, RunState.CANCELLIN
 def rules_of(session: Session, project_id: str, runs: Sequence[Run], terms: Terms, *, now: int) -> Rules:
     """By run the rule that `why` names, of those of the project's runs that wait.
 
-    The scheduler is asked once, and only if there is room for one of them.
+    The scheduler is asked once, and only if there is room for one of them at which it looks.
     """
     rules: Rules = {run.id: "retry_backoff" for run in runs if run.state == RunState.RETRY_WAIT}
     rules |= _of_attempts(session, [run for run in runs if run.state in _WITH_ATTEMPT])
     queued = _of_queued(session, project_id, [run for run in runs if run.state == RunState.QUEUED])
-    if "starting" in queued.values():
-        snapshot = terms.look(session, project_id, now=now)
-        starting = {placement.run_id for placement in place(snapshot).placements}
-        passed_over = {run.id for run in snapshot.queue} - starting
-        queued |= {id_: "behind_others" for id_, rule in queued.items() if rule == "starting" and id_ in passed_over}
+    with_room = [run for run in runs if queued.get(run.id) == "starting"]
+    starting = _starting(session, project_id, with_room, terms, now=now)
+    queued |= {run.id: "behind_others" for run in with_room if run.id not in starting}
     return rules | queued
+
+
+def _starting(session: Session, project_id: str, runs: Sequence[Run], terms: Terms, *, now: int) -> set[str]:
+    """The runs that the scheduler would start now; none of `runs` if it looks at none of them."""
+    oldest: dict[tuple[int, str], Run] = {}
+    for run in sorted(runs, key=lambda run: (run.created_at, run.id)):
+        oldest.setdefault((run.priority, run.shape), run)
+    if all(is_behind_the_head(session, run) for run in oldest.values()):
+        return set()
+    return {placement.run_id for placement in place(terms.look(session, project_id, now=now)).placements}
 
 
 def _of_attempts(session: Session, runs: Sequence[Run]) -> Rules:

@@ -49,6 +49,18 @@ def looked_at(why: api.Why, *, starts: bool) -> api.Why:
     return why.model_copy(update=update)
 
 
+def not_looked_at(why: api.Why) -> api.Why:
+    """`why` of a queued run that so many older runs are like that the scheduler looks at those alone."""
+    if why.rule != "starting":
+        return why
+    update = {
+        "rule": "behind_others",
+        "sentence": "Devices are free, but so many runs like it are ahead of it that these are looked at first.",
+        "remedy": "It starts after them; a higher priority would put it before them.",
+    }
+    return why.model_copy(update=update)
+
+
 def _why(session: Session, run: Run, now: int) -> api.Why | None:
     match run.state:
         case RunState.QUEUED:

@@ -12,7 +12,7 @@ from drumline.contracts.states import RunState
 from drumline.wording import counted
 from drumline_server.models import Attempt, Run
 from drumline_server.runs import queries
-from drumline_server.runs.why import looked_at, why_waiting
+from drumline_server.runs.why import looked_at, not_looked_at, why_waiting
 from drumline_server.scheduler.counterfactuals import Counterfactuals, counterfactuals, would_start
 from drumline_server.scheduler.placement import Snapshot
 from drumline_server.scheduler.rounds import Terms
@@ -32,7 +32,7 @@ def explain(session: Session, run: Run, terms: Terms, *, now: int) -> api.Why | 
         return why
     why = why.model_copy(update={"position": queries.queue_position(session, run, terms.ageing, now=now)})
     if is_behind_the_head(session, run):
-        return why
+        return not_looked_at(why)
     return _tried(session, run, why, terms.look(session, run.project_id, now=now), terms, now=now)
 
 
@@ -48,7 +48,7 @@ def explain_queued(session: Session, run: Run, snapshot: Snapshot, terms: Terms,
 def _tried(session: Session, run: Run, why: api.Why, snapshot: Snapshot, terms: Terms, *, now: int) -> api.Why:
     queued = next((each for each in snapshot.queue if each.id == run.id), None)
     if queued is None:
-        return why
+        return not_looked_at(why)
     starts = would_start(snapshot, run.id)
     why = looked_at(why, starts=starts)
     if starts:

@@ -135,3 +135,21 @@ def test_run_behind_the_head_of_the_queue_is_told_its_place_without_a_look_at_th
     assert asked_for(HEAD_MOST)
     assert not asked_for(HEAD_MOST + 1)
     assert not asked_for(len(ids))
+
+
+def test_page_of_runs_behind_the_head_says_so_without_a_look_at_the_queue(core: Core) -> None:
+    core.add_worker(devices=8)
+    ids = queue_many(core, 2 * HEAD_MOST, replicas=[1], priorities=1)
+
+    with statements() as sent:
+        page = core.runs(limit=20, states=("QUEUED",))
+
+    assert [run.id for run in page.items] == ids[:-21:-1]
+    assert {run.wait.rule if run.wait else None for run in page.items} == {"behind_others"}
+    assert not any("RECURSIVE" in statement for statement, _ in sent)
+    why = core.run(ids[-1]).why
+    assert why is not None
+    assert why.rule == "behind_others"
+    assert "so many runs like it are ahead" in why.sentence
+    oldest = core.runs(limit=20, states=("QUEUED",), newest_first=False).items
+    assert [run.wait.rule if run.wait else None for run in oldest] == ["starting"] * 8 + ["behind_others"] * 12
