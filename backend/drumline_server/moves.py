@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from sqlalchemy import CursorResult, update
+from sqlalchemy import CursorResult, Table, Update, bindparam, update
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 
@@ -25,13 +25,31 @@ from drumline.contracts.states import (
     MemberState,
     RunState,
 )
-from drumline_server.models import Attempt, Base, Device, Member, Outbox, Run
+from drumline_server.models import Attempt, Device, Member, Outbox, Run, table_of
 from drumline_server.run_events import record_event
 from drumline_server.wakeups import announce
 
 State = TypeVar("State", bound=StrEnum)
 Columns = Mapping[str, Any]  # Any: values of the columns that change with the state
 _NONE: Columns = {}
+
+
+def _guarded(table: Table) -> Update:
+    """Sets the columns that it is executed with."""
+    columns = table.c
+    return update(table).where(
+        columns.id == bindparam("moved"), columns.state == bindparam("source"), columns.fence == bindparam("held_fence")
+    )
+
+
+_MOVES = {model: _guarded(table_of(model)) for model in (Run, Attempt, Member, Device)}
+_OUTBOX = table_of(Outbox)
+_SETTLE = (
+    update(_OUTBOX)
+    .where(_OUTBOX.c.member_id == bindparam("member"), _OUTBOX.c.settled_at.is_(None))
+    .values(settled_at=bindparam("now"))
+)
+_SETTLE_CLAIM = _SETTLE.where(_OUTBOX.c.kind == "claim")
 
 
 def move_run(
@@ -118,12 +136,9 @@ def _move(
     """
     if to not in moves[source]:
         raise ValueError(f"{type(thing).__tablename__} {thing.id} cannot move from {source} to {to}")
-    table: type[Base] = type(thing)
-    columns = table.__table__.c
-    guard = (columns.id == thing.id, columns.state == str(source), columns.fence == thing.fence)
-    result = session.execute(
-        update(table).where(*guard).values(**values), execution_options={"synchronize_session": False}
-    )
+    session.flush()
+    guard = {"moved": thing.id, "source": str(source), "held_fence": thing.fence}
+    result = session.execute(_MOVES[type(thing)], {**values, **guard})
     assert isinstance(result, CursorResult)
     if result.rowcount != 1:
         return False
@@ -137,13 +152,8 @@ def _reason_columns(reason: EndReason | None) -> dict[str, Any]:
 
 
 def _settle_doorbells(session: Session, member: Member, to: MemberState, now: int) -> None:
-    answered = ("claim", "cancel") if to in TERMINAL_MEMBER else ("claim",)
-    session.execute(
-        update(Outbox)
-        .where(Outbox.member_id == member.id, Outbox.settled_at.is_(None), Outbox.kind.in_(answered))
-        .values(settled_at=now),
-        execution_options={"synchronize_session": False},
-    )
+    settle = _SETTLE if to in TERMINAL_MEMBER else _SETTLE_CLAIM
+    session.execute(settle, {"member": member.id, "now": now})
 
 
 def _member_body(member: Member) -> dict[str, Any]:

@@ -3,13 +3,21 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.orm import Session
 
 from drumline_server.models import Run, RunEvent, table_of
 from drumline_server.wakeups import announce
 
+_RUN = table_of(Run)
 _INSERT = insert(table_of(RunEvent))
+_TAKE_NUMBER = (
+    update(_RUN)
+    .where(_RUN.c.id == bindparam("run"))
+    .values(event_seq=_RUN.c.event_seq + 1)
+    .returning(_RUN.c.event_seq, _RUN.c.project_id)
+)
+_LOCK = select(Run).where(Run.id == bindparam("run")).with_for_update().execution_options(populate_existing=True)
 
 
 def record_event(
@@ -22,13 +30,8 @@ def record_event(
     attempt_id: str | None = None,
 ) -> int:
     """Adds an event to a run and returns its `seq`; it is announced after the commit."""
-    taken = session.execute(
-        update(Run)
-        .where(Run.id == run_id)
-        .values(event_seq=Run.event_seq + 1)
-        .returning(Run.event_seq, Run.project_id),
-        execution_options={"synchronize_session": False},
-    ).one()
+    session.flush()
+    taken = session.execute(_TAKE_NUMBER, {"run": run_id}).one()
     session.execute(
         _INSERT,
         {
@@ -67,6 +70,4 @@ def record_first_events(session: Session, runs: Sequence[Run], kind: str, body: 
 
 def lock_run(session: Session, run_id: str) -> Run | None:
     """The run, which no other transaction changes before this one ends. Take it before attempts and members."""
-    return session.scalar(
-        select(Run).where(Run.id == run_id).with_for_update(), execution_options={"populate_existing": True}
-    )
+    return session.scalar(_LOCK, {"run": run_id})

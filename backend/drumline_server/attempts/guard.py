@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts.events import MAX_EVENTS_PER_BATCH, MemberAck
@@ -12,6 +12,10 @@ from drumline_server.attempts.queries import attempt_by_id, member_by_id
 from drumline_server.errors import DrumlineError, FencedError, NotFoundError
 from drumline_server.models import Attempt, Host, Incarnation, Member, Run
 from drumline_server.run_events import lock_run
+
+_HOST = select(Host).where(Host.id == bindparam("host")).execution_options(populate_existing=True)
+_HOST_LOCKED = _HOST.with_for_update()
+_OWNER = select(Member.run_id, Member.host_id).where(Member.id == bindparam("member"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +29,7 @@ class Held:
 
 def require_host(session: Session, host_id: str, *, lock: bool = False) -> Host:
     """The host of a worker's token, on request kept from other writers. Raises NotFoundError."""
-    query = select(Host).where(Host.id == host_id)
-    host = session.scalar(query.with_for_update() if lock else query, execution_options={"populate_existing": True})
+    host = session.scalar(_HOST_LOCKED if lock else _HOST, {"host": host_id})
     if host is None:
         raise NotFoundError("host", host_id)
     return host
@@ -55,7 +58,7 @@ def other_incarnation(session: Session, host: Host, named: str) -> dict[str, str
 
 def lock_member(session: Session, host_id: str, member_id: str) -> Held:
     """A member of that host, with its run locked. Raises NotFoundError, also for a member of another host."""
-    known = session.execute(select(Member.run_id, Member.host_id).where(Member.id == member_id)).one_or_none()
+    known = session.execute(_OWNER, {"member": member_id}).one_or_none()
     if known is None or known.host_id != host_id:
         raise NotFoundError("member", member_id)
     run = lock_run(session, known.run_id)

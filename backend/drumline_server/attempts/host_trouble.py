@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts.reasons import HOST_FAULTS, HOST_LOSSES
@@ -18,18 +18,24 @@ WITHIN_US = 600 * 1_000_000
 """...within this time are not the runs' fault."""
 _MOST = 200
 Verdict = Literal["quarantined", "flagged"]
+TROUBLED = (
+    select(Member.host_id)
+    .where(Member.reason_code.in_(HOST_FAULTS), Member.ended_at > bindparam("failed_since"))
+    .group_by(Member.host_id)
+    .having(func.count(Member.run_id.distinct()) >= RUNS)
+)
+"""Hosts that `troubled_hosts` looks at more closely; with `failed_since` as `failed_since` has it."""
+
+
+def failed_since(now: int) -> int:
+    """What failed before that time is forgiven."""
+    return now - WITHIN_US
 
 
 def troubled_hosts(session: Session, *, now: int) -> list[str]:
     """Hosts that `judge_host` would change something about."""
-    query = (
-        select(Member.host_id)
-        .where(Member.reason_code.in_(HOST_FAULTS), Member.ended_at > now - WITHIN_US)
-        .group_by(Member.host_id)
-        .having(func.count(Member.run_id.distinct()) >= RUNS)
-        .limit(_MOST)
-    )
-    hosts = [session.get_one(Host, host_id) for host_id in session.scalars(query).all()]
+    found = session.scalars(TROUBLED.limit(_MOST), {"failed_since": failed_since(now)}).all()
+    hosts = [session.get_one(Host, host_id) for host_id in found]
     return [host.id for host in hosts if _verdict(session, host, _failures(session, host, now)) is not None]
 
 
@@ -60,7 +66,7 @@ def _verdict(session: Session, host: Host, failures: Sequence[tuple[Member, Run]
 
 
 def _failures(session: Session, host: Host, now: int) -> Sequence[tuple[Member, Run]]:
-    since = max(now - WITHIN_US, host.released_at or 0)
+    since = max(failed_since(now), host.released_at or 0)
     query = (
         select(Member, Run)
         .join(Run, Run.id == Member.run_id)

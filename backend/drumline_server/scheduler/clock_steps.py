@@ -1,28 +1,37 @@
 """Repairs what was stamped by a clock that has been set back since."""
 
-from sqlalchemy import update
+from sqlalchemy import bindparam, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts.states import AttemptState, RunState
 from drumline_server.attempts.retries import BACKOFF_S
-from drumline_server.models import Attempt, Host, Incarnation, Run
+from drumline_server.models import Attempt, Host, Incarnation, Run, table_of
 
 _MICROS = 1_000_000
+_HOST, _INCARNATION, _ATTEMPT, _RUN = (table_of(model) for model in (Host, Incarnation, Attempt, Run))
+_PULLS = (
+    update(_HOST).where(_HOST.c.last_heartbeat_at > bindparam("now")).values(last_heartbeat_at=bindparam("now")),
+    update(_INCARNATION)
+    .where(_INCARNATION.c.last_heartbeat_at > bindparam("now"))
+    .values(last_heartbeat_at=bindparam("now")),
+    update(_ATTEMPT)
+    .where(_ATTEMPT.c.state == AttemptState.FINISHING, _ATTEMPT.c.finishing_at > bindparam("now"))
+    .values(finishing_at=bindparam("now")),
+    update(_ATTEMPT)
+    .where(_ATTEMPT.c.state == AttemptState.DISPATCHED, _ATTEMPT.c.claim_deadline > bindparam("latest_claim"))
+    .values(claim_deadline=bindparam("latest_claim")),
+    update(_RUN)
+    .where(_RUN.c.state == RunState.RETRY_WAIT, _RUN.c.retry_at > bindparam("latest_retry"))
+    .values(retry_at=bindparam("latest_retry")),
+)
 
 
 def pull_back(session: Session, *, claim_s: float, now: int) -> None:
     """No lease was renewed and no wait begun after `now`, and none ends later than one that begins now would."""
-    latest_claim = now + int(claim_s * _MICROS)
-    latest_retry = now + BACKOFF_S[-1] * _MICROS
-    for statement in (
-        update(Host).where(Host.last_heartbeat_at > now).values(last_heartbeat_at=now),
-        update(Incarnation).where(Incarnation.last_heartbeat_at > now).values(last_heartbeat_at=now),
-        update(Attempt)
-        .where(Attempt.state == AttemptState.FINISHING, Attempt.finishing_at > now)
-        .values(finishing_at=now),
-        update(Attempt)
-        .where(Attempt.state == AttemptState.DISPATCHED, Attempt.claim_deadline > latest_claim)
-        .values(claim_deadline=latest_claim),
-        update(Run).where(Run.state == RunState.RETRY_WAIT, Run.retry_at > latest_retry).values(retry_at=latest_retry),
-    ):
-        session.execute(statement, execution_options={"synchronize_session": False})
+    times = {
+        "now": now,
+        "latest_claim": now + int(claim_s * _MICROS),
+        "latest_retry": now + BACKOFF_S[-1] * _MICROS,
+    }
+    for statement in _PULLS:
+        session.execute(statement, times)

@@ -1,11 +1,15 @@
-"""Enforces deadlines: claims, leases, limits, backoffs, drains. Each due thing gets a transaction of its own."""
+"""Enforces deadlines: claims, leases, limits, backoffs, drains. Each due thing gets a transaction of its own.
+
+Most rounds find nothing due: one read says so of all kinds at once. The statements are made once: making one costs more
+than running it.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, bindparam, func, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts.reasons import EndReason
@@ -14,7 +18,7 @@ from drumline_server.attempts import host_trouble, loss, retries, stopping
 from drumline_server.attempts.outcome import close_attempt
 from drumline_server.attempts.queries import attempt_by_id, live_attempt, member_by_id
 from drumline_server.attempts.release import quarantine_devices
-from drumline_server.models import Attempt, Device, Host, Incarnation, Member, Run
+from drumline_server.models import Attempt, Device, Host, Incarnation, Member, Run, table_of
 from drumline_server.moves import move_run
 from drumline_server.run_events import lock_run
 from drumline_server.wakeups import QUEUE, announce
@@ -31,6 +35,62 @@ _AT_WORK = (RunState.PLACED, RunState.RUNNING)
 _BEGUN = (MemberState.CLAIMED, MemberState.STARTING, MemberState.RUNNING)
 
 Deed = Callable[[Session], None]
+Times = Mapping[str, int]
+"""What the statements compare with, in microseconds."""
+Finder = Callable[[Session, Times], Sequence[str]]
+
+
+def _select_undrained() -> Select[str]:
+    alive = select(Member.id).where(Member.attempt_id == Attempt.id, Member.state.in_(_BEGUN)).exists()
+    return (
+        select(Attempt.id)
+        .where(Attempt.state == AttemptState.FINISHING, Attempt.finishing_at <= bindparam("finished_before"), ~alive)
+        .limit(_MOST)
+    )
+
+
+def _select_unreleased() -> Select[str]:
+    return (
+        select(Member.id)
+        .join(Device, (Device.attempt_id == Member.attempt_id) & (Device.host_id == Member.host_id))
+        .where(Device.state == DeviceState.RELEASING, Member.ended_at <= bindparam("ended_before"))
+        .distinct()
+        .limit(_MOST)
+    )
+
+
+_UNCLAIMED = (
+    select(Attempt.id)
+    .where(Attempt.state == AttemptState.DISPATCHED, Attempt.claim_deadline <= bindparam("now"))
+    .limit(_MOST)
+)
+_UNDRAINED = _select_undrained()
+_OVERDUE = select(Run.id).where(Run.state == RunState.QUEUED, Run.queue_deadline <= bindparam("now")).limit(_MOST)
+_RESTED = select(Run.id).where(Run.state == RunState.RETRY_WAIT, Run.retry_at <= bindparam("now")).limit(_MOST)
+_WORKING = (
+    select(Run.id, Run.limits, Attempt.started_at, Attempt.claimed_at)
+    .join(Attempt, Attempt.id == Run.attempt_id)
+    .where(Run.state.in_(_AT_WORK), Attempt.claimed_at.is_not(None))
+)
+_UNRELEASED = _select_unreleased()
+_UNLOST = select(Host.id).where(Host.lost_at.is_(None)).limit(_MOST)
+_SILENT = _UNLOST.where(Host.last_heartbeat_at <= bindparam("heard_before"), Host.suspect_since.is_(None))
+_LOST = _UNLOST.where(Host.last_heartbeat_at <= bindparam("leased_before"))
+_LEFT = select(Incarnation).where(Incarnation.last_heartbeat_at.is_not(None)).limit(_MOST)
+_GLANCE = select(
+    _UNCLAIMED.exists().label("unclaimed"),
+    _UNDRAINED.exists().label("undrained"),
+    _OVERDUE.exists().label("overdue"),
+    _RESTED.exists().label("rested"),
+    _WORKING.exists().label("working"),
+    _UNRELEASED.exists().label("unreleased"),
+    _SILENT.exists().label("silent"),
+    host_trouble.TROUBLED.exists().label("troubled"),
+    _LOST.exists().label("lost"),
+    _LEFT.exists().label("left"),
+)
+_HOSTS = table_of(Host)
+_PROMISED = select(func.max(_HOSTS.c.takeover_s)).where(_HOSTS.c.lost_at.is_(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,62 +104,63 @@ class Deadlines:
 
 def due(session: Session, deadlines: Deadlines, *, now: int) -> list[Deed]:
     """What is to be done now: each a function for one write transaction, which looks again before it acts."""
-    deeds: list[Deed] = []
-    deeds += [partial(_expire, attempt, now=now) for attempt in _unclaimed(session, now)]
-    deeds += [partial(_end_drain, attempt, now=now) for attempt in _undrained(session, now)]
-    deeds += [partial(_end_wait, run, now=now) for run in _overdue_in_queue(session, now)]
-    deeds += [partial(_end_backoff, run, now=now) for run in _rested(session, now)]
-    deeds += [partial(_end_limit, run, now=now) for run in _running_too_long(session, now)]
-    deeds += [partial(_doubt_release, member, now=now) for member in _unreleased(session, now)]
-    deeds += [partial(_suspect, host, now=now) for host in _silent(session, now, deadlines.suspect_s)]
-    deeds += [partial(host_trouble.judge_host, host, now=now) for host in host_trouble.troubled_hosts(session, now=now)]
-    if now >= deadlines.leases_from:
-        before = now - int(deadlines.takeover_s * _MICROS)
-        deeds += [partial(_lose_host, host, before, now=now) for host in _lost_hosts(session, before)]
-        deeds += [partial(_lose_left, incarnation, now=now) for incarnation in _left_incarnations(session, now)]
-    return deeds
+    times = _times(deadlines, now)
+    found = session.execute(_GLANCE, times).one()
+    may_lose = now >= deadlines.leases_from
+    lose_host = partial(_lose_host, before=times["leased_before"])
+    kinds: tuple[tuple[bool, Finder, Callable[..., None]], ...] = (
+        (found.unclaimed, _unclaimed, _expire),
+        (found.undrained, _undrained, _end_drain),
+        (found.overdue, _overdue_in_queue, _end_wait),
+        (found.rested, _rested, _end_backoff),
+        (found.working, _running_too_long, _end_limit),
+        (found.unreleased, _unreleased, _doubt_release),
+        (found.silent, _silent, _suspect),
+        (found.troubled, _troubled_hosts, host_trouble.judge_host),
+        (may_lose and found.lost, _lost_hosts, lose_host),
+        (may_lose and found.left, _left_incarnations, _lose_left),
+    )
+    return [partial(act, thing, now=now) for is_any, find, act in kinds if is_any for thing in find(session, times)]
 
 
 def longest_takeover_s(session: Session, takeover_s: float) -> float:
     """T, or what living workers were promised if that was longer: T may have been made shorter since."""
-    promised = session.scalar(select(func.max(Host.takeover_s)).where(Host.lost_at.is_(None)))
-    return max(takeover_s, promised or 0.0)
+    return max(takeover_s, session.scalar(_PROMISED) or 0.0)
 
 
-def _unclaimed(session: Session, now: int) -> Sequence[str]:
-    query = select(Attempt.id).where(Attempt.state == AttemptState.DISPATCHED, Attempt.claim_deadline <= now)
-    return session.scalars(query.limit(_MOST)).all()
+def _times(deadlines: Deadlines, now: int) -> Times:
+    return {
+        "now": now,
+        "finished_before": now - int(DRAIN_S * _MICROS),
+        "ended_before": now - int(RELEASE_S * _MICROS),
+        "heard_before": now - int(deadlines.suspect_s * _MICROS),
+        "leased_before": now - int(deadlines.takeover_s * _MICROS),
+        "failed_since": host_trouble.failed_since(now),
+    }
 
 
-def _undrained(session: Session, now: int) -> Sequence[str]:
+def _unclaimed(session: Session, times: Times) -> Sequence[str]:
+    return session.scalars(_UNCLAIMED, times).all()
+
+
+def _undrained(session: Session, times: Times) -> Sequence[str]:
     """Attempts that wait for telemetry only: of no member the end is still awaited."""
-    alive = select(Member.id).where(Member.attempt_id == Attempt.id, Member.state.in_(_BEGUN)).exists()
-    query = select(Attempt.id).where(
-        Attempt.state == AttemptState.FINISHING, Attempt.finishing_at <= now - int(DRAIN_S * _MICROS), ~alive
-    )
-    return session.scalars(query.limit(_MOST)).all()
+    return session.scalars(_UNDRAINED, times).all()
 
 
-def _overdue_in_queue(session: Session, now: int) -> Sequence[str]:
-    query = select(Run.id).where(Run.state == RunState.QUEUED, Run.queue_deadline <= now)
-    return session.scalars(query.limit(_MOST)).all()
+def _overdue_in_queue(session: Session, times: Times) -> Sequence[str]:
+    return session.scalars(_OVERDUE, times).all()
 
 
-def _rested(session: Session, now: int) -> Sequence[str]:
-    query = select(Run.id).where(Run.state == RunState.RETRY_WAIT, Run.retry_at <= now)
-    return session.scalars(query.limit(_MOST)).all()
+def _rested(session: Session, times: Times) -> Sequence[str]:
+    return session.scalars(_RESTED, times).all()
 
 
-def _running_too_long(session: Session, now: int) -> list[str]:
-    query = (
-        select(Run.id, Run.limits, Attempt.started_at, Attempt.claimed_at)
-        .join(Attempt, Attempt.id == Run.attempt_id)
-        .where(Run.state.in_(_AT_WORK), Attempt.claimed_at.is_not(None))
-    )
+def _running_too_long(session: Session, times: Times) -> list[str]:
     return [
         run_id
-        for run_id, limits, started_at, claimed_at in session.execute(query)
-        if _is_over_limit(limits, started_at or claimed_at, now)
+        for run_id, limits, started_at, claimed_at in session.execute(_WORKING)
+        if _is_over_limit(limits, started_at or claimed_at, times["now"])
     ]
 
 
@@ -108,32 +169,27 @@ def _is_over_limit(limits: Mapping[str, Any], since: int, now: int) -> bool:  # 
     return limits["run_s"] is not None and since + int(limits["run_s"] * _MICROS) <= now
 
 
-def _unreleased(session: Session, now: int) -> Sequence[str]:
+def _unreleased(session: Session, times: Times) -> Sequence[str]:
     """Members that are over and whose devices have not come back."""
-    query = (
-        select(Member.id)
-        .join(Device, (Device.attempt_id == Member.attempt_id) & (Device.host_id == Member.host_id))
-        .where(Device.state == DeviceState.RELEASING, Member.ended_at <= now - int(RELEASE_S * _MICROS))
-    )
-    return session.scalars(query.distinct().limit(_MOST)).all()
+    return session.scalars(_UNRELEASED, times).all()
 
 
-def _silent(session: Session, now: int, suspect_s: float) -> Sequence[str]:
-    query = select(Host.id).where(
-        Host.last_heartbeat_at <= now - int(suspect_s * _MICROS), Host.suspect_since.is_(None), Host.lost_at.is_(None)
-    )
-    return session.scalars(query.limit(_MOST)).all()
+def _silent(session: Session, times: Times) -> Sequence[str]:
+    return session.scalars(_SILENT, times).all()
 
 
-def _lost_hosts(session: Session, before: int) -> Sequence[str]:
-    query = select(Host.id).where(Host.last_heartbeat_at <= before, Host.lost_at.is_(None))
-    return session.scalars(query.limit(_MOST)).all()
+def _troubled_hosts(session: Session, times: Times) -> list[str]:
+    return host_trouble.troubled_hosts(session, now=times["now"])
 
 
-def _left_incarnations(session: Session, now: int) -> list[str]:
+def _lost_hosts(session: Session, times: Times) -> Sequence[str]:
+    return session.scalars(_LOST, times).all()
+
+
+def _left_incarnations(session: Session, times: Times) -> list[str]:
     """Incarnations that their hosts moved away from, and whose lease is over."""
-    left = session.scalars(select(Incarnation).where(Incarnation.last_heartbeat_at.is_not(None)).limit(_MOST))
-    return [incarnation.id for incarnation in left if (incarnation.lease_ends_at() or now) <= now]
+    now = times["now"]
+    return [each.id for each in session.scalars(_LEFT) if (each.lease_ends_at() or now) <= now]
 
 
 def _expire(attempt_id: str, session: Session, *, now: int) -> None:
@@ -194,7 +250,7 @@ def _suspect(host_id: str, session: Session, *, now: int) -> None:
     announce(session, f"fleet:{host_id}")
 
 
-def _lose_host(host_id: str, before: int, session: Session, *, now: int) -> None:
+def _lose_host(host_id: str, session: Session, *, before: int, now: int) -> None:
     """The lease of a host ran out: the members of its newest incarnation are lost."""
     query = select(Host).where(Host.id == host_id).with_for_update()
     host = session.scalars(query, execution_options={"populate_existing": True}).one()

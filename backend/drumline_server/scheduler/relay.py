@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import bindparam, or_, select, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts.doorbell import ring
 from drumline_server.clock import Clock
 from drumline_server.db import Database
-from drumline_server.models import Outbox
+from drumline_server.models import Outbox, table_of
 from drumline_server.queue import DoorbellQueue
 from drumline_server.workers.doorbell_keys import DoorbellKeys
 
@@ -21,6 +21,13 @@ log = logging.getLogger(__name__)
 
 _MOST = 100
 _MICROS = 1_000_000
+_BELLS = table_of(Outbox).c
+_OPEN = (
+    select(_BELLS.id, _BELLS.attempt_id, _BELLS.member_id, _BELLS.host_id, _BELLS.fence)
+    .where(_BELLS.settled_at.is_(None), or_(_BELLS.rung_at.is_(None), _BELLS.rung_at <= bindparam("before")))
+    .order_by(_BELLS.id)
+    .limit(_MOST)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +43,7 @@ class Bell:
 
 def open_bells(session: Session, *, ring_every_s: float, now: int) -> list[Bell]:
     """Doorbells that were never rung, or not answered for so long; oldest first."""
-    before = now - int(ring_every_s * _MICROS)
-    query = (
-        select(Outbox.id, Outbox.attempt_id, Outbox.member_id, Outbox.host_id, Outbox.fence)
-        .where(Outbox.settled_at.is_(None), or_(Outbox.rung_at.is_(None), Outbox.rung_at <= before))
-        .order_by(Outbox.id)
-        .limit(_MOST)
-    )
-    return [Bell(*row) for row in session.execute(query)]
+    return [Bell(*row) for row in session.execute(_OPEN, {"before": now - int(ring_every_s * _MICROS)})]
 
 
 def note_rung(session: Session, outbox_ids: Sequence[str], *, now: int) -> None:

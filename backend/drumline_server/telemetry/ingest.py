@@ -19,6 +19,7 @@ from drumline_server.attempts.guard import (
 )
 from drumline_server.attempts.outcome import settle_attempt
 from drumline_server.errors import FencedError, InvalidRequestError
+from drumline_server.run_events import lock_run
 from drumline_server.telemetry import bulk_rows, checkpoints, life, output
 from drumline_server.telemetry.batch import Batch
 
@@ -86,5 +87,5 @@ def _store(batch: Batch, fresh: Sequence[events._Event]) -> None:
 
 
 def _refreshed_ack(session: Session, held: Held) -> MemberAck:
-    session.refresh(held.run)
+    lock_run(session, held.run.id)
     return acknowledge(held)

@@ -17,7 +17,7 @@ from drumline.contracts.states import TERMINAL_MEMBER, AttemptState, DeviceState
 from drumline.contracts.worker_api import Heartbeat, HeartbeatReply, MemberBeat, MemberNotice
 from drumline_server.attempts.guard import lock_member, require_incarnation
 from drumline_server.attempts.outcome import hang_gang
-from drumline_server.models import Attempt, Device, Host, Member, Run
+from drumline_server.models import Attempt, Device, Host, Member, Run, table_of
 from drumline_server.plans import probes
 from drumline_server.plans.queries import is_active_on
 from drumline_server.wakeups import QUEUE, announce
@@ -26,22 +26,33 @@ from drumline_server.workers.probing import wanted_probes
 Row = tuple[Member, Attempt, Run]
 Glance = Columns[*tuple[Any, ...]]  # Any: the columns of `_GLANCE`
 
+_HOST = table_of(Host).c
 _GLANCE = select(
-    Host.id,
-    Host.incarnation_id,
-    Host.draining,
-    Host.drain_requested_at,
-    Host.suspect_since,
-    Host.lost_at,
-    exists().where(Member.host_id == Host.id, Member.state.not_in(TERMINAL_MEMBER)).label("has_members"),
-    exists().where(Device.host_id == Host.id, Device.state == DeviceState.QUARANTINED).label("has_quarantined"),
-    is_active_on(Host.id).label("has_plans"),
-).where(Host.id == bindparam("host"))
+    _HOST.id,
+    _HOST.incarnation_id,
+    _HOST.draining,
+    _HOST.drain_requested_at,
+    _HOST.suspect_since,
+    _HOST.lost_at,
+    exists().where(Member.host_id == _HOST.id, Member.state.not_in(TERMINAL_MEMBER)).label("has_members"),
+    exists().where(Device.host_id == _HOST.id, Device.state == DeviceState.QUARANTINED).label("has_quarantined"),
+    is_active_on(_HOST.id).label("has_plans"),
+).where(_HOST.id == bindparam("host"))
 _RENEW = (
-    update(Host)
-    .where(Host.id == bindparam("host"), Host.incarnation_id == bindparam("incarnation"))
+    update(table_of(Host))
+    .where(_HOST.id == bindparam("host"), _HOST.incarnation_id == bindparam("incarnation"))
     .values(last_heartbeat_at=bindparam("now"), draining=bindparam("is_draining"), suspect_since=None, lost_at=None)
-    .execution_options(synchronize_session=False)
+)
+_LIVE = (
+    select(Member, Attempt, Run)
+    .join(Attempt, Attempt.id == Member.attempt_id)
+    .join(Run, Run.id == Member.run_id)
+    .where(
+        Member.host_id == bindparam("host"),
+        Member.state.not_in(TERMINAL_MEMBER),
+        or_(Member.incarnation_id.is_(None), Member.incarnation_id == bindparam("incarnation")),
+    )
+    .order_by(Member.created_at, Member.id)
 )
 
 
@@ -86,18 +97,8 @@ def _renew(session: Session, host: Glance, heartbeat: Heartbeat, now: int) -> No
 
 def _live_members(session: Session, host_id: str, incarnation: str) -> Sequence[Row]:
     """Those of the host, but for what lives on under an older incarnation on a machine that the host moved from."""
-    query = (
-        select(Member, Attempt, Run)
-        .join(Attempt, Attempt.id == Member.attempt_id)
-        .join(Run, Run.id == Member.run_id)
-        .where(
-            Member.host_id == host_id,
-            Member.state.not_in(TERMINAL_MEMBER),
-            or_(Member.incarnation_id.is_(None), Member.incarnation_id == incarnation),
-        )
-        .order_by(Member.created_at, Member.id)
-    )
-    return [(member, attempt, run) for member, attempt, run in session.execute(query)]
+    rows = session.execute(_LIVE, {"host": host_id, "incarnation": incarnation})
+    return [(member, attempt, run) for member, attempt, run in rows]
 
 
 def _note_step(member: Member, reported: MemberBeat) -> None:

@@ -3,6 +3,7 @@
 import importlib.metadata
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from drumline_worker.agent.api import Api
@@ -11,6 +12,8 @@ from drumline_worker.agent.launcher_client import LauncherClient
 from drumline_worker.agent.meeting_place import MeetingPlace
 from drumline_worker.agent.session import Session
 from drumline_worker.rundir import RunDirectory
+
+_version = cache(importlib.metadata.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Layout:
     @property
     def compile_cache(self) -> Path:
         """JAX's persistent compilation caches by job version; another JAX has others beside it."""
-        return self.root / "compiled" / importlib.metadata.version("jax")
+        return self.root / "compiled" / _version("jax")
 
     @property
     def agent(self) -> Path:
