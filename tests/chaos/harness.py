@@ -71,11 +71,13 @@ class Site:
         """A line to the server that can fail."""
         return self.resources.enter_context(proxy_to(self.server.url))
 
-    def add_host(self, name: str, *, cpu_devices: int = 2, through: Proxy | None = None) -> ExtraHost:
+    def add_host(
+        self, name: str, *, cpu_devices: int = 2, through: Proxy | None = None, python: Path = Path(sys.executable)
+    ) -> ExtraHost:
         """A host that offers its devices. All hosts share one volume for checkpoints."""
         checkpoints = self.directory / "checkpoints"
         server = through.url if through else self.server.url
-        host = ExtraHost(self.directory / name, server, cpu_devices, ("--checkpoint-dir", str(checkpoints)))
+        host = ExtraHost(self.directory / name, server, cpu_devices, ("--checkpoint-dir", str(checkpoints)), python)
         host.enrol(self.http())
         self.hosts.append(host)
         host.start()

@@ -26,6 +26,8 @@ class ExtraHost:
     cpu_devices: int
     options: Sequence[str] = ()
     """More of its command line."""
+    python: Path = Path(sys.executable)
+    """The interpreter on its machine."""
     _process: subprocess.Popen[bytes] | None = None
     _lifeline: tuple[int, int] | None = None
 
@@ -42,7 +44,7 @@ class ExtraHost:
         with self.output.open("ab") as sink:
             self._process = subprocess.Popen(
                 [
-                    sys.executable, "-m", "drumline_worker", "run", "--server", self.server,
+                    str(self.python), "-m", "drumline_worker", "run", "--server", self.server,
                     "--data-dir", str(self.data_dir), "--name", self.name, "--cpu-devices", str(self.cpu_devices),
                     "--enroll-token-file", str(self._token_file), "--parent-fd", str(self._lifeline[0]), *self.options,
                 ],
