@@ -41,7 +41,8 @@ def main() -> int:
         code = _submit_digits(options.data_dir)
         if options.once:
             return code
-        _drumline(options.data_dir, "open", "--print")
+        print("The run in the browser (the link signs in once, within ten minutes):")
+        _drumline(options.data_dir, "open", _newest_run(options.data_dir), "--print")
         print("Press Ctrl-C to stop everything that was started.")
         return up.wait()
 
@@ -106,6 +107,13 @@ def _devices(data_dir: Path) -> int:
 
 def _submit_digits(data_dir: Path) -> int:
     return _drumline(data_dir, "submit", str(ROOT / "examples" / "digits.py"), "--replicas", str(REPLICAS))
+
+
+def _newest_run(data_dir: Path) -> str:
+    from drumline import Client
+
+    os.environ["DRUMLINE_DATA_DIR"] = str(data_dir)
+    return next(iter(Client().list())).id
 
 
 def _drumline(data_dir: Path, *arguments: str) -> int:

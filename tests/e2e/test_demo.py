@@ -44,7 +44,8 @@ def test_ctrl_c_stops_the_demo_and_everything_it_started(tmp_path: Path) -> None
 
     wait_until(is_up, timeout_s=START_S, what="the demo is up")
     started = processes_of(data_dir)
-    assert re.search(r"http://127\.0\.0\.1:\d+/login\S*#code=\S+", output.read_text())
+    (run,) = re.findall(r"^SUCCEEDED .*/runs/(\S+)$", output.read_text(), re.MULTILINE)
+    assert re.search(rf"http://127\.0\.0\.1:\d+/login\?next=%2Fruns%2F{run}#code=\S+\n", output.read_text())
 
     demo.send_signal(signal.SIGINT)
 

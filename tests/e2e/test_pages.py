@@ -218,9 +218,29 @@ def test_a_full_deployment_shows_its_runs_and_devices(deployment: Deployment, di
 def test_a_run_that_is_not_there_is_told_as_such(deployment: Deployment, browser: Browser) -> None:
     with signed_in(browser, deployment) as page:
         page.goto(f"{deployment.url}/runs/run_{'0' * 26}/placement")
-        expect(page.get_by_role("alert")).to_contain_text("The run could not be loaded", timeout=TIMEOUT_MS)
+        alert = page.get_by_role("alert")
+        expect(alert).to_contain_text("The run could not be loaded", timeout=TIMEOUT_MS)
+        expect(alert.get_by_role("button", name="Try again")).to_have_count(0)
+        alert.get_by_role("link", name="All runs").click()
+        expect(page).to_have_url(f"{deployment.url}/runs")
         page.goto(f"{deployment.url}/no-such-page")
         expect(page.get_by_role("heading", name="There is no such page")).to_be_visible(timeout=TIMEOUT_MS)
+        expect(page.get_by_role("navigation", name="Breadcrumb")).to_have_count(0)
+
+
+def test_names_of_reductions_can_be_told_apart(digits: Run, page: Page) -> None:
+    open_settled(page, f"{digits.url}/reductions")
+    names = page.get_by_test_id("reduction-name")
+    expect(names.first).to_be_visible(timeout=TIMEOUT_MS)
+
+    cut = names.evaluate_all(
+        """buttons => buttons.map(button => button.firstElementChild)
+           .filter(name => name.scrollWidth > name.clientWidth || name.scrollHeight > name.clientHeight)
+           .map(name => name.textContent)"""
+    )
+
+    assert names.count() >= 7
+    assert cut == []
 
 
 def test_what_the_page_copies_for_the_command_line_works_there(

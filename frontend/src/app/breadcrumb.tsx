@@ -1,11 +1,11 @@
-import { Link, useMatches } from "@tanstack/react-router";
+import { Link, useLocation } from "@tanstack/react-router";
 import { useEffect } from "react";
 import { shortId } from "@/lib/format";
 import { PLACES } from "./navigation";
 
 /** Where we are: the place, and the thing in it. */
 export function Breadcrumb() {
-  const path = useMatches({ select: (matches) => matches.at(-1)?.pathname ?? "/" });
+  const path = useLocation({ select: ({ pathname }) => pathname });
   const [, first = "", second] = path.split("/");
   const place = PLACES.find(({ to }) => to === `/${first}`);
   const thing = second && (first === "jobs" ? decodeURIComponent(second) : shortId(second));

@@ -26,6 +26,22 @@ describe("view states", () => {
     expect(retry).toHaveBeenCalledTimes(1);
   });
 
+  it("what is not there is not asked for again", () => {
+    const missing = new ApiError({
+      status: 404,
+      code: "not_found",
+      title: "Not found",
+      detail: "There is no run.",
+    });
+    render(
+      <ErrorState error={missing} onRetry={vi.fn()} what="The run could not be loaded">
+        <a href="/runs">All runs</a>
+      </ErrorState>,
+    );
+    expect(screen.queryByRole("button")).toBeNull();
+    expect(screen.getByRole("link", { name: "All runs" })).toBeTruthy();
+  });
+
   it("an empty list offers code to copy", () => {
     render(<EmptyState snippet="drumline up" title="No worker has registered." />);
     expect(screen.getByText("drumline up")).toBeTruthy();

@@ -68,9 +68,21 @@ export function Snippet({ text, label = "Copy" }: { text: string; label?: string
   );
 }
 
-/** What failed, why, under which request id, and a way to try again. */
-export function ErrorState({ what, error, onRetry }: { what: string; error: unknown; onRetry?: () => void }) {
+interface ErrorStateProps {
+  what: string;
+  error: unknown;
+  onRetry?: () => void;
+  /** Where to go instead. */
+  children?: ReactNode;
+}
+
+/** An address that names nothing names nothing when it is asked again, too. */
+const NAMES_NOTHING = [404, 422];
+
+/** What failed, why, under which request id, and a way to try again where that may help. */
+export function ErrorState({ what, error, onRetry, children }: ErrorStateProps) {
   const problem: ApiError | null = isApiError(error) ? error : null;
+  const mayPass = !problem || !NAMES_NOTHING.includes(problem.status);
   return (
     <div className="max-w-2xl border-bad border-l-2 py-1 pl-4" role="alert">
       <p className="font-strong">{what}</p>
@@ -79,11 +91,12 @@ export function ErrorState({ what, error, onRetry }: { what: string; error: unkn
       </p>
       {problem?.hint && <p className="mt-1 text-muted">{problem.hint}</p>}
       <div className="mt-3 flex items-center gap-3">
-        {onRetry && (
+        {onRetry && mayPass && (
           <Button compact onClick={onRetry}>
             Try again
           </Button>
         )}
+        {children}
         {problem?.requestId && <code className="text-muted">request {problem.requestId}</code>}
       </div>
     </div>

@@ -31,7 +31,11 @@ export function BatchPage() {
       <div className="px-4 py-5 lg:px-6">
         <h1 className="sr-only">Sweep</h1>
         {error ? (
-          <ErrorState error={error} what="The sweep could not be loaded" />
+          <ErrorState error={error} what="The sweep could not be loaded">
+            <Link className="link" to="/batches">
+              All sweeps
+            </Link>
+          </ErrorState>
         ) : (
           <SkeletonRows label="the sweep" />
         )}

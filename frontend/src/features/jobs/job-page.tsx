@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { getRouteApi } from "@tanstack/react-router";
+import { getRouteApi, Link } from "@tanstack/react-router";
 import { keys } from "@/api/queries";
 import { ErrorState, SkeletonRows, StaleBanner } from "@/components/ui/view-states";
 import { count } from "@/lib/format";
@@ -22,11 +22,11 @@ export function JobPage() {
       <div className="px-4 py-5 lg:px-6">
         <h1 className="sr-only">Job {name}</h1>
         {job.error ? (
-          <ErrorState
-            error={job.error}
-            onRetry={() => void job.refetch()}
-            what="The job could not be loaded"
-          />
+          <ErrorState error={job.error} onRetry={() => void job.refetch()} what="The job could not be loaded">
+            <Link className="link" to="/jobs">
+              All jobs
+            </Link>
+          </ErrorState>
         ) : (
           <SkeletonRows label="the job" />
         )}

@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { getRouteApi, Outlet } from "@tanstack/react-router";
+import { getRouteApi, Link, Outlet } from "@tanstack/react-router";
 import { runQuery } from "@/api/queries";
 import type { Run } from "@/api/schema";
 import { TabNav } from "@/components/ui/tab-nav";
@@ -18,11 +18,11 @@ export function RunPage() {
       <div className="px-4 py-5 lg:px-6">
         <h1 className="sr-only">Run</h1>
         {run.error ? (
-          <ErrorState
-            error={run.error}
-            onRetry={() => void run.refetch()}
-            what="The run could not be loaded"
-          />
+          <ErrorState error={run.error} onRetry={() => void run.refetch()} what="The run could not be loaded">
+            <Link className="link" to="/runs">
+              All runs
+            </Link>
+          </ErrorState>
         ) : (
           <HeaderSkeleton />
         )}

@@ -41,7 +41,7 @@ export function NameList({ names, chosen, onChoose }: NameListProps) {
               onClick={() => onChoose(name)}
               type="button"
             >
-              <span className="block truncate font-mono text-xs" title={name.name}>
+              <span className="wrap-anywhere line-clamp-4 font-mono text-xs" title={name.name}>
                 {name.name}
               </span>
               <span className="block text-2xs text-muted">
