@@ -14,6 +14,7 @@ export default defineConfig({
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
   },
+  worker: { format: "es" },
   server: {
     host: "127.0.0.1",
     // The example programs of the repository stand in the Submit page.

@@ -5,6 +5,8 @@ import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { createQueryClient } from "./app/query-client";
 import { createAppRouter } from "./app/router";
+import { live } from "./lib/live";
+import { onSessionChange } from "./lib/session-change";
 import { watchSystemTheme } from "./lib/theme";
 
 const queryClient = createQueryClient(() => {
@@ -13,6 +15,10 @@ const queryClient = createQueryClient(() => {
 });
 const router = createAppRouter(queryClient);
 watchSystemTheme();
+onSessionChange(() => {
+  live.restart();
+  void queryClient.resetQueries();
+});
 
 const root = document.getElementById("root");
 if (!root) throw new Error("index.html has no #root");

@@ -5,7 +5,8 @@ import { formatInteger } from "@/lib/format";
 import { live, useLiveStatus } from "@/lib/live";
 import { useNow } from "@/lib/now";
 import { useShortcut } from "@/lib/shortcuts";
-import { type LiveStatus, POLL_MS } from "@/lib/stream";
+import { POLL_MS } from "@/lib/stream/connection";
+import type { LiveStatus } from "@/lib/stream/stream";
 
 /** Whether what is on the page is the present: live, paused, polled, or stale with its age. A click pauses. */
 export function LiveChip() {

@@ -1,12 +1,24 @@
 /** The tab's live stream as React hooks. */
 import { useQueryClient } from "@tanstack/react-query";
 import { useEffect, useEffectEvent, useSyncExternalStore } from "react";
-import { browserHost, type LiveEvent, type LiveStatus, LiveStream } from "./stream";
+import { browserHost, Connection, STREAM_URL } from "./stream/connection";
+import type { LiveEvent } from "./stream/messages";
+import { openSharedWorker } from "./stream/open-worker";
+import { SharedLine } from "./stream/shared-line";
+import { type LiveStatus, LiveStream } from "./stream/stream";
 
 const HINT_PAUSE_MS = 400;
 const HIDDEN_MS = 60_000;
 
-export const live = new LiveStream("/api/v1/stream", browserHost());
+export const live = new LiveStream(openLine());
+
+/** The line that all tabs share, where the browser has shared workers. */
+function openLine() {
+  const host = browserHost();
+  const own = () => new Connection(STREAM_URL, host);
+  if (typeof SharedWorker === "undefined") return own();
+  return new SharedLine({ open: openSharedWorker, own, after: host.after });
+}
 
 export function useLiveStatus(): LiveStatus {
   return useSyncExternalStore(live.watch, live.status);
@@ -59,7 +71,7 @@ export function useRunEvents(
   }, [run, known]);
 }
 
-/** Gives the connection back while the tab is hidden for a minute, and resumes it when it is looked at again. */
+/** Listens to nothing while the tab is hidden for a minute or was left, and resumes when it is looked at again. */
 export function watchVisibility(): () => void {
   let timer: number | undefined;
   const follow = () => {
@@ -67,9 +79,14 @@ export function watchVisibility(): () => void {
     if (document.visibilityState === "hidden") timer = window.setTimeout(() => live.suspend(), HIDDEN_MS);
     else live.wake();
   };
+  const leave = () => live.suspend();
   document.addEventListener("visibilitychange", follow);
+  window.addEventListener("pagehide", leave);
+  window.addEventListener("pageshow", follow);
   return () => {
     window.clearTimeout(timer);
+    window.removeEventListener("pagehide", leave);
+    window.removeEventListener("pageshow", follow);
     document.removeEventListener("visibilitychange", follow);
   };
 }

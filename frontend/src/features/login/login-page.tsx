@@ -6,6 +6,8 @@ import { keys } from "@/api/queries";
 import { Button } from "@/components/ui/button";
 import { BrandGlyph } from "@/components/ui/glyphs";
 import { ErrorState } from "@/components/ui/view-states";
+import { live } from "@/lib/live";
+import { tellSessionChange } from "@/lib/session-change";
 import { codeInFragment, localPath } from "./fragment";
 
 const route = getRouteApi("/login");
@@ -20,6 +22,8 @@ export function LoginPage() {
       body(api.POST("/api/v1/sessions", { body: secret })),
     onSuccess: async (session) => {
       client.clear();
+      live.restart();
+      tellSessionChange();
       client.setQueryData(keys.session, session);
       await navigate({ href: localPath(next), replace: true });
     },
@@ -33,7 +37,13 @@ export function LoginPage() {
     history.replaceState(history.state, "", location.pathname + location.search);
     login.mutate({ code });
   });
-  useEffect(() => spendCode(), []);
+  useEffect(() => {
+    spendCode();
+    // Another link in the address bar of this very page changes its fragment only.
+    const follow = () => codeInFragment(location.hash) && location.reload();
+    window.addEventListener("hashchange", follow);
+    return () => window.removeEventListener("hashchange", follow);
+  }, []);
   return (
     <main className="mx-auto flex min-h-dvh max-w-sm flex-col justify-center px-6 pb-24">
       <div className="flex items-center gap-2.5 font-strong text-lg">

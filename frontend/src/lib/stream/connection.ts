@@ -1,39 +1,20 @@
 /**
- * The one live connection of a tab. Topics of all views are multiplexed over a single EventSource; a reconnect resumes each run
- * from the last event that was seen, so nothing is lost or doubled. Where the connection fails repeatedly, `poll` is called instead.
+ * One live connection. Topics of all views, and of all tabs where they share it, are multiplexed over a single EventSource; a
+ * reconnect resumes each run from the last event that was seen, so nothing is lost or doubled. Where the connection fails
+ * repeatedly, everything is asked for anew at intervals instead.
  */
-
-export type Topic = "runs" | "fleet" | `run:${string}`;
-
-export interface LiveEvent {
-  readonly run: string;
-  readonly seq: number;
-  readonly at: string;
-  readonly kind: string;
-  readonly attempt?: string | null;
-  readonly body: Readonly<Record<string, unknown>>;
-}
-
-export interface LiveHint {
-  readonly topic: "runs" | "fleet";
-  readonly run?: string | null;
-  readonly host?: string | null;
-}
-
-export type LiveMessage =
-  | { type: "event"; event: LiveEvent }
-  | { type: "hint"; hint: LiveHint }
-  /** Events may have been missed: fetch everything of the topic again. */
-  | { type: "resync"; topic: Topic };
-
-export interface LiveStatus {
-  readonly phase: "idle" | "connecting" | "live" | "stale" | "polling";
-  readonly paused: boolean;
-  /** When the connection was last known to be whole, in milliseconds; for the age of stale values. */
-  readonly freshAt: number | null;
-  /** Messages held back while paused. */
-  readonly waiting: number;
-}
+import {
+  type Begin,
+  type Line,
+  type LineStatus,
+  type Listener,
+  type LiveEvent,
+  type LiveHint,
+  type LiveMessage,
+  runOf,
+  type Topic,
+  topicOf,
+} from "./messages";
 
 /** What the stream needs of its surroundings; a test hands in its own. */
 export interface StreamHost {
@@ -44,8 +25,7 @@ export interface StreamHost {
   after(ms: number, run: () => void): () => void;
 }
 
-type Listener = (message: LiveMessage) => void;
-
+export const STREAM_URL = "/api/v1/stream";
 export const POLL_MS = 5_000;
 const RETRY_MS = [1_000, 2_000, 5_000, 10_000];
 /** Pings are comments, which an EventSource swallows: a stream that is silent for so long has its server asked. */
@@ -55,9 +35,8 @@ const MOST_SILENCE_MS = 60_000;
 /** A server that takes a connection and says nothing for so long is not there. */
 const CONNECT_MS = 8_000;
 const PROBE_MS = 4_000;
-const MAX_WAITING = 5_000;
 
-export class LiveStream {
+export class Connection implements Line {
   readonly #host: StreamHost;
   readonly #url: string;
   readonly #listeners = new Map<Topic, Set<Listener>>();
@@ -68,29 +47,24 @@ export class LiveStream {
   /** Topics whose hints may have been missed, as their last connection is gone. */
   readonly #gap = new Set<string>();
   #failures = 0;
-  #suspended = false;
-  #held: LiveMessage[] = [];
   #cancelReopen: (() => void) | null = null;
   #cancelWatchdog: (() => void) | null = null;
   #cancelPoll: (() => void) | null = null;
-  #status: LiveStatus = { phase: "idle", paused: false, freshAt: null, waiting: 0 };
+  #status: LineStatus = { phase: "idle", freshAt: null };
 
   constructor(url: string, host: StreamHost) {
     this.#url = url;
     this.#host = host;
   }
 
-  /**
-   * Hears of `topic` until the returned function is called. For a run, `from` is the newest event that the caller's
-   * answer already holds (`Run.last_event`); the stream begins after it.
-   */
-  subscribe(topic: Topic, listener: Listener, from?: number): () => void {
+  subscribe(topic: Topic, listener: Listener, { from, again = false }: Begin = {}): () => void {
     const run = runOf(topic);
     const seen = run ? this.#cursors.get(run) : undefined;
     if (run && from !== undefined && seen === undefined) this.#cursors.set(run, from);
     // Another listener is already past this one's answer: what lies between has been told and cannot be told again.
     if (from !== undefined && seen !== undefined && seen > from)
       this.#host.after(0, () => listener({ type: "resync", topic }));
+    if (again && !run) this.#catchUp(topic, listener);
     const listeners = this.#listeners.get(topic) ?? new Set();
     this.#listeners.set(topic, listeners.add(listener));
     this.#scheduleOpen(0);
@@ -100,40 +74,24 @@ export class LiveStream {
     };
   }
 
-  /** The cursor of a run: the last event seen. */
-  cursor(run: string): number | undefined {
-    return this.#cursors.get(run);
-  }
-
-  status = (): LiveStatus => this.#status;
+  status = (): LineStatus => this.#status;
 
   watch = (watcher: () => void): (() => void) => {
     this.#watchers.add(watcher);
     return () => this.#watchers.delete(watcher);
   };
 
-  /** Holds messages back until `resume`; they go on arriving. */
-  pause(): void {
-    this.#set({ paused: true });
+  restart(): void {
+    this.#failures = 0;
+    this.#stopPolling();
+    this.#reopen(0);
   }
 
-  resume(): void {
-    const held = this.#held;
-    this.#held = [];
-    this.#set({ paused: false, waiting: 0 });
-    for (const message of held) this.#tell(message);
-  }
-
-  /** Gives the connection up while nobody looks (browsers allow six per server); `wake` resumes where it was. */
-  suspend(): void {
-    this.#suspended = true;
-    this.#close();
-  }
-
-  wake(): void {
-    if (!this.#suspended) return;
-    this.#suspended = false;
-    this.#scheduleOpen(0);
+  /** Hints carry no cursor: who may have missed some fetches once, as soon as the topic is open. */
+  #catchUp(topic: Topic, listener: Listener): void {
+    const isOpen = this.#status.phase === "live" && this.#openTopics.split(",").includes(topic);
+    if (isOpen) this.#host.after(0, () => listener({ type: "resync", topic }));
+    else this.#gap.add(topic);
   }
 
   #forget(topic: Topic, run: string | null): void {
@@ -151,9 +109,11 @@ export class LiveStream {
   #open(): void {
     this.#cancelReopen = null;
     const topics = [...this.#listeners.keys()].sort().join(",");
-    if (this.#suspended || topics === "") {
+    if (topics === "") {
       this.#close();
-      if (topics === "") this.#set({ phase: "idle" });
+      this.#failures = 0;
+      this.#stopPolling();
+      this.#set({ phase: "idle" });
       return;
     }
     if (this.#source && topics === this.#openTopics) return;
@@ -200,7 +160,7 @@ export class LiveStream {
         handle(JSON.parse(message.data));
       });
     on("run", (data) => this.#event(data as LiveEvent));
-    on("hint", (data) => this.#deliver({ type: "hint", hint: data as LiveHint }));
+    on("hint", (data) => this.#tell({ type: "hint", hint: data as LiveHint }));
   }
 
   #opened(): void {
@@ -241,7 +201,7 @@ export class LiveStream {
     const seen = this.#cursors.get(event.run);
     if (seen !== undefined && event.seq <= seen) return;
     this.#cursors.set(event.run, event.seq);
-    this.#deliver({ type: "event", event });
+    this.#tell({ type: "event", event });
   }
 
   #failed(): void {
@@ -264,7 +224,7 @@ export class LiveStream {
   }
 
   #resyncTopics(which: (topic: Topic) => boolean): void {
-    for (const topic of [...this.#listeners.keys()].filter(which)) this.#deliver({ type: "resync", topic });
+    for (const topic of [...this.#listeners.keys()].filter(which)) this.#tell({ type: "resync", topic });
   }
 
   #reopen(delayMs: number): void {
@@ -279,7 +239,6 @@ export class LiveStream {
     this.#source?.close();
     this.#source = null;
     this.#openTopics = "";
-    if (this.#suspended) this.#stopPolling();
   }
 
   #startPolling(): void {
@@ -310,24 +269,11 @@ export class LiveStream {
     this.#cancelPoll = null;
   }
 
-  #deliver(message: LiveMessage): void {
-    if (!this.#status.paused) {
-      this.#tell(message);
-      return;
-    }
-    if (this.#held.length >= MAX_WAITING) {
-      this.#held = [...this.#listeners.keys()].map((topic) => ({ type: "resync", topic }));
-    } else {
-      this.#held.push(message);
-    }
-    this.#set({ waiting: this.#held.length });
-  }
-
   #tell(message: LiveMessage): void {
     for (const listener of [...(this.#listeners.get(topicOf(message)) ?? [])]) listener(message);
   }
 
-  #set(change: Partial<LiveStatus>): void {
+  #set(change: Partial<LineStatus>): void {
     this.#status = { ...this.#status, ...change };
     for (const watcher of [...this.#watchers]) watcher();
   }
@@ -343,17 +289,8 @@ export function browserHost(): StreamHost {
       ),
     now: () => Date.now(),
     after: (ms, run) => {
-      const timer = window.setTimeout(run, ms);
-      return () => window.clearTimeout(timer);
+      const timer = setTimeout(run, ms);
+      return () => clearTimeout(timer);
     },
   };
-}
-
-function runOf(topic: Topic): string | null {
-  return topic.startsWith("run:") ? topic.slice(4) : null;
-}
-
-function topicOf(message: LiveMessage): Topic {
-  if (message.type === "event") return `run:${message.event.run}`;
-  return message.type === "hint" ? message.hint.topic : message.topic;
 }
