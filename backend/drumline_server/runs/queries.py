@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, and_, case, exists, func, or_, select, tuple_
 from sqlalchemy.orm import Session
 
-from drumline.contracts.states import TERMINAL_ATTEMPT, TERMINAL_RUN, RunState
-from drumline_server.models import Attempt, Host, JobVersion, Member, Run, RunEvent, RunLabel
+from drumline.contracts.states import TERMINAL_ATTEMPT, TERMINAL_MEMBER, TERMINAL_RUN, RunState
+from drumline_server.models import Attempt, Host, Incarnation, JobVersion, Member, Run, RunEvent, RunLabel
 from drumline_server.scheduler.order import Ageing
 
 
@@ -66,12 +66,18 @@ def attempts_before(session: Session, run_id: str, number: int, limit: int) -> S
     return session.scalars(query.order_by(Attempt.number.desc()).limit(limit)).all()
 
 
-def live_attempt_states(session: Session, attempt_ids: Sequence[str]) -> dict[str, str]:
-    """By run the state of its attempt, of those attempts that have not ended."""
-    query = select(Attempt.run_id, Attempt.state).where(
+def live_attempts(session: Session, attempt_ids: Sequence[str]) -> Sequence[tuple[str, str, bool]]:
+    """Run and state of those attempts that have not ended, and whether a member was left where its host moved from."""
+    left = exists().where(Member.attempt_id == Attempt.id, Incarnation.id == Member.incarnation_id, *is_left_behind())
+    query = select(Attempt.run_id, Attempt.state, left).where(
         Attempt.id.in_(attempt_ids), Attempt.state.not_in(TERMINAL_ATTEMPT)
     )
-    return {run_id: state for run_id, state in session.execute(query)}
+    return [(run_id, state, is_left) for run_id, state, is_left in session.execute(query)]
+
+
+def is_left_behind() -> tuple[ColumnElement[bool], ...]:
+    """That a member may be alive on a machine, or in a data directory, that its host has moved from."""
+    return Member.state.not_in(TERMINAL_MEMBER), Incarnation.last_heartbeat_at.is_not(None)
 
 
 def members_of(session: Session, attempt_ids: Sequence[str]) -> Sequence[Member]:

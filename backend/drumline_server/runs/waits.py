@@ -47,9 +47,14 @@ def _starting(session: Session, project_id: str, runs: Sequence[Run], terms: Ter
 
 
 def _of_attempts(session: Session, runs: Sequence[Run]) -> Rules:
-    states = queries.live_attempt_states(session, [run.attempt_id for run in runs if run.attempt_id]) if runs else {}
-    found = {run.id: rule_of_attempt(run.state, states[run.id]) for run in runs if run.id in states}
-    return {run_id: rule for run_id, rule in found.items() if rule is not None}
+    if not runs:
+        return {}
+    by_id, rules = {run.id: run for run in runs}, Rules()
+    for run_id, state, is_left in queries.live_attempts(session, [run.attempt_id for run in runs if run.attempt_id]):
+        rule: api.WaitRule | None = "host_moved" if is_left else rule_of_attempt(by_id[run_id].state, state)
+        if rule is not None:
+            rules[run_id] = rule
+    return rules
 
 
 def _of_queued(session: Session, project_id: str, runs: Sequence[Run]) -> Rules:

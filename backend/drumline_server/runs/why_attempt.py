@@ -10,6 +10,7 @@ from drumline.contracts import api
 from drumline.contracts.base import from_micros
 from drumline.contracts.states import TERMINAL_ATTEMPT, TERMINAL_MEMBER, AttemptState, MemberState, RunState
 from drumline_server.models import Attempt, Host, Incarnation, Member, Run
+from drumline_server.runs import queries
 
 Row = tuple[Member, str]
 """A member and the name of its host."""
@@ -66,11 +67,7 @@ def _why_moved(session: Session, attempt: Attempt, now: int) -> api.Why | None:
         select(Host.name, Incarnation)
         .join(Member, Member.host_id == Host.id)
         .join(Incarnation, Incarnation.id == Member.incarnation_id)
-        .where(
-            Member.attempt_id == attempt.id,
-            Member.state.not_in(TERMINAL_MEMBER),
-            Incarnation.last_heartbeat_at.is_not(None),
-        )
+        .where(Member.attempt_id == attempt.id, *queries.is_left_behind())
         .order_by(Member.rank)
     )
     left = [(name, incarnation.lease_ends_at() or now) for name, incarnation in session.execute(query)]

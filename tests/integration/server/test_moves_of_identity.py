@@ -280,7 +280,7 @@ def test_devices_that_were_to_be_released_elsewhere_are_not_free_by_a_move(core:
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-def test_run_page_says_that_the_host_has_moved_and_until_when_the_server_waits(core: Core, cancelled: bool) -> None:
+def test_run_and_lists_say_that_the_host_has_moved_while_the_server_waits(core: Core, cancelled: bool) -> None:
     run_id, member = running(core)
     core.clock.advance(20)
     twin = twin_of(member.worker)
@@ -294,5 +294,11 @@ def test_run_page_says_that_the_host_has_moved_and_until_when_the_server_waits(c
     assert f"counts as dead in {TAKEOVER_S - 20:.0f} s" in why.sentence
     (event,) = [event for event in core.events(run_id) if event.kind == "host"]
     assert (event.body["name"], event.body["state"], event.body["until"]) == ("alpha", "moved", why.evidence["until"])
+    (listed,) = core.runs().items
+    assert listed.wait is not None
+    assert listed.wait.rule == "host_moved"
+    assert listed.state is (RunState.CANCELLING if cancelled else RunState.RUNNING)
     beat_for(core, twin, TAKEOVER_S)
     assert (after := core.run(run_id).why) is None or after.rule != "host_moved"
+    (listed,) = core.runs().items
+    assert listed.wait is None or listed.wait.rule != "host_moved"

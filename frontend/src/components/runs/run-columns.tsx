@@ -5,6 +5,7 @@ import type { Column } from "@/components/ui/data-table";
 import { StrategyMark } from "@/components/ui/glyphs";
 import { ProgressRule } from "@/components/ui/progress-rule";
 import { StateBadge } from "@/components/ui/state-badge";
+import { classNames } from "@/lib/class-names";
 import {
   count,
   formatAge,
@@ -28,6 +29,18 @@ export const RUN_COLUMNS = {
     className: "w-28",
   },
   job: {
+    id: "job",
+    header: "Run",
+    cell: (run) => (
+      <>
+        <RunLink run={run} />
+        <WaitLine run={run} />
+        <Beneath run={run} />
+      </>
+    ),
+  },
+  /** Where `because` stands beside it. */
+  jobOnly: {
     id: "job",
     header: "Run",
     cell: (run) => (
@@ -119,6 +132,21 @@ export function RunLink({ run }: { run: Pick<RunSummary, "id" | "job"> & { versi
       {run.version !== undefined && <span className="text-muted">v{run.version}</span>}
       <code className="whitespace-nowrap text-muted max-sm:hidden">{shortId(run.id)}</code>
     </Link>
+  );
+}
+
+/** What a run waits for. One whose host has moved counts as running, but may have come to its end. */
+export function WaitLine({ run }: { run: Pick<RunSummary, "wait"> }) {
+  if (!run.wait) return null;
+  const tone = run.wait.rule === "host_moved" ? "text-warn" : "text-muted";
+  return (
+    <span
+      className={classNames("-mt-0.5 block max-w-80 truncate pb-1 text-xs max-sm:hidden", tone)}
+      data-rule={run.wait.rule}
+      title={run.wait.phrase}
+    >
+      {run.wait.phrase}
+    </span>
   );
 }
 
