@@ -7,14 +7,14 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from drumline import Run
-from drumline.contracts.spec import CheckpointSpec
+from drumline.contracts.spec import CheckpointSpec, RecordSpec
 from e2e.pages import open_settled, signed_in
 from e2e.seen import TIMEOUT_MS, connect
 from support.deployment import Deployment
+from support.processes import wait_until
 from support.programs import Programs
 
-DIES_ONCE = '''
-    import os
+STOPS_ONCE = '''
     import signal
 
     import jax.numpy as jnp
@@ -23,17 +23,22 @@ DIES_ONCE = '''
 
 
     def main(run, *, steps: int = 12):
-        """Is killed in its first attempt."""
+        """Waits in its first attempt until it is killed."""
         with run.strategy.scope():
             w = dist.Variable(jnp.float32(4), name="w", aggregation="mean")
         state = run.restore({"w": w})
         begun = run.next_step
+
+        def decay():
+            w.assign_sub(0.1 * w.value)
+            return begun + dist.get_replica_context().replica_id_in_sync_group
+
         for step in range(begun, steps):
-            run.strategy.run(lambda: w.assign_sub(0.1 * w.value))
+            run.strategy.reduce("sum", run.strategy.run(decay), axis=None, name="begun")
             run.log(step=step, w=w.value)
             run.checkpoint(state, step=step)
-            if begun == 0 and step == 8:
-                os.kill(os.getpid(), signal.SIGKILL)
+            if begun == 0 and step == 7:
+                signal.pause()
         return begun
 '''
 
@@ -41,9 +46,14 @@ DIES_ONCE = '''
 @pytest.fixture(scope="module")
 def resumed(deployment: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """A run of two attempts."""
-    program = Programs(tmp_path_factory.mktemp("programs")).write("dies_once", DIES_ONCE)
+    program = Programs(tmp_path_factory.mktemp("programs")).write("stops_once", STOPS_ONCE)
     with connect(deployment) as client:
-        run = client.submit(program, replicas=2, checkpoint=CheckpointSpec(every_steps=3))
+        run = client.submit(
+            program, replicas=2, checkpoint=CheckpointSpec(every_steps=3), record=RecordSpec(reductions_every=1)
+        )
+        wait_until(lambda: any(each.step == 7 for each in run.reductions()), timeout_s=120, what="step 7 is recorded")
+        for process in deployment.runners(run.id):
+            process.kill()
         assert run.wait(timeout=180).state == "SUCCEEDED", run.reason
         yield run
 
@@ -57,6 +67,30 @@ def test_a_killed_run_goes_on_from_its_checkpoint(resumed: Run) -> None:
     assert list(curve.points.x) == list(range(12))
     (own,) = resumed.metrics("w", attempt=newest.id).series
     assert own.points.x[0] == resumed.result
+
+
+def test_reductions_are_those_of_the_attempt_that_counts(
+    deployment: Deployment, resumed: Run, browser: Browser, screenshots: Path
+) -> None:
+    _, first = resumed.attempts
+    assert isinstance(resumed.result, int)
+    begun = 2 * resumed.result + 1
+    shown = resumed.reductions("begun")
+    assert [each.step for each in shown] == list(range(12))
+    assert shown.at(7).output.values == (begun,)
+    assert resumed.reductions("begun", attempt=first.id).at(7).output.values == (1,)
+
+    with signed_in(browser, deployment) as page:
+        open_settled(page, f"{deployment.url}/runs/{resumed.id}/reductions?var=begun&step=7")
+        expect(page.get_by_label("Attempt")).to_contain_text("Whole run", timeout=TIMEOUT_MS)
+        expect(page.get_by_test_id("reduction-result")).to_have_attribute("data-values", str(begun), timeout=TIMEOUT_MS)
+        page.screenshot(path=screenshots / "run-reductions-whole.png")
+        page.get_by_label("Attempt").click()
+        page.get_by_role("option", name="Attempt 1").click()
+        expect(page.get_by_test_id("reduction")).to_have_attribute("data-step", "7", timeout=TIMEOUT_MS)
+        expect(page.get_by_test_id("reduction-result")).to_have_attribute("data-values", "1", timeout=TIMEOUT_MS)
+        assert f"attempt={first.id}" in page.url
+        page.screenshot(path=screenshots / "run-reductions-attempt.png")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

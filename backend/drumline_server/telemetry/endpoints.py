@@ -63,11 +63,12 @@ async def list_reductions(
     name: Name | None = None,
     step_from: Step = None,
     step_to: Step = None,
+    attempt: AttemptId | None = None,
     cursor: CursorText = None,
     limit: Limit = DEFAULT_PAGE,
 ) -> api.Page[api.ReductionSummary]:
-    """Recorded reductions by step."""
-    wanted = reductions.ReductionFilter(name, step_from, step_to)
+    """Recorded reductions by step: of the attempt named, else of the run without what was rolled back."""
+    wanted = reductions.ReductionFilter(name, step_from, step_to, attempt)
     return await database.read(
         lambda session: reductions.list_reductions(
             session, principal.project_id, run_id, wanted, cursor=cursor, limit=limit
@@ -76,9 +77,13 @@ async def list_reductions(
 
 
 @router.get("/reductions/names")
-async def list_reduction_names(run_id: RunId, principal: ReaderDep, database: DatabaseDep) -> api.ReductionNames:
-    """Which reductions there are, and at which steps."""
-    return await database.read(lambda session: reductions.reduction_names(session, principal.project_id, run_id))
+async def list_reduction_names(
+    run_id: RunId, principal: ReaderDep, database: DatabaseDep, attempt: AttemptId | None = None
+) -> api.ReductionNames:
+    """Which reductions there are, and at which steps: of the attempt named, else of the run as it counts."""
+    return await database.read(
+        lambda session: reductions.reduction_names(session, principal.project_id, run_id, attempt)
+    )
 
 
 @router.get("/reductions/{reduction_id}")

@@ -13,25 +13,30 @@ from drumline_server.errors import NotFoundError
 from drumline_server.models import Reduction
 from drumline_server.paging import decode_cursor, page_of
 from drumline_server.runs.service import require_run
+from drumline_server.telemetry.rollbacks import reductions_shown
 
 MAX_STEPS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class ReductionFilter:
-    """Which reductions to list: of one name, within steps, both ends included."""
+    """Which reductions to list: of one name, within steps, both ends included.
+
+    Of one attempt if it is named, else of the run: what an attempt rolled back is cut.
+    """
 
     name: str | None
     step_from: int | None
     step_to: int | None
+    attempt: str | None = None
 
 
 def list_reductions(
     session: Session, project_id: str, run_id: str, wanted: ReductionFilter, *, cursor: str | None, limit: int
 ) -> api.Page[api.ReductionSummary]:
-    """Reductions of a run by step. Raises NotFoundError."""
+    """Reductions of a run by step. Raises NotFoundError, also for an attempt of another run."""
     run = require_run(session, project_id, run_id)
-    query = select(Reduction).where(Reduction.run_id == run.id)
+    query = select(Reduction).where(Reduction.run_id == run.id, reductions_shown(session, run, wanted.attempt))
     if wanted.name is not None:
         query = query.where(Reduction.name == wanted.name)
     if wanted.step_from is not None:
@@ -64,12 +69,12 @@ def get_reduction(session: Session, project_id: str, run_id: str, reduction_id: 
     )
 
 
-def reduction_names(session: Session, project_id: str, run_id: str) -> api.ReductionNames:
-    """Each kind of reduction that the run recorded, with its steps."""
+def reduction_names(session: Session, project_id: str, run_id: str, attempt: str | None) -> api.ReductionNames:
+    """Each kind of reduction that the attempt, or the run, recorded, with its steps. Raises NotFoundError."""
     run = require_run(session, project_id, run_id)
     query = (
         select(Reduction.name, Reduction.op, Reduction.axis, Reduction.origin, Reduction.step, Reduction.ragged)
-        .where(Reduction.run_id == run.id)
+        .where(Reduction.run_id == run.id, reductions_shown(session, run, attempt))
         .order_by(Reduction.name, Reduction.step)
     )
     kinds: dict[tuple[str, str, str, str], list[tuple[int, bool]]] = defaultdict(list)

@@ -740,7 +740,7 @@ export interface paths {
         };
         /**
          * List Reductions
-         * @description Recorded reductions by step.
+         * @description Recorded reductions by step: of the attempt named, else of the run without what was rolled back.
          */
         get: operations["list_reductions"];
         put?: never;
@@ -760,7 +760,7 @@ export interface paths {
         };
         /**
          * List Reduction Names
-         * @description Which reductions there are, and at which steps.
+         * @description Which reductions there are, and at which steps: of the attempt named, else of the run as it counts.
          */
         get: operations["list_reduction_names"];
         put?: never;
@@ -5598,6 +5598,7 @@ export interface operations {
                 name?: string | null;
                 step_from?: number | null;
                 step_to?: number | null;
+                attempt?: string | null;
                 /** @description `next` of the page before; the first page without. */
                 cursor?: string | null;
                 /** @description Items on the page. */
@@ -5633,7 +5634,9 @@ export interface operations {
     };
     list_reduction_names: {
         parameters: {
-            query?: never;
+            query?: {
+                attempt?: string | null;
+            };
             header?: never;
             path: {
                 run_id: string;

@@ -14,22 +14,23 @@ _SHOWN_VALUES = 6
 class Reductions:
     """Iterates the recorded reductions of one name (or all), oldest step first."""
 
-    def __init__(self, transport: Transport, run_id: str, path: str, name: str | None) -> None:
+    def __init__(self, transport: Transport, run_id: str, path: str, name: str | None, attempt: str | None) -> None:
         self._transport = transport
         self._run_id = run_id
         self._path = path
         self._name = name
+        self._attempt = {"attempt": attempt}
 
     def __iter__(self) -> Iterator[ReductionSummary]:
-        return iterate_pages(self._transport, self._path, ReductionSummary, {"name": self._name})
+        return iterate_pages(self._transport, self._path, ReductionSummary, {"name": self._name, **self._attempt})
 
     def names(self) -> tuple[ReductionName, ...]:
         """Which names were recorded, and at which steps."""
-        return self._transport.get(f"{self._path}/names", ReductionNames).names
+        return self._transport.get(f"{self._path}/names", ReductionNames, self._attempt).names
 
     def at(self, step: int) -> Reduction:
         """The reduction recorded at `step`, with every replica's input. RunError if none was."""
-        params = {"name": self._name, "step_from": step, "step_to": step}
+        params = {"name": self._name, "step_from": step, "step_to": step, **self._attempt}
         found = next(iterate_pages(self._transport, self._path, ReductionSummary, params), None)
         if found is None:
             what = f"reduction {self._name!r}" if self._name else "reduction"

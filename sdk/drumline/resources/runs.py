@@ -161,9 +161,12 @@ class Run:
         params = {"names": list(names), "x": x, "buckets": buckets, "from": start, "to": end, "attempt": attempt}
         return self._transport.get(f"{self._path}/metrics", api.Metrics, params)
 
-    def reductions(self, name: str | None = None) -> Reductions:
-        """Its recorded reductions: `run.reductions("loss").at(step=10)`."""
-        return Reductions(self._transport, self.id, f"{self._path}/reductions", name)
+    def reductions(self, name: str | None = None, *, attempt: str | None = None) -> Reductions:
+        """Its recorded reductions: `run.reductions("loss").at(step=10)`.
+
+        Of one attempt by id, else of the run without what was rolled back.
+        """
+        return Reductions(self._transport, self.id, f"{self._path}/reductions", name, attempt)
 
     def cancel(self, grace_s: float | None = None) -> "Run":
         """Asks it to stop; it has `grace_s` seconds (its own limit if None) to do so. Returns itself at once.

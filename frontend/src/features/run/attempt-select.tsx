@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Select } from "@/components/ui/select";
 import { stateWord } from "@/components/ui/state-badge";
-import { attemptsQuery } from "../queries";
+import { attemptsQuery } from "./queries";
 
 const WHOLE = "";
 
@@ -9,10 +9,11 @@ interface AttemptSelectProps {
   runId: string;
   attempt: string | undefined;
   onChoose: (attempt: string | undefined) => void;
+  className?: string;
 }
 
-/** Whose curves are shown: the run's, without what was rolled back, or one attempt's; nothing where there is only one. */
-export function AttemptSelect({ runId, attempt, onChoose }: AttemptSelectProps) {
+/** Whose records are shown: the run's, without what was rolled back, or one attempt's; nothing where there is only one. */
+export function AttemptSelect({ runId, attempt, onChoose, className }: AttemptSelectProps) {
   const attempts = useQuery(attemptsQuery(runId)).data ?? [];
   if (attempts.length < 2) return null;
   const choices = [
@@ -24,12 +25,14 @@ export function AttemptSelect({ runId, attempt, onChoose }: AttemptSelectProps) 
     })),
   ];
   return (
-    <Select
-      choices={choices}
-      compact
-      label="Attempt"
-      onChange={(id) => onChoose(id === WHOLE ? undefined : id)}
-      value={attempt ?? WHOLE}
-    />
+    <div className={className}>
+      <Select
+        choices={choices}
+        compact
+        label="Attempt"
+        onChange={(id) => onChoose(id === WHOLE ? undefined : id)}
+        value={attempt ?? WHOLE}
+      />
+    </div>
   );
 }

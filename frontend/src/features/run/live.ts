@@ -4,7 +4,7 @@ import { keys } from "@/api/queries";
 import type { Run } from "@/api/schema";
 import { isTerminal } from "@/api/states";
 import { useRunEvents } from "@/lib/live";
-import type { LiveEvent } from "@/lib/stream";
+import type { LiveEvent } from "@/lib/stream/messages";
 import { runKeys } from "./queries";
 
 /** Which answers an event makes old, and how long a burst of such events is gathered before they are fetched again. */
@@ -19,6 +19,8 @@ const CONSEQUENCES: Record<
   variable: { keys: (id) => [runKeys.placement(id)], pauseMs: 500 },
   metrics: { keys: (id) => [runKeys.metrics(id)], pauseMs: 1_000 },
   reduction: { keys: (id) => [[...runKeys.reductions(id), "names"]], pauseMs: 500 },
+  /** The first of an attempt rolls back what others recorded. */
+  "first reduction": { keys: (id) => [runKeys.reductions(id)], pauseMs: 500 },
   checkpoint: { keys: (id) => [runKeys.checkpoints(id)], pauseMs: 300 },
   restored: { keys: (id) => [runKeys.checkpoints(id), runKeys.attempts(id)], pauseMs: 100 },
   gap: { keys: (id) => [runKeys.gaps(id)], pauseMs: 500 },
@@ -35,6 +37,7 @@ export function useLiveRun(run: Run): void {
   const [over, setOver] = useState(() => isTerminal(run.state));
   const client = useQueryClient();
   const timers = useRef(new Map<string, number>());
+  const recording = useRef<LiveEvent["attempt"]>(null);
   useEffect(() => {
     const pending = timers.current;
     return () => {
@@ -48,6 +51,9 @@ export function useLiveRun(run: Run): void {
       if (event.body.terminal === true) {
         setOver(true);
         void client.invalidateQueries({ queryKey: keys.run(run.id) });
+      } else if (event.kind === "reduction" && event.attempt !== recording.current) {
+        recording.current = event.attempt;
+        later(client, timers.current, run.id, "first reduction");
       } else later(client, timers.current, run.id, event.kind);
     },
     onResync: () => void client.invalidateQueries({ queryKey: keys.run(run.id) }),

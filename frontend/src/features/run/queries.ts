@@ -80,26 +80,31 @@ export function fetchMetrics(id: string, range: MetricsRange, signal?: AbortSign
   );
 }
 
-export function reductionNamesQuery(id: string) {
+/** Of one attempt, or of the run without what was rolled back. */
+export function reductionNamesQuery(id: string, attempt: string | undefined) {
   return queryOptions({
-    queryKey: [...runKeys.reductions(id), "names"] as const,
+    queryKey: [...runKeys.reductions(id), "names", attempt] as const,
     queryFn: async ({ signal }) => {
-      const call = api.GET("/api/v1/runs/{run_id}/reductions/names", { params: { path: path(id) }, signal });
+      const query = attempt ? { attempt } : {};
+      const call = api.GET("/api/v1/runs/{run_id}/reductions/names", {
+        params: { path: path(id), query },
+        signal,
+      });
       return (await body(call)).names;
     },
   });
 }
 
-/** The reductions of one name at one step: several where the step was run in several attempts. */
-export function reductionsAtQuery(id: string, name: string, step: number) {
+/** The reductions of one name at one step, in the order in which they were recorded. */
+export function reductionsAtQuery(id: string, name: string, step: number, attempt: string | undefined) {
   return queryOptions({
-    queryKey: [...runKeys.reductions(id), "at", name, step] as const,
+    queryKey: [...runKeys.reductions(id), "at", name, step, attempt] as const,
     queryFn: async ({ signal }) => {
-      const query = { name, step_from: step, step_to: step, limit: 200 };
+      const query = { name, step_from: step, step_to: step, limit: 200, ...(attempt && { attempt }) };
       const page = await body(
         api.GET("/api/v1/runs/{run_id}/reductions", { params: { path: path(id), query }, signal }),
       );
-      return [...page.items].sort((a, b) => (a.id < b.id ? 1 : -1));
+      return page.items;
     },
   });
 }

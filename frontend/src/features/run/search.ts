@@ -23,6 +23,7 @@ export function reductionsSearch(search: Search) {
     /** Without a step the newest one is followed. */
     step: wholeNumber(search.step),
     origin: oneOf(search.origin, ["host", "in_step"]),
+    attempt: nonEmpty(search.attempt),
     /** Which one, where a step holds several of the name. */
     nth: wholeNumber(search.nth, 1),
   });

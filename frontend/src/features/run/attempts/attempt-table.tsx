@@ -56,6 +56,9 @@ function Views({ runId, attempt, member }: { runId: string; attempt: string; mem
       <Link className="link" params={{ runId }} search={{ attempt }} to="/runs/$runId/throughput">
         Curves
       </Link>
+      <Link className="link" params={{ runId }} search={{ attempt }} to="/runs/$runId/reductions">
+        Reductions
+      </Link>
       {member && (
         <Link className="link" params={{ runId }} search={{ attempt, member }} to="/runs/$runId/logs">
           Log

@@ -20,15 +20,17 @@ interface InspectorProps {
   runId: string;
   name: ReductionName;
   step: number;
+  /** One attempt's; without it the run's, as it counts. */
+  attempt: string | undefined;
   /** Which one of several at this step, from 1. */
   nth: number;
   onNth: (nth: number) => void;
 }
 
 /** One reduction: what each replica put in, how it was combined, what came out. */
-export function Inspector({ runId, name, step, nth, onNth }: InspectorProps) {
-  const found = useQuery(reductionsAtQuery(runId, name.name, step));
-  const here = newestAttempt(found.data?.filter((each) => each.origin === name.origin) ?? []);
+export function Inspector({ runId, name, step, attempt, nth, onNth }: InspectorProps) {
+  const found = useQuery(reductionsAtQuery(runId, name.name, step, attempt));
+  const here = found.data?.filter((each) => each.origin === name.origin) ?? [];
   const summary = here[Math.min(nth, here.length) - 1];
   const whole = useQuery({
     ...reductionQuery(runId, summary?.id ?? ""),
@@ -59,12 +61,6 @@ export function Inspector({ runId, name, step, nth, onNth }: InspectorProps) {
       <ThreeColumns reduction={whole.data} />
     </div>
   );
-}
-
-/** Those of the newest attempt, in the order in which they were recorded. */
-function newestAttempt(found: readonly ReductionSummary[]): ReductionSummary[] {
-  const attempt = found[0]?.attempt;
-  return found.filter((each) => each.attempt === attempt).sort((a, b) => (a.id < b.id ? -1 : 1));
 }
 
 /** One name may stand for several reductions of a step, such as the gradients of all variables. */

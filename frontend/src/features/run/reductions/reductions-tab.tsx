@@ -1,9 +1,10 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { runQuery } from "@/api/queries";
-import type { Run } from "@/api/schema";
+import type { ReductionName, Run } from "@/api/schema";
 import { isTerminal } from "@/api/states";
 import { EmptyState, ErrorState, SkeletonRows, StaleBanner } from "@/components/ui/view-states";
+import { AttemptSelect } from "../attempt-select";
 import { GapNote } from "../gap-note";
 import { reductionNamesQuery } from "../queries";
 import { Inspector } from "./inspector";
@@ -18,7 +19,7 @@ export function ReductionsTab() {
   const { runId } = route.useParams();
   const search = route.useSearch();
   const navigate = route.useNavigate();
-  const names = useQuery(reductionNamesQuery(runId));
+  const names = useQuery(reductionNamesQuery(runId, search.attempt));
   const run = useQuery(runQuery(runId));
   if (!names.data) {
     if (names.error) {
@@ -32,44 +33,65 @@ export function ReductionsTab() {
     }
     return <SkeletonRows label="the reductions" rows={8} />;
   }
-  const ordered = inOrder(names.data);
-  const wanted = ordered.filter(({ name }) => name === search.var);
-  const chosen = wanted.find(({ origin }) => origin === search.origin) ?? wanted[0] ?? ordered[0];
-  if (!chosen) return <NoReductions run={run.data} />;
-  const newest = chosen.steps.at(-1) ?? 0;
-  const step = search.step ?? newest;
   const change = (next: Partial<typeof search>) =>
     void navigate({ search: (old) => ({ ...old, ...next }), replace: true, resetScroll: false });
   return (
     <>
       <GapNote runId={runId} what="reduction" />
       {names.error && <StaleBanner error={names.error} since={names.dataUpdatedAt} />}
-      <div className="grid gap-x-8 gap-y-6 lg:grid-cols-[200px_minmax(0,1fr)]">
-        <NameList
-          chosen={nameKey(chosen)}
-          names={ordered}
-          onChoose={({ name, origin }) => change({ var: name, origin, step: undefined, nth: undefined })}
-        />
-        <div className="flex min-w-0 flex-col gap-6">
-          <StepScrubber
-            following={search.step === undefined}
-            live={run.data !== undefined && !isTerminal(run.data.state)}
-            name={chosen}
-            onFollow={(follow) => change({ step: follow ? undefined : step })}
-            onStep={(next) => change({ step: next })}
-            step={step}
-          />
-          <Inspector
-            key={nameKey(chosen)}
-            name={chosen}
-            nth={search.nth ?? 1}
-            onNth={(nth) => change({ nth: nth === 1 ? undefined : nth })}
-            runId={runId}
-            step={step}
-          />
-        </div>
-      </div>
+      <AttemptSelect
+        attempt={search.attempt}
+        className="mb-5"
+        onChoose={(attempt) => change({ attempt, step: undefined, nth: undefined })}
+        runId={runId}
+      />
+      <Chosen change={change} names={names.data} run={run.data} runId={runId} search={search} />
     </>
+  );
+}
+
+interface ChosenProps {
+  runId: string;
+  run: Run | undefined;
+  names: readonly ReductionName[];
+  search: ReturnType<typeof route.useSearch>;
+  change: (next: Partial<ChosenProps["search"]>) => void;
+}
+
+/** The names to choose from, and the one that is chosen. */
+function Chosen({ runId, run, names, search, change }: ChosenProps) {
+  const ordered = inOrder(names);
+  const wanted = ordered.filter(({ name }) => name === search.var);
+  const chosen = wanted.find(({ origin }) => origin === search.origin) ?? wanted[0] ?? ordered[0];
+  if (!chosen) return <NoReductions run={run} />;
+  const step = search.step ?? chosen.steps.at(-1) ?? 0;
+  return (
+    <div className="grid gap-x-8 gap-y-6 lg:grid-cols-[200px_minmax(0,1fr)]">
+      <NameList
+        chosen={nameKey(chosen)}
+        names={ordered}
+        onChoose={({ name, origin }) => change({ var: name, origin, step: undefined, nth: undefined })}
+      />
+      <div className="flex min-w-0 flex-col gap-6">
+        <StepScrubber
+          following={search.step === undefined}
+          live={run !== undefined && !isTerminal(run.state)}
+          name={chosen}
+          onFollow={(follow) => change({ step: follow ? undefined : step })}
+          onStep={(next) => change({ step: next })}
+          step={step}
+        />
+        <Inspector
+          attempt={search.attempt}
+          key={nameKey(chosen)}
+          name={chosen}
+          nth={search.nth ?? 1}
+          onNth={(nth) => change({ nth: nth === 1 ? undefined : nth })}
+          runId={runId}
+          step={step}
+        />
+      </div>
+    </div>
   );
 }
 

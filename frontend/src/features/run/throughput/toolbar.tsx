@@ -5,8 +5,8 @@ import { Button } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icons";
 import { Segmented } from "@/components/ui/segmented";
 import { formatNumber } from "@/lib/format";
+import { AttemptSelect } from "../attempt-select";
 import { fetchMetrics } from "../queries";
-import { AttemptSelect } from "./attempt-select";
 import { csvOf, exportWindows, MAX_BUCKETS } from "./csv";
 import { saveText } from "./save";
 
