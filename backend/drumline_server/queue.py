@@ -4,7 +4,7 @@ import logging
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from drumline.contracts.doorbell import TASK_NAME, VALID_S, Doorbell, queue_name
+from drumline.contracts.doorbell import TASK_NAME, VALID_S, Doorbell, ProbeDoorbell, queue_name
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -46,7 +46,7 @@ class DoorbellQueue:
         )
         return app
 
-    def ring(self, doorbell: Doorbell) -> None:
+    def ring(self, doorbell: Doorbell | ProbeDoorbell) -> None:
         """Puts the doorbell into its host's queue. Raises BrokerUnavailableError."""
         try:
             self._app.send_task(

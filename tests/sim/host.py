@@ -13,7 +13,7 @@ import httpx
 from pydantic import SecretStr
 
 from drumline.contracts.base import from_micros
-from drumline.contracts.doorbell import Doorbell
+from drumline.contracts.doorbell import Doorbell, ProbeDoorbell
 from drumline.contracts.worker_api import DeviceReport, Register, Registered
 from drumline_worker.agent.api import Api, RefusedError, UnreachableError, _error
 from drumline_worker.agent.bundles import BundleUnavailableError
@@ -217,13 +217,13 @@ class Host:
             self.world.invariants.check_unwanted(shim)
             shim.kill()
 
-    def hear(self, doorbell: Doorbell) -> bool:
+    def hear(self, doorbell: Doorbell | ProbeDoorbell) -> bool:
         """The Celery child takes a doorbell; False where there is none."""
         agent = self.agent
         if agent is None or agent.doorbells is None or self.frozen:
             return False
         ring = open_envelope(doorbell.model_dump(mode="json"), agent.doorbells)
-        agent.process.post(lambda: agent.members.ring(ring.member, ring.fence))
+        agent.process.post(lambda: agent.members.ring(ring))
         return True
 
     def wipe(self) -> None:

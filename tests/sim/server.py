@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
-from drumline.contracts.doorbell import Doorbell
+from drumline.contracts.doorbell import Doorbell, ProbeDoorbell
 from drumline_server.api_errors import STATUS, problem_body, problem_headers
 from drumline_server.auth.principal import Principal, Role, WorkerPrincipal
 from drumline_server.db import DatabaseUnavailableError
@@ -230,7 +230,7 @@ class SimQueue:
     def __init__(self, world: "World") -> None:
         self._world = world
 
-    def ring(self, doorbell: Doorbell) -> None:
+    def ring(self, doorbell: Doorbell | ProbeDoorbell) -> None:
         """Puts the doorbell into its host's list. Raises BrokerUnavailableError."""
         broker = self._world.broker
         if broker.is_down:
@@ -245,10 +245,10 @@ class Broker:
         self._world = world
         self.is_down = False
         self.duplicates = 0.0
-        self._waiting: dict[int, Doorbell] = {}
+        self._waiting: dict[int, Doorbell | ProbeDoorbell] = {}
         self._numbers = itertools.count()
 
-    def push(self, doorbell: Doorbell) -> None:
+    def push(self, doorbell: Doorbell | ProbeDoorbell) -> None:
         """Kept until its host takes it."""
         rng = self._world.timeline.rng
         copies = 1 + self._world.timeline.chance(self.duplicates) * 2

@@ -5,10 +5,10 @@ from drumline.contracts.ids import HostId, MemberId
 
 
 class Ring(Contract):
-    """A doorbell whose signature, host and time are right: there is a member to claim."""
+    """A doorbell whose signature, host and time are right: there is a member to claim, or without one a probe."""
 
-    member: MemberId
-    fence: int
+    member: MemberId | None = None
+    fence: int = 0
 
 
 class CeleryConfig(Contract):

@@ -9,7 +9,7 @@ from celery import Celery
 from celery.utils.log import get_task_logger
 from pydantic import ValidationError
 
-from drumline.contracts.doorbell import TASK_NAME, Doorbell, DoorbellError, verify
+from drumline.contracts.doorbell import TASK_NAME, DoorbellError, ProbeDoorbell, parse, verify
 from drumline_worker.doorbell import CeleryConfig, Ring
 from drumline_worker.framing import encode_payload
 
@@ -32,15 +32,17 @@ def register_task(app: Celery, config: CeleryConfig) -> None:
 
 def open_envelope(envelope: object, config: CeleryConfig) -> Ring:
     """The ring inside. Raises ValidationError for no doorbell at all, DoorbellError for one that is not genuine."""
-    doorbell = Doorbell.model_validate(envelope)
+    doorbell = parse(envelope)
     if doorbell.kid != config.kid:
-        raise DoorbellError(f"doorbell for {doorbell.member} is signed with the key {doorbell.kid!r}")
+        raise DoorbellError(f"a doorbell is signed with the key {doorbell.kid!r}")
     verify(doorbell, bytes.fromhex(config.key.get_secret_value()), host=config.host)
+    if isinstance(doorbell, ProbeDoorbell):
+        return Ring()
     return Ring(member=doorbell.member, fence=doorbell.fence)
 
 
 def hand_over(ring: Ring, path: Path) -> None:
-    """Rings at the agent. An agent that is away hears of the member by its next heartbeat."""
+    """Rings at the agent. An agent that is away hears of the news by its next heartbeat."""
     directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
@@ -48,6 +50,6 @@ def hand_over(ring: Ring, path: Path) -> None:
             link.connect(f"/proc/self/fd/{directory}/{path.name}")
             link.sendall(encode_payload(ring.model_dump_json().encode()))
     except OSError as error:
-        _LOG.warning("the agent did not hear the doorbell of %s: %s", ring.member, error)
+        _LOG.warning("the agent did not hear the doorbell of %s: %s", ring.member or "a probe", error)
     finally:
         os.close(directory)

@@ -11,7 +11,7 @@ import psutil
 import pytest
 import redis
 
-from drumline.contracts.doorbell import Doorbell, queue_name, ring
+from drumline.contracts.doorbell import Doorbell, queue_name, ring, ring_for_probe
 from drumline.contracts.ids import new_id
 from drumline.contracts.reasons import EndReason
 from drumline_server.embedded.redis import EmbeddedRedis, embedded_redis
@@ -110,6 +110,24 @@ def test_a_doorbell_brings_the_cancel_of_a_program_that_says_nothing(broker: Bro
         server.cancel(member)
         queue.ring(server.doorbell(member))
         assert server.wait_drained(member, timeout_s=30).reason == EndReason.CANCELLED
+    finally:
+        queue.close()
+        worker.stop()
+        server.stop()
+
+
+def test_a_doorbell_brings_a_probe_long_before_the_next_heartbeat(broker: Broker, tmp_path: Path) -> None:
+    server = WorkerServer(broker_url=broker.settings.url, heartbeat_s=600.0)
+    server.start()
+    worker = WorkerProcess(server, tmp_path / "worker")
+    queue = DoorbellQueue(broker.settings.url)
+    try:
+        worker.start()
+        worker.wait_registered()
+        server.wait(lambda: bool(server.heartbeats), "the first heartbeat came")
+        plan = server.order_probe(ONE)
+        queue.ring(ring_for_probe(server.key, kid="k1", plan=plan, host=server.host))
+        assert server.wait_report(plan).fault == "no_step"
     finally:
         queue.close()
         worker.stop()

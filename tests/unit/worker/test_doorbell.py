@@ -5,7 +5,7 @@ import time
 import pytest
 from pydantic import ValidationError
 
-from drumline.contracts.doorbell import Doorbell, DoorbellError, derive_key, ring
+from drumline.contracts.doorbell import Doorbell, DoorbellError, ProbeDoorbell, derive_key, ring, ring_for_probe
 from drumline.contracts.ids import new_id
 from drumline_worker.doorbell import CeleryConfig
 from drumline_worker.tasks import open_envelope
@@ -26,6 +26,11 @@ def test_a_genuine_doorbell_names_member_and_fence() -> None:
     assert (opened.member, opened.fence) == (MEMBER, 3)
 
 
+def test_a_genuine_doorbell_of_a_probe_names_no_member() -> None:
+    bell = ring_for_probe(KEY, kid="k1", plan=new_id("pln"), host=HOST)
+    assert open_envelope(bell.model_dump(mode="json"), CONFIG).member is None
+
+
 def test_an_expired_doorbell_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     envelope = _ring().model_dump(mode="json")
     later = time.time() + 601
@@ -43,10 +48,11 @@ def test_an_expired_doorbell_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
         _ring().model_copy(update={"fence": 4}),
         _ring().model_copy(update={"member": new_id("mem")}),
         _ring().model_copy(update={"exp": 2**40}),
+        ring_for_probe(b"another key", kid="k1", plan=new_id("pln"), host=HOST),
     ],
-    ids=["key", "kid", "host", "fence", "member", "expiry"],
+    ids=["key", "kid", "host", "fence", "member", "expiry", "probe"],
 )
-def test_a_forged_doorbell_is_refused(doorbell: Doorbell) -> None:
+def test_a_forged_doorbell_is_refused(doorbell: Doorbell | ProbeDoorbell) -> None:
     with pytest.raises(DoorbellError):
         open_envelope(doorbell.model_dump(mode="json"), CONFIG)
 

@@ -18,9 +18,9 @@ _MAX_BYTES = 4_096
 
 
 class DoorbellSocket:
-    """Listens in a 0700 directory; `on_ring(member, fence)` is called for each ring."""
+    """Listens in a 0700 directory; `on_ring` is called for each ring."""
 
-    def __init__(self, path: Path, on_ring: Callable[[str, int], None]) -> None:
+    def __init__(self, path: Path, on_ring: Callable[[Ring], None]) -> None:
         self._path = path
         self._on_ring = on_ring
 
@@ -45,8 +45,7 @@ class DoorbellSocket:
             async with asyncio.timeout(_RING_S):
                 raw = await reader.read(_MAX_BYTES)
             for payload in Decoder(_MAX_BYTES).feed(raw):
-                ring = Ring.model_validate_json(payload)
-                self._on_ring(ring.member, ring.fence)
+                self._on_ring(Ring.model_validate_json(payload))
         except (TimeoutError, ConnectionError, FramingError, ValidationError) as error:
             _LOG.warning("ignored a ring: %s", error)
         finally:

@@ -10,6 +10,7 @@ from drumline_worker.agent.device_probes import DeviceProbes
 from drumline_worker.agent.member import Member
 from drumline_worker.agent.probes import Probes
 from drumline_worker.agent.workbench import Workbench
+from drumline_worker.doorbell import Ring
 from drumline_worker.rundir import MemberPlan
 from drumline_worker.shim.messages import StopCause
 
@@ -28,11 +29,15 @@ class Members:
         self._drain_ordered = False
         self._device_probes = DeviceProbes(bench)
 
-    def ring(self, member: str, fence: int) -> None:
-        """There is a member to claim, or news of one that is here; whether that is true, the server decides."""
-        if member in self._members:
+    def ring(self, ring: Ring) -> None:
+        """There is a member to claim, or news of one that is here, or a plan to probe, as far as the ring is true."""
+        if ring.member is None or ring.member in self._members:
             self._bench.session.beat_soon()
-            return
+        else:
+            self._take_on(ring.member, ring.fence)
+
+    def _take_on(self, member: str, fence: int) -> None:
+        """Claims a member; whether it is there to be claimed, the server decides."""
         if self._draining or self._drain_ordered:
             return
         newcomer = Member(self._bench, member, fence)
@@ -61,7 +66,7 @@ class Members:
                 member.drain()
         for notice in reply.assigned:
             if notice.member not in self._members:
-                self.ring(notice.member, notice.fence)
+                self._take_on(notice.member, notice.fence)
         self._probes.take_news(reply)
         self._device_probes.want(reply.probes, self._members.keys())
 
