@@ -13,8 +13,9 @@ from drumline.distribute.errors import ContextError, InvalidValueError
 
 DeviceLike: TypeAlias = jax.Device | str
 
-#: XLA's CPU client runs collectives on a pool sized by NPROC; with fewer threads queued steps starve each other.
-CPU_POOL_THREADS = "64"
+#: XLA's CPU client runs collectives on a pool sized by NPROC. Where it has less than two threads a device, queued steps
+#: starve each other until XLA aborts; each thread more costs time in every step.
+CPU_POOL_THREADS_PER_DEVICE = 4
 
 _NAME = re.compile(
     r"^(?:/job:(?P<job>\w+))?(?:/replica:\d+)?(?:/task:(?P<task>\d+))?/?(?:device:)?(?P<platform>[a-z]+):(?P<index>\d+)$",
@@ -27,7 +28,7 @@ def set_cpu_devices(count: int) -> None:
 
     Raises ContextError when JAX already started with another number.
     """
-    os.environ.setdefault("NPROC", CPU_POOL_THREADS)
+    os.environ.setdefault("NPROC", str(max(os.cpu_count() or 1, CPU_POOL_THREADS_PER_DEVICE * count)))
     try:
         jax.config.update("jax_num_cpu_devices", count)
     except RuntimeError as error:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import Any
@@ -161,13 +162,33 @@ def test_importing_starts_no_backend_and_sets_nothing() -> None:
         "from jax.extend.backend import get_default_device\n"
         "assert dict(os.environ) == before and 'grain' not in sys.modules\n"
         "dist.set_cpu_devices(3)\n"
-        "assert os.environ['NPROC'] == '64' and len(jax.devices()) == 3\n"
+        "assert int(os.environ['NPROC']) == max(12, os.cpu_count()) and len(jax.devices()) == 3\n"
         "dist.set_cpu_devices(3)\n"
         "try: dist.set_cpu_devices(4)\n"
         "except RuntimeError as error: assert 'already started with 3 CPU devices' in str(error)\n"
         "else: raise AssertionError\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120, env=_without_pool_size())
+
+
+def test_steps_queued_on_many_cpu_devices_all_end() -> None:
+    program = (
+        "import jax, jax.numpy as jnp, drumline.distribute as dist\n"
+        "from jax.sharding import PartitionSpec as P\n"
+        "dist.set_cpu_devices(64)\n"
+        "strategy = dist.MirroredStrategy()\n"
+        "mean = lambda x: jax.lax.pmean(jnp.tanh(x @ x.T), 'replica')\n"
+        "step = jax.jit(jax.shard_map(mean, mesh=strategy.mesh, in_specs=P(), out_specs=P(), check_vma=False))\n"
+        "x = jax.device_put(jnp.ones((64, 64)), strategy.replicated_sharding)\n"
+        "for _ in range(400): x = step(x)\n"
+        "assert jnp.allclose(x, x[0, 0])\n"
+    )
+    impatient = {"XLA_FLAGS": "--xla_cpu_collective_call_terminate_timeout_seconds=30"}
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300, env={**_without_pool_size(), **impatient})
+
+
+def _without_pool_size() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "NPROC"}
 
 
 def test_everything_public_is_there_and_nothing_else_is_promised() -> None:

@@ -7,8 +7,6 @@ _INHERITED = (
     "PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH",
     "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "TPU_VISIBLE_DEVICES",
 )  # fmt: skip
-_CPU_POOL_THREADS = "64"
-"""XLA's CPU collectives starve each other on a smaller pool (see drumline.distribute.devices)."""
 
 
 def child_environment() -> dict[str, str]:
@@ -26,7 +24,6 @@ def launcher_environment(home: Path) -> dict[str, str]:
         **child_environment(),
         "HOME": str(home),
         "TMPDIR": str(home),
-        "NPROC": _CPU_POOL_THREADS,
         "OPENBLAS_NUM_THREADS": "1",
         "PYTHONNOUSERSITE": "1",
         "TF_CPP_MIN_LOG_LEVEL": "2",
