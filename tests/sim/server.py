@@ -20,8 +20,10 @@ from drumline_server.db import DatabaseUnavailableError
 from drumline_server.errors import DrumlineError
 from drumline_server.queue import BrokerUnavailableError
 from drumline_server.runs import endpoints as runs
+from drumline_server.runs import submission
 from drumline_server.scheduler.loops import start_loops
 from drumline_server.settings import Settings
+from drumline_server.together import Together
 from drumline_server.wakeups import Wakeups
 from drumline_server.workers import endpoints as workers
 from drumline_server.workers.doorbell_keys import DoorbellKeys
@@ -86,6 +88,7 @@ class Server:
         self._world = world
         self.name = name
         self.process: Process | None = None
+        self._submissions: Together[submission.Submission, submission.Answer] | None = None
         self._open: dict[Reply, None] = {}
 
     @property
@@ -99,6 +102,7 @@ class Server:
             self.process = self._world.add_process(self.name)
             self._world.timeline.note(self.name, "starts")
             database = SimDatabase(self._world, self, self.process)
+            self._submissions = Together(database.write, lambda *asked: submission.submit_all(*asked, now=self.now()))
             self.process.start(lambda: self._loop(database))
 
     def crash(self) -> None:
@@ -163,6 +167,7 @@ class Server:
             "settings": SETTINGS,
             "keys": KEYS,
             "key": request.key,
+            "submissions": self._submissions,
             "worker": WorkerPrincipal(request.host_id or "", ""),
             "principal": Principal(self._world.project_id, "default", Role.ADMIN, "token", "user", "tok"),
             "response": Response() if not worker else None,
