@@ -3,7 +3,7 @@
 from sqlalchemy import bindparam, update
 from sqlalchemy.orm import Session
 
-from drumline.contracts.states import AttemptState, RunState
+from drumline.contracts.states import TERMINAL_ATTEMPT, AttemptState, RunState
 from drumline_server.attempts.retries import BACKOFF_S
 from drumline_server.models import Attempt, Host, Incarnation, Run, table_of
 
@@ -20,6 +20,12 @@ _PULLS = (
     update(_ATTEMPT)
     .where(_ATTEMPT.c.state == AttemptState.DISPATCHED, _ATTEMPT.c.claim_deadline > bindparam("latest_claim"))
     .values(claim_deadline=bindparam("latest_claim")),
+    *(
+        update(_ATTEMPT)
+        .where(_ATTEMPT.c.state.not_in(TERMINAL_ATTEMPT), began > bindparam("now"))
+        .values({began: bindparam("now")})
+        for began in (_ATTEMPT.c.claimed_at, _ATTEMPT.c.started_at)
+    ),
     update(_RUN)
     .where(_RUN.c.state == RunState.RETRY_WAIT, _RUN.c.retry_at > bindparam("latest_retry"))
     .values(retry_at=bindparam("latest_retry")),
@@ -27,7 +33,7 @@ _PULLS = (
 
 
 def pull_back(session: Session, *, claim_s: float, now: int) -> None:
-    """No lease was renewed and no wait begun after `now`, and none ends later than one that begins now would."""
+    """No lease was renewed, no wait and no program begun after `now`; no wait ends later than one that begins now."""
     times = {
         "now": now,
         "latest_claim": now + int(claim_s * _MICROS),
