@@ -11,7 +11,7 @@ export PYTHONUNBUFFERED := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit integration simulation sim e2e frontend-test conformance chaos machine fuzz test-jax bench bench-engine bench-orchestration bench-peers openapi lock build clean
+.PHONY: help demo test check unit integration simulation sim e2e frontend-test conformance chaos machine fuzz test-jax bench bench-engine bench-accelerator bench-orchestration bench-peers openapi lock build clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -60,6 +60,9 @@ bench: .venv/.dev frontend/dist/index.html ## timings of the main job; JSON in b
 
 bench-engine: .venv/.dev ## a training step beside hand-written JAX, pmap and TensorFlow; JSON in build/bench/
 	PYTHONPATH=tests $(PY) tests/bench/engine.py
+
+bench-accelerator: .venv/.dev ## a transformer in bfloat16 beside hand-written JAX on this machine's GPUs or TPUs; JSON in build/bench/
+	PYTHONPATH=tests $(PY) tests/bench/accelerator.py
 
 bench-orchestration: .venv/.dev frontend/dist/index.html ## load on the server, runs at once, beside Ray Jobs; JSON in build/bench/
 	PYTHONPATH=tests $(PY) tests/bench/orchestration.py

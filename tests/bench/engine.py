@@ -119,21 +119,22 @@ def measure(contenders: dict[str, TimedBlock], rounds: int) -> Samples:
 
 def ratios(task: Task, samples: Samples) -> list[Ratio]:
     """The comparisons that mean something for the task, with what we aim at."""
-    noise = _paired(samples, HAND_AGAIN, HAND)
+    noise = paired(samples, HAND_AGAIN, HAND)
     found = [Ratio(f"{HAND_AGAIN} / {HAND}", noise, noise)]
     most = {"tiny/fixed": 1.15, "mlp784/fixed": 1.05}.get(task.case)
-    found.append(Ratio(f"{OURS} / {HAND}", _paired(samples, OURS, HAND), noise, at_most=most))
-    found.append(Ratio(f"jax.pmap / {OURS}", _paired(samples, "jax.pmap", OURS), noise))
+    found.append(Ratio(f"{OURS} / {HAND}", paired(samples, OURS, HAND), noise, at_most=most))
+    found.append(Ratio(f"jax.pmap / {OURS}", paired(samples, "jax.pmap", OURS), noise))
     if TF in samples:
         least = 2.5 if task.case == "tiny/pipeline" and task.replicas == DEVICES else None
-        found.append(Ratio(f"{TF} / {OURS}", _paired(samples, TF, OURS), noise, at_least=least))
+        found.append(Ratio(f"{TF} / {OURS}", paired(samples, TF, OURS), noise, at_least=least))
     if TF_CENTRAL in samples:
-        value = _paired(samples, TF_CENTRAL, OURS_CENTRAL)
+        value = paired(samples, TF_CENTRAL, OURS_CENTRAL)
         found.append(Ratio(f"{TF_CENTRAL} / {OURS_CENTRAL}", value, noise, at_least=1.0))
     return found
 
 
-def _paired(samples: Samples, over: str, under: str) -> float:
+def paired(samples: Samples, over: str, under: str) -> float:
+    """The median over rounds of the ratio of two systems' times."""
     return statistics.median(a / b for a, b in zip(samples[over], samples[under], strict=True))
 
 
