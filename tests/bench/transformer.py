@@ -1,4 +1,4 @@
-"""The network of `make bench-accelerator`: a decoder-only transformer in bfloat16 with float32 weights, in plain JAX."""
+"""The network of `make bench-accelerator`: a decoder-only transformer in bfloat16, weights in float32; plain JAX."""
 
 from __future__ import annotations
 
