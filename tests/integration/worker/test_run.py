@@ -54,8 +54,10 @@ def test_training_on_the_assigned_devices_reports_everything(server: WorkerServe
         for name, step, value in zip(event.names, event.steps, event.values, strict=True)
     }
     assert (logged["total", 0], logged["total", 1]) == (28.0, 28.0)
-    assert logged["sys/steps_per_s", 1] > 0
-    assert logged["sys/examples_per_s", 1] > 0
+    for figure in ("sys/steps_per_s", "sys/examples_per_s"):
+        # of the second step: under what the program had logged by its end, 0 where that step took a whole window
+        (value,) = (value for (name, _), value in logged.items() if name == figure)
+        assert value > 0
     assert (member.of_kind("progress")[-1].step, member.of_kind("progress")[-1].total_steps) == (2, 2)
     phases = [event.phase for event in member.of_kind("state")]
     assert phases == ["starting", "loading", "running", "compiling", "running", "finishing"]
