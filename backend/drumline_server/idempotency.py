@@ -63,7 +63,7 @@ def replay(session: Session, request: Keyed, *, now: int) -> dict[str, Any] | No
 
 
 def replays(session: Session, requests: Sequence[Keyed], *, now: int) -> list[dict[str, Any] | DrumlineError | None]:
-    """For each request what `replay` returns or raises. Of twins among them, the first is the one that is answered."""
+    """For each of different requests what `replay` returns or raises."""
     turns = _take_turns(session, requests)
     kept = _kept(session, requests)
     return [
@@ -122,13 +122,9 @@ def _take_turns(session: Session, requests: Sequence[Keyed]) -> list[bool]:
 
     SQLite has one writer, where a twin in another transaction cannot be met.
     """
-    first_of = {request.names: place for place, request in reversed(list(enumerate(requests)))}
-    first = [first_of[request.names] == place for place, request in enumerate(requests)]
     if session.get_bind().dialect.name != "postgresql":
-        return first
-    numbers = [_number(request) for request in requests]
-    free = session.scalars(_TAKE_TURNS, {"numbers": numbers}).all()
-    return [is_first and is_free for is_first, is_free in zip(first, free, strict=True)]
+        return [True] * len(requests)
+    return list(session.scalars(_TAKE_TURNS, {"numbers": [_number(request) for request in requests]}))
 
 
 def _number(request: Keyed) -> int:

@@ -79,12 +79,26 @@ def submit(session: Session, submission: Submission, *, now: int) -> Answer:
 def submit_all(session: Session, submissions: Sequence[Submission], *, now: int) -> list[Answer | DrumlineError]:
     """For each submission of a storable body what `submit` returns or raises, in a few statements for all of them.
 
-    Raises DrumlineError where it is too late to tell whose it is; then nothing of the transaction may stay.
+    Of several with one key the first is decided first, and the others have its answer. Raises DrumlineError where it
+    is too late to tell whose it is; then nothing of the transaction may stay.
     """
     requests = [keyed(each.project_id, each.credential, _ROUTE, each.key, each.body) for each in submissions]
-    firsts = replays(session, requests, now=now)
+    outcomes: dict[int, Answer | DrumlineError] = {}
+    left = dict(enumerate(requests))
+    while left:
+        first_of = {request.names: place for place, request in reversed(left.items())}
+        turn = {place: left.pop(place) for place in sorted(first_of.values())}
+        asked = [(submissions[place], request) for place, request in turn.items()]
+        outcomes.update(zip(turn, _submit_different(session, asked, now=now), strict=True))
+    return [outcomes[place] for place in range(len(requests))]
+
+
+def _submit_different(
+    session: Session, asked: Sequence[tuple[Submission, Keyed]], *, now: int
+) -> list[Answer | DrumlineError]:
+    firsts = replays(session, [request for _, request in asked], now=now)
     desk = _Desk(session, now)
-    outcomes = [desk.decide(*each) for each in zip(submissions, requests, firsts, strict=True)]
+    outcomes = [desk.decide(*each, first) for each, first in zip(asked, firsts, strict=True)]
     answers = iter(_queue(session, [each for each in outcomes if isinstance(each, _Accepted)], now=now))
     return [next(answers) if isinstance(each, _Accepted) else each for each in outcomes]
 

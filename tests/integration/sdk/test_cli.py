@@ -58,7 +58,7 @@ def _accept(server: ScriptedServer, stream: Answer, ended: api.Run) -> None:
     """A server that takes the submission, streams, and then says how the run ended."""
     server.on("POST", "/bundles", ok({}, 201))
     server.on("POST", "/runs", ok(api.SubmittedRun(run=answers.run("QUEUED"), created_version=True), 201))
-    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run()), ok(ended))
+    server.on("GET", f"/runs/{RUN_ID}", ok(ended))
     server.on("GET", "/stream", stream)
 
 
@@ -410,7 +410,7 @@ def test_ctrl_c_detaches_and_says_how_to_go_on(server: ScriptedServer, tmp_path:
 
 
 def test_lost_connection_is_said_while_watching(cli: Cli, server: ScriptedServer) -> None:
-    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run()), ok(answers.run()), ok(answers.run("SUCCEEDED")))
+    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run()), ok(answers.run("SUCCEEDED")))
     server.on("GET", "/stream", events(event(1), cut=True), events(end(2)))
     assert cli("watch", RUN_ID) == 0
     assert "connection lost" in cli.err

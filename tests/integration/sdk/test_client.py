@@ -140,7 +140,7 @@ def test_run_id_is_never_more_than_one_part_of_the_path(client: Client, server: 
 
 
 def test_wait_returns_when_the_stream_ends(run: Run, server: ScriptedServer) -> None:
-    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run()), ok(answers.run("SUCCEEDED", result={"accuracy": 0.97})))
+    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run("SUCCEEDED", result={"accuracy": 0.97})))
     server.on("GET", "/stream", events(event(1), cut=True), events(end(2)))
     assert run.wait().result == {"accuracy": 0.97}
 

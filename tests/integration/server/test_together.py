@@ -67,15 +67,24 @@ def test_only_the_first_of_new_submissions_alike_makes_the_version(core: Core) -
     assert [isinstance(each, Answer) and each.submitted.created_version for each in outcomes] == [True, False, False]
 
 
-def test_twins_that_come_at_once_make_one_run(core: Core) -> None:
-    first, twin, other = submitted(core, [submission(core, key) for key in ("k", "k", "other")])
+def test_twins_that_come_at_once_make_one_run_and_have_one_answer(core: Core) -> None:
+    first, twin, another, other = submitted(
+        core,
+        [
+            submission(core, "k"),
+            submission(core, "k"),
+            submission(core, "k", labels={"another": "body"}),
+            submission(core, "other"),
+        ],
+    )
 
-    assert [code(each) for each in (first, twin, other)] == [None, ProblemCode.IDEMPOTENCY_IN_FLIGHT, None]
-    (again,) = submitted(core, [submission(core, "k")])
-    assert isinstance(again, Answer)
+    assert code(another) is ProblemCode.IDEMPOTENCY_MISMATCH
     assert isinstance(first, Answer)
-    assert again.replayed
-    assert again.submitted == first.submitted
+    assert isinstance(twin, Answer)
+    assert isinstance(other, Answer)
+    assert (first.replayed, twin.replayed, other.replayed) == (False, True, False)
+    assert twin.submitted == first.submitted
+    assert len(core.runs().items) == 2
 
 
 def test_what_spoils_a_transaction_of_several_spoils_only_its_own_answer(database: Database) -> None:
