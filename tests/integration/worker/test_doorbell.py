@@ -95,43 +95,40 @@ def test_the_same_doorbell_again_claims_nothing_twice(
     assert server.claims.count(member.id) == 1
 
 
-def test_a_doorbell_brings_the_cancel_of_a_program_that_says_nothing(broker: Broker, tmp_path: Path) -> None:
-    """The next heartbeat is far away, and no telemetry is answered."""
-    server = WorkerServer(broker_url=broker.settings.url, heartbeat_s=60.0)
+@contextlib.contextmanager
+def rarely_beating(broker: Broker, data_dir: Path) -> Iterator[tuple[WorkerServer, DoorbellQueue]]:
+    """A server whose worker has beaten once and beats again long after the test: all else must come by doorbell."""
+    server = WorkerServer(broker_url=broker.settings.url, heartbeat_s=600.0)
     server.start()
-    worker = WorkerProcess(server, tmp_path / "worker")
+    worker = WorkerProcess(server, data_dir)
     queue = DoorbellQueue(broker.settings.url)
     try:
         worker.start()
         worker.wait_registered()
+        server.wait(lambda: bool(server.heartbeats), "the first heartbeat came")
+        yield server, queue
+    finally:
+        queue.close()
+        worker.stop()
+        server.stop()
+
+
+def test_a_doorbell_brings_the_cancel_of_a_program_that_says_nothing(broker: Broker, tmp_path: Path) -> None:
+    """The next heartbeat is far away, and no telemetry is answered."""
+    with rarely_beating(broker, tmp_path / "worker") as (server, queue):
         member = server.assign("import time\ndef main(run):\n    print('up')\n    time.sleep(600)\n", grace_s=0.0)
         queue.ring(server.doorbell(member))
         server.wait_printed(member, "up")
         server.cancel(member)
         queue.ring(server.doorbell(member))
         assert server.wait_drained(member, timeout_s=30).reason == EndReason.CANCELLED
-    finally:
-        queue.close()
-        worker.stop()
-        server.stop()
 
 
 def test_a_doorbell_brings_a_probe_long_before_the_next_heartbeat(broker: Broker, tmp_path: Path) -> None:
-    server = WorkerServer(broker_url=broker.settings.url, heartbeat_s=600.0)
-    server.start()
-    worker = WorkerProcess(server, tmp_path / "worker")
-    queue = DoorbellQueue(broker.settings.url)
-    try:
-        worker.start()
-        worker.wait_registered()
-        server.wait(lambda: bool(server.heartbeats), "the first heartbeat came")
+    with rarely_beating(broker, tmp_path / "worker") as (server, queue):
         plan = server.order_probe(ONE)
         queue.ring(ring_for_probe(server.key, kid="k1", plan=plan, host=server.host))
         assert server.wait_report(plan).fault == "no_step"
-    finally:
-        queue.close()
-        worker.stop()
-        server.stop()
 
 
 def _command(process: psutil.Process) -> list[str]:
