@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -78,7 +78,9 @@ def is_answered(session: Session, request: Keyed, *, now: int) -> bool:
     return row is not None and row.created_at + KEPT_US >= now
 
 
-def remember(session: Session, answers: Iterable[tuple[Keyed, dict[str, Any]]], *, status: int, now: int) -> None:
+def remember(
+    session: Session, answers: Iterable[tuple[Keyed, BaseModel | Mapping[str, str]]], *, status: int, now: int
+) -> None:
     """Keeps the answers for seven days."""
     common = {"status": status, "created_at": now}
     session.execute(_INSERT, [{**asdict(request), "answer": answer, **common} for request, answer in answers])

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from fastapi import APIRouter, FastAPI
-from fastapi.routing import APIRoute
+from fastapi import FastAPI
 
 from drumline_server import api_errors, data_directory, health, schema
 from drumline_server.auth import bootstrap
@@ -30,6 +29,7 @@ from drumline_server.live.hub import Hub
 from drumline_server.overview import endpoints as overview
 from drumline_server.plans import endpoints as plans
 from drumline_server.queue import DoorbellQueue
+from drumline_server.routing import API
 from drumline_server.runs import endpoints as runs
 from drumline_server.runs.submission import submit_all
 from drumline_server.scheduler.loops import start_loops
@@ -38,8 +38,7 @@ from drumline_server.telemetry import endpoints as telemetry
 from drumline_server.together import Together
 from drumline_server.workers import endpoints as workers
 from drumline_server.workers.doorbell_keys import DoorbellKeys
-
-API = "/api/v1"
+from drumline_server.workers.heartbeats import renew_quiet
 
 
 def create_app(settings: Settings, *, clock: Clock | None = None) -> FastAPI:
@@ -50,7 +49,6 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         lifespan=_lifespan,
-        generate_unique_id_function=_operation_id,
         redirect_slashes=False,
     )
     app.state.settings = settings
@@ -59,23 +57,16 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FastAPI:
     app.state.logins = LoginLimiter(settings.logins_per_minute)
     app.state.live = Hub(settings)
     api_errors.install(app)
-    app.include_router(_api_routes())
-    app.include_router(health.router)
+    _add_routes(app)
     app.router.default = Dashboard(settings.static_dir)
     _add_middleware(app, settings)
     return app
 
 
-def _api_routes() -> APIRouter:
+def _add_routes(app: FastAPI) -> None:
     """Routes are looked through in this order: those that every run and host asks for again and again come first."""
-    router = APIRouter(prefix=API)
-    for domain in (workers, runs, live, telemetry, bundles, overview, auth, jobs, batches, plans, devices):
-        router.include_router(domain.router)
-    return router
-
-
-def _operation_id(route: APIRoute) -> str:
-    return route.name
+    for domain in (workers, runs, live, telemetry, bundles, overview, auth, jobs, batches, plans, devices, health):
+        app.router.routes.extend(domain.router.routes)
 
 
 def _add_middleware(app: FastAPI, settings: Settings) -> None:
@@ -137,11 +128,12 @@ async def _make_usable(database: Database, settings: Settings, clock: Clock) -> 
 
 
 def _share_transactions(app: FastAPI, database: Database) -> None:
-    """What comes often: who asks, and submissions."""
+    """What comes often: who asks, submissions, and heartbeats."""
     clock: Clock = app.state.clock
     app.state.people = Together(database.read, lambda *asked: principals_of_tokens(*asked, now=clock.now()))
     app.state.workers = Together(database.read, lambda *asked: workers_of_tokens(*asked, now=clock.now()))
     app.state.submissions = Together(database.write, lambda *asked: submit_all(*asked, now=clock.now()))
+    app.state.quiet_beats = Together(database.write, lambda *asked: renew_quiet(*asked, now=clock.now()))
 
 
 @asynccontextmanager

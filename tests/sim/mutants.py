@@ -112,9 +112,10 @@ def _lose_as_if_dead(*arguments: Any, proven_dead: bool, **more: Any) -> None:
     _real_lose_member(*arguments, proven_dead=True, **more)
 
 
-def _renew_by_its_clock(session: Any, host_row: Any, heartbeat: Any, now: int) -> None:
+def _renew_by_its_clock(session: Any, beats: Any, now: int) -> None:
     del now
-    _real_renew(session, host_row, heartbeat, to_micros(heartbeat.sent_at))
+    for glance, heartbeat in beats:
+        _real_renew(session, [(glance, heartbeat)], to_micros(heartbeat.sent_at))
 
 
 def _end_as_if_dead(session: Any, host_id: str, member_id: str, end: Any, *, now: int) -> Any:

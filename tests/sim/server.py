@@ -19,6 +19,7 @@ from drumline_server.auth.principal import Principal, Role, WorkerPrincipal
 from drumline_server.db import DatabaseUnavailableError
 from drumline_server.errors import DrumlineError
 from drumline_server.queue import BrokerUnavailableError
+from drumline_server.routing import API
 from drumline_server.runs import endpoints as runs
 from drumline_server.runs import submission
 from drumline_server.scheduler.loops import start_loops
@@ -26,6 +27,7 @@ from drumline_server.settings import Settings
 from drumline_server.together import Together
 from drumline_server.wakeups import Wakeups
 from drumline_server.workers import endpoints as workers
+from drumline_server.workers import heartbeats
 from drumline_server.workers.doorbell_keys import DoorbellKeys
 from sim.network import Answer, Reply, Request
 from sim.process import Process, pause
@@ -59,13 +61,14 @@ class Endpoint(NamedTuple):
     body: type[BaseModel] | None
 
 
-def _endpoints(prefix: str, router: APIRouter) -> list[Endpoint]:
+def _endpoints(router: APIRouter) -> list[Endpoint]:
     found = []
     for route in router.routes:
         if isinstance(route, APIRoute) and "POST" in (route.methods or ()):
             signature = inspect.signature(route.endpoint).parameters
             body = signature["body"].annotation if "body" in signature else None
-            pattern = re.compile(prefix + re.sub(r"\{(\w+)\}", r"(?P<\1>[^/:]+)", route.path) + "$")
+            path = route.path.removeprefix(API)
+            pattern = re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/:]+)", path) + "$")
             found.append(Endpoint(pattern, route.endpoint, tuple(signature), _model(body)))
     return found
 
@@ -78,7 +81,7 @@ def _model(annotation: Any) -> type[BaseModel] | None:
     return next((model for model in models if model is not None), None)
 
 
-ENDPOINTS = _endpoints("", workers.router) + _endpoints("", runs.router)
+ENDPOINTS = _endpoints(workers.router) + _endpoints(runs.router)
 
 
 class Server:
@@ -88,7 +91,8 @@ class Server:
         self._world = world
         self.name = name
         self.process: Process | None = None
-        self._submissions: Together[submission.Submission, submission.Answer] | None = None
+        self._together: dict[str, Together[Any, Any]] = {}
+        """Intakes by the parameter of the endpoint that has them."""
         self._open: dict[Reply, None] = {}
 
     @property
@@ -102,7 +106,10 @@ class Server:
             self.process = self._world.add_process(self.name)
             self._world.timeline.note(self.name, "starts")
             database = SimDatabase(self._world, self, self.process)
-            self._submissions = Together(database.write, lambda *asked: submission.submit_all(*asked, now=self.now()))
+            self._together = {
+                "submissions": Together(database.write, lambda *asked: submission.submit_all(*asked, now=self.now())),
+                "quiet": Together(database.write, lambda *asked: heartbeats.renew_quiet(*asked, now=self.now())),
+            }
             self.process.start(lambda: self._loop(database))
 
     def crash(self) -> None:
@@ -167,7 +174,7 @@ class Server:
             "settings": SETTINGS,
             "keys": KEYS,
             "key": request.key,
-            "submissions": self._submissions,
+            **self._together,
             "worker": WorkerPrincipal(request.host_id or "", ""),
             "principal": Principal(self._world.project_id, "default", Role.ADMIN, "token", "user", "tok"),
             "response": Response() if not worker else None,

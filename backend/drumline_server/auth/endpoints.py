@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Request, Response
+from fastapi import Body, Request, Response
 
 from drumline.contracts import api
 from drumline.contracts.ids import TokenId
@@ -14,11 +14,12 @@ from drumline_server.auth.tokens import cookie_name
 from drumline_server.dependencies import ClockDep, DatabaseDep, SettingsDep
 from drumline_server.errors import ForbiddenError, UnauthenticatedError
 from drumline_server.paging import DEFAULT_PAGE, CursorText, Limit
+from drumline_server.routing import api_router
 from drumline_server.version import VERSION
 
 CAPABILITIES = ("cancel", "logs", "metrics", "placement", "reductions", "stream")
 
-router = APIRouter()
+router = api_router()
 
 
 @router.post("/sessions", tags=["access"], status_code=201)

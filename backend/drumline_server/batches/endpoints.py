@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Query, Response, status
+from fastapi import Body, Query, Response, status
 
 from drumline.contracts import api
 from drumline.contracts.base import Text
@@ -15,9 +15,10 @@ from drumline_server.clock import Clock
 from drumline_server.db import Database
 from drumline_server.dependencies import ClockDep, DatabaseDep, Key
 from drumline_server.paging import DEFAULT_PAGE, CursorText, Limit
+from drumline_server.routing import api_router
 from drumline_server.runs import cancellation
 
-router = APIRouter(tags=["batches"])
+router = api_router(tags=["batches"])
 
 Sort = Annotated[
     Text,

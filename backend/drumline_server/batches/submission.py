@@ -68,7 +68,7 @@ def submit(session: Session, submission: Submission, *, now: int) -> Answer:
     orders = _orders(session, submission, batch, list(zip(runs, checked, strict=True)), now=now)
     queued = queue_runs(session, orders, now=now)
     answer = api.SubmittedBatch(batch=service.view_one(session, batch), runs=tuple(run.id for run in queued))
-    remember(session, [(request, answer.model_dump(mode="json"))], status=_CREATED, now=now)
+    remember(session, [(request, answer)], status=_CREATED, now=now)
     audit.record(
         session,
         "batch.submit",

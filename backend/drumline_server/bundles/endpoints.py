@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request, status
+from fastapi import Depends, Query, Request, status
 
 from drumline.contracts import api
 from drumline.contracts.ids import Sha256
@@ -10,8 +10,9 @@ from drumline_server.auth.dependencies import ReaderDep, SubmitterDep
 from drumline_server.bundles import service
 from drumline_server.bundles.blobs import BlobStore
 from drumline_server.dependencies import ClockDep, DatabaseDep, SettingsDep, get_blobs
+from drumline_server.routing import api_router
 
-router = APIRouter(prefix="/bundles", tags=["bundles"])
+router = api_router("/bundles", tags=["bundles"])
 BlobsDep = Annotated[BlobStore, Depends(get_blobs)]
 Filename = Annotated[
     str, Query(max_length=200, description="Name of the file, where the body is one Python file: `digits.py`.")

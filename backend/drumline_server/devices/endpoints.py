@@ -2,8 +2,6 @@
 
 from typing import Literal
 
-from fastapi import APIRouter
-
 from drumline.contracts import api
 from drumline.contracts.ids import DeviceId, HostId
 from drumline.contracts.states import DeviceState
@@ -12,8 +10,9 @@ from drumline_server.dependencies import ClockDep, DatabaseDep, SettingsDep
 from drumline_server.devices import operating, service
 from drumline_server.devices.queries import DeviceFilter
 from drumline_server.paging import DEFAULT_PAGE, CursorText, Limit
+from drumline_server.routing import api_router
 
-router = APIRouter(tags=["fleet"])
+router = api_router(tags=["fleet"])
 
 
 @router.get("/hosts")

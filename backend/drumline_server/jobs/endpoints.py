@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import Depends, Path, Query
 
 from drumline.contracts import api
 from drumline.contracts.spec import JobName
@@ -13,8 +13,9 @@ from drumline_server.dependencies import ClockDep, DatabaseDep, get_blobs
 from drumline_server.jobs import service
 from drumline_server.jobs.comparing import changed_fields
 from drumline_server.paging import DEFAULT_PAGE, CursorText, Limit
+from drumline_server.routing import api_router
 
-router = APIRouter(prefix="/jobs", tags=["jobs"])
+router = api_router("/jobs", tags=["jobs"])
 BlobsDep = Annotated[BlobStore, Depends(get_blobs)]
 Number = Annotated[int, Path(ge=1, lt=2**31)]
 Against = Annotated[

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Query
+from fastapi import Depends, Header, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from drumline_server.auth import service
@@ -15,9 +15,10 @@ from drumline_server.dependencies import ClockDep, DatabaseDep, SettingsDep, get
 from drumline_server.live.hub import Hub
 from drumline_server.live.positions import format_positions, parse_positions, parse_topics
 from drumline_server.live.subscriber import Subscriber
+from drumline_server.routing import api_router
 from drumline_server.settings import Settings
 
-router = APIRouter(tags=["stream"])
+router = api_router(tags=["stream"])
 
 RETRY_MS = 1_000
 RECHECK_S = 30.0

@@ -1,14 +1,13 @@
 """`/overview`: what the first page shows."""
 
-from fastapi import APIRouter
-
 from drumline.contracts import api
 from drumline_server.auth.dependencies import ReaderDep
 from drumline_server.dependencies import ClockDep, DatabaseDep, SettingsDep
 from drumline_server.overview import service
+from drumline_server.routing import api_router
 from drumline_server.scheduler.rounds import Terms
 
-router = APIRouter(tags=["fleet"])
+router = api_router(tags=["fleet"])
 
 
 @router.get("/overview")

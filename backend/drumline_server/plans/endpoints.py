@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, status
+from fastapi import Header, status
 
 from drumline.contracts import api
 from drumline.contracts.ids import PlanId, RunId
@@ -10,10 +10,11 @@ from drumline.contracts.plans import PlanRequest
 from drumline_server.auth.dependencies import ReaderDep, SubmitterDep
 from drumline_server.dependencies import ClockDep, DatabaseDep, SettingsDep
 from drumline_server.plans import comparison, service
+from drumline_server.routing import api_router
 from drumline_server.runs.submission import Submission
 from drumline_server.scheduler.rounds import Terms
 
-router = APIRouter(tags=["plan"])
+router = api_router(tags=["plan"])
 
 Key = Annotated[
     str,

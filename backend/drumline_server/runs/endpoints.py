@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Body, Depends, Query, Response, status
+from fastapi import Body, Depends, Query, Response, status
 from starlette.requests import HTTPConnection
 
 from drumline.contracts import api
@@ -13,13 +13,14 @@ from drumline.contracts.states import RunState
 from drumline_server.auth.dependencies import ReaderDep, SubmitterDep
 from drumline_server.dependencies import ClockDep, DatabaseDep, Key, SettingsDep
 from drumline_server.paging import DEFAULT_PAGE, CursorText, Limit
+from drumline_server.routing import api_router
 from drumline_server.runs import cancellation, service, submission
 from drumline_server.runs.checking import require_storable
 from drumline_server.runs.queries import RunFilters
 from drumline_server.scheduler.rounds import Terms
 from drumline_server.together import Together
 
-router = APIRouter(prefix="/runs", tags=["runs"])
+router = api_router("/runs", tags=["runs"])
 
 
 async def _submissions(connection: HTTPConnection) -> Together[submission.Submission, submission.Answer]:

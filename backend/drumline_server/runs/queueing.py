@@ -2,20 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from sqlalchemy import insert
 from sqlalchemy.orm import Session
 
 from drumline.contracts.ids import new_id
 from drumline.contracts.spec import RunSubmit
 from drumline.contracts.states import RunState
 from drumline_server.checkpoints import service as checkpoints
-from drumline_server.models import JobVersion, Run, RunLabel
+from drumline_server.models import JobVersion, Run, RunLabel, table_of
 from drumline_server.run_events import record_first_events
 from drumline_server.runs.checking import Checked
 from drumline_server.scheduler.shapes import shape_of
 from drumline_server.wakeups import QUEUE, announce
 
 _MICROS = 1_000_000
+_RUN = table_of(Run)
+_INSERT = insert(_RUN)
+_INSERT_LABEL = insert(table_of(RunLabel))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,7 @@ class Order:
 
 
 def queue_runs(session: Session, orders: Sequence[Order], *, now: int) -> list[Run]:
-    """Queues the runs; their order in the queue is that of `orders`.
+    """Queues the runs; their order in the queue is that of `orders`. The session does not know what is returned.
 
     Raises InvalidRequestError where a checkpoint to go on from was deleted after it had been checked.
     """
@@ -42,13 +47,14 @@ def queue_runs(session: Session, orders: Sequence[Order], *, now: int) -> list[R
         as_queued(order, now + place)
         for place, order in enumerate(orders)
     ]
-    session.add_all(runs)
-    session.flush()
-    session.add_all(
-        RunLabel(run_id=run.id, key=key, value=value, project_id=run.project_id)
+    session.execute(_INSERT, [_row(run) for run in runs])
+    labels = [
+        {"run_id": run.id, "key": key, "value": value, "project_id": run.project_id}
         for run in runs
         for key, value in run.labels.items()
-    )
+    ]
+    if labels:
+        session.execute(_INSERT_LABEL, labels)
     checkpoints.hold(session, {run.resume_from for run in runs if run.resume_from is not None})
     record_first_events(session, runs, "state", {"state": RunState.QUEUED, "from": None})
     announce(session, QUEUE, *(f"runs:{run.id}" for run in runs))
@@ -89,3 +95,8 @@ def as_queued(order: Order, now: int) -> Run:
         created_at=now,
         queue_deadline=None if queue_s is None else now + int(queue_s * _MICROS),
     )
+
+
+def _row(run: Run) -> dict[str, Any]:  # Any: values of columns
+    """What `as_queued` has set; columns have their defaults beside it."""
+    return {name: value for name, value in vars(run).items() if name in _RUN.c}

@@ -198,15 +198,13 @@ def _queue(session: Session, accepted: Sequence[_Accepted], *, now: int) -> list
     if not accepted:
         return []
     runs = queue_runs(session, [each.order for each in accepted], now=now)
+    versions = {each.order.version.id: each.order for each in accepted}
+    specs = {key: jobs.view_version(order.version, order.body.job.name) for key, order in versions.items()}
     answers = [
-        api.SubmittedRun(
-            run=view_run(run, jobs.view_version(each.order.version, run.job_name), why=None),
-            created_version=each.created_version,
-        )
+        api.SubmittedRun(run=view_run(run, specs[run.version_id], why=None), created_version=each.created_version)
         for each, run in zip(accepted, runs, strict=True)
     ]
-    shown = [answer.model_dump(mode="json") for answer in answers]
-    remember(session, zip([each.request for each in accepted], shown, strict=True), status=_CREATED, now=now)
+    remember(session, zip([each.request for each in accepted], answers, strict=True), status=_CREATED, now=now)
     audit.record_all(session, [_act(run) for run in runs], now=now)
     return [Answer(answer, replayed=False) for answer in answers]
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from fastapi.responses import StreamingResponse
 
 from drumline.contracts import api
@@ -12,9 +12,10 @@ from drumline.contracts.ids import AttemptId, MemberId, ReductionId, RunId
 from drumline_server.auth.dependencies import ReaderDep
 from drumline_server.dependencies import DatabaseDep
 from drumline_server.paging import DEFAULT_PAGE, CursorText, Limit
+from drumline_server.routing import api_router
 from drumline_server.telemetry import checkpoints, logs, metrics, placement, reductions
 
-router = APIRouter(prefix="/runs/{run_id}", tags=["telemetry"])
+router = api_router("/runs/{run_id}", tags=["telemetry"])
 
 _SAFE = 2**53
 Step = Annotated[int | None, Query(ge=0, lt=_SAFE)]

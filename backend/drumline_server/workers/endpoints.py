@@ -2,8 +2,9 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, status
+from fastapi import Depends, status
 from fastapi.responses import FileResponse
+from starlette.requests import HTTPConnection
 
 from drumline.contracts.events import EventBatch, MemberAck, MemberEnd
 from drumline.contracts.ids import MemberId, PlanId, Sha256
@@ -24,6 +25,7 @@ from drumline.contracts.worker_api import (
 from drumline_server.auth.dependencies import EnrolmentDep, WorkerDep
 from drumline_server.bundles.blobs import BlobStore
 from drumline_server.dependencies import ClockDep, DatabaseDep, SettingsDep, get_blobs
+from drumline_server.routing import api_router
 from drumline_server.telemetry import ingest
 from drumline_server.workers import (
     claims,
@@ -37,10 +39,18 @@ from drumline_server.workers import (
 )
 from drumline_server.workers.doorbell_keys import DoorbellKeys, get_doorbell_keys
 
-router = APIRouter(prefix="/worker", tags=["worker"])
+router = api_router("/worker", tags=["worker"])
 _DAY_US = 86_400 * 1_000_000
 BlobsDep = Annotated[BlobStore, Depends(get_blobs)]
 KeysDep = Annotated[DoorbellKeys, Depends(get_doorbell_keys)]
+
+
+async def _quiet_beats(connection: HTTPConnection) -> heartbeats.QuietBeats:
+    group: heartbeats.QuietBeats = connection.app.state.quiet_beats
+    return group
+
+
+QuietBeatsDep = Annotated[heartbeats.QuietBeats, Depends(_quiet_beats)]
 
 
 @router.post("/enroll")
@@ -66,8 +76,14 @@ async def register(
 
 
 @router.post("/heartbeat")
-async def heartbeat(body: Heartbeat, worker: WorkerDep, database: DatabaseDep, clock: ClockDep) -> HeartbeatReply:
+async def heartbeat(
+    body: Heartbeat, worker: WorkerDep, quiet: QuietBeatsDep, database: DatabaseDep, clock: ClockDep
+) -> HeartbeatReply:
     """Keeps a host's lease; the answer says what to claim, to cancel and to kill."""
+    if heartbeats.may_be_quiet(body):
+        reply = await quiet.ask((worker.host_id, body))
+        if reply is not None:
+            return reply
     return await database.write(lambda session: heartbeats.beat(session, worker.host_id, body, now=clock.now()))
 
 

@@ -1,7 +1,7 @@
 """Keeps leases. The answer brings the same news as doorbells, so that workers need no broker.
 
-Most beats find nothing to tell. Such a beat is one read, which says so, and one guarded write, both made once: making a
-statement costs more than running it.
+Most beats find nothing to tell. Those that come at once share one read, which says so, and one guarded write, both made
+once: making a statement costs more than running it.
 """
 
 from collections.abc import Sequence
@@ -20,14 +20,17 @@ from drumline_server.attempts.outcome import hang_gang
 from drumline_server.models import Attempt, Device, Host, Member, Run, table_of
 from drumline_server.plans import probes
 from drumline_server.plans.queries import is_active_on
+from drumline_server.together import Together
 from drumline_server.wakeups import QUEUE, announce
 from drumline_server.workers.probing import wanted_probes
 
 Row = tuple[Member, Attempt, Run]
-Glance = Columns[*tuple[Any, ...]]  # Any: the columns of `_GLANCE`
+QuietBeats = Together[tuple[str, Heartbeat], HeartbeatReply | None]
+"""Beats that come at once, by host, for `renew_quiet`."""
+Glance = Columns[*tuple[Any, ...]]  # Any: the columns of `_GLANCES`
 
 _HOST = table_of(Host).c
-_GLANCE = select(
+_GLANCES = select(
     _HOST.id,
     _HOST.incarnation_id,
     _HOST.draining,
@@ -37,7 +40,7 @@ _GLANCE = select(
     exists().where(Member.host_id == _HOST.id, Member.state.not_in(TERMINAL_MEMBER)).label("has_members"),
     exists().where(Device.host_id == _HOST.id, Device.state == DeviceState.QUARANTINED).label("has_quarantined"),
     is_active_on(_HOST.id).label("has_plans"),
-).where(_HOST.id == bindparam("host"))
+).where(_HOST.id.in_(bindparam("hosts", expanding=True)))
 _RENEW = (
     update(table_of(Host))
     .where(_HOST.id == bindparam("host"), _HOST.incarnation_id == bindparam("incarnation"))
@@ -61,11 +64,11 @@ def beat(session: Session, host_id: str, heartbeat: Heartbeat, *, now: int) -> H
 
     Raises DrumlineError fenced for an old incarnation.
     """
-    glance = session.execute(_GLANCE, {"host": host_id}).one_or_none()
+    glance = _glances(session, [host_id]).get(host_id)
     if glance is None or glance.incarnation_id != heartbeat.incarnation:
         require_incarnation(session, host_id, heartbeat.incarnation)
-        glance = session.execute(_GLANCE, {"host": host_id}).one()
-    _renew(session, glance, heartbeat, now)
+        glance = _glances(session, [host_id])[host_id]
+    _renew(session, [(glance, heartbeat)], now)
     for reported in heartbeat.members:
         if reported.tick is not None and reported.tick.overdue:
             _note_hang(session, host_id, heartbeat.incarnation, reported, now=now)
@@ -86,13 +89,52 @@ def beat(session: Session, host_id: str, heartbeat: Heartbeat, *, now: int) -> H
     )
 
 
-def _renew(session: Session, host: Glance, heartbeat: Heartbeat, now: int) -> None:
-    came_back = host.lost_at is not None or host.suspect_since is not None
-    changed = came_back or host.draining != heartbeat.draining
-    renewed = {"host": host.id, "incarnation": heartbeat.incarnation, "now": now, "is_draining": heartbeat.draining}
+def may_be_quiet(heartbeat: Heartbeat) -> bool:
+    """Whether the worker has nothing to tell, so that `renew_quiet` may do."""
+    return not (heartbeat.members or heartbeat.plans)
+
+
+def renew_quiet(session: Session, beats: Sequence[tuple[str, Heartbeat]], *, now: int) -> list[HeartbeatReply | None]:
+    """Renews the leases of those hosts that have nothing to tell and nothing to be told; None for the others.
+
+    A beat that gets None has changed nothing and is for `beat`.
+    """
+    glances = _glances(session, [host_id for host_id, _ in beats])
+    quiet = [(glances[host_id], beat) for host_id, beat in beats if _is_quiet(glances.get(host_id), beat)]
+    _renew(session, sorted(quiet, key=lambda each: each[0].id), now)  # in one order, so that no two wait for each other
+    return [
+        HeartbeatReply(drain=glances[host_id].drain_requested_at is not None, server_time=from_micros(now))
+        if _is_quiet(glances.get(host_id), beat)
+        else None
+        for host_id, beat in beats
+    ]
+
+
+def _is_quiet(host: Glance | None, heartbeat: Heartbeat) -> bool:
+    return (
+        host is not None
+        and host.incarnation_id == heartbeat.incarnation
+        and may_be_quiet(heartbeat)
+        and not (host.has_members or host.has_quarantined or host.has_plans)
+    )
+
+
+def _glances(session: Session, host_ids: Sequence[str]) -> dict[str, Glance]:
+    return {row.id: row for row in session.execute(_GLANCES, {"hosts": host_ids})}
+
+
+def _renew(session: Session, beats: Sequence[tuple[Glance, Heartbeat]], now: int) -> None:
+    """Renews the leases; tells of those hosts that came back or whose draining changed."""
+    if not beats:
+        return
+    renewed = [
+        {"host": host.id, "incarnation": heartbeat.incarnation, "now": now, "is_draining": heartbeat.draining}
+        for host, heartbeat in beats
+    ]
     session.execute(_RENEW, renewed)
-    if changed:
-        announce(session, f"fleet:{host.id}", QUEUE)
+    for host, heartbeat in beats:
+        if host.lost_at is not None or host.suspect_since is not None or host.draining != heartbeat.draining:
+            announce(session, f"fleet:{host.id}", QUEUE)
 
 
 def _live_members(session: Session, host_id: str, incarnation: str) -> Sequence[Row]:

@@ -5,13 +5,16 @@ from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
+from drumline.contracts.base import from_micros
 from drumline.contracts.problems import ProblemCode
+from drumline.contracts.worker_api import Heartbeat, HeartbeatReply
 from drumline_server.db import Database
 from drumline_server.errors import DrumlineError
 from drumline_server.models import Project
 from drumline_server.runs.submission import Answer, Submission, submit_all
 from drumline_server.together import Together
-from support.core import Core, submission_body
+from drumline_server.workers.heartbeats import QuietBeats, renew_quiet
+from support.core import Core, Worker, submission_body
 from support.statements import statements
 
 
@@ -123,3 +126,47 @@ def test_request_whose_sender_went_away_is_left_out(database: Database) -> None:
 
     assert asyncio.run(run()) == "stays"
     assert performed == ["stays"]
+
+
+def beats_at_once(core: Core, asked: Sequence[tuple[str, Heartbeat]]) -> list[HeartbeatReply | None]:
+    """What becomes of heartbeats that come at once."""
+
+    async def run() -> list[HeartbeatReply | None]:
+        quiet: QuietBeats = Together(
+            core.database.write, lambda session, group: renew_quiet(session, group, now=core.clock.now())
+        )
+        return await asyncio.gather(*(quiet.ask(each) for each in asked))
+
+    return asyncio.run(run())
+
+
+def beat_of(worker: Worker) -> tuple[str, Heartbeat]:
+    return worker.host_id, Heartbeat(incarnation=worker.incarnation, sent_at=from_micros(1))
+
+
+def test_quiet_hosts_that_beat_at_once_share_their_statements_and_keep_their_leases(core: Core) -> None:
+    workers = [core.add_worker(f"host-{number}") for number in range(20)]
+    core.clock.advance(10)
+
+    with statements() as sent:
+        replies = beats_at_once(core, [beat_of(worker) for worker in workers])
+
+    assert {reply.server_time for reply in replies if reply} == {from_micros(core.clock.now())}
+    assert sum("UPDATE host" in statement for statement, _ in sent) == 1
+    assert {core.host(worker.name).last_heartbeat_at for worker in workers} == {from_micros(core.clock.now())}
+
+
+def test_beat_with_something_to_tell_or_to_hear_is_left_to_be_looked_at_alone(core: Core) -> None:
+    quiet, replaced, assigned = (core.add_worker(*each) for each in (("quiet", 1), ("replaced", 1), ("assigned", 8)))
+    core.submit(resources={"replicas": 8})
+    core.schedule()
+    old = beat_of(replaced)
+    replaced.register()
+    before = core.clock.now()
+    core.clock.advance(10)
+
+    replies = beats_at_once(core, [old, beat_of(quiet), beat_of(assigned), beat_of(replaced)])
+
+    assert [reply is not None for reply in replies] == [False, True, False, True]
+    seen = [core.host(name).last_heartbeat_at for name in ("quiet", "assigned", "replaced")]
+    assert seen == [from_micros(at) for at in (core.clock.now(), before, core.clock.now())]
