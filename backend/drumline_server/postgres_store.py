@@ -1,4 +1,8 @@
-"""PostgreSQL: a pool of connections, a thread for each transaction, and another try where it could not serialize."""
+"""PostgreSQL: a pool of connections, a thread for each transaction, and another try where it could not serialize.
+
+A connection that was cut shows when it is used. Before the COMMIT nothing has happened, and a new connection does it;
+to ask each connection whether it lives would cost every transaction a round trip.
+"""
 
 import logging
 import random
@@ -26,6 +30,13 @@ _BACKLOG = 5_000
 _OPTIONS = "-c statement_timeout=10s -c lock_timeout=8s -c idle_in_transaction_session_timeout=30s"
 
 
+class _CutError(Exception):
+    """The connection was cut before the COMMIT was sent: nothing has happened."""
+
+    def __init__(self, orig: BaseException | None) -> None:
+        super().__init__(str(orig))
+
+
 class PostgresStore:
     """The `Store` of a PostgreSQL database."""
 
@@ -36,7 +47,6 @@ class PostgresStore:
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=10,
-            pool_pre_ping=True,
             connect_args={"connect_timeout": 5, "options": _OPTIONS},
         )
         self._reading = self._engine.execution_options(postgresql_readonly=True, isolation_level="REPEATABLE READ")
@@ -65,16 +75,22 @@ class PostgresStore:
         return self._executor.submit(perform, fn)
 
     def _read(self, fn: Callable[[Session], T]) -> T:
-        try:
-            with Session(self._reading, expire_on_commit=False) as session:
-                return fn(session)
-        except (OperationalError, InterfaceError, PoolTimeoutError) as error:
-            raise _unavailable(error) from error
+        for attempt in range(_TRIES):
+            try:
+                with Session(self._reading, expire_on_commit=False) as session:
+                    return fn(session)
+            except (OperationalError, InterfaceError, PoolTimeoutError) as error:
+                if attempt == _TRIES - 1 or not _was_cut(error):
+                    raise _unavailable(error) from error
+        raise AssertionError("unreachable")
 
     def _write(self, fn: Callable[[Session], T]) -> T:
         for attempt in range(_TRIES):
             try:
                 return self._commit(fn)
+            except _CutError as error:
+                if attempt == _TRIES - 1:
+                    raise _unavailable(error) from error
             except DBAPIError as error:
                 if _is_retried(error) and attempt < _TRIES - 1:
                     time.sleep(random.uniform(0, 0.005 * 2**attempt))  # the other side must get ahead
@@ -89,7 +105,13 @@ class PostgresStore:
     def _commit(self, fn: Callable[[Session], T]) -> T:
         with Session(self._engine, expire_on_commit=False) as session:
             with session.begin():
-                returned = fn(session)
+                try:
+                    returned = fn(session)
+                    session.flush()
+                except DBAPIError as error:
+                    if _was_cut(error):
+                        raise _CutError(error.orig) from error
+                    raise
             topics = announced(session)
         self._wakeups.publish(topics)
         return returned
@@ -97,6 +119,10 @@ class PostgresStore:
 
 def _is_retried(error: DBAPIError) -> bool:
     return getattr(error.orig, "sqlstate", None) in _RETRIED
+
+
+def _was_cut(error: Exception) -> bool:
+    return isinstance(error, DBAPIError) and error.connection_invalidated
 
 
 def _is_unreachable(error: DBAPIError) -> bool:

@@ -191,6 +191,27 @@ def test_cut_postgres_connection_is_replaced(postgres_url: str) -> None:
     database.close()
 
 
+def test_write_whose_postgres_connection_is_cut_before_its_commit_is_done_again_once(postgres_url: str) -> None:
+    database, killer = Database(postgres_url, pool_size=1), Database(postgres_url, pool_size=1)
+    tries: list[int] = []
+
+    def add(session: Session) -> None:
+        session.add(Project(id=new_id("prj"), name="cut", created_at=1))
+        session.flush()
+        tries.append(session.scalars(text("SELECT pg_backend_pid()")).one())
+        if len(tries) == 1:
+            cut = text("SELECT pg_terminate_backend(:backend, 5000)").bindparams(backend=tries[0])
+            assert killer.read_now(lambda other: other.scalar(cut))
+            session.scalar(text("SELECT 1"))
+
+    database.write_now(add)
+
+    assert len(set(tries)) == 2
+    assert database.read_now(count_projects) == 1
+    database.close()
+    killer.close()
+
+
 def test_twins_that_insert_the_same_on_postgres_are_put_in_order(postgres_url: str) -> None:
     """The loser of a unique race runs again and sees the winner's row."""
     database = Database(postgres_url, pool_size=4)
