@@ -1,7 +1,7 @@
 """Writes the audit trail, in the transaction of the act itself."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import insert
@@ -43,5 +43,18 @@ def record(
 def record_all(session: Session, acts: Iterable[Act], *, now: int) -> None:
     """Adds acts of one moment."""
     session.execute(
-        _INSERT, [{**asdict(act), "id": new_id("aud"), "at": now, "body": dict(act.body or {})} for act in acts]
+        _INSERT,
+        [
+            {
+                "id": new_id("aud"),
+                "at": now,
+                "action": act.action,
+                "target": act.target,
+                "principal": act.principal,
+                "project_id": act.project_id,
+                "client": act.client,
+                "body": dict(act.body or {}),
+            }
+            for act in acts
+        ],
     )

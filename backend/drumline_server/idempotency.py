@@ -3,7 +3,7 @@
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
@@ -82,8 +82,19 @@ def remember(
     session: Session, answers: Iterable[tuple[Keyed, BaseModel | Mapping[str, str]]], *, status: int, now: int
 ) -> None:
     """Keeps the answers for seven days."""
-    common = {"status": status, "created_at": now}
-    session.execute(_INSERT, [{**asdict(request), "answer": answer, **common} for request, answer in answers])
+    session.execute(
+        _INSERT,
+        [
+            {
+                **dict(zip(_NAMES, request.names, strict=True)),
+                "body_hash": request.body_hash,
+                "answer": answer,
+                "status": status,
+                "created_at": now,
+            }
+            for request, answer in answers
+        ],
+    )
 
 
 def forget_old(session: Session, *, now: int) -> None:

@@ -64,6 +64,7 @@ def queue_runs(session: Session, orders: Sequence[Order], *, now: int) -> list[R
 def as_queued(order: Order, now: int) -> Run:
     """The run as it is first stored."""
     body, version = order.body, order.version
+    resources = body.resources.model_dump()
     queue_s = body.limits.queue_s
     return Run(
         id=new_id("run"),
@@ -84,8 +85,8 @@ def as_queued(order: Order, now: int) -> Run:
         attempts=0,
         hosts=[],
         strategy_kind=version.strategy["kind"],
-        **body.resources.model_dump(),
-        shape=str(shape_of(version.strategy, body.resources.model_dump())),
+        **resources,
+        shape=str(shape_of(version.strategy, resources)),
         priority=body.priority,
         parameters=order.checked.parameters,
         limits=body.limits.model_dump(),

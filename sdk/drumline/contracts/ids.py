@@ -10,6 +10,7 @@ from pydantic import AfterValidator, StringConstraints, WithJsonSchema
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _BODY = "[0-7][0-9A-HJKMNP-TV-Z]{25}"
 _BODY_LENGTH = 26
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _ID = re.compile(f"^[a-z]{{3,4}}_{_BODY}$")
 
 
@@ -32,7 +33,7 @@ def _uuid7() -> int:
 
 
 def _base32(value: int) -> str:
-    return "".join(_ALPHABET[value >> shift & 31] for shift in range(5 * (_BODY_LENGTH - 1), -1, -5))
+    return "".join([_PAIRS[value >> shift & 1023] for shift in range(5 * (_BODY_LENGTH - 2), -1, -10)])
 
 
 def _kind(prefix: str) -> AfterValidator:
