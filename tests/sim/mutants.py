@@ -26,7 +26,7 @@ from drumline_worker.agent import member
 from drumline_worker.agent.session import Session
 from drumline_worker.clock import boottime
 from drumline_worker.shim.stopping import Action, Stopper
-from sim import host
+from sim import host, shim
 
 Patch = tuple[Any, str, Any]  # Any: modules and classes, and what stands in for the real thing
 
@@ -50,6 +50,10 @@ class Mutant:
 
 def _new_to_all(_: object, requests: Sequence[object], **__: object) -> list[None]:
     return [None] * len(requests)
+
+
+def _never(*_: object) -> None:
+    return None
 
 
 def _nothing(*_: object, **__: object) -> list[Any]:
@@ -250,6 +254,7 @@ RARE = (
         "P4: a half-claimed gang can be preempted",
         (moves, "ATTEMPT_MOVES", {**ATTEMPT_MOVES, _WAITING: ATTEMPT_MOVES[_WAITING] - {AttemptState.PREEMPTED}}),
     ),
+    _off("lease_not_looked_at_before_the_start", "P6: no start after the lease", (shim, "too_late", _never)),
     _off("lost_claim_believed", "P10: a lost claim proves nothing by itself", (member, "end_strays", _no_strays)),
 )
 """Mends taken away again that too few seeds meet: only the histories in `regressions` notice."""

@@ -10,6 +10,7 @@ from drumline_worker.clock import boottime, now
 from drumline_worker.framing import Decoder, encode_payload
 from drumline_worker.rundir import Ending, RunDirectory, ShimIdentity
 from drumline_worker.shim.ending import Evidence, judge
+from drumline_worker.shim.finish import too_late
 from drumline_worker.shim.inbox import Failure
 from drumline_worker.shim.journal import Journal
 from drumline_worker.shim.messages import Acked, Alive, Ended, FromAgent, Spooled, Stop, StopCause
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 PROGRESS_S = 15.0
 MEET_S = 1.0
 HANG_S = 8.0
+_AFTER_S = 1e-6
+"""So much after its deadline a shim looks, as clocks that run fast or slow round."""
 
 
 class Shim:
@@ -53,6 +56,11 @@ class Shim:
         self.pid = host.next_pid()
         self.has_begun = directory.begin(ShimIdentity(pid=self.pid, start_ticks=1, started_at=now()))
         if not self.has_begun:
+            return
+        ending = too_late(self._stopper, boottime())
+        if ending is not None:
+            self.directory.write_ending(ending)
+            self._later(0.0, self._go)
             return
         self._journal.record("state", phase="starting")
         self.running = True
@@ -209,7 +217,7 @@ class Shim:
     def _arm(self) -> None:
         due = self._stopper.next_at()
         if due is not None and self.running:
-            self._later(max(0.0, due - boottime()), self._look_at_deadline)
+            self._later(max(0.0, due - boottime()) + _AFTER_S, self._look_at_deadline)
 
     def _look_at_deadline(self) -> None:
         due = self._stopper.next_at()

@@ -4,6 +4,7 @@ It validates what it gets with the contract models, and it enforces what the rea
 fences, one claim per member, telemetry without a gap.
 """
 
+import asyncio
 import secrets
 import socket
 import threading
@@ -123,6 +124,11 @@ class WorkerServer:
         self.batches: list[EventBatch] = []
         self.probes: dict[str, ProbeOrder] = {}
         self.reports: dict[str, PlanReport] = {}
+        self.bundles_served = threading.Event()
+        """Programs are fetched once it is set."""
+        self.bundles_served.set()
+        self.is_deaf = False
+        """Whether heartbeats are not acknowledged."""
         self.refuse_events: Callable[[EventBatch], RefusalError | None] = lambda _batch: None
         self._incarnation: str | None = None
         self._known: set[str] = set()
@@ -354,6 +360,7 @@ class WorkerServer:
 
         @app.get(f"{prefix}/bundles/{{sha256}}")
         async def fetch(sha256: str, authorization: str = Header("")) -> Response:
+            await asyncio.to_thread(self.bundles_served.wait)
             packed = self._locked(authorization, lambda: self._bundles.get(sha256))
             _require(packed is not None, 404, ProblemCode.NOT_FOUND)
             return Response(packed, media_type="application/zip")
@@ -413,6 +420,7 @@ class WorkerServer:
 
     def _heartbeat(self, body: Heartbeat) -> HeartbeatReply:
         self._require_incarnation(body.incarnation)
+        _require(not self.is_deaf, 503, ProblemCode.UNAVAILABLE)
         self.heartbeats.append(body)
         live = [record for record in self.members.values() if record.end is None]
         assigned = [record for record in live if record.claimed_at is None and self.announce]

@@ -110,6 +110,8 @@ class RunDirectory:
             os.close(os.open(self.path / "shim.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         except FileExistsError:
             return self.shim() is None
+        except FileNotFoundError:
+            return True  # nor is there a directory
         return True
 
     def shim(self) -> ShimIdentity | None:

@@ -47,7 +47,7 @@ class Stage:
     async def _live(self) -> None:
         api = Api(self.server.url, trust_env=False)
         api.use_token(SecretStr(TOKEN))
-        session = SimpleNamespace(incarnation=new_id("inc"), register_again=lambda: None)
+        session = SimpleNamespace(incarnation=new_id("inc"), registrations=1, register_again=lambda: None)
         nothing = cast(Any, None)  # nothing is launched here
         bench = Workbench(api, cast(Any, session), nothing, nothing, self.layout, self.layout.checkpoints, nothing, "")
         try:

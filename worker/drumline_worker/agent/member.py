@@ -13,7 +13,7 @@ from drumline_worker.agent.launcher_client import LaunchError
 from drumline_worker.agent.leftovers import end_strays
 from drumline_worker.agent.meeting_place import MeetingPlace
 from drumline_worker.agent.shim_link import ShimLink
-from drumline_worker.agent.starting import ClaimLostError, claim, launch
+from drumline_worker.agent.starting import ClaimLostError, claim, launch, prepare
 from drumline_worker.agent.telemetry import TelemetrySender
 from drumline_worker.agent.workbench import Workbench
 from drumline_worker.clock import boot_id, boottime, now
@@ -23,6 +23,14 @@ from drumline_worker.spool import SpoolReader, last_seq_on_disk
 
 _LOG = logging.getLogger(__name__)
 _PROOF_S = 5.0
+
+
+class _UnwantedError(Exception):
+    """The member must not start any more."""
+
+    def __init__(self, reason: EndReason, message: str) -> None:
+        super().__init__(message)
+        self.ending = _unstarted(reason, message)
 
 
 class Member:
@@ -38,6 +46,9 @@ class Member:
         self._link: ShimLink | None = None
         self._stop: Stop | None = None
         self._fenced = False
+        self._claimed_in = 0
+        """How many registrations the worker had sent when it had the claim's answer."""
+        self._is_launched = plan is not None
         self._progress: Spooled | None = None
         self._place: MeetingPlace | None = None
         self.ended = asyncio.Event()
@@ -100,9 +111,11 @@ class Member:
         return self._progress.place.tick(boottime()) if self._progress and self._progress.place else None
 
     def live(self) -> LiveMember | None:
-        """As a registration lists it; None before it has a process."""
-        shim = self._directory.shim()
-        if shim is None or self._claimed is None or self._fenced or self._boot_id != boot_id():
+        """As a registration lists it; None before it has a process, and then it gets none any more."""
+        if not self._is_launched or self._claimed is None or self._fenced or self._boot_id != boot_id():
+            return None
+        shim = None if self._directory.revoke_start() else self._directory.shim()
+        if shim is None:
             return None
         return LiveMember(
             member=self.id,
@@ -136,11 +149,10 @@ class Member:
         if not complete:
             await self._report(_unstarted(EndReason.FENCED, "Its gang never was complete."))
             return
-        if self._stop is not None:
-            await self._report(_unstarted(EndReason(self._stop.cause), "Stopped before its process was started."))
-            return
         try:
-            await launch(self._bench, self._claimed)
+            await self._start(self._claimed)
+        except _UnwantedError as unwanted:
+            await self._report(unwanted.ending)
         except BundleUnavailableError as error:
             await self._report(_unstarted(EndReason.BUNDLE_UNAVAILABLE, str(error)))
         except OSError as error:
@@ -151,12 +163,32 @@ class Member:
             await self._attend()
         self._directory.remove()
 
+    async def _start(self, claimed: Claimed) -> None:
+        """Raises _UnwantedError and as `prepare` and `launch`."""
+        self._require_wanted()
+        await prepare(self._bench, claimed)
+        self._require_wanted()
+        self._is_launched = True
+        await launch(self._bench, claimed)
+
+    def _require_wanted(self) -> None:
+        """To be asked at the last moment. Raises _UnwantedError."""
+        if self._stop is not None:
+            raise _UnwantedError(EndReason(self._stop.cause), "Stopped before its process was started.")
+        if self._claimed_in != self._bench.session.registrations:
+            raise _UnwantedError(EndReason.FENCED, "Its worker registered again before its process was started.")
+
     async def _take(self) -> Claimed | None:
         try:
-            return await claim(self._bench, self.id, self.fence)
+            return await self._claim()
         except ClaimLostError:
             await self._prove_gone()
             return None
+
+    async def _claim(self, coordinator: str | None = None) -> Claimed | None:
+        claimed = await claim(self._bench, self.id, self.fence, coordinator)
+        self._claimed_in = self._bench.session.registrations
+        return claimed
 
     async def _prove_gone(self) -> None:
         """Others get its devices then. It may have run here: doorbells ring late, also after an end without proof."""
@@ -181,7 +213,7 @@ class Member:
         coordinator = self._place.coordinator if self._place else None
         while self._stop is None:
             try:
-                claimed = await claim(self._bench, self.id, self.fence, coordinator)
+                claimed = await self._claim(coordinator)
             except ClaimLostError:
                 return False
             if claimed is None:

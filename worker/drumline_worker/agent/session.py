@@ -54,6 +54,8 @@ class Session:
         self._registered: Registered | None = None
         self._replaces = ""
         """The newest incarnation of this host that we know of."""
+        self.registrations = 0
+        """How many were sent. The server gives up what one does not list."""
         self._draining = False
         self._drain_is_known = asyncio.Event()
         self.alive_at = 0.0
@@ -115,6 +117,7 @@ class Session:
         unanswered = False  # a registration that got no answer may have been taken all the same
         while True:
             sent_at = boottime()
+            self.registrations += 1
             body = self._introduction.model_copy(update={"members": members.live(), "replaces": self._replaces})
             try:
                 self._registered = await self._api.register(body)

@@ -27,9 +27,13 @@ async def claim(bench: Workbench, member: str, fence: int, coordinator: str | No
     unanswered = False
     backoff = Backoff()
     for _ in range(_CLAIM_ATTEMPTS):
+        registrations = bench.session.registrations
         body = Claim(incarnation=bench.session.incarnation, fence=fence, coordinator=coordinator)
         try:
-            return await bench.api.claim(member, body)
+            claimed = await bench.api.claim(member, body)
+            if registrations == bench.session.registrations:
+                return claimed
+            unanswered = True  # a registration was sent meanwhile, which does not list it
         except UnreachableError as error:
             _LOG.warning("claiming %s: %s", member, error)
             unanswered = True
@@ -44,14 +48,19 @@ async def claim(bench: Workbench, member: str, fence: int, coordinator: str | No
     return None
 
 
-async def launch(bench: Workbench, claimed: Claimed) -> None:
-    """Prepares the run directory and starts the shim.
+async def prepare(bench: Workbench, claimed: Claimed) -> None:
+    """Makes the run directory, with the program in it.
 
-    Raises BundleUnavailableError, LaunchError, or OSError when the disk does not play along.
+    Raises BundleUnavailableError, or OSError when the disk does not play along.
     """
     directory = bench.layout.run_directory(claimed.member)
     directory.create()
     await bench.bundles.extract(claimed.bundle, directory.program)
+
+
+async def launch(bench: Workbench, claimed: Claimed) -> None:
+    """Starts the shim in the prepared run directory. Raises LaunchError or OSError."""
+    directory = bench.layout.run_directory(claimed.member)
     plan = MemberPlan(
         claimed=claimed,
         compile_cache=str(compile_cache.use(bench.layout.compile_cache / claimed.version)),

@@ -20,6 +20,17 @@ _PROOF_S = 10.0
 _READ_BYTES = 65_536
 
 
+def too_late(stopper: Stopper, at: float) -> Ending | None:
+    """The end of a member whose lease was over before its process was started, as its host stood still; else None.
+
+    By now it may run elsewhere. `at` is the present by CLOCK_BOOTTIME.
+    """
+    if stopper.due(at) is None:
+        return None
+    message = "The server had not been heard of for so long that its process was not started."
+    return Ending(reason=EndReason.LOST, message=message, last_seq=0, ended_at=now(), devices_released=True)
+
+
 class Finish:
     """Made before the runner starts, since it compares the kernel's counters."""
 

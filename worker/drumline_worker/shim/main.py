@@ -11,9 +11,9 @@ from typing import Literal
 from drumline_worker.clock import boottime, now
 from drumline_worker.framing import encode
 from drumline_worker.processes import become_subreaper, kill_quietly, reap, set_name, start_ticks
-from drumline_worker.rundir import RunDirectory, ShimIdentity
+from drumline_worker.rundir import Ending, RunDirectory, ShimIdentity
 from drumline_worker.shim.agent_link import AgentLink, accept
-from drumline_worker.shim.finish import Finish
+from drumline_worker.shim.finish import Finish, too_late
 from drumline_worker.shim.hanging import HangWatch
 from drumline_worker.shim.inbox import Inbox
 from drumline_worker.shim.journal import Journal, SpoolFullError
@@ -61,7 +61,16 @@ class Shim:
         self._registered = 0
 
     def run(self) -> None:
-        """Starts the runner, looks after it, finishes."""
+        """Starts the runner unless it is too late, looks after it, finishes."""
+        ending = too_late(self._stopper, boottime()) or self._see_through()
+        try:
+            self._spool.close()
+            self._directory.write_ending(ending)
+        finally:
+            for agent in self._agents:
+                agent.farewell(Ended(ending=ending))
+
+    def _see_through(self) -> Ending:
         in_gang = self._plan.claimed.rendezvous.size > 1
         finish = Finish(self._stopper, self._inbox, self._journal, in_gang=in_gang)
         self._journal.record("state", phase="starting")
@@ -71,13 +80,7 @@ class Shim:
         while self._status is None:
             self._turn(runner)
         self._hangs.write_stacks(runner)
-        ending = finish.ending(runner, self._status, self._output, self._pump, self._hangs.message)
-        try:
-            self._spool.close()
-            self._directory.write_ending(ending)
-        finally:
-            for agent in self._agents:
-                agent.farewell(Ended(ending=ending))
+        return finish.ending(runner, self._status, self._output, self._pump, self._hangs.message)
 
     def _turn(self, runner: Runner) -> None:
         ready = self._selector.select(self._patience())

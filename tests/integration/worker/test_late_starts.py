@@ -1,0 +1,79 @@
+"""Members that may not start any more by the time their program is here."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drumline.contracts.events import MemberEnd
+from drumline.contracts.reasons import EndReason
+from drumline.contracts.worker_api import TERM_BEFORE_TAKEOVER_S
+from support.worker_server import MemberRecord, WorkerServer
+
+LEASE_S = 2.0
+"""So long after the last acknowledged heartbeat a program may run, in these tests."""
+TOUCHES = """
+def main(run, *, path: str):
+    open(path, "w").close()
+"""
+
+
+@pytest.fixture
+def own_server() -> Iterator[WorkerServer]:
+    """With a short lease."""
+    server = WorkerServer(takeover_s=TERM_BEFORE_TAKEOVER_S + LEASE_S)
+    server.start()
+    yield server
+    server.bundles_served.set()
+    server.stop()
+
+
+def claimed(server: WorkerServer, trace: Path) -> MemberRecord:
+    """A member that waits for its program, which would leave `trace`."""
+    server.bundles_served.clear()
+    record = server.assign(TOUCHES, parameters={"path": str(trace)})
+    server.wait(lambda: record.claimed_at is not None, "it is claimed")
+    return record
+
+
+def never_ran(server: WorkerServer, record: MemberRecord, trace: Path) -> MemberEnd:
+    """Its end, once its program has come."""
+    server.bundles_served.set()
+    end = server.wait_drained(record)
+    assert not trace.exists()
+    assert (end.last_seq, end.exit_code, end.devices_released) == (0, None, True)
+    return end
+
+
+@pytest.mark.usefixtures("own_worker")
+def test_member_whose_worker_registered_again_is_not_started_as_the_server_has_given_it_up(
+    own_server: WorkerServer, tmp_path: Path
+) -> None:
+    record = claimed(own_server, tmp_path / "trace")
+    own_server.forget_worker()
+    own_server.wait(lambda: len(own_server.registrations) == 2, "it registered again")
+    assert own_server.registrations[-1].members == ()
+
+    assert never_ran(own_server, record, tmp_path / "trace").reason is EndReason.FENCED
+
+
+@pytest.mark.usefixtures("own_worker")
+def test_member_cancelled_while_its_program_is_fetched_is_not_started(own_server: WorkerServer, tmp_path: Path) -> None:
+    record = claimed(own_server, tmp_path / "trace")
+    record.cancel = True
+    heard = len(own_server.heartbeats) + 2
+    own_server.wait(lambda: len(own_server.heartbeats) >= heard, "its worker was told")
+
+    assert never_ran(own_server, record, tmp_path / "trace").reason is EndReason.CANCELLED
+
+
+@pytest.mark.usefixtures("own_worker")
+def test_member_whose_lease_ended_before_its_program_is_not_started(own_server: WorkerServer, tmp_path: Path) -> None:
+    record = claimed(own_server, tmp_path / "trace")
+    own_server.is_deaf = True
+    time.sleep(LEASE_S + 0.5)  # the silence
+
+    end = never_ran(own_server, record, tmp_path / "trace")
+
+    assert (end.reason, end.message[:10]) == (EndReason.LOST, "The server")
