@@ -1,8 +1,9 @@
 """The database as the rest of the server sees it: `await db.write(fn)`, `await db.read(fn)`.
 
 `fn` is a plain function of a SQLAlchemy `Session`; it runs in a thread of the store and must do nothing but talk to
-the database: no network, no waiting. It may run more than once (a transaction that PostgreSQL could not serialize is
-repeated), so its only effects are on the session. What it returns must not need the session any more.
+the database: no network, no waiting. It may run more than once (what PostgreSQL could not serialize is repeated, and
+what a cut connection kept from its commit), so its only effects are on the session. What it returns must not need the
+session any more.
 
 News of commits: `announce(session, topic, ...)` inside `fn`; `db.wakeups.subscribe(...)` outside.
 """

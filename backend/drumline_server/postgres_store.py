@@ -54,11 +54,11 @@ class PostgresStore:
         self._closed = False
 
     def submit_write(self, fn: Callable[[Session], T]) -> Future[T]:
-        """Runs `fn` in a thread, again where PostgreSQL could not serialize it."""
+        """Runs `fn` in a thread, again where PostgreSQL could not serialize it or the connection was cut."""
         return self._submit(self._write, fn)
 
     def submit_read(self, fn: Callable[[Session], T]) -> Future[T]:
-        """Runs `fn` in a thread on one snapshot."""
+        """Runs `fn` in a thread on one snapshot, on another one where the connection was cut."""
         return self._submit(self._read, fn)
 
     def close(self) -> None:
@@ -79,9 +79,12 @@ class PostgresStore:
             try:
                 with Session(self._reading, expire_on_commit=False) as session:
                     return fn(session)
-            except (OperationalError, InterfaceError, PoolTimeoutError) as error:
-                if attempt == _TRIES - 1 or not _was_cut(error):
+            except (DBAPIError, PoolTimeoutError) as error:
+                if _was_cut(error) and attempt < _TRIES - 1:
+                    continue
+                if _is_unreachable(error):
                     raise _unavailable(error) from error
+                raise
         raise AssertionError("unreachable")
 
     def _write(self, fn: Callable[[Session], T]) -> T:
@@ -125,8 +128,8 @@ def _was_cut(error: Exception) -> bool:
     return isinstance(error, DBAPIError) and error.connection_invalidated
 
 
-def _is_unreachable(error: DBAPIError) -> bool:
-    return isinstance(error, (OperationalError, InterfaceError)) or error.connection_invalidated
+def _is_unreachable(error: Exception) -> bool:
+    return isinstance(error, (OperationalError, InterfaceError, PoolTimeoutError)) or _was_cut(error)
 
 
 def _unavailable(error: Exception) -> DatabaseUnavailableError:

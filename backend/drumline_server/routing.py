@@ -1,4 +1,4 @@
-"""The routes of the API, each with its whole path.
+"""Makes the routers of the API, whose routes have their whole paths.
 
 A router included in another is looked through several times for each request; routes with whole paths are looked
 through once.

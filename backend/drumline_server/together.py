@@ -1,4 +1,4 @@
-"""Requests of one kind that come at once share a transaction: one look-up, one insert and one durable commit for all.
+"""Requests of one kind that come at once share a transaction: one look-up, one write and one durable commit for all.
 
 While a transaction is under way, what comes waits and shares the next, which sees all that was committed before it
 came; what comes alone goes at once. What is wrong with one request is its own outcome and nobody else's; where a

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.harness import Site, open_site
+from chaos.harness import PATIENCE_S, Site, open_site
 from chaos.programs import QUICK, STEPPING, Witness, write_program
 
 Measure = Callable[[str, float, float], None]
@@ -34,10 +34,12 @@ class Scale:
     dying_runs: int
     dying_steps: int
     """F20: how many runs live through it, and their length in steps of 0.1 s."""
+    patience_s: float
+    """How long a run of theirs may need to its end, once the fault is over."""
 
 
-BRIEF = Scale(10, 12, 15, 0, 4, (2, 5), 8, 60)
-FULL = Scale(60, 50, 60, 600, 30, (20, 20), 100, 600)
+BRIEF = Scale(10, 12, 15, 0, 4, (2, 5), 8, 60, PATIENCE_S)
+FULL = Scale(60, 50, 60, 600, 30, (20, 20), 100, 600, 900)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

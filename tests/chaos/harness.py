@@ -117,9 +117,9 @@ class Site:
         """Through the journal."""
         return self.journal.submit(self.client(), source, key, **options)
 
-    def finish(self, run: Run) -> Run:
+    def finish(self, run: Run, patience_s: float = PATIENCE_S) -> Run:
         """Waits for the end of a run, and keeps what was shown."""
-        run.wait(timeout=PATIENCE_S)
+        run.wait(timeout=patience_s)
         self.journal.see(run)
         return run
 

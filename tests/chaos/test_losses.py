@@ -47,7 +47,7 @@ def test_f20_hosts_that_die_again_and_again_leave_no_run_behind(
         time.sleep(chance.uniform(*scale.dying_every_s))  # the fault comes again at any time
 
     for run in runs:
-        site.finish(run)
+        site.finish(run, scale.patience_s)
         assert run.details.attempts <= 1 + BUDGET
         if run.state != "SUCCEEDED":
             assert run.reason is not None

@@ -18,8 +18,7 @@ from drumline_server.scheduler.shapes import shape_of
 from drumline_server.wakeups import QUEUE, announce
 
 _MICROS = 1_000_000
-_RUN = table_of(Run)
-_INSERT = insert(_RUN)
+_INSERT = insert(table_of(Run))
 _INSERT_LABEL = insert(table_of(RunLabel))
 
 
@@ -100,4 +99,4 @@ def as_queued(order: Order, now: int) -> Run:
 
 def _row(run: Run) -> dict[str, Any]:  # Any: values of columns
     """What `as_queued` has set; columns have their defaults beside it."""
-    return {name: value for name, value in vars(run).items() if name in _RUN.c}
+    return {name: value for name, value in vars(run).items() if name != "_sa_instance_state"}

@@ -1,7 +1,7 @@
 """Keeps leases. The answer brings the same news as doorbells, so that workers need no broker.
 
-Most beats find nothing to tell. Those that come at once share one read, which says so, and one guarded write, both made
-once: making a statement costs more than running it.
+Idle hosts have nothing to tell and nothing to hear. Their beats that come at once share one read, which says so, and
+one guarded write; statements are made once: making one costs more than running it.
 """
 
 from collections.abc import Sequence
@@ -41,6 +41,8 @@ _GLANCES = select(
     exists().where(Device.host_id == _HOST.id, Device.state == DeviceState.QUARANTINED).label("has_quarantined"),
     is_active_on(_HOST.id).label("has_plans"),
 ).where(_HOST.id.in_(bindparam("hosts", expanding=True)))
+_FREE_GLANCES = _GLANCES.with_for_update(skip_locked=True, key_share=True, of=table_of(Host))
+"""Without hosts that another transaction of PostgreSQL has locked: nobody waits for somebody else's host."""
 _RENEW = (
     update(table_of(Host))
     .where(_HOST.id == bindparam("host"), _HOST.incarnation_id == bindparam("incarnation"))
@@ -64,10 +66,10 @@ def beat(session: Session, host_id: str, heartbeat: Heartbeat, *, now: int) -> H
 
     Raises DrumlineError fenced for an old incarnation.
     """
-    glance = _glances(session, [host_id]).get(host_id)
+    glance = session.execute(_GLANCES, {"hosts": [host_id]}).one_or_none()
     if glance is None or glance.incarnation_id != heartbeat.incarnation:
         require_incarnation(session, host_id, heartbeat.incarnation)
-        glance = _glances(session, [host_id])[host_id]
+        glance = session.execute(_GLANCES, {"hosts": [host_id]}).one()
     _renew(session, [(glance, heartbeat)], now)
     for reported in heartbeat.members:
         if reported.tick is not None and reported.tick.overdue:
@@ -99,14 +101,15 @@ def renew_quiet(session: Session, beats: Sequence[tuple[str, Heartbeat]], *, now
 
     A beat that gets None has changed nothing and is for `beat`.
     """
-    glances = _glances(session, [host_id for host_id, _ in beats])
-    quiet = [(glances[host_id], beat) for host_id, beat in beats if _is_quiet(glances.get(host_id), beat)]
-    _renew(session, sorted(quiet, key=lambda each: each[0].id), now)  # in one order, so that no two wait for each other
+    rows = session.execute(_FREE_GLANCES, {"hosts": [host_id for host_id, _ in beats]})
+    glances: dict[str, Glance] = {row.id: row for row in rows}
+    quiet = [_is_quiet(glances.get(host_id), heartbeat) for host_id, heartbeat in beats]
+    _renew(session, [(glances[each[0]], each[1]) for each, is_quiet in zip(beats, quiet, strict=True) if is_quiet], now)
     return [
         HeartbeatReply(drain=glances[host_id].drain_requested_at is not None, server_time=from_micros(now))
-        if _is_quiet(glances.get(host_id), beat)
+        if is_quiet
         else None
-        for host_id, beat in beats
+        for (host_id, _), is_quiet in zip(beats, quiet, strict=True)
     ]
 
 
@@ -117,10 +120,6 @@ def _is_quiet(host: Glance | None, heartbeat: Heartbeat) -> bool:
         and may_be_quiet(heartbeat)
         and not (host.has_members or host.has_quarantined or host.has_plans)
     )
-
-
-def _glances(session: Session, host_ids: Sequence[str]) -> dict[str, Glance]:
-    return {row.id: row for row in session.execute(_GLANCES, {"hosts": host_ids})}
 
 
 def _renew(session: Session, beats: Sequence[tuple[Glance, Heartbeat]], now: int) -> None:

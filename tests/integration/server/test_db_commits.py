@@ -29,6 +29,12 @@ def count_projects(session: Session) -> int:
     return session.scalar(select(func.count()).select_from(Project)) or 0
 
 
+def cut(killer: Database, backend: int) -> None:
+    """Ends the PostgreSQL process behind another database's connection."""
+    ended = text("SELECT pg_terminate_backend(:backend, 5000)").bindparams(backend=backend)
+    assert killer.read_now(lambda session: session.scalar(ended))
+
+
 def test_write_is_seen_by_the_next_read(database: Database) -> None:
     project_id = database.write_now(add_project("one"))
 
@@ -200,14 +206,47 @@ def test_write_whose_postgres_connection_is_cut_before_its_commit_is_done_again_
         session.flush()
         tries.append(session.scalars(text("SELECT pg_backend_pid()")).one())
         if len(tries) == 1:
-            cut = text("SELECT pg_terminate_backend(:backend, 5000)").bindparams(backend=tries[0])
-            assert killer.read_now(lambda other: other.scalar(cut))
+            cut(killer, tries[0])
             session.scalar(text("SELECT 1"))
 
     database.write_now(add)
 
     assert len(set(tries)) == 2
     assert database.read_now(count_projects) == 1
+    database.close()
+    killer.close()
+
+
+def test_write_whose_postgres_connection_is_cut_at_its_commit_is_not_done_again(postgres_url: str) -> None:
+    """It may have been committed: only its caller can know what to do."""
+    database, killer = Database(postgres_url, pool_size=1), Database(postgres_url, pool_size=1)
+    tries: list[int] = []
+
+    def add(session: Session) -> None:
+        add_project("cut")(session)
+        tries.append(session.scalars(text("SELECT pg_backend_pid()")).one())
+        cut(killer, tries[-1])
+
+    with pytest.raises(DatabaseUnavailableError):
+        database.write_now(add)
+
+    assert len(tries) == 1
+    database.close()
+    killer.close()
+
+
+def test_read_whose_postgres_connection_is_cut_is_done_again(postgres_url: str) -> None:
+    database, killer = Database(postgres_url, pool_size=1), Database(postgres_url, pool_size=1)
+    tries: list[int] = []
+
+    def look(session: Session) -> int:
+        tries.append(session.scalars(text("SELECT pg_backend_pid()")).one())
+        if len(tries) == 1:
+            cut(killer, tries[0])
+        return count_projects(session)
+
+    assert database.read_now(look) == 0
+    assert len(set(tries)) == 2
     database.close()
     killer.close()
 

@@ -1,8 +1,10 @@
 """Requests that share a transaction: each has its own outcome, on both databases."""
 
 import asyncio
+import threading
 from collections.abc import Sequence
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from drumline.contracts.base import from_micros
@@ -10,7 +12,7 @@ from drumline.contracts.problems import ProblemCode
 from drumline.contracts.worker_api import Heartbeat, HeartbeatReply
 from drumline_server.db import Database
 from drumline_server.errors import DrumlineError
-from drumline_server.models import Project
+from drumline_server.models import Host, Project
 from drumline_server.runs.submission import Answer, Submission, submit_all
 from drumline_server.together import Together
 from drumline_server.workers.heartbeats import QuietBeats, renew_quiet
@@ -170,3 +172,27 @@ def test_beat_with_something_to_tell_or_to_hear_is_left_to_be_looked_at_alone(co
     assert [reply is not None for reply in replies] == [False, True, False, True]
     seen = [core.host(name).last_heartbeat_at for name in ("quiet", "assigned", "replaced")]
     assert seen == [from_micros(at) for at in (core.clock.now(), before, core.clock.now())]
+
+
+def test_beats_wait_for_no_host_that_another_transaction_has_locked(postgres_url: str) -> None:
+    """Such a transaction may hang with its server for half a minute."""
+    core = Core(Database(postgres_url, pool_size=2))
+    workers = [core.add_worker(f"host-{number}", 1) for number in range(3)]
+    held, free = threading.Event(), threading.Event()
+
+    def hold(session: Session) -> None:
+        session.execute(select(Host.id).where(Host.id == workers[1].host_id).with_for_update()).one()
+        held.set()
+        assert free.wait(20)
+
+    holder = threading.Thread(target=core.write, args=(hold,))
+    holder.start()
+    assert held.wait(20)
+    try:
+        replies = beats_at_once(core, [beat_of(worker) for worker in workers])
+    finally:
+        free.set()
+        holder.join()
+        core.database.close()
+
+    assert [reply is not None for reply in replies] == [True, False, True]
