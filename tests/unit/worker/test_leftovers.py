@@ -10,11 +10,11 @@ import pytest
 
 from drumline.contracts.ids import new_id
 from drumline.contracts.reasons import EndReason
-from drumline.contracts.worker_api import Claimed
 from drumline_worker.agent.leftovers import end_strays, find_members
 from drumline_worker.agent.workbench import Layout
 from drumline_worker.clock import now
-from drumline_worker.rundir import Ending, MemberPlan, ShimIdentity
+from drumline_worker.rundir import Ending, ShimIdentity
+from support.member_plans import member_plan
 
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
 
@@ -57,31 +57,13 @@ class Copied:
         self.layout = layout
         self.directory = layout.run_directory(new_id("mem"))
         self.directory.create()
-        self.directory.write_plan(_plan(self.directory.path.name, made_at))
+        self.directory.write_plan(member_plan(self.directory.path.name, place=made_at))
         self.directory.begin(ShimIdentity(pid=1, start_ticks=1, started_at=now()))
 
     def is_found(self, place: str) -> bool:
         found = [plan.claimed.member for plan in find_members(self.layout, place)]
         assert self.directory.path.exists() == bool(found), "what is nobody's is cleared away"
         return bool(found)
-
-
-def _plan(member: str, place: str) -> MemberPlan:
-    claimed = {
-        "member": member, "attempt": new_id("att"), "run": new_id("run"), "version": new_id("ver"), "fence": 1,
-        "job_name": "digits", "attempt_number": 1, "bundle": "sha256:" + "ab" * 32, "entrypoint": "digits:main",
-        "strategy": {"kind": "mirrored"}, "record": {}, "checkpoint": {}, "parameters": {}, "limits": {},
-        "replicas": 1, "devices": (), "rendezvous": {"rank": 0, "size": 1}, "cancel": False,
-    }  # fmt: skip
-    return MemberPlan(
-        claimed=Claimed.model_validate(claimed),
-        compile_cache="",
-        checkpoints="",
-        takeover_s=120.0,
-        alive_at=0.0,
-        boot_id="boot",
-        place=place,
-    )
 
 
 @pytest.fixture
