@@ -15,6 +15,8 @@ from drumline_server.run_events import lock_run
 
 _HOST = select(Host).where(Host.id == bindparam("host")).execution_options(populate_existing=True)
 _HOST_LOCKED = _HOST.with_for_update()
+_SKEW_US = 1_000_000
+"""So far clocks of servers may be apart."""
 _OWNER = select(Member.run_id, Member.host_id).where(Member.id == bindparam("member"))
 
 
@@ -46,6 +48,25 @@ def require_incarnation(session: Session, host_id: str, incarnation: str) -> Hos
             context=other_incarnation(session, host, incarnation),
         )
     return host
+
+
+def is_stamped_ahead(heard_at: int | None, now: int) -> bool:
+    """Whether a host was last heard of later than now: a clock was set back, or another server's is ahead."""
+    return heard_at is not None and heard_at > now + _SKEW_US
+
+
+def require_clock(heard_at: int | None, *, now: int) -> None:
+    """Raises DrumlineError unavailable where a lease that begins now would end before the one that the host has.
+
+    What is not acknowledged lengthens no worker's lease either; the reaper repairs stamps of before within a round.
+    """
+    if is_stamped_ahead(heard_at, now):
+        raise DrumlineError(
+            ProblemCode.UNAVAILABLE,
+            "The server's clock is behind what it said when it heard of this host last.",
+            hint="Try again.",
+            context={"retry_after_s": 1},
+        )
 
 
 def other_incarnation(session: Session, host: Host, named: str) -> dict[str, str | bool | None]:

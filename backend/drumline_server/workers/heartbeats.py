@@ -7,15 +7,15 @@ one guarded write; statements are made once: making one costs more than running 
 from collections.abc import Sequence
 from typing import Any
 
+from sqlalchemy import BindParameter, bindparam, case, exists, or_, select, update
 from sqlalchemy import Row as Columns
-from sqlalchemy import bindparam, exists, or_, select, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts.base import from_micros
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import TERMINAL_MEMBER, AttemptState, DeviceState, MemberState, RunState
 from drumline.contracts.worker_api import Heartbeat, HeartbeatReply, MemberBeat, MemberNotice
-from drumline_server.attempts.guard import lock_member, require_incarnation
+from drumline_server.attempts.guard import is_stamped_ahead, lock_member, require_clock, require_incarnation
 from drumline_server.attempts.outcome import hang_gang
 from drumline_server.models import Attempt, Device, Host, Member, Run, table_of
 from drumline_server.plans import probes
@@ -37,16 +37,23 @@ _GLANCES = select(
     _HOST.drain_requested_at,
     _HOST.suspect_since,
     _HOST.lost_at,
+    _HOST.last_heartbeat_at,
     exists().where(Member.host_id == _HOST.id, Member.state.not_in(TERMINAL_MEMBER)).label("has_members"),
     exists().where(Device.host_id == _HOST.id, Device.state == DeviceState.QUARANTINED).label("has_quarantined"),
     is_active_on(_HOST.id).label("has_plans"),
 ).where(_HOST.id.in_(bindparam("hosts", expanding=True)))
 _FREE_GLANCES = _GLANCES.with_for_update(skip_locked=True, key_share=True, of=table_of(Host))
 """Without hosts that another transaction of PostgreSQL has locked: nobody waits for somebody else's host."""
+_NOW: BindParameter[int] = bindparam("now")
 _RENEW = (
     update(table_of(Host))
     .where(_HOST.id == bindparam("host"), _HOST.incarnation_id == bindparam("incarnation"))
-    .values(last_heartbeat_at=bindparam("now"), draining=bindparam("is_draining"), suspect_since=None, lost_at=None)
+    .values(
+        last_heartbeat_at=case((_HOST.last_heartbeat_at > _NOW, _HOST.last_heartbeat_at), else_=_NOW),
+        draining=bindparam("is_draining"),
+        suspect_since=None,
+        lost_at=None,
+    )
 )
 _LIVE = (
     select(Member, Attempt, Run)
@@ -64,12 +71,13 @@ _LIVE = (
 def beat(session: Session, host_id: str, heartbeat: Heartbeat, *, now: int) -> HeartbeatReply:
     """Renews the lease of the host and tells its worker what to claim, cancel and kill.
 
-    Raises DrumlineError fenced for an old incarnation.
+    Raises DrumlineError: fenced for an old incarnation, and as `require_clock`.
     """
     glance = session.execute(_GLANCES, {"hosts": [host_id]}).one_or_none()
     if glance is None or glance.incarnation_id != heartbeat.incarnation:
         require_incarnation(session, host_id, heartbeat.incarnation)
         glance = session.execute(_GLANCES, {"hosts": [host_id]}).one()
+    require_clock(glance.last_heartbeat_at, now=now)
     _renew(session, [(glance, heartbeat)], now)
     for reported in heartbeat.members:
         if reported.tick is not None and reported.tick.overdue:
@@ -103,7 +111,7 @@ def renew_quiet(session: Session, beats: Sequence[tuple[str, Heartbeat]], *, now
     """
     rows = session.execute(_FREE_GLANCES, {"hosts": [host_id for host_id, _ in beats]})
     glances: dict[str, Glance] = {row.id: row for row in rows}
-    quiet = [_is_quiet(glances.get(host_id), heartbeat) for host_id, heartbeat in beats]
+    quiet = [_is_quiet(glances.get(host_id), heartbeat, now) for host_id, heartbeat in beats]
     _renew(session, [(glances[each[0]], each[1]) for each, is_quiet in zip(beats, quiet, strict=True) if is_quiet], now)
     return [
         HeartbeatReply(drain=glances[host_id].drain_requested_at is not None, server_time=from_micros(now))
@@ -113,10 +121,11 @@ def renew_quiet(session: Session, beats: Sequence[tuple[str, Heartbeat]], *, now
     ]
 
 
-def _is_quiet(host: Glance | None, heartbeat: Heartbeat) -> bool:
+def _is_quiet(host: Glance | None, heartbeat: Heartbeat, now: int) -> bool:
     return (
         host is not None
         and host.incarnation_id == heartbeat.incarnation
+        and not is_stamped_ahead(host.last_heartbeat_at, now)
         and may_be_quiet(heartbeat)
         and not (host.has_members or host.has_quarantined or host.has_plans)
     )

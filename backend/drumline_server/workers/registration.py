@@ -19,7 +19,7 @@ from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import TERMINAL_MEMBER, MemberState
 from drumline.contracts.worker_api import PROTOCOL_VERSION, Register, Registered
 from drumline_server.attempts import loss
-from drumline_server.attempts.guard import Held, lock_member, other_incarnation, require_host
+from drumline_server.attempts.guard import Held, lock_member, other_incarnation, require_clock, require_host
 from drumline_server.errors import DrumlineError
 from drumline_server.models import Host, Incarnation, Member
 from drumline_server.run_events import record_event
@@ -61,7 +61,7 @@ def register(session: Session, host_id: str, body: Register, terms: Terms, *, no
     Members that the worker found alive go on under it. Others that had begun are lost, and their devices free, unless
     the host's identity has moved: then they are lost when the lease of their own incarnation is over.
     Raises NotFoundError; DrumlineError conflict for a protocol that this server does not speak, fenced for one that
-    does not know the incarnation that it would replace.
+    does not know the incarnation that it would replace, and as `require_clock`.
     """
     if body.protocol not in (PROTOCOL_VERSION, PROTOCOL_VERSION - 1):
         raise DrumlineError(
@@ -70,6 +70,7 @@ def register(session: Session, host_id: str, body: Register, terms: Terms, *, no
             hint=f"Install drumline {VERSION} on host {body.name}.",
         )
     host = require_host(session, host_id, lock=True)
+    require_clock(host.last_heartbeat_at, now=now)
     _require_order(session, host, body)
     change = change_since(session.get(Incarnation, host.incarnation_id) if host.incarnation_id else None, body)
     lease = _Lease(host.last_heartbeat_at or now, max(terms.takeover_s, host.takeover_s or 0.0))
@@ -128,7 +129,7 @@ def _begin_incarnation(session: Session, host: Host, body: Register, *, now: int
     host.memory_bytes = body.memory_bytes
     host.checkpoint_store = body.checkpoint_store
     host.registered_at = now
-    host.last_heartbeat_at = now
+    host.last_heartbeat_at = max(now, host.last_heartbeat_at or 0)
     host.draining = False
     host.suspect_since = None
     host.lost_at = None

@@ -12,6 +12,7 @@ from drumline.contracts.states import AttemptState, DeviceState, MemberState, Ru
 from drumline.contracts.worker_api import PROTOCOL_VERSION, MemberBeat
 from drumline_server.errors import DrumlineError, NotFoundError
 from drumline_server.models import Host
+from drumline_server.scheduler.clock_steps import pull_back
 from support.core import Core, Member, Worker
 
 
@@ -157,6 +158,44 @@ def test_heartbeats_keep_the_lease(core: Core) -> None:
         core.reap()
 
     assert core.run(run_id).state is RunState.RUNNING
+
+
+def test_clock_that_is_back_and_forth_between_two_looks_costs_nobody_the_lease(core: Core) -> None:
+    """No look of the reaper fell in between, so it noticed nothing."""
+    run_id, member = running(core)
+    core.clock.advance(-3600)
+    with pytest.raises(DrumlineError, match="clock is behind") as refused:
+        member.worker.beat(MemberBeat(member=member.id, fence=1))
+    with pytest.raises(DrumlineError, match="clock is behind"):
+        member.worker.register()
+    core.clock.advance(3600)
+    core.reap()
+
+    assert refused.value.code is ProblemCode.UNAVAILABLE
+    assert core.run(run_id).state is RunState.RUNNING
+
+
+def test_host_whose_stamp_was_pulled_back_after_the_clock_is_heard_again(core: Core) -> None:
+    run_id, member = running(core)
+    core.clock.advance(-3600)
+    core.write(lambda session: pull_back(session, claim_s=60.0, now=core.clock.now()))
+    member.worker.beat(MemberBeat(member=member.id, fence=1))
+    core.clock.advance(119)
+    core.reap()
+    assert core.run(run_id).state is RunState.RUNNING
+
+    core.clock.advance(2)
+    core.reap()
+    assert core.run(run_id).state is RunState.RETRY_WAIT
+
+
+def test_clock_that_trembles_within_a_second_neither_refuses_nor_shortens(core: Core) -> None:
+    worker = core.add_worker()
+    heard_at = core.host("alpha").last_heartbeat_at
+    core.clock.advance(-0.9)
+    worker.beat()
+
+    assert core.host("alpha").last_heartbeat_at == heard_at
 
 
 def test_no_lease_runs_out_within_t_of_the_servers_start(core: Core) -> None:
