@@ -15,7 +15,8 @@ from drumline_server.run_events import lock_run
 
 _HOST = select(Host).where(Host.id == bindparam("host")).execution_options(populate_existing=True)
 _HOST_LOCKED = _HOST.with_for_update()
-_SKEW_US = 1_000_000
+_HOST_KEPT = _HOST.with_for_update(read=True, key_share=True)
+SKEW_US = 1_000_000
 """So far clocks of servers may be apart."""
 _OWNER = select(Member.run_id, Member.host_id).where(Member.id == bindparam("member"))
 
@@ -29,17 +30,23 @@ class Held:
     member: Member
 
 
-def require_host(session: Session, host_id: str, *, lock: bool = False) -> Host:
-    """The host of a worker's token, on request kept from other writers. Raises NotFoundError."""
-    host = session.scalar(_HOST_LOCKED if lock else _HOST, {"host": host_id})
+def require_host(session: Session, host_id: str, *, lock: bool = False, keep: bool = False) -> Host:
+    """The host of a worker's token. Raises NotFoundError.
+
+    With `lock` nobody else writes it before this transaction ends, with `keep` nobody else locks it so.
+    """
+    host = session.scalar(_HOST_LOCKED if lock else _HOST_KEPT if keep else _HOST, {"host": host_id})
     if host is None:
         raise NotFoundError("host", host_id)
     return host
 
 
-def require_incarnation(session: Session, host_id: str, incarnation: str) -> Host:
-    """The host, if `incarnation` is its newest. Raises DrumlineError fenced for an older one."""
-    host = require_host(session, host_id)
+def require_incarnation(session: Session, host_id: str, incarnation: str, *, keep: bool = False) -> Host:
+    """The host, if `incarnation` is its newest; with `keep` until the transaction ends.
+
+    Raises DrumlineError fenced for an older one.
+    """
+    host = require_host(session, host_id, keep=keep)
     if host.incarnation_id != incarnation:
         raise DrumlineError(
             ProblemCode.FENCED,
@@ -52,13 +59,13 @@ def require_incarnation(session: Session, host_id: str, incarnation: str) -> Hos
 
 def is_stamped_ahead(heard_at: int | None, now: int) -> bool:
     """Whether a host was last heard of later than now: a clock was set back, or another server's is ahead."""
-    return heard_at is not None and heard_at > now + _SKEW_US
+    return heard_at is not None and heard_at > now + SKEW_US
 
 
 def require_clock(heard_at: int | None, *, now: int) -> None:
     """Raises DrumlineError unavailable where a lease that begins now would end before the one that the host has.
 
-    What is not acknowledged lengthens no worker's lease either; the reaper repairs stamps of before within a round.
+    What is not acknowledged lengthens no worker's lease either; the reaper pulls such stamps back in its next round.
     """
     if is_stamped_ahead(heard_at, now):
         raise DrumlineError(

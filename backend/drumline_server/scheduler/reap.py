@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Select, bindparam, func, select
+from sqlalchemy import Select, bindparam, func, select, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import AttemptState, DeviceState, MemberState, RunState
 from drumline_server.attempts import host_trouble, loss, retries, stopping
+from drumline_server.attempts.guard import SKEW_US
 from drumline_server.attempts.outcome import close_attempt
 from drumline_server.attempts.queries import attempt_by_id, live_attempt, member_by_id
 from drumline_server.attempts.release import quarantine_devices
@@ -76,6 +77,7 @@ _UNRELEASED = _select_unreleased()
 _UNLOST = select(Host.id).where(Host.lost_at.is_(None)).limit(_MOST)
 _SILENT = _UNLOST.where(Host.last_heartbeat_at <= bindparam("heard_before"), Host.suspect_since.is_(None))
 _LOST = _UNLOST.where(Host.last_heartbeat_at <= bindparam("leased_before"))
+_AHEAD = select(Host.id).where(Host.last_heartbeat_at > bindparam("ahead_from")).limit(_MOST)
 _LEFT = select(Incarnation).where(Incarnation.last_heartbeat_at.is_not(None)).limit(_MOST)
 _GLANCE = select(
     _UNCLAIMED.exists().label("unclaimed"),
@@ -88,8 +90,14 @@ _GLANCE = select(
     host_trouble.TROUBLED.exists().label("troubled"),
     _LOST.exists().label("lost"),
     _LEFT.exists().label("left"),
+    _AHEAD.exists().label("ahead"),
 )
 _HOSTS = table_of(Host)
+_PULL_BACK = (
+    update(_HOSTS)
+    .where(_HOSTS.c.id == bindparam("host"), _HOSTS.c.last_heartbeat_at > bindparam("now"))
+    .values(last_heartbeat_at=bindparam("now"))
+)
 _PROMISED = select(func.max(_HOSTS.c.takeover_s)).where(_HOSTS.c.lost_at.is_(None))
 
 
@@ -117,6 +125,7 @@ def due(session: Session, deadlines: Deadlines, *, now: int) -> list[Deed]:
         (found.unreleased, _unreleased, _doubt_release),
         (found.silent, _silent, _suspect),
         (found.troubled, _troubled_hosts, host_trouble.judge_host),
+        (found.ahead, _hosts_ahead, _pull_back),
         (may_lose and found.lost, _lost_hosts, lose_host),
         (may_lose and found.left, _left_incarnations, _lose_left),
     )
@@ -131,6 +140,7 @@ def longest_takeover_s(session: Session, takeover_s: float) -> float:
 def _times(deadlines: Deadlines, now: int) -> Times:
     return {
         "now": now,
+        "ahead_from": now + SKEW_US,
         "finished_before": now - int(DRAIN_S * _MICROS),
         "ended_before": now - int(RELEASE_S * _MICROS),
         "heard_before": now - int(deadlines.suspect_s * _MICROS),
@@ -184,6 +194,10 @@ def _troubled_hosts(session: Session, times: Times) -> list[str]:
 
 def _lost_hosts(session: Session, times: Times) -> Sequence[str]:
     return session.scalars(_LOST, times).all()
+
+
+def _hosts_ahead(session: Session, times: Times) -> Sequence[str]:
+    return session.scalars(_AHEAD, times).all()
 
 
 def _left_incarnations(session: Session, times: Times) -> list[str]:
@@ -259,6 +273,11 @@ def _lose_host(host_id: str, session: Session, *, before: int, now: int) -> None
     host.lost_at = now
     session.flush()
     _lose_members(session, host_id, host.incarnation_id, now=now)
+
+
+def _pull_back(host_id: str, session: Session, *, now: int) -> None:
+    """A clock that was ahead, for a moment or on another server, stamped the host: heartbeats are refused until now."""
+    session.execute(_PULL_BACK, {"host": host_id, "now": now})
 
 
 def _lose_left(incarnation_id: str, session: Session, *, now: int) -> None:

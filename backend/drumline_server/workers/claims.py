@@ -27,7 +27,7 @@ def claim(session: Session, host_id: str, member_id: str, body: Claim, *, now: i
 
     Raises NotFoundError; FencedError for a member that is not to be run any more.
     """
-    host = require_incarnation(session, host_id, body.incarnation)
+    host = require_incarnation(session, host_id, body.incarnation, keep=True)  # a registration looks for claims
     held = lock_member(session, host_id, member_id)
     require_fence(held, body.fence)
     member = held.member
@@ -49,7 +49,7 @@ def claim(session: Session, host_id: str, member_id: str, body: Claim, *, now: i
 def _begin_lease(session: Session, host: Host, *, now: int) -> None:
     """A host that was given up for lost and claims has a lease again: else it would hold the member for ever."""
     if host.lost_at is not None:
-        host.last_heartbeat_at, host.lost_at = now, None
+        host.last_heartbeat_at, host.lost_at = max(now, host.last_heartbeat_at or 0), None
         session.flush()
 
 

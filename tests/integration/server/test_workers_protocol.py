@@ -1,18 +1,22 @@
 """What workers may do: claims, fences, incarnations, leases, and devices that return only on proof."""
 
+import threading
 from typing import Any
 
 import pytest
 from sqlalchemy import update
+from sqlalchemy.orm import Session
 
 from drumline.contracts.ids import new_id
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import AttemptState, DeviceState, MemberState, RunState
-from drumline.contracts.worker_api import PROTOCOL_VERSION, MemberBeat
+from drumline.contracts.worker_api import PROTOCOL_VERSION, Claim, MemberBeat
+from drumline_server.db import Database
 from drumline_server.errors import DrumlineError, NotFoundError
 from drumline_server.models import Host
 from drumline_server.scheduler.clock_steps import pull_back
+from drumline_server.workers import claims
 from support.core import Core, Member, Worker
 
 
@@ -186,6 +190,22 @@ def test_host_whose_stamp_was_pulled_back_after_the_clock_is_heard_again(core: C
 
     core.clock.advance(2)
     core.reap()
+    assert core.run(run_id).state is RunState.RETRY_WAIT
+
+
+def test_host_that_a_clock_ahead_has_stamped_is_heard_again_after_one_look(core: Core) -> None:
+    """As the clock of another server would, or one that is right again before anybody looks."""
+    run_id, member = running(core)
+    core.clock.advance(3600)
+    member.worker.beat(MemberBeat(member=member.id, fence=1))
+    core.clock.advance(-3600)
+    with pytest.raises(DrumlineError, match="clock is behind"):
+        member.worker.beat(MemberBeat(member=member.id, fence=1))
+    core.reap()
+    member.worker.beat(MemberBeat(member=member.id, fence=1))
+    core.clock.advance(121)
+    core.reap()
+
     assert core.run(run_id).state is RunState.RETRY_WAIT
 
 
@@ -380,6 +400,33 @@ def test_late_end_of_an_old_member_does_not_free_devices_of_the_new_one(core: Co
 
     assert old.end().fenced is not None
     assert core.device_states() == [DeviceState.HELD] * 8
+
+
+def test_registration_waits_for_a_claim_that_is_being_stored_and_loses_its_member(postgres_url: str) -> None:
+    """Else neither sees the other, and nobody has the member for ever."""
+    core = Core(Database(postgres_url, pool_size=3))
+    run_id, worker = placed(core)
+    (notice,) = worker.beat().assigned
+    body = Claim(incarnation=worker.incarnation, fence=notice.fence)
+    stored, free = threading.Event(), threading.Event()
+
+    def claim(session: Session) -> None:
+        claims.claim(session, worker.host_id, notice.member, body, now=core.clock.now())
+        stored.set()
+        assert free.wait(20)
+
+    claiming, registering = threading.Thread(target=core.write, args=(claim,)), threading.Thread(target=worker.register)
+    claiming.start()
+    assert stored.wait(20)
+    registering.start()
+    registering.join(0.5)
+    assert registering.is_alive()
+    free.set()
+    claiming.join()
+    registering.join()
+
+    assert core.run(run_id).state is RunState.RETRY_WAIT
+    core.database.close()
 
 
 def test_draining_host_takes_no_more_runs(core: Core) -> None:

@@ -55,7 +55,7 @@ def test_member_whose_worker_registered_again_is_not_started_as_the_server_has_g
     own_server.wait(lambda: len(own_server.registrations) == 2, "it registered again")
     assert own_server.registrations[-1].members == ()
 
-    assert never_ran(own_server, record, tmp_path / "trace").reason is EndReason.FENCED
+    assert never_ran(own_server, record, tmp_path / "trace").reason is EndReason.START_FAILED
 
 
 @pytest.mark.usefixtures("own_worker")
@@ -76,4 +76,4 @@ def test_member_whose_lease_ended_before_its_program_is_not_started(own_server: 
 
     end = never_ran(own_server, record, tmp_path / "trace")
 
-    assert (end.reason, end.message[:10]) == (EndReason.LOST, "The server")
+    assert (end.reason, end.message[:10]) == (EndReason.START_FAILED, "The server")

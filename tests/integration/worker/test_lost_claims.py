@@ -26,6 +26,10 @@ OVER = problem(409, ProblemCode.FENCED, "Its attempt has expired.")
 REPLACED = problem(409, ProblemCode.FENCED, "A newer worker.", context={"incarnation": "inc_a", "current": "inc_b"})
 
 
+async def settled() -> None:
+    """No registration is under way."""
+
+
 class Stage:
     """A member that a doorbell names, its server, and the host's data directory."""
 
@@ -47,7 +51,9 @@ class Stage:
     async def _live(self) -> None:
         api = Api(self.server.url, trust_env=False)
         api.use_token(SecretStr(TOKEN))
-        session = SimpleNamespace(incarnation=new_id("inc"), registrations=1, register_again=lambda: None)
+        session = SimpleNamespace(
+            incarnation=new_id("inc"), registrations=1, register_again=lambda: None, until_settled=settled
+        )
         nothing = cast(Any, None)  # nothing is launched here
         bench = Workbench(api, cast(Any, session), nothing, nothing, self.layout, self.layout.checkpoints, nothing, "")
         try:

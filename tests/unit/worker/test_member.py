@@ -1,5 +1,6 @@
-"""What a registration lists."""
+"""What a registration lists, and claims that meet one."""
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -7,7 +8,11 @@ from typing import Any, cast
 import pytest
 
 from drumline.contracts.ids import new_id
+from drumline.contracts.problems import Problem
+from drumline.contracts.worker_api import Claim
+from drumline_worker.agent.api import RefusedError
 from drumline_worker.agent.member import Member
+from drumline_worker.agent.starting import ClaimLostError, claim
 from drumline_worker.agent.workbench import Layout
 from drumline_worker.clock import boot_id, now
 from drumline_worker.rundir import RunDirectory, ShimIdentity
@@ -50,3 +55,32 @@ def test_member_with_a_process_is_listed(launched: Launched) -> None:
 def test_member_whose_run_directory_is_gone_is_not_listed(launched: Launched) -> None:
     launched.directory.remove()
     assert launched.member.live() is None
+
+
+class Asked:
+    """A session and a server: the first claim meets a registration, by which the server gives the member up."""
+
+    def __init__(self) -> None:
+        self.registrations = 1
+        self.incarnation = new_id("inc")
+        self.heard: list[str] = []
+
+    async def until_settled(self) -> None:
+        self.heard.append("settled")
+
+    async def claim(self, member: str, _: Claim) -> str:
+        self.heard.append("claimed")
+        if self.registrations == 1:
+            self.registrations = 2
+            return member
+        raise RefusedError(Problem(title="fenced", status=409, code="fenced", detail="it is over"))
+
+
+def test_claim_that_met_a_registration_is_asked_again_when_that_is_settled() -> None:
+    asked = Asked()
+    bench = cast(Any, SimpleNamespace(session=asked, api=asked))  # all that a claim needs
+
+    with pytest.raises(ClaimLostError):
+        asyncio.run(claim(bench, new_id("mem"), 1))
+
+    assert asked.heard == ["settled", "claimed"] * 2

@@ -63,7 +63,7 @@ class LauncherClient:
 
     async def probe(self, cpu_devices: int) -> tuple[DeviceReport, ...]:
         """The devices of this host. Raises LaunchError when a device driver hangs or takes the probe down."""
-        await self._until_ready()
+        await self.until_ready()
         self._probing = asyncio.get_running_loop().create_future()
         self._gone["probe"] = asyncio.Event()
         self._send(Probe(cpu_devices=cpu_devices))
@@ -77,7 +77,7 @@ class LauncherClient:
 
     async def start(self, member: str, directory: Path) -> Launched:
         """Forks a shim. Raises LaunchError."""
-        await self._until_ready()
+        await self.until_ready()
         future: asyncio.Future[Launched] = asyncio.get_running_loop().create_future()
         self._starting[member] = future
         self._gone[member] = asyncio.Event()
@@ -92,7 +92,7 @@ class LauncherClient:
 
     async def try_device(self, platform: str, index: int) -> str | None:
         """What is wrong with a device, found by a program on it; None if nothing is."""
-        await self._until_ready()
+        await self.until_ready()
         name = f"try {platform}:{index}"
         self._trying[name] = asyncio.get_running_loop().create_future()
         try:
@@ -122,7 +122,8 @@ class LauncherClient:
         """The member is over."""
         self._gone.pop(member, None)
 
-    async def _until_ready(self) -> None:
+    async def until_ready(self) -> None:
+        """Waits until a launcher has imported everything. Raises LaunchError when that takes too long."""
         try:
             async with asyncio.timeout(_READY_S):
                 await self._ready.wait()

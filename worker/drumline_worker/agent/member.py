@@ -23,6 +23,7 @@ from drumline_worker.spool import SpoolReader, last_seq_on_disk
 
 _LOG = logging.getLogger(__name__)
 _PROOF_S = 5.0
+_GIVEN_UP = "Its worker registered again before its process was started."
 
 
 class _UnwantedError(Exception):
@@ -49,6 +50,8 @@ class Member:
         self._claimed_in = 0
         """How many registrations the worker had sent when it had the claim's answer."""
         self._is_launched = plan is not None
+        self._is_revoked = False
+        """Whether a registration did not list it, after the launcher was asked to start it."""
         self._progress: Spooled | None = None
         self._place: MeetingPlace | None = None
         self.ended = asyncio.Event()
@@ -114,8 +117,9 @@ class Member:
         """As a registration lists it; None before it has a process, and then it gets none any more."""
         if not self._is_launched or self._claimed is None or self._fenced or self._boot_id != boot_id():
             return None
-        shim = None if self._directory.revoke_start() else self._directory.shim()
-        if shim is None:
+        self._is_revoked = self._revoke_start()
+        shim = self._directory.shim()
+        if self._is_revoked or shim is None:
             return None
         return LiveMember(
             member=self.id,
@@ -126,6 +130,14 @@ class Member:
         )
 
     # life
+
+    def _revoke_start(self) -> bool:
+        """Whether no shim begins any more."""
+        try:
+            return self._directory.revoke_start()
+        except OSError as error:  # then no shim can write down that it begins either
+            _LOG.warning("the start of %s can't be revoked: %s", self.id, error)
+            return self._directory.shim() is None
 
     async def run(self) -> None:
         """Claims it, runs it, reports it. A refused claim is the end of the matter."""
@@ -153,6 +165,7 @@ class Member:
             await self._start(self._claimed)
         except _UnwantedError as unwanted:
             await self._report(unwanted.ending)
+            self._bench.launcher.forget(self.id)
         except BundleUnavailableError as error:
             await self._report(_unstarted(EndReason.BUNDLE_UNAVAILABLE, str(error)))
         except OSError as error:
@@ -170,13 +183,15 @@ class Member:
         self._require_wanted()
         self._is_launched = True
         await launch(self._bench, claimed)
+        if self._is_revoked:
+            raise _UnwantedError(EndReason.START_FAILED, _GIVEN_UP)
 
     def _require_wanted(self) -> None:
         """To be asked at the last moment. Raises _UnwantedError."""
         if self._stop is not None:
             raise _UnwantedError(EndReason(self._stop.cause), "Stopped before its process was started.")
         if self._claimed_in != self._bench.session.registrations:
-            raise _UnwantedError(EndReason.FENCED, "Its worker registered again before its process was started.")
+            raise _UnwantedError(EndReason.START_FAILED, _GIVEN_UP)
 
     async def _take(self) -> Claimed | None:
         try:

@@ -56,6 +56,7 @@ class Session:
         """The newest incarnation of this host that we know of."""
         self.registrations = 0
         """How many were sent. The server gives up what one does not list."""
+        self._settled = asyncio.Event()
         self._draining = False
         self._drain_is_known = asyncio.Event()
         self.alive_at = 0.0
@@ -87,6 +88,10 @@ class Session:
         """The server has news for us, which the next heartbeat brings."""
         self._beat_now.set()
 
+    async def until_settled(self) -> None:
+        """Waits while a registration is under way, whenever it will be taken."""
+        await self._settled.wait()
+
     async def until_registered(self) -> None:
         """Waits for the first registration."""
         await self._ready.wait()
@@ -113,6 +118,7 @@ class Session:
 
     async def _register(self, members: Population) -> float:
         """Returns the CLOCK_BOOTTIME at which the registration was sent that the server took."""
+        self._settled.clear()
         backoff = Backoff()
         unanswered = False  # a registration that got no answer may have been taken all the same
         while True:
@@ -138,6 +144,7 @@ class Session:
                 break
         self._replaces = self._registered.incarnation
         self._again.clear()
+        self._settled.set()
         _LOG.info("registered as %s (%s)", self._registered.host, self._registered.incarnation)
         return sent_at
 

@@ -27,6 +27,7 @@ async def claim(bench: Workbench, member: str, fence: int, coordinator: str | No
     unanswered = False
     backoff = Backoff()
     for _ in range(_CLAIM_ATTEMPTS):
+        await bench.session.until_settled()
         registrations = bench.session.registrations
         body = Claim(incarnation=bench.session.incarnation, fence=fence, coordinator=coordinator)
         try:
@@ -49,13 +50,14 @@ async def claim(bench: Workbench, member: str, fence: int, coordinator: str | No
 
 
 async def prepare(bench: Workbench, claimed: Claimed) -> None:
-    """Makes the run directory, with the program in it.
+    """Makes the run directory, with the program in it, and waits for the launcher.
 
-    Raises BundleUnavailableError, or OSError when the disk does not play along.
+    Raises BundleUnavailableError, LaunchError, or OSError when the disk does not play along.
     """
     directory = bench.layout.run_directory(claimed.member)
     directory.create()
     await bench.bundles.extract(claimed.bundle, directory.program)
+    await bench.launcher.until_ready()
 
 
 async def launch(bench: Workbench, claimed: Claimed) -> None:
