@@ -67,11 +67,12 @@ def require_clock(heard_at: int | None, *, now: int) -> None:
 
     What is not acknowledged lengthens no worker's lease either; the reaper pulls such stamps back in its next round.
     """
-    if is_stamped_ahead(heard_at, now):
+    if heard_at is not None and is_stamped_ahead(heard_at, now):
+        behind_s = (heard_at - now) / 1_000_000
         raise DrumlineError(
             ProblemCode.UNAVAILABLE,
-            "The server's clock is behind what it said when it heard of this host last.",
-            hint="Try again.",
+            f"The server's clock is behind by {behind_s:.1f} s: this host was heard of later than now.",
+            hint="Try again in a second; where that does not help, set the clocks of all servers by NTP.",
             context={"retry_after_s": 1},
         )
 

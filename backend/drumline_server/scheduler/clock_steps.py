@@ -1,4 +1,4 @@
-"""Repairs what was stamped by a clock that has been set back since."""
+"""Repairs what was stamped by a clock that has been set back since, or by one that is ahead."""
 
 from sqlalchemy import bindparam, update
 from sqlalchemy.orm import Session
@@ -9,8 +9,12 @@ from drumline_server.models import Attempt, Host, Incarnation, Run, table_of
 
 _MICROS = 1_000_000
 _HOST, _INCARNATION, _ATTEMPT, _RUN = (table_of(model) for model in (Host, Incarnation, Attempt, Run))
+_HOSTS_PULL = (
+    update(_HOST).where(_HOST.c.last_heartbeat_at > bindparam("now")).values(last_heartbeat_at=bindparam("now"))
+)
+_HOST_PULL = _HOSTS_PULL.where(_HOST.c.id == bindparam("host"))
 _PULLS = (
-    update(_HOST).where(_HOST.c.last_heartbeat_at > bindparam("now")).values(last_heartbeat_at=bindparam("now")),
+    _HOSTS_PULL,
     update(_INCARNATION)
     .where(_INCARNATION.c.last_heartbeat_at > bindparam("now"))
     .values(last_heartbeat_at=bindparam("now")),
@@ -41,3 +45,8 @@ def pull_back(session: Session, *, claim_s: float, now: int) -> None:
     }
     for statement in _PULLS:
         session.execute(statement, times)
+
+
+def pull_back_host(host_id: str, session: Session, *, now: int) -> None:
+    """One host's lease was renewed at the latest now: until then its heartbeats would be refused."""
+    session.execute(_HOST_PULL, {"host": host_id, "now": now})

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Select, bindparam, func, select, update
+from sqlalchemy import Select, bindparam, func, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts.reasons import EndReason
@@ -22,6 +22,7 @@ from drumline_server.attempts.release import quarantine_devices
 from drumline_server.models import Attempt, Device, Host, Incarnation, Member, Run, table_of
 from drumline_server.moves import move_run
 from drumline_server.run_events import lock_run
+from drumline_server.scheduler.clock_steps import pull_back_host
 from drumline_server.wakeups import QUEUE, announce
 
 DRAIN_S = 120.0
@@ -93,11 +94,6 @@ _GLANCE = select(
     _AHEAD.exists().label("ahead"),
 )
 _HOSTS = table_of(Host)
-_PULL_BACK = (
-    update(_HOSTS)
-    .where(_HOSTS.c.id == bindparam("host"), _HOSTS.c.last_heartbeat_at > bindparam("now"))
-    .values(last_heartbeat_at=bindparam("now"))
-)
 _PROMISED = select(func.max(_HOSTS.c.takeover_s)).where(_HOSTS.c.lost_at.is_(None))
 
 
@@ -125,7 +121,7 @@ def due(session: Session, deadlines: Deadlines, *, now: int) -> list[Deed]:
         (found.unreleased, _unreleased, _doubt_release),
         (found.silent, _silent, _suspect),
         (found.troubled, _troubled_hosts, host_trouble.judge_host),
-        (found.ahead, _hosts_ahead, _pull_back),
+        (found.ahead, _hosts_ahead, pull_back_host),
         (may_lose and found.lost, _lost_hosts, lose_host),
         (may_lose and found.left, _left_incarnations, _lose_left),
     )
@@ -197,6 +193,7 @@ def _lost_hosts(session: Session, times: Times) -> Sequence[str]:
 
 
 def _hosts_ahead(session: Session, times: Times) -> Sequence[str]:
+    """Stamped by a clock that was ahead, for a moment or on another server."""
     return session.scalars(_AHEAD, times).all()
 
 
@@ -273,11 +270,6 @@ def _lose_host(host_id: str, session: Session, *, before: int, now: int) -> None
     host.lost_at = now
     session.flush()
     _lose_members(session, host_id, host.incarnation_id, now=now)
-
-
-def _pull_back(host_id: str, session: Session, *, now: int) -> None:
-    """A clock that was ahead, for a moment or on another server, stamped the host: heartbeats are refused until now."""
-    session.execute(_PULL_BACK, {"host": host_id, "now": now})
 
 
 def _lose_left(incarnation_id: str, session: Session, *, now: int) -> None:
