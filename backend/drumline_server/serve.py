@@ -19,6 +19,8 @@ from drumline_server.settings import Settings
 
 _SHUTDOWN_S = 10
 """How long requests in progress may take once the server stops."""
+_TURN_S = 0.001
+"""How long a thread keeps the interpreter while others want it: every answer of the database waits for that."""
 
 
 class ServeError(Exception):
@@ -40,6 +42,7 @@ class Lifeline:
 def serve(settings: Settings, lifeline: Lifeline) -> None:
     """Serves until SIGTERM, SIGINT or the parent's end. Raises ServeError if it cannot start."""
     os.umask(0o077)
+    sys.setswitchinterval(_TURN_S)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     try:

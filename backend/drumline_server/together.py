@@ -1,8 +1,10 @@
 """Requests of one kind that come at once share a transaction: one look-up, one write and one durable commit for all.
 
 While a transaction is under way, what comes waits and shares the next, which sees all that was committed before it
-came; what comes alone goes at once. What is wrong with one request is its own outcome and nobody else's; where a
-transaction of several failed for a reason that belongs to none of them, each is tried again in one of its own.
+came; what comes alone goes at once. Between two transactions is a short pause: where requests keep coming, fewer and
+larger ones leave time for everything else that needs the interpreter, and all are answered sooner. What is wrong with
+one request is its own outcome and nobody else's; where a transaction of several failed for a reason that belongs to
+none of them, each is tried again in one of its own.
 """
 
 import asyncio
@@ -22,6 +24,7 @@ Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 _MOST = 64
 """Requests in one transaction: enough for a flood, and nobody waits long for the others."""
+_PAUSE_S = 0.005
 _BACKLOG = 5_000
 """Requests that may wait; beyond that the server says that it is overloaded."""
 
@@ -66,6 +69,8 @@ class Together(Generic[Request, Answer]):
         while self._waiting:
             group, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
             await self._do([each for each in group if not each.answer.cancelled()])
+            if self._waiting:
+                await asyncio.sleep(_PAUSE_S)
         self._worker = None
 
     async def _do(self, group: Sequence[_Waiting[Request, Answer]]) -> None:

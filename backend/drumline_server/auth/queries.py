@@ -6,7 +6,7 @@ from typing import NamedTuple
 from sqlalchemy import ColumnElement, bindparam, select, tuple_, update
 from sqlalchemy.orm import Session
 
-from drumline_server.models import BrowserSession, LoginCode, Project, Token
+from drumline_server.models import BrowserSession, LoginCode, Project, Token, table_of
 
 
 class TokenRow(NamedTuple):
@@ -21,27 +21,23 @@ class TokenRow(NamedTuple):
     project_name: str
 
 
+_TOKEN, _PROJECT = table_of(Token).c, table_of(Project).c
 _LIVE_TOKENS = (
     select(
-        Token.secret_hash,
-        Token.id,
-        Token.project_id,
-        Token.role,
-        Token.name,
-        Token.host_id,
-        Token.last_used_at,
-        Project.name.label("project_name"),
+        _TOKEN.secret_hash,
+        *(_TOKEN[name] for name in TokenRow._fields[:-1]),
+        _PROJECT.name.label(TokenRow._fields[-1]),
     )
-    .join(Project, Project.id == Token.project_id)
+    .join_from(table_of(Token), table_of(Project), _PROJECT.id == _TOKEN.project_id)
     .where(
-        Token.secret_hash.in_(bindparam("secret_hashes", expanding=True)),
-        Token.kind == bindparam("kind"),
-        Token.expires_at > bindparam("now"),
-        Token.revoked_at.is_(None),
-        Token.used_at.is_(None),
+        _TOKEN.secret_hash.in_(bindparam("secret_hashes", expanding=True)),
+        _TOKEN.kind == bindparam("kind"),
+        _TOKEN.expires_at > bindparam("now"),
+        _TOKEN.revoked_at.is_(None),
+        _TOKEN.used_at.is_(None),
     )
 )
-"""Asked by every request: made once, because making it costs more than running it."""
+"""Asked by every request: made once and of tables, because making it costs more than running it, and so do entities."""
 
 
 class SessionRow(NamedTuple):

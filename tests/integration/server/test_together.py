@@ -130,6 +130,27 @@ def test_request_whose_sender_went_away_is_left_out(database: Database) -> None:
     assert performed == ["stays"]
 
 
+def test_what_comes_right_after_a_transaction_shares_the_next_with_what_waited(database: Database) -> None:
+    groups: list[list[str]] = []
+
+    def note(_: Session, names: Sequence[str]) -> list[str | DrumlineError]:
+        groups.append(list(names))
+        return list(names)
+
+    async def run() -> None:
+        noting: Together[str, str] = Together(database.write, note)
+        first = asyncio.create_task(noting.ask("first"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # its transaction is under way
+        second = asyncio.create_task(noting.ask("second"))
+        await first
+        await asyncio.gather(second, noting.ask("third"))
+
+    asyncio.run(run())
+
+    assert groups == [["first"], ["second", "third"]]
+
+
 def beats_at_once(core: Core, asked: Sequence[tuple[str, Heartbeat]]) -> list[HeartbeatReply | None]:
     """What becomes of heartbeats that come at once."""
 
