@@ -68,19 +68,23 @@ async def at_rate(url: str, requests: Sequence[Callable[[], bytes]], per_second:
     free: asyncio.Queue[Connection] = asyncio.Queue()
     for _ in range(min(CONNECTIONS, len(requests))):
         free.put_nowait(await Connection.open(url))
-    began = time.perf_counter() + 0.1
+    began = time.perf_counter()
 
-    async def one(number: int, make: Callable[[], bytes]) -> Answer:
-        due = began + number / per_second
-        await asyncio.sleep(due - time.perf_counter())
+    async def one(due: float, make: Callable[[], bytes]) -> Answer:
         connection = await free.get()
         status, body = await connection.send(make())
         answered = time.perf_counter()
         free.put_nowait(connection)
         return Answer(status, answered - due, body)
 
+    sent: list[asyncio.Task[Answer]] = []
     try:
-        return await asyncio.gather(*(one(number, make) for number, make in enumerate(requests)))
+        async with asyncio.TaskGroup() as group:
+            for number, make in enumerate(requests):
+                due = began + number / per_second
+                await asyncio.sleep(due - time.perf_counter())
+                sent.append(group.create_task(one(due, make)))
+        return [task.result() for task in sent]
     finally:
         while not free.empty():
             free.get_nowait().writer.close()

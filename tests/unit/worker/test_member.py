@@ -1,15 +1,18 @@
 """What a registration lists, and claims that meet one."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from drumline.contracts.events import MemberAck, MemberEnd
 from drumline.contracts.ids import new_id
 from drumline.contracts.problems import Problem
-from drumline.contracts.worker_api import Claim
+from drumline.contracts.reasons import EndReason
+from drumline.contracts.worker_api import Claim, Claimed
 from drumline_worker.agent.api import RefusedError
 from drumline_worker.agent.member import Member
 from drumline_worker.agent.starting import ClaimLostError, claim
@@ -55,6 +58,71 @@ def test_member_with_a_process_is_listed(launched: Launched) -> None:
 def test_member_whose_run_directory_is_gone_is_not_listed(launched: Launched) -> None:
     launched.directory.remove()
     assert launched.member.live() is None
+
+
+class Starting:
+    """A member from its claim to its end, and what happens while the launcher is waited for and while it starts."""
+
+    def __init__(self, root: Path) -> None:
+        layout = Layout(root)
+        layout.create()
+        self.claimed = member_plan(new_id("mem")).claimed
+        self.while_waiting: Callable[[], object] = lambda: None
+        self.while_starting: Callable[[], object] = lambda: None
+        self.ends: list[MemberEnd] = []
+        self.started: list[str] = []
+        session = SimpleNamespace(
+            registrations=1, incarnation=new_id("inc"), until_settled=self._at_once, alive_at=0.0,
+            registered=SimpleNamespace(takeover_s=120.0),
+        )  # fmt: skip
+        bench = SimpleNamespace(
+            layout=layout, session=session, api=self, launcher=self, bundles=self, checkpoints=root, place="here"
+        )
+        self.member = Member(cast(Any, bench), self.claimed.member, self.claimed.fence)  # all that a start needs
+
+    async def _at_once(self) -> None:
+        pass
+
+    async def claim(self, _: str, __: Claim) -> Claimed:
+        return self.claimed
+
+    async def extract(self, _: str, __: Path) -> None:
+        pass
+
+    async def until_ready(self) -> None:
+        self.while_waiting()
+
+    async def start(self, member: str, _: Path) -> None:
+        self.started.append(member)
+        self.while_starting()
+
+    def forget(self, _: str) -> None:
+        pass
+
+    async def end(self, _: str, end: MemberEnd) -> MemberAck:
+        self.ends.append(end)
+        return MemberAck(acked_seq=0, window=0, fence=self.claimed.fence, cancel=False)
+
+
+def test_member_cancelled_while_the_launcher_is_waited_for_is_not_started(tmp_path: Path) -> None:
+    starting = Starting(tmp_path / "data")
+    starting.while_waiting = starting.member.cancel
+
+    asyncio.run(starting.member.run())
+
+    assert starting.started == []
+    assert [end.reason for end in starting.ends] == [EndReason.CANCELLED]
+
+
+def test_start_that_a_registration_revoked_is_told_as_failed(tmp_path: Path) -> None:
+    """The launcher knows nothing of it: the shim that it forked ends at once."""
+    starting = Starting(tmp_path / "data")
+    starting.while_starting = starting.member.live
+
+    asyncio.run(starting.member.run())
+
+    assert starting.started == [starting.claimed.member]
+    assert [(end.reason, end.devices_released) for end in starting.ends] == [(EndReason.START_FAILED, True)]
 
 
 class Asked:
