@@ -78,7 +78,8 @@ def beat(session: Session, host_id: str, heartbeat: Heartbeat, *, now: int) -> H
         require_incarnation(session, host_id, heartbeat.incarnation)
         glance = session.execute(_GLANCES, {"hosts": [host_id]}).one()
     require_clock(glance.last_heartbeat_at, now=now)
-    _renew(session, [(glance, heartbeat)], now)
+    if not _renew(session, [(glance, heartbeat)], now):
+        require_incarnation(session, host_id, heartbeat.incarnation)  # there was another registration meanwhile
     for reported in heartbeat.members:
         if reported.tick is not None and reported.tick.overdue:
             _note_hang(session, host_id, heartbeat.incarnation, reported, now=now)
@@ -131,18 +132,19 @@ def _is_quiet(host: Glance | None, heartbeat: Heartbeat, now: int) -> bool:
     )
 
 
-def _renew(session: Session, beats: Sequence[tuple[Glance, Heartbeat]], now: int) -> None:
-    """Renews the leases; tells of those hosts that came back or whose draining changed."""
+def _renew(session: Session, beats: Sequence[tuple[Glance, Heartbeat]], now: int) -> int:
+    """Renews the leases and counts them; tells of those hosts that came back or whose draining changed."""
     if not beats:
-        return
+        return 0
     renewed = [
         {"host": host.id, "incarnation": heartbeat.incarnation, "now": now, "is_draining": heartbeat.draining}
         for host, heartbeat in beats
     ]
-    session.execute(_RENEW, renewed)
+    result = session.connection().execute(_RENEW, renewed)
     for host, heartbeat in beats:
         if host.lost_at is not None or host.suspect_since is not None or host.draining != heartbeat.draining:
             announce(session, f"fleet:{host.id}", QUEUE)
+    return result.rowcount
 
 
 def _live_members(session: Session, host_id: str, incarnation: str) -> Sequence[Row]:

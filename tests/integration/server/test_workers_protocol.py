@@ -1,7 +1,10 @@
 """What workers may do: claims, fences, incarnations, leases, and devices that return only on proof."""
 
 import threading
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from sqlalchemy import update
@@ -426,6 +429,45 @@ def test_registration_waits_for_a_claim_that_is_being_stored_and_loses_its_membe
     registering.join()
 
     assert core.run(run_id).state is RunState.RETRY_WAIT
+    core.database.close()
+
+
+def test_beat_that_waited_for_another_registration_renews_nothing_and_hears_so(postgres_url: str) -> None:
+    """Else its worker would take its lease for longer than the server does."""
+    core = Core(Database(postgres_url, pool_size=3))
+    _, member = running(core)
+    stored, free = threading.Event(), threading.Event()
+    refused: list[DrumlineError] = []
+
+    def store(work: Callable[[Session], Any]) -> Any:  # Any: whatever a registration gives
+        def hold(session: Session) -> Any:
+            registered = work(session)
+            session.flush()
+            stored.set()
+            assert free.wait(20)
+            return registered
+
+        return core.write(hold)
+
+    def beat() -> None:
+        try:
+            member.worker.beat(MemberBeat(member=member.id, fence=member.claimed.fence))
+        except DrumlineError as error:
+            refused.append(error)
+
+    other = replace(member.worker, core=cast(Core, SimpleNamespace(write=store, clock=core.clock)))
+    registering, beating = threading.Thread(target=other.register), threading.Thread(target=beat)
+    registering.start()
+    assert stored.wait(20)
+    beating.start()
+    beating.join(0.5)
+    assert beating.is_alive()
+    free.set()
+    registering.join()
+    beating.join()
+
+    assert [error.code for error in refused] == [ProblemCode.FENCED]
+    assert refused[0].context["current"] == other.incarnation
     core.database.close()
 
 
