@@ -208,9 +208,21 @@ class Invariants:
     def check_lease(self, shim: "Shim", sent_at: float) -> None:
         """What a shim counts its deadline from is not after the server's own count of the same lease."""
         begun_at = shim.host.true_time(sent_at)
-        if begun_at > shim.host.server_heard_at + _CLOCK_SLACK_S:
-            late_s = begun_at - shim.host.server_heard_at
+        heard_at = self._heard_from(shim.host, begun_at)
+        if begun_at > heard_at + _CLOCK_SLACK_S:
+            late_s = begun_at - heard_at
             self._fail(f"the lease of {shim.member} began {late_s:.1f} s after the server's count of it")
+
+    def _heard_from(self, machine: "Host", begun_at: float) -> float:
+        """From when the server counts the machine's lease, where a message of `begun_at` was acknowledged last.
+
+        A stamp that the clock, set back since, is about to reach again stays as it is, and counts from when it does.
+        """
+        if self._serving.get(machine.host_id) is not machine:
+            return machine.server_heard_at
+        shown_at = self._world.when_servers_show(self._heard[machine.host_id])
+        is_about_to = shown_at <= begun_at + _CLOCK_SLACK_S
+        return max(machine.server_heard_at, shown_at) if is_about_to else machine.server_heard_at
 
     def _reason(self, member_id: str) -> str | None:
         reason: str | None = self._world.store.rows("SELECT reason_code FROM member WHERE id = ?", member_id)[0][0]

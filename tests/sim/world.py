@@ -118,6 +118,10 @@ class World:
         """Those that have the identity, oldest first; all but one are on their way out."""
         return [host for host in self.hosts if host.host_id == host_id]
 
+    def when_servers_show(self, stamp: int) -> float:
+        """The true time at which the servers' clock shows it, unless that is moved again."""
+        return (stamp - START_US) / 1_000_000 - self.server_clock_offset_s
+
     def machine_at(self, place: str, boot_id: str) -> Host:
         """The one that registered so: by its place, or, where it knew none, by its boot."""
         return next(host for host in self.hosts if (host.place() == place if place else host.has_booted(boot_id)))
