@@ -22,7 +22,6 @@ from drumline_server.wakeups import Wakeups, announce
 __all__ = ["Database", "DatabaseUnavailableError", "Store", "announce"]
 
 T = TypeVar("T")
-_LATE = "The database did not answer in time."
 
 
 class DatabaseUnavailableError(DrumlineError):
@@ -41,10 +40,6 @@ class Store(Protocol):
 
     def submit_read(self, fn: Callable[[Session], T]) -> Future[T]:
         """Runs `fn` on a snapshot that it cannot change."""
-        ...
-
-    def submit_look(self, fn: Callable[[Session], T]) -> Future[T]:
-        """Runs `fn`, which reads by one statement, on what is committed when that begins."""
         ...
 
     def close(self) -> None:
@@ -70,11 +65,7 @@ class Database:
 
     async def read(self, fn: Callable[[Session], T]) -> T:
         """What `fn` returns for one consistent snapshot. Raises DatabaseUnavailableError like `write`."""
-        return await self._wait(self._store.submit_read(fn), _LATE)
-
-    async def look(self, fn: Callable[[Session], T]) -> T:
-        """`read` for an `fn` that issues one statement: without what a snapshot for several would cost."""
-        return await self._wait(self._store.submit_look(fn), _LATE)
+        return await self._wait(self._store.submit_read(fn), "The database did not answer in time.")
 
     def write_now(self, fn: Callable[[Session], T]) -> T:
         """`write` for callers without an event loop; blocks."""
@@ -100,7 +91,7 @@ class Database:
             return future.result(self._timeout_s)
         except TimeoutError:
             future.cancel()
-            raise DatabaseUnavailableError(_LATE) from None
+            raise DatabaseUnavailableError("The database did not answer in time.") from None
 
 
 def _open(url: str, pool_size: int, wakeups: Wakeups) -> Store:

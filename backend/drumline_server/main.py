@@ -130,8 +130,8 @@ async def _make_usable(database: Database, settings: Settings, clock: Clock) -> 
 def _share_transactions(app: FastAPI, database: Database) -> None:
     """What comes often: who asks, submissions, and heartbeats of idle hosts."""
     clock: Clock = app.state.clock
-    app.state.people = Together(database.look, lambda *asked: principals_of_tokens(*asked, now=clock.now()))
-    app.state.workers = Together(database.look, lambda *asked: workers_of_tokens(*asked, now=clock.now()))
+    app.state.people = Together(database.read, lambda *asked: principals_of_tokens(*asked, now=clock.now()))
+    app.state.workers = Together(database.read, lambda *asked: workers_of_tokens(*asked, now=clock.now()))
     app.state.submissions = Together(database.write, lambda *asked: submit_all(*asked, now=clock.now()))
     app.state.quiet_beats = Together(database.write, lambda *asked: renew_quiet(*asked, now=clock.now()))
 

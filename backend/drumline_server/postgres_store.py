@@ -9,10 +9,9 @@ import random
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import TypeVar
 
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import create_engine
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
@@ -51,7 +50,6 @@ class PostgresStore:
             connect_args={"connect_timeout": 5, "options": _OPTIONS},
         )
         self._reading = self._engine.execution_options(postgresql_readonly=True, isolation_level="REPEATABLE READ")
-        self._looking = self._engine.execution_options(isolation_level="AUTOCOMMIT")
         self._executor = ThreadPoolExecutor(pool_size, "postgres")
         self._closed = False
 
@@ -61,11 +59,7 @@ class PostgresStore:
 
     def submit_read(self, fn: Callable[[Session], T]) -> Future[T]:
         """Runs `fn` in a thread on one snapshot, on another one where the connection was cut."""
-        return self._submit(partial(self._read, self._reading), fn)
-
-    def submit_look(self, fn: Callable[[Session], T]) -> Future[T]:
-        """Like `submit_read`, for one statement: it saves the round trips that begin and end a transaction."""
-        return self._submit(partial(self._read, self._looking), fn)
+        return self._submit(self._read, fn)
 
     def close(self) -> None:
         """Ends what was begun, then closes the connections."""
@@ -80,10 +74,10 @@ class PostgresStore:
             raise DatabaseUnavailableError(f"{_BACKLOG} transactions are waiting for the database.")
         return self._executor.submit(perform, fn)
 
-    def _read(self, engine: Engine, fn: Callable[[Session], T]) -> T:
+    def _read(self, fn: Callable[[Session], T]) -> T:
         for attempt in range(_TRIES):
             try:
-                with Session(engine, expire_on_commit=False) as session:
+                with Session(self._reading, expire_on_commit=False) as session:
                     return fn(session)
             except (DBAPIError, PoolTimeoutError) as error:
                 if _was_cut(error) and attempt < _TRIES - 1:

@@ -69,10 +69,6 @@ class SqliteStore:
             raise DatabaseUnavailableError("The server is stopping.")
         return self._executor.submit(self._read, fn)
 
-    def submit_look(self, fn: Callable[[Session], T]) -> Future[T]:
-        """`submit_read`: a snapshot costs nothing here."""
-        return self.submit_read(fn)
-
     def close(self) -> None:
         """Commits what waits, then ends the threads."""
         if self._closed:

@@ -41,7 +41,7 @@ class _Waiting(Generic[Request, Answer]):
 class Together(Generic[Request, Answer]):
     """The requests of one kind in one event loop.
 
-    `transact` is `Database.write`, `read` or `look`. `perform` gives each request its answer or the error that it is
+    `transact` is `Database.write` or `Database.read`. `perform` gives each request its answer or the error that it is
     refused with; a refused one must leave nothing in the transaction.
     """
 

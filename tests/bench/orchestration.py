@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from bench import orchestration_load, orchestration_queue, orchestration_runs
 from bench.engine_report import machine
 from bench.orchestration_runs import MANY
 from bench.peer_process import ROOT, PeerProcess
-from support.api_process import DATABASES, ApiProcess, another, api_on
+from support.api_process import DATABASES, api_on
 
 SUBMISSIONS_PER_S, SUBMIT_S = 300, 60
 HOSTS, HEARTBEAT_S, BEAT_S = 1000, 5.0, 30
@@ -67,23 +67,17 @@ def main() -> None:
 
 
 def _submissions(options: argparse.Namespace) -> list[Figure]:
-    figures: list[Figure] = []
+    figures = []
     for database in DATABASES:
         with api_on(database) as api:
-            figures += _submitted(f"on {database}", [api], options.seconds)
-    with api_on("postgresql") as api, another(api) as second:
-        figures += _submitted("on postgresql, two servers", [api, second], options.seconds)
+            load = orchestration_load.submissions(api, SUBMISSIONS_PER_S, options.seconds)
+        title = f"submissions at {SUBMISSIONS_PER_S}/s on {database}"
+        errors = load.sent - load.statuses.get(201, 0)
+        figures += [
+            Figure(f"{title}: p99", load.p99_ms, "ms", 50),
+            Figure(f"{title}: answers that are no 201", errors, "", 0),
+        ]
     return figures
-
-
-def _submitted(where: str, servers: Sequence[ApiProcess], seconds: float) -> list[Figure]:
-    load = orchestration_load.submissions(servers, SUBMISSIONS_PER_S, seconds)
-    title = f"submissions at {SUBMISSIONS_PER_S}/s {where}"
-    errors = load.sent - load.statuses.get(201, 0)
-    return [
-        Figure(f"{title}: p99", load.p99_ms, "ms", 50),
-        Figure(f"{title}: answers that are no 201", errors, "", 0),
-    ]
 
 
 def _heartbeats(_: argparse.Namespace) -> list[Figure]:

@@ -50,9 +50,9 @@ class Load:
         return self.statuses == {status: self.sent}
 
 
-def submissions(servers: Sequence[ApiProcess], per_second: float, seconds: float) -> Load:
-    """Submits one-step runs that wait for devices, to the servers in turn; nothing runs them: servers are measured."""
-    with Client(servers[0].url, servers[0].token) as client:
+def submissions(api: ApiProcess, per_second: float, seconds: float) -> Load:
+    """Submits one-step runs that wait for devices; nothing runs them, so that the server is all that is measured."""
+    with Client(api.url, api.token) as client:
         run = client.submit(PROGRAM, replicas=8, wait_for_devices=True)
         version = run.details.spec
     job = {
@@ -62,19 +62,12 @@ def submissions(servers: Sequence[ApiProcess], per_second: float, seconds: float
     }
     body = json.dumps({"job": job, "resources": {"replicas": 8}, "wait_for_devices": True}).encode()
 
-    def submit(api: ApiProcess, key: str) -> bytes:
-        return request(api.url, api.token, "POST", RUNS_PATH, body, f"Idempotency-Key: {key}")
+    def submit(number: int, phase: str) -> bytes:
+        return request(api.url, api.token, "POST", RUNS_PATH, body, f"Idempotency-Key: {phase}-{number}")
 
-    async def send(phase: str, count: int, rate: float) -> list[Answer]:
-        shares = [
-            [partial(submit, api, f"{phase}-{number}") for number in range(first, count, len(servers))]
-            for first, api in enumerate(servers)
-        ]
-        rates = (at_rate(api.url, calls, rate / len(servers)) for api, calls in zip(servers, shares, strict=True))
-        return [answer for answers in await asyncio.gather(*rates) for answer in answers]
-
-    asyncio.run(send("warm", WARM_UP, per_second / 4))
-    return Load.of(asyncio.run(send("load", round(per_second * seconds), per_second)), per_second)
+    asyncio.run(at_rate(api.url, [partial(submit, number, "warm") for number in range(WARM_UP)], per_second / 4))
+    calls = [partial(submit, number, "load") for number in range(round(per_second * seconds))]
+    return Load.of(asyncio.run(at_rate(api.url, calls, per_second)), per_second)
 
 
 def heartbeats(api: ApiProcess, hosts: int, every_s: float, seconds: float) -> Load:

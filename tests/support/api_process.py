@@ -134,13 +134,6 @@ def api_on(database: str) -> Iterator[ApiProcess]:
 
 
 @contextmanager
-def another(api: ApiProcess) -> Iterator[ApiProcess]:
-    """A second server on the same database and data directory."""
-    with _served(ApiProcess(api.directory, api.database_url, api.settings)) as second:
-        yield second
-
-
-@contextmanager
 def _served(api: ApiProcess) -> Iterator[ApiProcess]:
     api.start()
     try:

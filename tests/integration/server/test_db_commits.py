@@ -4,11 +4,8 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable
-from typing import cast
 
-import psycopg
 import pytest
-from psycopg.pq import TransactionStatus
 from sqlalchemy import func, select, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
@@ -42,7 +39,6 @@ def test_write_is_seen_by_the_next_read(database: Database) -> None:
     project_id = database.write_now(add_project("one"))
 
     assert database.read_now(lambda session: session.get_one(Project, project_id).name) == "one"
-    assert asyncio.run(database.look(count_projects)) == 1
 
 
 def test_write_that_raises_stores_nothing_and_hands_its_error_on(database: Database) -> None:
@@ -253,20 +249,6 @@ def test_read_whose_postgres_connection_is_cut_is_done_again(postgres_url: str) 
     assert len(set(tries)) == 2
     database.close()
     killer.close()
-
-
-def test_look_on_postgres_is_one_statement_in_no_transaction_and_changes_nothing_of_the_next(postgres_url: str) -> None:
-    database = Database(postgres_url, pool_size=1)
-
-    def status(session: Session) -> TransactionStatus:
-        count_projects(session)
-        driver = cast(psycopg.Connection, session.connection().connection.driver_connection)
-        return driver.info.transaction_status
-
-    assert asyncio.run(database.look(status)) is TransactionStatus.IDLE
-    assert database.read_now(status) is TransactionStatus.INTRANS
-    assert database.write_now(status) is TransactionStatus.INTRANS
-    database.close()
 
 
 def test_twins_that_insert_the_same_on_postgres_are_put_in_order(postgres_url: str) -> None:
