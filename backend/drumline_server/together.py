@@ -1,10 +1,10 @@
 """Requests of one kind that come at once share a transaction: one look-up, one write and one durable commit for all.
 
 While a transaction is under way, what comes waits and shares the next, which sees all that was committed before it
-came; what comes alone goes at once. Between two transactions is a short pause: where requests keep coming, fewer and
-larger ones leave time for everything else that needs the interpreter, and all are answered sooner. What is wrong with
-one request is its own outcome and nobody else's; where a transaction of several failed for a reason that belongs to
-none of them, each is tried again in one of its own.
+came; what comes alone goes at once. Before the next is a short pause, unless it is full: where requests keep coming,
+fewer and larger transactions leave time for all else that needs the interpreter (`docs/benchmarks.md`). What is wrong
+with one request is its own outcome and nobody else's; where a transaction of several failed for a reason that belongs
+to none of them, each is tried again in one of its own.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ Answer = TypeVar("Answer")
 _MOST = 64
 """Requests in one transaction: enough for a flood, and nobody waits long for the others."""
 _PAUSE_S = 0.005
+"""Less than a transaction takes, so that nobody waits for twice as long."""
 _BACKLOG = 5_000
 """Requests that may wait; beyond that the server says that it is overloaded."""
 
@@ -49,9 +50,12 @@ class Together(Generic[Request, Answer]):
         self,
         transact: Callable[[Callable[[Session], Outcomes[Answer]]], Awaitable[Outcomes[Answer]]],
         perform: Callable[[Session, Sequence[Request]], Outcomes[Answer]],
+        *,
+        pause_s: float = _PAUSE_S,
     ) -> None:
         self._transact = transact
         self._perform = perform
+        self._pause_s = pause_s
         self._waiting: list[_Waiting[Request, Answer]] = []
         self._worker: asyncio.Task[None] | None = None
 
@@ -66,12 +70,15 @@ class Together(Generic[Request, Answer]):
         return await waiting.answer
 
     async def _work(self) -> None:
-        while self._waiting:
-            group, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
-            await self._do([each for each in group if not each.answer.cancelled()])
-            if self._waiting:
-                await asyncio.sleep(_PAUSE_S)
-        self._worker = None
+        try:
+            while self._waiting:
+                group, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
+                if wanted := [each for each in group if not each.answer.cancelled()]:
+                    await self._do(wanted)
+                if 0 < len(self._waiting) < _MOST:
+                    await asyncio.sleep(self._pause_s)
+        finally:
+            self._worker = None
 
     async def _do(self, group: Sequence[_Waiting[Request, Answer]]) -> None:
         requests = [each.request for each in group]

@@ -139,10 +139,18 @@ class Invariants:
 
     def _note_heartbeats(self, hosts: list[Any]) -> None:
         for host_id, heard_at, incarnation, place, boot_id in hosts:
-            if self._heard.get(host_id) != heard_at:
+            before = self._heard.get(host_id)
+            if before != heard_at:
                 self._heard[host_id] = heard_at
                 self._note_machine(host_id, self._world.machine_at(place, boot_id))
-                self._serving[host_id].server_heard_at = self._heard_at[incarnation] = self._world.timeline.now
+                self._serving[host_id].server_heard_at = self._counted_from(before, heard_at)
+                self._heard_at[incarnation] = self._world.timeline.now
+
+    def _counted_from(self, before: int | None, stamp: int) -> float:
+        """From when a lease with a new stamp counts: from now, or from earlier where it was pulled back too far."""
+        now = self._world.timeline.now
+        is_pulled_back = before is not None and stamp < before
+        return min(now, self._world.when_servers_show(stamp)) if is_pulled_back else now
 
     def _note_machine(self, host_id: str, machine: "Host") -> None:
         """What runs on a machine that its host leaves is out of sight from then on, also if the host comes back."""

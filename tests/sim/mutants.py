@@ -56,6 +56,10 @@ def _never(*_: object) -> None:
     return None
 
 
+def _not_ahead(*_: object) -> bool:
+    return False
+
+
 def _nothing(*_: object, **__: object) -> list[Any]:
     return []
 
@@ -116,10 +120,9 @@ def _lose_as_if_dead(*arguments: Any, proven_dead: bool, **more: Any) -> None:
     _real_lose_member(*arguments, proven_dead=True, **more)
 
 
-def _renew_by_its_clock(session: Any, beats: Any, now: int) -> None:
+def _renew_by_its_clock(session: Any, beats: Any, now: int) -> int:
     del now
-    for glance, heartbeat in beats:
-        _real_renew(session, [(glance, heartbeat)], to_micros(heartbeat.sent_at))
+    return sum(_real_renew(session, [(glance, beat)], to_micros(beat.sent_at)) for glance, beat in beats)
 
 
 def _end_as_if_dead(session: Any, host_id: str, member_id: str, end: Any, *, now: int) -> Any:
@@ -253,6 +256,12 @@ RARE = (
         "half_claimed_not_preempted",
         "P4: a half-claimed gang can be preempted",
         (moves, "ATTEMPT_MOVES", {**ATTEMPT_MOVES, _WAITING: ATTEMPT_MOVES[_WAITING] - {AttemptState.PREEMPTED}}),
+    ),
+    _off(
+        "renewed_though_the_clock_is_behind",
+        "P8: no lease is renewed to an earlier time",
+        (guard, "is_stamped_ahead", _not_ahead),
+        (heartbeats, "is_stamped_ahead", _not_ahead),
     ),
     _off("lease_not_looked_at_before_the_start", "P6: no start after the lease", (shim, "too_late", _never)),
     _off("lost_claim_believed", "P10: a lost claim proves nothing by itself", (member, "end_strays", _no_strays)),

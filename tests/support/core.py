@@ -162,7 +162,7 @@ class Core:
     def reap(self) -> None:
         """One round of the reaper."""
         deadlines = reap.Deadlines(TAKEOVER_S, SUSPECT_S, self.leases_from)
-        for deed in self.read(lambda session: reap.due(session, deadlines, now=self.clock.now())):
+        for deed in self.read(lambda session: reap.due(session, deadlines, self.clock, now=self.clock.now())):
             self.write(deed)
 
     def host(self, name: str) -> api.Host:

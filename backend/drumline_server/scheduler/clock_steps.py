@@ -1,20 +1,22 @@
-"""Repairs what was stamped by a clock that has been set back since, or by one that is ahead."""
+"""Repairs what was stamped by a clock that has been set back since, or by one that is ahead.
 
-from sqlalchemy import bindparam, update
+The clock is read when the hosts are locked: a lease that was renewed meanwhile must not be made shorter.
+"""
+
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts.states import TERMINAL_ATTEMPT, AttemptState, RunState
+from drumline_server.attempts.guard import is_stamped_ahead, require_host
 from drumline_server.attempts.retries import BACKOFF_S
+from drumline_server.clock import Clock
 from drumline_server.models import Attempt, Host, Incarnation, Run, table_of
 
 _MICROS = 1_000_000
 _HOST, _INCARNATION, _ATTEMPT, _RUN = (table_of(model) for model in (Host, Incarnation, Attempt, Run))
-_HOSTS_PULL = (
-    update(_HOST).where(_HOST.c.last_heartbeat_at > bindparam("now")).values(last_heartbeat_at=bindparam("now"))
-)
-_HOST_PULL = _HOSTS_PULL.where(_HOST.c.id == bindparam("host"))
+_AHEAD = select(_HOST.c.id).where(_HOST.c.last_heartbeat_at > bindparam("now")).order_by(_HOST.c.id).with_for_update()
 _PULLS = (
-    _HOSTS_PULL,
+    update(_HOST).where(_HOST.c.last_heartbeat_at > bindparam("now")).values(last_heartbeat_at=bindparam("now")),
     update(_INCARNATION)
     .where(_INCARNATION.c.last_heartbeat_at > bindparam("now"))
     .values(last_heartbeat_at=bindparam("now")),
@@ -36,8 +38,10 @@ _PULLS = (
 )
 
 
-def pull_back(session: Session, *, claim_s: float, now: int) -> None:
-    """No lease was renewed, no wait and no program begun after `now`; no wait ends later than one that begins now."""
+def pull_back(session: Session, *, claim_s: float, clock: Clock) -> None:
+    """No lease was renewed, no wait and no program begun after now; no wait ends later than one that begins now."""
+    session.execute(_AHEAD, {"now": clock.now()}).all()
+    now = clock.now()
     times = {
         "now": now,
         "latest_claim": now + int(claim_s * _MICROS),
@@ -47,6 +51,12 @@ def pull_back(session: Session, *, claim_s: float, now: int) -> None:
         session.execute(statement, times)
 
 
-def pull_back_host(host_id: str, session: Session, *, now: int) -> None:
-    """One host's lease was renewed at the latest now: until then its heartbeats would be refused."""
-    session.execute(_HOST_PULL, {"host": host_id, "now": now})
+def pull_back_host(host_id: str, session: Session, *, clock: Clock) -> None:
+    """One host's lease was renewed at the latest now, if it is ahead by more than clocks of servers may be apart.
+
+    Until then its heartbeats would be refused.
+    """
+    host = require_host(session, host_id, lock=True)
+    now = clock.now()
+    if is_stamped_ahead(host.last_heartbeat_at, now):
+        host.last_heartbeat_at = now

@@ -201,7 +201,9 @@ class Reaper:
             self._set_back = self._set_back or elapsed < 0
         self._last_round = now
         if self._set_back:
-            await self._database.write(lambda session: pull_back(session, claim_s=self._settings.claim_s, now=now))
+            await self._database.write(
+                lambda session: pull_back(session, claim_s=self._settings.claim_s, clock=self._clock)
+            )
             self._set_back = False
         for deed in await self._database.read(lambda session: self._due(session, now)):
             try:
@@ -214,7 +216,7 @@ class Reaper:
     def _due(self, session: Session, now: int) -> list[reap.Deed]:
         takeover_s = reap.longest_takeover_s(session, self._settings.takeover_s)
         deadlines = reap.Deadlines(takeover_s, self._settings.suspect_s, self._leases_from)
-        return reap.due(session, deadlines, now=now)
+        return reap.due(session, deadlines, self._clock, now=now)
 
     def _perform(self, deed: reap.Deed, session: Session) -> None:
         self._leadership.guard(session)

@@ -19,6 +19,7 @@ from drumline_server.attempts.guard import SKEW_US
 from drumline_server.attempts.outcome import close_attempt
 from drumline_server.attempts.queries import attempt_by_id, live_attempt, member_by_id
 from drumline_server.attempts.release import quarantine_devices
+from drumline_server.clock import Clock
 from drumline_server.models import Attempt, Device, Host, Incarnation, Member, Run, table_of
 from drumline_server.moves import move_run
 from drumline_server.run_events import lock_run
@@ -106,8 +107,11 @@ class Deadlines:
     leases_from: int
 
 
-def due(session: Session, deadlines: Deadlines, *, now: int) -> list[Deed]:
-    """What is to be done now: each a function for one write transaction, which looks again before it acts."""
+def due(session: Session, deadlines: Deadlines, clock: Clock, *, now: int) -> list[Deed]:
+    """What is to be done now: each a function for one write transaction, which looks again before it acts.
+
+    `clock` is for what must not act by a time that has passed since.
+    """
     times = _times(deadlines, now)
     found = session.execute(_GLANCE, times).one()
     may_lose = now >= deadlines.leases_from
@@ -121,11 +125,14 @@ def due(session: Session, deadlines: Deadlines, *, now: int) -> list[Deed]:
         (found.unreleased, _unreleased, _doubt_release),
         (found.silent, _silent, _suspect),
         (found.troubled, _troubled_hosts, host_trouble.judge_host),
-        (found.ahead, _hosts_ahead, pull_back_host),
         (may_lose and found.lost, _lost_hosts, lose_host),
         (may_lose and found.left, _left_incarnations, _lose_left),
     )
-    return [partial(act, thing, now=now) for is_any, find, act in kinds if is_any for thing in find(session, times)]
+    ahead = _hosts_ahead(session, times) if found.ahead else ()
+    return [
+        *(partial(pull_back_host, host_id, clock=clock) for host_id in ahead),
+        *(partial(act, thing, now=now) for is_any, find, act in kinds if is_any for thing in find(session, times)),
+    ]
 
 
 def longest_takeover_s(session: Session, takeover_s: float) -> float:

@@ -132,17 +132,21 @@ def test_request_whose_sender_went_away_is_left_out(database: Database) -> None:
 
 def test_what_comes_right_after_a_transaction_shares_the_next_with_what_waited(database: Database) -> None:
     groups: list[list[str]] = []
+    begun, go_on = threading.Event(), threading.Event()
 
     def note(_: Session, names: Sequence[str]) -> list[str | DrumlineError]:
         groups.append(list(names))
+        begun.set()
+        assert go_on.wait(20)
         return list(names)
 
     async def run() -> None:
-        noting: Together[str, str] = Together(database.write, note)
+        noting: Together[str, str] = Together(database.write, note, pause_s=1)
         first = asyncio.create_task(noting.ask("first"))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)  # its transaction is under way
+        await asyncio.to_thread(begun.wait, 20)
         second = asyncio.create_task(noting.ask("second"))
+        await asyncio.sleep(0)  # it has asked
+        go_on.set()
         await first
         await asyncio.gather(second, noting.ask("third"))
 

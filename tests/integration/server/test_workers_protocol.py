@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import text, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts.ids import new_id
@@ -18,9 +18,12 @@ from drumline.contracts.worker_api import PROTOCOL_VERSION, Claim, MemberBeat
 from drumline_server.db import Database
 from drumline_server.errors import DrumlineError, NotFoundError
 from drumline_server.models import Host
+from drumline_server.scheduler import reap
 from drumline_server.scheduler.clock_steps import pull_back
 from drumline_server.workers import claims
+from support.clock import FakeClock
 from support.core import Core, Member, Worker
+from support.processes import wait_until
 
 
 def placed(core: Core, **changes: Any) -> tuple[str, Worker]:
@@ -185,7 +188,7 @@ def test_clock_that_is_back_and_forth_between_two_looks_costs_nobody_the_lease(c
 def test_host_whose_stamp_was_pulled_back_after_the_clock_is_heard_again(core: Core) -> None:
     run_id, member = running(core)
     core.clock.advance(-3600)
-    core.write(lambda session: pull_back(session, claim_s=60.0, now=core.clock.now()))
+    core.write(lambda session: pull_back(session, claim_s=60.0, clock=core.clock))
     member.worker.beat(MemberBeat(member=member.id, fence=1))
     core.clock.advance(119)
     core.reap()
@@ -210,6 +213,41 @@ def test_host_that_a_clock_ahead_has_stamped_is_heard_again_after_one_look(core:
     core.reap()
 
     assert core.run(run_id).state is RunState.RETRY_WAIT
+
+
+class WaitingClock:
+    """It goes on while whoever reads it waits for a lock."""
+
+    def __init__(self, clock: FakeClock, wait_s: float) -> None:
+        self._clock, self._wait_s = clock, wait_s
+
+    def now(self) -> int:
+        read = self._clock.now()
+        self._clock.advance(self._wait_s)
+        return read
+
+
+def test_lease_that_was_renewed_since_the_look_is_not_pulled_back(core: Core) -> None:
+    _, member = running(core)
+    core.clock.advance(-5)
+    deadlines = reap.Deadlines(120, 10, core.clock.now())
+    deeds = core.read(lambda session: reap.due(session, deadlines, core.clock, now=core.clock.now()))
+    core.clock.advance(5)
+    member.worker.beat(MemberBeat(member=member.id, fence=1))
+    for deed in deeds:
+        core.write(deed)
+
+    assert len(deeds) == 1
+    assert core.read(lambda session: session.get_one(Host, member.worker.host_id).last_heartbeat_at) == core.clock.now()
+
+
+def test_lease_that_was_renewed_while_hosts_were_locked_is_not_pulled_back(core: Core) -> None:
+    _, member = running(core)
+    renewed_at = core.clock.now()
+    core.clock.advance(-5)
+    core.write(lambda session: pull_back(session, claim_s=60.0, clock=WaitingClock(core.clock, 5)))
+
+    assert core.read(lambda session: session.get_one(Host, member.worker.host_id).last_heartbeat_at) == renewed_at
 
 
 def test_clock_that_trembles_within_a_second_neither_refuses_nor_shortens(core: Core) -> None:
@@ -455,19 +493,28 @@ def test_beat_that_waited_for_another_registration_renews_nothing_and_hears_so(p
         except DrumlineError as error:
             refused.append(error)
 
+    def waits_for_a_lock() -> bool:
+        waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+        return bool(core.read(lambda session: session.scalar(waiting)) == 1)
+
     other = replace(member.worker, core=cast(Core, SimpleNamespace(write=store, clock=core.clock)))
     registering, beating = threading.Thread(target=other.register), threading.Thread(target=beat)
     registering.start()
     assert stored.wait(20)
+    registered_at = core.clock.now()
+    core.clock.advance(3)
     beating.start()
-    beating.join(0.5)
-    assert beating.is_alive()
-    free.set()
-    registering.join()
-    beating.join()
+    try:
+        wait_until(waits_for_a_lock, timeout_s=20, what="the beat has looked and waits to renew")
+    finally:
+        free.set()
+        registering.join()
+        beating.join()
 
     assert [error.code for error in refused] == [ProblemCode.FENCED]
     assert refused[0].context["current"] == other.incarnation
+    heard_at = core.read(lambda session: session.get_one(Host, member.worker.host_id).last_heartbeat_at)
+    assert heard_at == registered_at
     core.database.close()
 
 
