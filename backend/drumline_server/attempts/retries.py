@@ -36,14 +36,14 @@ def retry_or_fail(session: Session, run: Run, reason: EndReason, message: str, *
 
 
 def requeue(session: Session, run: Run, *, now: int) -> bool:
-    """Moves a run back into the queue, from RETRY_WAIT or because its attempt was not claimed."""
-    queue_s = run.limits["queue_s"]
-    columns = {
-        "reason_code": None,
-        "reason_message": "",
-        "retry_at": None,
-        "queue_deadline": None if queue_s is None else now + int(queue_s * _MICROS),
-    }
+    """Moves a run back into the queue, from RETRY_WAIT to wait anew, or to wait on because its attempt was not claimed.
+
+    What waits on keeps the end of its waiting.
+    """
+    queue_s, deadline = run.limits["queue_s"], run.queue_deadline
+    if run.state != RunState.PLACED:
+        deadline = None if queue_s is None else now + int(queue_s * _MICROS)
+    columns = {"reason_code": None, "reason_message": "", "retry_at": None, "queue_deadline": deadline}
     return move_run(session, run, RunState.QUEUED, now=now, columns=columns)
 
 

@@ -211,12 +211,14 @@ def _left_incarnations(session: Session, times: Times) -> list[str]:
 
 
 def _expire(attempt_id: str, session: Session, *, now: int) -> None:
-    """Not every member was claimed in time: nobody's failure, the run waits again."""
+    """Not every member was claimed in time: nobody's failure, the run waits on, unless it has waited long enough."""
     run, attempt = _locked(session, attempt_id)
     if attempt.state != AttemptState.DISPATCHED or attempt.claim_deadline > now:
         return
     stopping.abandon(session, attempt, AttemptState.EXPIRED, EndReason.NOT_CLAIMED, now=now)
-    if run.state == RunState.PLACED:
+    if run.state == RunState.PLACED and _has_waited_long_enough(run, now):
+        move_run(session, run, RunState.FAILED, now=now, reason=EndReason.QUEUE_LIMIT)
+    elif run.state == RunState.PLACED:
         retries.requeue(session, run, now=now)
     elif run.state == RunState.CANCELLING:
         reason = EndReason(run.stop_reason or EndReason.CANCELLED)
@@ -232,10 +234,12 @@ def _end_drain(attempt_id: str, session: Session, *, now: int) -> None:
 
 def _end_wait(run_id: str, session: Session, *, now: int) -> None:
     run = lock_run(session, run_id)
-    if run is None or run.state != RunState.QUEUED:
-        return
-    if run.queue_deadline is not None and run.queue_deadline <= now:
+    if run is not None and run.state == RunState.QUEUED and _has_waited_long_enough(run, now):
         move_run(session, run, RunState.FAILED, now=now, reason=EndReason.QUEUE_LIMIT)
+
+
+def _has_waited_long_enough(run: Run, now: int) -> bool:
+    return run.queue_deadline is not None and run.queue_deadline <= now
 
 
 def _end_backoff(run_id: str, session: Session, *, now: int) -> None:

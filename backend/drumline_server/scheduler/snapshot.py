@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session, aliased
 
-from drumline.contracts.states import DeviceState, RunState
+from drumline.contracts.states import AttemptState, DeviceState, RunState
 from drumline_server.checkpoints import service as checkpoints
 from drumline_server.models import Attempt, Device, Hold, Host, Member, Project, Run
 from drumline_server.scheduler.order import Ageing, in_order
@@ -207,10 +207,21 @@ def _last_run(run: Any) -> Select[str]:  # Any: an alias of Run
 
 
 def _select_runs() -> Select[str, str, str, int, int, int, str | None, str | None]:
-    failed_on = case((Run.infrastructure_failures > 0, Member.host_id)).label("failed_on")
+    unclaimed = aliased(Member)
+    kept_waiting = (
+        select(unclaimed.host_id)
+        .where(unclaimed.attempt_id == Run.attempt_id, unclaimed.claimed_at.is_(None))
+        .order_by(unclaimed.rank)
+        .limit(1)
+        .scalar_subquery()
+    )
+    failed_on = case(
+        (Attempt.state == AttemptState.EXPIRED, kept_waiting), (Run.infrastructure_failures > 0, Member.host_id)
+    ).label("failed_on")
     limits = type_coerce(Run.limits, Text)
     return (
         select(Run.id, Run.shape, limits, Run.priority, Run.created_at, Run.fence, Run.resume_from, failed_on)
+        .outerjoin(Attempt, Attempt.id == Run.attempt_id)
         .outerjoin(Member, (Member.attempt_id == Run.attempt_id) & (Member.rank == 0))
         .where(Run.project_id == bindparam("project"), Run.state == RunState.QUEUED)
         .order_by(Run.created_at, Run.id)

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import update
 
 from drumline.contracts.reasons import EndReason
-from drumline.contracts.states import MemberState, RunState
+from drumline.contracts.states import DeviceState, MemberState, RunState
 from drumline.contracts.worker_api import MemberBeat
 from drumline_server import models
 from drumline_server.scheduler import reap
@@ -95,22 +95,55 @@ def test_the_time_limit_found_in_one_attempt_does_not_end_the_next(core: Core) -
 
 
 def test_a_queue_deadline_that_moved_on_ends_nothing(core: Core) -> None:
-    run_id, worker = placed(core, limits={"queue_s": 10})
-    core.clock.advance(CLAIM_S + 1)
-    core.reap()
+    """A retry waits anew."""
+    run_id = core.submit(resources={"replicas": 8}, limits={"queue_s": 10}, wait_for_devices=True).id
     core.clock.advance(11)
     deadlines = reap.Deadlines(TAKEOVER_S, SUSPECT_S, core.leases_from)
     late = core.read(lambda session: reap.due(session, deadlines, core.clock, now=core.clock.now()))
-    worker.beat()
+    worker = core.add_worker()
     core.schedule()
-    core.clock.advance(CLAIM_S + 1)
+    worker.take().start().end(EndReason.KILLED)
+    core.clock.advance(5)
+    worker.beat()
     core.reap()
     assert core.run(run_id).state is RunState.QUEUED
+    assert late
 
     for deed in late:
         core.write(deed)
 
     assert core.run(run_id).state is RunState.QUEUED
+
+
+def test_a_run_that_nobody_claims_waits_no_longer_than_its_limit(core: Core) -> None:
+    run_id, worker = placed(core, limits={"queue_s": 2.5 * CLAIM_S})
+    for _ in range(2):
+        core.clock.advance(CLAIM_S + 1)
+        worker.beat()
+        core.reap()
+        assert core.run(run_id).state is RunState.QUEUED
+        assert core.schedule() == [run_id]
+    core.clock.advance(CLAIM_S + 1)
+    worker.beat()
+    core.reap()
+
+    ended = core.run(run_id)
+    assert ended.reason is not None
+    assert (ended.state, ended.reason.code) == (RunState.FAILED, EndReason.QUEUE_LIMIT)
+    assert core.device_states() == [DeviceState.FREE] * 8
+
+
+def test_a_run_that_its_host_does_not_claim_goes_to_another(core: Core) -> None:
+    run_id, first = placed(core)
+    second = core.add_worker("beta")
+    core.clock.advance(CLAIM_S + 1)
+    first.beat()
+    second.beat()
+    core.reap()
+    core.schedule()
+
+    assert first.beat().assigned == ()
+    assert second.take().claimed.run == run_id
 
 
 def test_a_preempted_run_is_queued_again_whatever_its_retries(core: Core) -> None:
