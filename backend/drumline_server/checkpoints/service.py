@@ -98,19 +98,41 @@ def tied_to(session: Session, project_id: str, run_ids: Collection[str]) -> dict
     homes = homes_of(session, project_id, runs)
     fleet = capacities(session, project_id) if homes else []
     return {
-        run.id: frozenset(homes[run.id].hosts)
-        for run in runs
-        if run.id in homes and is_tied(Shape.parse(run.shape), homes[run.id], fleet)
+        run.id: frozenset(homes[run.id].hosts) for run in runs if run.id in homes and is_tied(run, homes[run.id], fleet)
     }
 
 
-def is_tied(shape: Shape, home: Home, fleet: Sequence[HostCapacity]) -> bool:
+def is_tied(run: Run, home: Home, fleet: Sequence[HostCapacity]) -> bool:
     """Whether a run waits for one of the living hosts that can read its checkpoint.
 
-    One that they have not devices enough for does not: it would wait for ever.
+    One that was told to go on from a checkpoint does, and never begins anew by itself. Another does only where they
+    have devices enough: else it would wait for ever for what it saved on its own account.
     """
-    there = [host for host in fleet if host.host_id in home.hosts]
+    if run.resume_from is not None:
+        return True
+    there, shape = readers_of(home, fleet), Shape.parse(run.shape)
     return bool(there) and most_possible(there, shape).replicas >= shape.replicas
+
+
+def readers_of(home: Home, fleet: Sequence[HostCapacity]) -> list[HostCapacity]:
+    """Those of the fleet that can read the checkpoint."""
+    return [host for host in fleet if host.host_id in home.hosts]
+
+
+def home_of_source(session: Session, project_id: str, checkpoint_id: str) -> Home | None:
+    """Where a run that is told to go on from that checkpoint begins; None where nothing of it is kept."""
+    source = queries.checkpoints_by_id(session, project_id, [checkpoint_id]).get(checkpoint_id)
+    if source is None:
+        return None
+    rows = _not_after(source, queries.kept_of_runs(session, [source.run_id]).get(source.run_id, ()))
+    living = queries.living_hosts(session, project_id, {row.store for row in rows})
+    return _home(rows, living) if rows else None
+
+
+def saved_step(session: Session, run: Run) -> int | None:
+    """The step of the best checkpoint of the run's own."""
+    own = queries.kept_of_runs(session, [run.id]).get(run.id)
+    return own[0].step if own else None
 
 
 def _home(candidates: Sequence[Checkpoint], living: Mapping[str, dict[str, str]]) -> Home:

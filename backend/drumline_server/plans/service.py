@@ -107,9 +107,9 @@ def _keyed(order: PlanOrder) -> Keyed:
 
 def _draft(session: Session, order: PlanOrder, now: int) -> Draft:
     submission = order.submission
-    parameters = Checker(session, submission.project_id).check(submission.body).parameters
-    checked = replace(submission, body=submission.body.model_copy(update={"parameters": parameters}))
-    return Draft(checked, foresee(session, checked, terms=order.terms, now=now))
+    checked = Checker(session, submission.project_id).check(submission.body)
+    meant = replace(submission, body=submission.body.model_copy(update={"parameters": checked.parameters}))
+    return Draft(meant, foresee(session, meant, checked, terms=order.terms, now=now))
 
 
 def _view_probe(session: Session, plan: Plan, now: int) -> api.Probe:

@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.ids import new_id
+from drumline_server.checkpoints import service as checkpoints
 from drumline_server.models import JobVersion, Run
 from drumline_server.plans import queries
 from drumline_server.runs.checking import Checked
@@ -29,10 +30,11 @@ class Foreseen:
     devices: tuple[api.PlacedDevice, ...]
 
 
-def foresee(session: Session, submission: Submission, *, terms: Terms, now: int) -> Foreseen:
-    """What would become of the submission if it were sent now; its parameters are checked already. Only reads."""
-    run = _imagined(submission, now)
-    queued = queued_run(run)
+def foresee(session: Session, submission: Submission, checked: Checked, *, terms: Terms, now: int) -> Foreseen:
+    """What would become of the submission, which is checked already, if it were sent now. Only reads."""
+    run = _imagined(submission, checked, now)
+    home = run.resume_from and checkpoints.home_of_source(session, run.project_id, run.resume_from)
+    queued = queued_run(run, frozenset(home.hosts) if home else None)
     snapshot = terms.look(session, run.project_id, now=now)
     if not is_behind_the_head(session, run):
         snapshot = with_run(snapshot, queued, terms.ageing)
@@ -44,12 +46,11 @@ def foresee(session: Session, submission: Submission, *, terms: Terms, now: int)
     return Foreseen(False, why, queries.seated(session, later) if later is not None else ())
 
 
-def _imagined(submission: Submission, now: int) -> Run:
+def _imagined(submission: Submission, checked: Checked, now: int) -> Run:
     """The run as it would be queued; it belongs to no session."""
     body = submission.body
     strategy = body.job.strategy.model_dump(mode="json")
     version = JobVersion(id=new_id("ver"), job_id=new_id("job"), number=1, strategy=strategy)
-    checked = Checked(body.parameters, plan_id=None, resume_from=None)
     return as_queued(Order(submission.project_id, submission.submitted_by, version, body, checked), now)
 
 

@@ -15,7 +15,7 @@ from drumline_server.bundles import service as bundles
 from drumline_server.checkpoints import service as checkpoints
 from drumline_server.errors import DrumlineError, InvalidRequestError, NotFoundError
 from drumline_server.plans.lookup import require_plan
-from drumline_server.runs.feasibility import check_feasible
+from drumline_server.runs.feasibility import check_feasible, check_readable
 from drumline_server.scheduler.capacity import HostCapacity, capacities
 
 
@@ -58,6 +58,9 @@ class Checker:
         if body.plan is not None:
             require_plan(self._session, self._project_id, body.plan)
         resume_from = body.resume_from and checkpoints.resolve(self._session, self._project_id, body.resume_from)
+        if resume_from and not body.wait_for_devices:
+            home = checkpoints.home_of_source(self._session, self._project_id, resume_from)
+            check_readable(body, home, self._hosts_with(body.resources.platform))
         return Checked(parameters, body.plan, resume_from)
 
     def _checked_parameters(self, body: RunSubmit) -> dict[str, JsonValue]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from drumline.contracts.problems import FieldProblem, ProblemCode
 from drumline.contracts.spec import RunSubmit
 from drumline.wording import counted
+from drumline_server.checkpoints.service import Home, readers_of
 from drumline_server.errors import DrumlineError, InvalidRequestError
 from drumline_server.scheduler.capacity import HostCapacity, Possible, most_possible
 from drumline_server.scheduler.shapes import Shape, shape_of
@@ -25,6 +26,26 @@ def check_feasible(body: RunSubmit, hosts_with: Callable[[str], Sequence[HostCap
     possible = most_possible(hosts_with(body.resources.platform), shape)
     if shape.replicas > possible.replicas:
         raise _too_many(shape, possible)
+
+
+def check_readable(body: RunSubmit, home: Home | None, hosts: Sequence[HostCapacity]) -> None:
+    """Judges a submission that goes on from a checkpoint by those of `hosts` that can read it.
+
+    Raises InvalidRequestError, also where nobody can; it may be queued all the same, with `wait_for_devices`.
+    """
+    shape = shape_of(body.job.strategy.model_dump(), body.resources.model_dump())
+    readers = readers_of(home, hosts) if home else []
+    possible = most_possible(readers, shape).replicas
+    if possible >= shape.replicas:
+        return
+    names, room = ", ".join(sorted(host.host_name for host in readers)), counted(possible, "replica")
+    where = f"only {names} can read it, with room for {room}" if readers else "no living host can read it"
+    nearest = f"Ask for at most {room}, leave" if possible else "Leave"
+    raise InvalidRequestError(
+        "resume_from",
+        f"{where}; the run needs {describe_need(shape)}",
+        hint=f"{nearest} resume_from out to begin anew, or set wait_for_devices (--wait-for-devices) to wait for one.",
+    )
 
 
 def describe_need(shape: Shape) -> str:

@@ -158,7 +158,12 @@ def rerun(session: Session, request: Rerun, *, now: int) -> Answer:
         return Answer(api.SubmittedRun.model_validate(first), replayed=True)
     version = queries.version_of(session, old)
     body = _as_submitted(session, old, version, request.body)
-    checked = Checker(session, request.project_id).check(body)
+    try:
+        checked = Checker(session, request.project_id).check(body)
+    except InvalidRequestError as error:
+        if body.resume_from is not None:
+            error.hint = f"To begin anew: from_start (drumline rerun {old.id} --from-start). {error.hint}".rstrip()
+        raise
     order = Order(request.project_id, request.submitted_by, version, body, checked, rerun_of=old.id)
     (answer,) = _queue(session, [_Accepted(named, order, created_version=False)], now=now)
     return answer
@@ -179,7 +184,7 @@ def _as_submitted(session: Session, old: Run, version: JobVersion, changes: api.
                 "priority": old.priority,
                 "labels": old.labels,
                 "wait_for_devices": waits,
-                "resume_from": old.resume_from,
+                "resume_from": None if changes.from_start else old.resume_from,
             }
         )
     except ValidationError as error:

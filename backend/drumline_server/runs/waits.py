@@ -66,6 +66,6 @@ def _of_queued(session: Session, project_id: str, runs: Sequence[Run]) -> Rules:
     rules: Rules = {run.id: of_shape[run.shape] for run in runs}
     homes = checkpoints.homes_of(session, project_id, runs)
     for run in runs:
-        if run.id in homes and waits_there(rules[run.id], shapes[run.shape], homes[run.id], fleet):
+        if run.id in homes and waits_there(rules[run.id], run, homes[run.id], fleet):
             rules[run.id] = "checkpoint_host"
     return rules

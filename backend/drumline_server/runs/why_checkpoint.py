@@ -6,10 +6,11 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.states import RunState
+from drumline.wording import counted
 from drumline_server.checkpoints import service as checkpoints
 from drumline_server.models import Run
 from drumline_server.runs.why_hosts import why_out_of_service
-from drumline_server.scheduler.capacity import HostCapacity, capacities, room
+from drumline_server.scheduler.capacity import HostCapacity, capacities, most_possible, room
 from drumline_server.scheduler.shapes import Shape
 
 
@@ -21,27 +22,35 @@ def with_checkpoint(session: Session, run: Run, why: api.Why | None) -> api.Why 
     if home is None:
         return why
     fleet = capacities(session, run.project_id)
-    if run.state == RunState.QUEUED and waits_there(why.rule, Shape.parse(run.shape), home, fleet):
+    if run.state == RunState.QUEUED and waits_there(why.rule, run, home, fleet):
         why = _tied(run, why, home, fleet)
-    return _with_loss(session, why, home)
+    return _with_loss(session, run, why, home)
 
 
-def waits_there(rule: api.WaitRule, shape: Shape, home: checkpoints.Home, fleet: Sequence[HostCapacity]) -> bool:
+def waits_there(rule: api.WaitRule, run: Run, home: checkpoints.Home, fleet: Sequence[HostCapacity]) -> bool:
     """Whether a queued run waits for the hosts that can read its checkpoint; of one that starts `rule` tells enough."""
-    if not checkpoints.is_tied(shape, home, fleet):
+    if not checkpoints.is_tied(run, home, fleet):
         return False
-    there = [host for host in fleet if host.host_id in home.hosts and host.out_of_service is None]
+    shape = Shape.parse(run.shape)
+    there = [host for host in checkpoints.readers_of(home, fleet) if host.out_of_service is None]
     return rule != "starting" or room(there, shape, lambda host: host.free) < shape.replicas
 
 
 def _tied(run: Run, why: api.Why, home: checkpoints.Home, fleet: Sequence[HostCapacity]) -> api.Why:
-    """Where those hosts, or their devices, are out of service, what would bring them back."""
+    """Where those hosts are lost, too small or out of service, or their devices are, what would help."""
     names = " or ".join(sorted(home.hosts.values()))
-    there = [host for host in fleet if host.host_id in home.hosts]
-    blocked = why_out_of_service(there, Shape.parse(run.shape))
+    there, shape = checkpoints.readers_of(home, fleet), Shape.parse(run.shape)
+    possible = most_possible(there, shape).replicas
+    blocked = why_out_of_service(there, shape)
     goes_on = f"Goes on from its checkpoint of step {home.step}, which only {names} can read"
     evidence = {**why.evidence, "step": home.step, "hosts": sorted(home.hosts.values())}
-    if blocked is None:
+    if not home.hosts:
+        sentence, remedy = "Waits for a host that can read its checkpoint.", f"Bring that host back. {_anew(run)}"
+    elif possible < shape.replicas:
+        sentence = f"{goes_on}; it has room for {counted(possible, 'replica')}, not for {shape.replicas}."
+        remedy = f"Submit it with as many, or share its --checkpoint-dir with a larger host. {_anew(run)}"
+        evidence |= {"possible": possible}
+    elif blocked is None:
         sentence = f"{goes_on}; waits for {run.replicas} replicas there."
         remedy = f"It starts when {names} is free. Workers that share a --checkpoint-dir can take over."
     else:
@@ -58,11 +67,14 @@ def _anew(run: Run) -> str:
     return "To begin anew on another host, cancel it and submit it without resume_from."
 
 
-def _with_loss(session: Session, why: api.Why, home: checkpoints.Home) -> api.Why:
+def _with_loss(session: Session, run: Run, why: api.Why, home: checkpoints.Home) -> api.Why:
     if home.lost is None:
         return why
     host = checkpoints.writer_of(session, home.lost)
-    goes_on = f"it goes on from step {home.step}" if home.hosts else "it begins anew"
-    loss = f"Its checkpoint of step {home.lost.step} was on {host}, which is lost: {goes_on}."
+    loss = f"Its checkpoint of step {home.lost.step} was on {host}, which is lost"
+    if home.hosts:
+        loss += f": it goes on from step {home.step}"
+    elif run.resume_from is None:
+        loss += ": it begins anew"
     evidence = {**why.evidence, "lost_step": home.lost.step, "lost_host": host}
-    return why.model_copy(update={"sentence": f"{why.sentence} {loss}", "evidence": evidence})
+    return why.model_copy(update={"sentence": f"{why.sentence} {loss}.", "evidence": evidence})

@@ -10,6 +10,7 @@ from drumline.contracts import api
 from drumline.contracts.base import from_micros
 from drumline.contracts.states import RunState
 from drumline.wording import counted
+from drumline_server.checkpoints import service as checkpoints
 from drumline_server.models import Attempt, Run
 from drumline_server.runs import queries
 from drumline_server.runs.why import looked_at, not_looked_at, why_waiting
@@ -53,19 +54,20 @@ def _tried(session: Session, run: Run, why: api.Why, snapshot: Snapshot, terms: 
     why = looked_at(why, starts=starts)
     if starts:
         return why
-    found = counterfactuals(snapshot, queued, terms.ageing)
-    return why.model_copy(
-        update={"suggestions": tuple(_suggestions(found)), "starts": _prediction(session, found.finish, now)}
-    )
+    source = run.resume_from and checkpoints.home_of_source(session, run.project_id, run.resume_from)
+    found = counterfactuals(snapshot, queued, terms.ageing, only_anew=frozenset(source.hosts) if source else None)
+    suggestions = tuple(_suggestions(found, checkpoints.saved_step(session, run)))
+    return why.model_copy(update={"suggestions": suggestions, "starts": _prediction(session, found.finish, now)})
 
 
-def _suggestions(found: Counterfactuals) -> list[api.Suggestion]:
+def _suggestions(found: Counterfactuals, saved_step: int | None) -> list[api.Suggestion]:
     suggestions: list[api.Suggestion] = []
+    loss = "" if saved_step is None else f" It then does again what it has done up to step {saved_step}."
     if found.replicas is not None:
-        text = f"With {counted(found.replicas, 'replica')} it would start now: submit it anew."
+        text = f"With {counted(found.replicas, 'replica')} it would start now: submit it anew.{loss}"
         suggestions.append(api.Suggestion(kind="replicas", replicas=found.replicas, sentence=text))
     if found.platform is not None:
-        text = f"On platform {found.platform} it would start now: submit it anew."
+        text = f"On platform {found.platform} it would start now: submit it anew.{loss}"
         suggestions.append(api.Suggestion(kind="platform", platform=found.platform, sentence=text))
     if found.finish:
         named = ", ".join(found.finish[:_NAMED])

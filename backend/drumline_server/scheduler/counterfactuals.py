@@ -31,18 +31,21 @@ def would_start(snapshot: Snapshot, run_id: str) -> bool:
     return any(placement.run_id == run_id for placement in place(snapshot).placements)
 
 
-def counterfactuals(snapshot: Snapshot, run: QueuedRun, ageing: Ageing) -> Counterfactuals:
-    """What would let the run start, which does not start now."""
+def counterfactuals(
+    snapshot: Snapshot, run: QueuedRun, ageing: Ageing, *, only_anew: frozenset[str] | None = None
+) -> Counterfactuals:
+    """What would let the run start, which does not start now. Submitted anew it may go to `only_anew`, or anywhere."""
+    anew = replace(run, avoid=None, only=only_anew, created_at=snapshot.now)
     return Counterfactuals(
         replicas=_most(
-            run.shape.replicas - 1, lambda count: _starts_as(snapshot, run, run.shape.of(replicas=count), ageing)
+            run.shape.replicas - 1, lambda count: _starts_as(snapshot, anew, run.shape.of(replicas=count), ageing)
         ),
         platform=next(
             (
                 platform
                 for platform in PREFERRED
                 if run.shape.platform not in ("any", platform)
-                and _starts_as(snapshot, run, run.shape.of(platform=platform), ageing)
+                and _starts_as(snapshot, anew, run.shape.of(platform=platform), ageing)
             ),
             None,
         ),
@@ -50,11 +53,10 @@ def counterfactuals(snapshot: Snapshot, run: QueuedRun, ageing: Ageing) -> Count
     )
 
 
-def resubmitted(snapshot: Snapshot, run: QueuedRun, shape: Shape, ageing: Ageing) -> Snapshot:
+def resubmitted(snapshot: Snapshot, anew: QueuedRun, shape: Shape, ageing: Ageing) -> Snapshot:
     """The same, with the run cancelled and submitted anew in another shape."""
-    anew = replace(run, shape=shape, avoid=None, only=None, created_at=snapshot.now)
-    others = (other for other in snapshot.queue if other.id != run.id)
-    return replace(snapshot, queue=in_order((*others, anew), ageing, snapshot.now))
+    others = (other for other in snapshot.queue if other.id != anew.id)
+    return replace(snapshot, queue=in_order((*others, replace(anew, shape=shape)), ageing, snapshot.now))
 
 
 def finished(snapshot: Snapshot, run_ids: Iterable[str]) -> Snapshot:
@@ -70,8 +72,8 @@ def finished(snapshot: Snapshot, run_ids: Iterable[str]) -> Snapshot:
     return replace(snapshot, free=(*snapshot.free, *freed), releases=kept)
 
 
-def _starts_as(snapshot: Snapshot, run: QueuedRun, shape: Shape, ageing: Ageing) -> bool:
-    return would_start(resubmitted(snapshot, run, shape, ageing), run.id)
+def _starts_as(snapshot: Snapshot, anew: QueuedRun, shape: Shape, ageing: Ageing) -> bool:
+    return would_start(resubmitted(snapshot, anew, shape, ageing), anew.id)
 
 
 def _most(upper: int, starts: Callable[[int], bool]) -> int | None:

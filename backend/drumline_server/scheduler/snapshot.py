@@ -68,10 +68,10 @@ def is_behind_the_head(session: Session, run: Run) -> bool:
     return session.scalar(_OLDER_ALIKE, {**of_run, **older}) == HEAD_MOST
 
 
-def queued_run(run: Run) -> QueuedRun:
-    """A run that is queued for the first time and has no checkpoint to go on from, as the scheduler sees it."""
+def queued_run(run: Run, only: frozenset[str] | None) -> QueuedRun:
+    """A run that is queued for the first time, as the scheduler sees it; `only` those hosts can read its checkpoint."""
     limit_us = _limit_us(to_json(run.limits).decode())
-    return QueuedRun(run.id, _shape(run.shape), limit_us, priority=run.priority, created_at=run.created_at)
+    return QueuedRun(run.id, _shape(run.shape), limit_us, None, only, run.priority, run.created_at)
 
 
 def with_run(snapshot: Snapshot, run: QueuedRun, ageing: Ageing) -> Snapshot:

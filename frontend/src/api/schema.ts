@@ -3529,6 +3529,11 @@ export interface components {
          * @description Body of `POST /runs/{id}:rerun`. Everything else is as the old run had it.
          */
         RerunRequest: {
+            /**
+             * From Start
+             * @default false
+             */
+            from_start: boolean;
             /** Wait For Devices */
             wait_for_devices?: boolean | null;
         };

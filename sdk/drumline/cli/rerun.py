@@ -8,10 +8,11 @@ from drumline.cli.options import connect, detach_option, find_run, json_option, 
 @click.command()
 @click.argument("run_id", metavar="RUN")
 @click.option("--wait-for-devices", is_flag=True, help="Queue the run even if no host could hold it now.")
+@click.option("--from-start", is_flag=True, help="Begin anew, also if the old run went on from a checkpoint.")
 @detach_option
 @json_option
 @server_options
-def rerun(run_id: str, wait_for_devices: bool, detach: bool, as_json: bool, url: str | None) -> None:
+def rerun(run_id: str, wait_for_devices: bool, from_start: bool, detach: bool, as_json: bool, url: str | None) -> None:
     """Run an old run again, with its own version, parameters and options, and watch it.
 
     To change something, submit the program again, or run the job: `drumline jobs run JOB --version N`.
@@ -19,5 +20,5 @@ def rerun(run_id: str, wait_for_devices: bool, detach: bool, as_json: bool, url:
     from drumline.cli.watching import follow
 
     with connect(url) as client:
-        run = find_run(client, run_id).rerun(wait_for_devices=wait_for_devices or None)
+        run = find_run(client, run_id).rerun(wait_for_devices=wait_for_devices or None, from_start=from_start)
         follow(run, detach=detach, as_json=as_json)

@@ -178,9 +178,15 @@ class Run:
             self._transport.send("POST", f"{self._path}:cancel", body, repeatable=True)
         return self.refresh()
 
-    def rerun(self, *, wait_for_devices: bool | None = None, idempotency_key: str | None = None) -> "Run":
-        """Submits it again with its own version, parameters and options, and returns the new run at once."""
-        body = Body.of(api.RerunRequest(wait_for_devices=wait_for_devices))
+    def rerun(
+        self, *, wait_for_devices: bool | None = None, from_start: bool = False, idempotency_key: str | None = None
+    ) -> "Run":
+        """Submits it again with its own version, parameters and options, and returns the new run at once.
+
+        One that went on from a checkpoint does so again, unless `from_start`. Raises InvalidRequestError where that is
+        gone.
+        """
+        body = Body.of(api.RerunRequest(wait_for_devices=wait_for_devices, from_start=from_start))
         key = idempotency_key or uuid.uuid4().hex
         return Run(self._transport, self._transport.post(f"{self._path}:rerun", api.SubmittedRun, body, key=key).run)
 

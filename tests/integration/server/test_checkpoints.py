@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import text, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
@@ -16,7 +16,7 @@ from drumline.contracts.worker_api import StoredRuns
 from drumline_server.checkpoints import service
 from drumline_server.devices import operating
 from drumline_server.errors import DrumlineError, FencedError, InvalidRequestError
-from drumline_server.models import Host, JobVersion, Run
+from drumline_server.models import Checkpoint, Host, JobVersion, Run
 from drumline_server.runs import submission
 from drumline_server.runs.checking import Checked
 from drumline_server.runs.queueing import Order, queue_runs
@@ -27,8 +27,8 @@ from support.processes import wait_until
 
 
 def started(core: Core, worker: Worker, **changes: Any) -> Member:
-    """A run of one replica on that worker."""
-    core.submit(resources={"replicas": 1}, **changes)
+    """A run, of one replica unless told otherwise, on that worker."""
+    core.submit(**{"resources": {"replicas": 1}, **changes})
     core.schedule()
     return worker.take().start()
 
@@ -190,8 +190,9 @@ def test_run_tied_to_a_host_out_of_service_says_so_and_each_remedy_starts_it(
     assert core.schedule() == [waiting.id]
 
 
-def rerun(core: Core, run_id: str) -> api.Run:
-    request = submission.Rerun(core.project_id, "tester", f"again-{run_id}", run_id, api.RerunRequest(), "tok_tester")
+def rerun(core: Core, run_id: str, *, from_start: bool = False) -> api.Run:
+    key, body = f"again-{run_id}-{from_start}", api.RerunRequest(from_start=from_start)
+    request = submission.Rerun(core.project_id, "tester", key, run_id, body, "tok_tester")
     return core.write(lambda session: submission.rerun(session, request, now=core.clock.now())).submitted.run
 
 
@@ -285,6 +286,92 @@ def test_run_goes_on_from_another_runs_checkpoint(core: Core) -> None:
     assert offered(worker.take()) == [(1, 10)]
 
 
+def saved_at_home(core: Core, devices: int = 2) -> tuple[Worker, str]:
+    """A host of so many devices, alone with the checkpoint of step 10 of a run that is over."""
+    home = core.add_worker("home", devices=devices)
+    source = started(core, home)
+    save(source, 10)
+    source.end()
+    return home, source.claimed.run
+
+
+def test_run_that_no_reader_of_its_checkpoint_has_room_for_is_refused_or_waits_for_one(core: Core) -> None:
+    _, source = saved_at_home(core)
+    core.add_worker("away", devices=8)
+    wanted: dict[str, Any] = {"resources": {"replicas": 4, "spread": "one_host"}, "resume_from": source}
+    with pytest.raises(InvalidRequestError, match="only home can read it, with room for 2 replicas") as refused:
+        core.submit(**wanted)
+    assert "Ask for at most 2 replicas" in refused.value.hint
+
+    run = core.submit(**wanted, wait_for_devices=True)
+    assert core.schedule() == []
+    reason = core.run(run.id).why
+    assert reason is not None
+    assert (reason.rule, reason.evidence["possible"]) == ("checkpoint_host", 2)
+    assert [each.replicas for each in reason.suggestions] == [2]
+    assert "has room for 2 replicas, not for 4" in reason.sentence
+    (row,) = [row for row in core.runs().items if row.id == run.id]
+    assert row.wait is not None
+    assert row.wait.rule == "checkpoint_host"
+
+
+def test_run_whose_checkpoint_nobody_can_read_any_more_is_refused_or_waits_and_never_begins_anew(core: Core) -> None:
+    home, source = saved_at_home(core)
+    queued = core.submit(resources={"replicas": 1}, resume_from=source)
+    away = core.add_worker("away", devices=8)
+    core.clock.advance(TAKEOVER_S + 1)
+    away.beat()
+    core.reap()
+
+    assert core.schedule() == []
+    reason = core.run(queued.id).why
+    assert reason is not None
+    assert reason.rule == "checkpoint_host"
+    assert reason.sentence.endswith("Its checkpoint of step 10 was on home, which is lost.")
+    assert "without resume_from" in reason.remedy
+    with pytest.raises(InvalidRequestError, match="no living host can read it"):
+        core.submit(resources={"replicas": 1}, resume_from=source)
+
+    home.register()
+    home.beat()
+    assert core.schedule() == [queued.id]
+    assert offered(home.take()) == [(1, 10)]
+
+
+def test_what_is_suggested_to_a_run_that_goes_on_from_a_checkpoint_starts_it(core: Core) -> None:
+    _, source = saved_at_home(core, devices=4)
+    core.submit(resources={"replicas": 3})
+    core.schedule()
+    core.add_worker("away", devices=8)
+    waiting = core.submit(resources={"replicas": 4, "spread": "one_host"}, resume_from=source)
+    assert core.schedule() == []
+
+    reason = core.run(waiting.id).why
+    assert reason is not None
+    (fewer,) = [each for each in reason.suggestions if each.kind == "replicas"]
+    assert fewer.replicas == 1, "away has room for more, and can't read the checkpoint"
+    core.cancel(waiting.id)
+    anew = core.submit(resources={"replicas": 1, "spread": "one_host"}, resume_from=source)
+    assert core.schedule() == [anew.id]
+
+
+def test_what_a_run_loses_that_is_submitted_anew_is_said(core: Core) -> None:
+    home = core.add_worker("home", devices=2)
+    first = started(core, home, resources={"replicas": 2})
+    save(first, 10)
+    first.end(EndReason.PREEMPTED)
+    core.submit(resources={"replicas": 1}, priority=9)
+    core.schedule()
+    core.clock.advance(6)
+    home.beat()
+    core.reap()
+
+    reason = core.run(first.claimed.run).why
+    assert reason is not None
+    (fewer,) = [each for each in reason.suggestions if each.kind == "replicas"]
+    assert fewer.sentence.endswith("submit it anew. It then does again what it has done up to step 10.")
+
+
 def test_a_run_that_went_on_from_a_checkpoint_does_so_again_when_run_again(core: Core) -> None:
     worker = core.add_worker()
     source = started(core, worker)
@@ -299,6 +386,19 @@ def test_a_run_that_went_on_from_a_checkpoint_does_so_again_when_run_again(core:
 
     assert again.resume_from == first.resume_from
     assert offered(worker.take()) == [(1, 10)]
+
+
+def test_a_run_whose_checkpoint_is_gone_runs_again_from_the_start_if_told_so(core: Core) -> None:
+    _, source = saved_at_home(core)
+    old = core.submit(resources={"replicas": 1}, resume_from=source)
+    core.cancel(old.id)
+    core.write(lambda session: session.execute(update(Checkpoint).values(state=CheckpointState.DELETED)))
+
+    with pytest.raises(InvalidRequestError, match="of step 10 is deleted") as refused:
+        rerun(core, old.id)
+    assert "from_start" in refused.value.hint
+    again = rerun(core, old.id, from_start=True)
+    assert (again.rerun_of, again.resume_from) == (old.id, None)
 
 
 def test_resume_from_what_is_not_there_is_refused_by_name(core: Core) -> None:

@@ -72,6 +72,31 @@ def read(core: Core, plan_id: str) -> api.Plan:
     return core.read(lambda session: service.get_plan(session, core.project_id, plan_id, now=core.clock.now()))
 
 
+def test_plan_of_a_run_that_goes_on_from_a_checkpoint_is_what_the_run_then_does(core: Core) -> None:
+    home = core.add_worker("home", devices=1)
+    core.submit(resources={"replicas": 1})
+    core.schedule()
+    source = home.take().start()
+    source.send(source.event("checkpoint", step=10, path="f1/step_10", size_bytes=10, manifest="sha256:10"))
+    source.end()
+    core.add_worker("away", devices=8)
+    wanted: dict[str, Any] = {"resources": {"replicas": 1}, "resume_from": source.claimed.run}
+    free = plan(core, "free", **wanted)
+    assert (free.starts_now, {device.host_name for device in free.devices}) == (True, {"home"})
+
+    first = core.submit(**wanted)
+    assert core.schedule() == [first.id]
+    busy = plan(core, "busy", **wanted)
+    second = core.submit(**wanted)
+    assert core.schedule() == []
+
+    assert busy.why is not None
+    why = core.run(second.id).why
+    assert why is not None
+    assert (busy.starts_now, busy.why.rule, why.rule) == (False, "checkpoint_host", "checkpoint_host")
+    assert {device.host_name for device in busy.devices} == {"home"}
+
+
 def report(worker: Worker, plan_id: str, **fields: Any) -> ProbeState:
     body = PlanReport.model_validate({"incarnation": worker.incarnation, **fields})
     now = worker.core.clock.now()

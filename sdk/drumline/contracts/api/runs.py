@@ -159,6 +159,8 @@ class RerunRequest(Contract):
 
     wait_for_devices: bool | None = None
     """Overrides the old run's own."""
+    from_start: bool = False
+    """Begins anew where the old run went on from a checkpoint."""
 
 
 class Member(Reply):
