@@ -235,3 +235,16 @@ def test_plan_of_a_run_that_would_wait_tells_as_much_as_why(
     assert "it would wait: Needs 4 replicas; alpha has 2 devices free. Position 1 in the queue. It starts" in cli.out
     assert "\n  With 2 replicas it would start now: submit it anew.\n" in cli.out
     assert f"\n  Starts when {ahead.id} ends.\n" in cli.out
+
+
+def test_checkpoints_take_the_end_of_a_runs_id(
+    edge: EdgeServer, worker: Worker, cli: Cli, program: Path, client: Client
+) -> None:
+    run = client.submit(program)
+    edge.core.schedule()
+    member = worker.take().start()
+    member.send(member.event("checkpoint", step=7, path="f1/step_7", size_bytes=10, manifest="sha256:7"))
+
+    assert cli("checkpoints", f"r-{run.id[-5:].lower()}", "--json") == 0
+
+    assert [checkpoint["step"] for checkpoint in json.loads(cli.out)] == [7]
