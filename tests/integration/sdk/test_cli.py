@@ -160,12 +160,12 @@ def test_program_that_cannot_run_exits_with_2(cli: Cli, program: str, source: st
 
 def test_too_many_replicas_print_both_numbers_and_the_way_out(cli: Cli, server: ScriptedServer, program: str) -> None:
     server.on("POST", "/bundles", ok({}, 201))
-    refusal = problem(
-        422, "too_many_replicas", "the run wants 9 replicas", request_id="req_7", context={"replicas": 9, "devices": 8}
-    )
+    hint = "Ask for at most 8 replicas, or set wait_for_devices (--wait-for-devices)."
+    refusal = problem(422, "too_many_replicas", "9 replicas, 8 devices", request_id="req_7", hint=hint)
     server.on("POST", "/runs", refusal)
     assert cli("submit", program, "--replicas", "9") == 2
-    assert "replicas 9, devices 8; --wait-for-devices" in cli.err
+    assert "9 replicas, 8 devices" in cli.err
+    assert f"Hint: {hint}" in cli.err
     assert "req_7" in cli.err
 
 
