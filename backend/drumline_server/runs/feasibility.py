@@ -1,12 +1,14 @@
 """Refuses at submit what could never start, with the reason and the nearest that could."""
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 
 from drumline.contracts.problems import FieldProblem, ProblemCode
 from drumline.contracts.spec import RunSubmit
 from drumline.wording import counted
 from drumline_server.checkpoints.service import Home, readers_of
 from drumline_server.errors import DrumlineError, InvalidRequestError
+from drumline_server.runs.nearest import nearest_possible
 from drumline_server.scheduler.capacity import HostCapacity, Possible, most_possible
 from drumline_server.scheduler.shapes import Shape, shape_of
 
@@ -23,9 +25,9 @@ def check_feasible(body: RunSubmit, hosts_with: Callable[[str], Sequence[HostCap
     if body.wait_for_devices:
         return
     shape = shape_of(body.job.strategy.model_dump(), body.resources.model_dump())
-    possible = most_possible(hosts_with(body.resources.platform), shape)
+    possible = most_possible(hosts_with(shape.platform), shape)
     if shape.replicas > possible.replicas:
-        raise _too_many(shape, possible)
+        raise _too_many(shape, possible, nearest_possible(shape, hosts_with), _devices_by_platform(hosts_with("any")))
 
 
 def check_readable(body: RunSubmit, home: Home | None, hosts: Sequence[HostCapacity]) -> None:
@@ -66,23 +68,60 @@ def describe_room(shape: Shape, possible: Possible) -> str:
     )
 
 
-def _too_many(shape: Shape, possible: Possible) -> DrumlineError:
-    nearest = f"Ask for at most {counted(possible.replicas, 'replica')}, or set" if possible.replicas else "Set"
-    devices = possible.largest if shape.is_one_host else possible.devices
+def _too_many(shape: Shape, possible: Possible, nearest: Shape | None, platforms: Mapping[str, int]) -> DrumlineError:
+    there = "" if possible.hosts or not platforms else f": the hosts have {_describe_platforms(platforms)}"
+    ask = f"Ask for {_changes(shape, nearest)}, or set" if nearest else "Set"
     return DrumlineError(
         ProblemCode.TOO_MANY_REPLICAS,
-        f"The run needs {describe_need(shape)}, but {describe_room(shape, possible)}.",
-        hint=f"{nearest} wait_for_devices (--wait-for-devices) to queue it until there are enough.",
-        errors=(
-            FieldProblem(
-                field="resources.replicas",
-                message=f"{counted(shape.replicas, 'replica')}; at most {possible.replicas} can ever start",
-            ),
-        ),
+        f"The run needs {describe_need(shape)}, but {describe_room(shape, possible)}{there}.",
+        hint=f"{ask} wait_for_devices (--wait-for-devices) to queue it until there are enough.",
+        errors=(_wrong_field(shape, nearest, platforms),),
         context={
             "replicas": shape.replicas,
             "possible": possible.replicas,
-            "devices": devices,
+            "devices": possible.largest if shape.is_one_host else possible.devices,
             "platform": shape.platform,
+            "platforms": dict(platforms),
+            "nearest": nearest
+            and {
+                "replicas": nearest.replicas,
+                "devices_per_replica": nearest.devices_per_replica,
+                "platform": nearest.platform,
+            },
         },
     )
+
+
+def _devices_by_platform(hosts: Sequence[HostCapacity]) -> dict[str, int]:
+    devices: Counter[str] = Counter()
+    for host in hosts:
+        devices[host.platform] += host.devices
+    return dict(sorted(devices.items()))
+
+
+def _describe_platforms(platforms: Mapping[str, int]) -> str:
+    return " and ".join(counted(devices, f"{platform} device") for platform, devices in platforms.items())
+
+
+def _changes(shape: Shape, nearest: Shape) -> str:
+    """What to ask for instead, in words: `at most 1 replica and at most 6 devices per replica`."""
+    changes = []
+    if nearest.platform != shape.platform:
+        changes.append(f"platform {nearest.platform}")
+    if nearest.replicas != shape.replicas:
+        changes.append(f"at most {counted(nearest.replicas, 'replica')}")
+    if nearest.devices_per_replica != shape.devices_per_replica:
+        changes.append(f"at most {counted(nearest.devices_per_replica, 'device')} per replica")
+    return " and ".join(changes)
+
+
+def _wrong_field(shape: Shape, nearest: Shape | None, platforms: Mapping[str, int]) -> FieldProblem:
+    if nearest and nearest.platform != shape.platform:
+        message = f"{shape.platform}; the hosts have {_describe_platforms(platforms)}"
+        return FieldProblem(field="resources.platform", message=message)
+    if nearest and nearest.devices_per_replica != shape.devices_per_replica:
+        message = f"{counted(shape.devices_per_replica, 'device')} per replica; {describe_need(nearest)} can ever start"
+        return FieldProblem(field="job.strategy.computation_shape", message=message)
+    most = nearest.replicas if nearest else 0
+    message = f"{counted(shape.replicas, 'replica')}; at most {most} can ever start"
+    return FieldProblem(field="resources.replicas", message=message)

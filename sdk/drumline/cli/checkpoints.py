@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from drumline.cli.options import connect, json_option, server_options
+from drumline.cli.options import connect, find_run, json_option, server_options
 from drumline.cli.terminal import age, size, table
 
 if TYPE_CHECKING:
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("run")
+@click.argument("run_id", metavar="RUN")
 @json_option
 @server_options
-def checkpoints(run: str, as_json: bool, url: str | None) -> None:
+def checkpoints(run_id: str, as_json: bool, url: str | None) -> None:
     """List the checkpoints of RUN, the one that it would go on from first."""
     with connect(url) as client:
-        chosen = client.get(run)
-        found = list(chosen.checkpoints())
-        attempts = {attempt.id: attempt.number for attempt in chosen.attempts}
+        run = find_run(client, run_id)
+        found = list(run.checkpoints())
+        attempts = {attempt.id: attempt.number for attempt in run.attempts}
     if as_json:
         click.echo(f"[{','.join(checkpoint.model_dump_json() for checkpoint in found)}]")
     elif not found:
-        click.echo(f"{run} has no checkpoints", err=True)
+        click.echo(f"{run.id} has no checkpoints", err=True)
     else:
         headings = ("CHECKPOINT", "STEP", "ATTEMPT", "STATE", "SIZE", "AGE", "HOST")
         click.echo(table(headings, [_row(checkpoint, attempts[checkpoint.attempt]) for checkpoint in found]))

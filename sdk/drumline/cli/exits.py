@@ -33,11 +33,8 @@ def explain(error: BaseException) -> str:
     lines = [f"Error: {error}"]
     if isinstance(error, errors.APIError):
         lines += [f"  {field.field}: {field.message}" for field in error.problem.errors]
-    if isinstance(error, errors.TooManyReplicasError):
-        numbers = (f"{name} {value}" for name, value in error.problem.context.items())
-        lines.append(f"  {', '.join(numbers)}; --wait-for-devices queues the run all the same")
     hint = getattr(error, "hint", "")
-    if hint and not isinstance(error, errors.TooManyReplicasError):
+    if hint:
         lines.append(f"Hint: {hint}")
     if isinstance(error, errors.APIError) and error.request_id:
         lines.append(f"Request: {error.request_id}")

@@ -17,6 +17,7 @@ _OWN = {
     "planned": "Compare a run with its plan.",
     "ps": "List runs.",
     "watch": "Watch a run until it ends.",
+    "why": "Say what a run waits for.",
     "logs": "Print a run's output.",
     "checkpoints": "List the checkpoints of a run.",
     "cancel": "Stop a run.",

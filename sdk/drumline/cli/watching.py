@@ -3,7 +3,6 @@
 import sys
 import threading
 from collections import Counter, deque
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -16,6 +15,7 @@ from drumline.contracts.states import RUN_MEANING, RunState
 from drumline.errors import DrumlineError
 from drumline.progress import Progress, open_progress
 from drumline.resources.runs import Run, describe_reason
+from drumline.resources.why_text import as_lines
 from drumline.wording import counted
 
 MAX_SCALARS = 8
@@ -127,10 +127,6 @@ class _Reasons(threading.Thread):
             self.join(REASON_EVERY_S)
 
 
-def _until(moment: datetime) -> str:
-    return duration(max(0.0, (moment - datetime.now(UTC)).total_seconds()))
-
-
 class View:
     """Turns events into lines and progress."""
 
@@ -201,12 +197,8 @@ class View:
         if why is None or (said := (why.rule, why.position)) == self._said:
             return
         self._said = said
-        place = "" if why.position is None else f" Position {why.position} in the queue."
-        self._progress.line(plain(f"  {why.sentence}{place} {why.remedy}".rstrip()))
-        for suggestion in why.suggestions:
-            self._progress.line(plain(f"    {suggestion.sentence}"))
-        if why.starts is not None:
-            self._progress.line(plain(f"    expected to start in {_until(why.starts.at)}, by {why.starts.basis}"))
+        for line in as_lines(why):
+            self._progress.line(f"  {line}")
 
     def _show_attempt(self, body: dict[str, Any]) -> None:
         if body.get("number", 1) != 1 and body.get("state") == "DISPATCHED":

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from drumline.cli.terminal import plain, size, table
 from drumline.contracts import api
 from drumline.contracts.plans import PlannedCollective, PlannedVariable, ProbedProgram, ProbeState
+from drumline.resources.why_text import as_lines
 
 MAX_ROWS = 24
 
@@ -40,9 +41,8 @@ def _headline(plan: api.Plan) -> str:
     what = f"{run.job.name}: {run.job.strategy.kind}, {run.resources.replicas} replicas"
     if plan.starts_now:
         return f"{what}; it would start at once"
-    why = f": {plan.why.sentence}" if plan.why else ""
-    remedy = f"\n{plan.why.remedy}" if plan.why and plan.why.remedy else ""
-    return f"{what}; it would wait{why}{remedy}"
+    why = ": " + "\n".join(as_lines(plan.why)) if plan.why else ""
+    return f"{what}; it would wait{why}"
 
 
 def _placement(plan: api.Plan) -> str:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -159,12 +160,12 @@ def test_program_that_cannot_run_exits_with_2(cli: Cli, program: str, source: st
 
 def test_too_many_replicas_print_both_numbers_and_the_way_out(cli: Cli, server: ScriptedServer, program: str) -> None:
     server.on("POST", "/bundles", ok({}, 201))
-    refusal = problem(
-        422, "too_many_replicas", "the run wants 9 replicas", request_id="req_7", context={"replicas": 9, "devices": 8}
-    )
+    hint = "Ask for at most 8 replicas, or set wait_for_devices (--wait-for-devices)."
+    refusal = problem(422, "too_many_replicas", "9 replicas, 8 devices", request_id="req_7", hint=hint)
     server.on("POST", "/runs", refusal)
     assert cli("submit", program, "--replicas", "9") == 2
-    assert "replicas 9, devices 8; --wait-for-devices" in cli.err
+    assert "9 replicas, 8 devices" in cli.err
+    assert f"Hint: {hint}" in cli.err
     assert "req_7" in cli.err
 
 
@@ -423,6 +424,32 @@ def test_the_end_of_an_id_as_the_dashboard_shows_it_is_enough(cli: Cli, server: 
 
     assert cli("watch", f"r-{RUN_ID[-5:].lower()}") == 0
     assert RUN_ID in cli.out
+
+
+@pytest.mark.parametrize("state", ["QUEUED", "PLACED", "RUNNING", "RETRY_WAIT", "CANCELLING"])
+def test_why_is_told_in_every_state_that_can_wait(cli: Cli, server: ScriptedServer, state: str) -> None:
+    starts = api.Prediction(at=datetime.now(UTC) + timedelta(days=2, minutes=1), basis="the time limit of run_1\x1b[2J")
+    why = api.Why(rule="no_hosts", sentence="No worker with a device has registered.", remedy="Start.", starts=starts)
+    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run(state, why=why)))
+
+    assert cli("why", RUN_ID) == 0
+
+    assert cli.out.splitlines() == [
+        f"{RUN_ID}  {state}",
+        "No worker with a device has registered. Start.",
+        "  expected to start in 2 d 00 h, by the time limit of run_1",
+        "  rule no_hosts",
+    ]
+
+
+@pytest.mark.parametrize(("state", "said"), [("RUNNING", "is not held up"), ("SUCCEEDED", "has ended")])
+def test_why_of_a_run_that_does_not_wait_says_so(cli: Cli, server: ScriptedServer, state: str, said: str) -> None:
+    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run(state)))
+
+    assert cli("why", RUN_ID) == 0
+    assert cli.out == f"{RUN_ID}  {state}  It {said}: it waits for nothing.\n"
+    assert cli("why", RUN_ID, "--json") == 0
+    assert cli.out == "null\n"
 
 
 def test_a_run_that_is_not_there_is_named_with_the_fix(cli: Cli, server: ScriptedServer) -> None:

@@ -9,6 +9,7 @@ import pytest
 from drumline import Client
 from drumline.cli.main import main
 from drumline.errors import InvalidRequestError
+from support.core import Worker
 from support.edge import EdgeServer, edge_server
 
 SOURCE = "def main(run, *, epochs: int = 20, layers: list[int] = [8]):\n    return {}\n"
@@ -31,8 +32,12 @@ class Cli:
 @pytest.fixture
 def edge(sqlite_url: str, tmp_path: Path) -> Iterator[EdgeServer]:
     with edge_server(sqlite_url, tmp_path / "server") as running:
-        running.core.add_worker()
         yield running
+
+
+@pytest.fixture(autouse=True)
+def worker(edge: EdgeServer) -> Worker:
+    return edge.core.add_worker()
 
 
 @pytest.fixture
@@ -197,3 +202,49 @@ def test_ps_filters_as_the_runs_page_does(cli: Cli, program: Path, client: Clien
     assert cli("ps", "--state", "quued") == 2
     assert "did you mean 'queued'?" in cli.err
     assert cli("ps", "--version", "1") == 2
+
+
+def test_why_tells_the_rule_the_evidence_the_position_and_what_would_let_it_start(
+    edge: EdgeServer, cli: Cli, program: Path, client: Client
+) -> None:
+    ahead = client.submit(program, replicas=6)
+    edge.core.schedule()
+    waiting = client.submit(program, replicas=4)
+
+    assert cli("why", f"r-{waiting.id[-5:].lower()}") == 0
+    first, sentence, *below = cli.out.splitlines()
+    assert first == f"{waiting.id}  QUEUED"
+    assert sentence.startswith("Needs 4 replicas; alpha has 2 devices free. Position 1 in the queue. It starts when")
+    assert below == [
+        "  With 2 replicas it would start now: submit it anew.",
+        f"  Starts when {ahead.id} ends.",
+        "  rule devices_busy: wanted 4, free 2, host alpha",
+    ]
+    assert cli("why", waiting.id, "--json") == 0
+    assert json.loads(cli.out) == edge.admin.get(f"/api/v1/runs/{waiting.id}").json()["why"]
+
+
+def test_plan_of_a_run_that_would_wait_tells_as_much_as_why(
+    edge: EdgeServer, cli: Cli, program: Path, client: Client
+) -> None:
+    ahead = client.submit(program, replicas=6)
+    edge.core.schedule()
+
+    assert cli("plan", str(program), "-n", "4", "--no-probe") == 0
+
+    assert "it would wait: Needs 4 replicas; alpha has 2 devices free. Position 1 in the queue. It starts" in cli.out
+    assert "\n  With 2 replicas it would start now: submit it anew.\n" in cli.out
+    assert f"\n  Starts when {ahead.id} ends.\n" in cli.out
+
+
+def test_checkpoints_take_the_end_of_a_runs_id(
+    edge: EdgeServer, worker: Worker, cli: Cli, program: Path, client: Client
+) -> None:
+    run = client.submit(program)
+    edge.core.schedule()
+    member = worker.take().start()
+    member.send(member.event("checkpoint", step=7, path="f1/step_7", size_bytes=10, manifest="sha256:7"))
+
+    assert cli("checkpoints", f"r-{run.id[-5:].lower()}", "--json") == 0
+
+    assert [checkpoint["step"] for checkpoint in json.loads(cli.out)] == [7]

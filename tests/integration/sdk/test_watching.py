@@ -10,7 +10,12 @@ from support import answers
 from support.answers import RUN_ID
 from support.scripted_server import NO_ANSWER, ScriptedServer, ok
 
-BUSY = api.Why(rule="devices_busy", sentence="Needs 6 replicas; alpha has 3 devices free.", position=2)
+BUSY = api.Why(
+    rule="devices_busy",
+    sentence="Needs 6 replicas; alpha has 3 devices free.",
+    evidence={"wanted": 6, "free": 3, "host": "alpha"},
+    position=2,
+)
 NEXT = BUSY.model_copy(
     update={
         "position": 1,
@@ -32,6 +37,7 @@ def test_reason_is_told_again_when_it_changes_and_only_then(run: Run, server: Sc
     assert told.getvalue().count("alpha has 3 devices free. Position 2 in the queue.") == 1
     assert told.getvalue().count("alpha has 3 devices free. Position 1 in the queue.") == 1
     assert told.getvalue().count("With 3 replicas it would start now.") == 1
+    assert told.getvalue().count("rule devices_busy: wanted 6, free 3, host alpha") == 2
 
 
 def test_run_that_no_longer_waits_is_not_asked_about(run: Run, server: ScriptedServer) -> None:

@@ -104,7 +104,14 @@ def test_refusal_names_the_values_and_what_to_do(server: EdgeServer) -> None:
     answer = submit(server.admin, resources={"replicas": 9})
 
     assert problem(answer) == (422, "too_many_replicas")
-    assert answer.json()["context"] == {"replicas": 9, "possible": 8, "devices": 8, "platform": "any"}
+    assert answer.json()["context"] == {
+        "replicas": 9,
+        "possible": 8,
+        "devices": 8,
+        "platform": "any",
+        "platforms": {"cpu": 8},
+        "nearest": {"replicas": 8, "devices_per_replica": 1, "platform": "any"},
+    }
     assert "wait_for_devices" in answer.json()["hint"]
 
 

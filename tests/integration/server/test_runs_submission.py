@@ -159,7 +159,7 @@ def test_refused_submission_stores_nothing_and_leaves_its_key_free(core: Core) -
         (
             {"resources": {"replicas": 1, "platform": "gpu"}},
             ProblemCode.TOO_MANY_REPLICAS,
-            "needs 1 replica, but no host with gpu devices",
+            "needs 1 replica, but no host with gpu devices is registered: the hosts have 8 cpu devices",
         ),
         (
             {"job": {"strategy": {"kind": "one_device"}}, "resources": {"replicas": 2}},
@@ -200,7 +200,14 @@ def test_too_many_replicas_names_both_numbers(core: Core) -> None:
 
     error = refusal(core, resources={"replicas": 11})
 
-    assert error.context == {"replicas": 11, "possible": 10, "devices": 10, "platform": "any"}
+    assert error.context == {
+        "replicas": 11,
+        "possible": 10,
+        "devices": 10,
+        "platform": "any",
+        "platforms": {"cpu": 10},
+        "nearest": {"replicas": 10, "devices_per_replica": 1, "platform": "any"},
+    }
     assert "the 2 hosts together have 10 devices" in error.detail
 
 
@@ -212,7 +219,6 @@ def test_too_many_replicas_names_both_numbers(core: Core) -> None:
         ({"kind": "central_storage"}, {}, 6),
         ({"kind": "mirrored"}, {"platform": "gpu"}, 3),
         ({"kind": "tpu", "computation_shape": [1, 4]}, {}, 2),
-        ({"kind": "tpu", "computation_shape": [1, 7]}, {}, 0),
     ],
 )
 def test_nearest_possible_count_is_named_and_accepted(
@@ -225,12 +231,81 @@ def test_nearest_possible_count_is_named_and_accepted(
     error = refusal(core, resources={"replicas": 100, **resources}, job={"strategy": strategy})
 
     assert error.context["possible"] == possible
-    if possible:
-        assert f"at most {possible} replica" in error.hint
-        assert core.submit(resources={"replicas": possible, **resources}, job={"strategy": strategy}).state == "QUEUED"
-        refusal(core, resources={"replicas": possible + 1, **resources}, job={"strategy": strategy})
-    else:
-        assert "Set wait_for_devices" in error.hint
+    assert f"at most {possible} replica" in error.hint
+    assert core.submit(resources={"replicas": possible, **resources}, job={"strategy": strategy}).state == "QUEUED"
+    refusal(core, resources={"replicas": possible + 1, **resources}, job={"strategy": strategy})
+
+
+@pytest.mark.parametrize(
+    ("platform", "asked", "nearest", "ask", "wrong"),
+    [
+        (
+            "any",
+            (1, 7),
+            ("any", 1, 6),
+            "at most 6 devices per replica",
+            ("job.strategy.computation_shape", "7 devices per replica; 1 replica of 6 devices can ever start"),
+        ),
+        (
+            "any",
+            (2, 7),
+            ("any", 2, 4),
+            "at most 4 devices per replica",
+            ("job.strategy.computation_shape", "7 devices per replica; 2 replicas of 4 devices can ever start"),
+        ),
+        (
+            "gpu",
+            (100, 7),
+            ("gpu", 1, 3),
+            "at most 1 replica and at most 3 devices per replica",
+            ("job.strategy.computation_shape", "7 devices per replica; 1 replica of 3 devices can ever start"),
+        ),
+        (
+            "tpu",
+            (1, 1),
+            ("cpu", 1, 1),
+            "platform cpu",
+            ("resources.platform", "tpu; the hosts have 10 cpu devices and 3 gpu devices"),
+        ),
+        (
+            "tpu",
+            (4, 3),
+            ("cpu", 3, 3),
+            "platform cpu and at most 3 replicas",
+            ("resources.platform", "tpu; the hosts have 10 cpu devices and 3 gpu devices"),
+        ),
+    ],
+)
+def test_nearest_possible_size_and_platform_are_named_and_accepted(
+    core: Core,
+    platform: str,
+    asked: tuple[int, int],
+    nearest: tuple[str, int, int],
+    ask: str,
+    wrong: tuple[str, str],
+) -> None:
+    core.add_worker(devices=4)
+    core.add_worker("beta", devices=6)
+    core.add_worker("gamma", devices=3, platform="gpu")
+
+    def changes(platform: str, replicas: int, size: int) -> dict[str, Any]:
+        strategy = {"kind": "tpu", "computation_shape": [1, size]}
+        return {"resources": {"platform": platform, "replicas": replicas}, "job": {"strategy": strategy}}
+
+    error = refusal(core, **changes(platform, *asked))
+
+    assert error.hint.startswith(f"Ask for {ask}, or set wait_for_devices")
+    assert [(one.field, one.message) for one in error.errors] == [wrong]
+    assert error.context["platforms"] == {"cpu": 10, "gpu": 3}
+    assert tuple(error.context["nearest"][name] for name in ("platform", "replicas", "devices_per_replica")) == nearest
+    assert core.submit(**changes(*nearest)).state == "QUEUED"
+
+
+def test_nothing_is_near_where_no_worker_has_registered(core: Core) -> None:
+    error = refusal(core, resources={"replicas": 1, "platform": "gpu"})
+
+    assert (error.context["platforms"], error.context["nearest"]) == ({}, None)
+    assert error.hint.startswith("Set wait_for_devices")
 
 
 def test_run_that_waits_for_devices_is_queued_and_says_why(core: Core) -> None:

@@ -1,6 +1,7 @@
 import { Link } from "@tanstack/react-router";
 import type { Run } from "@/api/schema";
 import { isTerminal } from "@/api/states";
+import { Waiting } from "@/components/runs/waiting";
 import { CopyButton } from "@/components/ui/copy-button";
 import { CopyMenu } from "@/components/ui/copy-menu";
 import { StateBadge } from "@/components/ui/state-badge";
@@ -13,7 +14,6 @@ import { RunAgain } from "./run-again";
 import { stateSentence } from "./sentence";
 import { SilentHosts } from "./silent-hosts";
 import { reachRun } from "./snippets";
-import { Waiting } from "./waiting";
 
 export function RunHeader({ run }: { run: Run }) {
   return (

@@ -1,7 +1,7 @@
 import type { Why } from "@/api/schema";
 import { formatUtc } from "@/lib/format";
 
-/** The rule that blocks a waiting run, what was seen, and what would let it start. */
+/** The rule that blocks a run that waits or would, what was seen, and what would let it start. */
 export function Waiting({ why }: { why: Why }) {
   const evidence = Object.entries(why.evidence ?? {});
   return (

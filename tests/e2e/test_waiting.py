@@ -1,0 +1,40 @@
+"""Why a run waits, where people look for it: on its page, on the Overview, and in the terminal."""
+
+import re
+
+from playwright.sync_api import Page, expect
+
+from e2e.seen import TIMEOUT_MS, connect
+from e2e.test_bad_input import drumline
+from e2e.test_stopping import wait_for_step
+from support.deployment import DIGITS, Deployment
+from support.programs import ENDLESS, Programs
+
+
+def test_a_waiting_run_says_why_with_the_evidence_and_what_would_let_it_start(
+    deployment: Deployment, programs: Programs, page: Page
+) -> None:
+    with connect(deployment) as client:
+        ahead = client.submit(programs.write("endless", ENDLESS), replicas=6)
+        wait_for_step(ahead)
+        waiting = client.submit(DIGITS, replicas=4)
+    sentence = re.compile(r"Needs 4 replicas; \S+ has 2 devices free\.")
+    suggestions = ["With 2 replicas it would start now: submit it anew.", f"Starts when {ahead.id} ends."]
+
+    page.goto(waiting.url)
+    why = page.get_by_test_id("run-why")
+    expect(why).to_have_attribute("data-rule", "devices_busy", timeout=TIMEOUT_MS)
+    expect(why).to_contain_text(sentence)
+    expect(why).to_contain_text("Position 1 in the queue.")
+    expect(why).to_contain_text(re.compile(r"wanted 4\s*free 2"))
+    expect(why.get_by_test_id("run-suggestions").get_by_role("listitem")).to_have_text(suggestions)
+
+    page.goto(deployment.url)
+    line = page.get_by_role("listitem").filter(has=page.locator(f"a[href*='{waiting.id}']"))
+    expect(line).to_contain_text(sentence, timeout=TIMEOUT_MS)
+    expect(line).to_contain_text("It starts when enough devices are free")
+
+    told = drumline(deployment, "why", f"r-{waiting.id[-5:].lower()}").stdout
+    assert sentence.search(told), told
+    assert all(suggestion in told for suggestion in suggestions), told
+    assert "rule devices_busy: wanted 4, free 2" in told
