@@ -7,6 +7,7 @@ import { CopyAs } from "./copy-as";
 import { type Draft, jobNameOf } from "./draft";
 import { Field, INPUT_CLASS } from "./field";
 import type { Fit } from "./fit";
+import { KeptNote } from "./kept-note";
 import { Needs } from "./needs";
 import { OptionFields } from "./option-fields";
 import { ParameterFields } from "./parameter-fields";
@@ -92,6 +93,7 @@ export function Form(props: FormProps) {
         </label>
       </Section>
       <OptionFields change={change} draft={draft} errorOf={errorOf} />
+      <KeptNote change={change} draft={draft} />
       {request && <CopyAs filename={props.filename} request={request} swept={props.swept} />}
     </div>
   );
