@@ -102,9 +102,10 @@ class Client:
         """Submits a program, a Python file or a directory, and returns its run at once.
 
         `name` is the job's, by default the file's; `entrypoint` (`module:function`) is needed only where a program has
-        several. `wait_for_devices` queues more replicas than any host known now has devices. `resume_from`, the id of a
-        run or of a checkpoint, lets the program go on from there. A key of your own makes a repeated call safe:
-        the same key and program give the same run.
+        several. Where no host alone has room, `spread` says how a gang is split: `pack` fills one host after the other,
+        `balance` gives equal shares, `one_host` splits nothing. `wait_for_devices` queues more replicas than the hosts
+        known now have devices for. `resume_from`, the id of a run or of a checkpoint, lets the program go on from
+        there. A key of your own makes a repeated call safe: the same key and program give the same run.
         Raises BundleError, ProgramError (parameters too) before anything is sent, TooManyReplicasError.
         """
         request = self.prepare(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from drumline.cli.options import KeyValue, connect, detach_option, json_option, server_options
+from drumline.cli.options import KeyValue, connect, detach_option, json_option, server_options, spread_option
 from drumline.cli.terminal import age, plain, table
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ def rollback(job: str, version: int, as_json: bool, url: str | None) -> None:
 @click.argument("job", metavar="JOB")
 @click.option("--version", type=click.IntRange(1), help="Number of the version [default: the current one].")
 @click.option("-n", "--replicas", type=int, default=1, show_default=True, help="How many replicas run in step.")
+@spread_option
 @click.option("-p", "--parameter", "parameters", type=KeyValue(), multiple=True, help="A parameter; repeatable.")
 @click.option("--label", "labels", type=KeyValue(), multiple=True, help="A label of the run; repeatable.")
 @click.option("--wait-for-devices", is_flag=True, help="Queue the run even if no host could hold it now.")
@@ -106,6 +107,7 @@ def run(job: str, url: str | None, as_json: bool, detach: bool, **wanted: Any) -
         started = chosen.run(
             version=version.number,
             replicas=wanted["replicas"],
+            spread=wanted["spread"],
             parameters=parameters,
             labels=dict(wanted["labels"]),
             wait_for_devices=wanted["wait_for_devices"],

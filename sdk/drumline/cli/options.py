@@ -37,6 +37,13 @@ def detach_option(command: Command) -> Command:
     return click.option("--detach", is_flag=True, help="Print the run and return; don't watch it.")(command)
 
 
+def spread_option(command: Command) -> Command:
+    """`--spread`: how a gang is split over hosts. The contract says which there are, as for `--platform`."""
+    return click.option(
+        "--spread", default="pack", show_default=True, help="Over hosts: pack, balance or one_host (never split)."
+    )(command)
+
+
 def server_options(command: Command) -> Command:
     """`--url`: another server. There is no `--token`: other users of the machine see command lines."""
     return click.option("--url", help="Address of the server [default: DRUMLINE_URL, else what `drumline up` runs].")(

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from drumline.cli.options import Command, KeyValue
+from drumline.cli.options import Command, KeyValue, spread_option
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("-n", "--replicas", type=int, default=1, show_default=True, help="How many replicas run in step."),
@@ -18,6 +18,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "-s", "--strategy-option", "options", type=KeyValue(), multiple=True, help="Such as executor=mpmd; repeatable."
     ),
     click.option("--platform", default="any", show_default=True, help="any, cpu, gpu or tpu."),
+    spread_option,
     click.option("--name", help="The job's name [default: the file's]."),
     click.option("--entrypoint", help="MODULE:FUNCTION, where a program has several."),
     click.option("--label", "labels", type=KeyValue(), multiple=True, help="A label of the run; repeatable."),
@@ -39,6 +40,9 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--keep-every", type=int, help="Keep checkpoints of steps that this divides for good."),
     click.option("--resume-from", metavar="ID", help="Go on from this checkpoint, or from the newest one of this run."),
 )
+
+_AS_GIVEN = ("name", "entrypoint", "replicas", "platform", "spread", "priority", "wait_for_devices", "resume_from")
+"""Options that the client takes under the same name, as they are."""
 
 
 def submission_options(command: Command) -> Command:
@@ -66,10 +70,7 @@ def arguments(source: str, wanted: dict[str, Any]) -> dict[str, Any]:
             every_steps=wanted["checkpoint_every"], keep=wanted["keep"], keep_every_steps=wanted["keep_every"]
         )
     return {
-        **{
-            name: wanted[name]
-            for name in ("name", "entrypoint", "replicas", "platform", "priority", "wait_for_devices", "resume_from")
-        },
+        **{name: wanted[name] for name in _AS_GIVEN},
         "strategy": parse_strategy(wanted["strategy"], dict(wanted["options"])),
         "parameters": _parameters(source, wanted["entrypoint"], dict(wanted["parameters"])),
         "labels": dict(wanted["labels"]),

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from drumline._transport import Body, Transport
 from drumline._validation import typed_errors
 from drumline.contracts import api
-from drumline.contracts.spec import JobSpec, Limits, Platform, Resources, Retries, RunSubmit
+from drumline.contracts.spec import JobSpec, Limits, Platform, Resources, Retries, RunSubmit, Spread
 from drumline.resources.pages import iterate_pages
 from drumline.resources.runs import Run, submit_run
 
@@ -72,6 +72,7 @@ class Job:
         replicas: int = 1,
         parameters: Mapping[str, JsonValue] | None = None,
         platform: Platform = "any",
+        spread: Spread = "pack",
         limits: Limits | None = None,
         retries: Retries | None = None,
         priority: int = 0,
@@ -94,7 +95,7 @@ class Job:
                     checkpoint=spec.checkpoint,
                 ),
                 parameters=dict(parameters or {}),
-                resources=Resources(replicas=replicas, platform=platform),
+                resources=Resources(replicas=replicas, platform=platform, spread=spread),
                 limits=limits or Limits(),
                 retries=retries or Retries(),
                 priority=priority,

@@ -135,6 +135,7 @@ def test_parameters_are_read_as_their_types(cli: Cli, server: ScriptedServer, pr
         (["--replicas", "0"], "replicas=0"),
         (["--replicas", "many"], "not a valid integer"),
         (["--platform", "abacus"], "platform='abacus'"),
+        (["--spread", "one-host"], "spread='one-host': Input should be 'pack', 'balance' or 'one_host'; did you mean"),
         (["--entrypoint", "digits:train"], "it has digits:main"),
         (["--time-limit", "-1"], "run_s"),
     ],

@@ -96,6 +96,19 @@ def test_rollback_decides_what_running_a_job_by_name_runs(cli: Cli, program: Pat
     assert [change.cause for change in client.job("digits").changes()] == ["rollback", "submit", "submit"]
 
 
+@pytest.mark.parametrize("command", ["submit", "jobs run"])
+def test_spread_is_chosen_by_name_where_runs_are_made(cli: Cli, program: Path, client: Client, command: str) -> None:
+    client.submit(program)
+    made = [*command.split(), str(program) if command == "submit" else "digits", "--detach", "--json"]
+
+    assert cli(*made) == 0
+    assert json.loads(cli.out)["resources"]["spread"] == "pack"
+    assert cli(*made, "--spread", "balance") == 0
+    assert json.loads(cli.out)["resources"]["spread"] == "balance"
+    assert cli(*made, "--spread", "one-host") == 2
+    assert "spread='one-host': Input should be 'pack', 'balance' or 'one_host'; did you mean 'one_host'?" in cli.err
+
+
 def test_unknown_job_and_version_are_usage_errors_in_words(cli: Cli, program: Path, client: Client) -> None:
     assert cli("jobs", "versions", "nothing") == 2
     assert "There is no job nothing" in cli.err

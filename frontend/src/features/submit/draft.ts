@@ -1,8 +1,22 @@
+import type { CheckpointSpec, JobSpec, JsonValue, Limits, RecordSpec, Retries } from "@/api/schema";
+
 /** What the Submit page's form holds, as text the way it was typed; kept in this browser until it is submitted. */
 
 export type StrategyKind = "mirrored" | "central_storage" | "tpu" | "one_device";
 export type Platform = "any" | "cpu" | "gpu" | "tpu";
+export type Spread = "pack" | "balance" | "one_host";
 export type Executor = "auto" | "spmd" | "pmap" | "mpmd";
+
+/** What the run or version that a draft began as said; what the form does not edit is submitted as it was. */
+export interface Origin {
+  strategy?: JobSpec["strategy"];
+  record?: RecordSpec;
+  checkpoint?: CheckpointSpec;
+  limits?: Limits;
+  retries?: Retries;
+  /** Values whose texts in the form were not changed stay as they are, whatever a text can say. */
+  parameters?: Readonly<Record<string, JsonValue>>;
+}
 
 export interface Draft {
   filename: string;
@@ -20,6 +34,7 @@ export interface Draft {
   parameterDevice: string;
   replicas: string;
   platform: Platform;
+  spread: Spread;
   waitForDevices: boolean;
   runLimit: string;
   stepLimit: string;
@@ -32,6 +47,7 @@ export interface Draft {
   /** Id of a checkpoint, or of a run. */
   resumeFrom: string;
   checkpointEvery: string;
+  origin: Origin;
 }
 
 export const EMPTY_DRAFT: Draft = {
@@ -48,6 +64,7 @@ export const EMPTY_DRAFT: Draft = {
   parameterDevice: "",
   replicas: "8",
   platform: "any",
+  spread: "pack",
   waitForDevices: false,
   runLimit: "",
   stepLimit: "",
@@ -59,6 +76,7 @@ export const EMPTY_DRAFT: Draft = {
   labels: "",
   resumeFrom: "",
   checkpointEvery: "",
+  origin: {},
 };
 
 const STORAGE_KEY = "drumline.submit.draft.1";

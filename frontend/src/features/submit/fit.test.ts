@@ -1,6 +1,8 @@
 import { describe, expect, it } from "vitest";
-import type { Device } from "@/api/schema";
+import type { Device, Host, TpuSpec } from "@/api/schema";
+import { EMPTY_DRAFT } from "./draft";
 import { fitOf } from "./fit";
+import { shapeOf } from "./shape";
 
 function devices(host: string, states: string, platform: Device["platform"] = "cpu"): Device[] {
   const names: Record<string, Device["state"]> = { f: "FREE", h: "HELD", q: "QUARANTINED" };
@@ -22,29 +24,125 @@ function devices(host: string, states: string, platform: Device["platform"] = "c
   }));
 }
 
+function hostIn(id: string, state: Host["state"]): Host {
+  return {
+    id,
+    name: id,
+    state,
+    devices: 4,
+    free_devices: 4,
+    platforms: ["cpu"],
+    version: "1",
+    jax_version: "1",
+    cpu_count: 2,
+    memory_bytes: 1,
+    registered_at: "",
+    last_heartbeat_at: "",
+    runs: [],
+    drain_requested: false,
+  };
+}
+
+interface Asked {
+  draft?: Partial<typeof EMPTY_DRAFT>;
+  hosts?: Host[];
+  waits?: boolean;
+}
+
+function fitFor(replicas: number, fleet: Device[], { draft, hosts = [], waits = false }: Asked = {}) {
+  return fitOf(fleet, hosts, shapeOf({ ...EMPTY_DRAFT, replicas: String(replicas), ...draft }), waits);
+}
+
+const TWO_HOSTS = [...devices("a", "ffff"), ...devices("b", "ff")];
+const PAIRS: TpuSpec = { kind: "tpu", computation_shape: [1, 2], device_order: "auto", executor: "auto" };
+
 describe("whether a run fits", () => {
   it("starts at once where one host has enough free devices", () => {
-    expect(fitOf([...devices("a", "ffff"), ...devices("b", "hhhh")], 4, "any", false).verdict).toBe("now");
+    const fit = fitFor(4, [...devices("a", "ffff"), ...devices("b", "hhhh")]);
+    expect(fit).toMatchObject({ verdict: "now", sentence: "4 devices free on a: it can start at once." });
   });
 
   it("waits where a host is large enough but busy, and says what is free", () => {
-    const fit = fitOf(devices("a", "ffhh"), 4, "any", false);
-    expect(fit.verdict).toBe("waits");
-    expect(fit.sentence).toContain("a has 2 free now");
+    const fit = fitFor(4, devices("a", "ffhh"));
+    expect(fit).toMatchObject({
+      verdict: "waits",
+      sentence: "It will wait for 4 devices; a has 2 free now.",
+    });
   });
 
-  it("does not add up devices of several hosts", () => {
-    expect(fitOf([...devices("a", "ff"), ...devices("b", "ff")], 4, "any", false).verdict).toBe("never");
+  it("splits a gang over hosts where none alone has room", () => {
+    expect(fitFor(6, TWO_HOSTS)).toMatchObject({
+      verdict: "now",
+      sentence:
+        "6 devices free on 2 hosts, none with room for all replicas: it can start at once, split over several.",
+    });
+    expect(fitFor(6, [...devices("a", "ffhh"), ...devices("b", "ff")])).toMatchObject({
+      verdict: "waits",
+      sentence: "It will wait for 6 devices; the 2 hosts have 4 free now.",
+    });
+    expect(fitFor(7, TWO_HOSTS)).toMatchObject({
+      verdict: "never",
+      sentence: "It needs 7 devices, but the 2 hosts together have 6 devices.",
+    });
   });
 
-  it("counts neither quarantined devices nor those of another platform", () => {
-    expect(fitOf(devices("a", "fffq"), 4, "any", false).verdict).toBe("never");
-    expect(fitOf(devices("a", "ffff"), 4, "gpu", false).sentence).toContain(
-      "no host with a GPU device is known",
-    );
+  it.each([
+    { spread: "one_host" },
+    { strategy: "central_storage" },
+    { executor: "mpmd" },
+    { strategy: "tpu", executor: "mpmd", spread: "balance" },
+  ] as const)("does not add up devices of several hosts with %j", (draft) => {
+    expect(fitFor(6, TWO_HOSTS, { draft })).toMatchObject({
+      verdict: "never",
+      sentence: "It needs 6 devices on one host, but the largest host has 4 devices.",
+    });
+    expect(fitFor(4, TWO_HOSTS, { draft }).verdict).toBe("now");
+  });
+
+  it.each([{ spread: "balance" }, { strategy: "tpu" }, { executor: "pmap" }] as const)(
+    "adds them up with %j",
+    (draft) => {
+      expect(fitFor(6, TWO_HOSTS, { draft }).verdict).toBe("now");
+    },
+  );
+
+  it("never adds up devices of two platforms", () => {
+    const fleet = [...devices("a", "ffff"), ...devices("b", "ff", "gpu")];
+    expect(fitFor(6, fleet)).toMatchObject({
+      verdict: "never",
+      sentence: "It needs 6 devices, but the largest host has 4 devices.",
+    });
+    expect(fitFor(2, fleet).sentence).toContain("free on b");
+  });
+
+  it("gives each replica all its devices on one host", () => {
+    const draft = { strategy: PAIRS.kind, origin: { strategy: PAIRS } };
+    const odd = [...devices("a", "fff"), ...devices("b", "fff")];
+    expect(fitFor(2, odd, { draft }).verdict).toBe("now");
+    expect(fitFor(3, odd, { draft })).toMatchObject({
+      verdict: "never",
+      sentence:
+        "It needs 3 replicas of 2 devices, but the 2 hosts together have 6 devices, room for 2 replicas.",
+    });
+  });
+
+  it("waits for quarantined devices, as the server does, and counts none of another platform", () => {
+    expect(fitFor(4, devices("a", "fffq")).verdict).toBe("waits");
+    expect(fitFor(4, devices("a", "ffff"), { draft: { platform: "gpu" } })).toMatchObject({
+      verdict: "never",
+      sentence: "It needs 4 GPU devices, but no host with a GPU device is known.",
+    });
+  });
+
+  it.each(["lost", "draining", "quarantined"] as const)("waits for a host that is %s", (state) => {
+    const fit = fitFor(4, devices("a", "ffff"), { hosts: [hostIn("a", state)] });
+    expect(fit).toMatchObject({ verdict: "waits", hosts: [{ free: 0, total: 4, outOfService: state }] });
   });
 
   it("waits where the user allows it", () => {
-    expect(fitOf(devices("a", "ff"), 4, "any", true).verdict).toBe("waits");
+    expect(fitFor(4, devices("a", "ff"), { waits: true })).toMatchObject({
+      verdict: "waits",
+      sentence: "It needs 4 devices and the largest host has 2 devices: it will wait for more.",
+    });
   });
 });

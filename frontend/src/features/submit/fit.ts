@@ -1,11 +1,16 @@
-import type { Device } from "@/api/schema";
+import type { Device, Host } from "@/api/schema";
 import { count } from "@/lib/format";
+import type { Shape } from "./shape";
 
+/** Devices of one platform on one host. */
 export interface HostFit {
   host: string;
   name: string;
+  platform: string;
   free: number;
   total: number;
+  /** Why the host takes no runs now. */
+  outOfService: string | null;
 }
 
 export interface Fit {
@@ -14,48 +19,103 @@ export interface Fit {
   hosts: HostFit[];
 }
 
+type Fleet = readonly HostFit[];
+
+const OUT_OF_SERVICE: ReadonlySet<Host["state"]> = new Set(["lost", "draining", "quarantined"]);
+
 /**
- * Whether a run of `replicas` devices on one host could start now, as far as the page knows the fleet. The server decides when
- * it places the run; this is not its plan.
+ * Whether the gang could start now, or ever, as far as the page knows the fleet: by the scheduler's rules, so that what the
+ * server queues is never refused here. The server decides when it places the run; this is not its plan.
  */
-export function fitOf(devices: readonly Device[], replicas: number, platform: string, waits: boolean): Fit {
-  const hosts = new Map<string, HostFit>();
-  for (const device of devices) {
-    if (platform !== "any" && device.platform !== platform) continue;
-    const host = hosts.get(device.host) ?? { host: device.host, name: device.host_name, free: 0, total: 0 };
-    host.total += device.state === "QUARANTINED" ? 0 : 1;
-    host.free += device.state === "FREE" ? 1 : 0;
-    hosts.set(device.host, host);
-  }
-  const sorted = [...hosts.values()].sort((a, b) => b.free - a.free || b.total - a.total);
-  return { ...judge(sorted, replicas, platform, waits), hosts: sorted };
+export function fitOf(devices: readonly Device[], hosts: readonly Host[], shape: Shape, waits: boolean): Fit {
+  const fleets = shape.platforms.map((platform) => fleetOf(devices, hosts, platform));
+  return { ...judge(fleets, shape, waits), hosts: fleets.flat().sort(freestFirst) };
 }
 
-function judge(
-  hosts: readonly HostFit[],
-  replicas: number,
-  platform: string,
-  waits: boolean,
-): Omit<Fit, "hosts"> {
-  const kind = platform === "any" ? "device" : `${platform.toUpperCase()} device`;
-  const free = hosts[0];
-  const largest = Math.max(0, ...hosts.map((host) => host.total));
-  if (free && free.free >= replicas) {
-    return {
-      verdict: "now",
-      sentence: `${count(free.free, kind)} free on ${free.name}: it can start at once.`,
-    };
+/** The hosts with devices of the platform. Whatever is registered counts, also what is quarantined: it may come back. */
+function fleetOf(devices: readonly Device[], hosts: readonly Host[], platform: string): Fleet {
+  const states = new Map(hosts.map(({ id, state }) => [id, state]));
+  const fleet = new Map<string, HostFit>();
+  for (const { host, host_name: name, state, platform: its } of devices) {
+    if (its !== platform) continue;
+    const hostState = states.get(host);
+    const outOfService = hostState && OUT_OF_SERVICE.has(hostState) ? hostState : null;
+    const entry = fleet.get(host) ?? { host, name, platform, free: 0, total: 0, outOfService };
+    entry.total += 1;
+    entry.free += state === "FREE" && !outOfService ? 1 : 0;
+    fleet.set(host, entry);
   }
-  if (largest >= replicas) {
-    const best = free ? `${free.name} has ${free.free} free now` : "none is free now";
-    return { verdict: "waits", sentence: `It will wait for ${count(replicas, kind)} on one host; ${best}.` };
+  return [...fleet.values()].sort(freestFirst);
+}
+
+function judge(fleets: readonly Fleet[], shape: Shape, waits: boolean): Omit<Fit, "hosts"> {
+  const ready = fleets.find((fleet) => room(fleet, shape, "free") >= shape.replicas);
+  if (ready) return { verdict: "now", sentence: startsOn(ready, shape) };
+  const fleet = fleets.reduce((best, other) => (holdsMore(other, best, shape) ? other : best));
+  if (room(fleet, shape, "total") >= shape.replicas) {
+    return { verdict: "waits", sentence: `It will wait for ${need(shape)}; ${freeNow(fleet, shape)}.` };
   }
-  const have =
-    hosts.length === 0 ? `no host with a ${kind} is known` : `the largest host has ${count(largest, kind)}`;
+  const known = largestRoom(fleet, shape);
   return waits
-    ? {
-        verdict: "waits",
-        sentence: `It needs ${count(replicas, kind)} on one host and ${have}: it will wait for one.`,
-      }
-    : { verdict: "never", sentence: `It needs ${count(replicas, kind)} on one host, but ${have}.` };
+    ? { verdict: "waits", sentence: `It needs ${need(shape)} and ${known}: it will wait for more.` }
+    : { verdict: "never", sentence: `It needs ${need(shape)}, but ${known}.` };
+}
+
+/** How many replicas have room; a replica never spans hosts. */
+function room(fleet: Fleet, shape: Shape, devices: "free" | "total"): number {
+  const rooms = fleet.map((host) => Math.floor(host[devices] / shape.devicesPerReplica));
+  return shape.oneHost ? Math.max(0, ...rooms) : rooms.reduce((sum, replicas) => sum + replicas, 0);
+}
+
+function holdsMore(fleet: Fleet, other: Fleet, shape: Shape): boolean {
+  const more = room(fleet, shape, "total") - room(other, shape, "total");
+  return more > 0 || (more === 0 && sum(fleet, "total") > sum(other, "total"));
+}
+
+function startsOn(fleet: Fleet, shape: Shape): string {
+  const [freest] = fleet;
+  if (freest && room([freest], shape, "free") >= shape.replicas)
+    return `${count(freest.free, kind(shape))} free on ${freest.name}: it can start at once.`;
+  const free = `${count(sum(fleet, "free"), kind(shape))} free on ${fleet.filter((host) => host.free > 0).length} hosts`;
+  return `${free}, none with room for all replicas: it can start at once, split over several.`;
+}
+
+function freeNow(fleet: Fleet, shape: Shape): string {
+  const [freest] = fleet;
+  if (!freest?.free) return "none is free now";
+  return shape.oneHost || fleet.length === 1
+    ? `${freest.name} has ${freest.free} free now`
+    : `the ${fleet.length} hosts have ${sum(fleet, "free")} free now`;
+}
+
+function need(shape: Shape): string {
+  const each = shape.devicesPerReplica;
+  const devices =
+    each > 1
+      ? `${count(shape.replicas, "replica")} of ${count(each, kind(shape))}`
+      : count(shape.replicas, kind(shape));
+  return shape.oneHost && shape.replicas > 1 ? `${devices} on one host` : devices;
+}
+
+function largestRoom(fleet: Fleet, shape: Shape): string {
+  const largest = Math.max(0, ...fleet.map((host) => host.total));
+  if (fleet.length === 0) return `no host with a ${kind(shape)} is known`;
+  if (shape.oneHost || fleet.length === 1 || largest < shape.devicesPerReplica)
+    return `the largest host has ${count(largest, kind(shape))}`;
+  const together = `the ${fleet.length} hosts together have ${count(sum(fleet, "total"), kind(shape))}`;
+  return shape.devicesPerReplica > 1
+    ? `${together}, room for ${count(room(fleet, shape, "total"), "replica")}`
+    : together;
+}
+
+function kind({ platforms: [platform, another] }: Shape): string {
+  return another || !platform ? "device" : `${platform.toUpperCase()} device`;
+}
+
+function sum(fleet: Fleet, devices: "free" | "total"): number {
+  return fleet.reduce((all, host) => all + host[devices], 0);
+}
+
+function freestFirst(a: HostFit, b: HostFit): number {
+  return b.free - a.free || b.total - a.total;
 }

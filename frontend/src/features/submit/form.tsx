@@ -7,10 +7,12 @@ import { CopyAs } from "./copy-as";
 import { type Draft, jobNameOf } from "./draft";
 import { Field, INPUT_CLASS } from "./field";
 import type { Fit } from "./fit";
+import { KeptNote } from "./kept-note";
 import { Needs } from "./needs";
 import { OptionFields } from "./option-fields";
 import { ParameterFields } from "./parameter-fields";
 import type { Submission } from "./request";
+import type { Shape } from "./shape";
 import type { Swept } from "./snippets";
 import { StrategyFields } from "./strategy-fields";
 import { SweepFields } from "./sweep-fields";
@@ -26,7 +28,7 @@ interface FormProps {
   noEntrypoint: boolean;
   fit: Fit | undefined;
   fleetError: unknown;
-  replicas: number;
+  shape: Shape;
   request: Submission | null;
   /** What is varied, where the form stands for a sweep and is complete. */
   swept: Swept | undefined;
@@ -34,7 +36,7 @@ interface FormProps {
 
 /** Everything about the run but its program. */
 export function Form(props: FormProps) {
-  const { draft, change, errorOf, entrypoint, fit, request, replicas } = props;
+  const { draft, change, errorOf, entrypoint, fit, request, shape } = props;
   return (
     <div className="min-w-0 space-y-7">
       <Section note={entrypoint?.summary} title="Job">
@@ -73,7 +75,7 @@ export function Form(props: FormProps) {
       </Section>
       <Section title="Devices">
         {fit ? (
-          <Needs fit={fit} replicas={replicas} />
+          <Needs fit={fit} shape={shape} />
         ) : props.fleetError ? (
           <p className="pt-3 text-warn">
             The fleet could not be read; the server will say whether the run fits.
@@ -92,6 +94,7 @@ export function Form(props: FormProps) {
         </label>
       </Section>
       <OptionFields change={change} draft={draft} errorOf={errorOf} />
+      <KeptNote change={change} draft={draft} />
       {request && <CopyAs filename={props.filename} request={request} swept={props.swept} />}
     </div>
   );

@@ -1,11 +1,13 @@
 import { classNames } from "@/lib/class-names";
-import type { Fit } from "./fit";
+import type { Fit, HostFit } from "./fit";
+import type { Shape } from "./shape";
 
 const MAX_HOSTS = 6;
 
 /** What the run needs beside what is free: the first step of a plan, and no promise of one. */
-export function Needs({ fit, replicas }: { fit: Fit; replicas: number }) {
+export function Needs({ fit, shape }: { fit: Fit; shape: Shape }) {
   const shown = fit.hosts.slice(0, MAX_HOSTS);
+  const mixed = new Set(fit.hosts.map((host) => host.platform)).size > 1;
   return (
     <div className="pt-3">
       <p
@@ -20,16 +22,20 @@ export function Needs({ fit, replicas }: { fit: Fit; replicas: number }) {
         <table className="mt-2 w-full" aria-label="Free devices by host">
           <tbody>
             {shown.map((host) => (
-              <tr key={host.host}>
+              <tr key={`${host.host} ${host.platform}`}>
                 <th className="w-0 max-w-40 truncate pr-4 text-left font-normal text-muted" scope="row">
                   {host.name}
+                  {mixed && `, ${host.platform.toUpperCase()}`}
                 </th>
                 <td>
-                  <Bar free={host.free} needed={replicas} total={host.total} />
+                  <Bar
+                    free={host.free}
+                    needed={shape.replicas * shape.devicesPerReplica}
+                    total={host.total}
+                  />
                 </td>
                 <td className="w-0 whitespace-nowrap pl-4 text-right">
-                  {host.free}
-                  <span className="text-muted"> of {host.total} free</span>
+                  <Free host={host} />
                 </td>
               </tr>
             ))}
@@ -37,10 +43,22 @@ export function Needs({ fit, replicas }: { fit: Fit; replicas: number }) {
         </table>
       )}
       <p className="mt-2 text-muted text-xs">
-        All replicas of a run share one host. The server places the run when it starts, so this can change
-        until then.
+        {shape.oneHost
+          ? `All replicas share one host, as ${shape.oneHost} needs.`
+          : "The replicas share one host if one has room for all, else they are split over several."}{" "}
+        The server places the run when it starts, so this can change until then.
       </p>
     </div>
+  );
+}
+
+function Free({ host }: { host: HostFit }) {
+  if (host.outOfService) return <span className="text-muted">{host.outOfService}</span>;
+  return (
+    <>
+      {host.free}
+      <span className="text-muted"> of {host.total} free</span>
+    </>
   );
 }
 

@@ -36,7 +36,7 @@ const FIELDS: readonly { key: keyof Draft & OptionKey; field: string; label: str
     label: "Save every, steps",
     hint: "empty: each run.checkpoint saves",
   },
-  { key: "labels", field: "labels", label: "Labels", hint: "team=vision owner=ada" },
+  { key: "labels", field: "labels", label: "Labels", hint: 'team=vision note="two words"' },
   {
     key: "resumeFrom",
     field: "resume_from",

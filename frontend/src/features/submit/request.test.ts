@@ -26,7 +26,7 @@ describe("the request of the Submit form", () => {
         strategy: { kind: "mirrored" },
       },
       parameters: { path: "a b" },
-      resources: { replicas: 8, platform: "any" },
+      resources: { replicas: 8, platform: "any", spread: "pack" },
       limits: { run_s: null, step_s: null, first_step_s: null, queue_s: null, grace_s: 30 },
     });
   });
@@ -64,6 +64,16 @@ describe("the request of the Submit form", () => {
       executor: "auto",
       parameter_device: "cpu:0",
     });
+  });
+
+  it.each(["pack", "balance", "one_host"] as const)("asks for the spread %s", (spread) => {
+    const { request } = buildRequest({ ...draft, spread }, BUNDLE, ENTRYPOINT);
+    expect(request?.resources.spread).toBe(spread);
+  });
+
+  it.each(["0", "-1", "soon"])("refuses a run limit of %s", (runLimit) => {
+    const { errors } = buildRequest({ ...draft, runLimit }, BUNDLE, ENTRYPOINT);
+    expect(Object.keys(errors ?? {})).toEqual(["limits.run_s"]);
   });
 
   it("reads labels as names and values", () => {

@@ -1,5 +1,18 @@
-import type { JsonValue, ProgramEntrypoint, ProgramParameter } from "@/api/schema";
+import type {
+  CentralStorageSpec,
+  CheckpointSpec,
+  JsonValue,
+  Limits,
+  MirroredSpec,
+  OneDeviceSpec,
+  ProgramEntrypoint,
+  ProgramParameter,
+  RecordSpec,
+  Retries,
+  TpuSpec,
+} from "@/api/schema";
 import { type Draft, jobNameOf } from "./draft";
+import { parseLabels } from "./labels";
 
 /** A RunSubmit in which whatever has a default may be left out; the generated type demands the defaults too. */
 export interface Submission {
@@ -7,18 +20,13 @@ export interface Submission {
     name: string;
     program: { bundle: string; entrypoint: string };
     strategy: Strategy;
-    checkpoint: { every_steps: number | null };
+    record?: RecordSpec;
+    checkpoint: Partial<CheckpointSpec>;
   };
   parameters: Record<string, JsonValue>;
-  resources: { replicas: number; platform: Draft["platform"] };
-  limits: {
-    run_s: number | null;
-    step_s: number | null;
-    first_step_s: number | null;
-    queue_s: number | null;
-    grace_s: number;
-  };
-  retries: { user: number };
+  resources: { replicas: number; platform: Draft["platform"]; spread: Draft["spread"] };
+  limits: Limits;
+  retries: Partial<Retries>;
   priority: number;
   labels: Record<string, string>;
   wait_for_devices: boolean;
@@ -27,11 +35,8 @@ export interface Submission {
   resume_from: string | null;
 }
 
-type Strategy =
-  | { kind: "mirrored"; batch: Draft["batch"]; executor: Draft["executor"] }
-  | { kind: "central_storage"; executor: Draft["executor"]; parameter_device?: string }
-  | { kind: "tpu"; executor: Draft["executor"] }
-  | { kind: "one_device" };
+type Strategy = Says<MirroredSpec> | Says<CentralStorageSpec> | Says<TpuSpec> | OneDeviceSpec;
+type Says<Spec extends { kind: string }> = Partial<Spec> & Pick<Spec, "kind">;
 
 export type FieldErrors = Readonly<Record<string, string>>;
 
@@ -40,6 +45,7 @@ export type Built = { request: Submission; errors: null } | { request: null; err
 
 /** Reads the form: texts become numbers and values; the server still has the last word on each. */
 export function buildRequest(draft: Draft, bundle: string, entrypoint: ProgramEntrypoint): Built {
+  const { origin } = draft;
   const errors: Record<string, string> = {};
   const number = (field: string, text: string, least: number): number => {
     const value = Number(text);
@@ -48,6 +54,11 @@ export function buildRequest(draft: Draft, bundle: string, entrypoint: ProgramEn
     return least;
   };
   const limit = (field: string, text: string) => (text.trim() === "" ? null : number(field, text, 1));
+  const duration = (field: string, text: string) => {
+    const value = text.trim() === "" ? null : number(field, text, 0);
+    if (value === 0) errors[field] = "must be a number over 0";
+    return value;
+  };
   const whole = (field: string, text: string, least: number): number => {
     const value = number(field, text, least);
     if (!Number.isInteger(value)) errors[field] = "must be a whole number";
@@ -58,22 +69,29 @@ export function buildRequest(draft: Draft, bundle: string, entrypoint: ProgramEn
       name: draft.jobName.trim() || jobNameOf(draft.filename),
       program: { bundle, entrypoint: entrypoint.entrypoint },
       strategy: buildStrategy(draft),
+      ...(origin.record && { record: origin.record }),
       checkpoint: {
+        ...origin.checkpoint,
         every_steps: draft.checkpointEvery.trim()
           ? whole("job.checkpoint.every_steps", draft.checkpointEvery, 1)
           : null,
       },
     },
     parameters: buildParameters(draft, entrypoint, errors),
-    resources: { replicas: whole("resources.replicas", draft.replicas, 1), platform: draft.platform },
+    resources: {
+      replicas: whole("resources.replicas", draft.replicas, 1),
+      platform: draft.platform,
+      spread: draft.spread,
+    },
     limits: {
-      run_s: limit("limits.run_s", draft.runLimit),
+      ...origin.limits,
+      run_s: duration("limits.run_s", draft.runLimit),
       step_s: limit("limits.step_s", draft.stepLimit),
       first_step_s: limit("limits.first_step_s", draft.firstStepLimit),
-      queue_s: limit("limits.queue_s", draft.queueLimit),
+      queue_s: duration("limits.queue_s", draft.queueLimit),
       grace_s: number("limits.grace_s", draft.grace, 0),
     },
-    retries: { user: whole("retries.user", draft.userRetries, 0) },
+    retries: { ...origin.retries, user: whole("retries.user", draft.userRetries, 0) },
     priority: whole("priority", draft.priority, -1000),
     labels: buildLabels(draft.labels, errors),
     wait_for_devices: draft.waitForDevices,
@@ -107,6 +125,11 @@ export function parseParameter(parameter: Pick<ProgramParameter, "type">, text: 
   }
 }
 
+/** A parameter's value as the form shows it. */
+export function textOf(value: JsonValue): string {
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
+
 function parseList(text: string): JsonValue[] {
   try {
     const value: unknown = JSON.parse(text);
@@ -117,22 +140,18 @@ function parseList(text: string): JsonValue[] {
   throw new Error("must be a JSON list, such as [64, 32]");
 }
 
-function buildStrategy(draft: Draft): Strategy {
-  switch (draft.strategy) {
+/** The strategy that the form stands for, with what the origin said of it beyond the form. */
+export function buildStrategy({ strategy: kind, origin, ...draft }: Draft): Strategy {
+  const { batch, executor } = draft;
+  switch (kind) {
     case "mirrored":
-      return { kind: "mirrored", batch: draft.batch, executor: draft.executor };
-    case "central_storage": {
-      const device = draft.parameterDevice.trim();
-      return {
-        kind: "central_storage",
-        executor: draft.executor,
-        ...(device && { parameter_device: device }),
-      };
-    }
+      return { ...(origin.strategy?.kind === kind && origin.strategy), kind, batch, executor };
+    case "central_storage":
+      return { kind, executor, parameter_device: draft.parameterDevice.trim() || null };
     case "tpu":
-      return { kind: "tpu", executor: draft.executor };
+      return { ...(origin.strategy?.kind === kind && origin.strategy), kind, executor };
     case "one_device":
-      return { kind: "one_device" };
+      return { kind };
   }
 }
 
@@ -145,6 +164,11 @@ function buildParameters(draft: Draft, entrypoint: ProgramEntrypoint, errors: Re
       if (parameter.required) errors[field] = "is required";
       continue;
     }
+    const before = draft.origin.parameters?.[parameter.name];
+    if (before !== undefined && text === textOf(before)) {
+      parameters[parameter.name] = before;
+      continue;
+    }
     try {
       parameters[parameter.name] = parseParameter(parameter, text);
     } catch (error) {
@@ -155,10 +179,10 @@ function buildParameters(draft: Draft, entrypoint: ProgramEntrypoint, errors: Re
 }
 
 function buildLabels(text: string, errors: Record<string, string>): Record<string, string> {
-  const pairs = text.split(/[\s,]+/).filter(Boolean);
-  const bad = pairs.find((pair) => !/^[^=]+=.+$/.test(pair));
-  if (bad) errors.labels = `${bad} is not of the form name=value`;
-  return Object.fromEntries(
-    pairs.map((pair) => [pair.slice(0, pair.indexOf("=")), pair.slice(pair.indexOf("=") + 1)]),
-  );
+  try {
+    return parseLabels(text);
+  } catch (error) {
+    errors.labels = (error as Error).message;
+    return {};
+  }
 }

@@ -41,6 +41,37 @@ print(run.wait().result)`,
     expect(text).toContain("retries=Retries(user=2)");
   });
 
+  it("says what was kept of an old run, and what the CLI cannot say", () => {
+    const request = requestOf({
+      strategy: "tpu",
+      spread: "one_host",
+      origin: {
+        strategy: { kind: "tpu", computation_shape: [1, 2], device_order: "auto", executor: "auto" },
+        record: { reductions_every: 5 },
+        checkpoint: { keep: 4 },
+        limits: { grace_s: 30, rendezvous_s: 40 },
+        retries: { user: 0, infrastructure: 7 },
+      },
+    });
+    const text = asPython(request, "digits.py");
+    expect(text).toContain(
+      "from drumline.contracts.spec import CheckpointSpec, Limits, RecordSpec, Retries, TpuSpec",
+    );
+    expect(text).toContain("strategy=TpuSpec(computation_shape=[1, 2])");
+    expect(text).toContain('spread="one_host"');
+    expect(text).toContain("limits=Limits(rendezvous_s=40)");
+    expect(text).toContain("retries=Retries(infrastructure=7)");
+    expect(text).toContain("record=RecordSpec(reductions_every=5)");
+    expect(text).toContain("checkpoint=CheckpointSpec(keep=4)");
+    const command = asCli(request, "digits.py");
+    expect(command).toContain(
+      "# the CLI has no option for retries.infrastructure=7, record.reductions_every=5\n",
+    );
+    expect(command).toContain("-s 'computation_shape=[1,2]'");
+    for (const flag of ["--spread one_host", "--rendezvous-limit 40", "--keep 4"])
+      expect(command).toContain(flag);
+  });
+
   it("quotes for the shell what a shell would take apart", () => {
     const text = asCli(
       requestOf({ parameters: { note: "it's $HOME" }, labels: "team=vision" }),

@@ -1,7 +1,8 @@
 import { StrategyMark } from "@/components/ui/glyphs";
 import { type Choice, Select } from "@/components/ui/select";
-import type { Draft, Executor, Platform, StrategyKind } from "./draft";
+import type { Draft, Executor, Platform, Spread, StrategyKind } from "./draft";
 import { Field, INPUT_CLASS } from "./field";
+import { strategyOnOneHost } from "./shape";
 
 const STRATEGIES: readonly Choice<StrategyKind>[] = [
   {
@@ -37,6 +38,12 @@ const BATCHES: readonly Choice<Draft["batch"]>[] = [
   { value: "per_replica", label: "Per replica", note: "Each replica gets a batch of its own" },
 ];
 
+const SPREADS: readonly Choice<Spread>[] = [
+  { value: "pack", label: "Pack", note: "One host with room, else few, filled one after the other" },
+  { value: "balance", label: "Balance", note: "One host with room, else few, with equal shares" },
+  { value: "one_host", label: "One host", note: "Never split over hosts" },
+];
+
 interface StrategyFieldsProps {
   draft: Draft;
   errorOf: (field: string) => string | undefined;
@@ -46,6 +53,7 @@ interface StrategyFieldsProps {
 /** How the program is spread over devices. */
 export function StrategyFields({ draft, errorOf, change }: StrategyFieldsProps) {
   const one = draft.strategy === "one_device";
+  const oneHost = strategyOnOneHost(draft);
   return (
     <div className="grid grid-cols-2 gap-x-4 gap-y-3 pt-3">
       <Field error={errorOf("job.strategy")} label="Strategy">
@@ -82,6 +90,23 @@ export function StrategyFields({ draft, errorOf, change }: StrategyFieldsProps) 
           />
         )}
       </Field>
+      {!one && (
+        <Field
+          error={errorOf("resources.spread")}
+          hint={oneHost && `one host in any case, as ${oneHost} needs`}
+          label="Spread"
+        >
+          {({ id }) => (
+            <Select
+              choices={SPREADS}
+              className="w-full"
+              id={id}
+              onChange={(spread) => change({ spread })}
+              value={draft.spread}
+            />
+          )}
+        </Field>
+      )}
       {!one && (
         <Field error={errorOf("job.strategy.executor")} label="Executor">
           {({ id }) => (

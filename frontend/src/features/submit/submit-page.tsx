@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { useState } from "react";
 import { isApiError } from "@/api/errors";
-import { devicesQuery, keys } from "@/api/queries";
+import { devicesQuery, hostsQuery, keys } from "@/api/queries";
 import { ErrorState } from "@/components/ui/view-states";
 import { useLiveList } from "@/lib/live";
 import { useShortcut } from "@/lib/shortcuts";
@@ -13,6 +13,7 @@ import { usePlan } from "./plan/use-plan";
 import { ProgramHead } from "./program-head";
 import { ProgramPane } from "./program-pane";
 import { buildRequest } from "./request";
+import { shapeOf } from "./shape";
 import { SubmitBar } from "./submit-bar";
 import { buildSweep, sizeOf } from "./sweep";
 import { programPart, useDraft } from "./use-draft";
@@ -23,7 +24,7 @@ const route = getRouteApi("/submit");
 
 /** What will happen if I press run? */
 export function SubmitPage() {
-  useLiveList("fleet", [keys.devices]);
+  useLiveList("fleet", [keys.devices, keys.hosts]);
   const { draft, change, cloneError } = useDraft(route.useSearch());
   const [zip, setZip] = useState<File | null>(null);
   const [asked, setAsked] = useState(false);
@@ -32,6 +33,7 @@ export function SubmitPage() {
     : { kind: "text", filename: draft.filename, source: draft.source };
   const upload = useProgram(program);
   const devices = useQuery(devicesQuery);
+  const hosts = useQuery(hostsQuery);
   const submit = useSubmit(() => setAsked(false));
   const planning = usePlan();
 
@@ -78,8 +80,8 @@ export function SubmitPage() {
   const swept = sweep?.request
     ? { name: sweep.request.name, grid: sweep.request.sweep.parameters }
     : undefined;
-  const replicas = Number(draft.replicas) || 1;
-  const fit = devices.data && fitOf(devices.data, replicas, draft.platform, draft.waitForDevices);
+  const shape = shapeOf(draft);
+  const fit = devices.data && hosts.data && fitOf(devices.data, hosts.data, shape, draft.waitForDevices);
   return (
     <div className="flex min-h-0 flex-1 flex-col">
       <div className="grid flex-1 gap-x-10 gap-y-8 px-4 pt-5 pb-6 lg:px-6 xl:grid-cols-[minmax(0,7fr)_minmax(0,5fr)]">
@@ -106,9 +108,9 @@ export function SubmitPage() {
           filename={filenameOf(program)}
           noEntrypoint={upload.bundle !== undefined && !entrypoint}
           fit={fit}
-          fleetError={devices.error}
-          replicas={replicas}
+          fleetError={devices.error ?? hosts.error}
           request={built?.request ?? sweep?.request?.run ?? null}
+          shape={shape}
           swept={swept}
         />
       </div>

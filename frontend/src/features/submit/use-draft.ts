@@ -1,6 +1,7 @@
 import { useEffect, useState } from "react";
-import type { JobVersion, Run } from "@/api/schema";
-import { type Draft, EMPTY_DRAFT, jobNameOf, loadDraft, saveDraft } from "./draft";
+import type { JobVersion } from "@/api/schema";
+import { draftOfRun, draftOfVersion } from "./clone";
+import { type Draft, jobNameOf, loadDraft, saveDraft } from "./draft";
 import { EXAMPLES } from "./examples";
 import type { submitSearch } from "./search";
 import { runOf, sourceOf, versionOf } from "./use-program";
@@ -44,53 +45,17 @@ function withExample(draft: Draft): Draft {
 
 async function cloneOfRun(id: string): Promise<Draft> {
   const run = await runOf(id);
-  return { ...(await cloneOfSpec(run.spec)), ...optionsOf(run) };
+  return draftOfRun(run, await programOf(run.spec));
 }
 
 async function cloneOfVersion(job: string, number: number): Promise<Draft> {
-  return cloneOfSpec(await versionOf(job, number));
+  const version = await versionOf(job, number);
+  return draftOfVersion(version, await programOf(version));
 }
 
-/** What a version of a job says itself; the rest is as the form begins. */
-async function cloneOfSpec(spec: JobVersion): Promise<Draft> {
-  const program = await sourceOf(spec.program.bundle);
-  if (!program)
+async function programOf({ program }: JobVersion) {
+  const only = await sourceOf(program.bundle);
+  if (!only)
     throw new Error("This program has several files; upload its zip again to submit it with changes.");
-  const { strategy, checkpoint } = spec;
-  return {
-    ...EMPTY_DRAFT,
-    ...program,
-    jobName: spec.job,
-    entrypoint: spec.program.entrypoint,
-    strategy: strategy.kind,
-    ...(strategy.kind === "mirrored" && { batch: strategy.batch }),
-    ...(strategy.kind !== "one_device" && { executor: strategy.executor }),
-    ...(strategy.kind === "central_storage" && { parameterDevice: strategy.parameter_device ?? "" }),
-    checkpointEvery: checkpoint.every_steps == null ? "" : String(checkpoint.every_steps),
-  };
-}
-
-function optionsOf(run: Run): Partial<Draft> {
-  return {
-    parameters: Object.fromEntries(
-      Object.entries(run.parameters).map(([name, value]) => [
-        name,
-        typeof value === "string" ? value : JSON.stringify(value),
-      ]),
-    ),
-    replicas: String(run.resources.replicas),
-    platform: run.resources.platform,
-    waitForDevices: run.wait_for_devices,
-    runLimit: run.limits.run_s == null ? "" : String(run.limits.run_s),
-    stepLimit: run.limits.step_s == null ? "" : String(run.limits.step_s),
-    firstStepLimit: run.limits.first_step_s == null ? "" : String(run.limits.first_step_s),
-    queueLimit: run.limits.queue_s == null ? "" : String(run.limits.queue_s),
-    grace: String(run.limits.grace_s),
-    userRetries: String(run.retries.user),
-    priority: String(run.priority),
-    resumeFrom: run.resume_from ?? "",
-    labels: Object.entries(run.labels)
-      .map(([name, value]) => `${name}=${value}`)
-      .join(" "),
-  };
+  return only;
 }

@@ -46,9 +46,13 @@ function upload(program: Program, signal: AbortSignal): Promise<Bundle> {
 
 /** A stored program's only file as text; null where it has several. */
 export async function sourceOf(sha256: string): Promise<{ filename: string; source: string } | null> {
-  const { files } = await body(api.GET("/api/v1/bundles/{sha256}/source", { params: { path: { sha256 } } }));
-  const [only, ...more] = Object.entries(files);
-  return only && more.length === 0 ? { filename: only[0], source: only[1] } : null;
+  const params = { path: { sha256 } };
+  const [bundle, { files }] = await Promise.all([
+    body(api.GET("/api/v1/bundles/{sha256}", { params })),
+    body(api.GET("/api/v1/bundles/{sha256}/source", { params })),
+  ]);
+  const [only] = Object.entries(files);
+  return only && bundle.files === 1 ? { filename: only[0], source: only[1] } : null;
 }
 
 export async function runOf(id: string) {

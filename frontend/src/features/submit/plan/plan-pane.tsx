@@ -1,4 +1,5 @@
 import type { Plan } from "@/api/schema";
+import { Waiting } from "@/components/runs/waiting";
 import { Button } from "@/components/ui/button";
 import { Section } from "@/components/ui/section";
 import { ErrorState, Skeleton } from "@/components/ui/view-states";
@@ -47,9 +48,9 @@ export function PlanPane({ plan, ordering, error, stale, onAgain }: PlanPaneProp
       title="Plan"
     >
       <div data-plan={plan.probe.state} data-testid="plan">
-        <p className="pt-3" role="status">
+        <div className="space-y-2 pt-3" role="status">
           <Start plan={plan} />
-        </p>
+        </div>
         <Warnings plan={plan} />
         <PlacementMap plan={plan} />
         {plan.program ? <Program plan={plan} /> : <ProbeNote pending={isPending(plan)} probe={plan.probe} />}
@@ -59,11 +60,11 @@ export function PlanPane({ plan, ordering, error, stale, onAgain }: PlanPaneProp
 }
 
 function Start({ plan }: { plan: Plan }) {
-  if (plan.starts_now) return <span className="text-ok">It would start at once.</span>;
+  if (plan.starts_now) return <p className="text-ok">It would start at once.</p>;
   return (
     <>
-      <span className="text-warn">It would wait. </span>
-      {plan.why?.sentence} <span className="text-muted">{plan.why?.remedy}</span>
+      <p className="text-warn">It would wait.</p>
+      {plan.why && <Waiting why={plan.why} />}
     </>
   );
 }

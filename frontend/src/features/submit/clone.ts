@@ -1,0 +1,55 @@
+import type { JobVersion, Run } from "@/api/schema";
+import { type Draft, EMPTY_DRAFT } from "./draft";
+import { formatLabels } from "./labels";
+import { textOf } from "./request";
+
+/** The only file of a program. */
+interface Source {
+  filename: string;
+  source: string;
+}
+
+/** A draft that is the run once more. */
+export function draftOfRun(run: Run, program: Source): Draft {
+  const { parameters, resources, limits, retries } = run;
+  const draft = draftOfVersion(run.spec, program);
+  return {
+    ...draft,
+    parameters: Object.fromEntries(Object.entries(parameters).map(([name, value]) => [name, textOf(value)])),
+    replicas: String(resources.replicas),
+    platform: resources.platform,
+    spread: resources.spread,
+    waitForDevices: run.wait_for_devices,
+    runLimit: numberText(limits.run_s),
+    stepLimit: numberText(limits.step_s),
+    firstStepLimit: numberText(limits.first_step_s),
+    queueLimit: numberText(limits.queue_s),
+    grace: String(limits.grace_s),
+    userRetries: String(retries.user),
+    priority: String(run.priority),
+    resumeFrom: run.resume_from ?? "",
+    labels: formatLabels(run.labels),
+    origin: { ...draft.origin, parameters, limits, retries },
+  };
+}
+
+/** What a version of a job says itself; the rest is as the form begins. */
+export function draftOfVersion(version: JobVersion, program: Source): Draft {
+  const { strategy, record, checkpoint } = version;
+  return {
+    ...EMPTY_DRAFT,
+    ...program,
+    jobName: version.job,
+    entrypoint: version.program.entrypoint,
+    strategy: strategy.kind,
+    ...(strategy.kind === "mirrored" && { batch: strategy.batch }),
+    ...(strategy.kind !== "one_device" ? { executor: strategy.executor } : { replicas: "1" }),
+    ...(strategy.kind === "central_storage" && { parameterDevice: strategy.parameter_device ?? "" }),
+    checkpointEvery: numberText(checkpoint.every_steps),
+    origin: { strategy, record, checkpoint },
+  };
+}
+
+function numberText(value: number | null | undefined): string {
+  return value == null ? "" : String(value);
+}

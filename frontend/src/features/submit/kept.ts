@@ -1,0 +1,50 @@
+import type { JsonValue } from "@/api/schema";
+import type { Draft } from "./draft";
+import { buildStrategy, textOf } from "./request";
+
+/** What the contracts take where nothing is said; null where no name is listed. */
+export const DEFAULTS = {
+  strategy: { batch: "global", executor: "auto", cross_device_ops: "auto", device_order: "auto" },
+  record: { reductions_every: 10 },
+  checkpoint: { keep: 2 },
+  limits: { grace_s: 30 },
+  retries: { user: 0, infrastructure: 3 },
+} as const satisfies Record<string, Readonly<Record<string, JsonValue>>>;
+
+type Part = keyof typeof DEFAULTS;
+
+const NOT_IN_FORM: ReadonlySet<string> = new Set([
+  "strategy.cross_device_ops",
+  "strategy.topology",
+  "strategy.computation_shape",
+  "strategy.computation_stride",
+  "strategy.device_order",
+  "record.reductions_every",
+  "record.profile_every",
+  "record.divergence_every",
+  "checkpoint.keep",
+  "checkpoint.keep_every_steps",
+  "limits.rendezvous_s",
+  "retries.infrastructure",
+]);
+
+/** The fields of a part of a submission that differ from their defaults. */
+export function changed(part: Part, fields: object = {}): [string, JsonValue][] {
+  const defaults: Readonly<Record<string, JsonValue>> = DEFAULTS[part];
+  return Object.entries(fields).filter(([name, value]) => value != null && value !== defaults[name]);
+}
+
+/** The same of several parts, by dotted name: `checkpoint.keep`. */
+export function changedIn(parts: Partial<Record<Part, object | undefined>>): [string, JsonValue][] {
+  return (Object.keys(parts) as Part[]).flatMap((part) =>
+    changed(part, parts[part]).map(([name, value]): [string, JsonValue] => [`${part}.${name}`, value]),
+  );
+}
+
+/** What a draft keeps of the run or version that it began as and shows in no field: `checkpoint.keep=5`. */
+export function keptOf(draft: Draft): string[] {
+  const { record, checkpoint, limits, retries } = draft.origin;
+  return changedIn({ strategy: buildStrategy(draft), record, checkpoint, limits, retries })
+    .filter(([name]) => NOT_IN_FORM.has(name))
+    .map(([name, value]) => `${name}=${textOf(value)}`);
+}

@@ -1,0 +1,34 @@
+import type { Draft } from "./draft";
+import { buildStrategy } from "./request";
+
+/** Where a run that takes any platform goes first. */
+const PREFERRED = ["tpu", "gpu", "cpu"] as const;
+
+/** Room for a gang, by the scheduler's rules (`scheduler/shapes.py`). */
+export interface Shape {
+  replicas: number;
+  devicesPerReplica: number;
+  /** Where it may go, best first; a gang has devices of one platform. */
+  platforms: readonly string[];
+  /** What keeps the gang on one host; null where it may be split over several. */
+  oneHost: string | null;
+}
+
+/** What the run that the form stands for needs room for. */
+export function shapeOf(draft: Draft): Shape {
+  const strategy = buildStrategy(draft);
+  const computation = (strategy.kind === "tpu" && strategy.computation_shape) || [];
+  return {
+    replicas: Number(draft.replicas) || 1,
+    devicesPerReplica: computation.reduce((product, size) => product * size, 1),
+    platforms: draft.platform === "any" ? PREFERRED : [draft.platform],
+    oneHost: strategyOnOneHost(draft) ?? (draft.spread === "one_host" ? "the spread" : null),
+  };
+}
+
+/** What of the strategy cannot span hosts, whatever the spread. */
+export function strategyOnOneHost({ strategy, executor }: Draft): string | null {
+  if (strategy === "central_storage") return "the strategy central_storage";
+  if (strategy === "one_device") return "the strategy one_device";
+  return executor === "mpmd" ? "the executor MPMD" : null;
+}
