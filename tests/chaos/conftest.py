@@ -30,6 +30,8 @@ class Scale:
     short_outage_s: float
     long_outage_s: float
     """F19: less and more than T; the longer one lasts at least until every program has ended itself."""
+    telemetry_outage_s: tuple[float, float]
+    """F29: how long no telemetry gets through."""
     dying_rounds: int
     dying_every_s: tuple[float, float]
     """F20: how often a third of the hosts dies, and the seconds between."""
@@ -40,8 +42,8 @@ class Scale:
     """How long a run of theirs may need to its end, once the fault is over."""
 
 
-BRIEF = Scale(10, 12, 15, 0, 4, (2, 5), 8, 60, PATIENCE_S)
-FULL = Scale(60, 50, 60, 600, 30, (20, 20), 100, 600, 900)
+BRIEF = Scale(10, 12, 15, 0, (2, 5), 4, (2, 5), 8, 60, PATIENCE_S)
+FULL = Scale(60, 50, 60, 600, (600, 600), 30, (20, 20), 100, 600, 900)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
