@@ -1,9 +1,11 @@
-"""`make chaos SEEDS=n`: each fault n times with other chances, odd seeds on PostgreSQL. Prints what was measured.
+"""`make chaos SEEDS=n`: each fault n times with other chances, on SQLite and PostgreSQL in turn.
 
+At the end what was measured is printed.
 `make chaos FULL=1` lets the faults that take minutes last as long as in the field.
 """
 
 import random
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,8 @@ class Scale:
     short_outage_s: float
     long_outage_s: float
     """F19: less and more than T; the longer one lasts at least until every program has ended itself."""
+    telemetry_outage_s: tuple[float, float]
+    """F29: how long no telemetry gets through."""
     dying_rounds: int
     dying_every_s: tuple[float, float]
     """F20: how often a third of the hosts dies, and the seconds between."""
@@ -38,8 +42,8 @@ class Scale:
     """How long a run of theirs may need to its end, once the fault is over."""
 
 
-BRIEF = Scale(10, 12, 15, 0, 4, (2, 5), 8, 60, PATIENCE_S)
-FULL = Scale(60, 50, 60, 600, 30, (20, 20), 100, 600, 900)
+BRIEF = Scale(10, 12, 15, 0, (2, 5), 4, (2, 5), 8, 60, PATIENCE_S)
+FULL = Scale(60, 50, 60, 600, (600, 600), 30, (20, 20), 100, 600, 900)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -66,8 +70,12 @@ def chance(seed: int, request: pytest.FixtureRequest) -> random.Random:
 
 @pytest.fixture
 def database_url(seed: int, request: pytest.FixtureRequest) -> str:
-    """Empty for SQLite in the server's data directory; a PostgreSQL for odd seeds."""
-    url: str = request.getfixturevalue("postgres_url") if seed % 2 else ""
+    """Empty for SQLite in the server's data directory, or a PostgreSQL: half of the tests begin with either.
+
+    The next seed of a test takes the other one.
+    """
+    is_postgres = (zlib.crc32(request.node.originalname.encode()) + seed) % 2
+    url: str = request.getfixturevalue("postgres_url") if is_postgres else ""
     return url
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from chaos.conftest import Measure
@@ -15,7 +16,7 @@ from drumline import Run
 from drumline.contracts.spec import Limits, Retries
 from support.processes import living, wait_until
 
-STEP_S = 5.0
+STEP_S, FIRST_STEP_S = 5.0, 15.0
 NOTICED_S = 5.0 + 5.0
 """A gang's watchdog waits for a heartbeat of each host, and for the stacks of all."""
 STOPPED_S = 15.0
@@ -29,12 +30,12 @@ LOCKSTEP = '''
     from jax.experimental import multihost_utils
 
 
-    def main(run, *, steps: int = 30, hang: str = ""):
-        """Meets at every step; rank 1 may hang at step 3."""
+    def main(run, *, steps: int = 30, hang: str = "", path: str = ""):
+        """Meets at every step; rank 1 may hang at step 3, or never start with the first, and says so in a file."""
         value = 1
         for step in range(steps):
-            if step == 3 and hang and jax.process_index() == 1:
-                print("hangs", flush=True)
+            if hang and step == (0 if hang == "never starts" else 3) and jax.process_index() == 1:
+                open(path, "w").close()
                 if hang == "lock":
                     lock = threading.Lock()
                     lock.acquire()
@@ -88,33 +89,47 @@ def test_f24_a_lost_member_stops_its_gang_which_is_tried_again_at_its_size(
     assert run.result["value"] == undisturbed(40)
 
 
-@pytest.mark.parametrize("hang", ["lock", "sleep", "stopped"])
+@pytest.mark.parametrize("hang", ["lock", "sleep", "stopped", "never starts"])
 def test_f23_a_gang_that_hangs_ends_naming_the_member_that_stays_away(
     gang_site: Site, tmp_path: Path, measured: Measure, hang: str
 ) -> None:
+    hangs = tmp_path / "hangs"
+    limits = Limits(first_step_s=FIRST_STEP_S) if hang == "never starts" else Limits(step_s=STEP_S)
     run = gang_site.submit(
         write_program(tmp_path, LOCKSTEP),
         replicas=4,
-        parameters={"steps": 4000, "hang": "" if hang == "stopped" else hang},
-        limits=Limits(step_s=STEP_S),
+        parameters={"steps": 4000, "hang": "" if hang == "stopped" else hang, "path": str(hangs)},
+        limits=limits,
         retries=Retries(infrastructure=0),
     )
-    at_step(run, 2)
-    late = next(member.host for member in next(iter(run.attempts)).members if member.rank == 1)
-    name = next(host.name for host in gang_site.fleet() if host.id == late)
     if hang == "stopped":
-        (runner,) = next(host for host in gang_site.hosts if host.name == name).runners()
-        os.kill(runner.pid, signal.SIGSTOP)
-    began = time.monotonic()
+        at_step(run, 2)
+        os.kill(runner_of_rank_1(gang_site, run).pid, signal.SIGSTOP)
+        hangs.touch()
+    wait_until(hangs.exists, timeout_s=PATIENCE_S, what="rank 1 hangs")
+    name = host_of_rank_1(gang_site, run)
     wait_until(lambda: run.refresh().state == "FAILED", timeout_s=PATIENCE_S, what="the hang is found")
-    if hang == "stopped":
-        measured("found", time.monotonic() - began, STEP_S + NOTICED_S)
+    limit_s = limits.first_step_s or STEP_S
+    measured(f"found: {hang}", time.time() - hangs.stat().st_mtime, limit_s + NOTICED_S)
 
     assert gang_site.finish(run).reason is not None
     assert run.reason is not None
     assert run.reason.code == "HANG"
     assert run.reason.message.startswith(f"Has not arrived: rank 1 on {name} "), run.reason.message
     assert "main" in {member.rank: text for member, text in run.stacks()}[1]
+
+
+def host_of_rank_1(site: Site, run: Run) -> str:
+    """Its name."""
+    late = next(member.host for member in next(iter(run.attempts)).members if member.rank == 1)
+    return next(host.name for host in site.fleet() if host.id == late)
+
+
+def runner_of_rank_1(site: Site, run: Run) -> psutil.Process:
+    """The process of its program."""
+    name = host_of_rank_1(site, run)
+    (runner,) = next(host for host in site.hosts if host.name == name).runners()
+    return runner
 
 
 def test_f25_gangs_that_one_host_does_not_claim_expire_block_nobody_and_run_when_it_is_back(

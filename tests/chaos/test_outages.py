@@ -2,14 +2,16 @@
 
 import os
 import random
+import sys
 import time
 from pathlib import Path
 
 from chaos.conftest import Measure, Scale
-from chaos.harness import KILL_S, PATIENCE_S, SUSPECT_S, TERM_S, Site, open_site, seconds_until
+from chaos.harness import KILL_S, PATIENCE_S, SUSPECT_S, TAKEOVER_S, TERM_S, Site, open_site, seconds_until
 from chaos.programs import PACING, write_program
 from drumline import Run
 from drumline.contracts.spec import Retries
+from drumline_worker.spool import SpoolReader
 from support.processes import living, wait_until
 
 CHATTY = '''
@@ -85,22 +87,25 @@ def test_f19_an_outage_longer_than_t_ends_everything_in_time_and_then_all_is_tri
 
 
 def test_f29_telemetry_of_an_outage_in_which_the_agent_dies_comes_without_gap_or_repetition(
-    site: Site, tmp_path: Path, chance: random.Random
+    tmp_path: Path, database_url: str, chance: random.Random, scale: Scale
 ) -> None:
-    line = site.proxy()
-    host = site.add_host("alpha", through=line)
-    run = site.submit(write_program(tmp_path, CHATTY))
-    wait_until(lambda: (run.refresh().details.progress.step or 0) > 0, timeout_s=PATIENCE_S, what="it is heard")
-    line.hold() if chance.random() < 0.5 else line.cut()
-    time.sleep(chance.uniform(0, 2))  # the agent dies at any time
-    host.kill_agent()
-    host.start()
-    time.sleep(chance.uniform(2, 5))  # the outage
-    line.mend()
+    outage_s = chance.uniform(*scale.telemetry_outage_s)
+    with open_site(tmp_path, database_url, {"DRUMLINE_TAKEOVER_S": str(TAKEOVER_S + outage_s)}) as site:
+        line = site.proxy()
+        host = site.add_host("alpha", through=line)
+        run = site.submit(write_program(tmp_path, CHATTY))
+        wait_until(lambda: (run.refresh().details.progress.step or 0) > 0, timeout_s=PATIENCE_S, what="it is heard")
+        line.hold() if chance.random() < 0.5 else line.cut()
+        time.sleep(chance.uniform(0, 2))  # the agent dies at any time
+        host.kill_agent()
+        host.start()
+        time.sleep(outage_s)
+        line.mend()
 
-    assert site.finish(run).state == "SUCCEEDED"
-    assert (run.result, run.details.attempts) == (4000, 1)
-    assert output(run) == [f"{number:06d}" + "x" * 1016 for number in range(4000)]
+        assert site.finish(run).state == "SUCCEEDED"
+        assert (run.result, run.details.attempts) == (4000, 1)
+        assert output(run) == [f"{number:06d}" + "x" * 1016 for number in range(4000)]
+        assert lost_events(run) == 0
 
 
 def test_f36_what_a_garbled_spool_lost_is_told_and_the_rest_arrives(
@@ -116,17 +121,38 @@ def test_f36_what_a_garbled_spool_lost_is_told_and_the_rest_arrives(
     host.kill_agent()
     segments = sorted(host.data_dir.glob("runs/*/spool/*.seg"))
     assert len(segments) >= 3
-    garble(chance.choice(segments[1:-1]), chance)
+    place = chance.randrange(1, len(segments) - 1)
+    garble(segments[place], chance)
+    (heard,) = site.heard_of(run)
+    lost = [seq for seq in unreadable(segments[place], segments[place + 1]) if seq > heard]
     host.start()
     line.mend()
 
     assert site.finish(run).state == "SUCCEEDED"
     assert (run.result, run.details.attempts) == (4000, 1)
+    assert [event.body["value"] for event in run.events() if event.kind == "result"] == [4000]
+    assert lost_events(run) == len(lost) > 0
     lines = output(run)
     whole = {f"{number:06d}" + "x" * 1016 for number in range(4000)}
     assert 1000 < len(whole.intersection(lines)) < 4000
     assert lines[-1] in whole
     assert run.details.ended_at is not None
+
+
+def lost_events(run: Run) -> int:
+    """How many events its gaps say the spool has lost; they tell of nothing else."""
+    gaps = [event.body for event in run.events() if event.kind == "gap"]
+    assert {gap["what"] for gap in gaps} <= {"spool"}, gaps
+    return sum(int(str(gap["count"])) for gap in gaps)
+
+
+def unreadable(segment: Path, following: Path) -> list[int]:
+    """The seqs of the records of `segment` that nobody can read any more."""
+    first_seq, last_seq = int(segment.stem), int(following.stem) - 1
+    reader = SpoolReader(segment.parent)
+    records = reader.read(last_seq, last_seq, sys.maxsize)
+    reader.close()
+    return [record.seq for record in records if record.payload is None and record.seq >= first_seq]
 
 
 def garble(segment: Path, chance: random.Random) -> None:

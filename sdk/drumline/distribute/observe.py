@@ -85,7 +85,8 @@ class ReductionRecord:
     """What a reduction took in and gave out.
 
     ``inputs`` holds one raw array per replica and ``counts`` the elements each contributes along ``axis`` (1 each when
-    axis is None). ``denominator`` is None for a sum.
+    axis is None). ``denominator`` is None for a sum. ``batch_rows``: rows per replica of the batch that a step made the
+    inputs from; None where they are the same on every replica, or of no step.
     """
 
     name: str
@@ -97,6 +98,7 @@ class ReductionRecord:
     denominator: int | None
     result: Any
     origin: Literal["host", "in_step"]
+    batch_rows: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,16 @@ class Observation:
         denominator = sum(counts) if op is ReduceOp.MEAN else None
         self.observer.reduction(
             ReductionRecord(
-                name or _call_site(), self._step, kind, axis, tuple(inputs), counts, denominator, result, "host"
+                name=name or _call_site(),
+                step=self._step,
+                op=kind,
+                axis=axis,
+                inputs=tuple(inputs),
+                counts=counts,
+                denominator=denominator,
+                result=result,
+                origin="host",
+                batch_rows=value.batch_rows if isinstance(value, PerReplica) else None,
             )
         )
 

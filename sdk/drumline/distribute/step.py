@@ -68,6 +68,8 @@ class TracedStep:
     output_leaves: list[OutputLeaf] = field(default_factory=list)
     num_outputs: int = 0
     mirrored_outputs: set[int] = field(default_factory=set)
+    uniform_outputs: list[bool] = field(default_factory=list)
+    """Which outputs are provably the same on every replica; empty while nobody has looked."""
 
 
 def trace_step(

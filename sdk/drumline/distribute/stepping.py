@@ -115,7 +115,8 @@ class Stepper:
         variables = [variable.storage != "stacked" for variable in traced.read]
         unmarked = traced.jaxpr
         traced.jaxpr, outputs = mark_uniform(unmarked, [*constants, *variables, *leaves])
-        self._warn_of_unproven_marks(traced, outputs)
+        traced.uniform_outputs = outputs[: traced.num_outputs]
+        self._warn_of_unproven_marks(traced)
         if any(variable.is_uniform for variable in traced.written):
             # Copies that were equal until now: does this step make them differ?
             variables = [variable.storage != "stacked" or variable.is_uniform for variable in traced.read]
@@ -124,8 +125,8 @@ class Stepper:
                 if not is_uniform:
                     variable.note_divergence()
 
-    def _warn_of_unproven_marks(self, traced: TracedStep, uniform_outputs: list[bool]) -> None:
-        unproven = [index for index in sorted(traced.mirrored_outputs) if not uniform_outputs[index]]
+    def _warn_of_unproven_marks(self, traced: TracedStep) -> None:
+        unproven = [index for index in sorted(traced.mirrored_outputs) if not traced.uniform_outputs[index]]
         if unproven and self._strategy.num_replicas_in_sync > 1:
             warnings.warn(
                 f"{len(unproven)} of {len(traced.mirrored_outputs)} outputs marked by dist.mirrored may differ between "

@@ -51,7 +51,7 @@ class PerReplica(DistributedValue):
         self._stacked = stacked
         self._components = components
         self.rows = rows
-        #: Rows per replica of the batch a step made this from, where they differ and the value may as well.
+        #: Rows per replica of the batch a step made this from, where the value may differ between replicas.
         self.batch_rows: tuple[int, ...] | None = None
 
     @classmethod

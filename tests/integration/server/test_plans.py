@@ -171,6 +171,27 @@ def test_a_plan_for_a_fleet_that_is_too_small_waits_only_if_asked_to(core: Core)
     assert (planned.devices, planned.why.rule) == ((), "too_few_devices")
 
 
+@pytest.mark.parametrize(
+    ("batch", "replicas", "codes"),
+    [
+        ("per_replica", 4, ["per_replica_batch"]),
+        ("global", 4, []),
+        ("per_replica", 1, []),
+    ],
+)
+def test_a_batch_per_replica_is_told_with_what_it_makes_of_the_global_one(
+    core: Core, batch: str, replicas: int, codes: list[str]
+) -> None:
+    core.add_worker("alpha", 4)
+
+    planned = plan(core, job={"strategy": {"kind": "mirrored", "batch": batch}}, resources={"replicas": replicas})
+
+    assert [warning.code for warning in planned.warnings] == codes
+    for warning in planned.warnings:
+        assert warning.message.startswith("Each of the 4 replicas takes a whole batch")
+        assert "the global batch is 4 times the dataset's batch" in warning.message
+
+
 def test_a_program_is_checked_as_on_submission(core: Core) -> None:
     core.add_worker()
     with pytest.raises(DrumlineError) as refused:

@@ -11,6 +11,18 @@ from support.worker_server import WorkerServer
 DIGITS = (Path(__file__).parents[3] / "examples" / "digits.py").read_text()
 HANGS = "import time\n\n\ndef main(run):\n    print('waits')\n    time.sleep(600)\n"
 RAISES = "def main(run):\n    print('begins')\n    raise ValueError('no such data')\n"
+MEANS = """
+import numpy as np
+
+import drumline.distribute as dist
+
+
+def main(run):
+    rows = dist.Dataset.from_tensor_slices(np.ones(998, np.float32)).batch(32)
+    for batch in run.strategy.distribute_dataset(rows):
+        means = run.strategy.run(lambda x: x.mean(), args=(batch,))
+        run.strategy.reduce("mean", means, axis=None, name="loss")
+"""
 NO_STEP = "def main(run):\n    return 1\n"
 
 
@@ -38,6 +50,18 @@ def test_digits_is_planned_with_its_ragged_end(server: WorkerServer, worker: Wor
     (memory,) = program.memory
     assert memory.peak > memory.argument > 65_536 + 1_024 + 10_240
     assert [warning.code for warning in program.warnings] == ["partial_batch"]
+
+
+def test_what_the_end_of_the_data_does_to_a_program_is_told_though_the_probe_stops_before(
+    server: WorkerServer, worker: WorkerProcess
+) -> None:
+    program = server.wait_report(server.order_probe(MEANS, replicas=4)).program
+    assert program is not None
+    assert (program.steps, [batch.rows for batch in program.batches]) == (16, [(8, 8, 8, 8)])
+    partial, mean = program.warnings
+    assert (partial.code, mean.code) == ("partial_batch", "mean_of_means")
+    assert partial.message.endswith("in step 31 of 32: rows per replica 2, 2, 2, 0; in step 0 8, 8, 8, 8")
+    assert mean.message.startswith("loss is a mean of one value per replica, which step 31 of 32 of ")
 
 
 def test_a_program_that_ends_early_is_planned_whole(server: WorkerServer, worker: WorkerProcess) -> None:

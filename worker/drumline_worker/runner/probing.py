@@ -32,6 +32,7 @@ from drumline.distribute.observe import (
 )
 from drumline.job import RunStopping
 from drumline.local.stop_request import StopRequest
+from drumline_worker.runner import plan_warnings
 from drumline_worker.runner.context import WorkerRun
 
 _MAX_PROGRAMS = 100
@@ -58,7 +59,9 @@ class ProbeObserver:
         self._listed: Counter[object] = Counter()
         self._this_step: Counter[object] = Counter()
         self._batches: dict[tuple[tuple[int, ...], str], PlannedBatch] = {}
-        self._inputs: dict[str, PlannedInput] = {}
+        self._inputs: dict[str, InputExplanation] = {}
+        self._means: set[plan_warnings.MeanOverReplicas] = set()
+        self._programs: list[StepProgramRecord] = []
         self._memory: list[PlannedMemory] = []
 
     def watching(self, main: Main) -> Main:
@@ -121,6 +124,8 @@ class ProbeObserver:
 
     def reduction(self, record: ReductionRecord) -> None:
         """A reduction outside the step."""
+        if record.op == "mean" and record.axis is None and record.batch_rows is not None:
+            self._means.add(plan_warnings.MeanOverReplicas(record.name, record.batch_rows))
         value = record.inputs[0]
         planned = PlannedCollective(
             name=record.name[:300],
@@ -143,6 +148,7 @@ class ProbeObserver:
         seen: Counter[object] = Counter()
         for operation in record.collectives:
             self._list(_in_step(operation, record), seen)
+        self._programs.append(record)
         memory = record.memory
         if memory is not None:
             fields = {name: getattr(memory, name) for name in PlannedMemory.model_fields if name != "first_step"}
@@ -150,13 +156,7 @@ class ProbeObserver:
 
     def input_divided(self, explanation: InputExplanation) -> None:
         """How a dataset is given out; the same again with each epoch is told once."""
-        planned = PlannedInput(
-            text=str(explanation)[:4_000],
-            steps=explanation.steps,
-            last_rows=explanation.last_step,
-            dropped_rows=explanation.dropped_rows,
-        )
-        self._inputs.setdefault(planned.text, planned)
+        self._inputs.setdefault(str(explanation), explanation)
 
     # what is told
 
@@ -177,25 +177,30 @@ class ProbeObserver:
             variables=tuple(self._variables.values())[:MAX_LISTED],
             collectives=tuple(self._collectives[:MAX_LISTED]),
             batches=tuple(self._batches.values())[:_MAX_PROGRAMS],
-            inputs=tuple(self._inputs.values())[:_MAX_INPUTS],
+            inputs=tuple(_planned_input(one) for one in self._inputs.values())[:_MAX_INPUTS],
             memory=tuple(self._memory[:_MAX_PROGRAMS]),
-            warnings=(*_told(caught), *self._own_warnings()),
+            warnings=(*self._own_warnings(), *_told(caught))[:_MAX_WARNINGS],
             seconds=time.monotonic() - self._began_at,
         )
 
     def _own_warnings(self) -> list[PlanWarning]:
-        own = []
-        for batch in self._batches.values():
-            if len(set(batch.rows)) > 1:
-                rows = ", ".join(map(str, batch.rows))
-                text = f"step {batch.first_step} has a partial batch: rows per replica {rows}"
-                own.append(PlanWarning(code="partial_batch", message=text))
-                break
+        inputs = list(self._inputs.values())[:_MAX_INPUTS]
+        own = plan_warnings.of_partial_batches(inputs, list(self._batches.values()))
+        own += plan_warnings.of_means_of_means(inputs, self._means, self._programs)
         for what, listed in (("variables", self._variables), ("collectives", self._collectives)):
             if len(listed) > MAX_LISTED:
                 text = f"{len(listed)} {what}; the first {MAX_LISTED} are listed"
                 own.append(PlanWarning(code="left_out", message=text))
         return own
+
+
+def _planned_input(explanation: InputExplanation) -> PlannedInput:
+    return PlannedInput(
+        text=str(explanation)[:4_000],
+        steps=explanation.steps,
+        last_rows=explanation.last_step,
+        dropped_rows=explanation.dropped_rows,
+    )
 
 
 def _in_step(operation: CollectiveOperation, record: StepProgramRecord) -> PlannedCollective:
@@ -222,4 +227,4 @@ def _told(caught: Sequence[warnings.WarningMessage]) -> list[PlanWarning]:
             code = "mean_of_means" if issubclass(one.category, dist.errors.MeanOfMeansWarning) else "engine"
             text = str(one.message)[:2_000]
             told.setdefault(text, PlanWarning.model_validate({"code": code, "message": text}))
-    return list(told.values())[:_MAX_WARNINGS]
+    return list(told.values())

@@ -129,7 +129,9 @@ class SpmdStep:
             elif self._out_is_mirrored[leaf.index]:
                 leaves.append(outputs[leaf.index])
             else:
-                leaves.append(PerReplica.from_stacked(outputs[leaf.index]))
+                value = PerReplica.from_stacked(outputs[leaf.index])
+                value.batch_rows = None if self._traced.uniform_outputs[leaf.index] else arguments.rows
+                leaves.append(value)
         return unflatten_outputs(self._traced, leaves)
 
     def _compile(self) -> Any:

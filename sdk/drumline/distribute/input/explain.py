@@ -14,6 +14,7 @@ from drumline.distribute.input.dataset import Dataset
 from drumline.distribute.input.splitting import SplitRule, cycle_sizes, cycled_steps, even_sizes, even_steps
 
 _SHOWN_FILES = 8
+_Rows = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,8 @@ class InputExplanation:
     """How one dataset is divided. ``str`` of it is meant to be read; None stands for what can't be known in advance.
 
     ``readers``: one sentence per worker. ``first_step`` and ``last_step``: rows per replica. ``dropped_rows``: rows of
-    the source that no replica ever gets.
+    the source that no replica ever gets. ``partial_at`` and ``partial_step``: the first step that has fewer rows than
+    step 0, and its rows per replica; None also where all steps are full. An endless dataset can have one.
     """
 
     dataset: str
@@ -33,6 +35,8 @@ class InputExplanation:
     last_step: tuple[int, ...] | None
     steps: int | None
     dropped_rows: int | None
+    partial_at: int | None = None
+    partial_step: tuple[int, ...] | None = None
 
     def __str__(self) -> str:
         lines = [
@@ -57,18 +61,19 @@ def explain_split(
     dataset: Dataset, rule: SplitRule, global_batch: int, replicas: int, *, pads: bool
 ) -> InputExplanation:
     """For a dataset whose batches are divided. ``global_batch`` is -1 where it can't be inferred."""
-    batches = batch_rows(dataset)
+    epoch, is_endless = _epoch_rows(dataset)
+    batches = None if is_endless else epoch
     first = last = steps = dropped = None
     if rule is SplitRule.EACH_BATCH:
         text = f"rule A: each batch is cut on its own into ceil(rows / {replicas}) rows per replica"
-        tables: Iterable[tuple[int, ...]] = even_steps(batches.tolist(), replicas) if batches is not None else ()
+        tables: Iterable[tuple[int, ...]] = even_steps(epoch.tolist(), replicas) if epoch is not None else ()
         first = even_sizes(global_batch, replicas) if global_batch > 0 else None
     else:
         first = cycle_sizes(global_batch, replicas)
         text = f"rule B: rows flow through the sizes {_listed(first)} in a cycle, across batches"
         tables = cycled_steps(batches.tolist(), global_batch, replicas) if batches is not None else ()
+    kept = list(tables)
     if batches is not None:
-        kept = list(tables)
         if (
             rule is SplitRule.CYCLE_SIZES
             and kept
@@ -77,8 +82,10 @@ def explain_split(
         ):
             kept.pop()
         steps = len(kept)
-        first, last = (kept[0], kept[-1]) if kept else (None, None)
+        first, last = None, kept[-1] if kept else None
         dropped = _rows_lost_by_batching(dataset, int(batches.sum()), sum(map(sum, kept)))
+    first = kept[0] if kept else first
+    partial_at = next((step for step, rows in enumerate(kept) if sum(rows) < sum(kept[0])), None)
     return InputExplanation(
         str(dataset),
         dataset.auto_shard_policy.name,
@@ -89,6 +96,8 @@ def explain_split(
         last,
         steps,
         dropped,
+        partial_at,
+        None if partial_at is None else kept[partial_at],
     )
 
 
@@ -126,31 +135,40 @@ def readers(dataset: Dataset, num_workers: int) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def batch_rows(dataset: Dataset) -> np.ndarray[Any, np.dtype[np.int64]] | None:
-    """Rows of every batch in order; None where they are endless or can't be known without reading."""
+def _epoch_rows(dataset: Dataset) -> tuple[_Rows | None, bool]:
+    """Rows of every batch in order, None where only reading can tell; and whether this goes on again and again."""
     last_batch = max((i for i, op in enumerate(dataset.operations) if isinstance(op, ops.Batch)), default=None)
     if last_batch is None:
-        return None
+        return None, False
     before = dataset.source.cardinality()
     for operation in dataset.operations[:last_batch]:
         before = operation.cardinality(before)
     batch = dataset.operations[last_batch]
     assert isinstance(batch, ops.Batch)
     if before < 0:
-        return None
+        return None, False
     full, rest = divmod(before, batch.rows)
     rows = np.full(full + (rest > 0 and not batch.drop_remainder), batch.rows, np.int64)
     if rest and not batch.drop_remainder:
         rows[-1] = rest
-    for operation in dataset.operations[last_batch + 1 :]:
-        if isinstance(operation, ops.Unbatch) or operation.cardinality(len(rows)) < 0:
-            return None
-        rows = _applied(operation, rows)
-    return rows
+    return _applied(dataset.operations[last_batch + 1 :], rows)
 
 
-def _applied(operation: ops.Op, rows: Any) -> Any:
-    """The operation on the list of row counts; ``map`` is taken to keep them."""
+def _applied(operations: Iterable[ops.Op], rows: _Rows) -> tuple[_Rows | None, bool]:
+    """The operations on the list of row counts; ``map`` is taken to keep them."""
+    is_endless = False
+    for operation in operations:
+        if isinstance(operation, ops.Repeat) and operation.epochs is None and len(rows):
+            is_endless = True
+            continue
+        changed = _changed(operation, rows)
+        if isinstance(operation, ops.Unbatch) or (is_endless and changed is not rows):
+            return None, False
+        rows = changed
+    return rows, is_endless
+
+
+def _changed(operation: ops.Op, rows: _Rows) -> _Rows:
     if isinstance(operation, ops.Take):
         return rows[: operation.count]
     if isinstance(operation, ops.Skip):
