@@ -67,9 +67,9 @@ class Run:
     losses: dict[int, list[tuple[int, int, str]]] = field(default_factory=dict)
     """Of each attempt the hosts that it lost: when, rank, host."""
 
-    def waits_too_long(self, now: int) -> bool:
+    def has_waited_long_enough(self, now: int) -> bool:
         queue_s = self.submitted["queue_s"]
-        return self.state is RunState.QUEUED and queue_s is not None and self.queued + queue_s * 1_000_000 <= now
+        return queue_s is not None and self.queued + queue_s * 1_000_000 <= now
 
 
 @dataclass(eq=False)
@@ -215,13 +215,13 @@ class Model:
         for run in self.live():
             if run.attempt == "dispatched" and run.since + CLAIM_US <= self.now:
                 self._abandon(run)
-                run.queued = self.now
-                run.state = RunState.QUEUED if run.state is RunState.PLACED else RunState.CANCELLED
+                waits_on = RunState.FAILED if run.has_waited_long_enough(self.now) else RunState.QUEUED
+                run.state = waits_on if run.state is RunState.PLACED else RunState.CANCELLED
         for run in self.live():
             awaited = any(part.state in BEGUN for part in run.parts)
             if run.attempt == "finishing" and run.since + DRAIN_US <= self.now and not awaited:
                 self._close(run)
-            elif run.waits_too_long(self.now):
+            elif run.state is RunState.QUEUED and run.has_waited_long_enough(self.now):
                 run.state = RunState.FAILED
             elif run.state is RunState.RETRY_WAIT and run.since <= self.now:
                 run.state, run.queued = RunState.QUEUED, self.now
