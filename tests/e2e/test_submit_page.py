@@ -1,4 +1,4 @@
-"""Bad input on the Submit page: said where it belongs, before or after the server was asked."""
+"""The Submit page: bad input is said where it belongs, and an old run can be edited and run."""
 
 import re
 import textwrap
@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from drumline.contracts.spec import CheckpointSpec, Limits, MirroredSpec, RecordSpec, Retries
 from e2e.pages import signed_in
-from e2e.seen import TIMEOUT_MS
+from e2e.seen import TIMEOUT_MS, connect
 from support.deployment import Deployment
+from support.programs import Programs
 
 BOTH_NUMBERS = re.compile(r"\b9\b.*\b8\b|\b8\b.*\b9\b")
 ONE_PARAMETER = '''
@@ -35,6 +37,11 @@ class SubmitPage:
     def submit(self) -> None:
         """Presses the button."""
         self.page.get_by_role("button", name="Submit run").click()
+
+    def submitted(self) -> str:
+        """Id of the run that the page went to."""
+        self.page.wait_for_url("**/runs/run_*/**", timeout=TIMEOUT_MS)
+        return self.page.url.split("/runs/")[1].split("/")[0]
 
 
 @pytest.fixture
@@ -84,3 +91,37 @@ def test_submit_refuses_a_file_that_is_no_zip(submit_page: SubmitPage) -> None:
 
     expect(submit_page.page.get_by_role("alert")).to_contain_text("zip", timeout=TIMEOUT_MS)
     expect(submit_page.page.get_by_role("button", name="Submit run")).to_be_disabled()
+
+
+def test_edit_and_run_submits_the_same_version_and_resources_but_what_was_edited(
+    submit_page: SubmitPage, deployment: Deployment, programs: Programs
+) -> None:
+    page = submit_page.page
+    with connect(deployment) as client:
+        old = client.submit(
+            programs.write("kept", "def main(run, *, note: str = ''):\n    return {}\n"),
+            replicas=2,
+            strategy=MirroredSpec(cross_device_ops="hierarchical"),
+            parameters={"note": "null"},
+            spread="balance",
+            limits=Limits(run_s=90.5, rendezvous_s=40),
+            retries=Retries(infrastructure=1),
+            record=RecordSpec(reductions_every=5),
+            checkpoint=CheckpointSpec(keep=4),
+            labels={"note": "two words"},
+        ).details
+        page.goto(f"{deployment.url}/submit?from={old.id}")
+        expect(page.get_by_text("checkpoint.keep=4")).to_be_visible(timeout=TIMEOUT_MS)
+        submit_page.submit()
+        same = client.get(submit_page.submitted()).details
+
+        page.goto(f"{deployment.url}/submit?from={old.id}")
+        spread = page.get_by_label("Spread")
+        expect(spread).to_contain_text("Balance", timeout=TIMEOUT_MS)
+        spread.click()
+        page.get_by_role("option", name="Never split over hosts").click()
+        submit_page.submit()
+        edited = client.get(submit_page.submitted()).details
+    asked = ("version", "parameters", "resources", "limits", "retries", "priority", "labels", "wait_for_devices")
+    assert {name: getattr(same, name) for name in asked} == {name: getattr(old, name) for name in asked}
+    assert (edited.version, edited.resources.spread) == (old.version, "one_host")
