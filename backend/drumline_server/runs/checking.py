@@ -46,6 +46,7 @@ class Checker:
         self._project_id = project_id
         self._bundles: dict[str, api.Bundle] = {}
         self._hosts: dict[str, list[HostCapacity]] = {}
+        self._homes: dict[str, checkpoints.Home | None] = {}
 
     def check(self, body: RunSubmit) -> Checked:
         """What the run needs to be queued.
@@ -59,8 +60,7 @@ class Checker:
             require_plan(self._session, self._project_id, body.plan)
         resume_from = body.resume_from and checkpoints.resolve(self._session, self._project_id, body.resume_from)
         if resume_from and not body.wait_for_devices:
-            home = checkpoints.home_of_source(self._session, self._project_id, resume_from)
-            check_readable(body, home, self._hosts_with(body.resources.platform))
+            check_readable(body, self._home_of(resume_from), self._hosts_with(body.resources.platform))
         return Checked(parameters, body.plan, resume_from)
 
     def _checked_parameters(self, body: RunSubmit) -> dict[str, JsonValue]:
@@ -90,6 +90,11 @@ class Checker:
                     errors=(FieldProblem(field="job.program.bundle", message=f"there is no bundle {sha256}"),),
                 ) from None
         return self._bundles[sha256]
+
+    def _home_of(self, checkpoint_id: str) -> checkpoints.Home | None:
+        if checkpoint_id not in self._homes:
+            self._homes[checkpoint_id] = checkpoints.home_of_source(self._session, self._project_id, checkpoint_id)
+        return self._homes[checkpoint_id]
 
     def _hosts_with(self, platform: str) -> list[HostCapacity]:
         if platform not in self._hosts:

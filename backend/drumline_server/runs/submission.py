@@ -161,7 +161,7 @@ def rerun(session: Session, request: Rerun, *, now: int) -> Answer:
     try:
         checked = Checker(session, request.project_id).check(body)
     except InvalidRequestError as error:
-        if body.resume_from is not None:
+        if error.errors[0].field == "resume_from":
             error.hint = f"To begin anew: from_start (drumline rerun {old.id} --from-start). {error.hint}".rstrip()
         raise
     order = Order(request.project_id, request.submitted_by, version, body, checked, rerun_of=old.id)

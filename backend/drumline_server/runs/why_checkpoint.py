@@ -47,7 +47,7 @@ def _tied(run: Run, why: api.Why, home: checkpoints.Home, fleet: Sequence[HostCa
     if not home.hosts:
         sentence, remedy = "Waits for a host that can read its checkpoint.", f"Bring that host back. {_anew(run)}"
     elif possible < shape.replicas:
-        sentence = f"{goes_on}; it has room for {counted(possible, 'replica')}, not for {shape.replicas}."
+        sentence = f"{goes_on}, with room for {counted(possible, 'replica')}, not for {shape.replicas}."
         remedy = f"Submit it with as many, or share its --checkpoint-dir with a larger host. {_anew(run)}"
         evidence |= {"possible": possible}
     elif blocked is None:

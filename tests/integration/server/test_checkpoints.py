@@ -309,7 +309,7 @@ def test_run_that_no_reader_of_its_checkpoint_has_room_for_is_refused_or_waits_f
     assert reason is not None
     assert (reason.rule, reason.evidence["possible"]) == ("checkpoint_host", 2)
     assert [each.replicas for each in reason.suggestions] == [2]
-    assert "has room for 2 replicas, not for 4" in reason.sentence
+    assert "which only home can read, with room for 2 replicas, not for 4." in reason.sentence
     (row,) = [row for row in core.runs().items if row.id == run.id]
     assert row.wait is not None
     assert row.wait.rule == "checkpoint_host"
