@@ -256,6 +256,15 @@ class WorkerServer:
             self.probes[order.plan] = order
         return order.plan
 
+    def wait_probing(self, plan: str) -> None:
+        """Until a heartbeat said that the worker probes it."""
+        self.wait(lambda: any(plan in beat.plans for beat in self.heartbeats), f"the probe of {plan} began")
+
+    def wait_not_probing(self, plan: str) -> None:
+        """Until a heartbeat from now on no longer names it: the worker has room for the next one."""
+        seen = len(self.heartbeats)
+        self.wait(lambda: any(plan not in beat.plans for beat in self.heartbeats[seen:]), f"the probe of {plan} ended")
+
     def wait_report(self, plan: str) -> PlanReport:
         """What the worker found."""
         self.wait(lambda: plan in self.reports, f"{plan} reported")

@@ -2,9 +2,11 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+from drumline.contracts.plans import PlanReport
 from support.worker_process import WorkerProcess
 from support.worker_server import WorkerServer
 
@@ -27,7 +29,7 @@ NO_STEP = "def main(run):\n    return 1\n"
 
 
 def test_digits_is_planned_with_its_ragged_end(server: WorkerServer, worker: WorkerProcess) -> None:
-    report = server.wait_report(server.order_probe(DIGITS, replicas=8))
+    report = _probed(server, DIGITS, replicas=8)
     program = report.program
     assert program is not None, report
     assert (program.steps, program.ended, program.strategy) == (16, False, "MirroredStrategy")
@@ -55,7 +57,7 @@ def test_digits_is_planned_with_its_ragged_end(server: WorkerServer, worker: Wor
 def test_what_the_end_of_the_data_does_to_a_program_is_told_though_the_probe_stops_before(
     server: WorkerServer, worker: WorkerProcess
 ) -> None:
-    program = server.wait_report(server.order_probe(MEANS, replicas=4)).program
+    program = _probed(server, MEANS, replicas=4).program
     assert program is not None
     assert (program.steps, [batch.rows for batch in program.batches]) == (16, [(8, 8, 8, 8)])
     partial, mean = program.warnings
@@ -65,40 +67,40 @@ def test_what_the_end_of_the_data_does_to_a_program_is_told_though_the_probe_sto
 
 
 def test_a_program_that_ends_early_is_planned_whole(server: WorkerServer, worker: WorkerProcess) -> None:
-    report = server.wait_report(server.order_probe(DIGITS, replicas=2, steps=100, parameters={"epochs": 1}))
+    report = _probed(server, DIGITS, replicas=2, steps=100, parameters={"epochs": 1})
     assert report.program is not None, report
     assert (report.program.steps, report.program.ended) == (7, True)
     assert "test_accuracy" in [one.name for one in report.program.collectives]
 
 
 def test_what_a_program_raises_is_told_with_its_output(server: WorkerServer, worker: WorkerProcess) -> None:
-    report = server.wait_report(server.order_probe(RAISES))
+    report = _probed(server, RAISES)
     assert (report.program, report.fault) == (None, "program_error")
     assert report.message == "ValueError: no such data"
     assert report.output.startswith("begins")
 
 
 def test_a_program_without_a_step_says_so(server: WorkerServer, worker: WorkerProcess) -> None:
-    report = server.wait_report(server.order_probe(NO_STEP))
+    report = _probed(server, NO_STEP)
     assert (report.program, report.fault) == (None, "no_step")
     assert "strategy.run" in report.message
 
 
 def test_one_probe_at_a_time_and_none_past_its_limit(server: WorkerServer, worker: WorkerProcess) -> None:
-    first = server.order_probe(HANGS, limit_s=2.0)
-    server.wait(lambda: first in server.heartbeats[-1].plans, "the first probe began")
-    second = server.wait_report(server.order_probe(NO_STEP))
+    first = server.order_probe(HANGS, limit_s=5.0)
+    second = server.wait_report(server.order_probe(NO_STEP))  # the worker hears of both at once, or of this one later
     assert second.busy
     report = server.wait_report(first)
+    server.wait_not_probing(first)
     assert (report.fault, report.output) == ("timed_out", "waits\n")
-    assert "within 2 s" in report.message
+    assert "within 5 s" in report.message
 
 
 def test_a_probe_that_nobody_wants_any_more_is_ended(server: WorkerServer, worker: WorkerProcess) -> None:
     plan = server.order_probe(HANGS)
-    server.wait(lambda: plan in server.heartbeats[-1].plans, "the probe began")
+    server.wait_probing(plan)
     del server.probes[plan]
-    server.wait(lambda: plan not in server.heartbeats[-1].plans, "the probe ended")
+    server.wait_not_probing(plan)
     assert list((worker.data_dir / "probes").iterdir()) == []
     assert plan not in server.reports
 
@@ -118,6 +120,14 @@ def test_a_probe_of_an_agent_that_was_killed_is_ended_by_the_next_one(
     own_worker.start()
     own_worker.wait_program_gone(programs)
     os.close(parent_pipe)
+
+
+def _probed(server: WorkerServer, source: str, **terms: Any) -> PlanReport:
+    """What the worker found, once it has room for the next probe. Any: whatever an order holds."""
+    plan = server.order_probe(source, **terms)
+    report = server.wait_report(plan)
+    server.wait_not_probing(plan)
+    return report
 
 
 def _working_in(directory: Path) -> list[psutil.Process]:
