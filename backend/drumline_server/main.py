@@ -10,7 +10,9 @@ from drumline_server import api_errors, data_directory, health, schema
 from drumline_server.auth import bootstrap
 from drumline_server.auth import endpoints as auth
 from drumline_server.auth.limits import LoginLimiter
-from drumline_server.auth.service import principals_of_tokens, workers_of_tokens
+from drumline_server.auth.principal import WorkerPrincipal
+from drumline_server.auth.remembered import Remembered
+from drumline_server.auth.service import Recognised, principals_of_tokens, workers_of_tokens
 from drumline_server.auth.tokens import cookie_name
 from drumline_server.batches import endpoints as batches
 from drumline_server.bundles import endpoints as bundles
@@ -130,8 +132,14 @@ async def _make_usable(database: Database, settings: Settings, clock: Clock) -> 
 def _share_transactions(app: FastAPI, database: Database) -> None:
     """What comes often: who asks, submissions, and heartbeats of idle hosts."""
     clock: Clock = app.state.clock
-    app.state.people = Together(database.read, lambda *asked: principals_of_tokens(*asked, now=clock.now()))
-    app.state.workers = Together(database.read, lambda *asked: workers_of_tokens(*asked, now=clock.now()))
+    people: Together[str, Recognised] = Together(
+        database.read, lambda *asked: principals_of_tokens(*asked, now=clock.now())
+    )
+    workers: Together[str, WorkerPrincipal] = Together(
+        database.read, lambda *asked: workers_of_tokens(*asked, now=clock.now())
+    )
+    app.state.people = Remembered(people, database.wakeups, clock)
+    app.state.workers = Remembered(workers, database.wakeups, clock)
     app.state.submissions = Together(database.write, lambda *asked: submit_all(*asked, now=clock.now()))
     app.state.quiet_beats = Together(database.write, lambda *asked: renew_quiet(*asked, now=clock.now()))
 

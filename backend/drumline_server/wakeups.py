@@ -7,6 +7,7 @@ A topic is a word, or a word and an id:
 - `fleet:<host id>` the host or one of its devices changed
 - `queue`           a run became runnable, or devices became free
 - `outbox`          there are doorbells to ring
+- `credentials`     a token was revoked, or its use was noted
 
 Services call `announce(session, ...)`; the live hub, the scheduler and the relay subscribe. News is a hint: it
 may be missed (another process wrote), so every listener also looks by itself now and then.
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 Listener = Callable[[frozenset[str]], None]
 QUEUE = "queue"
 OUTBOX = "outbox"
+CREDENTIALS = "credentials"
 _KEY = "drumline.topics"
 
 

@@ -8,11 +8,11 @@ from starlette.requests import HTTPConnection
 
 from drumline_server.auth import service
 from drumline_server.auth.principal import Enrolment, Principal, Role, WorkerPrincipal
+from drumline_server.auth.remembered import Remembered
 from drumline_server.auth.tokens import cookie_name
 from drumline_server.db import Database
 from drumline_server.errors import ForbiddenError, UnauthenticatedError
 from drumline_server.settings import Settings
-from drumline_server.together import Together
 
 __all__ = ["Enrolment", "Principal", "Role", "WorkerPrincipal"]
 
@@ -36,7 +36,7 @@ async def authenticated(connection: HTTPConnection) -> Principal:
     token, now = _bearer(connection), state.clock.now()
     cookie = None if token else connection.cookies.get(cookie_name(secure=settings.behind_proxy))
     if token is not None:
-        people: Together[str, service.Recognised] = state.people
+        people: Remembered[service.Recognised] = state.people
         found = await people.ask(token)
     elif cookie is not None:
         idle_s = settings.session_idle_s
@@ -74,7 +74,7 @@ async def worker(connection: HTTPConnection) -> WorkerPrincipal:
     token = _bearer(connection)
     if token is None:
         raise UnauthenticatedError
-    workers: Together[str, WorkerPrincipal] = connection.app.state.workers
+    workers: Remembered[WorkerPrincipal] = connection.app.state.workers
     return await workers.ask(token)
 
 

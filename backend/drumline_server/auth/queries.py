@@ -7,6 +7,7 @@ from sqlalchemy import ColumnElement, bindparam, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from drumline_server.models import BrowserSession, LoginCode, Project, Token, table_of
+from drumline_server.wakeups import CREDENTIALS, announce
 
 
 class TokenRow(NamedTuple):
@@ -88,6 +89,7 @@ def is_live_token(session: Session, token_id: str, now: int) -> bool:
 def touch_token(session: Session, token_id: str, now: int) -> None:
     """Notes that the token was used."""
     session.execute(update(Token).where(Token.id == token_id).values(last_used_at=now))
+    announce(session, CREDENTIALS)
 
 
 def touch_session(session: Session, session_id: str, now: int) -> None:
@@ -128,12 +130,14 @@ def revoke_token(session: Session, project_id: str, token_id: str, now: int) -> 
         .where(Token.id == token_id, Token.project_id == project_id, Token.revoked_at.is_(None))
         .values(revoked_at=now)
     )
+    announce(session, CREDENTIALS)
     return session.scalars(select(Token).where(Token.id == token_id, Token.project_id == project_id)).one_or_none()
 
 
 def revoke_worker_tokens(session: Session, host_id: str, now: int) -> None:
     """Ends every token that the host had until now."""
     session.execute(update(Token).where(Token.host_id == host_id, Token.revoked_at.is_(None)).values(revoked_at=now))
+    announce(session, CREDENTIALS)
 
 
 def revoke_session(session: Session, session_id: str, now: int) -> None:

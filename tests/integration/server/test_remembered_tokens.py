@@ -1,0 +1,146 @@
+"""Who holds a token is remembered for a second, and never past a change that this process made."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+
+import pytest
+from sqlalchemy.orm import Session
+
+from drumline.contracts import api
+from drumline_server.auth import queries, service
+from drumline_server.auth.remembered import KEPT_US, Remembered
+from drumline_server.db import Database
+from drumline_server.errors import DrumlineError, UnauthenticatedError
+from drumline_server.together import Together
+from support.core import Core
+
+Outcomes = list[service.Recognised | DrumlineError]
+
+
+class LookUps:
+    """The look-ups of `people`, counted; each waits after reading while `go_on` is not set."""
+
+    def __init__(self, core: Core) -> None:
+        self.count = 0
+        self.has_read, self.go_on = threading.Event(), threading.Event()
+        self.go_on.set()
+        self._core = core
+
+    def people(self) -> Remembered[service.Recognised]:
+        """For the running event loop."""
+        database = self._core.database
+        return Remembered(Together(database.read, self._find), database.wakeups, self._core.clock)
+
+    def _find(self, session: Session, secrets: Sequence[str]) -> Outcomes:
+        self.count += 1
+        found = service.principals_of_tokens(session, secrets, now=self._core.clock.now())
+        self.has_read.set()
+        assert self.go_on.wait(20)
+        return found
+
+
+def token_of(core: Core) -> api.TokenCreated:
+    request = api.TokenCreate(name="robot", kind="pat", role="submitter")
+    return core.write(
+        lambda session: service.create_token(
+            session, request, project_id=core.project_id, by="tester", now=core.clock.now()
+        )
+    )
+
+
+def revoke(core: Core, token: api.TokenCreated, database: Database | None = None) -> None:
+    (database or core.database).write_now(
+        lambda session: service.revoke_token(session, core.project_id, token.id, by="tester", now=core.clock.now())
+    )
+
+
+def test_token_is_looked_up_once_a_second(core: Core) -> None:
+    token, looked = token_of(core), LookUps(core)
+
+    async def run() -> None:
+        people = looked.people()
+        for _ in range(5):
+            assert (await people.ask(token.secret.get_secret_value())).principal.token_id == token.id
+        assert looked.count == 1
+        core.clock.advance(KEPT_US / 1e6)
+        await people.ask(token.secret.get_secret_value())
+        assert looked.count == 2
+
+    asyncio.run(run())
+
+
+def test_token_is_refused_from_its_revocation_on(core: Core) -> None:
+    token, other, looked = token_of(core), token_of(core), LookUps(core)
+
+    async def run() -> None:
+        people = looked.people()
+        await people.ask(token.secret.get_secret_value())
+        await asyncio.to_thread(revoke, core, token)
+        with pytest.raises(UnauthenticatedError):
+            await people.ask(token.secret.get_secret_value())
+        assert (await people.ask(other.secret.get_secret_value())).principal.token_id == other.id
+
+    asyncio.run(run())
+
+
+def test_token_that_was_read_before_its_revocation_is_not_kept(core: Core) -> None:
+    token, looked = token_of(core), LookUps(core)
+    looked.go_on.clear()
+
+    async def run() -> None:
+        people = looked.people()
+        early = asyncio.create_task(people.ask(token.secret.get_secret_value()))
+        await asyncio.to_thread(looked.has_read.wait, 20)
+        await asyncio.to_thread(revoke, core, token)
+        looked.go_on.set()
+        await early  # its request came before the revocation was over
+        with pytest.raises(UnauthenticatedError):
+            await people.ask(token.secret.get_secret_value())
+
+    asyncio.run(run())
+
+
+def test_token_that_another_process_revoked_is_refused_a_second_later(core: Core) -> None:
+    token, looked = token_of(core), LookUps(core)
+    elsewhere = Database(core.database.url)
+
+    async def run() -> None:
+        people = looked.people()
+        await people.ask(token.secret.get_secret_value())
+        await asyncio.to_thread(revoke, core, token, elsewhere)
+        core.clock.advance(KEPT_US / 1e6)
+        with pytest.raises(UnauthenticatedError):
+            await people.ask(token.secret.get_secret_value())
+
+    try:
+        asyncio.run(run())
+    finally:
+        elsewhere.close()
+
+
+def test_clock_that_was_set_back_keeps_nothing_for_longer(core: Core) -> None:
+    token, looked = token_of(core), LookUps(core)
+
+    async def run() -> None:
+        people = looked.people()
+        core.clock.advance(3600)
+        await people.ask(token.secret.get_secret_value())
+        core.clock.advance(-1800)
+        await people.ask(token.secret.get_secret_value())
+        assert looked.count == 2
+
+    asyncio.run(run())
+
+
+def test_use_that_was_noted_is_seen_by_the_next_request(core: Core) -> None:
+    """Else each request of that second would note it again, and each note is a write."""
+    token, looked = token_of(core), LookUps(core)
+
+    async def run() -> None:
+        people = looked.people()
+        assert (await people.ask(token.secret.get_secret_value())).stale
+        await core.database.write(lambda session: queries.touch_token(session, token.id, core.clock.now()))
+        assert not (await people.ask(token.secret.get_secret_value())).stale
+
+    asyncio.run(run())
