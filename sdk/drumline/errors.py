@@ -145,6 +145,10 @@ class RunFailedError(RunError):
         self.reason = reason
 
 
+class CheckpointGoneError(RunError):
+    """Nothing is left of the checkpoint that a run was told to go on from. Raised in the program, by `run.restore`."""
+
+
 class RunCancelledError(RunError):
     """The run was stopped on request."""
 

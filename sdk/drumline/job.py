@@ -66,7 +66,8 @@ class RunContext(Protocol):
         """`state` with the values of the newest whole checkpoint: variables and iterators get theirs in place.
 
         Without a checkpoint `state` as it is. Without a state the tree that was saved, or None. Any: the program's
-        pytree. Raises InvalidValueError for a state of another structure.
+        pytree. Raises InvalidValueError for a state of another structure, CheckpointGoneError where the run was told
+        to go on from a checkpoint (`resume_from`) of which nothing is left: it never begins anew by itself.
         """
 
     @property

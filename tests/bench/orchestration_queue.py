@@ -1,22 +1,18 @@
 """How long the scheduler's tick and a page of runs take behind a long queue, and what two schedulers do at once."""
 
 import statistics
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from drumline_server import schema
 from drumline_server.db import Database
 from drumline_server.scheduler.placement import Snapshot, place
 from drumline_server.scheduler.rounds import schedule
 from support.backlog import queue_many
 from support.core import TERMS, Core
-from support.databases import postgres_cluster, sqlalchemy_url
 
 QUEUED = 100_000
 HOSTS, DEVICES = 50, 8
@@ -43,21 +39,6 @@ class QueueTimes:
     """The first page of runs with that idle fleet: whether they start is asked of the scheduler."""
     why_ms: float
     """One waiting run, with what would let it start."""
-
-
-@contextmanager
-def fresh(database: str) -> Iterator[str]:
-    """The address of a migrated, empty database, which is gone afterwards."""
-    if database == "sqlite":
-        with tempfile.TemporaryDirectory(prefix="drumline-queue-") as directory:
-            url = f"sqlite:///{directory}/drumline.db"
-            schema.migrate(url)
-            yield url
-        return
-    with postgres_cluster() as server:
-        url = sqlalchemy_url(server, "postgres")
-        schema.migrate(url)
-        yield url
 
 
 def measure_queue(url: str, queued: int = QUEUED) -> QueueTimes:

@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from drumline_server import schema
 from drumline_server.auth.bootstrap import read_admin_token
-from support.databases import postgres_cluster, sqlalchemy_url
+from support.databases import new_database
 
 DRUMLINE = Path(sys.executable).with_name("drumline")
-DATABASES = ("sqlite", "postgresql")
 STOP_S = 30.0
 
 
@@ -121,22 +119,10 @@ class ApiProcess:
 @contextmanager
 def api_on(database: str) -> Iterator[ApiProcess]:
     """A server on a fresh SQLite file or in a fresh PostgreSQL cluster; both are gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="drumline-load-") as directory:
-        if database == "sqlite":
-            with _served(ApiProcess(Path(directory))) as api:
-                yield api
-            return
-        with postgres_cluster() as server:
-            url = sqlalchemy_url(server, "postgres")
-            schema.migrate(url)
-            with _served(ApiProcess(Path(directory), url)) as api:
-                yield api
-
-
-@contextmanager
-def _served(api: ApiProcess) -> Iterator[ApiProcess]:
-    api.start()
-    try:
-        yield api
-    finally:
-        api.stop()
+    with new_database(database) as url, tempfile.TemporaryDirectory(prefix="drumline-load-") as directory:
+        api = ApiProcess(Path(directory), url)
+        api.start()
+        try:
+            yield api
+        finally:
+            api.stop()

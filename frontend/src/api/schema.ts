@@ -1519,6 +1519,8 @@ export interface components {
              * @default []
              */
             resume: components["schemas"]["ResumePoint"][];
+            /** Resume From */
+            resume_from?: string | null;
             /** Run */
             run: string;
             /** Strategy */

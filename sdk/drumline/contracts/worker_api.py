@@ -289,4 +289,6 @@ class Claimed(Reply):
     rendezvous: Rendezvous
     cancel: bool
     resume: Annotated[tuple[ResumePoint, ...], Field(max_length=1_000)] = ()
-    """Where to go on, best first: the first that verifies. None means from the beginning."""
+    """Where to go on, best first: the first that verifies. None means from the beginning, unless there is:"""
+    resume_from: CheckpointId | None = None
+    """The run was told to go on from this one. Where nothing of `resume` can be read it fails: it never begins anew."""

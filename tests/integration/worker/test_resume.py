@@ -174,6 +174,26 @@ def test_damaged_and_unregistered_checkpoints_are_passed_over(server: WorkerServ
     assert "passing over a damaged checkpoint" in member.log
 
 
+@pytest.mark.parametrize("offered", [True, False], ids=["damaged", "deleted"])
+def test_run_that_was_told_to_go_on_fails_where_nothing_is_left_of_its_checkpoint(
+    server: WorkerServer, worker: WorkerProcess, offered: bool
+) -> None:
+    source = Attempts(server, worker, "one_device")
+    complete(source, source.start(pause_s=0))
+    points = tuple(source.registered()[:2])
+    for point in points:
+        flip_a_byte(source.store.path(CheckpointKey(point.fence, point.step)))
+
+    member = server.assign(PROGRAM, resume=points if offered else (), resume_from=points[0].checkpoint)
+
+    end = server.wait_drained(member)
+    assert end.reason == EndReason.PROGRAM_ERROR
+    assert "CheckpointGoneError: run.restore: nothing is left of " in end.message
+    assert points[0].checkpoint in end.message
+    assert f"drumline rerun {member.claimed.run} --from-start" in end.message
+    assert member.of_kind("reduction") == []
+
+
 def flip_a_byte(checkpoint: Path) -> None:
     file = max((path for path in checkpoint.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
     content = bytearray(file.read_bytes())

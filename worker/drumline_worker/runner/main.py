@@ -84,7 +84,7 @@ def _prepare_run(plan: MemberPlan, channel: Channel) -> tuple[WorkerRun, ProbeOb
     on_sigterm(stop_request.ask)
     registered = RegisteredShelf(Path(plan.checkpoints), claimed, channel, telemetry)
     channel.listen(stop_request.ask, registered.registered)
-    shelf = registered if claimed.rendezvous.size == 1 else GangShelf()
+    shelf = registered if claimed.rendezvous.size == 1 else GangShelf(claimed)
     checkpoints = Checkpoints(shelf, claimed.checkpoint, strategy)
     return WorkerRun(claimed.run, strategy, telemetry, ticker, checkpoints, stop_request), probe
 

@@ -7,10 +7,16 @@ from pathlib import Path
 from drumline.contracts.retention import CheckpointKey, kept
 from drumline.contracts.worker_api import Claimed, ResumePoint
 from drumline.distribute.errors import UnsupportedError
+from drumline.errors import CheckpointGoneError
 from drumline.local.checkpoint_store import CheckpointStore, Committed, DamagedCheckpointError, relative_path
 from drumline.local.checkpoints import Found
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.telemetry import Telemetry
+
+_NOT_IN_GANGS = (
+    "checkpoints of a run over several hosts are not supported yet; submit it with spread one_host, or save with orbax "
+    "yourself, to a directory that all its hosts share"
+)
 
 
 class GangShelf:
@@ -19,15 +25,17 @@ class GangShelf:
     A checkpoint of a gang is written by all its processes together, and none of them has the whole state.
     """
 
+    def __init__(self, claimed: Claimed) -> None:
+        self._resume_from = claimed.resume_from
+
     def put(self, step: int, write: Callable[[Path], None]) -> Path:
         """Raises UnsupportedError."""
-        raise UnsupportedError(
-            f"run.checkpoint at step {step}: checkpoints of a run over several hosts are not supported yet; submit it "
-            "with spread one_host, or save with orbax yourself, to a directory that all its hosts share"
-        )
+        raise UnsupportedError(f"run.checkpoint at step {step}: {_NOT_IN_GANGS}")
 
     def newest(self) -> Found | None:
-        """None: there is none."""
+        """None: there is none. Raises UnsupportedError where the run was told to go on from one."""
+        if self._resume_from is not None:
+            raise UnsupportedError(f"run.restore of {self._resume_from}: {_NOT_IN_GANGS}")
         return None
 
 
@@ -40,6 +48,7 @@ class RegisteredShelf:
         self._store = CheckpointStore(root / claimed.run, claimed.fence)
         self._policy = claimed.checkpoint
         self._offered = claimed.resume
+        self._resume_from = claimed.resume_from
         self._channel = channel
         self._telemetry = telemetry
         self._committed: list[Committed] = []
@@ -64,7 +73,10 @@ class RegisteredShelf:
         return committed.state
 
     def newest(self) -> Found | None:
-        """The last one of this attempt, else the first whole one that the server offers; tells which it was."""
+        """The last one of this attempt, else the first whole one that the server offers; tells which it was.
+
+        Raises CheckpointGoneError where there is none, and the run was told to go on from one.
+        """
         if self._committed:
             return Found(self._committed[-1].key.step, self._committed[-1].state)
         damaged: list[str] = []
@@ -79,6 +91,12 @@ class RegisteredShelf:
                 return found
         if damaged:
             self._channel.send("restored", damaged=damaged)
+        if self._resume_from is not None:
+            raise CheckpointGoneError(
+                self._run,
+                f"run.restore: nothing is left of checkpoint {self._resume_from}, which this run was told to go on "
+                f"from; to begin anew: drumline rerun {self._run} --from-start",
+            )
         return None
 
     def registered(self, count: int) -> None:
