@@ -121,8 +121,10 @@ class SqliteStore:
             log.warning("a commit of %d writes failed: %s", len(batch), error)
             _settle([(write, None, _unavailable(error)) for write in batch])
             return
-        self._wakeups.publish(topics)  # whoever hears that a write is done finds its news told
-        _settle(outcomes)
+        try:
+            self._wakeups.publish(topics)  # whoever hears that a write is done finds its news told
+        finally:
+            _settle(outcomes)
 
 
 def _perform(connection: Connection, write: _Write, topics: set[str]) -> tuple[_Write, Any, BaseException | None]:

@@ -7,7 +7,7 @@ A topic is a word, or a word and an id:
 - `fleet:<host id>` the host or one of its devices changed
 - `queue`           a run became runnable, or devices became free
 - `outbox`          there are doorbells to ring
-- `credentials`     a token was revoked, or its use was noted
+- `credentials`     a token was revoked
 
 Services call `announce(session, ...)`; the live hub, the scheduler and the relay subscribe. News is a hint: it
 may be missed (another process wrote), so every listener also looks by itself now and then.
@@ -49,6 +49,7 @@ class Wakeups:
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Calls `listener` with the topics of every commit, in the thread that committed: it must not block.
 
+        It is told before whoever wrote hears that the write is done, unless the commit itself failed and yet happened.
         Returns a function that ends the subscription.
         """
         with self._lock:

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from fastapi import Body, Request, Response
+from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.ids import TokenId
@@ -101,11 +102,14 @@ async def create_token(
     """Makes a token. The answer is the only place that ever holds its secret."""
     if body.kind == "enr" and "expires_in_s" not in body.model_fields_set:
         body = body.model_copy(update={"expires_in_s": settings.enrolment_s})
-    return await database.write(
-        lambda session: service.create_token(
-            session, body, project_id=principal.project_id, by=principal.name, now=clock.now()
-        )
-    )
+
+    def create(session: Session) -> api.TokenCreated:
+        now = clock.now()
+        if principal.token_id is not None:
+            service.require_live(session, principal.token_id, now=now)
+        return service.create_token(session, body, project_id=principal.project_id, by=principal.name, now=now)
+
+    return await database.write(create)
 
 
 @router.get("/tokens", tags=["access"])
@@ -120,7 +124,7 @@ async def list_tokens(
 
 @router.delete("/tokens/{token_id}", tags=["access"], status_code=204)
 async def revoke_token(token_id: TokenId, principal: AdminDep, database: DatabaseDep, clock: ClockDep) -> None:
-    """Ends a token and every browser session that it opened, at once."""
+    """Ends a token and every browser session that it opened: at once here, within a second at other servers."""
     await database.write(
         lambda session: service.revoke_token(
             session, principal.project_id, token_id, by=principal.name, now=clock.now()

@@ -89,7 +89,6 @@ def is_live_token(session: Session, token_id: str, now: int) -> bool:
 def touch_token(session: Session, token_id: str, now: int) -> None:
     """Notes that the token was used."""
     session.execute(update(Token).where(Token.id == token_id).values(last_used_at=now))
-    announce(session, CREDENTIALS)
 
 
 def touch_session(session: Session, session_id: str, now: int) -> None:

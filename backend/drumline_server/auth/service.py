@@ -78,6 +78,12 @@ def is_still_good(session: Session, principal: Principal, *, idle_s: int, now: i
     return queries.is_live_session(session, principal.session_id or "", now - idle_s * SECOND, now)
 
 
+def require_live(session: Session, token_id: str, *, now: int) -> None:
+    """Raises UnauthenticatedError for a token that has ended, also one that is remembered (`remembered.py`)."""
+    if not queries.is_live_token(session, token_id, now):
+        raise UnauthenticatedError(_REFUSED)
+
+
 def workers_of_tokens(session: Session, secrets: Sequence[str], *, now: int) -> list[WorkerPrincipal | DrumlineError]:
     """The worker that holds each token, or UnauthenticatedError."""
     hint = "Enrol this worker again with a new enrolment token."

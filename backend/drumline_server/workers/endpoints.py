@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import Depends, status
 from fastapi.responses import FileResponse
+from sqlalchemy.orm import Session
 from starlette.requests import HTTPConnection
 
 from drumline.contracts.events import EventBatch, MemberAck, MemberEnd
@@ -22,6 +23,7 @@ from drumline.contracts.worker_api import (
     Registered,
     StoredRuns,
 )
+from drumline_server.auth import service as auth
 from drumline_server.auth.dependencies import EnrolmentDep, WorkerDep
 from drumline_server.bundles.blobs import BlobStore
 from drumline_server.dependencies import ClockDep, DatabaseDep, SettingsDep, get_blobs
@@ -70,9 +72,13 @@ async def register(
 ) -> Registered:
     """Begins a new incarnation of a host's worker: its devices, and the members it finds alive."""
     terms = registration.terms_of(settings, keys, worker.host_id)
-    return await database.write(
-        lambda session: registration.register(session, worker.host_id, body, terms, now=clock.now())
-    )
+
+    def begin(session: Session) -> Registered:
+        now = clock.now()
+        auth.require_live(session, worker.token_id, now=now)
+        return registration.register(session, worker.host_id, body, terms, now=now)
+
+    return await database.write(begin)
 
 
 @router.post("/heartbeat")

@@ -974,7 +974,7 @@ export interface paths {
         post?: never;
         /**
          * Revoke Token
-         * @description Ends a token and every browser session that it opened, at once.
+         * @description Ends a token and every browser session that it opened: at once here, within a second at other servers.
          */
         delete: operations["revoke_token"];
         options?: never;

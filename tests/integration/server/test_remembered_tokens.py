@@ -1,4 +1,4 @@
-"""Who holds a token is remembered for a second, and never past a change that this process made."""
+"""Who holds a token is remembered for a second, and never past a revocation by this process."""
 
 import asyncio
 import threading
@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline_server.auth import queries, service
-from drumline_server.auth.remembered import KEPT_US, Remembered
+from drumline_server.auth.remembered import Remembered
 from drumline_server.db import Database
 from drumline_server.errors import DrumlineError, UnauthenticatedError
 from drumline_server.together import Together
@@ -22,7 +22,7 @@ class LookUps:
     """The look-ups of `people`, counted; each waits after reading while `go_on` is not set."""
 
     def __init__(self, core: Core) -> None:
-        self.count = 0
+        self.count, self.monotonic_s = 0, 0.0
         self.has_read, self.go_on = threading.Event(), threading.Event()
         self.go_on.set()
         self._core = core
@@ -30,7 +30,13 @@ class LookUps:
     def people(self) -> Remembered[service.Recognised]:
         """For the running event loop."""
         database = self._core.database
-        return Remembered(Together(database.read, self._find), database.wakeups, self._core.clock)
+        finds: Together[str, service.Recognised] = Together(database.read, self._find)
+        return Remembered(finds, database.wakeups, self._core.clock, monotonic=lambda: self.monotonic_s)
+
+    def advance(self, seconds: float, *, set_back_s: float = 0.0) -> None:
+        """So much later; the server's clock was set back meanwhile."""
+        self.monotonic_s += seconds
+        self._core.clock.advance(seconds - set_back_s)
 
     def _find(self, session: Session, secrets: Sequence[str]) -> Outcomes:
         self.count += 1
@@ -63,7 +69,7 @@ def test_token_is_looked_up_once_a_second(core: Core) -> None:
         for _ in range(5):
             assert (await people.ask(token.secret.get_secret_value())).principal.token_id == token.id
         assert looked.count == 1
-        core.clock.advance(KEPT_US / 1e6)
+        looked.advance(1)
         await people.ask(token.secret.get_secret_value())
         assert looked.count == 2
 
@@ -109,7 +115,7 @@ def test_token_that_another_process_revoked_is_refused_a_second_later(core: Core
         people = looked.people()
         await people.ask(token.secret.get_secret_value())
         await asyncio.to_thread(revoke, core, token, elsewhere)
-        core.clock.advance(KEPT_US / 1e6)
+        looked.advance(1)
         with pytest.raises(UnauthenticatedError):
             await people.ask(token.secret.get_secret_value())
 
@@ -119,28 +125,49 @@ def test_token_that_another_process_revoked_is_refused_a_second_later(core: Core
         elsewhere.close()
 
 
-def test_clock_that_was_set_back_keeps_nothing_for_longer(core: Core) -> None:
+@pytest.mark.parametrize("set_back_s", [3600, 59.5, 0.5])
+def test_clock_that_was_set_back_brings_no_token_back(core: Core, set_back_s: float) -> None:
+    token, looked = token_of(core), LookUps(core)
+    elsewhere = Database(core.database.url)
+
+    async def run() -> None:
+        people = looked.people()
+        core.clock.advance(7200)
+        await people.ask(token.secret.get_secret_value())
+        await asyncio.to_thread(revoke, core, token, elsewhere)
+        for seconds, back_s in ((60, 0), (0, set_back_s), (1, 0)):
+            looked.advance(seconds, set_back_s=back_s)
+            with pytest.raises(UnauthenticatedError):
+                await people.ask(token.secret.get_secret_value())
+
+    try:
+        asyncio.run(run())
+    finally:
+        elsewhere.close()
+
+
+def test_clock_that_is_set_back_all_the_time_keeps_no_token_for_longer(core: Core) -> None:
     token, looked = token_of(core), LookUps(core)
 
     async def run() -> None:
         people = looked.people()
-        core.clock.advance(3600)
-        await people.ask(token.secret.get_secret_value())
-        core.clock.advance(-1800)
-        await people.ask(token.secret.get_secret_value())
-        assert looked.count == 2
+        for count in (1, 1, 2):
+            await people.ask(token.secret.get_secret_value())
+            assert looked.count == count
+            looked.advance(0.5, set_back_s=0.5)
 
     asyncio.run(run())
 
 
-def test_use_that_was_noted_is_seen_by_the_next_request(core: Core) -> None:
-    """Else each request of that second would note it again, and each note is a write."""
+def test_token_that_is_forgotten_is_looked_up_again(core: Core) -> None:
+    """Else each request of that second would note its use again, and each note is a write."""
     token, looked = token_of(core), LookUps(core)
 
     async def run() -> None:
         people = looked.people()
         assert (await people.ask(token.secret.get_secret_value())).stale
         await core.database.write(lambda session: queries.touch_token(session, token.id, core.clock.now()))
+        people.forget(token.secret.get_secret_value())
         assert not (await people.ask(token.secret.get_secret_value())).stale
 
     asyncio.run(run())

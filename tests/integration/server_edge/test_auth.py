@@ -6,10 +6,12 @@ import httpx
 import pytest
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
+from sqlalchemy import update
 
 from drumline.contracts.ids import new_id
 from drumline_server.auth import dependencies
 from drumline_server.auth.tokens import new_token
+from drumline_server.models import Token
 from drumline_server.openapi import describe
 from support.edge import EdgeServer
 
@@ -95,6 +97,8 @@ def test_an_expired_token_is_refused(server: EdgeServer) -> None:
 
 def test_a_revoked_token_is_refused_and_its_sessions_end(server: EdgeServer) -> None:
     token = server.token("viewer")
+    client = server.client(token)
+    assert client.get("/api/v1/version").status_code == 200
     browser = server.client(**{"X-Drumline": "1", "Origin": server.url})
     assert browser.post("/api/v1/sessions", json={"token": token}).status_code == 201
     listed = server.admin.get("/api/v1/tokens").json()["items"]
@@ -102,7 +106,7 @@ def test_a_revoked_token_is_refused_and_its_sessions_end(server: EdgeServer) -> 
 
     assert server.admin.delete(f"/api/v1/tokens/{token_id}").status_code == 204
 
-    assert server.client(token).get("/api/v1/version").status_code == 401
+    assert client.get("/api/v1/version").status_code == 401
     assert browser.get("/api/v1/version").status_code == 401
 
 
@@ -156,6 +160,40 @@ def test_an_enrolment_token_is_good_once(server: EdgeServer) -> None:
     assert second.status_code == 401
     worker = server.client(first.json()["token"])
     assert worker.get(f"/api/v1/worker/bundles/sha256:{'0' * 64}").status_code == 404
+
+
+def test_a_host_that_enrols_again_ends_its_older_token(server: EdgeServer) -> None:
+    def enrolled() -> httpx.Client:
+        ticket = server.admin.post("/api/v1/tokens", json={"name": "w", "kind": "enr"}).json()["secret"]
+        token = server.client(ticket).post("/api/v1/worker/enroll", json={"name": "alpha"}).json()["token"]
+        return server.client(token)
+
+    def asked(worker: httpx.Client) -> int:
+        return worker.get(f"/api/v1/worker/bundles/sha256:{'0' * 64}").status_code
+
+    older = enrolled()
+    assert asked(older) == 404
+    newer = enrolled()
+    assert (asked(older), asked(newer)) == (401, 404)
+
+
+def test_what_makes_credentials_does_not_trust_what_is_remembered(any_server: EdgeServer) -> None:
+    """Another server's revocation is seen by it at once."""
+    token = any_server.token("admin")
+    client = any_server.client(token)
+    host = any_server.core.add_worker().host_id
+    worker = any_server.client(any_server.worker_token(host))
+    device = {"platform": "cpu", "index": 0, "kind": "cpu", "simulated": True}
+    machine = {"boot_id": "b", "cpu_count": 1, "memory_bytes": 2**30, "devices": [device]}
+    body = {"name": "alpha", "version": "1", "jax_version": "0", **machine}
+    assert client.get("/api/v1/version").status_code == 200
+    assert worker.get(f"/api/v1/worker/bundles/sha256:{'0' * 64}").status_code == 404
+
+    any_server.core.write(lambda session: session.execute(update(Token).values(revoked_at=1)))
+
+    assert client.post("/api/v1/tokens", json={"name": "heir"}).status_code == 401
+    registered = worker.post("/api/v1/worker/register", json=body)
+    assert registered.status_code == 401, registered.text
 
 
 def test_things_of_another_project_are_not_there(any_server: EdgeServer) -> None:
