@@ -64,7 +64,7 @@ def _anew(run: Run) -> str:
     """How not to wait for the checkpoint; a re-run goes on from where its run was told to."""
     if run.resume_from is None:
         return f"To begin anew on another host, cancel it and `drumline rerun {run.id}`."
-    return "To begin anew on another host, cancel it and submit it without resume_from."
+    return f"To begin anew on another host, cancel it and `drumline rerun {run.id} --from-start`."
 
 
 def _with_loss(session: Session, run: Run, why: api.Why, home: checkpoints.Home) -> api.Why:

@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from drumline.cli.options import KeyValue, connect, detach_option, json_option, server_options, spread_option
+from drumline.cli.options import (
+    KeyValue,
+    connect,
+    detach_option,
+    json_option,
+    retries_of,
+    retry_options,
+    server_options,
+    spread_option,
+)
 from drumline.cli.terminal import age, plain, table
 
 if TYPE_CHECKING:
@@ -89,6 +98,7 @@ def rollback(job: str, version: int, as_json: bool, url: str | None) -> None:
 @click.option("--version", type=click.IntRange(1), help="Number of the version [default: the current one].")
 @click.option("-n", "--replicas", type=int, default=1, show_default=True, help="How many replicas run in step.")
 @spread_option
+@retry_options
 @click.option("-p", "--parameter", "parameters", type=KeyValue(), multiple=True, help="A parameter; repeatable.")
 @click.option("--label", "labels", type=KeyValue(), multiple=True, help="A label of the run; repeatable.")
 @click.option("--wait-for-devices", is_flag=True, help="Queue the run even if no host could hold it now.")
@@ -108,6 +118,7 @@ def run(job: str, url: str | None, as_json: bool, detach: bool, **wanted: Any) -
             version=version.number,
             replicas=wanted["replicas"],
             spread=wanted["spread"],
+            retries=retries_of(wanted),
             parameters=parameters,
             labels=dict(wanted["labels"]),
             wait_for_devices=wanted["wait_for_devices"],

@@ -7,6 +7,7 @@ import click
 
 if TYPE_CHECKING:
     from drumline.client import Client
+    from drumline.contracts.spec import Retries
     from drumline.resources.runs import Run
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -42,6 +43,30 @@ def spread_option(command: Command) -> Command:
     return click.option(
         "--spread", default="pack", show_default=True, help="Over hosts: pack, balance or one_host (never split)."
     )(command)
+
+
+def retry_options(command: Command) -> Command:
+    """`--retries`, `--infrastructure-retries`: how often a run is tried again, and after what."""
+    of_program = click.option(
+        "--retries", type=int, default=0, show_default=True, help="Tries again after a program's error."
+    )
+    of_machinery = click.option(
+        "--infrastructure-retries",
+        type=int,
+        default=3,
+        show_default=True,
+        help="Tries again after a lost host, a hang, or memory that ran out.",
+    )
+    return of_program(of_machinery(command))
+
+
+def retries_of(wanted: dict[str, Any]) -> "Retries":
+    """What `retry_options` were given. ParameterError for a number that the contract refuses."""
+    from drumline._validation import typed_errors
+    from drumline.contracts.spec import Retries
+
+    with typed_errors("retries"):
+        return Retries(user=wanted["retries"], infrastructure=wanted["infrastructure_retries"])
 
 
 def server_options(command: Command) -> Command:

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from drumline.cli.options import Command, KeyValue, spread_option
+from drumline.cli.options import Command, KeyValue, retries_of, retry_options, spread_option
+
+if TYPE_CHECKING:
+    from drumline.contracts.spec import RecordSpec
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("-n", "--replicas", type=int, default=1, show_default=True, help="How many replicas run in step."),
@@ -22,7 +25,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--name", help="The job's name [default: the file's]."),
     click.option("--entrypoint", help="MODULE:FUNCTION, where a program has several."),
     click.option("--label", "labels", type=KeyValue(), multiple=True, help="A label of the run; repeatable."),
-    click.option("--retries", type=int, default=0, show_default=True, help="Tries again after a program's error."),
+    retry_options,
     click.option("--time-limit", type=float, help="Seconds that the run may take [default: no limit]."),
     click.option(
         "--step-limit", type=float, help="Seconds from one step to the next [default: 10 usual ones, at least 60]."
@@ -38,6 +41,12 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--checkpoint-every", type=int, help="Save when so many steps passed [default: each run.checkpoint]."),
     click.option("--keep", type=int, default=2, show_default=True, help="How many of the newest checkpoints are kept."),
     click.option("--keep-every", type=int, help="Keep checkpoints of steps that this divides for good."),
+    click.option(
+        "--record",
+        type=KeyValue(),
+        multiple=True,
+        help="How often to record, such as reductions_every=1 [default: 10]; repeatable.",
+    ),
     click.option("--resume-from", metavar="ID", help="Go on from this checkpoint, or from the newest one of this run."),
 )
 
@@ -53,7 +62,7 @@ def submission_options(command: Command) -> Command:
 def arguments(source: str, wanted: dict[str, Any]) -> dict[str, Any]:
     """The keywords of Client.submit."""
     from drumline._validation import typed_errors
-    from drumline.contracts.spec import CheckpointSpec, Limits, Retries
+    from drumline.contracts.spec import CheckpointSpec, Limits
     from drumline.strategy_options import parse_strategy
 
     with typed_errors():
@@ -65,7 +74,6 @@ def arguments(source: str, wanted: dict[str, Any]) -> dict[str, Any]:
             rendezvous_s=wanted["rendezvous_limit"],
             grace_s=wanted["grace"],
         )
-        retries = Retries(user=wanted["retries"])
         checkpoint = CheckpointSpec(
             every_steps=wanted["checkpoint_every"], keep=wanted["keep"], keep_every_steps=wanted["keep_every"]
         )
@@ -74,10 +82,28 @@ def arguments(source: str, wanted: dict[str, Any]) -> dict[str, Any]:
         "strategy": parse_strategy(wanted["strategy"], dict(wanted["options"])),
         "parameters": _parameters(source, wanted["entrypoint"], dict(wanted["parameters"])),
         "labels": dict(wanted["labels"]),
-        "retries": retries,
+        "retries": retries_of(wanted),
+        "record": _record(dict(wanted["record"])),
         "checkpoint": checkpoint,
         "limits": limits,
     }
+
+
+def _record(texts: dict[str, str]) -> "RecordSpec":
+    from drumline._validation import typed_errors
+    from drumline.contracts.problems import ProblemCode
+    from drumline.contracts.spec import RecordSpec
+    from drumline.contracts.suggestions import nearest
+    from drumline.errors import UnknownParameterError
+
+    known = list(RecordSpec.model_fields)
+    for name in texts:
+        if name not in known:
+            suggestion = nearest(name, known) or f"; choose from {', '.join(known)}"
+            message = f"record has no setting {name!r}{suggestion}"
+            raise UnknownParameterError(ProblemCode.UNKNOWN_PARAMETER, message, name)
+    with typed_errors("record"):
+        return RecordSpec.model_validate(texts)
 
 
 def _parameters(source: str, entrypoint: str | None, texts: dict[str, str]) -> dict[str, Any]:

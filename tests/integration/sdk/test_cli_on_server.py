@@ -109,6 +109,33 @@ def test_spread_is_chosen_by_name_where_runs_are_made(cli: Cli, program: Path, c
     assert "spread='one-host': Input should be 'pack', 'balance' or 'one_host'; did you mean 'one_host'?" in cli.err
 
 
+@pytest.mark.parametrize("command", ["submit", "jobs run"])
+def test_retries_are_chosen_where_runs_are_made(cli: Cli, program: Path, client: Client, command: str) -> None:
+    client.submit(program)
+    made = [*command.split(), str(program) if command == "submit" else "digits", "--detach", "--json"]
+
+    assert cli(*made) == 0
+    assert json.loads(cli.out)["retries"] == {"user": 0, "infrastructure": 3}
+    assert cli(*made, "--infrastructure-retries", "0") == 0
+    assert json.loads(cli.out)["retries"] == {"user": 0, "infrastructure": 0}
+    assert cli(*made, "--retries", "2", "--infrastructure-retries", "7") == 0
+    assert json.loads(cli.out)["retries"] == {"user": 2, "infrastructure": 7}
+    assert cli(*made, "--infrastructure-retries", "-1") == 2
+    assert "retries.infrastructure=-1: Input should be greater than or equal to 0" in cli.err
+
+
+def test_what_is_recorded_is_chosen_by_name_and_kept_by_the_version(cli: Cli, program: Path, client: Client) -> None:
+    assert cli("submit", str(program), "--detach") == 0
+    assert cli("submit", str(program), "--detach", "--record", "reductions_every=1") == 0
+
+    job = client.job("digits")
+    assert [job.version(number).record.reductions_every for number in (1, 2)] == [10, 1]
+    assert cli("jobs", "run", "digits", "--detach", "--json") == 0
+    assert json.loads(cli.out)["version"] == 2
+    assert cli("submit", str(program), "--record", "reduction_every=1") == 2
+    assert "record has no setting 'reduction_every'; did you mean 'reductions_every'?" in cli.err
+
+
 def test_unknown_job_and_version_are_usage_errors_in_words(cli: Cli, program: Path, client: Client) -> None:
     assert cli("jobs", "versions", "nothing") == 2
     assert "There is no job nothing" in cli.err

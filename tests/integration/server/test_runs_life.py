@@ -1,22 +1,13 @@
 """The way of a run from the queue to its end, as its worker drives it."""
 
-from typing import Any
-
 import pytest
 
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import AttemptState, DeviceState, MemberState, RunState
 from drumline_server.errors import DrumlineError
-from support.core import Core, Member
-
-
-def running(core: Core, **changes: Any) -> tuple[str, Member]:
-    """A run that runs on a fresh worker."""
-    worker = core.add_worker()
-    run = core.submit(resources={"replicas": 8}, **changes)
-    core.schedule()
-    return run.id, worker.take().start()
+from support.core import Core
+from support.runs import running
 
 
 def test_run_goes_from_queue_to_success(core: Core) -> None:

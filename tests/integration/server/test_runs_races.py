@@ -1,7 +1,6 @@
 """What happens when two things meet: a lost answer, a limit before the start, a stale deadline, an old hold."""
 
 import json
-from typing import Any
 
 import pytest
 from sqlalchemy import update
@@ -11,15 +10,8 @@ from drumline.contracts.states import DeviceState, MemberState, RunState
 from drumline.contracts.worker_api import MemberBeat
 from drumline_server import models
 from drumline_server.scheduler import reap
-from support.core import CLAIM_S, SUSPECT_S, TAKEOVER_S, Core, Worker
-
-
-def placed(core: Core, **changes: Any) -> tuple[str, Worker]:
-    """A run that has its devices on a fresh worker, which does not know it yet."""
-    worker = core.add_worker()
-    run = core.submit(resources={"replicas": 8}, **changes)
-    core.schedule()
-    return run.id, worker
+from support.core import CLAIM_S, SUSPECT_S, TAKEOVER_S, Core
+from support.runs import placed
 
 
 def test_a_claim_whose_answer_was_lost_is_offered_again_and_answered_alike(core: Core) -> None:

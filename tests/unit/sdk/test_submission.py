@@ -5,13 +5,13 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from drumline import Client
 from drumline.cli.plan import plan
 from drumline.cli.submission import arguments, submission_options
 from drumline.cli.submit import submit
 from drumline.cli.sweep import sweep
+from drumline.contracts.spec import RecordSpec, Retries
 from drumline.errors import ParameterError
 
 NOBODY = "http://127.0.0.1:1"
@@ -31,13 +31,15 @@ def client() -> Iterator[Client]:
         yield opened
 
 
-def _spread_of(*flags: str) -> object:
+def _told(keyword: str, *flags: str) -> object:
+    """What the client would be told; raises what the command raised."""
+
     @click.command()
     @submission_options
     def command(**wanted: object) -> object:
-        return arguments("digits.py", wanted)["spread"]
+        return arguments("digits.py", wanted)[keyword]
 
-    return CliRunner().invoke(command, flags, standalone_mode=False).return_value
+    return command.main(flags, standalone_mode=False)
 
 
 @pytest.mark.parametrize(
@@ -45,12 +47,80 @@ def _spread_of(*flags: str) -> object:
     [((), "pack"), (("--spread", "balance"), "balance"), (("--spread", "one_host"), "one_host")],
 )
 def test_spread_reaches_the_client_as_it_was_asked_for(flags: tuple[str, ...], spread: str) -> None:
-    assert _spread_of(*flags) == spread
+    assert _told("spread", *flags) == spread
+
+
+@pytest.mark.parametrize(
+    ("flags", "retries"),
+    [
+        ((), Retries()),
+        (("--infrastructure-retries", "0"), Retries(infrastructure=0)),
+        (("--retries", "2", "--infrastructure-retries", "7"), Retries(user=2, infrastructure=7)),
+    ],
+)
+def test_retries_reach_the_client_as_they_were_asked_for(flags: tuple[str, ...], retries: Retries) -> None:
+    assert _told("retries", *flags) == retries
+
+
+@pytest.mark.parametrize(
+    ("flags", "record"),
+    [
+        ((), RecordSpec()),
+        (("--record", "reductions_every=1"), RecordSpec(reductions_every=1)),
+        (
+            ("--record", "profile_every=50", "--record", "divergence_every=7"),
+            RecordSpec(profile_every=50, divergence_every=7),
+        ),
+    ],
+)
+def test_what_to_record_reaches_the_client_as_it_was_asked_for(flags: tuple[str, ...], record: RecordSpec) -> None:
+    assert _told("record", *flags) == record
 
 
 @pytest.mark.parametrize("command", [submit, plan, sweep])
-def test_commands_that_take_a_submission_take_its_spread(command: click.Command) -> None:
-    assert "spread" in {parameter.name for parameter in command.params}
+def test_commands_that_take_a_submission_take_all_its_options(command: click.Command) -> None:
+    names = {parameter.name for parameter in command.params}
+
+    assert names >= {"spread", "retries", "infrastructure_retries", "record"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "said", "name"),
+    [
+        (("--retries", "-1"), "retries.user=-1: Input should be greater than or equal to 0", "retries.user"),
+        (
+            ("--infrastructure-retries", "101"),
+            "retries.infrastructure=101: Input should be less than or equal to 100",
+            "retries.infrastructure",
+        ),
+        (
+            ("--record", "reductions_every=0"),
+            "record.reductions_every='0': Input should be greater than or equal to 1",
+            "record.reductions_every",
+        ),
+        (
+            ("--record", "reductions_every=often"),
+            "record.reductions_every='often': Input should be a valid integer, unable to parse string as an integer",
+            "record.reductions_every",
+        ),
+        (
+            ("--record", "reduction_every=5"),
+            "record has no setting 'reduction_every'; did you mean 'reductions_every'?",
+            "reduction_every",
+        ),
+        (
+            ("--record", "everything=5"),
+            "record has no setting 'everything'; choose from reductions_every, profile_every, divergence_every",
+            "everything",
+        ),
+    ],
+)
+def test_wrong_retries_and_records_are_refused_by_name_with_what_is_allowed(
+    flags: tuple[str, ...], said: str, name: str
+) -> None:
+    with pytest.raises(ParameterError) as caught:
+        _told("record", *flags)
+    assert (str(caught.value), caught.value.name) == (said, name)
 
 
 @pytest.mark.parametrize(("given", "nearest"), [("one-host", "; did you mean 'one_host'?"), ("everywhere", "")])

@@ -41,7 +41,7 @@ print(run.wait().result)`,
     expect(text).toContain("retries=Retries(user=2)");
   });
 
-  it("says what was kept of an old run, and what the CLI cannot say", () => {
+  it("says what was kept of an old run", () => {
     const request = requestOf({
       strategy: "tpu",
       spread: "one_host",
@@ -64,11 +64,14 @@ print(run.wait().result)`,
     expect(text).toContain("record=RecordSpec(reductions_every=5)");
     expect(text).toContain("checkpoint=CheckpointSpec(keep=4)");
     const command = asCli(request, "digits.py");
-    expect(command).toContain(
-      "# the CLI has no option for retries.infrastructure=7, record.reductions_every=5\n",
-    );
-    expect(command).toContain("-s 'computation_shape=[1,2]'");
-    for (const flag of ["--spread one_host", "--rendezvous-limit 40", "--keep 4"])
+    for (const flag of [
+      "-s 'computation_shape=[1,2]'",
+      "--spread one_host",
+      "--rendezvous-limit 40",
+      "--infrastructure-retries 7",
+      "--keep 4",
+      "--record reductions_every=5",
+    ])
       expect(command).toContain(flag);
   });
 

@@ -1,4 +1,4 @@
-import type { JsonValue } from "@/api/schema";
+import type { CheckpointSpec, JsonValue, Limits, Retries } from "@/api/schema";
 import { python, quote, shell } from "@/lib/code";
 import { changed, changedIn } from "./kept";
 import { type Submission, textOf } from "./request";
@@ -13,7 +13,10 @@ const SPECS = {
   one_device: "OneDeviceSpec",
 } as const;
 
-const FLAGS: Readonly<Record<string, string>> = {
+type Numbers = { limits: Limits; retries: Retries; checkpoint: CheckpointSpec };
+type NumberName = { [Part in keyof Numbers]: `${Part}.${keyof Numbers[Part] & string}` }[keyof Numbers];
+
+const FLAGS: Readonly<Record<NumberName, string>> = {
   "limits.run_s": "--time-limit",
   "limits.step_s": "--step-limit",
   "limits.first_step_s": "--first-step-limit",
@@ -21,6 +24,7 @@ const FLAGS: Readonly<Record<string, string>> = {
   "limits.queue_s": "--queue-limit",
   "limits.grace_s": "--grace",
   "retries.user": "--retries",
+  "retries.infrastructure": "--infrastructure-retries",
   "checkpoint.every_steps": "--checkpoint-every",
   "checkpoint.keep": "--keep",
   "checkpoint.keep_every_steps": "--keep-every",
@@ -80,8 +84,7 @@ export function asCli(request: Submission, filename: string, swept?: Swept): str
   const { job, resources, parameters, labels } = request;
   const { kind, ...options } = job.strategy;
   const { limits, retries } = request;
-  const numbers = changedIn({ limits, retries, record: job.record, checkpoint: job.checkpoint });
-  const unsaid = numbers.filter(([name]) => !FLAGS[name]).map(([name, value]) => `${name}=${value}`);
+  const numbers = changedIn({ limits, retries, checkpoint: job.checkpoint });
   const flags = [
     ...Object.entries(swept?.grid ?? {}).map(
       ([name, values]) => `--sweep ${shell(`${name}=${values.map(textOf).join(",")}`)}`,
@@ -94,14 +97,14 @@ export function asCli(request: Submission, filename: string, swept?: Swept): str
     ...Object.entries(parameters).map(([name, value]) => `-p ${shell(`${name}=${textOf(value)}`)}`),
     resources.platform !== "any" && `--platform ${resources.platform}`,
     resources.spread !== "pack" && `--spread ${resources.spread}`,
-    ...numbers.filter(([name]) => FLAGS[name]).map(([name, value]) => `${FLAGS[name]} ${value}`),
+    ...numbers.map(([name, value]) => `${FLAGS[name as NumberName]} ${value}`),
+    ...changed("record", job.record).map(([name, value]) => `--record ${name}=${value}`),
     request.priority !== 0 && `--priority ${request.priority}`,
     ...Object.entries(labels).map(([name, value]) => `--label ${shell(`${name}=${value}`)}`),
     request.wait_for_devices && "--wait-for-devices",
     request.resume_from && `--resume-from ${request.resume_from}`,
   ].filter(Boolean);
-  const command = [`drumline ${swept ? "sweep" : "submit"} ${shell(filename)}`, ...flags].join(" \\\n  ");
-  return unsaid.length > 0 ? `# the CLI has no option for ${unsaid.join(", ")}\n${command}` : command;
+  return [`drumline ${swept ? "sweep" : "submit"} ${shell(filename)}`, ...flags].join(" \\\n  ");
 }
 
 export function asCurl(request: Submission, filename: string, origin: string, swept?: Swept): string {
