@@ -1,8 +1,12 @@
+import { createMemoryHistory, createRootRoute, createRouter, RouterProvider } from "@tanstack/react-router";
 import { cleanup, render, screen } from "@testing-library/react";
+import type { ReactNode } from "react";
 import { afterEach, describe, expect, it } from "vitest";
 import type { Why } from "@/api/schema";
 import { Waiting } from "./waiting";
 
+const FIRST = "run_01M827GP5REN69KA1ZEVNNF011";
+const SECOND = "run_01M827GP5REN69KA1ZEVNNF022";
 const BUSY: Why = {
   rule: "devices_busy",
   sentence: "Needs 4 replicas; alpha has 2 devices free.",
@@ -16,28 +20,38 @@ const BUSY: Why = {
       runs: [],
       sentence: "With 2 replicas it would start now: submit it anew.",
     },
-    { kind: "finish", runs: ["run_1"], sentence: "Starts when run_1 ends." },
+    { kind: "finish", runs: [FIRST, SECOND], sentence: `Starts when ${FIRST}, ${SECOND} end.` },
   ],
   starts: { at: "2026-01-02T03:04:05Z", basis: "the time limit of run_1" },
 };
 
+function shown(node: ReactNode): Promise<HTMLElement> {
+  const routeTree = createRootRoute({ component: () => node });
+  render(<RouterProvider router={createRouter({ routeTree, history: createMemoryHistory() }) as never} />);
+  return screen.findByTestId("run-why");
+}
+
 describe("why a run waits", () => {
   afterEach(cleanup);
 
-  it("is the rule, the place in the queue, what would let it start, when it will, and what was seen", () => {
-    render(<Waiting why={BUSY} />);
-    const why = screen.getByTestId("run-why");
+  it("is the rule, the place in the queue, what would let it start, when it will, and what was seen", async () => {
+    const why = await shown(<Waiting why={BUSY} />);
     expect(why.dataset.rule).toBe("devices_busy");
     expect(why.textContent).toContain("alpha has 2 devices free. Position 2 in the queue.");
-    expect(screen.getAllByRole("listitem").map((item) => item.textContent)).toEqual(
-      BUSY.suggestions.map(({ sentence }) => sentence),
-    );
+    expect(screen.getAllByRole("listitem").map((item) => item.textContent)).toEqual([
+      "With 2 replicas it would start now: submit it anew.",
+      "Starts when r-nf011, r-nf022 end.",
+    ]);
+    expect(screen.getAllByRole("link").map((link) => link.getAttribute("href"))).toEqual([
+      `/runs/${FIRST}/placement`,
+      `/runs/${SECOND}/placement`,
+    ]);
     expect(why.textContent).toContain("by the time limit of run_1.");
     expect(why.textContent).toContain('wanted 4free 2missing records {"alpha":3}');
   });
 
-  it("names no place, suggestion or time where there is none", () => {
-    render(<Waiting why={{ ...BUSY, position: null, suggestions: [], starts: null, evidence: {} }} />);
-    expect(screen.getByTestId("run-why").textContent).toBe(`${BUSY.sentence}${BUSY.remedy}`);
+  it("names no place, suggestion or time where there is none", async () => {
+    const bare = { ...BUSY, position: null, suggestions: [], starts: null, evidence: {} };
+    expect((await shown(<Waiting why={bare} />)).textContent).toBe(`${BUSY.sentence}${BUSY.remedy}`);
   });
 });

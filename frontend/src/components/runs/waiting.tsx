@@ -1,5 +1,6 @@
+import { Link } from "@tanstack/react-router";
 import type { Why } from "@/api/schema";
-import { formatUtc } from "@/lib/format";
+import { formatUtc, shortId } from "@/lib/format";
 
 /** The rule that blocks a run that waits or would, what was seen, and what would let it start. */
 export function Waiting({ why }: { why: Why }) {
@@ -21,7 +22,9 @@ export function Waiting({ why }: { why: Why }) {
         <ul className="mt-1" data-testid="run-suggestions">
           {why.suggestions.map((suggestion) => (
             <li className="break-words" key={suggestion.kind}>
-              {suggestion.sentence}
+              {cutAt(suggestion.sentence, suggestion.runs).map((part) =>
+                suggestion.runs.includes(part) ? <RunId id={part} key={part} /> : part,
+              )}
             </li>
           ))}
         </ul>
@@ -42,6 +45,26 @@ export function Waiting({ why }: { why: Why }) {
         </p>
       )}
     </div>
+  );
+}
+
+/** A sentence in pieces: the ids that it names, and what stands between them. */
+function cutAt(sentence: string, ids: readonly string[]): string[] {
+  return ids.reduce<string[]>(
+    (parts, id) =>
+      parts.flatMap((part) => {
+        const at = part.indexOf(id);
+        return at < 0 ? [part] : [part.slice(0, at), id, part.slice(at + id.length)];
+      }),
+    [sentence],
+  );
+}
+
+function RunId({ id }: { id: string }) {
+  return (
+    <Link className="link" params={{ runId: id }} title={id} to="/runs/$runId/placement">
+      <code>{shortId(id)}</code>
+    </Link>
   );
 }
 
