@@ -222,6 +222,8 @@ class Drumline(RuleBasedStateMachine):
             self.service.post(f"hosts/{worker.host}:undrain").raise_for_status()
             self.restart(worker, [])
         for _ in range(4 * len(self.model.runs)):
+            for worker in self.service.workers:  # one on which run after run had failed takes none until then
+                self.service.post(f"hosts/{worker.host}:release").raise_for_status()
             for number in range(len(self.model.devices)):
                 if self.model.devices[sorted(self.model.devices)[number]][0] is DeviceState.QUARANTINED:
                     self.release(number)
