@@ -14,15 +14,16 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.ids import new_id
+from drumline_server.auth.service import SECOND, WORKER_TOKEN_S
 from drumline_server.bundles import service as bundles
 from drumline_server.devices import operating
 from drumline_server.models import Host as HostRow
-from drumline_server.models import Project
+from drumline_server.models import Project, Token
 from sim.host import Host
 from sim.invariants import Invariants
 from sim.network import Network
 from sim.process import Process
-from sim.server import START_US, Broker, Server
+from sim.server import START_US, Broker, Server, token_of
 from sim.store import MemoryStore
 from sim.timeline import Timeline
 from sim.truth import Truth
@@ -95,7 +96,25 @@ class World:
         """An enrolled host, still without an agent."""
         host_id = new_id("hst")
         row = HostRow(id=host_id, project_id=self.project_id, name=name, enrolled_at=START_US, draining=False)
-        self.store.write(lambda session: session.add(row))
+        token = Token(
+            id=token_of(host_id),
+            project_id=self.project_id,
+            kind="wrk",
+            role="worker",
+            name=name,
+            secret_hash=host_id,
+            last4="",
+            host_id=host_id,
+            created_at=START_US,
+            expires_at=START_US + WORKER_TOKEN_S * SECOND,
+        )
+
+        def write(session: Session) -> None:
+            session.add(row)
+            session.flush()
+            session.add(token)
+
+        self.store.write(write)
         return self._add_machine(name, host_id, devices)
 
     def add_twin(self, older: Host, *, has_data: bool, same_boot: bool) -> None:
