@@ -115,15 +115,14 @@ export function SubmitPage() {
         />
       </div>
       {planning.of && (
-        <div className="scroll-mt-16 px-4 pb-8 lg:px-6" ref={scrollIntoView}>
-          <PlanPane
-            error={planning.error}
-            onAgain={plan}
-            ordering={planning.ordering}
-            plan={planning.plan}
-            stale={!isPlanned}
-          />
-        </div>
+        <PlanPane
+          error={planning.error}
+          of={planning.of}
+          onAgain={plan}
+          ordering={planning.ordering}
+          plan={planning.plan}
+          stale={!isPlanned}
+        />
       )}
       <SubmitBar
         blocked={upload.empty || !form || submit.isPending}
@@ -141,9 +140,4 @@ export function SubmitPage() {
 
 function focusFirstError(): void {
   document.querySelector<HTMLElement>("main [aria-invalid=true]")?.focus();
-}
-
-/** When the plan appears, which is below the form. */
-function scrollIntoView(pane: HTMLElement | null): void {
-  pane?.scrollIntoView({ block: "start" });
 }
