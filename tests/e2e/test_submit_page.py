@@ -3,6 +3,7 @@
 import re
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -125,3 +126,35 @@ def test_edit_and_run_submits_the_same_version_and_resources_but_what_was_edited
     asked = ("version", "parameters", "resources", "limits", "retries", "priority", "labels", "wait_for_devices")
     assert {name: getattr(same, name) for name in asked} == {name: getattr(old, name) for name in asked}
     assert (edited.version, edited.resources.spread) == (old.version, "one_host")
+
+
+def test_edit_and_run_keeps_a_program_of_several_files_until_another_is_chosen(
+    submit_page: SubmitPage, deployment: Deployment, tmp_path: Path
+) -> None:
+    page = submit_page.page
+    program = tmp_path / "pair"
+    program.mkdir()
+    (program / "greeting.py").write_text("WORD = 'hello'\n")
+    (program / "pair.py").write_text(
+        "from greeting import WORD\n\n\ndef main(run, *, whom: str):\n    return f'{WORD} {whom}'\n"
+    )
+    with connect(deployment) as client:
+        old = client.submit(program, replicas=2, parameters={"whom": "old"}).details
+        page.goto(f"{deployment.url}/submit?from={old.id}")
+        kept = page.get_by_text("Program of pair version 1, 2 files, unchanged")
+        expect(kept).to_be_visible(timeout=TIMEOUT_MS)
+        whom = page.get_by_label("whom")
+        expect(whom).to_have_value("old", timeout=TIMEOUT_MS)
+        whom.fill("new")
+        submit_page.submit()
+        edited = client.get(submit_page.submitted()).wait(timeout=60)
+        assert (edited.details.spec.program, edited.details.version) == (old.spec.program, old.version)
+        assert edited.result == "hello new"
+
+        page.goto(f"{deployment.url}/submit?from={old.id}")
+        expect(kept).to_be_visible(timeout=TIMEOUT_MS)
+        submit_page.take("other.py", b"def main(run):\n    return 'other'\n")
+        expect(kept).to_have_count(0)
+        submit_page.submit()
+        replaced = client.get(submit_page.submitted()).wait(timeout=60)
+    assert (replaced.details.job, replaced.result) == ("other", "other")

@@ -19,7 +19,7 @@ def test_a_waiting_run_says_why_with_the_evidence_and_what_would_let_it_start(
         wait_for_step(ahead)
         waiting = client.submit(DIGITS, replicas=4)
     sentence = re.compile(r"Needs 4 replicas; \S+ has 2 devices free\.")
-    fewer, ends = "With 2 replicas it would start now: submit it anew.", "Starts when {} ends."
+    fewer, ends = "Submitted with 2 replicas it would start now.", "Starts when {} ends."
     short = f"r-{ahead.id[-5:].lower()}"
 
     page.goto(waiting.url)
@@ -41,3 +41,20 @@ def test_a_waiting_run_says_why_with_the_evidence_and_what_would_let_it_start(
     assert fewer in told, told
     assert ends.format(ahead.id) in told, told
     assert "rule devices_busy: wanted 4, free 2" in told
+
+
+def test_the_plan_of_a_run_that_would_wait_comes_into_sight_and_says_as_much(
+    deployment: Deployment, programs: Programs, page: Page
+) -> None:
+    with connect(deployment) as client:
+        wait_for_step(client.submit(programs.write("endless", ENDLESS), replicas=6))
+    page.goto(f"{deployment.url}/submit")
+    replicas = page.get_by_role("textbox", name="Replicas")
+    replicas.fill("4")
+    for _ in range(2):
+        page.get_by_role("button", name="Plan", exact=True).click()
+        why = page.get_by_test_id("plan").get_by_test_id("run-why")
+        expect(why).to_contain_text("Submitted with 2 replicas it would start now.", timeout=TIMEOUT_MS)
+        expect(why).to_be_in_viewport(ratio=1)
+        replicas.scroll_into_view_if_needed()
+        expect(why).not_to_be_in_viewport(ratio=1)

@@ -48,7 +48,7 @@ def order(session: Session, plan: Plan, terms: ProbeTerms, preferred: Collection
     idle = [host for host in hosts if busy.get(host.id, 0) < PROBES_PER_HOST]
     if not idle:
         plan.probe_state = ProbeState.BUSY
-        plan.message = f"Each of the {len(hosts)} connected hosts probes another plan; ask again in a moment."
+        plan.message = "Every connected host probes another plan; ask again in a moment."
         return
     plan.probe_state = ProbeState.WAITING
     plan.host_id = _chosen(idle, preferred).id

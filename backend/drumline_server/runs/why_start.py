@@ -64,10 +64,10 @@ def _suggestions(found: Counterfactuals, saved_step: int | None) -> list[api.Sug
     suggestions: list[api.Suggestion] = []
     loss = "" if saved_step is None else f" It then does again what it has done up to step {saved_step}."
     if found.replicas is not None:
-        text = f"With {counted(found.replicas, 'replica')} it would start now: submit it anew.{loss}"
+        text = f"Submitted with {counted(found.replicas, 'replica')} it would start now.{loss}"
         suggestions.append(api.Suggestion(kind="replicas", replicas=found.replicas, sentence=text))
     if found.platform is not None:
-        text = f"On platform {found.platform} it would start now: submit it anew.{loss}"
+        text = f"Submitted for platform {found.platform} it would start now.{loss}"
         suggestions.append(api.Suggestion(kind="platform", platform=found.platform, sentence=text))
     if found.finish:
         named = ", ".join(found.finish[:_NAMED])

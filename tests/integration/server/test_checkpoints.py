@@ -241,7 +241,7 @@ def test_what_a_run_loses_that_is_submitted_anew_is_said(core: Core) -> None:
     reason = core.run(first.claimed.run).why
     assert reason is not None
     (fewer,) = [each for each in reason.suggestions if each.kind == "replicas"]
-    assert fewer.sentence.endswith("submit it anew. It then does again what it has done up to step 10.")
+    assert fewer.sentence.endswith("it would start now. It then does again what it has done up to step 10.")
 
 
 def test_checkpoints_of_a_run_that_ended_long_ago_are_the_workers_to_delete(core: Core) -> None:

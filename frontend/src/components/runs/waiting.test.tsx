@@ -10,7 +10,14 @@ const SECOND = "run_01M827GP5REN69KA1ZEVNNF022";
 const BUSY: Why = {
   rule: "devices_busy",
   sentence: "Needs 4 replicas; alpha has 2 devices free.",
-  evidence: { wanted: 4, free: 2, missing_records: { alpha: 3 } },
+  evidence: {
+    wanted: 4,
+    free: 2,
+    missing_records: { alpha: 3, beta: 1 },
+    hosts: ["alpha", "beta"],
+    until: "2026-01-02T03:04:05.600000+00:00",
+    host: "2026-99-99T99:99:99Z",
+  },
   remedy: "It starts when enough devices are free.",
   position: 2,
   suggestions: [
@@ -18,11 +25,11 @@ const BUSY: Why = {
       kind: "replicas",
       replicas: 2,
       runs: [],
-      sentence: "With 2 replicas it would start now: submit it anew.",
+      sentence: "Submitted with 2 replicas it would start now.",
     },
     { kind: "finish", runs: [FIRST, SECOND], sentence: `Starts when ${FIRST}, ${SECOND} end.` },
   ],
-  starts: { at: "2026-01-02T03:04:05Z", basis: "the time limit of run_1" },
+  starts: { at: "2026-01-02T03:04:05Z", basis: `the time limit of ${SECOND}` },
 };
 
 function shown(node: ReactNode): Promise<HTMLElement> {
@@ -39,15 +46,17 @@ describe("why a run waits", () => {
     expect(why.dataset.rule).toBe("devices_busy");
     expect(why.textContent).toContain("alpha has 2 devices free. Position 2 in the queue.");
     expect(screen.getAllByRole("listitem").map((item) => item.textContent)).toEqual([
-      "With 2 replicas it would start now: submit it anew.",
+      "Submitted with 2 replicas it would start now.",
       "Starts when r-nf011, r-nf022 end.",
     ]);
     expect(screen.getAllByRole("link").map((link) => link.getAttribute("href"))).toEqual([
       `/runs/${FIRST}/placement`,
       `/runs/${SECOND}/placement`,
+      `/runs/${SECOND}/placement`,
     ]);
-    expect(why.textContent).toContain("by the time limit of run_1.");
-    expect(why.textContent).toContain('wanted 4free 2missing records {"alpha":3}');
+    expect(why.textContent).toContain("by the time limit of r-nf022.");
+    expect(why.textContent).toContain("wanted 4free 2missing records alpha 3, beta 1hosts alpha, beta");
+    expect(why.textContent).toContain("until 2026-01-02 03:04:05 UTChost 2026-99-99T99:99:99Z");
   });
 
   it("names no place, suggestion or time where there is none", async () => {

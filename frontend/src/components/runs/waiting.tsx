@@ -1,44 +1,46 @@
 import { Link } from "@tanstack/react-router";
-import type { Why } from "@/api/schema";
+import type { JsonValue, Why } from "@/api/schema";
 import { formatUtc, shortId } from "@/lib/format";
 
 /** The rule that blocks a run that waits or would, what was seen, and what would let it start. */
 export function Waiting({ why }: { why: Why }) {
   const evidence = Object.entries(why.evidence ?? {});
+  const runs = why.suggestions.flatMap((suggestion) => suggestion.runs);
   return (
     <div
       className="max-w-3xl border-line-strong border-l-2 py-0.5 pl-4"
       data-rule={why.rule}
       data-testid="run-why"
     >
-      <p>
+      <p className="text-pretty">
         {why.sentence}
         {why.position !== null && why.position !== undefined && (
-          <span className="text-muted"> Position {why.position} in the queue.</span>
+          <>
+            {" "}
+            <span className="inline-block text-muted">Position {why.position} in the queue.</span>
+          </>
         )}
       </p>
-      {why.remedy && <p className="text-muted">{why.remedy}</p>}
+      {why.remedy && <p className="text-pretty text-muted">{why.remedy}</p>}
       {why.suggestions.length > 0 && (
-        <ul className="mt-1" data-testid="run-suggestions">
-          {why.suggestions.map((suggestion) => (
-            <li className="break-words" key={suggestion.kind}>
-              {cutAt(suggestion.sentence, suggestion.runs).map((part) =>
-                suggestion.runs.includes(part) ? <RunId id={part} key={part} /> : part,
-              )}
+        <ul className="mt-2 list-disc pl-4 marker:text-muted" data-testid="run-suggestions">
+          {why.suggestions.map(({ kind, sentence }) => (
+            <li className="break-words" key={kind}>
+              <WithLinks runs={runs} text={sentence} />
             </li>
           ))}
         </ul>
       )}
       {why.starts && (
-        <p className="text-muted">
+        <p className="mt-2 text-muted">
           Expected to start at <time dateTime={why.starts.at}>{formatUtc(why.starts.at)}</time>, by{" "}
-          {why.starts.basis}.
+          <WithLinks runs={runs} text={why.starts.basis} />.
         </p>
       )}
       {evidence.length > 0 && (
-        <p className="mt-1 flex flex-wrap gap-x-4 text-muted text-xs">
+        <p className="mt-2 flex flex-wrap gap-x-4 text-muted text-xs">
           {evidence.map(([name, value]) => (
-            <span key={name}>
+            <span className="min-w-0 break-words" key={name}>
               {name.replaceAll("_", " ")} <span className="text-text">{plain(value)}</span>
             </span>
           ))}
@@ -46,6 +48,11 @@ export function Waiting({ why }: { why: Why }) {
       )}
     </div>
   );
+}
+
+/** A sentence in which the runs that it names are links. */
+function WithLinks({ text, runs }: { text: string; runs: readonly string[] }) {
+  return cutAt(text, runs).map((part) => (runs.includes(part) ? <RunId id={part} key={part} /> : part));
 }
 
 /** A sentence in pieces: the ids that it names, and what stands between them. */
@@ -68,6 +75,16 @@ function RunId({ id }: { id: string }) {
   );
 }
 
-function plain(value: unknown): string {
-  return typeof value === "string" ? value : JSON.stringify(value);
+/** What was seen, as one reads it: `alpha, beta` and `alpha 3`; moments as everywhere. */
+function plain(value: JsonValue): string {
+  if (Array.isArray(value)) return value.map(plain).join(", ");
+  if (typeof value === "string") return isMoment(value) ? formatUtc(value) : value;
+  if (value === null || typeof value !== "object") return String(value);
+  return Object.entries(value)
+    .map(([name, each]) => `${name} ${plain(each)}`)
+    .join(", ");
+}
+
+function isMoment(text: string): boolean {
+  return /^\d{4}-\d\d-\d\dT[\d:.]+(\+00:00|Z)$/.test(text) && !Number.isNaN(Date.parse(text));
 }

@@ -35,7 +35,7 @@ export function Queue({ overview }: { overview: Overview }) {
 
 function QueuedLine({ entry: { run, why } }: { entry: QueuedRun }) {
   return (
-    <li className="grid grid-cols-[24px_1fr_auto] gap-x-2 border-line border-b py-2">
+    <li className="grid grid-cols-[24px_1fr_auto] gap-x-3 border-line border-b py-2">
       <span className="text-muted">{why.position ?? "–"}</span>
       <span className="flex h-5 min-w-0 items-center gap-3">
         <RunLink run={run} />
@@ -47,8 +47,8 @@ function QueuedLine({ entry: { run, why } }: { entry: QueuedRun }) {
       <span className="text-muted">
         <Age moment={run.created_at} />
       </span>
-      <span className="col-span-2 col-start-2">{why.sentence}</span>
-      {why.remedy && <span className="col-span-2 col-start-2 text-muted">{why.remedy}</span>}
+      <span className="col-span-2 col-start-2 text-pretty">{why.sentence}</span>
+      {why.remedy && <span className="col-span-2 col-start-2 text-pretty text-muted">{why.remedy}</span>}
     </li>
   );
 }

@@ -3,6 +3,8 @@ import type { JobSpec, JobVersion, ProgramEntrypoint, Run } from "@/api/schema";
 import { draftOfRun, draftOfVersion } from "./clone";
 import { keptOf } from "./kept";
 import { buildRequest } from "./request";
+import { programPart } from "./use-draft";
+import { programOf } from "./use-program";
 
 const PROGRAM = { filename: "digits.py", source: "def main(run): ..." };
 const ENTRYPOINT: ProgramEntrypoint = {
@@ -92,6 +94,27 @@ describe("edit and run", () => {
     const { request } = buildRequest(draftOfVersion(version, PROGRAM), "sha256:00", ENTRYPOINT);
     const { program, strategy, record, checkpoint } = version;
     expect(request?.job).toEqual({ name: version.job, program, strategy, record, checkpoint });
+  });
+
+  it("submits a program of several files as it is stored, under its job's name", () => {
+    const version = versionOf(MIRRORED);
+    const keptProgram = { bundle: version.program.bundle, job: version.job, version: version.number };
+    const draft = draftOfRun(runOf(MIRRORED), { keptProgram });
+    expect(programOf(draft, null)).toEqual({ kind: "kept", kept: keptProgram });
+    const unnamed = buildRequest({ ...draft, jobName: " " }, keptProgram.bundle, ENTRYPOINT).request;
+    expect(unnamed?.job).toMatchObject({ name: "night-digits", program: version.program });
+  });
+
+  it("replaces a kept program by a file or by code", () => {
+    const keptProgram = { bundle: "sha256:00", job: "night-digits", version: 3 };
+    const draft = draftOfRun(runOf(MIRRORED), { keptProgram });
+    const zip = new File(["PK"], "new.zip");
+    expect(programOf(draft, zip)).toEqual({ kind: "zip", file: zip });
+    const { filename, source } = PROGRAM;
+    expect(programOf({ ...draft, ...programPart(filename, source) }, null)).toEqual({
+      kind: "text",
+      ...PROGRAM,
+    });
   });
 
   it("changes what was edited and nothing else", () => {

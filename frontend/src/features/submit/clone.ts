@@ -3,14 +3,11 @@ import { type Draft, EMPTY_DRAFT } from "./draft";
 import { formatLabels } from "./labels";
 import { textOf } from "./request";
 
-/** The only file of a program. */
-interface Source {
-  filename: string;
-  source: string;
-}
+/** The only file of a program, or a program of several as it is stored. */
+type ClonedProgram = Pick<Draft, "filename" | "source"> | Pick<Draft, "keptProgram">;
 
 /** A draft that is the run once more. */
-export function draftOfRun(run: Run, program: Source): Draft {
+export function draftOfRun(run: Run, program: ClonedProgram): Draft {
   const { parameters, resources, limits, retries } = run;
   const draft = draftOfVersion(run.spec, program);
   return {
@@ -34,7 +31,7 @@ export function draftOfRun(run: Run, program: Source): Draft {
 }
 
 /** What a version of a job says itself; the rest is as the form begins. */
-export function draftOfVersion(version: JobVersion, program: Source): Draft {
+export function draftOfVersion(version: JobVersion, program: ClonedProgram): Draft {
   const { strategy, record, checkpoint } = version;
   return {
     ...EMPTY_DRAFT,

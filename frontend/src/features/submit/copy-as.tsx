@@ -1,6 +1,7 @@
 import { useState } from "react";
 import { CopyButton } from "@/components/ui/copy-button";
 import { classNames } from "@/lib/class-names";
+import type { KeptProgram } from "./draft";
 import type { Submission } from "./request";
 import { asCli, asCurl, asPython, type Swept } from "./snippets";
 
@@ -10,6 +11,8 @@ type Language = (typeof LANGUAGES)[number];
 interface CopyAsProps {
   request: Submission;
   filename: string;
+  /** The server has the program already; the SDK and the CLI need its files all the same. */
+  kept: KeptProgram | null;
   swept: Swept | undefined;
 }
 
@@ -47,9 +50,8 @@ export function CopyAs(props: CopyAsProps) {
   );
 }
 
-function textIn(language: Language, { request, filename, swept }: CopyAsProps): string {
-  if (language === "Python") return asPython(request, filename, swept);
-  return language === "CLI"
-    ? asCli(request, filename, swept)
-    : asCurl(request, filename, location.origin, swept);
+function textIn(language: Language, { request, filename, kept, swept }: CopyAsProps): string {
+  if (language === "curl") return asCurl(request, kept ? null : filename, location.origin, swept);
+  const text = language === "Python" ? asPython(request, filename, swept) : asCli(request, filename, swept);
+  return kept ? `# ${filename}: the directory with the files of version ${kept.version}\n${text}` : text;
 }

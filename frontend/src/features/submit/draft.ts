@@ -18,9 +18,18 @@ export interface Origin {
   parameters?: Readonly<Record<string, JsonValue>>;
 }
 
+/** A stored program of several files, submitted as it is: that of a job's version. */
+export interface KeptProgram {
+  bundle: string;
+  job: string;
+  version: number;
+}
+
 export interface Draft {
   filename: string;
   source: string;
+  /** In place of the source. */
+  keptProgram: KeptProgram | null;
   jobName: string;
   entrypoint: string;
   /** By name; what is absent keeps the program's default. Of a sweep: one value, or several with commas between them. */
@@ -53,6 +62,7 @@ export interface Draft {
 export const EMPTY_DRAFT: Draft = {
   filename: "",
   source: "",
+  keptProgram: null,
   jobName: "",
   entrypoint: "",
   parameters: {},

@@ -95,7 +95,9 @@ export function Form(props: FormProps) {
       </Section>
       <OptionFields change={change} draft={draft} errorOf={errorOf} />
       <KeptNote change={change} draft={draft} />
-      {request && <CopyAs filename={props.filename} request={request} swept={props.swept} />}
+      {request && (
+        <CopyAs filename={props.filename} kept={draft.keptProgram} request={request} swept={props.swept} />
+      )}
     </div>
   );
 }

@@ -18,7 +18,7 @@ export function ProgramHead({ program, upload, onFile, onProgram }: ProgramHeadP
   return (
     <div className="section-rule flex-wrap items-center">
       <h2>Program</h2>
-      <code className="truncate">{filenameOf(program)}</code>
+      {program.kind !== "kept" && <code className="truncate">{filenameOf(program)}</code>}
       <span className="text-muted" role="status">
         <Found program={program} upload={upload} />
       </span>

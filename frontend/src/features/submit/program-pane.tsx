@@ -1,10 +1,11 @@
-import { type DragEvent, lazy, Suspense, useRef, useState } from "react";
+import { type DragEvent, lazy, type ReactNode, Suspense, useRef, useState } from "react";
 import { isApiError } from "@/api/errors";
 import { Button } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icons";
 import { ErrorState, Skeleton } from "@/components/ui/view-states";
 import { classNames } from "@/lib/class-names";
-import { formatBytes } from "@/lib/format";
+import { count, formatBytes } from "@/lib/format";
+import type { KeptProgram } from "./draft";
 import type { Program } from "./use-program";
 
 const loadEditor = () => import("./editor");
@@ -13,9 +14,11 @@ const Editor = lazy(loadEditor);
 interface ProgramPaneProps {
   program: Program;
   error: unknown;
+  /** How many the server found in it. */
+  files: number | undefined;
   onSource: (source: string) => void;
   onFile: (file: File) => void;
-  onDropZip: () => void;
+  onDrop: () => void;
   onRetry: () => void;
   onSubmit: () => void;
 }
@@ -24,9 +27,10 @@ interface ProgramPaneProps {
 export function ProgramPane({
   program,
   error,
+  files,
   onSource,
   onFile,
-  onDropZip,
+  onDrop,
   onRetry,
   onSubmit,
 }: ProgramPaneProps) {
@@ -58,9 +62,9 @@ export function ProgramPane({
           over ? "border-accent" : "border-line",
         )}
       >
-        {program.kind === "zip" ? (
-          <ZipFacts file={program.file} onDropZip={onDropZip} />
-        ) : (
+        {program.kind === "zip" && <ZipFacts file={program.file} onDrop={onDrop} />}
+        {program.kind === "kept" && <KeptFacts files={files} kept={program.kept} onDrop={onDrop} />}
+        {program.kind === "text" && (
           <Suspense fallback={<Skeleton className="m-4 w-40" />}>
             <Editor onChange={onSource} onSubmit={onSubmit} value={program.source} />
           </Suspense>
@@ -75,7 +79,7 @@ export function ProgramPane({
         <div className="mt-4">
           <ErrorState
             error={error}
-            {...(wasRefused(error)
+            {...(wasRefused(error) && program.kind !== "kept"
               ? { what: "The program was not accepted" }
               : { what: "The program could not be checked", onRetry })}
           />
@@ -90,14 +94,39 @@ function wasRefused(error: unknown): boolean {
   return isApiError(error) && error.status >= 400 && error.status < 500;
 }
 
-function ZipFacts({ file, onDropZip }: { file: File; onDropZip: () => void }) {
+function ZipFacts({ file, onDrop }: { file: File; onDrop: () => void }) {
+  return (
+    <ProgramFacts note="The zip goes to the server as it is; its files are checked there." onDrop={onDrop}>
+      <code>{file.name}</code>, {formatBytes(file.size)}
+    </ProgramFacts>
+  );
+}
+
+interface KeptFactsProps {
+  kept: KeptProgram;
+  files: number | undefined;
+  onDrop: () => void;
+}
+
+function KeptFacts({ kept, files, onDrop }: KeptFactsProps) {
+  return (
+    <ProgramFacts
+      note="The server has it already. To replace it, upload a file or drop one here."
+      onDrop={onDrop}
+    >
+      Program of <code>{kept.job}</code> version {kept.version},{" "}
+      {files !== undefined && `${count(files, "file")}, `}unchanged
+    </ProgramFacts>
+  );
+}
+
+/** A program that is no text to edit. */
+function ProgramFacts({ note, onDrop, children }: { note: string; onDrop: () => void; children: ReactNode }) {
   return (
     <div className="p-4">
-      <p>
-        <code>{file.name}</code>, {formatBytes(file.size)}
-      </p>
-      <p className="mt-1 text-muted">The zip goes to the server as it is; its files are checked there.</p>
-      <Button className="mt-3" compact onClick={onDropZip}>
+      <p className="break-words">{children}</p>
+      <p className="mt-1 text-muted">{note}</p>
+      <Button className="mt-3" compact onClick={onDrop}>
         Write code instead
       </Button>
     </div>

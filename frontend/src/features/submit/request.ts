@@ -66,7 +66,7 @@ export function buildRequest(draft: Draft, bundle: string, entrypoint: ProgramEn
   };
   const request: Submission = {
     job: {
-      name: draft.jobName.trim() || jobNameOf(draft.filename),
+      name: draft.jobName.trim() || draft.keptProgram?.job || jobNameOf(draft.filename),
       program: { bundle, entrypoint: entrypoint.entrypoint },
       strategy: buildStrategy(draft),
       ...(origin.record && { record: origin.record }),

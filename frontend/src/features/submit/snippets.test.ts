@@ -89,6 +89,12 @@ print(run.wait().result)`,
     expect(asCurl(requestOf({}), "digits.py", "http://127.0.0.1:7700")).toContain("Bearer $DRUMLINE_TOKEN");
   });
 
+  it("uploads nothing in curl where the server has the program", () => {
+    const text = asCurl(requestOf({}), null, "http://127.0.0.1:7700");
+    expect(text).not.toContain("/bundles");
+    expect(text).toContain('"bundle": "sha256:00"');
+  });
+
   it("writes values as Python and as shell words", () => {
     expect(python({ a: [true, null, "x", 1.5] })).toBe('{"a": [True, None, "x", 1.5]}');
     expect([shell("plain-1.0"), shell("")]).toEqual(["plain-1.0", "''"]);

@@ -107,20 +107,25 @@ export function asCli(request: Submission, filename: string, swept?: Swept): str
   return [`drumline ${swept ? "sweep" : "submit"} ${shell(filename)}`, ...flags].join(" \\\n  ");
 }
 
-export function asCurl(request: Submission, filename: string, origin: string, swept?: Swept): string {
+/** The same over plain HTTP; without a file where the server has the program already. */
+export function asCurl(request: Submission, filename: string | null, origin: string, swept?: Swept): string {
   const body = swept
     ? { name: swept.name, run: request, sweep: { kind: "grid", parameters: swept.grid } }
     : request;
+  return `${filename === null ? "" : uploadAsCurl(filename, origin)}curl -sS ${origin}/api/v1/runs${swept ? ":sweep" : ""} \\
+  -H "Authorization: Bearer $DRUMLINE_TOKEN" -H 'Content-Type: application/json' \\
+  -H "Idempotency-Key: $(openssl rand -hex 16)" \\
+  -d ${shell(JSON.stringify(body, null, 2))}`;
+}
+
+function uploadAsCurl(filename: string, origin: string): string {
   const type = filename.endsWith(".zip") ? "application/zip" : "text/x-python";
   return `# the program first; the same bytes always give the same bundle
 curl -sS ${origin}/api/v1/bundles?filename=${encodeURIComponent(filename)} \\
   -H "Authorization: Bearer $DRUMLINE_TOKEN" -H 'Content-Type: ${type}' \\
   --data-binary @${shell(filename)}
 
-curl -sS ${origin}/api/v1/runs${swept ? ":sweep" : ""} \\
-  -H "Authorization: Bearer $DRUMLINE_TOKEN" -H 'Content-Type: application/json' \\
-  -H "Idempotency-Key: $(openssl rand -hex 16)" \\
-  -d ${shell(JSON.stringify(body, null, 2))}`;
+`;
 }
 
 /** A spec of the contracts that says so much; nothing where all is as usual. */

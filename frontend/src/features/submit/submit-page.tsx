@@ -17,7 +17,7 @@ import { shapeOf } from "./shape";
 import { SubmitBar } from "./submit-bar";
 import { buildSweep, sizeOf } from "./sweep";
 import { programPart, useDraft } from "./use-draft";
-import { filenameOf, type Program, useProgram } from "./use-program";
+import { filenameOf, programOf, useProgram } from "./use-program";
 import { useSubmit } from "./use-submit";
 
 const route = getRouteApi("/submit");
@@ -28,9 +28,7 @@ export function SubmitPage() {
   const { draft, change, cloneError } = useDraft(route.useSearch());
   const [zip, setZip] = useState<File | null>(null);
   const [asked, setAsked] = useState(false);
-  const program: Program = zip
-    ? { kind: "zip", file: zip }
-    : { kind: "text", filename: draft.filename, source: draft.source };
+  const program = programOf(draft, zip);
   const upload = useProgram(program);
   const devices = useQuery(devicesQuery);
   const hosts = useQuery(hostsQuery);
@@ -91,7 +89,11 @@ export function SubmitPage() {
           {cloneError !== null && <ErrorState error={cloneError} what="That program could not be loaded" />}
           <ProgramPane
             error={upload.error}
-            onDropZip={() => setZip(null)}
+            files={upload.bundle?.files}
+            onDrop={() => {
+              setZip(null);
+              change({ keptProgram: null });
+            }}
             onFile={takeFile}
             onRetry={() => void upload.refetch()}
             onSource={(source) => change({ source })}
@@ -115,15 +117,14 @@ export function SubmitPage() {
         />
       </div>
       {planning.of && (
-        <div className="scroll-mt-16 px-4 pb-8 lg:px-6" ref={scrollIntoView}>
-          <PlanPane
-            error={planning.error}
-            onAgain={plan}
-            ordering={planning.ordering}
-            plan={planning.plan}
-            stale={!isPlanned}
-          />
-        </div>
+        <PlanPane
+          error={planning.error}
+          of={planning.of}
+          onAgain={plan}
+          ordering={planning.ordering}
+          plan={planning.plan}
+          stale={!isPlanned}
+        />
       )}
       <SubmitBar
         blocked={upload.empty || !form || submit.isPending}
@@ -141,9 +142,4 @@ export function SubmitPage() {
 
 function focusFirstError(): void {
   document.querySelector<HTMLElement>("main [aria-invalid=true]")?.focus();
-}
-
-/** When the plan appears, which is below the form. */
-function scrollIntoView(pane: HTMLElement | null): void {
-  pane?.scrollIntoView({ block: "start" });
 }

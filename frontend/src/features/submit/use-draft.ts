@@ -32,30 +32,34 @@ export function useDraft({ from, resume, job, v }: ReturnType<typeof submitSearc
   return { draft, change, cloneError: cloning?.error ?? null };
 }
 
-/** What a program brings with it: a new file, its name, and none of the old one's parameters. */
+/** What a program brings with it: a new file, its name, and none of what the old one had. */
 export function programPart(filename: string, source: string): Partial<Draft> {
-  return { filename, source, jobName: jobNameOf(filename), entrypoint: "", parameters: {} };
+  return {
+    filename,
+    source,
+    keptProgram: null,
+    jobName: jobNameOf(filename),
+    entrypoint: "",
+    parameters: {},
+  };
 }
 
 function withExample(draft: Draft): Draft {
   const [first] = EXAMPLES;
-  if (draft.source.trim() !== "" || !first) return draft;
+  if (draft.source.trim() !== "" || draft.keptProgram || !first) return draft;
   return { ...draft, ...programPart(first.filename, first.source) };
 }
 
 async function cloneOfRun(id: string): Promise<Draft> {
   const run = await runOf(id);
-  return draftOfRun(run, await programOf(run.spec));
+  return draftOfRun(run, await clonedProgramOf(run.spec));
 }
 
 async function cloneOfVersion(job: string, number: number): Promise<Draft> {
   const version = await versionOf(job, number);
-  return draftOfVersion(version, await programOf(version));
+  return draftOfVersion(version, await clonedProgramOf(version));
 }
 
-async function programOf({ program }: JobVersion) {
-  const only = await sourceOf(program.bundle);
-  if (!only)
-    throw new Error("This program has several files; upload its zip again to submit it with changes.");
-  return only;
+async function clonedProgramOf({ program: { bundle }, job, number }: JobVersion) {
+  return (await sourceOf(bundle)) ?? { keptProgram: { bundle, job, version: number } };
 }

@@ -2,26 +2,40 @@ import { useQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { api, body } from "@/api/client";
 import type { Bundle } from "@/api/schema";
+import type { Draft, KeptProgram } from "./draft";
 
 const QUIET_MS = 900;
 
-/** The program as it goes to the server: the text of one Python file, or a zip as it was chosen. */
-export type Program = { kind: "text"; filename: string; source: string } | { kind: "zip"; file: File };
+/** The program that is submitted: the text of one Python file, a zip as it was chosen, or what the server has already. */
+export type Program =
+  | { kind: "text"; filename: string; source: string }
+  | { kind: "zip"; file: File }
+  | { kind: "kept"; kept: KeptProgram };
+type NewProgram = Exclude<Program, { kind: "kept" }>;
+
+/** What the form stands for; a zip lives as long as the page. */
+export function programOf({ filename, source, keptProgram }: Draft, zip: File | null): Program {
+  if (zip) return { kind: "zip", file: zip };
+  return keptProgram ? { kind: "kept", kept: keptProgram } : { kind: "text", filename, source };
+}
 
 export function filenameOf(program: Program): string {
+  if (program.kind === "kept") return program.kept.job;
   return program.kind === "zip" ? program.file.name : program.filename || "program.py";
 }
 
 /**
  * Uploads the program once it has been quiet for a moment, and says what the server found in it. Bundles are stored by
- * content, so that uploading the same again is nothing new; the submission then only names it.
+ * content, so that uploading the same again is nothing new; the submission then only names it. A kept program is only
+ * looked up.
  */
 export function useProgram(program: Program) {
   const settled = useSettled(program, QUIET_MS);
   const empty = settled.kind === "text" && settled.source.trim() === "";
   const query = useQuery({
     queryKey: ["upload", ...identity(settled)],
-    queryFn: ({ signal }) => upload(settled, signal),
+    queryFn: ({ signal }) =>
+      settled.kind === "kept" ? bundleOf(settled.kept.bundle, signal) : upload(settled, signal),
     enabled: !empty,
     staleTime: Number.POSITIVE_INFINITY,
     retry: false,
@@ -30,7 +44,7 @@ export function useProgram(program: Program) {
   return { ...query, bundle: behind ? undefined : query.data, checking: behind || query.isFetching, empty };
 }
 
-function upload(program: Program, signal: AbortSignal): Promise<Bundle> {
+function upload(program: NewProgram, signal: AbortSignal): Promise<Bundle> {
   const zip = program.kind === "zip";
   return body(
     api.POST("/api/v1/bundles", {
@@ -44,15 +58,18 @@ function upload(program: Program, signal: AbortSignal): Promise<Bundle> {
   );
 }
 
+function bundleOf(sha256: string, signal?: AbortSignal): Promise<Bundle> {
+  return body(
+    api.GET("/api/v1/bundles/{sha256}", { params: { path: { sha256 } }, ...(signal && { signal }) }),
+  );
+}
+
 /** A stored program's only file as text; null where it has several. */
 export async function sourceOf(sha256: string): Promise<{ filename: string; source: string } | null> {
-  const params = { path: { sha256 } };
-  const [bundle, { files }] = await Promise.all([
-    body(api.GET("/api/v1/bundles/{sha256}", { params })),
-    body(api.GET("/api/v1/bundles/{sha256}/source", { params })),
-  ]);
+  if ((await bundleOf(sha256)).files !== 1) return null;
+  const { files } = await body(api.GET("/api/v1/bundles/{sha256}/source", { params: { path: { sha256 } } }));
   const [only] = Object.entries(files);
-  return only && bundle.files === 1 ? { filename: only[0], source: only[1] } : null;
+  return only ? { filename: only[0], source: only[1] } : null;
 }
 
 export async function runOf(id: string) {
@@ -65,6 +82,7 @@ export async function versionOf(name: string, number: number) {
 
 function identity(program: Program): string[] {
   if (program.kind === "text") return ["text", program.filename, program.source];
+  if (program.kind === "kept") return ["kept", program.kept.bundle];
   const { name, size, lastModified } = program.file;
   return ["zip", name, String(size), String(lastModified)];
 }

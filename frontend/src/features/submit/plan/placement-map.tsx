@@ -30,7 +30,7 @@ export function PlacementMap({ plan }: { plan: Plan }) {
 function Cell({ device, rows }: { device: PlacedDevice; rows: number | undefined }) {
   return (
     <li className="-mr-px -mb-px border border-line px-3 py-2" data-testid="planned-device">
-      <div className="flex items-baseline justify-between gap-2">
+      <div className="flex items-center justify-between gap-2">
         {device.replica === null ? (
           <span className="text-muted">parameters</span>
         ) : (

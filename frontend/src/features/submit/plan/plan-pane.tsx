@@ -1,9 +1,11 @@
+import { useEffect, useRef } from "react";
 import type { Plan } from "@/api/schema";
 import { Waiting } from "@/components/runs/waiting";
 import { Button } from "@/components/ui/button";
 import { Section } from "@/components/ui/section";
 import { ErrorState, Skeleton } from "@/components/ui/view-states";
 import { count } from "@/lib/format";
+import type { Submission } from "../request";
 import { Batches } from "./batches";
 import { Collectives } from "./collectives";
 import { Memory } from "./memory";
@@ -14,6 +16,8 @@ import { PlannedVariables } from "./variables";
 import { Warnings } from "./warnings";
 
 interface PlanPaneProps {
+  /** The request that the plan answers. */
+  of: Submission;
   plan: Plan | undefined;
   ordering: boolean;
   error: unknown;
@@ -23,7 +27,20 @@ interface PlanPaneProps {
 }
 
 /** What would happen: where the replicas sit at once, and what the program does as soon as a worker has looked. */
-export function PlanPane({ plan, ordering, error, stale, onAgain }: PlanPaneProps) {
+export function PlanPane({ of, ...answer }: PlanPaneProps) {
+  const pane = useRef<HTMLDivElement>(null);
+  // It stands below the form: each order brings it into sight, and it is tall enough for that while it is empty.
+  useEffect(() => {
+    if (of) pane.current?.scrollIntoView({ block: "start" });
+  }, [of]);
+  return (
+    <div className="min-h-[calc(100dvh-120px)] scroll-mt-16 px-4 pb-8 lg:px-6" ref={pane}>
+      <Answer {...answer} />
+    </div>
+  );
+}
+
+function Answer({ plan, ordering, error, stale, onAgain }: Omit<PlanPaneProps, "of">) {
   const again = (
     <Button compact disabled={ordering} onClick={onAgain}>
       Plan again
