@@ -59,7 +59,7 @@ def move_run(
     source = RunState(run.state)
     values = {"state": to, **_reason_columns(reason), **columns}
     if to in TERMINAL_RUN:
-        values["ended_at"] = now
+        values["ended_at"] = _end_of(run, now)
     if not _move(session, run, RUN_MOVES, source, to, values):
         return False
     body: dict[str, Any] = {"state": to, "from": source}
@@ -84,7 +84,7 @@ def move_attempt(
     """Moves an attempt from the state and fence that `attempt` shows."""
     values = {"state": to, **_reason_columns(reason), **columns}
     if not ATTEMPT_MOVES[to]:
-        values["ended_at"] = now
+        values["ended_at"] = _end_of(attempt, now)
     if not _move(session, attempt, ATTEMPT_MOVES, AttemptState(attempt.state), to, values):
         return False
     body: dict[str, Any] = {"attempt": attempt.id, "number": attempt.number, "state": to}
@@ -120,6 +120,11 @@ def move_device(session: Session, device: Device, to: DeviceState, *, columns: C
         return False
     announce(session, f"fleet:{device.host_id}")
     return True
+
+
+def _end_of(row: Run | Attempt, now: int) -> int:
+    """Not before its start, of which a transaction told that read the clock later and had the row earlier."""
+    return max(now, row.started_at or now)
 
 
 def _move(

@@ -114,3 +114,15 @@ def test_no_lease_runs_out_within_t_of_the_servers_start(core: Core) -> None:
     core.clock.advance(2)
     core.reap()
     assert core.run(run_id).state is RunState.RETRY_WAIT
+
+
+def test_run_whose_end_read_the_clock_before_its_start_did_ends_when_it_started(core: Core) -> None:
+    """On PostgreSQL both come at once, each reads the clock, and then the one waits for the other's lock."""
+    run_id, member = running(core)
+    core.clock.advance(-0.0014)
+    member.end()
+
+    run = core.run(run_id)
+    (attempt,) = core.attempts(run_id)
+    assert run.state is RunState.SUCCEEDED
+    assert run.started_at == run.ended_at == attempt.started_at == attempt.ended_at
