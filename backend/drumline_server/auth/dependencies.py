@@ -35,8 +35,8 @@ async def authenticated(connection: HTTPConnection) -> Principal:
     database: Database = state.database
     token, now = _bearer(connection), state.clock.now()
     cookie = None if token else connection.cookies.get(cookie_name(secure=settings.behind_proxy))
-    people: Remembered[service.Recognised] = state.people
     if token is not None:
+        people: Remembered[service.Recognised] = state.people
         found = await people.ask(token)
     elif cookie is not None:
         idle_s = settings.session_idle_s
@@ -47,7 +47,8 @@ async def authenticated(connection: HTTPConnection) -> Principal:
         raise UnauthenticatedError
     if found.stale:
         await database.write(lambda session: service.note_use(session, found.principal, now=now))
-        people.forget(token or "")  # else each request of this second would note it again
+        if token is not None:
+            state.people.forget(token)  # else each request of this second would note it again
     return found.principal
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from sqlalchemy.orm import Session
@@ -44,6 +44,14 @@ class LookUps:
         self.has_read.set()
         assert self.go_on.wait(20)
         return found
+
+
+@pytest.fixture
+def elsewhere(core: Core) -> Iterator[Database]:
+    """The same database as another process has it."""
+    database = Database(core.database.url)
+    yield database
+    database.close()
 
 
 def token_of(core: Core) -> api.TokenCreated:
@@ -107,9 +115,8 @@ def test_token_that_was_read_before_its_revocation_is_not_kept(core: Core) -> No
     asyncio.run(run())
 
 
-def test_token_that_another_process_revoked_is_refused_a_second_later(core: Core) -> None:
+def test_token_that_another_process_revoked_is_refused_a_second_later(core: Core, elsewhere: Database) -> None:
     token, looked = token_of(core), LookUps(core)
-    elsewhere = Database(core.database.url)
 
     async def run() -> None:
         people = looked.people()
@@ -119,16 +126,12 @@ def test_token_that_another_process_revoked_is_refused_a_second_later(core: Core
         with pytest.raises(UnauthenticatedError):
             await people.ask(token.secret.get_secret_value())
 
-    try:
-        asyncio.run(run())
-    finally:
-        elsewhere.close()
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("set_back_s", [3600, 59.5, 0.5])
-def test_clock_that_was_set_back_brings_no_token_back(core: Core, set_back_s: float) -> None:
+def test_clock_that_was_set_back_brings_no_token_back(core: Core, elsewhere: Database, set_back_s: float) -> None:
     token, looked = token_of(core), LookUps(core)
-    elsewhere = Database(core.database.url)
 
     async def run() -> None:
         people = looked.people()
@@ -140,10 +143,7 @@ def test_clock_that_was_set_back_brings_no_token_back(core: Core, set_back_s: fl
             with pytest.raises(UnauthenticatedError):
                 await people.ask(token.secret.get_secret_value())
 
-    try:
-        asyncio.run(run())
-    finally:
-        elsewhere.close()
+    asyncio.run(run())
 
 
 def test_clock_that_is_set_back_all_the_time_keeps_no_token_for_longer(core: Core) -> None:
