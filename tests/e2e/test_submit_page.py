@@ -158,3 +158,21 @@ def test_edit_and_run_keeps_a_program_of_several_files_until_another_is_chosen(
         submit_page.submit()
         replaced = client.get(submit_page.submitted()).wait(timeout=60)
     assert (replaced.details.job, replaced.result) == ("other", "other")
+
+
+def test_edit_and_run_takes_no_input_that_the_old_run_would_undo(
+    submit_page: SubmitPage, deployment: Deployment, programs: Programs
+) -> None:
+    page = submit_page.page
+    with connect(deployment) as client:
+        old = client.submit(programs.write("slow", "def main(run, *, note: str = 'old'):\n    return {}\n"), replicas=2)
+    page.route(f"**/api/v1/runs/{old.id}", lambda route: None)
+    page.goto(f"{deployment.url}/submit?from={old.id}")
+    loading = page.get_by_role("status").filter(has_text="Loading the program")
+    expect(loading).to_be_attached(timeout=TIMEOUT_MS)
+    expect(page.locator("input, .cm-content")).to_have_count(0)
+
+    # What was held goes on with that.
+    page.unroute(f"**/api/v1/runs/{old.id}")
+    expect(page.get_by_label("note")).to_have_value("old", timeout=TIMEOUT_MS)
+    expect(loading).to_have_count(0)

@@ -3,9 +3,10 @@ import { getRouteApi } from "@tanstack/react-router";
 import { useState } from "react";
 import { isApiError } from "@/api/errors";
 import { devicesQuery, hostsQuery, keys } from "@/api/queries";
-import { ErrorState } from "@/components/ui/view-states";
+import { ErrorState, SkeletonRows } from "@/components/ui/view-states";
 import { useLiveList } from "@/lib/live";
 import { useShortcut } from "@/lib/shortcuts";
+import type { Draft } from "./draft";
 import { fitOf } from "./fit";
 import { Form } from "./form";
 import { PlanPane } from "./plan/plan-pane";
@@ -16,7 +17,7 @@ import { buildRequest } from "./request";
 import { shapeOf } from "./shape";
 import { SubmitBar } from "./submit-bar";
 import { buildSweep, sizeOf } from "./sweep";
-import { programPart, useDraft } from "./use-draft";
+import { programPart, useClone, useDraft } from "./use-draft";
 import { filenameOf, programOf, useProgram } from "./use-program";
 import { useSubmit } from "./use-submit";
 
@@ -24,8 +25,28 @@ const route = getRouteApi("/submit");
 
 /** What will happen if I press run? */
 export function SubmitPage() {
+  const search = route.useSearch();
+  const { clone, error } = useClone(search);
+  if (clone === undefined) {
+    return (
+      <div className="px-4 pt-5 lg:px-6">
+        <h1 className="sr-only">Submit</h1>
+        <SkeletonRows label="the program" rows={8} />
+      </div>
+    );
+  }
+  return <SubmitForm clone={clone} cloneError={error} key={JSON.stringify(search)} />;
+}
+
+interface SubmitFormProps {
+  /** What it begins with; null is the draft kept in this browser. */
+  clone: Draft | null;
+  cloneError: unknown;
+}
+
+function SubmitForm({ clone, cloneError }: SubmitFormProps) {
   useLiveList("fleet", [keys.devices, keys.hosts]);
-  const { draft, change, cloneError } = useDraft(route.useSearch());
+  const { draft, change } = useDraft(clone);
   const [zip, setZip] = useState<File | null>(null);
   const [asked, setAsked] = useState(false);
   const program = programOf(draft, zip);

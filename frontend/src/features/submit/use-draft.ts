@@ -1,3 +1,4 @@
+import { useQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import type { JobVersion } from "@/api/schema";
 import { draftOfRun, draftOfVersion } from "./clone";
@@ -8,28 +9,36 @@ import { runOf, sourceOf, versionOf } from "./use-program";
 
 const SAVE_MS = 400;
 
-/** The form's draft, kept in this browser; with `from` or a version it begins as that, to go on from the checkpoint `resume`. */
-export function useDraft({ from, resume, job, v }: ReturnType<typeof submitSearch>) {
-  const [draft, setDraft] = useState<Draft>(() => withExample(loadDraft()));
-  const [cloning, setCloning] = useState<{ error: unknown } | null>(null);
+type Search = ReturnType<typeof submitSearch>;
+
+/**
+ * What the form begins with: with `from` or a version that one's program and options, to go on from the checkpoint
+ * `resume`. Undefined while it is on its way, null where the form goes on with the draft kept in this browser.
+ */
+export function useClone({ from, resume, job, v }: Search): {
+  clone: Draft | null | undefined;
+  error: unknown;
+} {
+  const wanted = Boolean(from || (job && v));
+  const { data, error } = useQuery({
+    queryKey: ["clone", from, job, v],
+    queryFn: () => (from ? cloneOfRun(from) : cloneOfVersion(job ?? "", v ?? 0)),
+    enabled: wanted,
+    staleTime: Number.POSITIVE_INFINITY,
+  });
+  if (!wanted || (error && !data)) return { clone: null, error };
+  return { clone: data && resume ? { ...data, resumeFrom: resume } : data, error: null };
+}
+
+/** The form's draft, kept in this browser, that began as `clone`. */
+export function useDraft(clone: Draft | null) {
+  const [draft, setDraft] = useState<Draft>(() => clone ?? withExample(loadDraft()));
   useEffect(() => {
     const timer = window.setTimeout(() => saveDraft(draft), SAVE_MS);
     return () => window.clearTimeout(timer);
   }, [draft]);
-  useEffect(() => {
-    const cloned = from ? cloneOfRun(from) : job && v ? cloneOfVersion(job, v) : null;
-    if (!cloned) return;
-    let dropped = false;
-    cloned.then(
-      (clone) => !dropped && setDraft(resume ? { ...clone, resumeFrom: resume } : clone),
-      (error: unknown) => !dropped && setCloning({ error }),
-    );
-    return () => {
-      dropped = true;
-    };
-  }, [from, resume, job, v]);
   const change = (part: Partial<Draft>) => setDraft((old) => ({ ...old, ...part }));
-  return { draft, change, cloneError: cloning?.error ?? null };
+  return { draft, change };
 }
 
 /** What a program brings with it: a new file, its name, and none of what the old one had. */
