@@ -150,6 +150,10 @@ class CheckpointGoneError(RunError):
     """Nothing is left of the checkpoint that a run was told to go on from. Raised in the program, by `run.restore`."""
 
 
+class CheckpointFailedError(RunError):
+    """What the processes of a run save together did not come about, for one of them. Raised by `run.checkpoint`."""
+
+
 class RunCancelledError(RunError):
     """The run was stopped on request."""
 

@@ -59,7 +59,11 @@ class RunContext(Protocol):
         saves), or if the run was asked to stop. Returns whether it did. `state` is a pytree of variables, arrays,
         numbers, strings and iterators of distributed datasets, whose place is saved. Any: whatever the program keeps.
 
-        Raises ValueError for a step before that of the last checkpoint.
+        In a run over several hosts every member calls it, at the same steps, and all of them save or none; such a run
+        needs a directory of checkpoints that its hosts share, and saves what is due only, not when it is to stop.
+
+        Raises ValueError for a step before that of the last checkpoint, UnsupportedError without a shared directory,
+        CheckpointFailedError where another member could not save.
         """
 
     def restore(self, state: Any = None) -> Any:
@@ -67,7 +71,8 @@ class RunContext(Protocol):
 
         Without a checkpoint `state` as it is. Without a state the tree that was saved, or None. Any: the program's
         pytree. Raises InvalidValueError for a state of another structure, CheckpointGoneError where the run was told
-        to go on from a checkpoint (`resume_from`) of which nothing is left: it never begins anew by itself.
+        to go on from a checkpoint (`resume_from`) of which nothing is left: it never begins anew by itself. All members
+        of a run over several hosts call it.
         """
 
     @property

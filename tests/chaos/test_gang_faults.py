@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -13,7 +14,7 @@ from chaos.conftest import Measure
 from chaos.harness import PATIENCE_S, Site, open_site, seconds_until
 from chaos.programs import write_program
 from drumline import Run
-from drumline.contracts.spec import Limits, Retries
+from drumline.contracts.spec import CheckpointSpec, Limits, Retries
 from support.processes import living, wait_until
 
 STEP_S, FIRST_STEP_S = 5.0, 15.0
@@ -27,13 +28,21 @@ LOCKSTEP = '''
 
     import jax
     import jax.numpy as jnp
+    import numpy as np
     from jax.experimental import multihost_utils
 
 
-    def main(run, *, steps: int = 30, hang: str = "", path: str = ""):
+    def main(run, *, steps: int = 30, hang: str = "", path: str = "", saves: bool = False):
         """Meets at every step; rank 1 may hang at step 3, or never start with the first, and says so in a file."""
-        value = 1
-        for step in range(steps):
+        mesh = jax.sharding.Mesh(np.array(jax.devices()), ("d",))
+        over_all = jax.sharding.NamedSharding(mesh, jax.P("d"))
+        seen = jax.make_array_from_callback((4,), over_all, lambda index: np.zeros(4, np.int32)[index])
+        state = {"value": 1, "rank": jax.process_index(), "seen": seen}
+        if saves:
+            state = run.restore(state)
+        assert state["rank"] == jax.process_index()
+        value, seen = state["value"], state["seen"]
+        for step in range(run.next_step, steps):
             if hang and step == (0 if hang == "never starts" else 3) and jax.process_index() == 1:
                 open(path, "w").close()
                 if hang == "lock":
@@ -43,18 +52,23 @@ LOCKSTEP = '''
                 time.sleep(600)
             ranks = multihost_utils.process_allgather(jnp.int32(step + jax.process_index()))
             value = (value * 31 + int(ranks.sum())) % 1_000_003
+            seen = jax.jit(lambda x: x + x.sum() % 7 + jnp.arange(4))(seen)
             run.log(step=step, value=float(value))
+            if saves:
+                run.checkpoint({"value": value, "rank": jax.process_index(), "seen": seen}, step=step)
             time.sleep(0.1)
-        return {"value": value}
+        return {"value": value, "seen": multihost_utils.process_allgather(seen, tiled=True).tolist()}
 '''
 
 
-def undisturbed(steps: int) -> int:
-    """What a gang left alone returns."""
-    value = 1
+def undisturbed(steps: int) -> dict[str, Any]:
+    """What a gang left alone returns. Any: numbers."""
+    value, seen = 1, [0, 0, 0, 0]
     for step in range(steps):
         value = (value * 31 + 2 * step + 1) % 1_000_003
-    return value
+        total = sum(seen) % 7
+        seen = [each + total + device for device, each in enumerate(seen)]
+    return {"value": value, "seen": seen}
 
 
 @pytest.fixture
@@ -70,13 +84,18 @@ def at_step(run: Run, step: int) -> None:
     wait_until(lambda: (run.refresh().details.progress.step or 0) >= step, timeout_s=PATIENCE_S, what=f"step {step}")
 
 
-def test_f24_a_lost_member_stops_its_gang_which_is_tried_again_at_its_size(
+def test_f24_a_lost_member_stops_its_gang_which_goes_on_at_its_size_from_its_checkpoint(
     gang_site: Site, tmp_path: Path, measured: Measure
 ) -> None:
     run = gang_site.submit(
-        write_program(tmp_path, LOCKSTEP), replicas=4, retries=Retries(infrastructure=1), parameters={"steps": 40}
+        write_program(tmp_path, LOCKSTEP),
+        replicas=4,
+        retries=Retries(infrastructure=1),
+        checkpoint=CheckpointSpec(every_steps=3),
+        parameters={"steps": 40, "saves": True},
     )
     at_step(run, 8)
+    wait_until(lambda: [*run.checkpoints()] != [], timeout_s=PATIENCE_S, what="a checkpoint is registered")
     runners = [runner for host in gang_site.hosts for runner in host.runners()]
     assert len(runners) == 2
     runners[1].send_signal(signal.SIGKILL)
@@ -85,8 +104,8 @@ def test_f24_a_lost_member_stops_its_gang_which_is_tried_again_at_its_size(
     assert gang_site.finish(run).state == "SUCCEEDED"
     second, first = run.attempts
     assert len(first.members) == len(second.members) == 2
-    assert isinstance(run.result, dict)
-    assert run.result["value"] == undisturbed(40)
+    assert (second.resumed_step or 0) >= 2, "it goes on from what all members had saved"
+    assert run.result == undisturbed(40)
 
 
 @pytest.mark.parametrize("hang", ["lock", "sleep", "stopped", "never starts"])

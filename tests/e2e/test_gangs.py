@@ -110,7 +110,7 @@ def test_processes_of_two_hosts_compute_together(client: Client, programs: Progr
     ("program", "said"),
     [
         (STRATEGY, ("UnsupportedError: run of a strategy over 2 processes", "spread: one_host")),
-        (SAVING, ("UnsupportedError: run.checkpoint at step 0", "spread one_host")),
+        (SAVING, ("UnsupportedError: run.checkpoint at step 0", "--checkpoint-dir on one volume", "spread one_host")),
     ],
     ids=["strategy", "checkpoint"],
 )

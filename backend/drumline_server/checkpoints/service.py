@@ -68,6 +68,11 @@ def mark_damaged(session: Session, run: Run, damaged: Collection[str]) -> None:
     )
 
 
+def share_a_store(session: Session, host_ids: Collection[str]) -> bool:
+    """Whether each of those hosts can read what any of them saves."""
+    return len(queries.stores_of(session, host_ids)) == 1
+
+
 def resume_points(session: Session, run: Run, host_ids: Collection[str]) -> tuple[ResumePoint, ...]:
     """What an attempt on those hosts may go on from, best first: what all of them can read, or nothing."""
     stores = queries.stores_of(session, host_ids)

@@ -109,6 +109,7 @@ def _rendezvous(session: Session, attempt: Attempt, member: Member, gang: Sequen
         size=len(gang),
         coordinator=None if attempt.state == AttemptState.DISPATCHED else attempt.coordinator,
         devices=tuple(sorted(devices, key=lambda device: (device.replica, device.logical))),
+        one_store=checkpoints.share_a_store(session, [each.host_id for each in gang]),
     )
 
 

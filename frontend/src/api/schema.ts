@@ -3521,6 +3521,11 @@ export interface components {
              * @default []
              */
             devices: components["schemas"]["AssignedDevice"][];
+            /**
+             * One Store
+             * @default false
+             */
+            one_store: boolean;
             /** Rank */
             rank: number;
             /** Size */

@@ -36,6 +36,21 @@ def rebuild(saved: SavedTree, values: Sequence[Any]) -> Any:
     return _built(saved["tree"], leaves)
 
 
+def leaf_names(saved: SavedTree) -> list[str]:
+    """How the program finds each leaf, such as ``['optimizer'][0]``."""
+    return list(_names(saved["tree"], ""))
+
+
+def _names(node: Any, name: str) -> Iterator[str]:
+    if node == "leaf":
+        yield name
+        return
+    ((kind, children),) = node.items()
+    for number, child in enumerate(children):
+        key, below = child if kind == "dict" else (number, child)
+        yield from _names(below, f"{name}[{key!r}]")
+
+
 def _node(node: Any) -> Any:
     if node is None:
         return {"none": []}

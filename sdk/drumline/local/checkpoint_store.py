@@ -14,20 +14,25 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 from drumline.contracts.retention import CheckpointKey
 from drumline.errors import DrumlineError
 
-_MANIFEST, _MARKER, _STATE = "manifest.json", "COMMITTED", "state"
+_MANIFEST, _MARKER = "manifest.json", "COMMITTED"
+STATE = "state"
+"""The directory of the state in that of a checkpoint."""
 _READ_BYTES = 1 << 20
 _FENCE = re.compile(r"f([1-9]\d*)")
 _STEP = re.compile(r"step_(\d+)")
+
+
+Facts = tuple[int, str]
+"""Size and SHA-256 of a file."""
 
 
 class DamagedCheckpointError(DrumlineError):
@@ -55,7 +60,7 @@ class Committed:
     @property
     def state(self) -> Path:
         """The directory that holds the state."""
-        return self.path / _STATE
+        return self.path / STATE
 
 
 class CheckpointStore:
@@ -72,24 +77,35 @@ class CheckpointStore:
 
     def write(self, step: int, write_state: Callable[[Path], None]) -> Committed:
         """Commits what `write_state` puts into the directory that it is given. OSError when the disk plays no part."""
-        key = CheckpointKey(self.fence, step)
-        final = self.path(key)
-        draft = final.with_name(f".{final.name}.tmp")
+        draft = self.drafts / f".step_{step}.tmp"
         draft.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _remove(draft)
-        self.remove(key)  # the same step again, by this very writer
         draft.mkdir(mode=0o700)
-        write_state(draft / _STATE)
-        _sync_tree(draft)
+        write_state(draft / STATE)
+        facts = durable(draft)
         self._on_stage(Stage.WRITTEN)
-        size, manifest = _list(draft)
+        return self.commit(step, draft, facts)
+
+    @property
+    def drafts(self) -> Path:
+        """The directory of this writer's checkpoints, in which new ones are written."""
+        return self._root / f"f{self.fence}"
+
+    def commit(self, step: int, draft: Path, facts: Mapping[str, Facts]) -> Committed:
+        """Makes a draft, whose files are durable and have these sizes and hashes, the checkpoint of that step."""
+        key = CheckpointKey(self.fence, step)
+        final = self.path(key)
+        listed = json.dumps(facts, sort_keys=True).encode()
+        put_file(draft / _MANIFEST, listed)
         self._on_stage(Stage.LISTED)
+        self.remove(key)  # the same step again, by this very writer
         draft.rename(final)
-        _sync(final.parent)
+        sync(final.parent)
         self._on_stage(Stage.RENAMED)
-        _put(final / _MARKER, manifest.encode())
+        manifest = _hash(listed)
+        put_file(final / _MARKER, manifest.encode())
         self._on_stage(Stage.COMMITTED)
-        return Committed(key, final, size, manifest)
+        return Committed(key, final, sum(size for size, _ in facts.values()), manifest)
 
     def verified(self, key: CheckpointKey, manifest: str | None = None) -> Path:
         """The state's directory inside a whole checkpoint: all of it was read and compared, with `manifest` too.
@@ -109,9 +125,9 @@ class CheckpointStore:
         for name in sorted({*expected, *found}):
             if name not in found or name not in expected:
                 raise DamagedCheckpointError(f"{path}: {name} is {'missing' if name in expected else 'not listed'}")
-            if _facts(found[name]) != expected[name]:
+            if _facts(found[name]) != tuple(expected[name]):
                 raise DamagedCheckpointError(f"{path}: {name} is not what was written")
-        return path / _STATE
+        return path / STATE
 
     def committed(self) -> list[CheckpointKey]:
         """Every checkpoint with a marker, the one to go on from first."""
@@ -130,7 +146,9 @@ class CheckpointStore:
                 continue
             with suppress(OSError):
                 for path in directory.iterdir():
-                    if not (path / _MARKER).exists():
+                    if not path.is_dir():
+                        path.unlink()
+                    elif not (path / _MARKER).exists():
                         shutil.rmtree(path, ignore_errors=True)
                 directory.rmdir()  # raises while anything is in it
 
@@ -164,12 +182,11 @@ def claim_fence(root: Path) -> int:
         return fence
 
 
-def _list(draft: Path) -> tuple[int, str]:
-    """Writes the manifest; the bytes of all files, and the manifest's hash."""
-    facts = {name: _facts(file) for name, file in _files(draft)}
-    listed = json.dumps(facts, sort_keys=True).encode()
-    _put(draft / _MANIFEST, listed)
-    return sum(size for size, _ in facts.values()), _hash(listed)
+def durable(directory: Path) -> dict[str, Facts]:
+    """Brings everything below `directory` to the disk; sizes and hashes of its files by their paths in it."""
+    for path in (*directory.rglob("*"), directory):
+        sync(path)
+    return {name: _facts(file) for name, file in _files(directory)}
 
 
 def _files(directory: Path) -> Iterator[tuple[str, Path]]:
@@ -178,34 +195,29 @@ def _files(directory: Path) -> Iterator[tuple[str, Path]]:
             yield str(file.relative_to(directory)), file
 
 
-def _facts(file: Path) -> list[Any]:
-    """Size and hash, as JSON holds them. Any: an int and a string."""
+def _facts(file: Path) -> Facts:
     digest = hashlib.sha256()
     with file.open("rb") as content:
         while piece := content.read(_READ_BYTES):
             digest.update(piece)
-    return [file.stat().st_size, digest.hexdigest()]
+    return file.stat().st_size, digest.hexdigest()
 
 
 def _hash(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def _put(path: Path, content: bytes) -> None:
+def put_file(path: Path, content: bytes) -> None:
     """A file that is either whole or not there."""
     draft = path.with_name(f".{path.name}.tmp")
     draft.write_bytes(content)
-    _sync(draft)
+    sync(draft)
     draft.rename(path)
-    _sync(path.parent)
+    sync(path.parent)
 
 
-def _sync_tree(directory: Path) -> None:
-    for path in (*directory.rglob("*"), directory):
-        _sync(path)
-
-
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Brings a file, or the names in a directory, to the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

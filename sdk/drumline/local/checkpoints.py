@@ -27,6 +27,10 @@ class Found(NamedTuple):
 class Shelf(Protocol):
     """Where the checkpoints of a run are put and found again."""
 
+    @property
+    def alone(self) -> bool:
+        """Whether this process may put one when it likes: no others write it with it."""
+
     def put(self, step: int, write: Callable[[Path], None]) -> Path:
         """Commits what `write` puts into the directory that it is given; returns where that is now."""
 
@@ -48,11 +52,13 @@ class Checkpoints:
     def offer(self, state: Any, step: int, *, stopping: bool) -> bool:
         """Commits `state` before it returns, if a save is due or the run is `stopping`; whether it did. Any: a pytree.
 
+        Several processes that save together do not hear at the same step that they are to stop: they save what is due.
         ValueError for a step before that of the last checkpoint.
         """
         last = self.next_step - 1 if self._last_step is None else self._last_step
         if step < last:
             raise ValueError(f"run.checkpoint got step {step} after step {last}; steps of checkpoints grow")
+        stopping = stopping and self._shelf.alone
         if not (stopping or self._every_steps is None or step - last >= self._every_steps):
             return False
         saved = {"engine_step": self._strategy.step, "program": state}
@@ -78,6 +84,8 @@ class LocalShelf:
 
     Nothing is made before the first one is saved.
     """
+
+    alone = True
 
     def __init__(self, directory: Path | None, policy: CheckpointSpec, tell: Callable[[str], None]) -> None:
         self._directory = directory

@@ -22,11 +22,11 @@ from drumline_worker.rundir import MemberPlan, RunDirectory
 from drumline_worker.runner.accelerators import DevicesUnavailableError, claim_devices
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.context import WorkerRun
+from drumline_worker.runner.gang_shelf import open_shelf
 from drumline_worker.runner.meeting import NoMeetingError, is_peer_loss, part
 from drumline_worker.runner.observer import RunObserver
 from drumline_worker.runner.probing import ProbeObserver
 from drumline_worker.runner.program import load_main, with_defaults
-from drumline_worker.runner.shelf import GangShelf, RegisteredShelf
 from drumline_worker.runner.telemetry import Telemetry
 from drumline_worker.runner.ticking import Ticker
 from drumline_worker.shim.stacks import STACK_SIGNAL
@@ -82,9 +82,8 @@ def _prepare_run(plan: MemberPlan, channel: Channel) -> tuple[WorkerRun, ProbeOb
         probe = ProbeObserver([device.id for _, device in devices], plan.probe_steps, stop_request)
         strategy.observe(probe, reductions_every=1)
     on_sigterm(stop_request.ask)
-    registered = RegisteredShelf(Path(plan.checkpoints), claimed, channel, telemetry)
-    channel.listen(stop_request.ask, registered.registered)
-    shelf = registered if claimed.rendezvous.size == 1 else GangShelf(claimed)
+    shelf = open_shelf(Path(plan.checkpoints), claimed, channel, telemetry)
+    channel.listen(stop_request.ask, shelf.registered)
     checkpoints = Checkpoints(shelf, claimed.checkpoint, strategy)
     return WorkerRun(claimed.run, strategy, telemetry, ticker, checkpoints, stop_request), probe
 

@@ -6,46 +6,30 @@ from pathlib import Path
 
 from drumline.contracts.retention import CheckpointKey, kept
 from drumline.contracts.worker_api import Claimed, ResumePoint
-from drumline.distribute.errors import UnsupportedError
 from drumline.errors import CheckpointGoneError
 from drumline.local.checkpoint_store import CheckpointStore, Committed, DamagedCheckpointError, relative_path
 from drumline.local.checkpoints import Found
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.telemetry import Telemetry
 
-_NOT_IN_GANGS = (
-    "checkpoints of a run over several hosts are not supported yet; submit it with spread one_host, or save with orbax "
-    "yourself, to a directory that all its hosts share"
-)
-
-
-class GangShelf:
-    """A `drumline.local.checkpoints.Shelf` of one of several processes, which has nothing and takes nothing.
-
-    A checkpoint of a gang is written by all its processes together, and none of them has the whole state.
-    """
-
-    def __init__(self, claimed: Claimed) -> None:
-        self._resume_from = claimed.resume_from
-
-    def put(self, step: int, write: Callable[[Path], None]) -> Path:
-        """Raises UnsupportedError."""
-        raise UnsupportedError(f"run.checkpoint at step {step}: {_NOT_IN_GANGS}")
-
-    def newest(self) -> Found | None:
-        """None: there is none. Raises UnsupportedError where the run was told to go on from one."""
-        if self._resume_from is not None:
-            raise UnsupportedError(f"run.restore of {self._resume_from}: {_NOT_IN_GANGS}")
-        return None
-
 
 class RegisteredShelf:
-    """A `drumline.local.checkpoints.Shelf` of one attempt. `root` holds a directory per run."""
+    """A `drumline.local.checkpoints.Shelf` of one attempt. `root` holds a directory per run; `write` commits."""
 
-    def __init__(self, root: Path, claimed: Claimed, channel: Channel, telemetry: Telemetry) -> None:
+    alone = True
+
+    def __init__(
+        self,
+        root: Path,
+        claimed: Claimed,
+        channel: Channel,
+        telemetry: Telemetry,
+        write: Callable[[int, Callable[[Path], None]], Committed],
+    ) -> None:
         self._root = root
         self._run = claimed.run
         self._store = CheckpointStore(root / claimed.run, claimed.fence)
+        self._write = write
         self._policy = claimed.checkpoint
         self._offered = claimed.resume
         self._resume_from = claimed.resume_from
@@ -59,7 +43,7 @@ class RegisteredShelf:
 
         Everything recorded up to the step goes ahead of it: whoever goes on from here repeats none of it.
         """
-        committed = self._store.write(step, write)
+        committed = self._write(step, write)
         self._telemetry.flush()
         self._channel.send(
             "checkpoint",
