@@ -21,6 +21,11 @@ def _job_name(text: str) -> str:
     return text
 
 
+def _reserved(value: int | None) -> None:
+    if value is not None:
+        raise ValueError("nothing is recorded for this yet; leave it out")
+
+
 JobName = Annotated[str, AfterValidator(_job_name), Field(json_schema_extra={"pattern": _JOB_NAME})]
 Entrypoint = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z_][\w]*(\.[A-Za-z_][\w]*)*:[A-Za-z_]\w*$", max_length=200)
@@ -30,6 +35,8 @@ Spread = Literal["pack", "balance", "one_host"]
 Executor = Literal["auto", "spmd", "pmap", "mpmd"]
 LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$")]
 LabelValue = Annotated[Text, StringConstraints(max_length=200)]
+Reserved = Annotated[int | None, AfterValidator(_reserved)]
+"""A setting that has its name already and no effect yet, so that a number is refused."""
 
 MAX_REPLICAS = 65_536
 MAX_PARAMETERS = 200
@@ -83,8 +90,8 @@ class RecordSpec(Contract):
     """What the engine's observer writes down, and how often."""
 
     reductions_every: Annotated[int, Field(ge=1, le=1_000_000)] = 10
-    profile_every: Annotated[int, Field(ge=1)] | None = None
-    divergence_every: Annotated[int, Field(ge=1)] | None = None
+    profile_every: Reserved = None
+    divergence_every: Reserved = None
 
 
 class CheckpointSpec(Contract):

@@ -48,7 +48,7 @@ function versionOf(strategy: JobSpec["strategy"]): JobVersion {
     content_hash: "sha256:11",
     program: { bundle: "sha256:00", entrypoint: "digits:main" },
     strategy,
-    record: { reductions_every: 5, profile_every: 50, divergence_every: 7 },
+    record: { reductions_every: 5 },
     checkpoint: { every_steps: 100, keep: 5, keep_every_steps: 1000 },
     created_at: "",
     runs: 1,
@@ -161,8 +161,6 @@ describe("edit and run", () => {
     expect(keptOf(draftOfRun(runOf(MIRRORED), PROGRAM))).toEqual([
       "strategy.cross_device_ops=hierarchical",
       "record.reductions_every=5",
-      "record.profile_every=50",
-      "record.divergence_every=7",
       "checkpoint.keep=5",
       "checkpoint.keep_every_steps=1000",
       "limits.rendezvous_s=40",

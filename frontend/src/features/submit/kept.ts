@@ -20,8 +20,6 @@ const NOT_IN_FORM: ReadonlySet<string> = new Set([
   "strategy.computation_stride",
   "strategy.device_order",
   "record.reductions_every",
-  "record.profile_every",
-  "record.divergence_every",
   "checkpoint.keep",
   "checkpoint.keep_every_steps",
   "limits.rendezvous_s",
