@@ -18,6 +18,7 @@ DrumlineError                     base of all
 │   ├── RunNotEndedError          it has no result yet
 │   ├── RunFailedError            it failed; `reason` says why
 │   ├── CheckpointGoneError       nothing is left of what it was told to go on from
+│   ├── CheckpointFailedError     one of its processes could not save with the others
 │   └── RunCancelledError         it was stopped on request
 └── APIError                      the server refused: `status`, `code`, `request_id`, `hint`
     ├── InvalidRequestError       400, 405, 415, 422: the request is wrong

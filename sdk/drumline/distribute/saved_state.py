@@ -45,9 +45,11 @@ def write_state(path: Path, state: Any) -> None:
     if jax.process_count() > 1:
         write_part(path, tree, {str(i): value for i, value in values.items()})
         return
+    tree["empties"] = {str(i): (value.dtype.name, value.shape) for i, value in values.items() if not value.size}
+    arrays = {_name(i): value for i, value in values.items() if value.size}
     parts = {"tree": ocp.args.JsonSave(tree)}
-    if values:
-        parts["leaves"] = ocp.args.StandardSave({_name(i): value for i, value in values.items()})
+    if arrays:
+        parts["leaves"] = ocp.args.StandardSave(arrays)
     with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as checkpointer:
         checkpointer.save(path, args=ocp.args.Composite(**parts), force=True)
 
@@ -85,12 +87,13 @@ def _read(path: Path) -> tuple[saved_tree.SavedTree, list[Any]]:
     )
     with ocp.Checkpointer(handler, multiprocessing_options=alone) as checkpointer:
         tree = checkpointer.restore(path, args=ocp.args.Composite(tree=ocp.args.JsonRestore()))["tree"]
+        empties = {i: np.empty(shape, jnp.dtype(name)) for i, (name, shape) in tree["empties"].items()}
+        small = tree["texts"] | empties
         arrays: dict[str, Any] = {}
-        if len(tree["texts"]) < len(tree["kinds"]):
+        if len(small) < len(tree["kinds"]):
             wanted = ocp.args.Composite(leaves=ocp.args.StandardRestore())
             arrays = checkpointer.restore(path, args=wanted)["leaves"]
-    texts = tree["texts"]
-    return tree, [texts[str(i)] if str(i) in texts else arrays[_name(i)] for i in range(len(tree["kinds"]))]
+    return tree, [small[str(i)] if str(i) in small else arrays[_name(i)] for i in range(len(tree["kinds"]))]
 
 
 def name_checkpoint(path: Path, state: Any) -> None:

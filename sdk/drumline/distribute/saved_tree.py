@@ -14,11 +14,14 @@ _KEY = "key:"
 
 
 class SavedTree(TypedDict):
-    """``tree``: nested nodes; ``kinds``: what each leaf was, in order; ``texts``: leaves that are strings, by index."""
+    """``tree``: nested nodes; ``kinds``: what each leaf was, in order; ``texts``: leaves that are strings, by index;
+    ``empties``: type and shape of arrays without elements, which orbax does not write.
+    """
 
     tree: Any
     kinds: list[str]
     texts: dict[str, str]
+    empties: dict[str, tuple[str, list[int]]]
 
 
 def describe(state: Any, leaves: Sequence[Any]) -> SavedTree:
@@ -27,7 +30,7 @@ def describe(state: Any, leaves: Sequence[Any]) -> SavedTree:
     Nodes other than dict, list, tuple and None are noted as lists of their children.
     """
     texts = {str(i): leaf for i, leaf in enumerate(leaves) if isinstance(leaf, str)}
-    return SavedTree(tree=_node(state), kinds=[_kind(leaf) for leaf in leaves], texts=texts)
+    return SavedTree(tree=_node(state), kinds=[_kind(leaf) for leaf in leaves], texts=texts, empties={})
 
 
 def rebuild(saved: SavedTree, values: Sequence[Any]) -> Any:

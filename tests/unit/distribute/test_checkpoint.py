@@ -148,6 +148,17 @@ def test_without_a_state_the_saved_tree_comes_back(tmp_path: Path, two: dist.Mir
     assert (restored["half"].dtype, restored["half"].tolist()) == (jnp.bfloat16, [1, 1])
 
 
+@pytest.mark.parametrize("rest", [{}, {"full": np.arange(3.0)}], ids=["alone", "beside others"])
+def test_arrays_without_elements_keep_their_type_and_shape(tmp_path: Path, rest: dict[str, Any]) -> None:
+    saved = {"rows": jnp.zeros((0, 3), jnp.bfloat16), "seen": np.zeros(0, np.int64), **rest}
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(0, saved)
+        for restored in (checkpoints.restore(), checkpoints.restore(saved)):
+            assert {name: (value.dtype, value.shape) for name, value in restored.items()} == {
+                name: (value.dtype, value.shape) for name, value in saved.items()
+            }
+
+
 def test_a_state_of_another_structure_is_refused(tmp_path: Path) -> None:
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(0, {"a": 1, "b": "text"})
