@@ -24,11 +24,11 @@ _MADE_BY_UNIX = 3
 
 
 def pack(path: str | Path) -> bytes:
-    """The bundle of one Python file, or of a directory.
+    """The bundle of one Python file or of a directory; a zip is one already and stays as it is.
 
     Of a directory, hidden files, `__pycache__`, virtual environments and build output stay out, and whatever matches a
     line of its `.drumlineignore` (shell patterns against the path and the name; `#` starts a comment).
-    Raises BundleError for a link, a name that is not safe everywhere, or a program over the caps.
+    Raises BundleError for a link, a name that is not safe everywhere, a program over the caps, or no whole zip.
     """
     path = Path(path)
     if path.is_dir():
@@ -38,6 +38,10 @@ def pack(path: str | Path) -> bytes:
         return _zip(files)
     if not path.is_file():
         raise BundleError("no_such_file", f"there is no file or directory {path}")
+    if path.suffix.lower() == ".zip":
+        packed, _ = _content(path)
+        check(packed)
+        return packed
     return pack_source(path.name, path.read_bytes())
 
 
@@ -45,7 +49,7 @@ def pack_source(filename: str, source: bytes) -> bytes:
     """The bundle of one Python file given by content. BundleError if no module can have that name."""
     stem, dot, suffix = filename.rpartition(".")
     if (dot, suffix) != (".", "py"):
-        raise BundleError("not_python", f"{rules.shorten(filename)} is no Python file; pass a .py file or a directory")
+        raise BundleError("not_python", f"{rules.shorten(filename)} is no Python file; pass a .py file, a directory or a .zip")
     if not stem.isidentifier():
         fixed = "".join(character if character.isalnum() else "_" for character in stem)
         raise BundleError("module_name", f"{rules.shorten(filename)} cannot be imported; name it such as {fixed}.py")

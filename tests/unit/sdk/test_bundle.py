@@ -129,6 +129,24 @@ def test_zips_of_other_tools_are_taken(tmp_path: Path) -> None:
     assert (tmp_path / "pkg" / "modèle.py").read_text() == "x = 1\n" * 1000
 
 
+def test_a_zip_of_ones_own_is_the_bundle_as_it_is(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "Pair.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("pair.py", "def main(run):\n    pass\n" * 100)
+    assert bundle.pack(tmp_path / "Pair.zip") == (tmp_path / "Pair.zip").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [(b"no zip at all", "not_a_zip"), (make_zip("../evil.py"), "path_outside")],
+    ids=["text", "escapes"],
+)
+def test_what_only_looks_like_a_zip_is_refused_before_it_is_sent(tmp_path: Path, content: bytes, code: str) -> None:
+    (tmp_path / "program.zip").write_bytes(content)
+    with pytest.raises(BundleError) as caught:
+        bundle.pack(tmp_path / "program.zip")
+    assert caught.value.code == code
+
+
 class _Unseekable(io.RawIOBase):
     """A sink that cannot go back, so that sizes follow the content in data descriptors."""
 
