@@ -43,4 +43,4 @@ def run_processes(source: str, call: str, devices: tuple[int, ...], timeout_s: f
         for process in started:
             process.kill()
     assert all("told " in out for out, _ in said), "\n".join(err for _, err in said)
-    return [json.loads(out.rsplit("told ", 1)[1]) for out, _ in said]
+    return [json.loads(out.rsplit("told ", 1)[1].splitlines()[0]) for out, _ in said]

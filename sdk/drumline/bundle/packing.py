@@ -49,7 +49,9 @@ def pack_source(filename: str, source: bytes) -> bytes:
     """The bundle of one Python file given by content. BundleError if no module can have that name."""
     stem, dot, suffix = filename.rpartition(".")
     if (dot, suffix) != (".", "py"):
-        raise BundleError("not_python", f"{rules.shorten(filename)} is no Python file; pass a .py file, a directory or a .zip")
+        raise BundleError(
+            "not_python", f"{rules.shorten(filename)} is no Python file; pass a .py file, a directory or a zip"
+        )
     if not stem.isidentifier():
         fixed = "".join(character if character.isalnum() else "_" for character in stem)
         raise BundleError("module_name", f"{rules.shorten(filename)} cannot be imported; name it such as {fixed}.py")

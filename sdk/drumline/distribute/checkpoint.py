@@ -12,9 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import jax
-
-from drumline.distribute.errors import UnsupportedError
+from drumline.distribute.saved_parts import require_one_process
 from drumline.distribute.saved_state import name_checkpoint, read_state, write_state
 
 
@@ -55,11 +53,7 @@ class Checkpoints:
         InvalidValueError for variables without one value (synchronization "on_read", aggregation "none");
         UnsupportedError in a program of several processes, where ``run.checkpoint`` knows when all have written.
         """
-        if jax.process_count() > 1:
-            raise UnsupportedError(
-                f"Checkpoints.save of a program over {jax.process_count()} processes: none of them has the whole "
-                "state; save it with run.checkpoint, which writes a part for each"
-            )
+        require_one_process("Checkpoints.save")
         path = self._directory / str(step)
         write_state(path, state)
         if self._keep is not None:

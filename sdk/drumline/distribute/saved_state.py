@@ -132,7 +132,7 @@ def _restored(leaf: Any, value: Any) -> Any:
         data = _restored(jax.random.key_data(leaf), value)
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
     if is_over_processes(leaf):
-        return jax.make_array_from_callback(value.shape, leaf.sharding, lambda index: value[index])
+        return jax.make_array_from_callback(value.shape, leaf.sharding, lambda index: value[index], dtype=value.dtype)
     if isinstance(value, Pieces):
         value = value.read()
     if isinstance(leaf, Variable):

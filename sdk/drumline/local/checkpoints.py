@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from drumline.contracts.retention import kept
 from drumline.contracts.spec import CheckpointSpec
+from drumline.distribute.saved_parts import require_one_process
 from drumline.distribute.saved_state import name_checkpoint, read_state, write_state
 from drumline.local.checkpoint_store import CheckpointStore, DamagedCheckpointError, claim_fence
 
@@ -46,6 +47,7 @@ class Checkpoints:
         self._every_steps = policy.every_steps
         self._strategy = strategy
         self._last_step: int | None = None
+        """Of the last save; in one of several processes also of one that failed, as others may have gone on."""
         self.next_step = 0
         """The step after that of the restored state; 0 where there was none."""
 
@@ -62,6 +64,8 @@ class Checkpoints:
         if not (stopping or self._every_steps is None or step - last >= self._every_steps):
             return False
         saved = {"engine_step": self._strategy.step, "program": state}
+        if not self._shelf.alone:
+            self._last_step = step
         name_checkpoint(self._shelf.put(step, lambda path: write_state(path, saved)), state)
         self._last_step = step
         return True
@@ -95,7 +99,8 @@ class LocalShelf:
         self._temporary = ExitStack()
 
     def put(self, step: int, write: Callable[[Path], None]) -> Path:
-        """As `Shelf.put`; deletes what the policy does not keep."""
+        """As `Shelf.put`; deletes what the policy does not keep. UnsupportedError in one of several processes."""
+        require_one_process("run.checkpoint")
         store = self._open()
         committed = store.write(step, write)
         present = store.committed()

@@ -48,6 +48,11 @@ class StopRequest:
         if self.asked and (self._insisted or self._saved or not self._will_offer()):
             raise RunStopping("the run was asked to stop")
 
+    def raise_if_insisted(self) -> None:
+        """Raises RunStopping if the run is to stop without the chance to save."""
+        if self._insisted:
+            raise RunStopping("the run was asked to stop")
+
     def _will_offer(self) -> bool:
         """Whether it did so regularly, and no more steps have passed since than did between the last two times."""
         return 0 < self._steps_per_offer <= MAX_STEPS_PER_OFFER and self._steps <= self._steps_per_offer

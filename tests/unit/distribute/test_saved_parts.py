@@ -1,5 +1,7 @@
 """A state of several processes: each gets back what it wrote, and arrays over all of them fit any number and layout."""
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,12 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
+from jax.experimental import multihost_utils
+
 import drumline.distribute as dist
+from drumline.contracts.spec import CheckpointSpec
+from drumline.distribute.saved_parts import require_one_state
+from drumline.local.checkpoints import LocalShelf
 from drumline.distribute.errors import InvalidValueError, UnsupportedError
 from drumline.distribute.saved_state import read_state, write_state
 
@@ -90,6 +97,77 @@ def restore(path, *, with_own=True, template=True):
     return plain(found)
 
 
+def of_types(rank):
+    """One array of each type, different in each process; the bits that are kept, by type."""
+    types = [np.dtype(name) for name in TYPES] + [np.dtype(getattr(ml_dtypes, name)) for name in MORE_TYPES]
+    return {dtype.name: np.array([[1, 0, 1], [0, 1, rank]]).astype(dtype) for dtype in types}
+
+
+TYPES = [
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64", "complex64", "complex128", "datetime64[s]",
+]
+MORE_TYPES = [
+    "bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
+    "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn", "int2", "int4", "uint2", "uint4",
+]
+
+
+def types_lost(path):
+    """Types of arrays that do not come back as they were written."""
+    rank = jax.process_index()
+    write_state(Path(path), of_types(rank))
+    agree("written")
+    found = read_state(Path(path))
+    wanted = of_types(rank)
+    same = {n: found[n].dtype == w.dtype and found[n].tobytes() == w.tobytes() for n, w in wanted.items()}
+    return len(same), [name for name, is_same in same.items() if not is_same]
+
+
+def odd_layouts_lost(path):
+    """Layouts and orders of bytes that do not come back with the values that were written."""
+    values = np.arange(24.0).reshape(4, 6)
+    wanted = {
+        "big-endian": values.astype(">f4"), "transposed": np.asfortranarray(values), "strided": values[::2, ::3],
+        "whole number": np.array(7, ">i4"), "empty": np.zeros((0, 3)),
+    }
+    write_state(Path(path), wanted)
+    agree("written")
+    found = read_state(Path(path))
+    return [name for name in wanted if found[name].tolist() != wanted[name].tolist()]
+
+
+def on_some(path, count):
+    """An array on the first devices only, so that some processes have none of it; what comes back to whom."""
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:count]), ("d",))
+    sharding = jax.sharding.NamedSharding(mesh, jax.P("d"))
+    def make(values):
+        return jax.make_array_from_callback((4,), sharding, lambda index: values[index], dtype=np.float32)
+    write_state(Path(path), {"x": make(np.arange(4, dtype=np.float32))})
+    agree("written")
+    found = read_state(Path(path), {"x": make(np.zeros(4, np.float32))})["x"]
+    own = sorted(value for shard in found.addressable_shards for value in shard.data.tolist())
+    return own, read_state(Path(path))["x"].tolist()
+
+
+def agree(name):
+    multihost_utils.sync_global_devices(name)
+
+
+def different(path, kind):
+    """States of two processes that are not one; what is said of them."""
+    rank, x = jax.process_index(), over_all(np.arange(4.0), "d")
+    states = {
+        "more": [{"best": x}, {"best": x, "other": x}],
+        "others": [{"a": x, "b": x}, {"b": x, "c": x}],
+        "a text": [{"place": 3}, {"place": "three"}],
+        "another shape": [{"x": x}, {"x": over_all(np.arange(8.0), "d")}],
+        "alone": [{"x": x}, {"x": np.arange(4.0)}],
+    }
+    write_state(Path(path), states[kind][rank])
+    agree("written")
+    return refused(lambda: require_one_state(Path(path)))
+
+
 def alike(rank):
     return own(0)
 
@@ -157,7 +235,7 @@ def test_without_a_template_arrays_over_all_processes_come_whole(saved_alike: tu
 
 def test_an_array_over_all_processes_is_written_once(saved: tuple[Path, list[Any]]) -> None:
     path, _ = saved
-    sizes = [sum(np.load(file).nbytes for file in path.glob(f"process_{i}/*.npy")) for i in (0, 1)]
+    sizes = [sum(file.stat().st_size for file in path.glob(f"process_{i}/*.bin")) for i in (0, 1)]
 
     own = 8 + 8 + 6
     once = 24 * 4 + 24 * 2 + 4 + 8
@@ -168,5 +246,72 @@ def test_numbered_checkpoints_of_several_processes_are_refused(tmp_path: Path) -
     call = f"refused(lambda: dist.Checkpoints({str(tmp_path)!r}).save(3, arrays(1)))"
     for said in run_processes(SOURCE, call, (1, 1)):
         assert said.startswith("UnsupportedError: Checkpoints.save of a program over 2 processes"), said
-        assert "run.checkpoint" in said
+        assert "submit it as a run over several hosts" in said
+    assert not any(tmp_path.iterdir())
+
+
+def test_every_type_comes_back_bit_for_bit(tmp_path: Path) -> None:
+    for told in run_processes(SOURCE, f"types_lost({str(tmp_path / 'state')!r})", (1, 1)):
+        assert told == [29, []]
+
+
+def test_every_layout_and_order_of_bytes_comes_back(tmp_path: Path) -> None:
+    assert run_processes(SOURCE, f"odd_layouts_lost({str(tmp_path / 'state')!r})", (1, 1)) == [[], []]
+
+
+def test_arrays_of_no_numbers_are_refused_by_name(tmp_path: Path) -> None:
+    call = f"refused(lambda: write_state(Path({str(tmp_path / 'state')!r}), {{'names': np.array(['a', 'b'])}}))"
+    for said in run_processes(SOURCE, call, (1, 1)):
+        assert said == (
+            "InvalidValueError: ['names'] is an array of <U1, which can't be saved; save numbers, or texts as such"
+        )
+
+
+@pytest.mark.parametrize(("count", "pieces"), [(2, [[0, 1, 2, 3], []]), (1, [[0, 1, 2, 3], []])], ids=str)
+def test_a_process_may_have_nothing_of_an_array(tmp_path: Path, count: int, pieces: list[list[int]]) -> None:
+    told = run_processes(SOURCE, f"on_some({str(tmp_path / 'state')!r}, {count})", (2, 2))
+
+    assert [own for own, _ in told] == pieces
+    assert [whole for _, whole in told] == [[0, 1, 2, 3]] * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("more", "differ in ['other']; all processes save a state of one structure"),
+        ("others", "differ in ['a']; all processes save a state of one structure"),
+        ("a text", "['place'] is a text in one of processes 0 and 1, an array in the other"),
+        ("another shape", "['x'] is one array over several processes, but float32[4] in process 0 and float32[8] in"),
+    ],
+)
+def test_states_that_are_not_one_are_told_apart(tmp_path: Path, kind: str, said: str) -> None:
+    for told in run_processes(SOURCE, f"different({str(tmp_path / 'state')!r}, {kind!r})", (2, 2)):
+        assert said in told
+
+
+def test_a_lost_part_is_missed(saved: tuple[Path, list[Any]], tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    shutil.copytree(saved[0] / "process_0", path / "process_0")
+
+    (said,) = run_processes(SOURCE, f"refused(lambda: restore({str(path)!r}))", (4,))
+    assert said.endswith("has the parts of 1 processes, of 2 that wrote it"), said
+
+
+def test_a_lost_piece_is_missed(saved: tuple[Path, list[Any]], tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    shutil.copytree(saved[0], path)
+    tree = path / "process_1" / "tree.json"
+    told = json.loads(tree.read_text())
+    for array in told["arrays"].values():
+        array["pieces"] = array["pieces"] if array["own"] else array["pieces"][1:]
+    tree.write_text(json.dumps(told))
+
+    for said in run_processes(SOURCE, f"refused(lambda: restore({str(path)!r}, template=False))", (2, 2)):
+        assert said == "InvalidValueError: of an array of shape (4, 6) 6 values were not saved"
+
+
+def test_without_a_server_several_processes_save_nothing(tmp_path: Path) -> None:
+    shelf = f"LocalShelf(Path({str(tmp_path)!r}), CheckpointSpec(), print)"
+    for said in run_processes(SOURCE, f"refused(lambda: {shelf}.put(3, print))", (1, 1)):
+        assert said.startswith("UnsupportedError: run.checkpoint of a program over 2 processes"), said
     assert not any(tmp_path.iterdir())

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from drumline.contracts.retention import CheckpointKey
+from drumline.distribute.errors import InvalidValueError
 from drumline.errors import CheckpointFailedError
+from drumline.job import RunStopping
 from drumline.local.checkpoint_store import CheckpointStore
 from drumline_worker.runner import gang_store
-from drumline_worker.runner.gang_store import GangStore
+from drumline_worker.runner.gang_store import GangStore, Seat
 from support.processes import wait_until
 
 SIZE = 3
@@ -23,7 +25,11 @@ class Gang:
 
     def __init__(self, root: Path, pool: ThreadPoolExecutor, fence: int = 1) -> None:
         self.store = CheckpointStore(root, fence)
-        self.members = [GangStore(CheckpointStore(root, fence), RUN, rank, SIZE) for rank in range(SIZE)]
+        self.compared: list[Path] = []
+        self.members = [
+            GangStore(CheckpointStore(root, fence), Seat(RUN, rank, SIZE), self.compared.append, lambda: None)
+            for rank in range(SIZE)
+        ]
         self._pool = pool
 
     def begin(self, rank: int, step: int, content: str = "as ever") -> Future[Any]:
@@ -66,6 +72,7 @@ def test_what_all_have_written_is_one_checkpoint(new_gang: Callable[[], Gang]) -
             f"process_{rank}/deep/array": f"as ever of {rank} at {step}" for rank in range(SIZE)
         }
     assert gang.store.committed() == [(1, 7), (1, 3)]
+    assert [path.parent.name for path in gang.compared] == ["draft", "draft"]
     assert [path.name for path in gang.store.drafts.glob(".save_*")] == [".save_2"]
 
 
@@ -103,6 +110,74 @@ def test_where_one_cannot_write_none_has_saved_and_the_next_save_goes_on(
     assert gang.store.committed() == [(1, 3)]
     assert gang.save([5] * SIZE) == [None] * SIZE
     assert gang.store.committed() == [(1, 5), (1, 3)]
+
+
+@pytest.mark.parametrize("rank", range(SIZE))
+def test_where_one_has_no_place_to_write_all_are_told(new_gang: Callable[[], Gang], rank: int) -> None:
+    gang = new_gang()
+    blocked = gang.store.drafts / ".save_1"
+    blocked.mkdir(parents=True)
+    (blocked / "draft").write_text("in the way")
+    save = gang.begin(rank, 3)
+    assert isinstance(save.exception(timeout=30), FileExistsError)
+
+    (blocked / "draft").unlink()
+    others = [gang.begin(other, 3) for other in range(SIZE) if other != rank]
+    for other in others:
+        with pytest.raises(CheckpointFailedError, match=f"failed on rank {rank}: FileExistsError"):
+            other.result(timeout=30)
+
+
+def test_what_is_not_one_state_is_no_checkpoint(tmp_path: Path) -> None:
+    def refuse(path: Path) -> None:
+        raise InvalidValueError(f"{path.name} differs")
+
+    with ThreadPoolExecutor() as pool:
+        gang = Gang(tmp_path, pool)
+        gang.members[0] = GangStore(gang.store, Seat(RUN, 0, SIZE), refuse, lambda: None)
+        first, *others = gang.save([3] * SIZE)
+
+    assert isinstance(first, InvalidValueError)
+    assert {str(error) for error in others} == {
+        "run.checkpoint of step 3 failed on rank 0: InvalidValueError: state differs"
+    }
+    assert gang.store.committed() == []
+
+
+def test_a_failed_part_leaves_room(new_gang: Callable[[], Gang]) -> None:
+    gang = new_gang()
+    gang.save([3] * SIZE, ["new", "", "new"])
+
+    assert sorted(path.name for path in gang.store.drafts.glob(".save_1/draft/state/*")) == ["process_0", "process_2"]
+
+
+def test_a_wait_ends_with_what_it_is_told(tmp_path: Path) -> None:
+    def stop() -> None:
+        raise RunStopping("the run was asked to stop")
+
+    with ThreadPoolExecutor() as pool:
+        gang = Gang(tmp_path, pool)
+        gang.members = [
+            GangStore(CheckpointStore(tmp_path, 1), Seat(RUN, rank, SIZE), print, stop) for rank in range(SIZE)
+        ]
+        with pytest.raises(RunStopping):
+            gang.begin(0, 3).result(timeout=30)
+        with pytest.raises(CheckpointFailedError, match="rank 0: RunStopping"):
+            gang.begin(1, 3).result(timeout=30)
+        with pytest.raises(RunStopping):
+            gang.members[1].chosen()
+
+
+def test_a_member_that_is_ahead_keeps_what_it_has_written(new_gang: Callable[[], Gang]) -> None:
+    gang = new_gang()
+    saves = [gang.begin(rank, 3) for rank in (1, 2)]
+    ahead = gang.store.drafts / ".save_2"
+    ahead.mkdir(parents=True)
+    (ahead / "part_1").write_text("early")
+    saves.append(gang.begin(0, 3))
+
+    assert [save.exception(timeout=30) for save in saves] == [None] * SIZE
+    assert (ahead / "part_1").read_text() == "early"
 
 
 def test_members_that_save_different_steps_are_all_told(new_gang: Callable[[], Gang]) -> None:

@@ -6,11 +6,12 @@ from typing import Protocol
 
 from drumline.contracts.worker_api import Claimed
 from drumline.distribute.errors import UnsupportedError
-from drumline.errors import CheckpointGoneError
+from drumline.distribute.saved_parts import require_one_state
+from drumline.errors import CheckpointFailedError, CheckpointGoneError
 from drumline.local.checkpoint_store import CheckpointStore
 from drumline.local.checkpoints import Found, Shelf
 from drumline_worker.runner.channel import Channel
-from drumline_worker.runner.gang_store import GangStore
+from drumline_worker.runner.gang_store import GangStore, Seat
 from drumline_worker.runner.shelf import RegisteredShelf
 from drumline_worker.runner.telemetry import Telemetry
 
@@ -27,15 +28,18 @@ class MemberShelf(Shelf, Protocol):
         """The server knows the first `count` that were put here. Called from another thread."""
 
 
-def open_shelf(root: Path, claimed: Claimed, channel: Channel, telemetry: Telemetry) -> MemberShelf:
-    """The shelf of this member. `root` holds a directory per run."""
+def open_shelf(
+    root: Path, claimed: Claimed, channel: Channel, telemetry: Telemetry, on_wait: Callable[[], None]
+) -> MemberShelf:
+    """The shelf of this member. `root` holds a directory per run; `on_wait` as `GangStore` has it."""
     rendezvous = claimed.rendezvous
     store = CheckpointStore(root / claimed.run, claimed.fence)
     if rendezvous.size == 1:
         return RegisteredShelf(root, claimed, channel, telemetry, store.write)
     if not rendezvous.one_store:
         return NoShelf(claimed)
-    gang = GangStore(store, claimed.run, rendezvous.rank, rendezvous.size)
+    seat = Seat(claimed.run, rendezvous.rank, rendezvous.size)
+    gang = GangStore(store, seat, require_one_state, on_wait)
     if rendezvous.rank > 0:
         return FollowingShelf(root, claimed, telemetry, gang)
     return LeadingShelf(root, RegisteredShelf(root, claimed, channel, telemetry, gang.lead), gang)
@@ -82,12 +86,14 @@ class FollowingShelf:
         return self._last.path
 
     def newest(self) -> Found | None:
-        """The one that rank 0 chose. Raises CheckpointGoneError as it did."""
+        """The one that rank 0 chose. Raises CheckpointGoneError as it did, CheckpointFailedError where it could not."""
         if self._last is not None:
             return self._last
         choice = self._gang.chosen()
         if "gone" in choice:
             raise CheckpointGoneError(self._run, choice["gone"])
+        if "failed" in choice:
+            raise CheckpointFailedError(self._run, f"run.restore failed on rank 0: {choice['failed']}")
         return Found(choice["step"], self._root / choice["path"]) if choice else None
 
     def registered(self, count: int) -> None:
@@ -114,6 +120,9 @@ class LeadingShelf:
             found = self._registered.newest()
         except CheckpointGoneError as error:
             self._gang.choose({"gone": str(error)})
+            raise
+        except Exception as error:
+            self._gang.choose({"failed": f"{type(error).__name__}: {error}"})
             raise
         choice = {"step": found.step, "path": str(found.path.relative_to(self._root))} if found else {}
         self._gang.choose(choice)

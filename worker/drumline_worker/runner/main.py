@@ -82,7 +82,12 @@ def _prepare_run(plan: MemberPlan, channel: Channel) -> tuple[WorkerRun, ProbeOb
         probe = ProbeObserver([device.id for _, device in devices], plan.probe_steps, stop_request)
         strategy.observe(probe, reductions_every=1)
     on_sigterm(stop_request.ask)
-    shelf = open_shelf(Path(plan.checkpoints), claimed, channel, telemetry)
+
+    def on_wait() -> None:
+        ticker.waits()
+        stop_request.raise_if_insisted()
+
+    shelf = open_shelf(Path(plan.checkpoints), claimed, channel, telemetry, on_wait)
     channel.listen(stop_request.ask, shelf.registered)
     checkpoints = Checkpoints(shelf, claimed.checkpoint, strategy)
     return WorkerRun(claimed.run, strategy, telemetry, ticker, checkpoints, stop_request), probe

@@ -36,6 +36,7 @@ class Ticker:
         self._advances = 0
         self._advances_told = 0
         self._collectives = 0
+        self._waits = 0
         self._advanced_at: float | None = None
         self._times: deque[float] = deque(maxlen=_KEPT)
         self._stacks = Stacks()
@@ -71,6 +72,10 @@ class Ticker:
         """The engine left a collective."""
         self._collectives += 1
 
+    def waits(self) -> None:
+        """The program waits for other members, whose own watchdogs see to them."""
+        self._waits += 1
+
     def _tick_forever(self) -> None:
         while self._tell():
             time.sleep(TICK_S)
@@ -83,6 +88,7 @@ class Ticker:
                 activity=self._activity(),
                 advances=self._advances,
                 collectives=self._collectives,
+                waits=self._waits,
                 usual_s=self._usual_s(),
             )
         except OSError:
