@@ -6,7 +6,7 @@ from sqlalchemy import case, delete, func, or_, select, tuple_
 from sqlalchemy.orm import Session
 
 from drumline.contracts.states import TERMINAL_RUN, CheckpointState
-from drumline_server.models import Checkpoint, Host, Run
+from drumline_server.models import Checkpoint, Host, Member, Run
 
 STORE_OF_HOST = case((Host.checkpoint_store != "", Host.checkpoint_store), else_=Host.id)
 """Where a host keeps and finds checkpoints: a volume that others may mount too, or its own directory."""
@@ -47,6 +47,12 @@ def page_of_run(
         query = query.where(key < before)
     query = query.order_by(Checkpoint.fence.desc(), Checkpoint.step.desc()).limit(limit)
     return [(row, name) for row, name in session.execute(query)]
+
+
+def members_of_attempts(session: Session, attempt_ids: Collection[str]) -> dict[str, int]:
+    """How many members those attempts have."""
+    query = select(Member.attempt_id, func.count()).where(Member.attempt_id.in_(attempt_ids))
+    return {attempt_id: count for attempt_id, count in session.execute(query.group_by(Member.attempt_id))}
 
 
 def with_past(session: Session, run_ids: Collection[str]) -> Sequence[Run]:

@@ -31,6 +31,8 @@ class Home:
     """Where a run can go on: the checkpoint, and the living hosts that can read it, with their names by id."""
 
     step: int
+    members: int
+    """How many saved it."""
     hosts: dict[str, str]
     lost: Checkpoint | None
     """A better one that no living host can read."""
@@ -94,17 +96,15 @@ def homes_of(session: Session, project_id: str, runs: Collection[Run]) -> dict[s
     candidates = _candidates(session, project_id, with_past) if with_past else {}
     stores = {row.store for rows in candidates.values() for row in rows}
     living = queries.living_hosts(session, project_id, stores) if stores else {}
-    return {run_id: _home(rows, living) for run_id, rows in candidates.items() if rows}
+    return _homes(session, candidates, living)
 
 
-def tied_to(session: Session, project_id: str, run_ids: Collection[str]) -> dict[str, frozenset[str]]:
-    """Of each of the project's runs that waits for one of certain hosts, those hosts."""
+def tied_to(session: Session, project_id: str, run_ids: Collection[str]) -> dict[str, Home]:
+    """Of each of the project's runs that waits for one of certain hosts, where these are."""
     runs = queries.with_past(session, run_ids) if run_ids else ()
     homes = homes_of(session, project_id, runs)
     fleet = capacities(session, project_id) if homes else []
-    return {
-        run.id: frozenset(homes[run.id].hosts) for run in runs if run.id in homes and is_tied(run, homes[run.id], fleet)
-    }
+    return {run.id: home for run in runs if (home := homes.get(run.id)) and is_tied(run, home, fleet)}
 
 
 def is_tied(run: Run, home: Home, fleet: Sequence[HostCapacity]) -> bool:
@@ -131,7 +131,7 @@ def home_of_source(session: Session, project_id: str, checkpoint_id: str) -> Hom
         return None
     rows = _not_after(source, queries.kept_of_runs(session, [source.run_id]).get(source.run_id, ()))
     living = queries.living_hosts(session, project_id, {row.store for row in rows})
-    return _home(rows, living) if rows else None
+    return _homes(session, {checkpoint_id: rows}, living).get(checkpoint_id)
 
 
 def saved_step(session: Session, run: Run) -> int | None:
@@ -140,10 +140,26 @@ def saved_step(session: Session, run: Run) -> int | None:
     return own[0].step if own else None
 
 
-def _home(candidates: Sequence[Checkpoint], living: Mapping[str, dict[str, str]]) -> Home:
-    best = next((row for row in candidates if row.store in living), None)
+def _homes(
+    session: Session, candidates: Mapping[str, Sequence[Checkpoint]], living: Mapping[str, dict[str, str]]
+) -> dict[str, Home]:
+    """Of each that has candidates, by key."""
+    best = {key: next((row for row in rows if row.store in living), None) for key, rows in candidates.items() if rows}
+    attempts = {row.attempt_id for row in best.values() if row is not None}
+    members = queries.members_of_attempts(session, attempts) if attempts else {}
+    return {key: _home(candidates[key], row, living, members) for key, row in best.items()}
+
+
+def _home(
+    candidates: Sequence[Checkpoint],
+    best: Checkpoint | None,
+    living: Mapping[str, dict[str, str]],
+    members: Mapping[str, int],
+) -> Home:
     lost = None if best is candidates[0] else candidates[0]
-    return Home(best.step if best else 0, living[best.store] if best else {}, lost)
+    if best is None:
+        return Home(step=0, members=1, hosts={}, lost=lost)
+    return Home(best.step, members[best.attempt_id], living[best.store], lost)
 
 
 def writer_of(session: Session, checkpoint: Checkpoint) -> str:

@@ -33,8 +33,9 @@ class Foreseen:
 def foresee(session: Session, submission: Submission, checked: Checked, *, terms: Terms, now: int) -> Foreseen:
     """What would become of the submission, which is checked already, if it were sent now. Only reads."""
     run = _imagined(submission, checked, now)
-    home = run.resume_from and checkpoints.home_of_source(session, run.project_id, run.resume_from)
-    queued = queued_run(run, frozenset(home.hosts) if home else None)
+    source = run.resume_from
+    home = checkpoints.home_of_source(session, run.project_id, source) if source else None
+    queued = queued_run(run, home)
     snapshot = terms.look(session, run.project_id, now=now)
     if not is_behind_the_head(session, run):
         snapshot = with_run(snapshot, queued, terms.ageing)

@@ -5,6 +5,9 @@ A replica never spans hosts. One host alone is preferred whatever the spread, as
 - `pack`      the fullest host that has room; else as few hosts as will do, filled one after the other
 - `balance`   the emptiest host that has room; else as few hosts as will do, with as equal shares as there is room for
 - `one_host`  the fullest host that has room, or none
+
+A gang that goes on from what so many members saved is split over as many hosts again, where that is possible: what
+each of them had alone fits no other number.
 """
 
 from collections.abc import Mapping
@@ -21,8 +24,11 @@ class Share:
     replicas: int
 
 
-def fit(devices: Mapping[str, int], shape: Shape) -> list[Share] | None:
-    """The hosts that take the gang, by rank; None if it does not fit. `devices`: free devices of each host."""
+def fit(devices: Mapping[str, int], shape: Shape, members: int = 1) -> list[Share] | None:
+    """The hosts that take the gang, by rank; None if it does not fit. `devices`: free devices of each host.
+
+    More `members` than one: over so many hosts, where that is possible.
+    """
     rooms = {
         host: count // shape.devices_per_replica
         for host, count in devices.items()
@@ -30,6 +36,10 @@ def fit(devices: Mapping[str, int], shape: Shape) -> list[Share] | None:
     }
     if sum(rooms.values()) < shape.replicas:
         return None
+    if 1 < members <= shape.replicas and not shape.is_one_host:
+        largest = sorted(rooms, key=lambda host: (-rooms[host], host))[:members]
+        if len(largest) == members and sum(rooms[host] for host in largest) >= shape.replicas:
+            return _equal_shares(rooms, largest, shape.replicas)
     whole = [host for host, room in rooms.items() if room >= shape.replicas]
     if whole:
         emptiest_first = shape.spread == "balance"

@@ -49,6 +49,8 @@ class QueuedRun:
     """The host where its last attempt failed: taken only if no other fits."""
     only: frozenset[str] | None = None
     """The hosts that can read its checkpoints; None if any host will do."""
+    members: int = 1
+    """How many saved the checkpoint that it goes on from."""
     priority: int = 0
     created_at: int = 0
 
@@ -153,7 +155,7 @@ class _Table:
         """Gives the run its devices, if there is room that is not kept for another."""
         for avoid in (run.avoid, None) if run.avoid else (None,):
             for platform in platforms_of(run.shape):
-                shares = fit(self._room(platform, run, avoid), run.shape)
+                shares = fit(self._room(platform, run, avoid), run.shape, run.members)
                 if shares is not None:
                     return self._take(run, platform, shares)
         return None
@@ -215,7 +217,7 @@ class _Table:
         at = releases[fewest - 1].at if fewest else self.snapshot.now
         together = [release for release in releases[fewest:] if at is not None and release.at == at]
         counts = self._after(platform, run, [*releases[:fewest], *together])
-        shares = fit(counts, run.shape)
+        shares = fit(counts, run.shape, run.members)
         assert shares is not None
         per_replica = run.shape.devices_per_replica
         spare = {share.host_id: counts[share.host_id] - share.replicas * per_replica for share in shares}

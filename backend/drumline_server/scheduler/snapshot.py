@@ -30,6 +30,7 @@ from sqlalchemy.orm import Session, aliased
 
 from drumline.contracts.states import AttemptState, DeviceState, RunState
 from drumline_server.checkpoints import service as checkpoints
+from drumline_server.checkpoints.service import Home
 from drumline_server.models import Attempt, Device, Hold, Host, Member, Project, Run
 from drumline_server.scheduler.order import Ageing, in_order
 from drumline_server.scheduler.placement import FreeDevice, QueuedRun, Release, Snapshot
@@ -68,10 +69,10 @@ def is_behind_the_head(session: Session, run: Run) -> bool:
     return session.scalar(_OLDER_ALIKE, {**of_run, **older}) == HEAD_MOST
 
 
-def queued_run(run: Run, only: frozenset[str] | None) -> QueuedRun:
-    """A run that is queued for the first time, as the scheduler sees it; `only` those hosts can read its checkpoint."""
+def queued_run(run: Run, home: Home | None) -> QueuedRun:
+    """A run that is queued for the first time, as the scheduler sees it; `home` is where its checkpoint is."""
     limit_us = _limit_us(to_json(run.limits).decode())
-    return QueuedRun(run.id, _shape(run.shape), limit_us, None, only, run.priority, run.created_at)
+    return QueuedRun(run.id, _shape(run.shape), limit_us, None, *_tie(home), run.priority, run.created_at)
 
 
 def with_run(snapshot: Snapshot, run: QueuedRun, ageing: Ageing) -> Snapshot:
@@ -116,13 +117,18 @@ def _queue(session: Session, project_id: str, ageing: Ageing, now: int) -> tuple
         rows |= {row.id: row for row in session.execute(_GROUP, of_group)}
     rows |= {row.id: row for row in session.execute(_RUNS, {"project": project_id, "head": HEAD_MOST})}
     past = [row.id for row in rows.values() if row.fence > 0 or row.resume_from]
-    only = checkpoints.tied_to(session, project_id, past)
-    return in_order([_queued(row, only.get(row.id)) for row in rows.values()], ageing, now)
+    homes = checkpoints.tied_to(session, project_id, past)
+    return in_order([_queued(row, homes.get(row.id)) for row in rows.values()], ageing, now)
 
 
-def _queued(row: RunRow, only: frozenset[str] | None) -> QueuedRun:
+def _queued(row: RunRow, home: Home | None) -> QueuedRun:
     run_id, shape, limits, priority, created_at, _, _, failed_on = row
-    return QueuedRun(run_id, _shape(shape), _limit_us(limits), failed_on, only, priority, created_at)
+    return QueuedRun(run_id, _shape(shape), _limit_us(limits), failed_on, *_tie(home), priority, created_at)
+
+
+def _tie(home: Home | None) -> tuple[frozenset[str] | None, int]:
+    """Which hosts only, and how many members, as `QueuedRun` has them."""
+    return (None, 1) if home is None else (frozenset(home.hosts), home.members)
 
 
 _shape = lru_cache(1024)(Shape.parse)

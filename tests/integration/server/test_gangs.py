@@ -8,14 +8,17 @@ from drumline.contracts.states import AttemptState, RunState
 from drumline.contracts.worker_api import Claim, Claimed, MemberBeat, MemberNotice, ProbeReport
 from drumline_server.errors import FencedError
 from drumline_server.workers import claims
+from support.checkpoints import save
 from support.core import Core, Member, Worker
 
 PLACE = "10.0.0.1:4711"
 
 
-def two_hosts(core: Core) -> tuple[str, list[Worker]]:
-    """A run of 4 replicas over two hosts of 2 devices each; the workers by rank."""
+def two_hosts(core: Core, store: str = "") -> tuple[str, list[Worker]]:
+    """A run of 4 replicas over two hosts of 2 devices each; the workers by rank. They may share a store."""
     workers = [core.add_worker(name, devices=2) for name in ("alpha", "beta")]
+    for worker in workers:
+        worker.register(checkpoint_store=store)
     run = core.submit(resources={"replicas": 4})
     assert core.schedule() == [run.id]
     (attempt,) = core.attempts(run.id)
@@ -28,8 +31,8 @@ def claim(core: Core, worker: Worker, notice: MemberNotice, coordinator: str | N
     return core.write(lambda session: claims.claim(session, worker.host_id, notice.member, body, now=core.clock.now()))
 
 
-def running(core: Core) -> tuple[str, list[Member]]:
-    run_id, workers = two_hosts(core)
+def running(core: Core, store: str = "") -> tuple[str, list[Member]]:
+    run_id, workers = two_hosts(core, store)
     notices = [worker.beat().assigned[0] for worker in workers]
     for worker, notice in zip(workers, notices, strict=True):
         claim(core, worker, notice, PLACE)
@@ -256,3 +259,31 @@ def test_one_that_does_not_answer_is_late_although_it_is_a_step_ahead(core: Core
         f"Has not arrived: rank 1 on {second.worker.name} (replicas 2, 3), after 59 steps or logs, "
         "whose process does not answer: it is stopped, or a call holds its interpreter. 1 other waits, after 58."
     )
+
+
+@pytest.mark.parametrize(("store", "shared"), [("", False), ("vol_x", True)])
+def test_members_are_told_whether_all_of_them_see_what_each_saves(core: Core, store: str, shared: bool) -> None:
+    _, members = running(core, store)
+
+    assert [member.claimed.rendezvous.one_store for member in members] == [shared, shared]
+
+
+def test_a_gang_goes_on_over_as_many_hosts_as_saved_although_one_has_room_for_all_now(core: Core) -> None:
+    run_id, (first, second) = running(core, "vol_x")
+    save(first, 10)
+    large = core.add_worker("large")
+    large.register(checkpoint_store="vol_x")
+    first.end(EndReason.KILLED, signal=9, exit_code=None)
+    beat(second)
+    second.end(EndReason.PEER_LOST)
+    core.clock.advance(46)
+    for worker in (first.worker, second.worker, large):
+        worker.beat()
+    core.reap()
+
+    assert core.schedule() == [run_id]
+    newest, _ = core.attempts(run_id)
+    assert len(newest.members) == 2
+    notices = [(worker, notice) for worker in (first.worker, second.worker, large) for notice in worker.beat().assigned]
+    told = [claim(core, worker, notice) for worker, notice in notices]
+    assert [[(point.fence, point.step) for point in each.resume] for each in told] == [[(1, 10)]] * 2

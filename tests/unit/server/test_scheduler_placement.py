@@ -1,5 +1,7 @@
 """Placement: whole gangs on real devices, in order of the queue, without starving the large."""
 
+from dataclasses import replace
+
 import pytest
 
 from drumline_server.scheduler.placement import (
@@ -100,6 +102,30 @@ def test_one_host_is_preferred_to_several_whatever_the_spread() -> None:
     devices = (*free("a", 8), *free("b", 2), *free("c", 2))
 
     assert where(placed(devices, run("r", 4, spread="balance"))) == {"r": "a"}
+
+
+@pytest.mark.parametrize(
+    ("fleet", "members", "shares"),
+    [
+        ({"a": 8, "b": 2, "c": 2}, 2, {"a": 2, "b": 2}),
+        ({"a": 8, "b": 2, "c": 1}, 3, {"a": 2, "b": 1, "c": 1}),
+        ({"a": 3, "b": 1}, 2, {"a": 3, "b": 1}),
+        ({"a": 8}, 2, {"a": 4}),
+        ({"a": 2, "b": 1, "c": 1}, 2, {"a": 2, "b": 1, "c": 1}),
+        ({"a": 8, "b": 8, "c": 8, "d": 8, "e": 8}, 5, {"a": 4}),
+    ],
+    ids=str,
+)
+def test_what_so_many_members_saved_goes_on_over_as_many_hosts_where_it_can(
+    fleet: dict[str, int], members: int, shares: dict[str, int]
+) -> None:
+    devices = tuple(device for host, count in fleet.items() for device in free(host, count))
+    (placement,) = placed(devices, replace(run("r", 4), members=members))
+
+    assert sizes(placement) == shares
+    assert where(placed(devices, replace(run("r", 2, spread="one_host"), members=members))) == {
+        "r": min((host for host in fleet if fleet[host] >= 2), key=lambda host: (fleet[host], host))
+    }
 
 
 @pytest.mark.parametrize(("spread", "host"), [("pack", "small"), ("one_host", "small"), ("balance", "big")])

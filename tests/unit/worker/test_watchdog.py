@@ -83,15 +83,18 @@ def test_own_code_that_waits_is_late_in_the_end_although_it_ticks() -> None:
     assert watchdog.overdue(902.0) is not None
 
 
-def test_who_waits_for_other_members_on_purpose_is_late_only_by_a_limit_of_the_user() -> None:
-    for watchdog, late_at in ((_watchdog(), None), (_watchdog(step_s=1200), 1200.0)):
-        watchdog.hear(_tick("own_code", 3), 0.0)
-        for now in range(0, 1199, 5):
-            watchdog.hear(_tick("own_code", 3).model_copy(update={"waits": now}), float(now))
-            if watchdog.wants_cpu(float(now)):
-                watchdog.note_cpu(0.0, float(now))
-            assert watchdog.overdue(float(now)) is None
-        assert (watchdog.overdue(1200.0) is not None) == (late_at is not None)
+@pytest.mark.parametrize(("limits", "late"), [({}, False), ({"step_s": 1200}, True)])
+def test_who_waits_for_other_members_on_purpose_is_late_only_by_a_limit_of_the_user(
+    limits: dict[str, float], late: bool
+) -> None:
+    watchdog = _watchdog(**limits)
+    watchdog.hear(_tick("own_code", 3), 0.0)
+    for now in range(0, 1199, 5):
+        watchdog.hear(_tick("own_code", 3).model_copy(update={"waits": now}), float(now))
+        if watchdog.wants_cpu(float(now)):
+            watchdog.note_cpu(0.0, float(now))
+        assert watchdog.overdue(float(now)) is None
+    assert (watchdog.overdue(1200.0) is not None) == late
 
 
 def test_processor_time_does_not_excuse_a_step() -> None:
