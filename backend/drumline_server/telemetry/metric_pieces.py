@@ -18,7 +18,7 @@ from drumline_server.telemetry.columns import unpack
 from drumline_server.telemetry.metric_rows import CHUNK, PAGE
 
 _SECOND = 1_000_000
-_AT_ONCE = 500
+_AT_ONCE = 1_000
 """Chunks in one statement: far from how many parameters a database takes."""
 _BY = {
     "step": (MetricPage.first_steps, MetricPage.last_steps, MetricPage.step_lasts),
