@@ -459,10 +459,9 @@ def upgrade() -> None:
         batch_op.create_index("ix_log_chunk_run_id", ["run_id"], unique=False)
 
     op.create_table(
-        "metric_chunk",
+        "metric",
         sa.Column("member_id", sa.String(), nullable=False),
         sa.Column("name", sa.String(), nullable=False),
-        sa.Column("seq", sa.BigInteger(), nullable=False),
         sa.Column("project_id", sa.String(), nullable=False),
         sa.Column("run_id", sa.String(), nullable=False),
         sa.Column("attempt_id", sa.String(), nullable=False),
@@ -472,14 +471,51 @@ def upgrade() -> None:
         sa.Column("steps", sa.LargeBinary(), nullable=False),
         sa.Column("times", sa.LargeBinary(), nullable=False),
         sa.Column("points", sa.LargeBinary(), nullable=False),
-        sa.ForeignKeyConstraint(["attempt_id"], ["attempt.id"], name=op.f("fk_metric_chunk_attempt_id_attempt")),
+        sa.ForeignKeyConstraint(["attempt_id"], ["attempt.id"], name=op.f("fk_metric_attempt_id_attempt")),
+        sa.ForeignKeyConstraint(["member_id"], ["member.id"], name=op.f("fk_metric_member_id_member")),
+        sa.ForeignKeyConstraint(["project_id"], ["project.id"], name=op.f("fk_metric_project_id_project")),
+        sa.ForeignKeyConstraint(["run_id"], ["run.id"], name=op.f("fk_metric_run_id_run")),
+        sa.PrimaryKeyConstraint("member_id", "name", name=op.f("pk_metric")),
+    )
+    with op.batch_alter_table("metric", schema=None) as batch_op:
+        batch_op.create_index("ix_metric_run_id_name", ["run_id", "name"], unique=False)
+
+    op.create_table(
+        "metric_chunk",
+        sa.Column("member_id", sa.String(), nullable=False),
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("number", sa.BigInteger(), nullable=False),
+        sa.Column("project_id", sa.String(), nullable=False),
+        sa.Column("steps", sa.LargeBinary(), nullable=False),
+        sa.Column("times", sa.LargeBinary(), nullable=False),
+        sa.Column("points", sa.LargeBinary(), nullable=False),
         sa.ForeignKeyConstraint(["member_id"], ["member.id"], name=op.f("fk_metric_chunk_member_id_member")),
         sa.ForeignKeyConstraint(["project_id"], ["project.id"], name=op.f("fk_metric_chunk_project_id_project")),
-        sa.ForeignKeyConstraint(["run_id"], ["run.id"], name=op.f("fk_metric_chunk_run_id_run")),
-        sa.PrimaryKeyConstraint("member_id", "name", "seq", name=op.f("pk_metric_chunk")),
+        sa.PrimaryKeyConstraint("member_id", "name", "number", name=op.f("pk_metric_chunk")),
     )
-    with op.batch_alter_table("metric_chunk", schema=None) as batch_op:
-        batch_op.create_index("ix_metric_chunk_run_id_name_first_step", ["run_id", "name", "first_step"], unique=False)
+
+    op.create_table(
+        "metric_page",
+        sa.Column("member_id", sa.String(), nullable=False),
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("number", sa.BigInteger(), nullable=False),
+        sa.Column("project_id", sa.String(), nullable=False),
+        sa.Column("first_step", sa.BigInteger(), nullable=False),
+        sa.Column("last_step", sa.BigInteger(), nullable=False),
+        sa.Column("first_steps", sa.LargeBinary(), nullable=False),
+        sa.Column("last_steps", sa.LargeBinary(), nullable=False),
+        sa.Column("step_lasts", sa.LargeBinary(), nullable=False),
+        sa.Column("first_times", sa.LargeBinary(), nullable=False),
+        sa.Column("last_times", sa.LargeBinary(), nullable=False),
+        sa.Column("time_lasts", sa.LargeBinary(), nullable=False),
+        sa.Column("finite", sa.LargeBinary(), nullable=False),
+        sa.Column("lows", sa.LargeBinary(), nullable=False),
+        sa.Column("highs", sa.LargeBinary(), nullable=False),
+        sa.Column("totals", sa.LargeBinary(), nullable=False),
+        sa.ForeignKeyConstraint(["member_id"], ["member.id"], name=op.f("fk_metric_page_member_id_member")),
+        sa.ForeignKeyConstraint(["project_id"], ["project.id"], name=op.f("fk_metric_page_project_id_project")),
+        sa.PrimaryKeyConstraint("member_id", "name", "number", name=op.f("pk_metric_page")),
+    )
 
     op.create_table(
         "outbox",
@@ -538,6 +574,8 @@ def upgrade() -> None:
         sa.Column("attempt_id", sa.String(), nullable=False),
         sa.Column("member_id", sa.String(), nullable=False),
         sa.Column("seq", sa.BigInteger(), nullable=False),
+        sa.Column("kind", sa.BigInteger(), nullable=False),
+        sa.Column("level", sa.BigInteger(), nullable=False),
         sa.Column("name", sa.String(), nullable=False),
         sa.Column("step", sa.BigInteger(), nullable=False),
         sa.Column("op", sa.String(), nullable=False),
@@ -555,8 +593,35 @@ def upgrade() -> None:
         sa.UniqueConstraint("member_id", "seq", name=op.f("uq_reduction_member_id_seq")),
     )
     with op.batch_alter_table("reduction", schema=None) as batch_op:
+        batch_op.create_index(
+            "ix_reduction_member_id_kind_level_step", ["member_id", "kind", "level", "step"], unique=False
+        )
         batch_op.create_index("ix_reduction_run_id_name_step", ["run_id", "name", "step", "id"], unique=False)
         batch_op.create_index("ix_reduction_run_id_step_id", ["run_id", "step", "id"], unique=False)
+
+    op.create_table(
+        "reduction_kind",
+        sa.Column("member_id", sa.String(), nullable=False),
+        sa.Column("kind", sa.BigInteger(), nullable=False),
+        sa.Column("project_id", sa.String(), nullable=False),
+        sa.Column("run_id", sa.String(), nullable=False),
+        sa.Column("attempt_id", sa.String(), nullable=False),
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("op", sa.String(), nullable=False),
+        sa.Column("axis", sa.Text(), nullable=False),
+        sa.Column("origin", sa.String(), nullable=False),
+        sa.Column("ragged", sa.Boolean(), nullable=False),
+        sa.Column("recorded", sa.BigInteger(), nullable=False),
+        sa.Column("first_step", sa.BigInteger(), nullable=False),
+        sa.Column("last_step", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(["attempt_id"], ["attempt.id"], name=op.f("fk_reduction_kind_attempt_id_attempt")),
+        sa.ForeignKeyConstraint(["member_id"], ["member.id"], name=op.f("fk_reduction_kind_member_id_member")),
+        sa.ForeignKeyConstraint(["project_id"], ["project.id"], name=op.f("fk_reduction_kind_project_id_project")),
+        sa.ForeignKeyConstraint(["run_id"], ["run.id"], name=op.f("fk_reduction_kind_run_id_run")),
+        sa.PrimaryKeyConstraint("member_id", "kind", name=op.f("pk_reduction_kind")),
+    )
+    with op.batch_alter_table("reduction_kind", schema=None) as batch_op:
+        batch_op.create_index("ix_reduction_kind_run_id", ["run_id"], unique=False)
 
     op.create_table(
         "variable_record",
@@ -588,9 +653,14 @@ def downgrade() -> None:
         batch_op.drop_index("ix_variable_record_attempt_id")
 
     op.drop_table("variable_record")
+    with op.batch_alter_table("reduction_kind", schema=None) as batch_op:
+        batch_op.drop_index("ix_reduction_kind_run_id")
+
+    op.drop_table("reduction_kind")
     with op.batch_alter_table("reduction", schema=None) as batch_op:
         batch_op.drop_index("ix_reduction_run_id_step_id")
         batch_op.drop_index("ix_reduction_run_id_name_step")
+        batch_op.drop_index("ix_reduction_member_id_kind_level_step")
 
     op.drop_table("reduction")
     with op.batch_alter_table("placement_record", schema=None) as batch_op:
@@ -604,10 +674,12 @@ def downgrade() -> None:
         batch_op.drop_index("ix_outbox_member_id")
 
     op.drop_table("outbox")
-    with op.batch_alter_table("metric_chunk", schema=None) as batch_op:
-        batch_op.drop_index("ix_metric_chunk_run_id_name_first_step")
-
+    op.drop_table("metric_page")
     op.drop_table("metric_chunk")
+    with op.batch_alter_table("metric", schema=None) as batch_op:
+        batch_op.drop_index("ix_metric_run_id_name")
+
+    op.drop_table("metric")
     with op.batch_alter_table("log_chunk", schema=None) as batch_op:
         batch_op.drop_index("ix_log_chunk_run_id")
 

@@ -16,9 +16,12 @@ from drumline_server.models.run_event import RunEvent
 from drumline_server.models.telemetry import (
     Checkpoint,
     LogChunk,
+    Metric,
     MetricChunk,
+    MetricPage,
     PlacementRecord,
     Reduction,
+    ReductionKind,
     VariableRecord,
 )
 
@@ -42,12 +45,15 @@ __all__ = [
     "LogChunk",
     "LoginCode",
     "Member",
+    "Metric",
     "MetricChunk",
+    "MetricPage",
     "Outbox",
     "PlacementRecord",
     "Plan",
     "Project",
     "Reduction",
+    "ReductionKind",
     "Run",
     "RunEvent",
     "RunLabel",

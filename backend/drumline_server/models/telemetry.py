@@ -9,25 +9,69 @@ from drumline.contracts.states import CheckpointState
 from drumline_server.models.base import Base, one_of
 
 
-class MetricChunk(Base):
-    """Values of one metric from one batch: little-endian int64 steps and times (microseconds), float64 points."""
+class Metric(Base):
+    """One metric of one member: how much of it there is, and its newest values, too few for a chunk.
 
-    __tablename__ = "metric_chunk"
-    __table_args__ = (Index("ix_metric_chunk_run_id_name_first_step", "run_id", "name", "first_step"),)
+    Columns of values are little-endian: int64 steps and times (microseconds), float64 points.
+    """
+
+    __tablename__ = "metric"
+    __table_args__ = (Index("ix_metric_run_id_name", "run_id", "name"),)
 
     member_id: Mapped[str] = mapped_column(ForeignKey("member.id"), primary_key=True)
     name: Mapped[str] = mapped_column(primary_key=True)
-    seq: Mapped[int] = mapped_column(primary_key=True)
-    """Sequence number of the chunk's first event."""
     project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
     run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
     attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
     n: Mapped[int]
+    """How many values were logged, those in chunks included."""
     first_step: Mapped[int]
     last_step: Mapped[int]
     steps: Mapped[bytes]
     times: Mapped[bytes]
     points: Mapped[bytes]
+
+
+class MetricChunk(Base):
+    """So many values of a metric as every chunk has, in the order of logging; columns as those of `Metric`."""
+
+    __tablename__ = "metric_chunk"
+
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    """Counts the chunks of the metric from 0."""
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    steps: Mapped[bytes]
+    times: Mapped[bytes]
+    points: Mapped[bytes]
+
+
+class MetricPage(Base):
+    """What stands in so many chunks of a metric as every page has: a column for each figure, a place for each chunk."""
+
+    __tablename__ = "metric_page"
+
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    """Counts the pages of the metric from 0."""
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    first_step: Mapped[int]
+    last_step: Mapped[int]
+    first_steps: Mapped[bytes]
+    last_steps: Mapped[bytes]
+    step_lasts: Mapped[bytes]
+    """The last value of each chunk by step, float64."""
+    first_times: Mapped[bytes]
+    last_times: Mapped[bytes]
+    time_lasts: Mapped[bytes]
+    """The last value of each chunk by time, float64."""
+    finite: Mapped[bytes]
+    """How many values are neither NaN nor infinite, int64; the figures after it are of those, float64."""
+    lows: Mapped[bytes]
+    highs: Mapped[bytes]
+    totals: Mapped[bytes]
 
 
 class LogChunk(Base):
@@ -57,6 +101,7 @@ class Reduction(Base):
         UniqueConstraint("member_id", "seq"),
         Index("ix_reduction_run_id_step_id", "run_id", "step", "id"),
         Index("ix_reduction_run_id_name_step", "run_id", "name", "step", "id"),
+        Index("ix_reduction_member_id_kind_level_step", "member_id", "kind", "level", "step"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -65,6 +110,9 @@ class Reduction(Base):
     attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
     member_id: Mapped[str] = mapped_column(ForeignKey("member.id"))
     seq: Mapped[int]
+    kind: Mapped[int]
+    level: Mapped[int]
+    """How often 2 divides its place among those of its kind: those of `level` k and above are every 2**k-th."""
     name: Mapped[str]
     step: Mapped[int]
     op: Mapped[str]
@@ -76,6 +124,28 @@ class Reduction(Base):
     body: Mapped[dict[str, Any]]
     """`inputs`, `counts`, `denominator`, `result` as in `events.ReductionEvent`."""
     recorded_at: Mapped[int]
+
+
+class ReductionKind(Base):
+    """Reductions of one member that are alike, counted."""
+
+    __tablename__ = "reduction_kind"
+    __table_args__ = (Index("ix_reduction_kind_run_id", "run_id"),)
+
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"), primary_key=True)
+    kind: Mapped[int] = mapped_column(primary_key=True)
+    """A hash of what they have in common."""
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
+    name: Mapped[str]
+    op: Mapped[str]
+    axis: Mapped[dict[str, Any]]
+    origin: Mapped[str]
+    ragged: Mapped[bool]
+    recorded: Mapped[int]
+    first_step: Mapped[int]
+    last_step: Mapped[int]
 
 
 class PlacementRecord(Base):

@@ -1,132 +1,240 @@
 """Puts any number of logged values into buckets that hide no spike: minimum, maximum, mean, last and count of each.
 
-Works slice by slice on typed arrays, so a million points cost the speed of `min`, `max` and `sum`, not of a loop.
+Values come as pieces of a curve: a `Chunk` has them, an `Overview` knows what stands in many chunks and loads only
+those that lie in several buckets. Both go from bucket to bucket on typed arrays, at the speed of `min` and `sum`.
 """
 
 from __future__ import annotations  # array[float] is a type only from Python 3.12 on
 
 import math
-import sys
+import operator
 from array import array
-from bisect import bisect_left
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, compress, count, pairwise
+from typing import NamedTuple
 
 from drumline.contracts import api
 
 
+class Summary(NamedTuple):
+    """What `n` values have in common that stand together: `last` is the last one at `x`, the greatest there is.
+
+    `low`, `high` and `total` are of the `finite` values, those that are neither NaN nor infinite.
+    """
+
+    x: float
+    last: float
+    n: int
+    finite: int
+    low: float
+    high: float
+    total: float
+
+    @classmethod
+    def of(cls, xs: array[float], values: array[float]) -> Summary:
+        """Of values in the order of their `xs`."""
+        total = sum(values)
+        kept = values if math.isfinite(total) else array("d", filter(math.isfinite, values))
+        low, high = min(kept, default=math.inf), max(kept, default=-math.inf)
+        return cls(xs[-1], values[-1], len(values), len(kept), low, high, total if kept is values else sum(kept))
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Buckets from edge to edge; `width` is what they have in common, 0 where each distinct x has one of its own."""
+
+    edges: Sequence[float]
+    width: float
+
+    @classmethod
+    def over(cls, pieces: Sequence[Piece], start: float | None, end: float | None, buckets: int) -> Axis:
+        """At most so many buckets over the range, or over all there is. The end of the range is in the last."""
+        if not pieces:
+            return cls((), 0.0)
+        left = float(min(piece.start() for piece in pieces) if start is None else start)
+        right = float(max(piece.end() for piece in pieces) if end is None else end)
+        beyond = math.nextafter(right, math.inf)
+        distinct = _first_distinct(buckets + 1, _xs_between(pieces, left, right))
+        if len(distinct) <= buckets:
+            return cls((*sorted(distinct), beyond), 0.0)
+        width = (right - left) / buckets
+        return cls((*(left + number * width for number in range(buckets)), beyond), width)
+
+    def bucket(self, x: float) -> int:
+        """The number of the bucket of `x`, from 1; 0 is before the first edge."""
+        return bisect_right(self.edges, x)
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Values of one metric in the order of logging: `xs[i]` is where `values[i]` stands on the x axis."""
+    """Values of one metric by x, those of one x in the order of logging."""
 
     xs: array[float]
     values: array[float]
+
+    @classmethod
+    def of(cls, xs: array[float], values: array[float]) -> Chunk:
+        """Values in the order of logging, which is nearly always the order of x too."""
+        if list(xs) == (ordered := sorted(xs)):
+            return cls(xs, values)
+        order = sorted(range(len(xs)), key=xs.__getitem__)
+        return cls(array(xs.typecode, ordered), array("d", (values[at] for at in order)))
+
+    def start(self) -> float:
+        """The least x."""
+        return self.xs[0]
+
+    def end(self) -> float:
+        """The greatest x."""
+        return self.xs[-1]
+
+    def known_xs(self) -> Iterable[float]:
+        """Each x."""
+        return self.xs
+
+    def all_xs(self, start: float, end: float) -> Iterable[float]:
+        """Each x between `start` and `end`."""
+        return self.xs[bisect_left(self.xs, start) : bisect_right(self.xs, end)]
+
+    def summaries(self, axis: Axis) -> Iterator[tuple[int, Summary]]:
+        """What the chunk adds to each bucket; values outside the axis are left out."""
+        at, stop = bisect_left(self.xs, axis.edges[0]), bisect_left(self.xs, axis.edges[-1])
+        while at < stop:
+            bucket = axis.bucket(self.xs[at])
+            until = bisect_left(self.xs, axis.edges[bucket], at, stop)
+            yield bucket, Summary.of(self.xs[at:until], self.values[at:until])
+            at = until
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What stands in chunks of `size` values each, in the order of logging; `load` brings chunks by their numbers."""
+
+    size: int
+    numbers: Sequence[int]
+    starts: array[float]
+    ends: array[float]
+    lasts: array[float]
+    finite: array[float]
+    lows: array[float]
+    highs: array[float]
+    totals: array[float]
+    load: Callable[[Sequence[int]], Iterator[Chunk]]
+
+    def start(self) -> float:
+        """The least x."""
+        return min(self.starts)
+
+    def end(self) -> float:
+        """The greatest x."""
+        return max(self.ends)
+
+    def known_xs(self) -> Iterable[float]:
+        """Each x that is known without loading anything."""
+        return chain(self.starts, self.ends)
+
+    def all_xs(self, start: float, end: float) -> Iterable[float]:
+        """Each x between `start` and `end` that is not known yet."""
+        spans = zip(self.numbers, self.starts, self.ends, strict=True)
+        unknown = [number for number, first, last in spans if first < last and first <= end and last >= start]
+        return chain.from_iterable(chunk.all_xs(start, end) for chunk in self.load(unknown))
+
+    def summaries(self, axis: Axis) -> Iterator[tuple[int, Summary]]:
+        """What the chunks add to each bucket; values outside the axis are left out."""
+        spans = [span for stretch in self._stretches() for span in self._spans(axis, *stretch)]
+        split = self.load([self.numbers[at] for at, until in spans if at == until])
+        for at, until in spans:
+            if at == until:
+                yield from next(split).summaries(axis)
+            else:
+                yield axis.bucket(self.ends[at]), self._summary(at, until)
+
+    def _stretches(self) -> Iterator[tuple[int, int]]:
+        """Chunks one after the other on the axis: a new stretch begins where a program goes back."""
+        goes_back = map(operator.lt, self.starts[1:], self.ends)
+        return pairwise([0, *compress(count(1), goes_back), len(self.numbers)])
+
+    def _spans(self, axis: Axis, first: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The chunks of a stretch bucket by bucket; (n, n) is a chunk that does not lie in one bucket whole."""
+        at = bisect_left(self.ends, axis.edges[0], first, stop)
+        stop = bisect_left(self.starts, axis.edges[-1], at, stop)
+        while at < stop:
+            until = bisect_left(self.ends, axis.edges[axis.bucket(self.starts[at])], at, stop)
+            yield at, until
+            at = max(until, at + 1)
+
+    def _summary(self, at: int, until: int) -> Summary:
+        some = slice(at, until)
+        return Summary(
+            self.ends[until - 1],
+            self.lasts[until - 1],
+            self.size * (until - at),
+            int(sum(self.finite[some])),
+            min(self.lows[some]),
+            max(self.highs[some]),
+            sum(self.totals[some]),
+        )
+
+
+Piece = Chunk | Overview
 
 
 @dataclass(slots=True)
 class _Bucket:
     x: float = -math.inf
+    last: float = math.nan
+    count: int = 0
+    finite: int = 0
     low: float = math.inf
     high: float = -math.inf
     total: float = 0.0
-    finite: int = 0
-    count: int = 0
-    last: float = math.nan
 
-    def add(self, xs: array[float], values: array[float]) -> None:
-        if xs[-1] >= self.x:
-            self.x, self.last = xs[-1], values[-1]
-        self.count += len(values)
-        total = sum(values)
-        kept = values if math.isfinite(total) else array("d", filter(math.isfinite, values))
-        if kept:
-            self.low = min(self.low, min(kept))
-            self.high = max(self.high, max(kept))
-            self.total += total if kept is values else math.fsum(kept)
-            self.finite += len(kept)
+    def add(self, some: Summary) -> None:
+        if some.x >= self.x:
+            self.x, self.last = some.x, some.last
+        self.count += some.n
+        self.finite += some.finite
+        self.low = min(self.low, some.low)
+        self.high = max(self.high, some.high)
+        self.total += some.total
 
     def mean(self) -> float | None:
         return self.total / self.finite if self.finite else None
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """Even buckets over [start, end]; `width` 0 means that each distinct x has a bucket of its own."""
-
-    start: float
-    end: float
-    width: float
-
-    @classmethod
-    def over(cls, start: float, end: float, buckets: int, *, distinct: int) -> Axis:
-        """Buckets over the range; none are needed where there are no more than `buckets` distinct x."""
-        span = end - start
-        return cls(start, end, 0.0 if distinct <= buckets or span <= 0 else span / buckets)
-
-    def upper(self, x: float) -> float:
-        """Where the bucket of `x` ends; values at it belong to the next bucket."""
-        if self.width == 0:
-            return math.nextafter(x, math.inf)
-        number = math.floor((x - self.start) / self.width) + 1
-        bound = self.start + number * self.width
-        return bound if bound > x else math.nextafter(x, math.inf)
-
-    def key(self, x: float) -> float:
-        """What tells the bucket of `x` from the others; the end of the range belongs to the last bucket."""
-        if self.width == 0:
-            return x
-        last = round((self.end - self.start) / self.width) - 1
-        return float(min(math.floor((x - self.start) / self.width), last))
+def points(pieces: Iterable[Piece], axis: Axis) -> api.MetricPoints:
+    """The buckets of pieces in the order of logging: by x, column by column."""
+    known: dict[int, _Bucket] = defaultdict(_Bucket)
+    for piece in pieces:
+        for bucket, summary in piece.summaries(axis):
+            known[bucket].add(summary)
+    buckets = [known[bucket] for bucket in sorted(known)]
+    return api.MetricPoints(
+        x=tuple(bucket.x for bucket in buckets),
+        min=tuple(bucket.low if bucket.finite else None for bucket in buckets),
+        max=tuple(bucket.high if bucket.finite else None for bucket in buckets),
+        mean=tuple(bucket.mean() for bucket in buckets),
+        last=tuple(bucket.last for bucket in buckets),
+        count=tuple(bucket.count for bucket in buckets),
+    )
 
 
-@dataclass(slots=True)
-class Series:
-    """Collects the chunks of one metric."""
-
-    axis: Axis
-    _buckets: dict[float, _Bucket] = field(default_factory=dict)
-
-    def add(self, chunk: Chunk) -> None:
-        """Adds values; those outside the axis are left out."""
-        xs, values = _ordered(chunk)
-        at, stop = bisect_left(xs, self.axis.start), bisect_left(xs, math.nextafter(self.axis.end, math.inf))
-        while at < stop:
-            until = min(bisect_left(xs, self.axis.upper(xs[at]), at, stop), stop)
-            bucket = self._buckets.setdefault(self.axis.key(xs[at]), _Bucket())
-            bucket.add(xs[at:until], values[at:until])
-            at = until
-
-    def points(self) -> api.MetricPoints:
-        """The buckets in order of x, column by column."""
-        buckets = [self._buckets[key] for key in sorted(self._buckets)]
-        return api.MetricPoints(
-            x=tuple(bucket.x for bucket in buckets),
-            min=tuple(bucket.low if bucket.finite else None for bucket in buckets),
-            max=tuple(bucket.high if bucket.finite else None for bucket in buckets),
-            mean=tuple(bucket.mean() for bucket in buckets),
-            last=tuple(bucket.last for bucket in buckets),
-            count=tuple(bucket.count for bucket in buckets),
-        )
+def _xs_between(pieces: Sequence[Piece], start: float, end: float) -> Iterator[float]:
+    """Each x between `start` and `end` at least once, those first for which nothing is loaded."""
+    for piece in pieces:
+        yield from (x for x in piece.known_xs() if start <= x <= end)
+    for piece in pieces:
+        yield from piece.all_xs(start, end)
 
 
-def column(typecode: str, stored: bytes) -> array[float]:
-    """A stored column: little-endian 64-bit values of `typecode` q or d."""
-    values: array[float] = array(typecode)
-    values.frombytes(stored)
-    if sys.byteorder == "big":
-        values.byteswap()
-    return values
-
-
-def _ordered(chunk: Chunk) -> tuple[array[float], array[float]]:
-    """The chunk by x, without a copy where it is in order, as it nearly always is."""
-    xs, values = chunk.xs, chunk.values
-    if _is_sorted(xs):
-        return xs, values
-    order = sorted(range(len(xs)), key=xs.__getitem__)
-    return array(xs.typecode, (xs[i] for i in order)), array("d", (values[i] for i in order))
-
-
-def _is_sorted(xs: Iterable[float]) -> bool:
-    listed = list(xs)
-    return listed == sorted(listed)
+def _first_distinct(most: int, xs: Iterable[float]) -> set[float]:
+    """Up to so many distinct ones of them."""
+    seen: set[float] = set()
+    for x in xs:
+        seen.add(x)
+        if len(seen) == most:
+            break
+    return seen

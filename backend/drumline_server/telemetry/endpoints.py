@@ -13,7 +13,7 @@ from drumline_server.auth.dependencies import ReaderDep
 from drumline_server.dependencies import DatabaseDep
 from drumline_server.paging import DEFAULT_PAGE, CursorText, Limit
 from drumline_server.routing import api_router
-from drumline_server.telemetry import checkpoints, logs, metrics, placement, reductions
+from drumline_server.telemetry import checkpoints, logs, metrics, placement, reduction_names, reductions
 
 router = api_router("/runs/{run_id}", tags=["telemetry"])
 
@@ -83,7 +83,7 @@ async def list_reduction_names(
 ) -> api.ReductionNames:
     """Which reductions there are, and at which steps: of the attempt named, else of the run as it counts."""
     return await database.read(
-        lambda session: reductions.reduction_names(session, principal.project_id, run_id, attempt)
+        lambda session: reduction_names.reduction_names(session, principal.project_id, run_id, attempt)
     )
 
 

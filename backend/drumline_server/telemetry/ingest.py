@@ -20,7 +20,7 @@ from drumline_server.attempts.guard import (
 from drumline_server.attempts.outcome import settle_attempt
 from drumline_server.errors import FencedError, InvalidRequestError
 from drumline_server.run_events import lock_run
-from drumline_server.telemetry import bulk_rows, checkpoints, life, output
+from drumline_server.telemetry import checkpoints, engine_rows, life, metric_rows, output, reduction_rows
 from drumline_server.telemetry.batch import Batch
 
 Event = TypeVar("Event", bound=events._Event)
@@ -28,11 +28,11 @@ Store = Callable[[Batch, Sequence[Any]], None]  # Any: events of the one kind th
 
 _STORES: dict[str, Store] = {
     "state": life.store_phases,
-    "placement": bulk_rows.store_placement,
-    "variable": bulk_rows.store_variables,
+    "placement": engine_rows.store_placement,
+    "variable": engine_rows.store_variables,
     "log": output.store_logs,
-    "metrics": bulk_rows.store_metrics,
-    "reduction": bulk_rows.store_reductions,
+    "metrics": metric_rows.store_metrics,
+    "reduction": reduction_rows.store_reductions,
     "checkpoint": checkpoints.store_checkpoints,
     "restored": checkpoints.store_restored,
     "progress": life.store_progress,

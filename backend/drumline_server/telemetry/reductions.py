@@ -1,7 +1,5 @@
-"""Recorded reductions: lists, one in full, and which names and steps there are."""
+"""Recorded reductions: lists, and one in full."""
 
-from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import select, tuple_
@@ -14,8 +12,6 @@ from drumline_server.models import Reduction
 from drumline_server.paging import decode_cursor, page_of
 from drumline_server.runs.service import require_run
 from drumline_server.telemetry.rollbacks import reductions_shown
-
-MAX_STEPS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,47 +63,6 @@ def get_reduction(session: Session, project_id: str, run_id: str, reduction_id: 
             "recorded_at": row.recorded_at,
         }
     )
-
-
-def reduction_names(session: Session, project_id: str, run_id: str, attempt: str | None) -> api.ReductionNames:
-    """Each kind of reduction that the attempt, or the run, recorded, with its steps. Raises NotFoundError."""
-    run = require_run(session, project_id, run_id)
-    query = (
-        select(Reduction.name, Reduction.op, Reduction.axis, Reduction.origin, Reduction.step, Reduction.ragged)
-        .where(Reduction.run_id == run.id, reductions_shown(session, run, attempt))
-        .order_by(Reduction.name, Reduction.step)
-    )
-    kinds: dict[tuple[str, str, str, str], list[tuple[int, bool]]] = defaultdict(list)
-    axes: dict[str, object] = {}
-    for name, op, axis, origin, step, ragged in session.execute(query):
-        kinds[name, op, repr(axis), origin].append((step, ragged))
-        axes[repr(axis)] = axis["axis"]
-    return api.ReductionNames(
-        names=tuple(_named(name, op, axes[axis], origin, steps) for (name, op, axis, origin), steps in kinds.items())
-    )
-
-
-def _named(name: str, op: str, axis: object, origin: str, recorded: list[tuple[int, bool]]) -> api.ReductionName:
-    steps = sorted({step for step, _ in recorded})
-    ragged = sorted({step for step, is_ragged in recorded if is_ragged})
-    return api.ReductionName.model_validate(
-        {
-            "name": name,
-            "op": op,
-            "axis": axis,
-            "origin": origin,
-            "recorded": len(recorded),
-            "steps": _thinned(steps),
-            "ragged_steps": _thinned(ragged),
-        }
-    )
-
-
-def _thinned(steps: Sequence[int]) -> tuple[int, ...]:
-    """At most MAX_STEPS of the steps, evenly spread, first and last included."""
-    if len(steps) <= MAX_STEPS:
-        return tuple(steps)
-    return tuple(steps[at * (len(steps) - 1) // (MAX_STEPS - 1)] for at in range(MAX_STEPS))
 
 
 def _summary(row: Reduction) -> api.ReductionSummary:

@@ -359,7 +359,8 @@ def add_reductions(session: Session, member: Member, counts: dict[int, int]) -> 
         [
             {
                 "id": new_id("red"), "project_id": row.project_id, "run_id": row.run_id, "member_id": row.id,
-                "attempt_id": row.attempt_id, "seq": 1_000 + number, "name": "last" if step == 3 else "loss",
+                "attempt_id": row.attempt_id, "seq": 1_000 + number, "kind": 0, "level": 0,
+                "name": "last" if step == 3 else "loss",
                 "step": step, "op": "mean", "axis": {"axis": 0}, "origin": "host", "replicas": 2, "ragged": False,
                 "body": {"inputs": [summary, summary], "counts": [4, 4]}, "recorded_at": 0,
             }

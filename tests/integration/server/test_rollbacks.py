@@ -3,12 +3,12 @@
 import pytest
 
 from drumline.contracts import api
-from drumline.contracts.reasons import EndReason
-from drumline.contracts.states import RunState
 from drumline_server.errors import NotFoundError
 from drumline_server.telemetry import reductions
+from drumline_server.telemetry.reduction_names import reduction_names
 from drumline_server.telemetry.reductions import ReductionFilter
-from support.core import Core, Member, Worker
+from support.attempts import again
+from support.core import Core, Member
 
 ARRAY = {"shape": (), "dtype": "float32", "values": (1.0,)}
 LATER = ReductionFilter(name="loss", step_from=4, step_to=None)
@@ -18,17 +18,6 @@ def record(member: Member, name: str, *steps: int) -> None:
     """A reduction of that name at each of the steps."""
     fields = {"op": "sum", "axis": None, "inputs": (ARRAY,), "counts": (1,), "denominator": None, "result": ARRAY}
     member.send(*(member.event("reduction", name=name, step=step, **fields) for step in steps))
-
-
-def again(core: Core, worker: Worker, run_id: str, member: Member) -> Member:
-    """The run's program is killed and started once more."""
-    member.end(EndReason.KILLED, signal=9)
-    while core.run(run_id).state is RunState.RETRY_WAIT:
-        core.clock.advance(1)
-        worker.beat()
-        core.reap()
-    core.schedule()
-    return worker.take().start()
 
 
 def page_of(
@@ -52,7 +41,7 @@ def listed(core: Core, run_id: str, wanted: ReductionFilter, *, limit: int = 100
 
 def steps(core: Core, run_id: str, attempt: str | None = None) -> dict[str, tuple[int, ...]]:
     """By name the steps at which it was recorded."""
-    names = core.read(lambda session: reductions.reduction_names(session, core.project_id, run_id, attempt)).names
+    names = core.read(lambda session: reduction_names(session, core.project_id, run_id, attempt)).names
     assert all(name.recorded == len(name.steps) for name in names)
     return {name.name: name.steps for name in names}
 

@@ -1,48 +1,16 @@
 """The scheduler reads a long queue by index: what it looks at does not grow with the number of waiting runs."""
 
-import json
-from collections.abc import Callable
-from typing import Any
-
 import pytest
-from sqlalchemy.orm import Session
 
 from drumline_server.scheduler.placement import Snapshot
 from drumline_server.scheduler.rounds import schedule
 from drumline_server.scheduler.snapshot import GROUPS, HEAD_LEAST, HEAD_MOST, QUEUE_MOST, projects_to_serve
 from support.backlog import queue_many
 from support.core import TERMS, Core
+from support.query_plans import read_plans, rows_read
 from support.statements import statements
 
 LONG = 6_000
-
-
-def read_plans(core: Core, ask: Callable[[Session], object]) -> list[str]:
-    """How the database came by each answer, in its own words."""
-    with statements() as sent:
-        core.read(ask)
-    selects = [each for each in sent if each[0].lstrip().upper().startswith(("SELECT", "WITH"))]
-    return core.read(lambda session: [_plan(session, *each) for each in selects])
-
-
-def _plan(session: Session, statement: str, parameters: Any) -> str:
-    connection = session.connection()
-    if connection.dialect.name == "sqlite":
-        rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
-        return "\n".join(row[-1] for row in rows)
-    rows = connection.exec_driver_sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", parameters)
-    return json.dumps(rows.scalar_one())
-
-
-def rows_of_run_read(plan: str) -> int:
-    """How many rows of `run` PostgreSQL touched, by its own count."""
-    return sum(_touched(node["Plan"]) for node in json.loads(plan))
-
-
-def _touched(node: dict[str, Any]) -> int:
-    of_run = node.get("Relation Name") == "run"
-    read = (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"] if of_run else 0
-    return int(read) + sum(_touched(child) for child in node.get("Plans", ()))
 
 
 def look(core: Core) -> Snapshot:
@@ -64,7 +32,7 @@ def test_snapshot_reads_a_long_queue_by_index_only(core: Core) -> None:
         assert [plan for plan in plans if "TEMP B-TREE FOR ORDER BY" in plan and "run" in plan] == []
     else:
         assert not any('"Seq Scan", "Parallel Aware": false, "Relation Name": "run"' in plan for plan in plans)
-        assert max(rows_of_run_read(plan) for plan in plans) <= 2 * HEAD_MOST
+        assert max(rows_read(plan, "run") for plan in plans) <= 2 * HEAD_MOST
 
 
 def test_snapshot_holds_the_first_of_the_queue_whatever_their_priority_and_shape(core: Core) -> None:

@@ -13,7 +13,7 @@ from drumline_server.models import (
     Base,
     Checkpoint,
     LogChunk,
-    MetricChunk,
+    Metric,
     PlacementRecord,
     Reduction,
     VariableRecord,
@@ -108,7 +108,7 @@ def test_metrics_are_packed_columns_exact_to_the_bit(core: Core, member: Member)
         member.event("metrics", names=("loss", "lr"), steps=(6, 6), times=(at, at), values=(float("nan"), 0.5)),
     )
 
-    loss, learning_rate = rows(core, MetricChunk, MetricChunk.name)
+    loss, learning_rate = rows(core, Metric, Metric.name)
     assert (loss.n, loss.first_step, loss.last_step) == (6, 1, 6)
     assert struct.unpack("<6q", loss.steps) == (1, 2, 3, 4, 5, 6)
     assert loss.points[:40] == struct.pack("<5d", *values)

@@ -1,0 +1,157 @@
+"""Stores metrics so that a curve over millions of values is read from few rows.
+
+Values wait in the row of their metric until they fill a chunk, and pages tell what stands in the chunks. So the rows
+are the same however the values came: one by one over days, or by the thousand.
+"""
+
+from __future__ import annotations  # array[float] is a type only from Python 3.12 on
+
+from array import array
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from sqlalchemy import ColumnElement, LargeBinary, Row, bindparam, case, cast, insert, select, update
+from sqlalchemy.orm import Session
+
+from drumline.contracts.base import to_micros
+from drumline.contracts.events import MetricsEvent
+from drumline_server.errors import InvalidRequestError
+from drumline_server.inserts import Columns, insert_or_merge
+from drumline_server.models import Metric, MetricChunk, MetricPage, table_of
+from drumline_server.telemetry.batch import Batch
+from drumline_server.telemetry.buckets import Chunk, Summary
+from drumline_server.telemetry.columns import VALUE_BYTES, pack, unpack
+
+CHUNK = 64
+"""Values in a chunk: so many that PostgreSQL keeps the row in one piece, which it does up to 2 kB."""
+PAGE = 64
+"""Chunks in a page."""
+_METRIC, _CHUNK = table_of(Metric), table_of(MetricChunk)
+_INSERT_CHUNKS = insert(_CHUNK)
+_INSERT_PAGES = insert(table_of(MetricPage))
+_KEEP_WAITING = (
+    update(_METRIC)
+    .where(_METRIC.c.member_id == bindparam("of_member"), _METRIC.c.name == bindparam("of_name"))
+    .values({column: bindparam(column) for column in ("steps", "times", "points")})
+)
+_CHUNKS_OF_PAGE = (
+    select(_CHUNK.c.steps, _CHUNK.c.times, _CHUNK.c.points)
+    .where(
+        _CHUNK.c.member_id == bindparam("member_id"),
+        _CHUNK.c.name == bindparam("name"),
+        _CHUNK.c.number.between(bindparam("number") * PAGE, bindparam("number") * PAGE + PAGE - 1),
+    )
+    .order_by(_CHUNK.c.number)
+)
+Stored = dict[str, Any]  # Any: what a row has in its columns
+MetricRow = Row[*tuple[Any, ...]]  # Any: the columns of `Metric`
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """Values of one metric in the order of logging."""
+
+    steps: array[float] = field(default_factory=partial(unpack, "q", b""))
+    times: array[float] = field(default_factory=partial(unpack, "q", b""))
+    points: array[float] = field(default_factory=partial(unpack, "d", b""))
+
+    def stored(self, start: int, stop: int) -> Stored:
+        """Some of them as the columns of a row."""
+        return {
+            "steps": pack("q", self.steps[start:stop]),
+            "times": pack("q", self.times[start:stop]),
+            "points": pack("d", self.points[start:stop]),
+        }
+
+
+def store_metrics(batch: Batch, events: Sequence[MetricsEvent]) -> None:
+    """Adds values to the metrics of the member. Raises InvalidRequestError for columns of different lengths."""
+    rows = [{**batch.owner, **_row(name, values)} for name, values in _by_name(events).items()]
+    if not rows:
+        return
+    metrics = insert_or_merge(batch.session, Metric, rows, _appended)
+    if filling := [metric for metric in metrics if len(metric.steps) >= CHUNK * VALUE_BYTES]:
+        _fill_chunks(batch.session, filling)
+    body = {
+        "names": sorted(row["name"] for row in rows),
+        "first_step": min(row["first_step"] for row in rows),
+        "last_step": max(row["last_step"] for row in rows),
+    }
+    batch.record("metrics", body)
+
+
+def _by_name(events: Sequence[MetricsEvent]) -> Mapping[str, _Values]:
+    logged: dict[str, _Values] = defaultdict(_Values)
+    for event in events:
+        if not len(event.names) == len(event.steps) == len(event.times) == len(event.values):
+            raise InvalidRequestError("metrics", f"event {event.seq} has columns of different lengths")
+        for name, step, at, value in zip(event.names, event.steps, event.times, event.values, strict=True):
+            values = logged[name]
+            values.steps.append(step)
+            values.times.append(to_micros(at))
+            values.points.append(value)
+    return logged
+
+
+def _row(name: str, logged: _Values) -> Stored:
+    steps = logged.steps
+    found = {"name": name, "n": len(steps), "first_step": int(min(steps)), "last_step": int(max(steps))}
+    return {**found, **logged.stored(0, len(steps))}
+
+
+def _appended(known: Columns, logged: Columns) -> dict[str, ColumnElement[Any]]:  # Any: of whatever type
+    """What becomes of a metric when values are added to it. SQLite takes joined bytes for text unless told."""
+    return {
+        "n": known.n + logged.n,
+        "first_step": case((known.first_step < logged.first_step, known.first_step), else_=logged.first_step),
+        "last_step": case((known.last_step > logged.last_step, known.last_step), else_=logged.last_step),
+        **{name: cast(known[name].concat(logged[name]), LargeBinary) for name in ("steps", "times", "points")},
+    }
+
+
+def _fill_chunks(session: Session, metrics: Sequence[MetricRow]) -> None:
+    """Moves values from the rows of metrics to chunks as far as they fill them."""
+    chunks: list[Stored] = []
+    rests: list[Stored] = []
+    pages: list[Stored] = []
+    for metric in metrics:
+        key = {"member_id": metric.member_id, "name": metric.name, "project_id": metric.project_id}
+        values = _Values(unpack("q", metric.steps), unpack("q", metric.times), unpack("d", metric.points))
+        kept, full = len(values.steps) // CHUNK * CHUNK, metric.n // CHUNK
+        first = full - kept // CHUNK
+        parts = enumerate(range(0, kept, CHUNK), first)
+        chunks += [{**key, "number": number, **values.stored(at, at + CHUNK)} for number, at in parts]
+        rests.append({"of_member": metric.member_id, "of_name": metric.name, **values.stored(kept, metric.n)})
+        pages += [{**key, "number": number} for number in range(first // PAGE, full // PAGE)]
+    session.execute(_INSERT_CHUNKS, chunks)
+    session.execute(_KEEP_WAITING, rests)
+    if pages:
+        session.execute(_INSERT_PAGES, [{**page, **_figures(session, page)} for page in pages])
+
+
+def _figures(session: Session, page: Stored) -> Stored:
+    """What the chunks of a page hold."""
+    rows = [
+        (unpack("q", steps), unpack("q", times), unpack("d", points))
+        for steps, times, points in session.execute(_CHUNKS_OF_PAGE, page)
+    ]
+    by_step = [Chunk.of(steps, points) for steps, _, points in rows]
+    by_time = [Chunk.of(times, points) for _, times, points in rows]
+    summaries = [Summary.of(chunk.xs, chunk.values) for chunk in by_step]
+    return {
+        "first_step": int(min(chunk.start() for chunk in by_step)),
+        "last_step": int(max(chunk.end() for chunk in by_step)),
+        "first_steps": pack("q", (int(chunk.start()) for chunk in by_step)),
+        "last_steps": pack("q", (int(chunk.end()) for chunk in by_step)),
+        "step_lasts": pack("d", (chunk.values[-1] for chunk in by_step)),
+        "first_times": pack("q", (int(chunk.start()) for chunk in by_time)),
+        "last_times": pack("q", (int(chunk.end()) for chunk in by_time)),
+        "time_lasts": pack("d", (chunk.values[-1] for chunk in by_time)),
+        "finite": pack("q", (summary.finite for summary in summaries)),
+        "lows": pack("d", (summary.low for summary in summaries)),
+        "highs": pack("d", (summary.high for summary in summaries)),
+        "totals": pack("d", (summary.total for summary in summaries)),
+    }
