@@ -43,7 +43,7 @@ class Gang:
             (own / "deep" / "array").write_text(f"{content} of {rank} at {step}")
 
         member = self.members[rank]
-        return self._pool.submit(member.follow if rank else member.lead, step, write)
+        return self._pool.submit(member.follow if rank else member.write, step, write)
 
     def save(self, steps: Sequence[int], contents: Sequence[str] = ("as ever",) * SIZE) -> list[BaseException | None]:
         """Each member saves its step; what it raised."""

@@ -35,14 +35,14 @@ def open_shelf(
     rendezvous = claimed.rendezvous
     store = CheckpointStore(root / claimed.run, claimed.fence)
     if rendezvous.size == 1:
-        return RegisteredShelf(root, claimed, channel, telemetry, store.write)
+        return RegisteredShelf(root, claimed, channel, telemetry, store)
     if not rendezvous.one_store:
         return NoShelf(claimed)
     seat = Seat(claimed.run, rendezvous.rank, rendezvous.size)
     gang = GangStore(store, seat, require_one_state, on_wait)
     if rendezvous.rank > 0:
         return FollowingShelf(root, claimed, telemetry, gang)
-    return LeadingShelf(root, RegisteredShelf(root, claimed, channel, telemetry, gang.lead), gang)
+    return LeadingShelf(root, RegisteredShelf(root, claimed, channel, telemetry, gang), gang)
 
 
 class NoShelf:

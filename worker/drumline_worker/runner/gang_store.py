@@ -57,7 +57,7 @@ class GangStore:
         self._on_wait = on_wait
         self._saves = 0
 
-    def lead(self, step: int, write_state: Callable[[Path], None]) -> Committed:
+    def write(self, step: int, write_state: Callable[[Path], None]) -> Committed:
         """Writes the part of rank 0, and commits once all have written theirs.
 
         Raises CheckpointFailedError where one of them could not, or saves another step, InvalidValueError where theirs
@@ -78,7 +78,7 @@ class GangStore:
         return committed
 
     def follow(self, step: int, write_state: Callable[[Path], None]) -> Path:
-        """Writes the part of another rank; the state's directory, once rank 0 has committed it. Raises as `lead`."""
+        """Writes the part of another rank; the state's directory, once rank 0 has committed it. Raises as `write`."""
         save = self._write_part(step, write_state)
         self._until(
             lambda: _COMMITTED in self._names(save, step),

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from drumline.contracts.retention import CheckpointKey, kept
 from drumline.contracts.worker_api import Claimed, ResumePoint
@@ -13,8 +14,15 @@ from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.telemetry import Telemetry
 
 
+class Writer(Protocol):
+    """What commits checkpoints: a store, or a gang's way to it."""
+
+    def write(self, step: int, write_state: Callable[[Path], None]) -> Committed:
+        """As `CheckpointStore.write`."""
+
+
 class RegisteredShelf:
-    """A `drumline.local.checkpoints.Shelf` of one attempt. `root` holds a directory per run; `write` commits."""
+    """A `drumline.local.checkpoints.Shelf` of one attempt. `root` holds a directory per run; `writer` commits."""
 
     alone = True
 
@@ -24,12 +32,12 @@ class RegisteredShelf:
         claimed: Claimed,
         channel: Channel,
         telemetry: Telemetry,
-        write: Callable[[int, Callable[[Path], None]], Committed],
+        writer: Writer,
     ) -> None:
         self._root = root
         self._run = claimed.run
         self._store = CheckpointStore(root / claimed.run, claimed.fence)
-        self._write = write
+        self._writer = writer
         self._policy = claimed.checkpoint
         self._offered = claimed.resume
         self._resume_from = claimed.resume_from
@@ -43,7 +51,7 @@ class RegisteredShelf:
 
         Everything recorded up to the step goes ahead of it: whoever goes on from here repeats none of it.
         """
-        committed = self._write(step, write)
+        committed = self._writer.write(step, write)
         self._telemetry.flush()
         self._channel.send(
             "checkpoint",
