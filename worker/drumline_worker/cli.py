@@ -28,7 +28,7 @@ def worker() -> None:
 @click.option(
     "--checkpoint-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Volume for checkpoints that other hosts mount too; default: a directory of this host.",
+    help="Volume for checkpoints that other hosts mount too: runs over several need it. Default: a directory here.",
 )
 @click.option("--enroll-fd", type=int, help="Descriptor from which to read a single-use enrolment token.")
 @click.option("--enroll-token-file", type=click.Path(path_type=Path, exists=True), help="File with such a token.")
