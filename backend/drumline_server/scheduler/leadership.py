@@ -2,11 +2,14 @@
 
 A server that was thought dead and comes back finds a higher fence and writes no more. The loops are correct even if two
 servers run them; the lease keeps them from doing everything twice. SQLite has one server, which needs no lease.
+
+A server that is started again where one was killed does not wait for its lease: it sees that the process is gone.
 """
 
 import os
-import socket
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Protocol
 
 from sqlalchemy import func, select, update
@@ -67,7 +70,7 @@ class LeasedLeadership:
     def __init__(self, database: Database, *, lease_s: float) -> None:
         self._database = database
         self._lease_s = lease_s
-        self._holder = f"{socket.gethostname()}:{os.getpid()}"
+        self._holder = f"{_process_space()}:{os.getpid()}"
         self._fence: int | None = None
         self._held_until = 0.0
 
@@ -99,12 +102,33 @@ class LeasedLeadership:
         lease = session.scalars(select(Lease).where(Lease.name == _NAME).with_for_update()).one()
         now = int(session.scalar(select(func.extract("epoch", func.clock_timestamp()) * _MICROS)) or 0)
         if lease.fence != self._fence:
-            if lease.expires_at > now:
+            if lease.expires_at > now and not _is_gone(lease.holder):
                 return None
             lease.holder = self._holder
             lease.fence += 1
         lease.expires_at = now + int(self._lease_s * _MICROS)
         return lease.fence
+
+
+def _process_space() -> str:
+    """Where process ids mean the same: this boot of this machine, and the container; empty where nobody can tell."""
+    with suppress(OSError):
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot_id}:{Path('/proc/self/ns/pid').stat().st_ino}"
+    return ""
+
+
+def _is_gone(holder: str) -> bool:
+    """Whether that process is known to have ended."""
+    space, _, pid = holder.rpartition(":")
+    if not space or space != _process_space():
+        return False
+    try:
+        with suppress(PermissionError):  # somebody else's, which lives
+            os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    return False
 
 
 def leadership_of(database: Database, *, lease_s: float) -> Leadership:

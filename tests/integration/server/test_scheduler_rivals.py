@@ -1,13 +1,15 @@
 """Several schedulers: one leads, by a lease; and should two act all the same, no harm is done (fault F17)."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from drumline_server.db import Database
@@ -130,6 +132,42 @@ def test_server_that_comes_back_after_its_lease_ran_out_writes_nothing(postgres_
     assert core.attempts(run.id) == ()
     assert schedule(database, TERMS, now=core.clock.now(), guard=new.guard) == [run.id]
     assert database.read_now(lambda session: session.scalars(select(Lease.fence)).one()) == 2
+    database.close()
+
+
+_LEADER = """
+import asyncio, sys
+from drumline_server.db import Database
+from drumline_server.scheduler.leadership import LeasedLeadership
+
+assert asyncio.run(LeasedLeadership(Database(sys.argv[1]), lease_s=300).renew())
+print("leads", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_server_that_was_killed_is_followed_at_once_where_its_end_can_be_seen(postgres_url: str) -> None:
+    database = Database(postgres_url)
+    new = LeasedLeadership(database, lease_s=300)
+    with subprocess.Popen(
+        [sys.executable, "-c", _LEADER, postgres_url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as old:
+        assert old.stdout is not None
+        assert old.stdout.readline() == "leads\n"
+        assert not asyncio.run(new.renew()), "it lives"
+        old.kill()
+    assert asyncio.run(new.renew())
+    database.close()
+
+
+@pytest.mark.parametrize("holder", ["another-boot:4026531836:1073741824", "another-host:1073741824", ""])
+def test_nobody_judges_a_server_of_another_machine_or_container(postgres_url: str, holder: str) -> None:
+    database = Database(postgres_url)
+    old, new = (LeasedLeadership(database, lease_s=300) for _ in range(2))
+    assert asyncio.run(old.renew())
+    database.write_now(lambda session: session.execute(update(Lease).values(holder=holder)) and None)
+
+    assert not asyncio.run(new.renew())
     database.close()
 
 
