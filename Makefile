@@ -30,13 +30,13 @@ check: .venv/.dev frontend/node_modules/.installed openapi-check ## ruff, mypy s
 
 unit: .venv/.dev ## tests without servers
 	$(PY) -m pytest -q -n 2 tests/unit
-	JAX_ENABLE_X64=1 $(PY) -m pytest -q tests/unit/distribute -m x64 -k 'not thousand'
+	JAX_ENABLE_X64=1 $(PY) -m pytest -q -n 2 tests/unit/distribute -m x64 -k 'not thousand'
 
 integration: .venv/.dev ## tests against real Redis, SQLite, PostgreSQL and worker processes
-	$(PY) -m pytest -q -n 3 --dist worksteal tests/integration tests/machine
+	$(PY) -m pytest -q -n 3 --dist worksteal tests/machine tests/integration
 
 simulation: .venv/.dev ## 500 histories of faults in virtual time, every mutant, and what once broke
-	$(PY) -m pytest -q tests/sim
+	$(PY) -m pytest -q -n 2 --dist worksteal tests/sim
 
 chaos: .venv/.dev ## kill, freeze and cut off real processes; nothing is lost or run twice (SEEDS=n: n times each; FULL=1: longer)
 	$(PY) -m pytest -q -n 4 --dist worksteal tests/chaos --seeds $(or $(SEEDS),1) $(if $(FULL),--full)

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from sim.campaign import Caught, Sweep, catch_mutants, sweep
+from sim.campaign import Caught, Sweep, catch_mutants, disks_in_memory, sweep
 from sim.history import Outcome, live
 from sim.mutants import MUTANTS
 from sim.plan import History, plan
@@ -74,12 +74,12 @@ def _tell(history: History, options: Options) -> int:
     if options.plan:
         print(history.model_dump_json(indent=2))
         return 0
-    store, disks = MemoryStore(), Path("/dev/shm/drumline-sim")
     with contextlib.ExitStack() as stack:
+        disks = stack.enter_context(disks_in_memory())
         for mutant in MUTANTS:
             if mutant.name == options.mutant:
                 stack.enter_context(mutant.applied())
-        outcome = live(history, store, disks, keep_log=True)
+        outcome = live(history, MemoryStore(), disks, keep_log=True)
     print(outcome.told(lines=100_000))
     return 1 if outcome.violation else 0
 

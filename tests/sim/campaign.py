@@ -4,8 +4,10 @@ import gc
 import json
 import multiprocessing
 import multiprocessing.pool
+import os
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,10 +16,10 @@ from sim.history import Outcome, live
 from sim.mutants import MUTANTS, Mutant
 from sim.plan import History, plan
 from sim.store import MemoryStore
+from support.scratch import scratch_root
 
 KNOWN = Path(__file__).parent / "caught_by.json"
 """A seed that caught each mutant once: tried first, so that most are caught at once."""
-_SHM = Path("/dev/shm")
 _COLLECT_EVERY = 20
 _CHUNK = 4
 
@@ -55,9 +57,9 @@ class Caught:
 class Stage:
     """Where one process lives through histories: a database, a disk in memory, and no garbage collector in between."""
 
-    def __init__(self) -> None:
+    def __init__(self, disks: Path) -> None:
         self._store = MemoryStore()
-        self._disks = Path(tempfile.mkdtemp(prefix="drumline-sim-", dir=_SHM if _SHM.is_dir() else None))
+        self._disks = disks
         self._lived = 0
         gc.collect()
         gc.freeze()
@@ -74,8 +76,7 @@ class Stage:
             gc.enable()
 
     def close(self) -> None:
-        """Gives the disk back."""
-        self._disks.rmdir()
+        """Other tests of this process have garbage of their own."""
         gc.unfreeze()
 
     def catch(self, mutant: Mutant, seeds: Iterable[int]) -> Caught:
@@ -114,22 +115,29 @@ _stage: list[Stage] = []
 """This process's own."""
 
 
-def _pool(jobs: int) -> multiprocessing.pool.Pool:
-    return multiprocessing.get_context("spawn").Pool(jobs)
+@contextmanager
+def disks_in_memory() -> Iterator[Path]:
+    """A folder for the disks of simulated hosts, gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="drumline-sim-", dir=scratch_root()) as folder:
+        yield Path(folder)
 
 
-def _own_stage() -> Stage:
-    if not _stage:
-        _stage.append(Stage())
-    return _stage[0]
+@contextmanager
+def _pool(jobs: int) -> Iterator[multiprocessing.pool.Pool]:
+    with disks_in_memory() as disks, multiprocessing.get_context("spawn").Pool(jobs, _enter, (disks,)) as pool:
+        yield pool
+
+
+def _enter(disks: Path) -> None:
+    _stage.append(Stage(disks / str(os.getpid())))
 
 
 def _live(seed: int) -> Outcome:
-    return _own_stage().live(plan(seed))
+    return _stage[0].live(plan(seed))
 
 
 def _catch(name: str, seeds: int) -> Caught:
     mutant = next(each for each in MUTANTS if each.name == name)
     known = known_seeds().get(name)
     first = [] if known is None else [known]
-    return _own_stage().catch(mutant, [*first, *range(seeds - len(first))])
+    return _stage[0].catch(mutant, [*first, *range(seeds - len(first))])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.campaign import Stage, known_seeds, sweep
+from sim.campaign import Stage, disks_in_memory, known_seeds, sweep
 from sim.mutants import MUTANTS, RARE, Mutant
 from sim.plan import History
 
@@ -20,9 +20,10 @@ REGRESSIONS = sorted((TESTS / "sim" / "regressions").glob("*.json"))
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
-    opened = Stage()
-    yield opened
-    opened.close()
+    with disks_in_memory() as disks:
+        opened = Stage(disks)
+        yield opened
+        opened.close()
 
 
 @pytest.mark.timeout(900)
