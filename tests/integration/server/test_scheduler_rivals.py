@@ -4,9 +4,8 @@ import asyncio
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import select, update
@@ -17,6 +16,7 @@ from drumline_server.models import Attempt, Hold, Lease
 from drumline_server.scheduler.leadership import LeadershipLostError, LeasedLeadership, SoleServer, leadership_of
 from drumline_server.scheduler.rounds import Guard, schedule, unguarded
 from support.core import TERMS, Core
+from support.processes import wait_until
 
 HOSTS, DEVICES, RUNS = 6, 4, 30
 LEASE_S = 1.0
@@ -96,13 +96,6 @@ def test_schedulers_at_once_spend_nearly_all_their_transactions_on_runs_that_sta
     assert len(tried) <= 24 / 0.8
 
 
-def until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_one_server_leads_and_another_follows_when_it_resigns(postgres_url: str) -> None:
     database = Database(postgres_url)
     first, second = (LeasedLeadership(database, lease_s=60) for _ in range(2))
@@ -124,7 +117,7 @@ def test_server_that_comes_back_after_its_lease_ran_out_writes_nothing(postgres_
     run = core.submit()
     old, new = (LeasedLeadership(database, lease_s=LEASE_S) for _ in range(2))
     assert asyncio.run(old.renew())
-    until(lambda: asyncio.run(new.renew()))
+    wait_until(lambda: asyncio.run(new.renew()), timeout_s=30, what="the lease runs out")
 
     assert not old.is_held()
     with pytest.raises(LeadershipLostError):
