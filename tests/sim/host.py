@@ -17,6 +17,7 @@ from drumline.contracts.doorbell import Doorbell, ProbeDoorbell
 from drumline.contracts.worker_api import DeviceReport, Register, Registered
 from drumline_worker.agent.api import Api, RefusedError, UnreachableError, _error
 from drumline_worker.agent.bundles import BundleUnavailableError
+from drumline_worker.agent.compile_cache import CompiledEntries
 from drumline_worker.agent.launcher_client import LaunchError
 from drumline_worker.agent.leftovers import end_strays, find_members
 from drumline_worker.agent.members import Members
@@ -294,8 +295,10 @@ class Agent:
         self.session = Session(api, introduction, self._refused)
         bundles, launcher = cast(Any, SimBundles(self.host)), cast(Any, self.launcher)
         meeting = cast(Any, SimMeetingPlace)
+        compiled = CompiledEntries(layout.compiled_entries)
+        place = introduction.place
         self.members = Members(
-            Workbench(api, self.session, launcher, bundles, layout, layout.checkpoints, meeting, introduction.place)
+            Workbench(api, self.session, launcher, bundles, layout, layout.checkpoints, meeting, compiled, place)
         )
         for plan in found:
             self.members.adopt(plan)

@@ -24,6 +24,7 @@ from drumline_server.scheduler.clock_steps import pull_back
 from drumline_server.scheduler.leadership import Leadership, LeadershipLostError, SoleServer, leadership_of
 from drumline_server.scheduler.relay import Relay
 from drumline_server.scheduler.rounds import Terms, schedule
+from drumline_server.scheduler.stalls import Stalls, watch_stalls
 from drumline_server.settings import Settings
 from drumline_server.wakeups import OUTBOX, QUEUE
 from drumline_server.workers.doorbell_keys import DoorbellKeys
@@ -77,7 +78,8 @@ def start_loops(
         if OUTBOX in topics:
             ringing.ring()
 
-    reaper = Reaper(database, settings, clock, leadership)
+    stalls = Stalls()
+    reaper = Reaper(database, settings, clock, leadership, stalls)
     rounds = [
         _Round(
             "schedule", scheduling, settings.schedule_every_s, lambda: _schedule(database, settings, clock, leadership)
@@ -90,8 +92,9 @@ def start_loops(
         relay = Relay(database, queue, keys, clock, ring_every_s=settings.ring_every_s)
         rounds.append(_Round("relay", ringing, settings.ring_every_s / 2, relay.ring_due))
     lead = _Round(_LEAD, _Bell(), settings.lease_s / 3, lambda: _lead(leadership, rounds))
-    tasks = tuple(
-        asyncio.create_task(_forever(each, leadership), name=f"drumline-{each.name}") for each in (lead, *rounds)
+    tasks = (
+        asyncio.create_task(watch_stalls(stalls, clock), name="drumline-stalls"),
+        *(asyncio.create_task(_forever(each, leadership), name=f"drumline-{each.name}") for each in (lead, *rounds)),
     )
     unsubscribe = database.wakeups.subscribe_in_loop(on_commit)
     return Loops(tasks, unsubscribe, relay.close if relay else _nothing, leadership)
@@ -176,15 +179,22 @@ async def _forget(database: Database, clock: Clock) -> None:
 
 class Reaper:
     """Looks for deadlines. After the server's start, a jump of its clock or a time without rounds, as in a server that
-    only now runs the loops, no lease runs out for one full T.
+    only now runs the loops, no lease runs out for one full T. While the server stands still again and again, each runs
+    out later by as long as it stood still.
 
     After a jump back, or a start that may follow one, what waits for a time that is far off now is pulled back.
     """
 
     def __init__(
-        self, database: Database, settings: Settings, clock: Clock, leadership: Leadership | None = None
+        self,
+        database: Database,
+        settings: Settings,
+        clock: Clock,
+        leadership: Leadership | None = None,
+        stalls: Stalls | None = None,
     ) -> None:
         self._leadership = leadership or SoleServer()
+        self._stalls = stalls or Stalls()
         self._database = database
         self._settings = settings
         self._clock = clock
@@ -215,7 +225,8 @@ class Reaper:
 
     def _due(self, session: Session, now: int) -> list[reap.Deed]:
         takeover_s = reap.longest_takeover_s(session, self._settings.takeover_s)
-        deadlines = reap.Deadlines(takeover_s, self._settings.suspect_s, self._leases_from)
+        stalled_us = self._stalls.since(now - int(2 * takeover_s * _MICROS))
+        deadlines = reap.Deadlines(takeover_s, self._settings.suspect_s, self._leases_from, stalled_us)
         return reap.due(session, deadlines, self._clock, now=now)
 
     def _perform(self, deed: reap.Deed, session: Session) -> None:

@@ -116,18 +116,36 @@ def place(snapshot: Snapshot) -> Outlook:
     """The runs of the queue that can start now, with their devices, and what is reserved for those that cannot."""
     table = _Table(snapshot)
     placements: list[Placement] = []
-    hopeless: set[tuple[object, ...]] = set()  # room only shrinks, so what did not fit does not fit later
+    blocked = _Blocked()
     for run in snapshot.queue:
-        alike = (run.shape, run.limit_us, run.only)
-        if alike in hopeless:
+        held_off = table.held_off(run)
+        if blocked.includes(run, held_off):
             continue
         placement = table.seat(run)
         if placement is not None:
             placements.append(placement)
         else:
-            hopeless.add(alike)
+            blocked.add(run, held_off)
             table.reserve(run)
     return Outlook(tuple(placements), table.reservations)
+
+
+class _Blocked:
+    """Kinds of runs that did not fit: room only shrinks, so they do not fit later in the same look.
+
+    A run's time limit decides only on which platforms it is held off by a reservation. So runs whose limits all differ
+    are of a few kinds, and a long queue of them costs no more than one of equals.
+    """
+
+    def __init__(self) -> None:
+        self._kinds: dict[tuple[Shape, frozenset[str] | None], list[frozenset[str]]] = {}
+
+    def includes(self, run: QueuedRun, held_off: frozenset[str]) -> bool:
+        """Whether a run of that shape did not fit that was held off on these platforms, or on fewer."""
+        return any(fewer <= held_off for fewer in self._kinds.get((run.shape, run.only), ()))
+
+    def add(self, run: QueuedRun, held_off: frozenset[str]) -> None:
+        self._kinds.setdefault((run.shape, run.only), []).append(held_off)
 
 
 def platforms_of(shape: Shape) -> Iterable[str]:
@@ -151,6 +169,15 @@ class _Table:
         for release in self.snapshot.releases:
             self.releases.setdefault(release.platform, []).append(release)
 
+    def held_off(self, run: QueuedRun) -> frozenset[str]:
+        """Platforms where the run must leave reserved room alone."""
+        until = self._until(run)
+        return frozenset(
+            platform
+            for platform in platforms_of(run.shape)
+            if platform in self.reservations and not self.reservations[platform].is_over_before(until)
+        )
+
     def seat(self, run: QueuedRun) -> Placement | None:
         """Gives the run its devices, if there is room that is not kept for another."""
         for avoid in (run.avoid, None) if run.avoid else (None,):
@@ -162,6 +189,8 @@ class _Table:
 
     def reserve(self, run: QueuedRun) -> None:
         """Keeps the room that will be there first, unless a run before this one has a reservation on that platform."""
+        if all(platform in self.reservations for platform in platforms_of(run.shape)):
+            return  # looking for the room costs a sort of all that is held
         rooms = {platform: self._first_room(platform, run) for platform in platforms_of(run.shape)}
         found = [(platform, room) for platform, room in rooms.items() if room is not None]
         if found:

@@ -105,6 +105,8 @@ class Deadlines:
     takeover_s: float
     suspect_s: float
     leases_from: int
+    stalled_us: int = 0
+    """How long the server itself stood still lately: nobody could reach it, so leases run out that much later."""
 
 
 def due(session: Session, deadlines: Deadlines, clock: Clock, *, now: int) -> list[Deed]:
@@ -146,8 +148,9 @@ def _times(deadlines: Deadlines, now: int) -> Times:
         "ahead_from": now + SKEW_US,
         "finished_before": now - int(DRAIN_S * _MICROS),
         "ended_before": now - int(RELEASE_S * _MICROS),
-        "heard_before": now - int(deadlines.suspect_s * _MICROS),
-        "leased_before": now - int(deadlines.takeover_s * _MICROS),
+        "heard_before": now - int(deadlines.suspect_s * _MICROS) - deadlines.stalled_us,
+        "leased_before": now - int(deadlines.takeover_s * _MICROS) - deadlines.stalled_us,
+        "stalled": deadlines.stalled_us,
         "failed_since": host_trouble.failed_since(now),
     }
 
@@ -206,8 +209,8 @@ def _hosts_ahead(session: Session, times: Times) -> Sequence[str]:
 
 def _left_incarnations(session: Session, times: Times) -> list[str]:
     """Incarnations that their hosts moved away from, and whose lease is over."""
-    now = times["now"]
-    return [each.id for each in session.scalars(_LEFT) if (each.lease_ends_at() or now) <= now]
+    ended_by = times["now"] - times["stalled"]
+    return [each.id for each in session.scalars(_LEFT) if (each.lease_ends_at() or ended_by) <= ended_by]
 
 
 def _expire(attempt_id: str, session: Session, *, now: int) -> None:

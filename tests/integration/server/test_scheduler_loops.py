@@ -21,6 +21,7 @@ from drumline_server.queue import DoorbellQueue
 from drumline_server.scheduler import loops
 from drumline_server.scheduler.loops import Reaper, start_loops
 from drumline_server.scheduler.rounds import schedule
+from drumline_server.scheduler.stalls import Stalls, watch_stalls
 from drumline_server.settings import Settings
 from drumline_server.wakeups import QUEUE
 from drumline_server.workers.doorbell_keys import DoorbellKeys
@@ -262,6 +263,40 @@ def test_jump_of_the_servers_clock_starts_every_lease_anew(core: Core, tmp_path:
 
     _rounds(core, reaper, beating=False)
     assert core.attempts(run)[0].state is AttemptState.LOST
+
+
+def test_stalls_between_which_the_loops_went_round_extend_every_lease_by_as_long(core: Core, tmp_path: Path) -> None:
+    """Each round came in time, so that no single one tells of an outage; no heartbeat got through all the same."""
+    run = _silent_run(core)
+    settings = Settings.model_validate({"data_dir": tmp_path, "reap_every_s": STEP_S})
+    stalls = Stalls()
+    reaper = Reaper(core.database, settings, core.clock, stalls=stalls)
+    _rounds(core, reaper, beating=True)  # the time after the start is over
+
+    for _ in range(7):
+        stalls.note(core.clock.advance(STEP_S), 18 * 1_000_000)
+        asyncio.run(reaper.round())
+    assert core.run(run).state is RunState.RUNNING
+
+    _rounds(core, reaper, beating=False)
+    assert core.attempts(run)[0].state is AttemptState.LOST
+
+
+def test_loop_that_is_held_again_and_again_is_noticed() -> None:
+    async def act() -> int:
+        stalls, clock = Stalls(), SystemClock()
+        began = clock.now()
+        watching = asyncio.create_task(watch_stalls(stalls, clock))
+        while not stalls.since(began) > 600_000:
+            time.sleep(0.25)  # the fault: something holds the event loop
+            await asyncio.sleep(0)
+            assert clock.now() < began + 30_000_000
+            await asyncio.sleep(0.06)  # until the next look began
+        took = clock.now() - began
+        watching.cancel()
+        return took - stalls.since(began)
+
+    assert asyncio.run(act()) >= 0
 
 
 def test_clock_that_was_set_back_delays_no_retry_and_no_expiry(core: Core, tmp_path: Path) -> None:

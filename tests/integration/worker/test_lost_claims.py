@@ -55,7 +55,10 @@ class Stage:
             incarnation=new_id("inc"), registrations=1, register_again=lambda: None, until_settled=settled
         )
         nothing = cast(Any, None)  # nothing is launched here
-        bench = Workbench(api, cast(Any, session), nothing, nothing, self.layout, self.layout.checkpoints, nothing, "")
+        layout = self.layout
+        bench = Workbench(
+            api, cast(Any, session), nothing, nothing, layout, layout.checkpoints, nothing, nothing, place=""
+        )
         try:
             await Member(bench, self.member, FENCE).run()
         finally:

@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 
+from drumline import bundle
 from drumline.contracts.ids import new_id
 from drumline.contracts.reasons import EndReason
 from support.worker_process import SECRET, WorkerProcess
@@ -132,6 +133,55 @@ def test_compiled_programs_are_found_again_by_the_next_run_of_the_version(
     assert compiled
     server.wait_drained(server.assign(TRAINING, replicas=2, version=version))
     assert {path.name for path in cache.iterdir() if path.name.endswith("-cache")} == compiled
+
+
+SCALING = """
+import jax
+
+@jax.jit
+def scale(x):
+    return x * {factor}
+
+def main(run):
+    return float(scale(1.0))
+"""
+
+
+def test_a_compiled_program_that_somebody_exchanged_is_compiled_again(
+    server: WorkerServer, worker: WorkerProcess
+) -> None:
+    """Programs of one host run as one user, so each can write what another will run."""
+    caches = worker.data_dir / "compiled" / importlib.metadata.version("jax")
+    doubling, tripling = new_id("ver"), new_id("ver")
+    runs = [(doubling, SCALING.format(factor=2)), (tripling, SCALING.format(factor=3))]
+    first = [server.assign(source, version=version) for version, source in runs]
+    for member in first:
+        server.wait_drained(member)
+    (genuine,), (foreign,) = (list((caches / version).glob("jit_scale-*-cache")) for version in (doubling, tripling))
+    genuine.write_bytes(foreign.read_bytes())
+    planted = caches / doubling / "jit_planted-cache"
+    planted.write_bytes(foreign.read_bytes())
+
+    again = server.assign(SCALING.format(factor=2), version=doubling)
+    server.wait_drained(again)
+
+    assert [member.result for member in (*first, again)] == [2.0, 3.0, 2.0]
+    assert not planted.exists()
+    assert "is not known to be as it was compiled here" in worker.said
+
+
+def test_a_cached_bundle_that_somebody_exchanged_is_fetched_again(server: WorkerServer, worker: WorkerProcess) -> None:
+    """A file was trusted by its name: what a job wrote there ran in other people's runs."""
+    first = server.assign("def main(run):\n    return 'genuine'\n")
+    server.wait_drained(first)
+    (cached,) = (worker.data_dir / "bundles").glob(f"{first.claimed.bundle.removeprefix('sha256:')}.zip")
+    cached.write_bytes(bundle.pack_source("job.py", b"def main(run):\n    return 'forged'\n"))
+
+    again = server.assign("def main(run):\n    return 'genuine'\n")
+    server.wait_drained(again)
+
+    assert [first.result, again.result] == ["genuine", "genuine"]
+    assert bundle.digest(cached) == first.claimed.bundle
 
 
 def test_a_run_leaves_no_directory_behind_once_everything_is_acknowledged(

@@ -5,7 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from drumline_worker.agent.compile_cache import clear, evict, use
+import pytest
+
+from drumline_worker.agent.compile_cache import CompiledEntries, clear, evict, use
 
 
 def entries(current: Path, version: str, *sizes: int, used: float) -> Path:
@@ -56,6 +58,67 @@ def test_what_other_versions_of_jax_compiled_is_deleted_but_not_under_a_program_
     clear(current, {runs})
 
     assert [path.exists() for path in (runs, over.parent, empty, full)] == [True, False, False, True]
+
+
+def test_only_what_was_there_when_a_program_of_the_version_ended_is_used(tmp_path: Path) -> None:
+    directory = entries(tmp_path / "1.0", "ver_a", 10, 10, 10, used=1)
+    tuned = directory / "xla_gpu_per_fusion_autotune_cache_dir" / "fusion.textproto"
+    tuned.parent.mkdir()
+    tuned.write_text("fast")
+    CompiledEntries(tmp_path / "compiled.json").record(directory)
+    (directory / "1-cache").write_bytes(b"changed")
+    (directory / "2-cache").unlink()
+    (directory / "2-cache").symlink_to(directory / "0-cache")
+    (directory / "planted").mkdir()
+    (directory / "planted" / "3-cache").write_bytes(b"new")
+
+    CompiledEntries(tmp_path / "compiled.json").verify(directory)
+
+    assert [path.name for path in directory.rglob("*") if path.is_file()] == ["0-cache", "fusion.textproto"]
+
+
+def test_what_was_changed_while_a_program_ran_keeps_the_hash_that_it_had(tmp_path: Path) -> None:
+    directory = entries(tmp_path / "1.0", "ver_a", 10, used=1)
+    known = CompiledEntries(tmp_path / "compiled.json")
+    known.record(directory)
+    (directory / "0-cache").write_bytes(b"changed")
+    known.record(directory)
+
+    known.verify(directory)
+
+    assert names(directory) == []
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b'{"ver_a": 1}'])
+def test_entries_whose_hashes_are_gone_or_unreadable_are_compiled_again(tmp_path: Path, content: bytes | None) -> None:
+    directory = entries(tmp_path / "1.0", "ver_a", 10, used=1)
+    if content is not None:
+        (tmp_path / "compiled.json").write_bytes(content)
+
+    CompiledEntries(tmp_path / "compiled.json").verify(directory)
+
+    assert names(directory) == []
+
+
+def test_hashes_of_versions_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+    first, second = (entries(tmp_path / "1.0", name, 10, used=1) for name in ("ver_a", "ver_b"))
+    known = CompiledEntries(tmp_path / "compiled.json")
+    known.record(first)
+    (first / "0-cache").unlink()
+    first.rmdir()
+    known.record(second)
+
+    assert "ver_a" not in (tmp_path / "compiled.json").read_text()
+
+
+def test_what_lies_in_directories_of_xla_is_evicted_too(tmp_path: Path) -> None:
+    directory = entries(tmp_path, "ver_a", 10, used=1)
+    (directory / "tuned").mkdir()
+    (directory / "tuned" / "fusion").write_bytes(bytes(10))
+
+    evict(tmp_path, 0)
+
+    assert [path.name for path in directory.rglob("*") if path.is_file()] == []
 
 
 PROGRAM = """

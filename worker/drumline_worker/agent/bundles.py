@@ -1,7 +1,10 @@
-"""Bundles on this host: fetched once, checked by hash, extracted anew for each member."""
+"""Bundles on this host: fetched once, checked by hash at every use, extracted anew for each member."""
 
 import asyncio
+import hashlib
+import logging
 import os
+import tempfile
 from pathlib import Path
 
 from drumline import bundle
@@ -9,7 +12,9 @@ from drumline.errors import BundleError
 from drumline_worker.agent.api import Api, BundleMismatchError, RefusedError, UnreachableError
 from drumline_worker.agent.backoff import Backoff
 
+_LOG = logging.getLogger(__name__)
 _ATTEMPTS = 5
+_CHUNK_BYTES = 2**20
 
 
 class BundleUnavailableError(Exception):
@@ -29,11 +34,17 @@ class BundleCache:
         """Writes the bundle's files into `target`. Raises BundleUnavailableError."""
         async with self._locks.setdefault(sha256, asyncio.Lock()):
             file = await self._file(sha256)
-        try:
-            await asyncio.to_thread(_extract, file, target)
-        except (BundleError, OSError) as error:
-            file.unlink(missing_ok=True)
-            raise BundleUnavailableError(f"bundle {sha256}: {error}") from None
+            try:
+                is_genuine = await asyncio.to_thread(_extract, file, sha256, target)
+                if not is_genuine:
+                    _LOG.warning("the cached bundle %s was changed by somebody; it is fetched again", sha256)
+                    file.unlink(missing_ok=True)
+                    is_genuine = await asyncio.to_thread(_extract, await self._file(sha256), sha256, target)
+            except (BundleError, OSError) as error:
+                file.unlink(missing_ok=True)
+                raise BundleUnavailableError(f"bundle {sha256}: {error}") from None
+        if not is_genuine:
+            raise BundleUnavailableError(f"bundle {sha256}: something on this host changes the cached file")
 
     async def _file(self, sha256: str) -> Path:
         file = self._directory / f"{sha256.removeprefix('sha256:')}.zip"
@@ -69,6 +80,19 @@ class BundleCache:
             file.unlink(missing_ok=True)
 
 
-def _extract(file: Path, target: Path) -> None:
-    with file.open("rb") as archive:
-        bundle.extract(archive, target)
+def _extract(file: Path, sha256: str, target: Path) -> bool:
+    """False, with nothing written, where the file is another than its name says.
+
+    Programs run as the worker's user and can write into the cache. What is hashed is a copy without a name, so that
+    nobody changes it before it is extracted.
+    """
+    digest = hashlib.sha256()
+    with tempfile.TemporaryFile(dir=file.parent) as copy:
+        with file.open("rb") as archive:
+            while chunk := archive.read(_CHUNK_BYTES):
+                digest.update(chunk)
+                copy.write(chunk)
+        if f"sha256:{digest.hexdigest()}" != sha256:
+            return False
+        bundle.extract(copy, target)
+    return True

@@ -2,13 +2,25 @@
 
 JAX's own bound, `jax_compilation_cache_max_size`, is for one directory, needs another package for a lock that each look
 into the cache takes, and fails at entries whose times are missing, as a killed program leaves them.
+
+JAX runs what it finds under the right name. Programs of one host run as one user and can write into each other's
+caches, so each entry is compared with its hash before a program is started that would use it.
 """
 
+import hashlib
+import logging
 import os
 import shutil
-from collections.abc import Collection
+import threading
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
+
+_LOG = logging.getLogger(__name__)
+_Hashes = dict[str, dict[str, str]]
+_HASHES = TypeAdapter(_Hashes)
 
 
 class _Entry(NamedTuple):
@@ -17,6 +29,44 @@ class _Entry(NamedTuple):
     written: float
     size: int
     path: Path
+    directory: Path
+    """That of its job version."""
+
+
+class CompiledEntries:
+    """The hash of each entry of the current caches, kept in `file`: by job version and path below its directory."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+        self._hashes = _load(file)
+
+    def verify(self, directory: Path) -> None:
+        """Deletes what is not as a program of that job version left it, or was never seen when one ended.
+
+        What another program of the version has written just now goes too; that one has it in memory.
+        """
+        with self._lock:
+            known = self._hashes.get(directory.name, {})
+        for path in list(_files(directory)):
+            if path.is_symlink() or known.get(_name(path, directory)) != _hash(path):
+                _LOG.warning("%s is not known to be as it was compiled here; it is compiled again", path)
+                path.unlink(missing_ok=True)
+
+    def record(self, directory: Path) -> None:
+        """Takes up what a program that has just ended has compiled. Never replaces a hash. Raises OSError."""
+        with self._lock:
+            known = self._hashes.get(directory.name, {})
+            names = {_name(path, directory): path for path in _files(directory) if not path.is_symlink()}
+            found = {name: known.get(name) or _hash(path) for name, path in names.items()}
+            self._hashes[directory.name] = {name: value for name, value in found.items() if value is not None}
+            self._forget_versions(directory.parent)
+            draft = self._file.with_suffix(".draft")
+            draft.write_bytes(_HASHES.dump_json(self._hashes))
+            draft.rename(self._file)
+
+    def _forget_versions(self, current: Path) -> None:
+        self._hashes = {name: hashes for name, hashes in self._hashes.items() if (current / name).is_dir()}
 
 
 def use(directory: Path) -> Path:
@@ -48,7 +98,7 @@ def evict(current: Path, max_bytes: int) -> None:
         if total <= max_bytes:
             return
         entry.path.unlink(missing_ok=True)
-        os.utime(entry.path.parent, (entry.used, entry.used))  # to delete from it is not to use it
+        os.utime(entry.directory, (entry.used, entry.used))  # to delete from it is not to use it
         total -= entry.size
 
 
@@ -56,7 +106,34 @@ def _entries(current: Path) -> list[_Entry]:
     found = []
     for directory in current.iterdir():
         used = directory.stat().st_mtime
-        for path in directory.iterdir():
-            facts = path.stat()
-            found.append(_Entry(used, facts.st_mtime, facts.st_size, path))
+        for path in _files(directory):
+            facts = path.lstat()
+            found.append(_Entry(used, facts.st_mtime, facts.st_size, path, directory))
     return found
+
+
+def _load(file: Path) -> _Hashes:
+    try:
+        return _HASHES.validate_json(file.read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return {}  # what has no hash is compiled again
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    """Files and links below it, whatever their depth: XLA keeps what it tuned for a GPU in directories of its own."""
+    for folder, folders, files in os.walk(directory):
+        for name in (*files, *(each for each in folders if os.path.islink(os.path.join(folder, each)))):
+            yield Path(folder, name)
+
+
+def _name(path: Path, directory: Path) -> str:
+    return path.relative_to(directory).as_posix()
+
+
+def _hash(path: Path) -> str | None:
+    """None for what has gone since it was listed."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        return None

@@ -107,6 +107,7 @@ class Agent:
             self._layout,
             self._checkpoints,
             self._meeting_place,
+            compile_cache.CompiledEntries(self._layout.compiled_entries),
             introduction.place,
         )
         self._members = Members(bench)

@@ -262,9 +262,20 @@ class Member:
             ending = await self._follow(sender)
             self.ended.set()
             _LOG.info("%s ended: %s %s", self.id, ending.reason, ending.message)
+            await self._record_compiled()
             sender.finish(ending.last_seq)
             await self._report(ending)
         self._bench.launcher.forget(self.id)
+
+    async def _record_compiled(self) -> None:
+        """Before the end is told: a run that starts on the news would compile again what has no hash yet."""
+        if self._claimed is None:
+            return
+        try:
+            directory = self._bench.layout.compile_cache / self._claimed.version
+            await asyncio.to_thread(self._bench.compiled.record, directory)
+        except OSError as error:
+            _LOG.warning("what %s compiled will be compiled again: %s", self.id, error)
 
     async def _follow(self, sender: TelemetrySender) -> Ending:
         """Listens to the shim until the member has ended."""

@@ -63,9 +63,11 @@ async def prepare(bench: Workbench, claimed: Claimed) -> None:
 async def launch(bench: Workbench, claimed: Claimed) -> None:
     """Starts the shim in the prepared run directory. Raises LaunchError or OSError."""
     directory = bench.layout.run_directory(claimed.member)
+    compiled = compile_cache.use(bench.layout.compile_cache / claimed.version)
+    await asyncio.to_thread(bench.compiled.verify, compiled)
     plan = MemberPlan(
         claimed=claimed,
-        compile_cache=str(compile_cache.use(bench.layout.compile_cache / claimed.version)),
+        compile_cache=str(compiled),
         checkpoints=str(bench.checkpoints),
         takeover_s=bench.session.registered.takeover_s,
         alive_at=bench.session.alive_at,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from drumline_worker.agent.api import Api
 from drumline_worker.agent.bundles import BundleCache
+from drumline_worker.agent.compile_cache import CompiledEntries
 from drumline_worker.agent.launcher_client import LauncherClient
 from drumline_worker.agent.meeting_place import MeetingPlace
 from drumline_worker.agent.session import Session
@@ -48,8 +49,13 @@ class Layout:
         return self.root / "compiled" / _version("jax")
 
     @property
+    def compiled_entries(self) -> Path:
+        """The hashes of what is in those of this JAX."""
+        return self.agent / "compiled.json"
+
+    @property
     def agent(self) -> Path:
-        """The agent's own sockets."""
+        """The agent's own sockets and records."""
         return self.root / "agent"
 
     @property
@@ -82,5 +88,7 @@ class Workbench:
     """Checkpoints by run: here, or on a volume that other hosts mount too."""
     meeting_place: Callable[[], MeetingPlace]
     """Opens one for a gang whose rank 0 is here. Raises OSError."""
+    compiled: CompiledEntries
+    """What is in the compilation caches, by hash."""
     place: str
     """Where this worker lives; empty where that cannot be told."""
