@@ -38,6 +38,14 @@ def detach_option(command: Command) -> Command:
     return click.option("--detach", is_flag=True, help="Print the run and return; don't watch it.")(command)
 
 
+def logs_option(*, default: bool) -> Callable[[Command], Command]:
+    """`--logs`, `--no-logs`: whether watching prints what the program prints, on stderr."""
+    word = "printed" if default else "not printed"
+    return click.option(
+        "--logs/--no-logs", "with_logs", default=default, help=f"The program's output while watching [default: {word}]."
+    )
+
+
 def spread_option(command: Command) -> Command:
     """`--spread`: how a gang is split over hosts. The contract says which there are, as for `--platform`."""
     return click.option(

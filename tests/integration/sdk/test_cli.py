@@ -105,11 +105,38 @@ def test_failed_run_exits_with_1_and_shows_the_end_of_its_output_and_the_reason(
     _accept(server, events(end(1, "FAILED")), answers.failed("ValueError: bad rate"))
     traceback = "Traceback (most recent call last):\n\x1b[31mValueError: bad rate\n"
     server.on("GET", f"/runs/{RUN_ID}/logs", ok(answers.logs(traceback, 0, len(traceback))))
-    assert cli("submit", program) == 1
-    *_, last, reason, outcome = cli.err.splitlines()
-    assert last == "  | ValueError: bad rate"
-    assert reason.startswith("The program raised an exception")
-    assert outcome.startswith("FAILED in ")
+    for arguments, expected in (([], "ValueError: bad rate"), (["--no-logs"], "  | ValueError: bad rate")):
+        assert cli("submit", program, *arguments) == 1
+        *_, last, reason, outcome = cli.err.splitlines()
+        assert last == expected
+        assert reason.startswith("The program raised an exception")
+        assert outcome.startswith("FAILED in ")
+
+
+def test_output_of_the_program_is_printed_as_it_comes_and_stdout_stays_clean(
+    cli: Cli, server: ScriptedServer, program: str
+) -> None:
+    text = "one\ntwo \x1b[31mred\x1b[0m\nlast without an end"
+    stream = events(
+        event(1, "log", first_byte=0, next_byte=6), event(2, "log", first_byte=6, next_byte=len(text)), end(3)
+    )
+    _accept(server, stream, answers.run("SUCCEEDED", result=1))
+    parts = [answers.logs(text[:6], 0, 6), answers.logs(text[6:], 6, len(text)), answers.logs("", len(text), len(text))]
+    path = f"/runs/{RUN_ID}/logs"
+    server.on("GET", path, ok(parts[0]), problem(404, "not_found"), ok(parts[1]), ok(parts[2]))
+    stream = events(*(event(n, "log", first_byte=0, next_byte=6) for n in (1, 2, 3)), end(4))
+    server.on("GET", "/stream", stream)
+
+    assert cli("submit", program) == 0
+
+    assert [line for line in cli.err.splitlines() if line in ("one", "two red", "last without an end")] == [
+        "one",
+        "two red",
+        "last without an end",
+    ]
+    assert cli.out.splitlines()[1:] == ["1"]
+    assert cli("submit", program, "--no-logs") == 0
+    assert "two red" not in cli.err
 
 
 def test_cancelled_run_exits_with_1(cli: Cli, server: ScriptedServer) -> None:
