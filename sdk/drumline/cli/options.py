@@ -69,7 +69,7 @@ def retry_options(command: Command) -> Command:
 
 
 def retries_of(wanted: dict[str, Any]) -> "Retries":
-    """What `retry_options` were given. ParameterError for a number that the contract refuses."""
+    """What `retry_options` were given. OptionError for a number that the contract refuses."""
     from drumline._validation import typed_errors
     from drumline.contracts.spec import Retries
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 from drumline._transport import Body, Params, Transport
+from drumline._validation import typed_errors
 from drumline.contracts import api
 from drumline.contracts.states import TERMINAL_RUN
 from drumline.resources.pages import iterate_pages
@@ -93,7 +94,8 @@ class Batch:
 
     def cancel(self, grace_s: float | None = None) -> "Batch":
         """Asks every run that has not ended to stop; returns itself at once."""
-        body = Body.of(api.CancelRequest(grace_s=grace_s))
+        with typed_errors():
+            body = Body.of(api.CancelRequest(grace_s=grace_s))
         self._transport.send("POST", f"{self._path}:cancel", body, repeatable=True)
         return self.refresh()
 

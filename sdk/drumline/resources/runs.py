@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from drumline import errors
 from drumline._transport import Body, Transport
+from drumline._validation import typed_errors
 from drumline.contracts import api
 from drumline.contracts.spec import RunSubmit
 from drumline.contracts.states import TERMINAL_RUN, RunState
@@ -175,7 +176,8 @@ class Run:
 
         Nothing happens to a run that has ended.
         """
-        body = Body.of(api.CancelRequest(grace_s=grace_s))
+        with typed_errors():
+            body = Body.of(api.CancelRequest(grace_s=grace_s))
         with suppress(errors.ConflictError):
             self._transport.send("POST", f"{self._path}:cancel", body, repeatable=True)
         return self.refresh()

@@ -53,11 +53,11 @@ def wait_until(
 
 
 def check_timeout(timeout: float | None) -> None:
-    """Raises BadParameterError for what is no number of seconds."""
+    """Raises OptionError for what is no number of seconds."""
     is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
     if timeout is not None and not (is_number and timeout >= 0):
         message = f"timeout={timeout!r} is no number of seconds; pass 60 or more as you like, or None to wait for ever"
-        raise errors.BadParameterError(ProblemCode.BAD_PARAMETER, message, "timeout")
+        raise errors.OptionError(ProblemCode.BAD_PARAMETER, message, "timeout")
 
 
 def _look_s(timeout: float | None, passed_s: float) -> float:

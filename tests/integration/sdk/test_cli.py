@@ -159,19 +159,36 @@ def test_parameters_are_read_as_their_types(cli: Cli, server: ScriptedServer, pr
         (["-p", "epochs"], "not of the form NAME=VALUE"),
         (["--strategy", "mirored"], "did you mean 'mirrored'?"),
         (["-s", "executer=spmd"], "did you mean 'executor'?"),
-        (["--replicas", "0"], "replicas=0"),
+        (["--replicas", "0"], "--replicas 0: Input should be greater than or equal to 1"),
         (["--replicas", "many"], "not a valid integer"),
-        (["--platform", "abacus"], "platform='abacus'"),
-        (["--spread", "one-host"], "spread='one-host': Input should be 'pack', 'balance' or 'one_host'; did you mean"),
-        (["--retries", "-1"], "retries.user=-1: Input should be greater than or equal to 0"),
-        (["--infrastructure-retries", "101"], "retries.infrastructure=101: Input should be less than or equal to 100"),
+        (["--platform", "abacus"], "--platform 'abacus': "),
+        (
+            ["--spread", "one-host"],
+            "--spread 'one-host': Input should be 'pack', 'balance' or 'one_host'; did you mean",
+        ),
+        (["--retries", "-1"], "--retries -1: Input should be greater than or equal to 0"),
+        (
+            ["--infrastructure-retries", "101"],
+            "--infrastructure-retries 101: Input should be less than or equal to 100",
+        ),
         (["--infrastructure-retries", "many"], "'--infrastructure-retries': 'many' is not a valid integer"),
         (["--record", "reductions_every"], "not of the form NAME=VALUE"),
         (["--record", "reduction_every=5"], "record has no setting 'reduction_every'; did you mean 'reductions_every'"),
-        (["--record", "reductions_every=-5"], "record.reductions_every='-5': Input should be greater than or equal to"),
-        (["--record", "reductions_every=often"], "record.reductions_every='often': Input should be a valid integer"),
+        (
+            ["--record", "reductions_every=-5"],
+            "--record reductions_every='-5': Input should be greater than or equal to",
+        ),
+        (["--record", "reductions_every=often"], "--record reductions_every='often': Input should be a valid integer"),
         (["--entrypoint", "digits:train"], "it has digits:main"),
-        (["--time-limit", "-1"], "run_s"),
+        (["--time-limit", "-1"], "'--time-limit': '-1' is no length of time; write seconds, or such as 90s"),
+        (["--time-limit", "400d"], "--time-limit 34560000.0: Input should be less than or equal to 31536000"),
+        (["--step-limit", "500ms"], "--step-limit 0.5: Input should be greater than or equal to 1"),
+        (["--grace", "2h"], "--grace 7200.0: Input should be less than or equal to 3600"),
+        (["--label", "a b=c"], "--label a b='a b': "),
+        (["--priority", "5000"], "--priority 5000: Input should be less than or equal to 1000"),
+        (["--checkpoint-every", "0"], "--checkpoint-every 0: Input should be greater than or equal to 1"),
+        (["--keep", "1"], "--keep 1: Input should be greater than or equal to 2"),
+        (["--name", "No Spaces"], "--name 'No Spaces': "),
     ],
 )
 def test_wrong_usage_exits_with_2_before_anything_is_sent(
@@ -208,7 +225,7 @@ def test_refused_fields_are_listed(cli: Cli, server: ScriptedServer) -> None:
     errors = [{"field": "limits.run_s", "message": "too long"}]
     server.on("GET", "/runs", problem(422, "invalid_request", "The request is not valid.", errors=errors))
     assert cli("ps") == 2
-    assert "limits.run_s: too long" in cli.err
+    assert "--time-limit: too long" in cli.err
 
 
 def test_nobody_there_exits_with_3_and_names_the_address(cli: Cli) -> None:
