@@ -19,6 +19,7 @@ from drumline.contracts.problems import Problem, ProblemCode
 
 API = "/api/v1"
 TIMEOUT_S = 30.0
+CONNECT_S = 5.0
 MAX_TRIES = 5
 FIRST_BACKOFF_S = 0.1
 MAX_BACKOFF_S = 5.0
@@ -84,7 +85,7 @@ class Transport:
         self.clock = clock
         self._http = httpx.Client(
             base_url=config.url,
-            timeout=httpx.Timeout(timeout_s, connect=5.0),
+            timeout=httpx.Timeout(timeout_s, connect=CONNECT_S),
             headers={
                 "Authorization": f"Bearer {config.token.get_secret_value()}",
                 "User-Agent": f"drumline/{version('drumline')}",
@@ -95,6 +96,17 @@ class Transport:
     def get(self, path: str, model: type[Model], params: Params | None = None) -> Model:
         """The answer to a GET under `/api/v1`, as `model`."""
         return _parse(self.send("GET", path, params=params), model)
+
+    def get_once(self, path: str, model: type[Model], timeout_s: float) -> Model:
+        """The same by one try that may take so many seconds, for a caller who asks again by himself."""
+        request = self._request("GET", path, None, None, None)
+        request.extensions["timeout"] = httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_S)).as_dict()
+        try:
+            response = self._http.send(request)
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from error
+        raise_for_problem(response)
+        return _parse(response, model)
 
     def post(
         self,
@@ -146,7 +158,7 @@ class Transport:
         self, path: str, params: Params, headers: Mapping[str, str], timeout_s: float
     ) -> Iterator[httpx.Response]:
         """An answer that is read as it comes; silence of `timeout_s` ends it with httpx.ReadTimeout. One try."""
-        timeout = httpx.Timeout(timeout_s, connect=5.0)
+        timeout = httpx.Timeout(timeout_s, connect=CONNECT_S)
         with self._http.stream(
             "GET", f"{API}{path}", params=_given(params), headers=headers, timeout=timeout
         ) as response:

@@ -2,7 +2,7 @@
 
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from drumline import bundle, program
 from drumline._transport import TIMEOUT_S, Body, Transport
-from drumline._validation import typed_errors
+from drumline._validation import refuse, require_id, require_parameters, require_source, typed_errors
 from drumline.config import Config
 from drumline.contracts import api
 from drumline.contracts.plans import PROBE_S, PROBE_STEPS, PlanRequest, ProbeTerms
@@ -133,7 +133,7 @@ class Client:
 
         Raises as `submit` does, but for what only the server knows.
         """
-        packed = bundle.pack(source)
+        packed = _pack(source, options.get("parameters"))
         chosen = program.find(program.inspect(packed), options.get("entrypoint"))
         checked = program.check_parameters(chosen, options.get("parameters") or {})
         request = self._request(source, packed, chosen, checked, options)
@@ -173,6 +173,8 @@ class Client:
 
         Raises InvalidRequestError whose `problem.errors` name each run and field.
         """
+        if not isinstance(requests, Sequence):
+            refuse("requests", requests, "pass a list of what prepare() gave")
         with typed_errors():
             body = BatchSubmit(name=name, runs=list(requests))
         return self._post_batch("/runs:batch", body, idempotency_key)
@@ -192,7 +194,10 @@ class Client:
         points and for points drawn at random. The other keywords are those of `submit`.
         Raises BundleError, ProgramError, InvalidRequestError (bad_sweep).
         """
-        packed = bundle.pack(source)
+        if isinstance(sweep, Mapping):
+            for name, values in sweep.items():
+                _require_values(name, values)
+        packed = _pack(source, options.get("parameters"))
         chosen = program.find(program.inspect(packed), options.get("entrypoint"))
         request = self._request(source, packed, chosen, options.get("parameters") or {}, options)
         with typed_errors():
@@ -203,7 +208,8 @@ class Client:
 
     def batch(self, batch_id: str) -> Batch:
         """One batch. NotFoundError if this project has none of that id."""
-        return Batch(self._transport, self._transport.get(f"/batches/{quote(batch_id, safe='')}", api.Batch))
+        path = f"/batches/{quote(require_id(batch_id, 'batch_id', 'the id of a batch, such as bat_01J...'), safe='')}"
+        return Batch(self._transport, self._transport.get(path, api.Batch))
 
     def batches(self) -> Iterator[api.Batch]:
         """The batches of the project, newest first."""
@@ -211,7 +217,8 @@ class Client:
 
     def get(self, run_id: str) -> Run:
         """One run. NotFoundError if this project has none of that id."""
-        return Run(self._transport, self._transport.get(f"/runs/{quote(run_id, safe='')}", api.Run))
+        path = f"/runs/{quote(require_id(run_id, 'run_id', 'the id of a run, such as run_01J...'), safe='')}"
+        return Run(self._transport, self._transport.get(path, api.Run))
 
     def list(
         self,
@@ -228,9 +235,11 @@ class Client:
 
         `search` is part of a job's name or the start of a run id; `sort="created"` begins with the oldest.
         """
+        if not isinstance(labels, Mapping | None):
+            refuse("labels", labels, 'pass a dict, such as {"team": "vision"}')
         wanted_labels = [f"{name}={value}" for name, value in (labels or {}).items()]
         params = {
-            "state": [*states],
+            "state": [states] if isinstance(states, str) else [*states],
             "job": job,
             "version": version,
             "batch": batch,
@@ -300,7 +309,8 @@ class Client:
         return f"<Client {self.config.url}>"
 
     def _act(self, things: str, thing_id: str, verb: str, answer: type[Acted]) -> Acted:
-        return self._transport.post(f"/{things}/{quote(thing_id, safe='')}:{verb}", answer)
+        known = require_id(thing_id, f"{things[:-1]}_id", f"the id of one of the {things}")
+        return self._transport.post(f"/{things}/{quote(known, safe='')}:{verb}", answer)
 
     def _request(
         self,
@@ -310,6 +320,9 @@ class Client:
         parameters: Mapping[str, JsonValue],
         options: SubmitOptions,
     ) -> RunSubmit:
+        labels = options.get("labels") or {}
+        if not isinstance(labels, Mapping):
+            refuse("labels", labels, 'pass a dict, such as {"team": "vision"}')
         with typed_errors():
             strategy = options.get("strategy", "mirrored")
             job = JobSpec(
@@ -330,7 +343,7 @@ class Client:
                 limits=options.get("limits") or Limits(),
                 retries=options.get("retries") or Retries(),
                 priority=options.get("priority", 0),
-                labels=dict(options.get("labels") or {}),
+                labels=dict(labels),
                 wait_for_devices=options.get("wait_for_devices", False),
                 resume_from=options.get("resume_from"),
             )
@@ -351,6 +364,19 @@ class Client:
         except NotFoundError:
             return False
         return True
+
+
+def _pack(source: str | Path, parameters: object) -> bytes:
+    """The bundle, once it is sure that source and parameters are such."""
+    require_source(source)
+    if parameters is not None:
+        require_parameters(parameters)
+    return bundle.pack(source)
+
+
+def _require_values(name: str, values: object) -> None:
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        refuse(f"sweep.{name}", values, "pass a list of the values to try")
 
 
 def job_name(source: Path) -> str:

@@ -9,7 +9,8 @@ DrumlineError                     base of all
 │   └── ParameterError            a parameter does not fit `main`
 │       ├── UnknownParameterError
 │       ├── MissingParameterError
-│       └── BadParameterError
+│       ├── BadParameterError
+│       └── OptionError           an option of a submission or of a call
 ├── UnsupportedStrategyError      the engine has nothing for this strategy or option
 ├── ServerUnreachableError        no answer from the server
 ├── StreamError                   the live stream sent what no server of ours sends
@@ -99,6 +100,10 @@ class MissingParameterError(ParameterError):
 
 class BadParameterError(ParameterError):
     """The value is not of the keyword's type."""
+
+
+class OptionError(ParameterError):
+    """An argument of the SDK, or an option of a submission, has a value that it cannot have; `name` is its name."""
 
 
 class UnsupportedStrategyError(DrumlineError):

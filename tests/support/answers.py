@@ -143,3 +143,13 @@ def plan(state: str = "none", **probe: Any) -> api.Plan:
             "program": None,
         }
     )
+
+
+def batch(**states: int) -> api.Batch:
+    """A batch whose runs are in these states."""
+    return api.Batch.model_validate(
+        {
+            "id": "bat_01JD0000000000000000000000", "project": PROJECT_ID, "name": "", "jobs": ["digits"],
+            "size": sum(states.values()), "states": states, "sweep": None, "submitted_by": "me", "created_at": NOW,
+        }
+    )  # fmt: skip

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from drumline.cli.durations import Duration
 from drumline.cli.options import connect, json_option, server_options
 from drumline.cli.terminal import age, duration, table
 
@@ -61,7 +62,7 @@ def show(
 
 @batches.command()
 @click.argument("batch_id", metavar="BATCH")
-@click.option("--grace", type=click.FloatRange(0, 3600), help="Seconds that programs have to stop by themselves.")
+@click.option("--grace", type=Duration(), help="Time that programs have to stop by themselves.")
 @json_option
 @server_options
 def cancel(batch_id: str, grace: float | None, as_json: bool, url: str | None) -> None:

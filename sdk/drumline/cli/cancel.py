@@ -2,12 +2,13 @@
 
 import click
 
+from drumline.cli.durations import Duration
 from drumline.cli.options import connect, find_run, json_option, server_options
 
 
 @click.command()
 @click.argument("run_id", metavar="RUN")
-@click.option("--grace", type=click.FloatRange(0, 3600), help="Seconds that the program has to stop by itself.")
+@click.option("--grace", type=Duration(), help="Time that the program has to stop by itself.")
 @json_option
 @server_options
 def cancel(run_id: str, grace: float | None, as_json: bool, url: str | None) -> None:

@@ -28,11 +28,12 @@ def exit_code(error: BaseException) -> int | None:
 def explain(error: BaseException) -> str:
     """The error for a terminal: what, each wrong field, what to do, and the id that finds it in the server's log."""
     from drumline import errors
+    from drumline.cli.flags import flag_of, with_flag
     from drumline.cli.terminal import plain
 
-    lines = [f"Error: {error}"]
+    lines = [f"Error: {with_flag(str(error), error.name) if isinstance(error, errors.OptionError) else error}"]
     if isinstance(error, errors.APIError):
-        lines += [f"  {field.field}: {field.message}" for field in error.problem.errors]
+        lines += [f"  {flag_of(field.field) or field.field}: {field.message}" for field in error.problem.errors]
     hint = getattr(error, "hint", "")
     if hint:
         lines.append(f"Hint: {hint}")

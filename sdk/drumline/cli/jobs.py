@@ -10,6 +10,7 @@ from drumline.cli.options import (
     connect,
     detach_option,
     json_option,
+    logs_option,
     retries_of,
     retry_options,
     server_options,
@@ -103,9 +104,10 @@ def rollback(job: str, version: int, as_json: bool, url: str | None) -> None:
 @click.option("--label", "labels", type=KeyValue(), multiple=True, help="A label of the run; repeatable.")
 @click.option("--wait-for-devices", is_flag=True, help="Queue the run even if no host could hold it now.")
 @detach_option
+@logs_option(default=True)
 @json_option
 @server_options
-def run(job: str, url: str | None, as_json: bool, detach: bool, **wanted: Any) -> None:
+def run(job: str, url: str | None, as_json: bool, detach: bool, with_logs: bool, **wanted: Any) -> None:
     """Run the current version of JOB, or another one, without its source."""
     from drumline.cli.parameters import typed_parameters
     from drumline.cli.watching import follow
@@ -123,7 +125,7 @@ def run(job: str, url: str | None, as_json: bool, detach: bool, **wanted: Any) -
             labels=dict(wanted["labels"]),
             wait_for_devices=wanted["wait_for_devices"],
         )
-        follow(started, detach=detach, as_json=as_json)
+        follow(started, detach=detach, as_json=as_json, with_logs=with_logs)
 
 
 def _version_row(version: "api.JobVersion", current: int) -> tuple[str, ...]:

@@ -38,6 +38,14 @@ def detach_option(command: Command) -> Command:
     return click.option("--detach", is_flag=True, help="Print the run and return; don't watch it.")(command)
 
 
+def logs_option(*, default: bool) -> Callable[[Command], Command]:
+    """`--logs`, `--no-logs`: whether watching prints what the program prints, on stderr."""
+    word = "printed" if default else "not printed"
+    return click.option(
+        "--logs/--no-logs", "with_logs", default=default, help=f"The program's output while watching [default: {word}]."
+    )
+
+
 def spread_option(command: Command) -> Command:
     """`--spread`: how a gang is split over hosts. The contract says which there are, as for `--platform`."""
     return click.option(
@@ -61,7 +69,7 @@ def retry_options(command: Command) -> Command:
 
 
 def retries_of(wanted: dict[str, Any]) -> "Retries":
-    """What `retry_options` were given. ParameterError for a number that the contract refuses."""
+    """What `retry_options` were given. OptionError for a number that the contract refuses."""
     from drumline._validation import typed_errors
     from drumline.contracts.spec import Retries
 

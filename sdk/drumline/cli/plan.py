@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from drumline.cli.durations import Duration
 from drumline.cli.options import connect, json_option, server_options
 from drumline.cli.submission import arguments, submission_options
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 @click.argument("program", type=click.Path(exists=True))
 @submission_options
 @click.option("--steps", type=int, default=16, show_default=True, help="Steps of the program to look at.")
-@click.option("--probe-limit", type=float, default=60, show_default=True, help="Seconds that looking may take.")
+@click.option("--probe-limit", type=Duration(), default="60s", show_default=True, help="How long looking may take.")
 @click.option("--no-probe", is_flag=True, help="Only say where the replicas would sit.")
 @json_option
 @server_options

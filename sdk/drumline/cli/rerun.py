@@ -2,7 +2,7 @@
 
 import click
 
-from drumline.cli.options import connect, detach_option, find_run, json_option, server_options
+from drumline.cli.options import connect, detach_option, find_run, json_option, logs_option, server_options
 
 
 @click.command()
@@ -10,9 +10,12 @@ from drumline.cli.options import connect, detach_option, find_run, json_option, 
 @click.option("--wait-for-devices", is_flag=True, help="Queue the run even if no host could hold it now.")
 @click.option("--from-start", is_flag=True, help="Begin anew, also if the old run went on from a checkpoint.")
 @detach_option
+@logs_option(default=True)
 @json_option
 @server_options
-def rerun(run_id: str, wait_for_devices: bool, from_start: bool, detach: bool, as_json: bool, url: str | None) -> None:
+def rerun(
+    run_id: str, wait_for_devices: bool, from_start: bool, detach: bool, with_logs: bool, as_json: bool, url: str | None
+) -> None:
     """Run an old run again, with its own version, parameters and options, and watch it.
 
     To change something, submit the program again, or run the job: `drumline jobs run JOB --version N`.
@@ -21,4 +24,4 @@ def rerun(run_id: str, wait_for_devices: bool, from_start: bool, detach: bool, a
 
     with connect(url) as client:
         run = find_run(client, run_id).rerun(wait_for_devices=wait_for_devices or None, from_start=from_start)
-        follow(run, detach=detach, as_json=as_json)
+        follow(run, detach=detach, as_json=as_json, with_logs=with_logs)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from drumline.cli.durations import Duration
 from drumline.cli.options import Command, KeyValue, retries_of, retry_options, spread_option
 
 if TYPE_CHECKING:
@@ -26,16 +27,18 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--entrypoint", help="MODULE:FUNCTION, where a program has several."),
     click.option("--label", "labels", type=KeyValue(), multiple=True, help="A label of the run; repeatable."),
     retry_options,
-    click.option("--time-limit", type=float, help="Seconds that the run may take [default: no limit]."),
     click.option(
-        "--step-limit", type=float, help="Seconds from one step to the next [default: 10 usual ones, at least 60]."
+        "--time-limit", type=Duration(), help="How long the run may take, such as 90s or 1h30m [default: no limit]."
     ),
     click.option(
-        "--first-step-limit", type=float, help="Seconds to the first step [default: 900 in which it does nothing]."
+        "--step-limit", type=Duration(), help="Time from one step to the next [default: 10 usual ones, at least 60s]."
     ),
-    click.option("--rendezvous-limit", type=float, help="Seconds for a gang of several hosts to meet [default: 300]."),
-    click.option("--queue-limit", type=float, help="Seconds that the run may wait for devices [default: no limit]."),
-    click.option("--grace", type=float, default=30, show_default=True, help="Seconds to return after a cancel."),
+    click.option(
+        "--first-step-limit", type=Duration(), help="Time to the first step [default: 15m in which it does nothing]."
+    ),
+    click.option("--rendezvous-limit", type=Duration(), help="Time for a gang of several hosts to meet [default: 5m]."),
+    click.option("--queue-limit", type=Duration(), help="How long the run may wait for devices [default: no limit]."),
+    click.option("--grace", type=Duration(), default="30s", show_default=True, help="Time to return after a cancel."),
     click.option("--priority", type=int, default=0, show_default=True, help="Higher starts first."),
     click.option("--wait-for-devices", is_flag=True, help="Queue the run even if no host could hold it now."),
     click.option("--checkpoint-every", type=int, help="Save when so many steps passed [default: each run.checkpoint]."),

@@ -25,23 +25,30 @@ LAST_LINES = 20
 REASON_EVERY_S = 2.0
 WAITING = frozenset({RunState.QUEUED, RunState.PLACED, RunState.RETRY_WAIT, RunState.CANCELLING})
 LAST_BYTES = 16 * 1024
+MOST_LINE = 16 * 1024
+"""Characters of a line without an end that are kept back; a longer one is printed in pieces."""
+AWAY_S = 120.0
+"""So long the server may be away between the run's last event and the question how it ended."""
 
 
-def follow(run: Run, *, detach: bool, as_json: bool) -> None:
+def follow(run: Run, *, detach: bool, as_json: bool, with_logs: bool) -> None:
     """Prints a new run's address, then watches it to its end and exits as it ended; `detach` leaves it alone."""
     click.echo(f"{run.id}  {run.url}", err=as_json)
     if detach:
         if as_json:
             click.echo(run.details.model_dump_json())
         return
-    watch_to_end(run)
-    report(run, as_json=as_json)
+    watch_to_end(run, with_logs=with_logs)
+    report(run, as_json=as_json, with_logs=with_logs)
 
 
-def watch_to_end(run: Run) -> None:
-    """Draws the run's progress on stderr until it ends. Ctrl-C says how to go on and exits with 130."""
+def watch_to_end(run: Run, *, with_logs: bool) -> None:
+    """Draws the run's progress, and what the program prints, on stderr until it ends.
+
+    Ctrl-C says how to go on and exits with 130.
+    """
     progress = open_progress()
-    view = View(run, progress)
+    view = View(run, progress, _Output(run, progress) if with_logs else None)
     reasons = _Reasons(view)
     try:
         view.open()
@@ -49,7 +56,7 @@ def watch_to_end(run: Run) -> None:
         for event in run.events(after=run.details.last_event, on_cut=view.cut):
             view.show(event)
         view.finish()
-        run.refresh()
+        run.wait(AWAY_S)
     except KeyboardInterrupt:
         progress.close()
         click.echo(
@@ -62,17 +69,20 @@ def watch_to_end(run: Run) -> None:
         progress.close()
 
 
-def report(run: Run, *, as_json: bool) -> None:
-    """Prints how an ended run ended, its result on stdout, and exits with 1 unless it succeeded."""
+def report(run: Run, *, as_json: bool, with_logs: bool) -> None:
+    """Prints how an ended run ended, its result on stdout, and exits with 1 unless it succeeded.
+
+    `with_logs`: its output stands above already.
+    """
     succeeded = run.state is RunState.SUCCEEDED
     if as_json:
         click.echo(run.details.model_dump_json())
     else:
-        _report_text(run, succeeded)
+        _report_text(run, succeeded, with_logs)
     sys.exit(OK if succeeded else RUN_FAILED)
 
 
-def _report_text(run: Run, succeeded: bool) -> None:
+def _report_text(run: Run, succeeded: bool, with_logs: bool) -> None:
     details = run.details
     if succeeded:
         import json
@@ -80,7 +90,7 @@ def _report_text(run: Run, succeeded: bool) -> None:
         click.echo(json.dumps(details.result))
     elif run.state is RunState.FAILED:
         hung = details.reason is not None and details.reason.code is EndReason.HANG
-        for line in _stacks(run) if hung else _last_lines(run):
+        for line in _stacks(run) if hung else () if with_logs else _last_lines(run):
             click.echo(f"  | {line}", err=True)
         click.echo(plain(describe_reason(details.reason)), err=True)
     took = f" in {duration((details.ended_at - details.created_at).total_seconds())}" if details.ended_at else ""
@@ -108,6 +118,41 @@ def _stacks(run: Run) -> list[str]:
     return lines or _last_lines(run)
 
 
+class _Output:
+    """What the program prints, line by line as it comes."""
+
+    def __init__(self, run: Run, progress: Progress) -> None:
+        self._run = run
+        self._progress = progress
+        self._follower = run.follow_output()
+        self._unfinished = ""
+        self._is_behind = False
+
+    def hear(self, event: RunEvent) -> None:
+        """Prints what came with the event. What the server does not give now comes with the next one."""
+        try:
+            for segment in self._follower.hear(event):
+                self._print(segment.text)
+            self._is_behind = False
+        except DrumlineError:
+            self._is_behind = True
+
+    def finish(self) -> None:
+        """Prints the last line, which may have no end, and says so where something is missing."""
+        if self._unfinished:
+            self._progress.line(plain(self._unfinished))
+        if self._is_behind:
+            self._progress.line(f"the end of the output could not be read; see it with: drumline logs {self._run.id}")
+
+    def _print(self, text: str) -> None:
+        *lines, self._unfinished = (self._unfinished + text).split("\n")
+        for line in lines:
+            self._progress.line(plain(line.removesuffix("\r")))
+        if len(self._unfinished) > MOST_LINE:
+            self._progress.line(plain(self._unfinished))
+            self._unfinished = ""
+
+
 class _Reasons(threading.Thread):
     """Asks now and then why a run still waits: that changes with other runs, of which its own events tell nothing."""
 
@@ -130,9 +175,10 @@ class _Reasons(threading.Thread):
 class View:
     """Turns events into lines and progress."""
 
-    def __init__(self, run: Run, progress: Progress) -> None:
+    def __init__(self, run: Run, progress: Progress, output: _Output | None = None) -> None:
         self._run = run
         self._progress = progress
+        self._output = output
         self._names: set[str] = set()
         self._is_cut = False
         self._step: tuple[int, int | None, float | None] | None = None
@@ -159,12 +205,16 @@ class View:
         if self._is_cut:
             self._is_cut = False
             self._progress.line("connected again")
+        if self._output is not None:
+            self._output.hear(event)
         draw = getattr(self, f"_show_{event.kind}", None)
         if draw is not None:
             draw(event.body)
 
     def finish(self) -> None:
         """Draws the last step with the last values, and says once what is missing."""
+        if self._output is not None:
+            self._output.finish()
         for what, count in self._dropped.items():
             self._progress.line(plain(f"{count} {what} records were dropped under load"))
         if self._step:

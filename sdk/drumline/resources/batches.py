@@ -1,17 +1,16 @@
 """A batch of runs, and the table of what came of them."""
 
-import time
 from collections.abc import Iterator
 from urllib.parse import quote
 
-from drumline import errors
 from drumline._transport import Body, Params, Transport
+from drumline._validation import typed_errors
 from drumline.contracts import api
 from drumline.contracts.states import TERMINAL_RUN
 from drumline.resources.pages import iterate_pages
+from drumline.resources.waiting import Pauses, wait_until
 
-FIRST_POLL_S = 0.1
-LAST_POLL_S = 5.0
+PAUSES = Pauses(0.1, 5.0)
 
 
 class Batch:
@@ -53,15 +52,17 @@ class Batch:
         return self
 
     def wait(self, timeout: float | None = None) -> "Batch":
-        """Returns itself once all runs ended, however they ended. Raises WaitTimeoutError after `timeout` seconds."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        pause = FIRST_POLL_S
-        while not self.refresh().ended:
-            left = LAST_POLL_S if deadline is None else deadline - time.monotonic()
-            if left <= 0:
-                raise errors.WaitTimeoutError(f"{self.live} runs of {self.id} have not ended after {timeout:g} s")
-            self._transport.sleep(min(left, pause))
-            pause = min(LAST_POLL_S, 1.5 * pause)
+        """Returns itself once all runs ended, however they ended. Raises WaitTimeoutError after `timeout` seconds.
+
+        A restart of the server is waited out; after two minutes without an answer ServerUnreachableError is raised.
+        """
+        wait_until(
+            self._transport,
+            self._has_ended,
+            timeout=timeout,
+            pauses=PAUSES,
+            still=lambda: f"{self.live} runs of {self.id} have not ended",
+        )
         return self
 
     def runs(self) -> Iterator[api.RunSummary]:
@@ -93,9 +94,14 @@ class Batch:
 
     def cancel(self, grace_s: float | None = None) -> "Batch":
         """Asks every run that has not ended to stop; returns itself at once."""
-        body = Body.of(api.CancelRequest(grace_s=grace_s))
+        with typed_errors():
+            body = Body.of(api.CancelRequest(grace_s=grace_s))
         self._transport.send("POST", f"{self._path}:cancel", body, repeatable=True)
         return self.refresh()
+
+    def _has_ended(self, timeout_s: float) -> bool:
+        self.details = self._transport.get_once(self._path, api.Batch, timeout_s)
+        return self.ended
 
     def __repr__(self) -> str:
         return f"<Batch {self.id} of {self.details.size} runs, {self.live} live>"

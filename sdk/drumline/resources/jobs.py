@@ -6,7 +6,7 @@ from urllib.parse import quote
 from pydantic import JsonValue
 
 from drumline._transport import Body, Transport
-from drumline._validation import typed_errors
+from drumline._validation import require_id, require_parameters, typed_errors
 from drumline.contracts import api
 from drumline.contracts.spec import JobSpec, Limits, Platform, Resources, Retries, RunSubmit, Spread
 from drumline.resources.pages import iterate_pages
@@ -84,6 +84,8 @@ class Job:
 
         The options are those of `Client.submit`; nothing is uploaded.
         """
+        if parameters is not None:
+            require_parameters(parameters)
         spec = self.version(version)
         with typed_errors():
             request = RunSubmit(
@@ -110,4 +112,4 @@ class Job:
 
 def job_path(name: str) -> str:
     """Where the job of that name is in the API."""
-    return f"/jobs/{quote(name, safe='')}"
+    return f"/jobs/{quote(require_id(name, 'name', 'the name of a job, such as digits'), safe='')}"

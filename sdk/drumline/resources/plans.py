@@ -1,18 +1,16 @@
 """A plan, seen from outside: what a run would do, and the run made from it."""
 
-import time
 from collections.abc import Callable
 from urllib.parse import quote
 
-from drumline import errors
 from drumline._transport import Body, Transport
 from drumline.contracts import api
 from drumline.contracts.plans import ProbeState
 from drumline.resources.plan_text import as_text
 from drumline.resources.runs import Run, submit_run
+from drumline.resources.waiting import Pauses, wait_until
 
-FIRST_POLL_S = 0.1
-LAST_POLL_S = 1.0
+PAUSES = Pauses(0.1, 1.0)
 _PENDING = frozenset({ProbeState.WAITING, ProbeState.RUNNING})
 
 
@@ -44,17 +42,16 @@ class Plan:
 
         A probe has a deadline, so that this ends without a `timeout` too. Raises WaitTimeoutError after one.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        pause = FIRST_POLL_S
-        while self.pending:
-            left = pause if deadline is None else deadline - time.monotonic()
-            if left <= 0:
-                raise errors.WaitTimeoutError(f"the probe of {self.id} is not over after {timeout:g} s")
-            time.sleep(min(left, pause))
-            pause = min(LAST_POLL_S, 1.5 * pause)
-            self.refresh()
+
+        def is_over(timeout_s: float) -> bool:
+            self.details = self._transport.get_once(self._path, api.Plan, timeout_s)
             if on_look is not None:
                 on_look(self)
+            return not self.pending
+
+        if self.pending:
+            still = f"the probe of {self.id} is not over"
+            wait_until(self._transport, is_over, timeout=timeout, pauses=PAUSES, still=lambda: still)
         return self
 
     def cancel(self) -> "Plan":

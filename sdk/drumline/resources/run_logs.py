@@ -35,15 +35,31 @@ def follow_logs(
     transport: Transport, source: LogSource, events: Iterator[RunEvent], start: int = 0
 ) -> Iterator[LogSegment]:
     """What is stored, then what comes, until the run ends. A new attempt's output begins at its first byte."""
-    current, position = source.attempt, start
-    for chunk in read_logs(transport, source, start):
-        yield from chunk.segments
-        current, position = chunk.attempt or current, chunk.next_byte
+    follower = LogFollower(transport, source, start)
+    yield from follower.read()
     for event in events:
-        if event.kind != "log" and not is_terminal(event):
-            continue
-        if event.kind == "log" and source.attempt is None and event.attempt != current:
-            current, position = event.attempt, 0
-        for chunk in read_logs(transport, LogSource(source.path, current, source.member), position):
+        yield from follower.hear(event)
+
+
+class LogFollower:
+    """Output as it comes: each byte once and in order, however often the reading fails in between."""
+
+    def __init__(self, transport: Transport, source: LogSource, start: int = 0) -> None:
+        self._transport = transport
+        self._source = source
+        self._attempt = source.attempt
+        self._position = start
+
+    def read(self) -> Iterator[LogSegment]:
+        """What is stored now and was not given before."""
+        source = LogSource(self._source.path, self._attempt, self._source.member)
+        for chunk in read_logs(self._transport, source, self._position):
+            self._attempt, self._position = chunk.attempt or self._attempt, chunk.next_byte
             yield from chunk.segments
-            position = chunk.next_byte
+
+    def hear(self, event: RunEvent) -> Iterator[LogSegment]:
+        """What came with an event of the run. A new attempt's output begins at its first byte."""
+        if event.kind == "log" and self._source.attempt is None and event.attempt != self._attempt:
+            self._attempt, self._position = event.attempt, 0
+        if event.kind == "log" or is_terminal(event):
+            yield from self.read()

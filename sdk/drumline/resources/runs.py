@@ -1,6 +1,5 @@
 """A run, seen from outside: where it is, what it does, how it ended."""
 
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,6 +9,7 @@ from pydantic import JsonValue
 
 from drumline import errors
 from drumline._transport import Body, Transport
+from drumline._validation import typed_errors
 from drumline.contracts import api
 from drumline.contracts.spec import RunSubmit
 from drumline.contracts.states import TERMINAL_RUN, RunState
@@ -17,12 +17,12 @@ from drumline.resources import notebook
 from drumline.resources.pages import iterate_pages
 from drumline.resources.reductions import Reductions
 from drumline.resources.run_events import CutCallback, stream_events
-from drumline.resources.run_logs import LogSource, follow_logs, read_logs
+from drumline.resources.run_logs import LogFollower, LogSource, follow_logs, read_logs
 from drumline.resources.run_stacks import read_stacks
+from drumline.resources.waiting import Pauses, wait_until
 
-FIRST_POLL_S = 0.05
-LAST_POLL_S = 1.0
-"""Between two looks of a `wait` with a time limit. It asks again and again: a silent stream can't be left in time."""
+PAUSES = Pauses(0.05, 1.0)
+"""Of a `wait` with a time limit. It asks again and again: a silent stream can't be left in time."""
 
 
 class Run:
@@ -102,18 +102,17 @@ class Run:
         return self
 
     def wait(self, timeout: float | None = None) -> "Run":
-        """Returns itself once the run ended, however it ended. Raises WaitTimeoutError after `timeout` seconds."""
+        """Returns itself once the run ended, however it ended. Raises WaitTimeoutError after `timeout` seconds.
+
+        A restart of the server is waited out; after two minutes without an answer ServerUnreachableError is raised.
+        """
         if timeout is None:
             for _ in self.events(after=self.details.last_event):
                 pass
-            return self.refresh()
-        deadline, pause = time.monotonic() + timeout, FIRST_POLL_S
-        while not self.refresh().ended:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise errors.WaitTimeoutError(f"{self.id} is still {self.state} after {timeout:g} s")
-            time.sleep(min(left, pause))
-            pause = min(LAST_POLL_S, 1.5 * pause)
+        still = f"{self.id} is still"
+        wait_until(
+            self._transport, self._has_ended, timeout=timeout, pauses=PAUSES, still=lambda: f"{still} {self.state}"
+        )
         return self
 
     def events(self, after: int = 0, *, on_cut: CutCallback | None = None) -> Iterator[api.RunEvent]:
@@ -139,6 +138,10 @@ class Run:
             return
         for chunk in read_logs(self._transport, source, start):
             yield from chunk.segments
+
+    def follow_output(self) -> LogFollower:
+        """For whoever reads the run's events anyway: its output from the first byte on, as they tell of it."""
+        return LogFollower(self._transport, LogSource(self._path))
 
     def stacks(self) -> list[tuple[api.Member, str]]:
         """What each process of the newest attempt was doing when it was found to hang; empty if none was."""
@@ -173,7 +176,8 @@ class Run:
 
         Nothing happens to a run that has ended.
         """
-        body = Body.of(api.CancelRequest(grace_s=grace_s))
+        with typed_errors():
+            body = Body.of(api.CancelRequest(grace_s=grace_s))
         with suppress(errors.ConflictError):
             self._transport.send("POST", f"{self._path}:cancel", body, repeatable=True)
         return self.refresh()
@@ -189,6 +193,10 @@ class Run:
         body = Body.of(api.RerunRequest(wait_for_devices=wait_for_devices, from_start=from_start))
         key = idempotency_key or uuid.uuid4().hex
         return Run(self._transport, self._transport.post(f"{self._path}:rerun", api.SubmittedRun, body, key=key).run)
+
+    def _has_ended(self, timeout_s: float) -> bool:
+        self.details = self._transport.get_once(self._path, api.Run, timeout_s)
+        return self.ended
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """What a notebook shows: as fresh as the server gives it, else as it was."""

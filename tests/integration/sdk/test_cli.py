@@ -105,11 +105,38 @@ def test_failed_run_exits_with_1_and_shows_the_end_of_its_output_and_the_reason(
     _accept(server, events(end(1, "FAILED")), answers.failed("ValueError: bad rate"))
     traceback = "Traceback (most recent call last):\n\x1b[31mValueError: bad rate\n"
     server.on("GET", f"/runs/{RUN_ID}/logs", ok(answers.logs(traceback, 0, len(traceback))))
-    assert cli("submit", program) == 1
-    *_, last, reason, outcome = cli.err.splitlines()
-    assert last == "  | ValueError: bad rate"
-    assert reason.startswith("The program raised an exception")
-    assert outcome.startswith("FAILED in ")
+    for arguments, expected in (([], "ValueError: bad rate"), (["--no-logs"], "  | ValueError: bad rate")):
+        assert cli("submit", program, *arguments) == 1
+        *_, last, reason, outcome = cli.err.splitlines()
+        assert last == expected
+        assert reason.startswith("The program raised an exception")
+        assert outcome.startswith("FAILED in ")
+
+
+def test_output_of_the_program_is_printed_as_it_comes_and_stdout_stays_clean(
+    cli: Cli, server: ScriptedServer, program: str
+) -> None:
+    text = "one\ntwo \x1b[31mred\x1b[0m\nlast without an end"
+    stream = events(
+        event(1, "log", first_byte=0, next_byte=6), event(2, "log", first_byte=6, next_byte=len(text)), end(3)
+    )
+    _accept(server, stream, answers.run("SUCCEEDED", result=1))
+    parts = [answers.logs(text[:6], 0, 6), answers.logs(text[6:], 6, len(text)), answers.logs("", len(text), len(text))]
+    path = f"/runs/{RUN_ID}/logs"
+    server.on("GET", path, ok(parts[0]), problem(404, "not_found"), ok(parts[1]), ok(parts[2]))
+    stream = events(*(event(n, "log", first_byte=0, next_byte=6) for n in (1, 2, 3)), end(4))
+    server.on("GET", "/stream", stream)
+
+    assert cli("submit", program) == 0
+
+    assert [line for line in cli.err.splitlines() if line in ("one", "two red", "last without an end")] == [
+        "one",
+        "two red",
+        "last without an end",
+    ]
+    assert cli.out.splitlines()[1:] == ["1"]
+    assert cli("submit", program, "--no-logs") == 0
+    assert "two red" not in cli.err
 
 
 def test_cancelled_run_exits_with_1(cli: Cli, server: ScriptedServer) -> None:
@@ -132,19 +159,36 @@ def test_parameters_are_read_as_their_types(cli: Cli, server: ScriptedServer, pr
         (["-p", "epochs"], "not of the form NAME=VALUE"),
         (["--strategy", "mirored"], "did you mean 'mirrored'?"),
         (["-s", "executer=spmd"], "did you mean 'executor'?"),
-        (["--replicas", "0"], "replicas=0"),
+        (["--replicas", "0"], "--replicas 0: Input should be greater than or equal to 1"),
         (["--replicas", "many"], "not a valid integer"),
-        (["--platform", "abacus"], "platform='abacus'"),
-        (["--spread", "one-host"], "spread='one-host': Input should be 'pack', 'balance' or 'one_host'; did you mean"),
-        (["--retries", "-1"], "retries.user=-1: Input should be greater than or equal to 0"),
-        (["--infrastructure-retries", "101"], "retries.infrastructure=101: Input should be less than or equal to 100"),
+        (["--platform", "abacus"], "--platform 'abacus': "),
+        (
+            ["--spread", "one-host"],
+            "--spread 'one-host': Input should be 'pack', 'balance' or 'one_host'; did you mean",
+        ),
+        (["--retries", "-1"], "--retries -1: Input should be greater than or equal to 0"),
+        (
+            ["--infrastructure-retries", "101"],
+            "--infrastructure-retries 101: Input should be less than or equal to 100",
+        ),
         (["--infrastructure-retries", "many"], "'--infrastructure-retries': 'many' is not a valid integer"),
         (["--record", "reductions_every"], "not of the form NAME=VALUE"),
         (["--record", "reduction_every=5"], "record has no setting 'reduction_every'; did you mean 'reductions_every'"),
-        (["--record", "reductions_every=-5"], "record.reductions_every='-5': Input should be greater than or equal to"),
-        (["--record", "reductions_every=often"], "record.reductions_every='often': Input should be a valid integer"),
+        (
+            ["--record", "reductions_every=-5"],
+            "--record reductions_every='-5': Input should be greater than or equal to",
+        ),
+        (["--record", "reductions_every=often"], "--record reductions_every='often': Input should be a valid integer"),
         (["--entrypoint", "digits:train"], "it has digits:main"),
-        (["--time-limit", "-1"], "run_s"),
+        (["--time-limit", "-1"], "'--time-limit': '-1' is no length of time; write seconds, or such as 90s"),
+        (["--time-limit", "400d"], "--time-limit 34560000.0: Input should be less than or equal to 31536000"),
+        (["--step-limit", "500ms"], "--step-limit 0.5: Input should be greater than or equal to 1"),
+        (["--grace", "2h"], "--grace 7200.0: Input should be less than or equal to 3600"),
+        (["--label", "a b=c"], "--label a b='a b': "),
+        (["--priority", "5000"], "--priority 5000: Input should be less than or equal to 1000"),
+        (["--checkpoint-every", "0"], "--checkpoint-every 0: Input should be greater than or equal to 1"),
+        (["--keep", "1"], "--keep 1: Input should be greater than or equal to 2"),
+        (["--name", "No Spaces"], "--name 'No Spaces': "),
     ],
 )
 def test_wrong_usage_exits_with_2_before_anything_is_sent(
@@ -181,7 +225,7 @@ def test_refused_fields_are_listed(cli: Cli, server: ScriptedServer) -> None:
     errors = [{"field": "limits.run_s", "message": "too long"}]
     server.on("GET", "/runs", problem(422, "invalid_request", "The request is not valid.", errors=errors))
     assert cli("ps") == 2
-    assert "limits.run_s: too long" in cli.err
+    assert "--time-limit: too long" in cli.err
 
 
 def test_nobody_there_exits_with_3_and_names_the_address(cli: Cli) -> None:

@@ -4,18 +4,23 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from pydantic import SecretStr
 
 from drumline import Client, bundle, errors
 from drumline._transport import Transport
 from drumline.client import ASK_FIRST_BYTES, job_name
+from drumline.config import Config
 from drumline.contracts import api
 from drumline.contracts.spec import Limits, OneDeviceSpec
+from drumline.resources.batches import Batch
 from drumline.resources.reductions import explain
 from drumline.resources.runs import Run
 from support import answers
 from support.answers import ATTEMPT_ID, RUN_ID, SECOND_ATTEMPT_ID, end, event
-from support.scripted_server import NO_ANSWER, Answer, ScriptedServer, events, ok, problem
+from support.scripted_server import NO_ANSWER, TOKEN, Answer, ScriptedServer, events, ok, problem
 
 SOURCE = "def main(run, *, learning_rate: float = 0.1, epochs: int = 20):\n    return {}\n"
 
@@ -151,6 +156,114 @@ def test_wait_with_a_time_limit_raises_when_it_is_over(run: Run, server: Scripte
         run.wait(timeout=0.1)
     server.on("GET", f"/runs/{RUN_ID}", ok(answers.run()), ok(answers.run("SUCCEEDED")))
     assert run.wait(timeout=30).ended
+
+
+def test_wait_with_a_time_limit_waits_out_a_restart_of_the_server(run: Run, server: ScriptedServer) -> None:
+    away = [NO_ANSWER] * 9 + [problem(503, "unavailable")] * 9 + [problem(502, "bad_gateway")]
+    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run()), *away, ok(answers.run("SUCCEEDED")))
+    assert run.wait(timeout=60).state == "SUCCEEDED"
+
+
+def test_wait_without_a_time_limit_waits_out_one_after_the_last_event(run: Run, server: ScriptedServer) -> None:
+    server.on("GET", f"/runs/{RUN_ID}", *[NO_ANSWER] * 9, ok(answers.run("SUCCEEDED")))
+    server.on("GET", "/stream", events(end(2)))
+    assert run.wait().state == "SUCCEEDED"
+
+
+def test_wait_of_a_batch_waits_out_a_restart_of_the_server(transport: Transport, server: ScriptedServer) -> None:
+    batch = Batch(transport, answers.batch(RUNNING=1))
+    over = ok(answers.batch(SUCCEEDED=1))
+    server.on("GET", f"/batches/{batch.id}", *[NO_ANSWER] * 9, problem(503, "unavailable"), over)
+    assert batch.wait(timeout=60).ended
+    server.on("GET", f"/batches/{batch.id}", *[NO_ANSWER] * 9, over)
+    assert batch.wait().ended
+
+
+def test_wait_says_what_it_heard_last_when_time_is_over_and_gives_up_after_two_minutes(server: ScriptedServer) -> None:
+    passed = [0.0]
+    config = Config(server.url, SecretStr(TOKEN))
+    transport = Transport(config, sleep=lambda s: passed.append(passed[-1] + s), clock=lambda: passed[-1])
+    run = Run(transport, answers.run())
+    server.on("GET", f"/runs/{RUN_ID}", NO_ANSWER)
+
+    with pytest.raises(
+        errors.WaitTimeoutError, match=r"still RUNNING after 100 s; when last asked, no Drumline server"
+    ):
+        run.wait(timeout=100)
+    began = passed[-1]
+    with pytest.raises(errors.ServerUnreachableError):
+        run.wait(timeout=3600)
+    transport.close()
+
+    assert 120 <= passed[-1] - began < 130
+
+
+@pytest.mark.parametrize("answer", [problem(404, "not_found"), problem(401, "unauthenticated"), ok({"id": 5})])
+def test_wait_does_not_wait_for_what_will_not_pass(run: Run, server: ScriptedServer, answer: Answer) -> None:
+    server.on("GET", f"/runs/{RUN_ID}", answer)
+    with pytest.raises(errors.APIError):
+        run.wait(timeout=60)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), "5", True])
+def test_time_limit_that_is_none_is_refused(run: Run, timeout: Any) -> None:
+    with pytest.raises(errors.OptionError, match=r"timeout=.* is no number of seconds"):
+        run.wait(timeout=timeout)
+
+
+def _train(run: object) -> None:
+    """A program that somebody hands over as it is."""
+
+
+@pytest.mark.parametrize("source", [_train, lambda run: 1, None, 3, ["digits.py"], Path])
+def test_program_that_is_no_path_is_told_what_to_pass(client: Client, source: Any) -> None:
+    for call in (client.submit, client.plan, client.prepare, lambda each: client.sweep(each, {"epochs": [1]})):
+        with pytest.raises(errors.OptionError, match=r"source is .*; pass the path of the Python file or directory"):
+            call(source)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"learning_rate": np.float32(0.1)}, r"parameters\.learning_rate=.*: float32 is no JSON.*x\.tolist"),
+        ({"epochs": np.int64(5)}, "int64 is no JSON"),
+        ({"epochs": np.bool_(True)}, "bool is no JSON"),
+        ({"epochs": [1, {"a": np.ones(3)}]}, r"parameters\.epochs\.1\.a=.*: ndarray is no JSON"),
+        ({"epochs": jnp.ones(3)}, "is no JSON"),
+        ({"epochs": {1, 2}}, "set is no JSON; pass numbers, text, lists or dicts"),
+        ({"epochs": {1: 2}}, "the key 1 is no text"),
+        ({1: 2}, "the name of a parameter is text"),
+        ([1], r"parameters=\[1\]: pass a dict"),
+    ],
+)
+def test_parameters_that_json_does_not_have_are_named(
+    client: Client, program: Path, parameters: Any, said: str
+) -> None:
+    for call in (client.submit, client.plan):
+        with pytest.raises(errors.OptionError, match=said):
+            call(program, parameters=parameters)
+
+
+def test_a_float_of_numpy_is_a_float(client: Client, accepting: ScriptedServer, program: Path) -> None:
+    client.submit(program, parameters={"learning_rate": np.float64(0.25)})
+    assert accepting.sent("POST", "/runs")[0].json()["parameters"] == {"learning_rate": 0.25}
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "", b"run_1"])
+def test_ids_that_are_no_text_are_told_what_to_pass(client: Client, wrong: Any) -> None:
+    for call in (client.get, client.batch, client.job, client.drain_host, client.release_device):
+        with pytest.raises(errors.OptionError, match=r"=.*: pass the (id|name) of"):
+            call(wrong)
+
+
+def test_values_of_a_sweep_and_labels_of_another_form_are_told_what_to_pass(client: Client, program: Path) -> None:
+    with pytest.raises(errors.OptionError, match=r"sweep\.epochs=3: pass a list of the values"):
+        client.sweep(program, {"epochs": 3})  # type: ignore[dict-item] # what people type
+    with pytest.raises(errors.OptionError, match=r"labels=.*: pass a dict"):
+        client.submit(program, labels=["a"])  # type: ignore[arg-type] # what people type
+    with pytest.raises(errors.OptionError, match="requests=None: pass a list"):
+        client.submit_batch(None)  # type: ignore[arg-type] # what people type
 
 
 def test_result_of_a_failed_run_is_its_reason(run: Run, server: ScriptedServer) -> None:
