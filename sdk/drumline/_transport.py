@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 from pydantic import BaseModel, ValidationError
 
 from drumline import errors
@@ -28,7 +28,7 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "DELETE", "PUT"})
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 Model = TypeVar("Model", bound=BaseModel)
-Params = Mapping[str, Any]  # Any: what httpx takes as query values, with None for a parameter left out
+Params = Mapping[str, Any]  # Any: what httpx2 takes as query values, with None for a parameter left out
 
 _BY_CODE: dict[str, type[errors.APIError]] = {
     ProblemCode.TOO_MANY_REPLICAS: errors.TooManyReplicasError,
@@ -83,9 +83,9 @@ class Transport:
         self.config = config
         self.sleep = sleep
         self.clock = clock
-        self._http = httpx.Client(
+        self._http = httpx2.Client(
             base_url=config.url,
-            timeout=httpx.Timeout(timeout_s, connect=CONNECT_S),
+            timeout=httpx2.Timeout(timeout_s, connect=CONNECT_S),
             headers={
                 "Authorization": f"Bearer {config.token.get_secret_value()}",
                 "User-Agent": f"drumline/{version('drumline')}",
@@ -100,10 +100,10 @@ class Transport:
     def get_once(self, path: str, model: type[Model], timeout_s: float) -> Model:
         """The same by one try that may take so many seconds, for a caller who asks again by himself."""
         request = self._request("GET", path, None, None, None)
-        request.extensions["timeout"] = httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_S)).as_dict()
+        request.extensions["timeout"] = httpx2.Timeout(timeout_s, connect=min(timeout_s, CONNECT_S)).as_dict()
         try:
             response = self._http.send(request)
-        except httpx.TransportError as error:
+        except httpx2.TransportError as error:
             raise self._unreachable(error) from error
         raise_for_problem(response)
         return _parse(response, model)
@@ -129,7 +129,7 @@ class Transport:
         params: Params | None = None,
         key: str | None = None,
         repeatable: bool = False,
-    ) -> httpx.Response:
+    ) -> httpx2.Response:
         """A successful answer. Raises the APIError of a refusal, ServerUnreachableError where nothing answers.
 
         Tries again after a lost connection and after 429, 502 and 503, if the request is safe to repeat: by its method,
@@ -141,7 +141,7 @@ class Transport:
             last = attempt == tries - 1
             try:
                 response = self._http.send(request)
-            except httpx.TransportError as error:
+            except httpx2.TransportError as error:
                 if last:
                     raise self._unreachable(error) from error
                 self.sleep(backoff(attempt))
@@ -156,9 +156,9 @@ class Transport:
     @contextmanager
     def stream(
         self, path: str, params: Params, headers: Mapping[str, str], timeout_s: float
-    ) -> Iterator[httpx.Response]:
-        """An answer that is read as it comes; silence of `timeout_s` ends it with httpx.ReadTimeout. One try."""
-        timeout = httpx.Timeout(timeout_s, connect=CONNECT_S)
+    ) -> Iterator[httpx2.Response]:
+        """An answer that is read as it comes; silence of `timeout_s` ends it with httpx2.ReadTimeout. One try."""
+        timeout = httpx2.Timeout(timeout_s, connect=CONNECT_S)
         with self._http.stream(
             "GET", f"{API}{path}", params=_given(params), headers=headers, timeout=timeout
         ) as response:
@@ -173,7 +173,7 @@ class Transport:
 
     def _request(
         self, method: str, path: str, body: Body | None, params: Params | None, key: str | None
-    ) -> httpx.Request:
+    ) -> httpx2.Request:
         headers = {"Content-Type": body.media_type} if body else {}
         if key:
             headers["Idempotency-Key"] = key
@@ -182,7 +182,7 @@ class Transport:
             method, f"{API}{path}", params=_given(params or {}), content=content, headers=headers
         )
 
-    def _unreachable(self, error: httpx.TransportError) -> errors.ServerUnreachableError:
+    def _unreachable(self, error: httpx2.TransportError) -> errors.ServerUnreachableError:
         return errors.ServerUnreachableError(self.config.url, describe(error))
 
 
@@ -192,14 +192,14 @@ def backoff(attempt: int) -> float:
     return longest * random.uniform(0.5, 1.0)
 
 
-def describe(error: httpx.TransportError) -> str:
+def describe(error: httpx2.TransportError) -> str:
     """A lost connection in a few words."""
-    if isinstance(error, httpx.TimeoutException):
+    if isinstance(error, httpx2.TimeoutException):
         return "it did not answer in time"
     return str(error) or type(error).__name__
 
 
-def raise_for_problem(response: httpx.Response) -> None:
+def raise_for_problem(response: httpx2.Response) -> None:
     """Raises the APIError that the answer is, unless it is a success."""
     if response.is_success:
         return
@@ -208,7 +208,7 @@ def raise_for_problem(response: httpx.Response) -> None:
     raise _BY_CODE.get(str(problem.code), _BY_STATUS.get(response.status_code, by_status))(problem)
 
 
-def _problem(response: httpx.Response) -> Problem:
+def _problem(response: httpx2.Response) -> Problem:
     try:
         return Problem.model_validate_json(response.content)
     except ValidationError:
@@ -218,7 +218,7 @@ def _problem(response: httpx.Response) -> Problem:
         return Problem(title=title, status=status, code=f"http_{status}", detail=detail)
 
 
-def _parse(response: httpx.Response, model: type[Model]) -> Model:
+def _parse(response: httpx2.Response, model: type[Model]) -> Model:
     try:
         return model.model_validate_json(response.content)
     except ValidationError as error:
@@ -234,7 +234,7 @@ def _parse(response: httpx.Response, model: type[Model]) -> Model:
         raise errors.ServerError(problem) from error
 
 
-def _passes_soon(response: httpx.Response) -> bool:
+def _passes_soon(response: httpx2.Response) -> bool:
     """Whether the same request may well succeed in a moment; a twin of ours in flight is about to give its answer."""
     if response.status_code == HTTPStatus.CONFLICT:
         return _problem(response).code == ProblemCode.IDEMPOTENCY_IN_FLIGHT
@@ -245,6 +245,6 @@ def _given(params: Params) -> dict[str, Any]:
     return {name: value for name, value in params.items() if value is not None}
 
 
-def _retry_after(response: httpx.Response) -> float | None:
+def _retry_after(response: httpx2.Response) -> float | None:
     value = response.headers.get("Retry-After", "")
     return min(float(value), MAX_BACKOFF_S) if value.isdigit() else None

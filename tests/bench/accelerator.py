@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 import optax
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import drumline.distribute as dist
@@ -74,7 +74,7 @@ def drumline(size: Size, devices: list[jax.Device]) -> Contender:
 
 def hand_written(size: Size, devices: list[jax.Device]) -> Contender:
     """What one writes without an engine: `jit(shard_map(step))`, the state donated."""
-    mesh = Mesh(np.array(devices), ("replica",))
+    mesh = Mesh(np.array(devices), ("replica",), axis_types=(AxisType.Auto,))
     everywhere, split = NamedSharding(mesh, P()), NamedSharding(mesh, P("replica"))
     state = jax.device_put(_initial_state(size), everywhere, may_alias=False)
     rows = jax.device_put(tokens(size, len(devices)), split)

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import drumline.distribute as dist
@@ -73,7 +73,7 @@ def _our_batches(task: Task, strategy: dist.Strategy) -> Iterator[Any]:
 
 def hand_written(task: Task) -> Contender:
     """What one writes without an engine: ``jit(shard_map(step))``, weights donated, batches put on the sharding."""
-    mesh = Mesh(np.array(jax.devices()[: task.replicas]), ("replica",))
+    mesh = Mesh(np.array(jax.devices()[: task.replicas]), ("replica",), axis_types=(AxisType.Auto,))
     split, everywhere = NamedSharding(mesh, P("replica")), NamedSharding(mesh, P())
     weights = [jnp.array(jax.device_put(value, everywhere), copy=True) for value in task.weights()]
 
@@ -91,7 +91,7 @@ def hand_written(task: Task) -> Contender:
 def pmap(task: Task) -> Contender:
     """``jax.pmap``, weights stacked and donated."""
     devices = jax.devices()[: task.replicas]
-    sharding = NamedSharding(Mesh(np.array(devices), ("replica",)), P("replica"))
+    sharding = NamedSharding(Mesh(np.array(devices), ("replica",), axis_types=(AxisType.Auto,)), P("replica"))
     weights = [
         jax.device_put(np.broadcast_to(value, (task.replicas, *value.shape)), sharding) for value in task.weights()
     ]

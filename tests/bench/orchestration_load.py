@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from bench.http_load import Answer, at_rate, request
 from drumline import Client
@@ -88,7 +88,7 @@ def heartbeats(api: ApiProcess, hosts: int, every_s: float, seconds: float) -> L
 async def _enrolled(api: ApiProcess, hosts: int) -> list[tuple[str, str]]:
     """Token and incarnation of each new host."""
     admin = {"Authorization": f"Bearer {api.token}"}
-    async with httpx.AsyncClient(base_url=f"{api.url}/api/v1", timeout=60) as http:
+    async with httpx2.AsyncClient(base_url=f"{api.url}/api/v1", timeout=60) as http:
 
         async def post(path: str, body: Any, token: str = "", key: str = "") -> Any:
             headers = {"Authorization": f"Bearer {token}"} if token else {**admin, "Idempotency-Key": key}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 from sqlalchemy import select
 
 from chaos.checker import violations
@@ -61,10 +61,10 @@ class Site:
             self._clients[url] = self.resources.enter_context(Client(url, self.server.token))
         return self._clients[url]
 
-    def http(self, url: str | None = None) -> httpx.Client:
+    def http(self, url: str | None = None) -> httpx2.Client:
         """Bare HTTP with the token."""
         headers = {"Authorization": f"Bearer {self.server.token}"}
-        client = httpx.Client(base_url=f"{url or self.server.url}/api/v1", headers=headers, timeout=30)
+        client = httpx2.Client(base_url=f"{url or self.server.url}/api/v1", headers=headers, timeout=30)
         return self.resources.enter_context(client)
 
     def proxy(self) -> Proxy:

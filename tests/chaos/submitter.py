@@ -6,7 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import httpx
+import httpx2
 
 from chaos.harness import Site
 
@@ -53,11 +53,11 @@ class Submitter:
         asked = time.monotonic()
         try:
             answer = self._http.post("/runs", content=self._body, headers=headers)
-        except httpx.TransportError:
+        except httpx2.TransportError:
             return False
         self.statuses.add(answer.status_code)
         self.longest_s = max(self.longest_s, time.monotonic() - asked)
-        if answer.status_code != httpx.codes.CREATED:
+        if answer.status_code != httpx2.codes.CREATED:
             return False
         self._site.journal.acknowledge(key, answer.json()["run"]["id"])
         self.taken += 1

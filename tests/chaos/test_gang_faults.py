@@ -34,7 +34,7 @@ LOCKSTEP = '''
 
     def main(run, *, steps: int = 30, hang: str = "", path: str = "", saves: bool = False):
         """Meets at every step; rank 1 may hang at step 3, or never start with the first, and says so in a file."""
-        mesh = jax.sharding.Mesh(np.array(jax.devices()), ("d",))
+        mesh = jax.sharding.Mesh(np.array(jax.devices()), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
         over_all = jax.sharding.NamedSharding(mesh, jax.P("d"))
         seen = jax.make_array_from_callback((4,), over_all, lambda index: np.zeros(4, np.int32)[index])
         state = {"value": 1, "rank": jax.process_index(), "seen": seen}

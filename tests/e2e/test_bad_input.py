@@ -6,7 +6,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -153,9 +153,9 @@ def test_bad_bundles_are_refused(
 
 
 def test_without_a_token_nothing_is_told(deployment: Deployment) -> None:
-    answer = httpx.get(f"{deployment.url}/api/v1/runs")
+    answer = httpx2.get(f"{deployment.url}/api/v1/runs")
 
-    assert answer.status_code == httpx.codes.UNAUTHORIZED
+    assert answer.status_code == httpx2.codes.UNAUTHORIZED
     assert answer.json()["code"] == "unauthenticated"
 
 
@@ -178,5 +178,5 @@ def test_a_malformed_submission_names_the_field(
     with deployment.http() as http:
         answer = http.post("/runs", json=body, headers={"Idempotency-Key": uuid.uuid4().hex})
 
-    assert answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY, answer.text
+    assert answer.status_code == httpx2.codes.UNPROCESSABLE_ENTITY, answer.text
     assert any(field in error["field"] or field in error["message"] for error in answer.json()["errors"]), answer.text

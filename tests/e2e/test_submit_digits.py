@@ -2,7 +2,7 @@
 
 import uuid
 
-import httpx
+import httpx2
 from playwright.sync_api import Page, expect
 
 from e2e.seen import TIMEOUT_MS, assert_digits_run, connect
@@ -26,7 +26,7 @@ def test_digits_submitted_through_rest_is_shown_the_same_everywhere(deployment: 
             content=DIGITS.read_bytes(),
             headers={"Content-Type": "text/x-python"},
         )
-        assert bundle.status_code == httpx.codes.CREATED, bundle.text
+        assert bundle.status_code == httpx2.codes.CREATED, bundle.text
         submitted = http.post(
             "/runs",
             headers={"Idempotency-Key": uuid.uuid4().hex},
@@ -39,7 +39,7 @@ def test_digits_submitted_through_rest_is_shown_the_same_everywhere(deployment: 
                 "resources": {"replicas": 8},
             },
         )
-        assert submitted.status_code == httpx.codes.CREATED, submitted.text
+        assert submitted.status_code == httpx2.codes.CREATED, submitted.text
 
     with connect(deployment) as client:
         run = client.get(submitted.json()["run"]["id"])

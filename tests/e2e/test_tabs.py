@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-import httpx
+import httpx2
 from playwright.sync_api import Browser, Page, expect
 
 from e2e.conftest import sign_in
@@ -108,7 +108,7 @@ def expect_streams(deployment: Deployment, count: int) -> None:
 def streams(deployment: Deployment) -> int:
     """How many streams the server has open."""
     headers = {"Authorization": f"Bearer {deployment.token}"}
-    said = httpx.get(f"{deployment.url}/metrics", headers=headers, timeout=30).raise_for_status().text
+    said = httpx2.get(f"{deployment.url}/metrics", headers=headers, timeout=30).raise_for_status().text
     found = re.search(r"^drumline_stream_clients (\d+)", said, re.MULTILINE)
     assert found is not None, said
     return int(found[1])

@@ -1,6 +1,5 @@
 """`drumline up` as a whole: it stops without a trace, and it runs jobs with Redis gone."""
 
-import os
 import signal
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import psutil
 import pytest
 
 from e2e.seen import connect
+from support.broker import broken_server
 from support.deployment import Deployment
 from support.processes import living, name_of, wait_until
 from support.programs import ENDLESS, ONE_STEP, Programs
@@ -57,12 +57,7 @@ def test_a_run_starts_though_redis_is_killed(fresh: Path, programs: Programs) ->
 
 
 def test_a_run_starts_though_redis_never_came_up(fresh: Path, programs: Programs) -> None:
-    broken = fresh.parent / "bin"
-    broken.mkdir()
-    for name in ("redis-server", "valkey-server"):
-        (broken / name).write_text("#!/bin/sh\nexit 1\n")
-        (broken / name).chmod(0o755)
-    deployment = Deployment.start(fresh, environment={"PATH": f"{broken}{os.pathsep}{os.environ['PATH']}"})
+    deployment = Deployment.start(fresh, environment=broken_server(fresh.parent / "broken"))
     try:
         deployment.wait_for_devices()
         assert_one_step_succeeds(deployment, programs)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
-import httpx
+import httpx2
 import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -59,7 +59,7 @@ class Campaign:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._http = httpx.Client(base_url=world.server.url, timeout=2 * HANG_S)
+        self._http = httpx2.Client(base_url=world.server.url, timeout=2 * HANG_S)
         self.report = Report()
 
     def run(self, wanted: int, first_seed: int = 0, tell: Callable[[Report], None] = lambda report: None) -> Report:
@@ -118,9 +118,9 @@ class Campaign:
     def _send(self, request: Request) -> Answer:
         headers = [(name.encode(), value) for name, value in request.headers.items()]
         target = "?".join([request.path, *([urlencode(request.query, errors="replace")] if request.query else [])])
-        url = httpx.URL(self._world.server.url).copy_with(raw_path=target.encode())
+        url = httpx2.URL(self._world.server.url).copy_with(raw_path=target.encode())
         with self._http.stream(request.method, url, headers=headers, content=request.content) as answer:
-            live = request.path == STREAM and answer.status_code == httpx.codes.OK
+            live = request.path == STREAM and answer.status_code == httpx2.codes.OK
             told = "" if live else answer.read()[:2000].decode("utf-8", "replace")
             return answer.status_code, answer.headers.get("content-type", ""), told
 
@@ -143,7 +143,7 @@ def _timed(ask: Callable[[], Answer]) -> tuple[float, Answer]:
     began = time.monotonic()
     try:
         answer = ask()
-    except (httpx.TransportError, requests.RequestException) as error:
+    except (httpx2.TransportError, requests.RequestException) as error:
         answer = (0, "", repr(error))
     return time.monotonic() - began, answer
 

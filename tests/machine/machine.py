@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import httpx
+import httpx2
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -309,7 +309,7 @@ class Drumline(RuleBasedStateMachine):
         if expected == OK and part in worker.known:
             worker.known.remove(part)
 
-    def same(self, answer: httpx.Response, expected: int) -> None:
+    def same(self, answer: httpx2.Response, expected: int) -> None:
         assert answer.status_code == expected, f"{answer.status_code}, expected {expected}: {answer.text}"
 
     def pick(self, there: list[Any], which: int) -> Any:  # Any: one of whatever is there

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import httpx
+import httpx2
 
 from drumline.contracts.base import from_micros
 from drumline.contracts.reasons import EndReason
@@ -21,7 +21,7 @@ _NUMBERS = itertools.count(1)
 class Worker:
     """A host's worker. `lives` are its incarnations, the newest last."""
 
-    def __init__(self, server: EdgeServer, name: str, http: httpx.Client, host_id: str) -> None:
+    def __init__(self, server: EdgeServer, name: str, http: httpx2.Client, host_id: str) -> None:
         self._clock, self.http = server.core.clock, http
         self.name, self.host = name, host_id
         self.lives: list[str] = []
@@ -46,18 +46,18 @@ class Worker:
         self.known, self.up = list(alive), True
         return life
 
-    def beat(self, life: str) -> httpx.Response:
+    def beat(self, life: str) -> httpx2.Response:
         """One heartbeat."""
         members = [{"member": part.id, "fence": part.fence, "step": 1} for part in self.known]
         sent_at = from_micros(self._clock.now()).isoformat()
         return self._post("heartbeat", {"incarnation": life, "sent_at": sent_at, "members": members})
 
-    def claim(self, part: Part, life: str, fence: int) -> httpx.Response:
+    def claim(self, part: Part, life: str, fence: int) -> httpx2.Response:
         """Asks for a member, as rank 0 of a gang also says where to meet."""
         body = {"incarnation": life, "fence": fence, "coordinator": "10.0.0.1:4711"}
         return self._post(f"members/{part.id}/claim", body)
 
-    def report(self, part: Part, life: str, fence: int, first: int, phases: Sequence[str]) -> httpx.Response:
+    def report(self, part: Part, life: str, fence: int, first: int, phases: Sequence[str]) -> httpx2.Response:
         """Telemetry from `first` on; an event without a phase is progress."""
         at = from_micros(self._clock.now()).isoformat()
         events = [
@@ -71,7 +71,7 @@ class Worker:
         body = {"fence": fence, "incarnation": life, "first_seq": first, "events": events}
         return self._post(f"members/{part.id}/events", body)
 
-    def end(self, part: Part, life: str, fence: int, reason: EndReason, last: int, proof: bool) -> httpx.Response:
+    def end(self, part: Part, life: str, fence: int, reason: EndReason, last: int, proof: bool) -> httpx2.Response:
         """Says that a member is over."""
         at = from_micros(self._clock.now()).isoformat()
         body = {
@@ -80,7 +80,7 @@ class Worker:
         }  # fmt: skip
         return self._post(f"members/{part.id}/end", body)
 
-    def _post(self, what: str, body: dict[str, Any]) -> httpx.Response:
+    def _post(self, what: str, body: dict[str, Any]) -> httpx2.Response:
         return self.http.post(f"{V1}/worker/{what}", json=body)
 
 
@@ -98,7 +98,7 @@ class Service:
         for client in self._clients():
             client.close()
 
-    def post(self, path: str, body: Any = None, key: str = "") -> httpx.Response:  # Any: JSON
+    def post(self, path: str, body: Any = None, key: str = "") -> httpx2.Response:  # Any: JSON
         """A request of the user."""
         return self.user.post(f"{V1}/{path}", json=body, headers={"Idempotency-Key": key} if key else {})
 
@@ -123,7 +123,7 @@ class Service:
         host = stranger.post(f"{V1}/worker/enroll", json={"name": name}).raise_for_status().json()
         return Worker(server, name, server.client(host["token"]), host["host"])
 
-    def _clients(self) -> Iterator[httpx.Client]:
+    def _clients(self) -> Iterator[httpx2.Client]:
         yield self.user
         yield from (worker.http for worker in self.workers)
 

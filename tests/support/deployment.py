@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 
 from support.processes import describe, living, processes_of, wait_until
@@ -75,16 +75,16 @@ class Deployment:
         """For a CLI that talks to this deployment."""
         return {**os.environ, "DRUMLINE_URL": self.url, "DRUMLINE_TOKEN": self.token, "NO_COLOR": "1"}
 
-    def http(self) -> httpx.Client:
+    def http(self) -> httpx2.Client:
         """A bare HTTP client with the token."""
         headers = {"Authorization": f"Bearer {self.token}"}
-        return httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=30)
+        return httpx2.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=30)
 
     def get(self, path: str, **parameters: Any) -> Any:
         """The JSON of a GET that must succeed."""
         with self.http() as http:
             answer = http.get(path, params=parameters)
-        assert answer.status_code == httpx.codes.OK, answer.text
+        assert answer.status_code == httpx2.codes.OK, answer.text
         return answer.json()
 
     def processes(self) -> list[psutil.Process]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 from fastapi import FastAPI
 
 from drumline.contracts import api
@@ -32,7 +32,7 @@ class EdgeServer:
     app: FastAPI
     core: Core
     data_dir: Path
-    clients: list[httpx.Client] = field(default_factory=list)
+    clients: list[httpx2.Client] = field(default_factory=list)
 
     @property
     def admin_token(self) -> str:
@@ -41,16 +41,16 @@ class EdgeServer:
         assert token is not None
         return token
 
-    def client(self, token: str | None = None, **headers: str) -> httpx.Client:
+    def client(self, token: str | None = None, **headers: str) -> httpx2.Client:
         """An HTTP client; with a token it sends it as bearer."""
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        client = httpx.Client(base_url=self.url, headers=headers, timeout=30)
+        client = httpx2.Client(base_url=self.url, headers=headers, timeout=30)
         self.clients.append(client)
         return client
 
     @property
-    def admin(self) -> httpx.Client:
+    def admin(self) -> httpx2.Client:
         """A client with the bootstrap token."""
         return self.client(self.admin_token)
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
+import httpx2
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Message:
 class Stream:
     """An open stream."""
 
-    def __init__(self, response: httpx.Response) -> None:
+    def __init__(self, response: httpx2.Response) -> None:
         self.response = response
         self.last_id = ""
         self.comments: list[str] = []
@@ -52,12 +52,12 @@ class Stream:
 
 
 @contextmanager
-def open_stream(client: httpx.Client, topics: str, last_id: str = "", **parameters: str) -> Iterator[Stream]:
+def open_stream(client: httpx2.Client, topics: str, last_id: str = "", **parameters: str) -> Iterator[Stream]:
     """Opens the stream of `topics`; the read gives up after some seconds, and so fails the test."""
     headers = {"Last-Event-ID": last_id} if last_id else {}
     with client.stream(
         "GET", "/api/v1/stream", params={"topics": topics, **parameters}, headers=headers, timeout=10
     ) as response:
-        if response.status_code != httpx.codes.OK:
+        if response.status_code != httpx2.codes.OK:
             response.read()
         yield Stream(response)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
+import httpx2
 import psutil
 
 from support.deployment import STOP_S
@@ -31,7 +31,7 @@ class ExtraHost:
     _process: subprocess.Popen[bytes] | None = None
     _lifeline: tuple[int, int] | None = None
 
-    def enrol(self, http: httpx.Client) -> None:
+    def enrol(self, http: httpx2.Client) -> None:
         """Gets a token for its first start from the administrator, whom `http` speaks for."""
         body = {"name": self.name, "kind": "enr", "expires_in_s": 600}
         secret = http.post("/tokens", json=body).raise_for_status().json()["secret"]

@@ -36,7 +36,7 @@ def worker() -> None:
 def run(enroll_fd: int | None, enroll_token_file: Path | None, parent_fd: int | None, **given: Any) -> None:
     """Run until SIGTERM. The first start needs an enrolment token; later ones use worker.json in the data directory."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
     settings = _settings({name: value for name, value in given.items() if value is not None})
     with uncollected():
         from drumline_worker.agent.enrolment import Enrolment

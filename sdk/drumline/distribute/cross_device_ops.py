@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from drumline.distribute import reduction
 from drumline.distribute.communication import CommunicationOptions, packs_by_bytes
@@ -111,7 +111,8 @@ class AllReduceCrossDeviceOps(CrossDeviceOps):
         platforms = {device.platform for device in devices}
         if len(set(devices)) < len(devices) or len(platforms) > 1 or platforms == {"cpu"}:
             return sum_on(arrays, home)  # host devices share one memory: a ring would only add dispatches
-        sharding = NamedSharding(Mesh(np.asarray(devices), (REPLICA_AXIS,)), PartitionSpec(REPLICA_AXIS))
+        mesh = Mesh(np.asarray(devices), (REPLICA_AXIS,), axis_types=(AxisType.Auto,))
+        sharding = NamedSharding(mesh, PartitionSpec(REPLICA_AXIS))
         rows = [array[None] for array in arrays]
         stacked = jax.make_array_from_single_device_arrays((len(rows), *arrays[0].shape), sharding, rows)
         total = reduction.reduce_stacked(ReduceOp.SUM, stacked, None)

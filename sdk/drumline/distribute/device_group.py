@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from drumline.distribute.errors import UnsupportedError
 from drumline.distribute.executors.window import InFlightWindow
@@ -23,7 +23,7 @@ class DeviceGroup:
     def __init__(self, devices: Sequence[jax.Device]) -> None:
         self._devices = tuple(devices)
         self.lock = threading.RLock()
-        self.mesh = Mesh(np.asarray(self._devices), (REPLICA_AXIS,))
+        self.mesh = Mesh(np.asarray(self._devices), (REPLICA_AXIS,), axis_types=(AxisType.Auto,))
         self.replicated_sharding = NamedSharding(self.mesh, PartitionSpec())
         self._stacked_sharding = NamedSharding(self.mesh, PartitionSpec(REPLICA_AXIS))
         self.replicated = ReplicatedArrays(self.replicated_sharding)

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Iterator
 
-import httpx
+import httpx2
 from pydantic import ValidationError
 
 from drumline import errors
-from drumline._sse import ServerSentEvent, parse_events
 from drumline._transport import Transport, backoff, describe
 from drumline.contracts.api import RunEvent
 
@@ -14,6 +13,8 @@ SILENCE_S = 45.0
 """Three pings missed: the connection is dead, whatever TCP says."""
 GIVE_UP_S = 120.0
 """So long without a single byte from the server, and it is called unreachable."""
+MAX_EVENT_BYTES = 8 * 2**20
+"""A server that never ends its event is not to fill our memory."""
 
 
 CutCallback = Callable[[str], None]
@@ -39,8 +40,8 @@ def stream_events(
                 if is_terminal(event):
                     return
             cause = "it closes the stream at once"
-        except (httpx.TransportError, errors.RateLimitedError, errors.ServerError) as error:
-            cause = describe(error) if isinstance(error, httpx.TransportError) else str(error)
+        except (httpx2.TransportError, errors.RateLimitedError, errors.ServerError) as error:
+            cause = describe(error) if isinstance(error, httpx2.TransportError) else str(error)
         if transport.clock() - heard_at > GIVE_UP_S:
             raise errors.ServerUnreachableError(transport.config.url, cause)
         if on_cut:
@@ -65,16 +66,24 @@ def _connection(transport: Transport, run_id: str, after: int) -> Iterator[RunEv
                 f"{response.request.url.host} sent {kind or 'nothing'} where events were asked for"
             )
         yield None
-        for event in parse_events(response.iter_bytes()):
-            if event.kind == "resync":
+        for event in _events(response):
+            if event.event == "resync":
                 return
-            yield _run_event(event) if event.kind == "run" else None
+            yield _run_event(event) if event.event == "run" else None
 
 
-def _run_event(event: ServerSentEvent) -> RunEvent:
+def _events(response: httpx2.Response) -> Iterator[httpx2.ServerSentEvent]:
+    """As the HTML standard says (9.2.6); comments (pings) are none. StreamError for one without end."""
     try:
-        return RunEvent.model_validate_json(event.text)
+        yield from httpx2.EventSource(response, max_event_size=MAX_EVENT_BYTES)
+    except httpx2.SSEError as error:  # a TransportError, but the next try would not get further
+        raise errors.StreamError(f"{response.request.url.host} sent no events that can be read: {error}") from error
+
+
+def _run_event(event: httpx2.ServerSentEvent) -> RunEvent:
+    try:
+        return RunEvent.model_validate_json(event.data)
     except ValidationError as error:
         raise errors.StreamError(
-            f"the stream sent an event that this client cannot read: {event.text[:200]}"
+            f"the stream sent an event that this client cannot read: {event.data[:200]}"
         ) from error

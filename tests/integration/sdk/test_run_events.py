@@ -77,6 +77,13 @@ def test_what_is_no_stream_of_ours_is_an_error(transport: Transport, server: Scr
         _seqs(transport)
 
 
+def test_an_event_without_end_is_an_error_and_fills_no_memory(transport: Transport, server: ScriptedServer) -> None:
+    server.on("GET", "/stream", events(*[b"data: " + b"x" * 2**20 + b"\n"] * 9))
+    with pytest.raises(errors.StreamError, match="exceeded the 8388608 byte limit"):
+        _seqs(transport)
+    assert len(server.sent("GET", "/stream")) == 1
+
+
 def test_server_that_stays_away_is_called_unreachable(
     transport: Transport, server: ScriptedServer, pauses: Pauses
 ) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from drumline.contracts.ids import new_id
@@ -35,11 +35,11 @@ def run_body(**changes: Any) -> dict[str, Any]:
     return submission_body(**changes).model_dump(mode="json")
 
 
-def post_batch(server: EdgeServer, runs: list[dict[str, Any]], key: str = "k", **more: Any) -> httpx.Response:
+def post_batch(server: EdgeServer, runs: list[dict[str, Any]], key: str = "k", **more: Any) -> httpx2.Response:
     return server.admin.post(f"{V1}/runs:batch", json={"runs": runs, **more}, headers={"Idempotency-Key": key})
 
 
-def post_sweep(server: EdgeServer, sweep: dict[str, Any], key: str = "k", **run: Any) -> httpx.Response:
+def post_sweep(server: EdgeServer, sweep: dict[str, Any], key: str = "k", **run: Any) -> httpx2.Response:
     body = {"run": run_body(**run), "sweep": sweep, "name": "rates"}
     return server.admin.post(f"{V1}/runs:sweep", json=body, headers={"Idempotency-Key": key})
 
@@ -57,7 +57,7 @@ def get(server: EdgeServer, path: str, **params: Any) -> Any:
     return answer.json()
 
 
-def fields(answer: httpx.Response) -> dict[str, str]:
+def fields(answer: httpx2.Response) -> dict[str, str]:
     assert answer.status_code == 422, answer.text
     return {error["field"]: error["message"] for error in answer.json()["errors"]}
 

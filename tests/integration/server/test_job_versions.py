@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from drumline import bundle
@@ -47,7 +47,7 @@ def get(server: EdgeServer, path: str, **params: Any) -> Any:
     return answer.json()
 
 
-def rerun(client: httpx.Client, run_id: str, key: str, **body: Any) -> httpx.Response:
+def rerun(client: httpx2.Client, run_id: str, key: str, **body: Any) -> httpx2.Response:
     return client.post(f"{V1}/runs/{run_id}:rerun", json=body, headers={"Idempotency-Key": key})
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from drumline import bundle
@@ -25,17 +25,17 @@ def server(database_url: str, tmp_path: Path) -> Iterator[EdgeServer]:
         yield running
 
 
-def submit(client: httpx.Client, key: str = "k", **changes: Any) -> httpx.Response:
+def submit(client: httpx2.Client, key: str = "k", **changes: Any) -> httpx2.Response:
     body = submission_body(**changes).model_dump(mode="json")
     return client.post(f"{V1}/runs", json=body, headers={"Idempotency-Key": key})
 
 
-def problem(answer: httpx.Response) -> tuple[int, str]:
+def problem(answer: httpx2.Response) -> tuple[int, str]:
     assert answer.headers["content-type"] == "application/problem+json"
     return answer.status_code, answer.json()["code"]
 
 
-def upload(client: httpx.Client, content: bytes, media_type: str = "application/zip", **query: str) -> httpx.Response:
+def upload(client: httpx2.Client, content: bytes, media_type: str = "application/zip", **query: str) -> httpx2.Response:
     return client.post(f"{V1}/bundles", content=content, params=query, headers={"Content-Type": media_type})
 
 

@@ -2,7 +2,7 @@
 
 import re
 
-import httpx
+import httpx2
 import pytest
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
@@ -163,12 +163,12 @@ def test_an_enrolment_token_is_good_once(server: EdgeServer) -> None:
 
 
 def test_a_host_that_enrols_again_ends_its_older_token(server: EdgeServer) -> None:
-    def enrolled() -> httpx.Client:
+    def enrolled() -> httpx2.Client:
         ticket = server.admin.post("/api/v1/tokens", json={"name": "w", "kind": "enr"}).json()["secret"]
         token = server.client(ticket).post("/api/v1/worker/enroll", json={"name": "alpha"}).json()["token"]
         return server.client(token)
 
-    def asked(worker: httpx.Client) -> int:
+    def asked(worker: httpx2.Client) -> int:
         return worker.get(f"/api/v1/worker/bundles/sha256:{'0' * 64}").status_code
 
     older = enrolled()
@@ -296,4 +296,4 @@ def test_bearer_beats_cookie(server: EdgeServer) -> None:
 
     answer = browser.get("/api/v1/tokens", headers={"Authorization": f"Bearer {server.token('viewer')}"})
 
-    assert answer.status_code == httpx.codes.FORBIDDEN
+    assert answer.status_code == httpx2.codes.FORBIDDEN

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import pytest
 
 from support.edge import EdgeServer, edge_server
@@ -84,7 +84,7 @@ def test_a_credential_in_the_address_is_refused(server: EdgeServer, query: str) 
 
 
 @pytest.fixture
-def browser(server: EdgeServer) -> httpx.Client:
+def browser(server: EdgeServer) -> httpx2.Client:
     client = server.client()
     assert client.post("/api/v1/sessions", json={"token": server.admin_token}).status_code == 201
     return client
@@ -107,7 +107,7 @@ def browser(server: EdgeServer) -> httpx.Client:
     ],
 )
 def test_a_session_changes_something_only_from_our_own_pages(
-    server: EdgeServer, browser: httpx.Client, headers: dict[str, str], status: int
+    server: EdgeServer, browser: httpx2.Client, headers: dict[str, str], status: int
 ) -> None:
     sent = {name: value.replace("SELF", server.url) for name, value in headers.items()}
 
@@ -128,7 +128,7 @@ def test_a_form_of_another_site_cannot_sign_a_browser_in(server: EdgeServer) -> 
     assert "set-cookie" not in answer.headers
 
 
-def test_another_site_cannot_read_with_the_session(server: EdgeServer, browser: httpx.Client) -> None:
+def test_another_site_cannot_read_with_the_session(server: EdgeServer, browser: httpx2.Client) -> None:
     answer = browser.get("/api/v1/runs", headers={"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"})
 
     assert answer.status_code == 403

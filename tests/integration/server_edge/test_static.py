@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from support.edge import edge_server
@@ -24,13 +24,13 @@ def built(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def dashboard(sqlite_url: str, tmp_path: Path, built: Path) -> Iterator[httpx.Client]:
+def dashboard(sqlite_url: str, tmp_path: Path, built: Path) -> Iterator[httpx2.Client]:
     with edge_server(sqlite_url, tmp_path / "data", static_dir=built) as server:
         yield server.client()
 
 
 @pytest.mark.parametrize("path", ["/", "/runs", "/runs/run_1/logs", "/jobs/my.job", "/login"])
-def test_a_deep_link_gets_the_page(dashboard: httpx.Client, path: str) -> None:
+def test_a_deep_link_gets_the_page(dashboard: httpx2.Client, path: str) -> None:
     answer = dashboard.get(path, headers=PAGE)
 
     assert answer.status_code == 200
@@ -39,7 +39,7 @@ def test_a_deep_link_gets_the_page(dashboard: httpx.Client, path: str) -> None:
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
 
 
-def test_a_hashed_asset_is_kept_for_ever(dashboard: httpx.Client) -> None:
+def test_a_hashed_asset_is_kept_for_ever(dashboard: httpx2.Client) -> None:
     answer = dashboard.get("/assets/index-abc123.js")
 
     assert answer.text == "export {}"
@@ -64,7 +64,7 @@ def test_a_hashed_asset_is_kept_for_ever(dashboard: httpx.Client) -> None:
         ("GET", "/" + "a" * 5_000, {}),
     ],
 )
-def test_anything_else_is_not_there(dashboard: httpx.Client, method: str, path: str, headers: dict[str, str]) -> None:
+def test_anything_else_is_not_there(dashboard: httpx2.Client, method: str, path: str, headers: dict[str, str]) -> None:
     answer = dashboard.request(method, path, headers=headers)
 
     assert answer.status_code == 404

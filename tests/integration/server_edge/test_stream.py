@@ -4,7 +4,7 @@ import threading
 import time
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from sqlalchemy.orm import Session
 
@@ -181,7 +181,7 @@ def test_many_readers_come_and_go_and_none_is_left_behind(server: EdgeServer) ->
 
     def read() -> None:
         with (
-            httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {server.admin_token}"}) as client,
+            httpx2.Client(base_url=server.url, headers={"Authorization": f"Bearer {server.admin_token}"}) as client,
             open_stream(client, f"run:{run.id},fleet", **{"from": f"{run.id}=0"}) as stream,
         ):
             received.append(len(stream.take(run.last_event + 20)))
@@ -214,15 +214,15 @@ def test_too_many_streams_of_one_token_are_refused(sqlite_url: str, tmp_path: Pa
 def test_a_server_that_stops_ends_its_streams(sqlite_url: str, tmp_path: Path) -> None:
     ended: list[bool] = []
 
-    def read(client: httpx.Client) -> None:
+    def read(client: httpx2.Client) -> None:
         with open_stream(client, "runs") as stream:
             ended.append(False)
             list(stream)
             ended.append(True)
 
-    client = httpx.Client()
+    client = httpx2.Client()
     with edge_server(sqlite_url, tmp_path / "data") as server:
-        client = httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {server.admin_token}"})
+        client = httpx2.Client(base_url=server.url, headers={"Authorization": f"Bearer {server.admin_token}"})
         reader = threading.Thread(target=read, args=(client,))
         reader.start()
         wait_until(lambda: server.app.state.live.clients == 1, timeout_s=30, what="the stream is open")

@@ -6,14 +6,14 @@ import signal
 import socket
 import stat
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import psutil
 import pytest
 
+from support.broker import broken_server
 from support.deployment import DRUMLINE, Deployment
 from support.processes import name_of, processes_of, wait_until, words_of
 
@@ -92,10 +92,10 @@ def test_the_login_link_opens_one_session(up: Deployment) -> None:
     link = next(word for word in up.said.split() if "/login#code=" in word)
     code = link.partition("#code=")[2]
 
-    with httpx.Client(base_url=up.url) as browser:
+    with httpx2.Client(base_url=up.url) as browser:
         assert browser.post("/api/v1/sessions", json={"code": code}).status_code == 201
         assert browser.get("/api/v1/sessions/current").json()["role"] == "admin"
-        assert httpx.post(f"{up.url}/api/v1/sessions", json={"code": code}).status_code == 401
+        assert httpx2.post(f"{up.url}/api/v1/sessions", json={"code": code}).status_code == 401
 
 
 def test_a_second_up_in_the_same_directory_says_who_is_there(up: Deployment) -> None:
@@ -142,12 +142,7 @@ def test_a_redis_that_dies_is_started_again_with_one_warning(up: Deployment) -> 
 
 
 def test_a_redis_that_cannot_start_is_one_warning_and_no_hindrance(tmp_path: Path, data_dir: Path) -> None:
-    broken = tmp_path / "bin" / "redis-server"
-    broken.parent.mkdir()
-    broken.write_text("#!/bin/sh\necho no >&2\nexit 3\n")
-    broken.chmod(0o755)
-    path = f"{broken.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    deployment = Deployment.start(data_dir, "--no-worker", environment={"PATH": path})
+    deployment = Deployment.start(data_dir, "--no-worker", environment=broken_server(tmp_path / "broken"))
     try:
         deployment.wait_for_api()
         log = data_dir / "logs" / "redis.log"
@@ -168,8 +163,8 @@ def test_an_api_that_dies_comes_back_at_the_same_address(up: Deployment) -> None
 
     def answers() -> bool:
         try:
-            return httpx.get(f"{url}/readyz").status_code == 200
-        except httpx.TransportError:
+            return httpx2.get(f"{url}/readyz").status_code == 200
+        except httpx2.TransportError:
             return False
 
     wait_until(answers, timeout_s=30, what="the API answers again")
@@ -186,7 +181,7 @@ def test_tokens_and_links_are_made_on_the_command_line(up: Deployment) -> None:
     token = server("token", "--role", "viewer", "--name", "ci")
     link = server("login-link")
 
-    answer = httpx.get(f"{up.url}/api/v1/sessions/current", headers={"Authorization": f"Bearer {token}"})
+    answer = httpx2.get(f"{up.url}/api/v1/sessions/current", headers={"Authorization": f"Bearer {token}"})
     assert (answer.json()["principal"], answer.json()["role"]) == ("ci", "viewer")
     assert link.startswith(f"{up.url}/login#code=")
     assert "at revision" in server("migrate")

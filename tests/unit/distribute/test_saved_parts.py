@@ -27,7 +27,7 @@ from drumline.local.checkpoints import LocalShelf
 from drumline.distribute.errors import InvalidValueError, UnsupportedError
 from drumline.distribute.saved_state import read_state, write_state
 
-MESH = jax.sharding.Mesh(np.array(jax.devices()), ("d",))
+MESH = jax.sharding.Mesh(np.array(jax.devices()), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
 EVERYWHERE = jax.sharding.NamedSharding(MESH, jax.P())
 
 
@@ -139,7 +139,7 @@ def odd_layouts_lost(path):
 
 def on_some(path, count):
     """An array on the first devices only, so that some processes have none of it; what comes back to whom."""
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:count]), ("d",))
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:count]), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
     sharding = jax.sharding.NamedSharding(mesh, jax.P("d"))
     def make(values):
         return jax.make_array_from_callback((4,), sharding, lambda index: values[index], dtype=np.float32)

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TypeVar
 
-import httpx
+import httpx2
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from drumline.contracts.events import MemberAck, MemberEnd
@@ -27,7 +27,7 @@ from drumline.contracts.worker_api import (
 )
 
 _PREFIX = "/api/v1/worker"
-_TIMEOUT = httpx.Timeout(15.0, connect=5.0)
+_TIMEOUT = httpx2.Timeout(15.0, connect=5.0)
 _TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 Answer = TypeVar("Answer", bound=BaseModel)
 
@@ -83,7 +83,7 @@ class Api:
     """One HTTP client with the worker's token."""
 
     def __init__(self, server: str, trust_env: bool) -> None:
-        self._client = httpx.AsyncClient(base_url=server, timeout=_TIMEOUT, trust_env=trust_env)
+        self._client = httpx2.AsyncClient(base_url=server, timeout=_TIMEOUT, trust_env=trust_env)
 
     def use_token(self, token: SecretStr) -> None:
         """The worker's own token, for everything but enrolment."""
@@ -143,7 +143,7 @@ class Api:
                     async for chunk in response.aiter_bytes():
                         digest.update(chunk)
                         file.write(chunk)
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise UnreachableError(_describe(error)) from None
         if f"sha256:{digest.hexdigest()}" != sha256:
             raise BundleMismatchError(f"asked for {sha256}, got sha256:{digest.hexdigest()}")
@@ -160,14 +160,14 @@ class Api:
             response = await self._client.post(
                 _PREFIX + path, content=body, headers={"content-type": "application/json", **(headers or {})}
             )
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise UnreachableError(_describe(error)) from None
         if response.is_error:
             raise _error(response)
         return response.content
 
 
-def _error(response: httpx.Response) -> UnreachableError | RefusedError:
+def _error(response: httpx2.Response) -> UnreachableError | RefusedError:
     try:
         problem = Problem.model_validate_json(response.content)
     except ValidationError:
@@ -180,5 +180,5 @@ def _error(response: httpx.Response) -> UnreachableError | RefusedError:
     return RefusedError(problem)
 
 
-def _describe(error: httpx.HTTPError) -> str:
+def _describe(error: httpx2.HTTPError) -> str:
     return str(error) or type(error).__name__

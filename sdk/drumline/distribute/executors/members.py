@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from drumline.distribute.executors import _jaxpr
 from drumline.distribute.values import REPLICA_AXIS
@@ -34,7 +34,7 @@ class Members:
     def __init__(self, replicas: Sequence[int], devices: Sequence[jax.Device]) -> None:
         self.replicas = tuple(replicas)
         self.devices = tuple(devices)
-        mesh = Mesh(np.asarray(self.devices), (_MEMBER_AXIS,))
+        mesh = Mesh(np.asarray(self.devices), (_MEMBER_AXIS,), axis_types=(AxisType.Auto,))
         self._sharding = NamedSharding(mesh, PartitionSpec())
 
     @property
