@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from drumline.distribute import context
-from drumline.distribute.cross_device_ops import destination_devices, spread
+from drumline.distribute.combine.cross_device_ops import destination_devices, spread
 from drumline.distribute.devices import device_name
 from drumline.distribute.enums import ReduceOp
 from drumline.distribute.errors import InvalidValueError
-from drumline.distribute.merge import MergedValue, merge
-from drumline.distribute.values import DistributedValue, Mirrored, PerReplica
+from drumline.distribute.merge import is_merged, local_part, merge
+from drumline.distribute.values import DistributedValue, Mirrored, PerReplica, joined_slices
 from drumline.distribute.variables import Variable
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ class StrategyExtended:
         """Many ``reduce_to`` at once, results in order."""
         context.require_cross_replica_context(self._strategy, "reduce_to")
         op = ReduceOp.parse(reduce_op)
-        if any(isinstance(value, MergedValue) for value, _ in value_destination_pairs):
+        value_destination_pairs = [(joined_slices(value), place) for value, place in value_destination_pairs]
+        if any(is_merged(value) for value, _ in value_destination_pairs):
             return [self._strategy.reduce(op, value, axis=None) for value, _ in value_destination_pairs]
         plain = [value for value, _ in value_destination_pairs if not isinstance(value, (DistributedValue, Variable))]
         if plain and op is ReduceOp.SUM and self._strategy.num_replicas_in_sync > 1:
@@ -94,7 +95,7 @@ class StrategyExtended:
     def broadcast_to(self, tensor: Any, destinations: Any) -> Any:
         """A copy of ``tensor`` on every device of ``destinations``."""
         context.require_cross_replica_context(self._strategy, "broadcast_to")
-        if isinstance(tensor, jax.core.Tracer):
+        if any(isinstance(part, jax.core.Tracer) for part in jax.tree.leaves(tensor)):
             return tensor
         return spread(tensor, destination_devices(destinations))
 
@@ -175,9 +176,7 @@ class StrategyExtended:
             return fn(var, *own_args, **own_kwargs)
 
     def _update_traced(self, var: Variable, fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        leaves, tree = jax.tree.flatten((tuple(args), kwargs))
-        local = [leaf.local if isinstance(leaf, MergedValue) else leaf for leaf in leaves]
-        own_args, own_kwargs = jax.tree.unflatten(tree, local)
+        own_args, own_kwargs = jax.tree.map(local_part, (tuple(args), kwargs))
         with context.entered(context.ContextEntry(self._strategy, frame=context.current_frame(), updating=0)):
             return fn(var, *own_args, **own_kwargs)
 

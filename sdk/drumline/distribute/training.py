@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from drumline.distribute import context, reduction
+from drumline.distribute import context
 from drumline.distribute.collectives import all_reduce
+from drumline.distribute.combine import reduction
 from drumline.distribute.enums import ReduceOp
 from drumline.distribute.errors import InvalidValueError, MeanOfMeansWarning
 from drumline.distribute.values import PerReplica
