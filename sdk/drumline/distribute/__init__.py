@@ -21,6 +21,7 @@ Importing has no side effect: no backend is started, nothing in the environment 
 from typing import TYPE_CHECKING, Any
 
 from drumline.distribute import contrib, errors, observe, v1
+from drumline.distribute.accumulation import accumulate_gradients
 from drumline.distribute.central_storage import CentralStorageStrategy
 from drumline.distribute.checkpoint import Checkpoints
 from drumline.distribute.collectives import all_gather, all_reduce, merge_call, replica_key
@@ -51,7 +52,7 @@ from drumline.distribute.one_device import OneDeviceStrategy
 from drumline.distribute.run_options import RunOptions, ValueContext
 from drumline.distribute.step import mirrored
 from drumline.distribute.strategy import Strategy
-from drumline.distribute.training import accumulate_gradients, global_mean
+from drumline.distribute.training import global_mean
 from drumline.distribute.values import DistributedValue, Mirrored, PerReplica
 from drumline.distribute.variables import Variable
 
