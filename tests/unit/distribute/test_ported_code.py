@@ -102,7 +102,7 @@ def test_a_second_merge_on_one_replica_is_refused(executor: str) -> None:
 
 def drained(iterator: Any) -> list[Any]:
     """All steps, by replica."""
-    steps = []
+    steps: list[Any] = []
     while True:
         try:
             step = iterator.get_next()
@@ -112,7 +112,7 @@ def drained(iterator: Any) -> list[Any]:
         steps.append([np.asarray(value).tolist() for value in values])
 
 
-V1 = {
+V1: dict[str, Callable[[int], Any]] = {
     "mirrored": lambda n: dist.v1.MirroredStrategy(jax.devices()[:n]),
     "central": lambda n: dist.v1.CentralStorageStrategy(jax.devices()[:n], jax.devices()[0]),
     "contrib": lambda n: dist.contrib.MirroredStrategy(jax.devices()[:n]),
@@ -142,7 +142,7 @@ def test_an_input_function_ends_where_a_replica_has_no_batch(
     iterator = strategy.make_input_fn_iterator(
         lambda context: dist.Dataset.range(rows).batch(2, drop_remainder=drop_remainder)
     )
-    steps = [step if replicas > 1 else step[0] for step in expected] if replicas > 1 else [[one] for one in expected]
+    steps = expected if replicas > 1 else [[one] for one in expected]
     assert drained(iterator) == steps
     assert drained(iterator) == []
     iterator.initialize()
