@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from drumline.distribute.errors import ContextError, MissingReplicaError
+from drumline.distribute.errors import ContextError
 from drumline.distribute.indexed_slices import IndexedSlices, is_slices
 from drumline.distribute.placement import checked_host_array
-from drumline.distribute.values import Mirrored, PerReplica, PerReplicaSlices
+from drumline.distribute.values import Mirrored, PerReplica, PerReplicaSlices, check_replicas
 
 if TYPE_CHECKING:
     from drumline.distribute.strategy import Strategy
@@ -141,11 +141,7 @@ def static_key(value: Any) -> Hashable:
 def _classify(leaf: Any, num_replicas: int) -> tuple[LeafKind, Hashable]:
     if isinstance(leaf, PerReplica):
         stacked = leaf.stacked
-        if leaf.num_replicas != num_replicas:
-            raise MissingReplicaError(
-                f"{leaf!r} was made for {leaf.num_replicas} replicas, this strategy has {num_replicas}; "
-                "make it under the strategy that runs it"
-            )
+        check_replicas(leaf, num_replicas)
         if stacked is not None:
             return "stacked", (stacked.shape, stacked.dtype)
         return "ragged", tuple(map(_key, leaf.values))

@@ -53,11 +53,19 @@ class _Aggregated(Variable):
         frame.store(self, update(frame.load(self), combined))
 
     def _update_outside(self, update: Update, operand: Any, what: str) -> None:
+        self._refuse_own_components(operand, what)
+        super()._update_outside(update, operand, what)
+
+    def _update_in_merge(self, frame: Frame, update: Update, operand: Any, what: str) -> None:
+        if frame.num_replicas > 1:
+            self._refuse_own_components(operand, what)
+        super()._update_in_merge(frame, update, operand, what)
+
+    def _refuse_own_components(self, operand: Any, what: str) -> None:
         if isinstance(operand, PerReplica):
             raise InvalidValueError(
                 f"{what} of {operand!r} to {self!r}, whose copies must stay equal; reduce it first, by strategy.reduce"
             )
-        super()._update_outside(update, operand, what)
 
     def _scatter_in_replica(self, frame: Frame, op: ScatterOp, slices: IndexedSlices) -> None:
         if self.aggregation is VariableAggregation.NONE:

@@ -26,7 +26,7 @@ from drumline.distribute.observing import Observation
 from drumline.distribute.run_options import RunOptions, ValueContext
 from drumline.distribute.stepping import Stepper
 from drumline.distribute.training import warn_of_mean_of_means
-from drumline.distribute.values import DistributedValue, Mirrored, PerReplica, joined_slices
+from drumline.distribute.values import DistributedValue, Mirrored, PerReplica, check_replicas, joined_slices
 from drumline.distribute.variables import Variable
 
 EXECUTORS = ("auto", "spmd", "pmap", "mpmd")
@@ -160,6 +160,7 @@ class Strategy(DeviceGroup, ExperimentalNames):
         if is_merged(leaf):
             return rules.reduce(InMerge(leaf.frame), op, leaf, axis)
         if isinstance(leaf, PerReplica):
+            check_replicas(leaf, self.num_replicas_in_sync)
             if op is ReduceOp.MEAN and axis is None:
                 warn_of_mean_of_means(leaf)
             result = rules.reduce(OutsideSteps(self), op, leaf, axis)
@@ -209,6 +210,8 @@ class Strategy(DeviceGroup, ExperimentalNames):
             return rules.gather(InMerge(leaf.frame), leaf, axis)
         if isinstance(leaf, Mirrored):
             leaf = PerReplica.from_components(leaf.values)
+        if isinstance(leaf, PerReplica):
+            check_replicas(leaf, self.num_replicas_in_sync)
         return rules.gather(OutsideSteps(self), leaf, axis) if isinstance(leaf, PerReplica) else leaf
 
     # values

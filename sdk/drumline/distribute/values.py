@@ -19,8 +19,9 @@ import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from drumline.distribute.errors import InvalidTypeError, InvalidValueError
+from drumline.distribute.errors import InvalidTypeError, InvalidValueError, MissingReplicaError
 from drumline.distribute.indexed_slices import IndexedSlices, is_slices
+from drumline.distribute.operators import ArrayOperators
 
 REPLICA_AXIS = "replica"
 
@@ -132,6 +133,9 @@ class PerReplica(DistributedValue):
     def __jax_array__(self) -> jax.Array:
         raise _misuse(self)
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        raise _misuse(self)
+
     def __bool__(self) -> bool:
         raise _misuse(self)
 
@@ -198,17 +202,22 @@ class PerReplicaSlices(PerReplica):
         return f"PerReplica({', '.join(map(repr, self.values))})"
 
 
-class Mirrored(DistributedValue):
+class Mirrored(DistributedValue, ArrayOperators):
     """The same value on every replica: one replicated ``jax.Array``, or equal components on several devices.
 
-    Outside a step it reads as the value itself (``numpy.asarray(m)``, ``m.value``).
+    Outside a step it reads as the value itself (``numpy.asarray(m)``, ``m + 1``, ``m[0]``; ``m.value`` for functions).
     """
 
-    __slots__ = ("_components", "value")
+    __slots__ = ("_components", "_value")
 
     def __init__(self, value: Any, components: tuple[Any, ...] | None = None) -> None:
-        self.value = value
+        self._value = value
         self._components = components
+
+    @property
+    def value(self) -> Any:
+        """The value itself."""
+        return self._value
 
     @classmethod
     def from_components(cls, components: Sequence[Any]) -> Mirrored:
@@ -227,6 +236,16 @@ class Mirrored(DistributedValue):
 
     def __jax_array__(self) -> Any:
         return self.value
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The value's."""
+        return np.shape(self.value)
+
+    @property
+    def dtype(self) -> Any:
+        """The value's."""
+        return self.value.dtype
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """The value on the host."""
@@ -247,6 +266,15 @@ def joined_slices(node: Any) -> Any:
         part if isinstance(part, PerReplica) else PerReplica.from_components([part] * replicas) for part in node.parts()
     )
     return PerReplicaSlices(values, indices, (node.dense_shape,) * replicas)
+
+
+def check_replicas(value: PerReplica, num_replicas: int) -> None:
+    """MissingReplicaError for a value of another number of replicas than the strategy has."""
+    if value.num_replicas != num_replicas:
+        raise MissingReplicaError(
+            f"{value!r} was made for {value.num_replicas} replicas, this strategy has {num_replicas}; "
+            "make it under the strategy that runs it"
+        )
 
 
 def unstack(array: jax.Array) -> tuple[jax.Array, ...]:
@@ -311,6 +339,7 @@ __all__ = [
     "Mirrored",
     "PerReplica",
     "PerReplicaSlices",
+    "check_replicas",
     "joined_slices",
     "unstack",
 ]

@@ -26,7 +26,7 @@ from drumline.distribute.errors import (
 from drumline.distribute.indexed_slices import IndexedSlices
 from drumline.distribute.operators import ArrayOperators
 from drumline.distribute.scattering import ScatterMethods, rows_for_scatter, scatter_into_one
-from drumline.distribute.values import PerReplica, PerReplicaSlices
+from drumline.distribute.values import Mirrored, PerReplica, PerReplicaSlices
 from drumline.distribute.variable_storage import StoredValue
 from drumline.distribute.variable_values import (
     Update,
@@ -249,6 +249,7 @@ class Variable(StoredValue, ScatterMethods, ArrayOperators):
     def _cast(self, operand: Any) -> Any:
         if isinstance(operand, PerReplica):
             return operand
+        operand = operand.value if isinstance(operand, Mirrored) else operand
         operand = operand.to_dense(self.shape) if isinstance(operand, IndexedSlices) else operand
         return cast_for(self, operand, self.dtype)
 

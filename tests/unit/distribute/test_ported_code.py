@@ -179,3 +179,74 @@ def test_a_numpy_dataset_of_a_list_of_numbers_has_them_as_rows() -> None:
 def test_a_numpy_dataset_of_something_else_is_refused_by_name(rows: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         dist.v1.MirroredStrategy(jax.devices()[:2]).make_numpy_dataset(rows)
+
+
+def test_a_mirrored_value_reads_as_the_value(two: dist.MirroredStrategy) -> None:
+    with two.scope():
+        variable = dist.Variable(jnp.zeros(2), aggregation="sum")
+    value = two.distribute_values_from_function(lambda c: np.asarray([1.0, 2.0], np.float32))
+    mirrored = two.extended.reduce_to("sum", value, variable)
+    assert ((mirrored + 1).tolist(), (2 * mirrored).tolist(), float(mirrored[0])) == ([3, 5], [4, 8], 2)
+    assert (mirrored.shape, mirrored.dtype, mirrored.numpy().tolist()) == ((2,), np.float32, [2, 4])
+    assert [float(one) for one in mirrored] == [2, 4]
+    variable.assign(mirrored)
+    assert [float(one) for one in variable] == [2, 4]
+
+
+def test_a_nest_is_reduced_to_a_destination_leaf_by_leaf(two: dist.MirroredStrategy) -> None:
+    value = two.distribute_values_from_function(lambda c: np.float32(c.replica_id_in_sync_group))
+    reduced = two.extended.reduce_to("sum", {"a": value, "b": [value]}, "CPU:0")
+    assert (float(reduced["a"]), float(reduced["b"][0])) == (1, 1)
+
+
+def test_a_per_replica_value_is_no_array(two: dist.MirroredStrategy) -> None:
+    value = two.distribute_values_from_function(lambda c: np.float32(c.replica_id_in_sync_group))
+    with pytest.raises(InvalidTypeError, match=r"has one component per replica and is no array"):
+        np.asarray(value)
+
+
+def test_values_of_another_number_of_replicas_are_not_combined(two: dist.MirroredStrategy) -> None:
+    three = dist.PerReplica.from_components([np.ones(1, np.float32)] * 3)
+    attempts: list[Callable[[], Any]] = [
+        lambda: two.reduce("sum", three, axis=None),
+        lambda: two.gather(three, axis=0),
+        lambda: two.extended.reduce_to("sum", three, "CPU:0"),
+    ]
+    for attempt in attempts:
+        with pytest.raises(ValueError, match=r"was made for 3 replicas, this strategy has 2"):
+            attempt()
+
+
+@pytest.mark.parametrize("axis", [None, (0,), 0.0, "0", True])
+def test_values_are_gathered_along_one_axis(two: dist.MirroredStrategy, axis: Any) -> None:
+    value = two.distribute_values_from_function(lambda c: np.zeros(2, np.float32))
+    with pytest.raises(InvalidTypeError, match=r"gathered along one axis, an int"):
+        two.gather(value, axis=axis)
+    with pytest.raises(InvalidTypeError, match=r"gathered along one axis, an int"):
+        two.run(lambda x: dist.all_gather(x, axis), (value,))
+
+
+def test_components_of_different_dtypes_are_not_gathered(two: dist.MirroredStrategy) -> None:
+    value = dist.PerReplica.from_components([np.ones(1, np.float32), np.ones(1, np.int32)])
+    with pytest.raises(InvalidTypeError, match=r"different dtypes can't be put together: float32, int32"):
+        two.gather(value, axis=0)
+
+
+def test_copies_that_stay_equal_take_no_components_of_their_own(two: dist.MirroredStrategy) -> None:
+    with two.scope():
+        variable = dist.Variable(0.0, aggregation="sum")
+    value = two.distribute_values_from_function(lambda c: np.float32(c.replica_id_in_sync_group))
+
+    def update(strategy: dist.Strategy, x: Any) -> None:
+        strategy.extended.update(variable, lambda copy, own: copy.assign_add(own), args=(x,))
+
+    attempts: list[Callable[[], Any]] = [
+        lambda: update(two, value),
+        lambda: two.run(lambda x: dist.merge_call(update, args=(x,)), (value,)),
+        lambda: two.run(lambda x: update(two, x), (value,)),
+        lambda: two.run(lambda x: dist.merge_call(lambda s, x: variable.assign(x), args=(x,)), (value,)),
+    ]
+    for attempt in attempts:
+        with pytest.raises(InvalidValueError, match=r"whose copies must stay equal.* reduce it first"):
+            attempt()
+    assert [float(copy) for copy in variable.values] == [0, 0]

@@ -137,12 +137,14 @@ def concatenate(values: Sequence[Any], axis: int, home: jax.Device) -> Any:
 def check_concatenable(shapes: Sequence[tuple[int, ...]], axis: int) -> None:
     """InvalidValueError unless arrays of these shapes can be put together along ``axis``."""
     rank = len(shapes[0])
+    if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)):
+        raise InvalidTypeError(f"axis={axis!r}: values are gathered along one axis, an int")
     shown = ", ".join(str(list(shape)) for shape in shapes)
     if rank == 0:
         raise InvalidValueError("scalars can't be gathered along an axis; reshape them to [1] first")
     if any(len(shape) != rank for shape in shapes):
         raise InvalidValueError(f"components of different rank can't be gathered: {shown}")
-    (axis,) = normalize_axis(axis, rank) or (0,)
+    (axis,) = normalize_axis(int(axis), rank) or (0,)
     if len({shape[:axis] + shape[axis + 1 :] for shape in shapes}) > 1:
         raise InvalidValueError(f"components may differ along axis {axis} only, to be gathered: {shown}")
 

@@ -81,6 +81,8 @@ def _join_rows(place: Place, op: ReduceOp, slices: Any, axis: Any) -> IndexedSli
 
 
 def _concatenate(place: Place, op: ReduceOp, value: Any, axis: Any) -> Any:
+    if type(value) is PerReplica and value.stacked is None:
+        _check_same_dtype([np.result_type(one) if not hasattr(one, "dtype") else one.dtype for one in value.values])
     return place.concatenate(value, axis)
 
 
@@ -123,4 +125,4 @@ def dense(value: Any) -> Any:
 def _check_same_dtype(dtypes: list[Any]) -> None:
     if len(set(dtypes)) > 1:
         shown = ", ".join(map(str, dtypes))
-        raise InvalidTypeError(f"rows of different dtypes can't be put together: {shown}; cast them first")
+        raise InvalidTypeError(f"components of different dtypes can't be put together: {shown}; cast them first")
