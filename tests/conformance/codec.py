@@ -16,7 +16,14 @@ _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def decode(value: Any) -> Any:
-    """A tensor, structure, Python value or None. Numbers become jax arrays, strings numpy arrays."""
+    """A tensor, structure, Python value or None. Numbers become jax arrays, strings numpy arrays.
+
+    What JSON itself can say, a number or a list of such, stands for itself.
+    """
+    if isinstance(value, list):
+        return [decode(item) for item in value]
+    if not isinstance(value, dict):
+        return value
     if "dtype" in value:
         return _decode_tensor(value)
     if "tuple" in value:

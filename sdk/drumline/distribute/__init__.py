@@ -21,9 +21,17 @@ Importing has no side effect: no backend is started, nothing in the environment 
 from typing import TYPE_CHECKING, Any
 
 from drumline.distribute import contrib, errors, observe, v1
+from drumline.distribute.accumulation import accumulate_gradients
 from drumline.distribute.central_storage import CentralStorageStrategy
 from drumline.distribute.checkpoint import Checkpoints
 from drumline.distribute.collectives import all_gather, all_reduce, merge_call, replica_key
+from drumline.distribute.combine.cross_device_ops import (
+    AllReduceCrossDeviceOps,
+    CrossDeviceOps,
+    HierarchicalCopyAllReduce,
+    NcclAllReduce,
+    ReductionToOneDevice,
+)
 from drumline.distribute.communication import CommunicationImplementation, CommunicationOptions
 from drumline.distribute.context import (
     ReplicaContext,
@@ -34,24 +42,17 @@ from drumline.distribute.context import (
     in_cross_replica_context,
     set_strategy,
 )
-from drumline.distribute.cross_device_ops import (
-    AllReduceCrossDeviceOps,
-    CrossDeviceOps,
-    HierarchicalCopyAllReduce,
-    NcclAllReduce,
-    ReductionToOneDevice,
-)
 from drumline.distribute.devices import set_cpu_devices
 from drumline.distribute.distributed_variables import AggregatingVariable, MirroredVariable, SyncOnReadVariable
 from drumline.distribute.enums import ReduceOp, VariableAggregation, VariableSynchronization
 from drumline.distribute.extended import StrategyExtended
+from drumline.distribute.indexed_slices import IndexedSlices
 from drumline.distribute.mirrored import MirroredStrategy
 from drumline.distribute.one_device import OneDeviceStrategy
 from drumline.distribute.run_options import RunOptions, ValueContext
-from drumline.distribute.sparse import IndexedSlices
 from drumline.distribute.step import mirrored
 from drumline.distribute.strategy import Strategy
-from drumline.distribute.training import accumulate_gradients, global_mean
+from drumline.distribute.training import global_mean
 from drumline.distribute.values import DistributedValue, Mirrored, PerReplica
 from drumline.distribute.variables import Variable
 

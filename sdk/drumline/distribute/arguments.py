@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from drumline.distribute.errors import ContextError, MissingReplicaError
+from drumline.distribute.errors import ContextError
+from drumline.distribute.indexed_slices import IndexedSlices, is_slices
 from drumline.distribute.placement import checked_host_array
-from drumline.distribute.values import Mirrored, PerReplica
+from drumline.distribute.values import Mirrored, PerReplica, PerReplicaSlices, check_replicas
 
 if TYPE_CHECKING:
     from drumline.distribute.strategy import Strategy
@@ -53,6 +54,8 @@ class StepArguments:
 def flatten_arguments(strategy: Strategy, args: Sequence[Any], kwargs: dict[str, Any]) -> StepArguments:
     """Flattens and classifies the arguments of ``run``; MissingReplicaError for values of another replica count."""
     leaves, tree = jax.tree.flatten((tuple(args), kwargs))
+    if any(map(_holds_slices, leaves)):
+        leaves, tree = jax.tree.flatten(jax.tree.unflatten(tree, map(_as_parts, leaves)))
     kinds: list[LeafKind] = []
     signature: list[Hashable] = [tree]
     rows: tuple[int, ...] | None = None
@@ -67,6 +70,17 @@ def flatten_arguments(strategy: Strategy, args: Sequence[Any], kwargs: dict[str,
         if rows is None and isinstance(leaf, PerReplica):
             rows = leaf.rows
     return StepArguments(tree, leaves, tuple(kinds), tuple(signature), rows)
+
+
+def _holds_slices(leaf: Any) -> bool:
+    return isinstance(leaf, PerReplicaSlices) or (isinstance(leaf, Mirrored) and is_slices(leaf.value))
+
+
+def _as_parts(leaf: Any) -> Any:
+    """Rows of a distributed value as IndexedSlices of distributed values, which a step can take in."""
+    if isinstance(leaf, PerReplicaSlices):
+        return IndexedSlices(*leaf.parts(), leaf.dense_shape)
+    return leaf.value if _holds_slices(leaf) else leaf
 
 
 def component_of(leaf: Any, replica: int | None) -> Any:
@@ -127,11 +141,7 @@ def static_key(value: Any) -> Hashable:
 def _classify(leaf: Any, num_replicas: int) -> tuple[LeafKind, Hashable]:
     if isinstance(leaf, PerReplica):
         stacked = leaf.stacked
-        if leaf.num_replicas != num_replicas:
-            raise MissingReplicaError(
-                f"{leaf!r} was made for {leaf.num_replicas} replicas, this strategy has {num_replicas}; "
-                "make it under the strategy that runs it"
-            )
+        check_replicas(leaf, num_replicas)
         if stacked is not None:
             return "stacked", (stacked.shape, stacked.dtype)
         return "ragged", tuple(map(_key, leaf.values))

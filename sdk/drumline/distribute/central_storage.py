@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding
 
-from drumline.distribute.cross_device_ops import ReductionToOneDevice
+from drumline.distribute.combine.cross_device_ops import ReductionToOneDevice
 from drumline.distribute.devices import DeviceLike, resolve_device, resolve_devices
 from drumline.distribute.distributed_variables import AggregatingVariable
 from drumline.distribute.enums import VariableAggregation, VariableSynchronization

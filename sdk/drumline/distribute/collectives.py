@@ -8,28 +8,26 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
-from drumline.distribute import context, merge, reduction
-from drumline.distribute.component_gather import gather_components
+from drumline.distribute import context, merge
+from drumline.distribute.combine import reduction, rules
+from drumline.distribute.combine.in_step import InStep
 from drumline.distribute.enums import ReduceOp
-from drumline.distribute.errors import UnsupportedError
+from drumline.distribute.indexed_slices import is_slices
 from drumline.distribute.leaf_names import leaf_scope
-from drumline.distribute.sparse import IndexedSlices
-from drumline.distribute.values import REPLICA_AXIS
 
 
 def all_reduce(op: ReduceOp | str, value: Any, options: Any = None) -> Any:
     """Sum or mean over the replicas of every leaf of ``value``; every replica gets the result.
 
-    Integer means are floats. With one replica the value is returned as it is. The gradient is the same all-reduce of
-    the incoming gradients.
+    Integer means are floats; IndexedSlices give all replicas' rows, one after the other. With one replica the value is
+    returned as it is. The gradient is the same all-reduce of the incoming gradients.
     Raises ContextError outside a step, InvalidValueError or InvalidTypeError for bools and strings.
     """
     context.require_replica_context("all_reduce")
     op = ReduceOp.parse(op)
     return jax.tree_util.tree_map_with_path(
-        lambda path, leaf: _all_reduce_named(op, path, leaf), value, is_leaf=_is_sparse
+        lambda path, leaf: _all_reduce_named(op, path, leaf), value, is_leaf=is_slices
     )
 
 
@@ -42,7 +40,7 @@ def replica_key(key: jax.Array) -> jax.Array:
 def all_gather(value: Any, axis: int = 0, options: Any = None) -> Any:
     """Every leaf's components of all replicas one after the other along ``axis``; every replica gets the result."""
     context.require_replica_context("all_gather")
-    return jax.tree.map(lambda leaf: _all_gather_leaf(leaf, axis), value, is_leaf=_is_sparse)
+    return jax.tree.map(lambda leaf: _all_gather_leaf(leaf, axis), value, is_leaf=is_slices)
 
 
 def merge_call(fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None) -> Any:
@@ -59,10 +57,6 @@ def merge_call(fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[st
     return merge.merge(replica, fn, tuple(args), kwargs or {})
 
 
-def _is_sparse(node: Any) -> bool:
-    return isinstance(node, IndexedSlices)
-
-
 def _all_reduce_named(op: ReduceOp, path: tuple[Any, ...], leaf: Any) -> Any:
     """Leaves of a structure carry their path, for those who look into the program."""
     if not path:
@@ -71,35 +65,20 @@ def _all_reduce_named(op: ReduceOp, path: tuple[Any, ...], leaf: Any) -> Any:
         return _all_reduce_leaf(op, leaf)
 
 
-def _all_reduce_sparse(op: ReduceOp, slices: IndexedSlices) -> IndexedSlices:
-    """All replicas' rows one after the other; a mean divides their values."""
-    replica = context.require_replica_context("all_reduce")
-    values, indices = _all_gather_leaf(slices.values, 0), _all_gather_leaf(slices.indices, 0)
-    if op is ReduceOp.MEAN:
-        values = reduction.divide(values, replica.num_replicas_in_sync)
-    return IndexedSlices(values, indices, slices.dense_shape)
-
-
 def _all_reduce_leaf(op: ReduceOp, leaf: Any) -> Any:
-    if isinstance(leaf, IndexedSlices):
-        return _all_reduce_sparse(op, leaf)
     value, frame = getattr(leaf, "value", leaf), context.current_frame()
-    dtype = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
     if frame is None or frame.num_replicas == 1:
-        return value if dtype.kind in "OSUT" else jnp.asarray(value)
-    reduction.check_reducible(op, dtype)
-    total = lax.psum(jnp.asarray(value), REPLICA_AXIS)
-    return reduction.divide(total, frame.num_replicas) if op is ReduceOp.MEAN else total
+        return value if is_slices(value) or _dtype(value).kind in "OSUT" else jnp.asarray(value)
+    if not is_slices(value):
+        reduction.check_reducible(op, _dtype(value))
+        value = jnp.asarray(value)
+    return rules.reduce(InStep(frame), op, value)
 
 
 def _all_gather_leaf(leaf: Any, axis: int) -> Any:
-    if isinstance(leaf, IndexedSlices):
-        raise UnsupportedError("all_gather of IndexedSlices; gather .to_dense(), or values and indices on their own")
-    array, frame = jnp.asarray(getattr(leaf, "value", leaf)), context.current_frame()
-    if frame is None or frame.exchange is None or frame.replica is None:
-        reduction.check_concatenable([array.shape], axis)
-        is_alone = frame is None or frame.num_replicas == 1
-        return array if is_alone else lax.all_gather(array, REPLICA_AXIS, axis=axis % array.ndim, tiled=True)
-    shapes = frame.exchange("all_gather", array.shape)
-    reduction.check_concatenable(shapes, axis)
-    return jnp.concatenate(gather_components(array, shapes, frame.replica), axis)
+    value = getattr(leaf, "value", leaf)
+    return rules.gather(InStep(context.current_frame()), value, axis, "all_gather")
+
+
+def _dtype(value: Any) -> Any:
+    return value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype

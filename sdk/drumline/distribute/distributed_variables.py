@@ -11,12 +11,13 @@ import numpy as np
 from jax import lax
 
 from drumline.distribute import context
-from drumline.distribute.aggregate import aggregate
+from drumline.distribute.combine.aggregate import aggregate
+from drumline.distribute.combine.scatter import ScatterOp, combined, scatter, touched_rows
 from drumline.distribute.enums import ReduceOp, VariableAggregation, VariableSynchronization
 from drumline.distribute.errors import DivergingCopiesWarning, InvalidValueError, UnsupportedError
+from drumline.distribute.indexed_slices import IndexedSlices
 from drumline.distribute.placement import put
-from drumline.distribute.sparse import IndexedSlices, ScatterOp, combined, scatter, touched_rows
-from drumline.distribute.values import PerReplica, unstack
+from drumline.distribute.values import PerReplica, PerReplicaSlices, unstack
 from drumline.distribute.variable_storage import Storage
 from drumline.distribute.variable_values import Update, copied, copy_on, replace_value, updated
 from drumline.distribute.variables import Variable
@@ -52,11 +53,19 @@ class _Aggregated(Variable):
         frame.store(self, update(frame.load(self), combined))
 
     def _update_outside(self, update: Update, operand: Any, what: str) -> None:
+        self._refuse_own_components(operand, what)
+        super()._update_outside(update, operand, what)
+
+    def _update_in_merge(self, frame: Frame, update: Update, operand: Any, what: str) -> None:
+        if frame.num_replicas > 1:
+            self._refuse_own_components(operand, what)
+        super()._update_in_merge(frame, update, operand, what)
+
+    def _refuse_own_components(self, operand: Any, what: str) -> None:
         if isinstance(operand, PerReplica):
             raise InvalidValueError(
                 f"{what} of {operand!r} to {self!r}, whose copies must stay equal; reduce it first, by strategy.reduce"
             )
-        super()._update_outside(update, operand, what)
 
     def _scatter_in_replica(self, frame: Frame, op: ScatterOp, slices: IndexedSlices) -> None:
         if self.aggregation is VariableAggregation.NONE:
@@ -187,6 +196,11 @@ class _Stacked(Variable):
     def _scatter_in_replica(self, frame: Frame, op: ScatterOp, slices: IndexedSlices) -> None:
         frame.store(self, scatter(op, frame.load(self), slices))
 
+    def _scatter_per_copy(self, op: ScatterOp, slices: PerReplicaSlices) -> None:
+        with self.strategy.lock:
+            copies = zip(self.values, slices.values, strict=True)
+            self._buffer = self.strategy.stack_copies([scatter(op, copy, rows) for copy, rows in copies])
+
     def _place(self, array: jax.Array) -> jax.Array:
         return self.strategy.stack_copies([array] * self.strategy.num_replicas_in_sync)
 
@@ -231,7 +245,7 @@ class SyncOnReadVariable(_Stacked):
     def _check_kind(self) -> None:
         _check_mean(self)
 
-    def _scatter(self, op: ScatterOp, slices: IndexedSlices) -> Variable:
+    def _scatter(self, op: ScatterOp, slices: Any) -> Variable:
         raise UnsupportedError(f"scatter_{op} to {self!r}, which is synchronized on read; use 'on_write' or assign")
 
     def _read(self) -> jax.Array:

@@ -33,9 +33,12 @@ class ReduceOp(NamedEnum):
     MEAN = "MEAN"
 
     @staticmethod
-    def from_variable_aggregation(aggregation: VariableAggregation | str) -> ReduceOp | None:
-        """The operation an aggregation stands for; None for NONE and ONLY_FIRST_REPLICA."""
-        return ReduceOp.__members__.get(VariableAggregation.parse(aggregation).name)
+    def from_variable_aggregation(aggregation: VariableAggregation | str) -> ReduceOp:
+        """The operation an aggregation stands for; InvalidValueError for NONE and ONLY_FIRST_REPLICA."""
+        name = VariableAggregation.parse(aggregation).name
+        if name not in ReduceOp.__members__:
+            raise InvalidValueError(f"aggregation='{name.lower()}' stands for no reduce operation; use 'sum' or 'mean'")
+        return ReduceOp[name]
 
 
 class VariableSynchronization(NamedEnum):

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from drumline.distribute import context
-from drumline.distribute.cross_device_ops import destination_devices, spread
+from drumline.distribute.combine.cross_device_ops import destination_devices, spread
 from drumline.distribute.devices import device_name
 from drumline.distribute.enums import ReduceOp
 from drumline.distribute.errors import InvalidValueError
-from drumline.distribute.merge import MergedValue, merge
-from drumline.distribute.values import DistributedValue, Mirrored, PerReplica
+from drumline.distribute.indexed_slices import is_slices
+from drumline.distribute.merge import is_merged, local_part, merge
+from drumline.distribute.values import DistributedValue, Mirrored, PerReplica, check_replicas, joined_slices
 from drumline.distribute.variables import Variable
 
 if TYPE_CHECKING:
@@ -66,10 +67,12 @@ class StrategyExtended:
     def reduce_to(self, reduce_op: ReduceOp | str, value: Any, destinations: Any, options: Any = None) -> Any:
         """Sum or mean of ``value`` over the replicas, at ``destinations``: a device, a variable, a distributed value.
 
-        Bare at a single device, else Mirrored. ContextError inside a step, InvalidValueError for a bad destination.
+        Of a nest every leaf. Bare at a single device, else Mirrored. ContextError inside a step, InvalidValueError for
+        a bad destination.
         """
-        (result,) = self.batch_reduce_to(reduce_op, [(value, destinations)], options)
-        return result
+        leaves, tree = jax.tree.flatten(value, is_leaf=is_slices)
+        pairs = [(leaf, destinations) for leaf in leaves]
+        return jax.tree.unflatten(tree, self.batch_reduce_to(reduce_op, pairs, options))
 
     def batch_reduce_to(
         self, reduce_op: ReduceOp | str, value_destination_pairs: Sequence[tuple[Any, Any]], options: Any = None
@@ -77,8 +80,12 @@ class StrategyExtended:
         """Many ``reduce_to`` at once, results in order."""
         context.require_cross_replica_context(self._strategy, "reduce_to")
         op = ReduceOp.parse(reduce_op)
-        if any(isinstance(value, MergedValue) for value, _ in value_destination_pairs):
+        value_destination_pairs = [(joined_slices(value), place) for value, place in value_destination_pairs]
+        if any(is_merged(value) for value, _ in value_destination_pairs):
             return [self._strategy.reduce(op, value, axis=None) for value, _ in value_destination_pairs]
+        for value, _ in value_destination_pairs:
+            if isinstance(value, PerReplica):
+                check_replicas(value, self._strategy.num_replicas_in_sync)
         plain = [value for value, _ in value_destination_pairs if not isinstance(value, (DistributedValue, Variable))]
         if plain and op is ReduceOp.SUM and self._strategy.num_replicas_in_sync > 1:
             raise InvalidValueError(
@@ -94,7 +101,7 @@ class StrategyExtended:
     def broadcast_to(self, tensor: Any, destinations: Any) -> Any:
         """A copy of ``tensor`` on every device of ``destinations``."""
         context.require_cross_replica_context(self._strategy, "broadcast_to")
-        if isinstance(tensor, jax.core.Tracer):
+        if any(isinstance(part, jax.core.Tracer) for part in jax.tree.leaves(tensor)):
             return tensor
         return spread(tensor, destination_devices(destinations))
 
@@ -122,6 +129,7 @@ class StrategyExtended:
             return merge(replica, update_all, tuple(args), kwargs)
         if context.current_frame() is not None:
             return self._update_traced(var, fn, args, kwargs)
+        _refuse_own_components(var, jax.tree.leaves((args, kwargs)))
         copies = len(var.values) if var.storage != "single" else 1
         results = [self._update_copy(var, fn, args, kwargs, copy) for copy in range(copies)]
         if group:
@@ -175,11 +183,20 @@ class StrategyExtended:
             return fn(var, *own_args, **own_kwargs)
 
     def _update_traced(self, var: Variable, fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        leaves, tree = jax.tree.flatten((tuple(args), kwargs))
-        local = [leaf.local if isinstance(leaf, MergedValue) else leaf for leaf in leaves]
-        own_args, own_kwargs = jax.tree.unflatten(tree, local)
+        _refuse_own_components(var, jax.tree.leaves((args, kwargs)))
+        own_args, own_kwargs = jax.tree.map(local_part, (tuple(args), kwargs))
         with context.entered(context.ContextEntry(self._strategy, frame=context.current_frame(), updating=0)):
             return fn(var, *own_args, **own_kwargs)
+
+
+def _refuse_own_components(var: Variable, arguments: list[Any]) -> None:
+    """InvalidValueError where an update would make copies differ that have to stay equal."""
+    own = [argument for argument in arguments if isinstance(argument, PerReplica)]
+    if own and var.storage == "replicated":
+        raise InvalidValueError(
+            f"update of {var!r}, whose copies must stay equal, with {own[0]!r}; reduce it first, by strategy.reduce or "
+            "extended.reduce_to"
+        )
 
 
 def _grouped(results: list[Any]) -> Any:

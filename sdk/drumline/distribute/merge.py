@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from drumline.distribute import context, reduction
-from drumline.distribute.component_gather import gather_components
+from drumline.distribute import context
+from drumline.distribute.combine import reduction
+from drumline.distribute.combine.component_gather import gather_components
+from drumline.distribute.combine.in_step import InStep
 from drumline.distribute.enums import ReduceOp
 from drumline.distribute.errors import ContextError, InvalidValueError
+from drumline.distribute.indexed_slices import IndexedSlices, is_slices
 from drumline.distribute.lifting import ReplicaNumberNeeded
-from drumline.distribute.values import REPLICA_AXIS, PerReplica
+from drumline.distribute.values import REPLICA_AXIS, PerReplica, PerReplicaSlices
 
 if TYPE_CHECKING:
     from drumline.distribute.lifting import Frame
@@ -46,24 +50,77 @@ class MergedValue(PerReplica):
             self._components = tuple(gathered)
         return self._components
 
-    def reduce(self, op: ReduceOp, axis: Any) -> jax.Array:
+    def __repr__(self) -> str:
+        return f"PerReplica({', '.join(f'{self.local.dtype}{list(shape)}' for shape in self.shapes)}, traced)"
+
+
+class MergedSlices(PerReplicaSlices):
+    """IndexedSlices of the step being traced."""
+
+    __slots__ = ()
+
+    rows_values: MergedValue
+    indices: MergedValue
+
+    @property
+    def frame(self) -> Frame:
+        """The trace it belongs to."""
+        return self.indices.frame
+
+    @property
+    def local(self) -> IndexedSlices:
+        """The rows of this replica."""
+        return IndexedSlices(self.rows_values.local, self.indices.local, self.dense_shape)
+
+    def known_components(self) -> Sequence[IndexedSlices]:
+        return [self.local]
+
+    def to_dense(self) -> PerReplica:
+        return MergedValue(self.local.to_dense(), self.rows_values.frame)
+
+    def __repr__(self) -> str:
+        return f"PerReplica({self.local!r}, traced)"
+
+
+@dataclass(frozen=True, slots=True)
+class InMerge:
+    """The place where a merge function brings values of the step together."""
+
+    frame: Frame
+
+    @property
+    def num_replicas(self) -> int:
+        """The strategy's."""
+        return self.frame.num_replicas
+
+    def add(self, op: ReduceOp, value: MergedValue, axis: Any) -> Any:
         """Sum or mean over all replicas, and over ``axis``."""
-        reduction.check_reducible(op, self.local.dtype)
-        axes = reduction.normalize_axis(axis, self.local.ndim)
-        rest = {tuple(n for i, n in enumerate(shape) if i not in (axes or ())) for shape in self.shapes}
+        axes = reduction.normalize_axis(axis, value.local.ndim)
+        rest = {tuple(n for i, n in enumerate(shape) if i not in (axes or ())) for shape in value.shapes}
         if len(rest) > 1:
-            shown = ", ".join(str(list(shape)) for shape in self.shapes)
+            shown = ", ".join(str(list(shape)) for shape in value.shapes)
             raise InvalidValueError(
                 f"components of different shapes can't be added: {shown}; pass the axis they differ in"
             )
-        total: jax.Array = lax.psum(reduction.sum_over(self.local, axes), REPLICA_AXIS)
-        if op is ReduceOp.MEAN:
-            total = reduction.divide(total, sum(reduction.counts_of_shapes(self.shapes, axes)))
-        self.frame.note_broadcast(total)
-        return total
+        return self._same_everywhere(InStep(self.frame).add(op, value.local, axis, value.shapes))
 
-    def __repr__(self) -> str:
-        return f"PerReplica({', '.join(f'{self.local.dtype}{list(shape)}' for shape in self.shapes)}, traced)"
+    def concatenate(self, value: MergedValue, axis: int) -> Any:
+        """All components in replica order."""
+        return self._same_everywhere(InStep(self.frame).concatenate(value.local, axis, value.shapes))
+
+    def _same_everywhere(self, result: Any) -> Any:
+        self.frame.note_broadcast(result)
+        return result
+
+
+def is_merged(value: Any) -> bool:
+    """Tells whether it is a per-replica value of a step being traced."""
+    return isinstance(value, (MergedValue, MergedSlices))
+
+
+def local_part(value: Any) -> Any:
+    """The component that this replica has of a value of the step; any other value as it is."""
+    return value.local if is_merged(value) else value
 
 
 def merge(
@@ -77,8 +134,9 @@ def merge(
             "merge_call was called inside a nested jit, cond, loop, grad or vmap; all replicas can meet at the top "
             "level of the step only. Return the value and merge it there, or use dist.all_reduce"
         )
-    leaves, tree = jax.tree.flatten((args, kwargs))
-    merged_args, merged_kwargs = jax.tree.unflatten(tree, [_merged(leaf, frame) for leaf in leaves])
+    if frame.exchange is not None:
+        frame.exchange("merge_call", None)  # replicas that never come are found here, whatever the arguments are
+    merged_args, merged_kwargs = jax.tree.map(lambda leaf: _merged(leaf, frame), (args, kwargs), is_leaf=is_slices)
     strategy = replica.strategy
     with context.entered(context.ContextEntry(strategy, frame=frame)):
         result = fn(strategy, *merged_args, **merged_kwargs)
@@ -86,15 +144,26 @@ def merge(
 
 
 def _merged(leaf: Any, frame: Frame) -> Any:
+    if is_slices(leaf):
+        return _merged_slices(leaf, frame)
     if frame.is_same_object(leaf) or not isinstance(leaf, jax.core.Tracer):
         return leaf
     return MergedValue(leaf, frame)
 
 
+def _merged_slices(slices: IndexedSlices, frame: Frame) -> Any:
+    if all(frame.is_same_object(part) for part in slices.parts()):
+        return slices
+    values, indices = (MergedValue(part, frame) for part in slices.parts())
+    return MergedSlices(values, indices, (slices.dense_shape,))
+
+
 def _part(leaf: Any, frame: Frame) -> Any:
     """Takes this replica's component of a merge function's result."""
-    if isinstance(leaf, MergedValue):
+    if is_merged(leaf):
         return leaf.local
+    if isinstance(leaf, PerReplicaSlices):
+        return IndexedSlices(_part(leaf.rows_values, frame), _part(leaf.indices, frame), leaf.dense_shape)
     if not isinstance(leaf, PerReplica):
         if isinstance(leaf, jax.core.Tracer):
             frame.note_broadcast(leaf)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from drumline.distribute.cross_device_ops import CrossDeviceOps
+from drumline.distribute.combine.cross_device_ops import CrossDeviceOps
 from drumline.distribute.devices import DeviceLike, resolve_devices
 from drumline.distribute.distributed_variables import DivergingVariable, MirroredVariable, SyncOnReadVariable
 from drumline.distribute.enums import VariableAggregation, VariableSynchronization

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import jax
 import numpy as np
 
-from drumline.distribute import reduction
+from drumline.distribute.combine import reduction
 from drumline.distribute.enums import ReduceOp
+from drumline.distribute.indexed_slices import IndexedSlices
 from drumline.distribute.observe import (
     Observer,
     PlacementRecord,
@@ -24,7 +25,7 @@ from drumline.distribute.observe import (
     VariableRecord,
 )
 from drumline.distribute.planning import describe_step
-from drumline.distribute.values import REPLICA_AXIS, PerReplica
+from drumline.distribute.values import REPLICA_AXIS, PerReplica, PerReplicaSlices
 
 if TYPE_CHECKING:
     from drumline.distribute.arguments import StepArguments
@@ -129,6 +130,10 @@ class Observation:
         """A reduction outside a step."""
         if self.observer is None:
             return
+        if isinstance(result, IndexedSlices):  # of rows the observer sees the values
+            value, result = value.rows_values if isinstance(value, PerReplicaSlices) else value.values, result.values
+        elif isinstance(value, (PerReplicaSlices, IndexedSlices)):
+            value = value.to_dense()
         replicas = self._strategy.num_replicas_in_sync
         inputs = value.values if isinstance(value, PerReplica) else (value,) * replicas
         axes = reduction.normalize_axis(axis, np.ndim(inputs[0]))

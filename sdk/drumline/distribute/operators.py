@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -84,6 +85,9 @@ class ArrayOperators:
 
     def __getitem__(self, index: Any) -> jax.Array:
         return self.value[index]
+
+    def __iter__(self) -> Iterator[jax.Array]:
+        return iter(self.value)  # indexing has no end: JAX clamps what is out of range
 
     def __bool__(self) -> bool:
         return bool(self.value)

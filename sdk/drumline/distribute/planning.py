@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from drumline.distribute.aggregate import aggregate_p
+from drumline.distribute.combine.aggregate import aggregate_p
 from drumline.distribute.executors import _jaxpr
 from drumline.distribute.observe import CollectiveOperation, StepProgramRecord
 from drumline.distribute.taps import becomes_mean, collective_name, is_tapped

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 from jax import lax
 
-from drumline.distribute.errors import UnsupportedError
-from drumline.distribute.sparse import IndexedSlices, ScatterOp, combined
-from drumline.distribute.values import REPLICA_AXIS
+from drumline.distribute.combine.scatter import ScatterOp, combined
+from drumline.distribute.errors import InvalidTypeError, UnsupportedError
+from drumline.distribute.indexed_slices import IndexedSlices
+from drumline.distribute.values import REPLICA_AXIS, Mirrored, PerReplicaSlices, joined_slices
 
 if TYPE_CHECKING:
     from drumline.distribute.lifting import Frame
@@ -50,8 +51,19 @@ class ScatterMethods:
         """Replaces rows."""
         return self._scatter("update", sparse_delta)
 
-    def _scatter(self, op: ScatterOp, slices: IndexedSlices) -> Variable:
+    def _scatter(self, op: ScatterOp, slices: Any) -> Variable:
         raise NotImplementedError
+
+
+def rows_for_scatter(variable: Variable, op: ScatterOp, slices: Any) -> IndexedSlices | PerReplicaSlices:
+    """The rows that a scatter method was given: this replica's, all replicas' the same, or one set per replica."""
+    slices = joined_slices(slices.value if isinstance(slices, Mirrored) else slices)
+    slices = getattr(slices, "local", slices)  # of a step: this replica's
+    if not isinstance(slices, (IndexedSlices, PerReplicaSlices)):
+        raise InvalidTypeError(
+            f"scatter_{op} to {variable!r} takes dist.IndexedSlices(values, indices), not {slices!r:.60}"
+        )
+    return slices
 
 
 def scatter_into_one(variable: Variable, frame: Frame, op: ScatterOp, slices: IndexedSlices) -> None:

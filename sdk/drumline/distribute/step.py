@@ -19,9 +19,10 @@ from drumline.distribute import context
 from drumline.distribute.arguments import StepArguments, abstract, component_of
 from drumline.distribute.errors import InvalidValueError
 from drumline.distribute.executors import _jaxpr
+from drumline.distribute.indexed_slices import is_slices
 from drumline.distribute.lifting import Frame, next_token, trace_token
 from drumline.distribute.tracing_threads import ReplicaTraces
-from drumline.distribute.values import REPLICA_AXIS
+from drumline.distribute.values import REPLICA_AXIS, joined_slices
 from drumline.distribute.variables import Variable
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class TracedStep:
     output_tree: Any = None
     output_leaves: list[OutputLeaf] = field(default_factory=list)
     num_outputs: int = 0
+    returns_slices: bool = False
     mirrored_outputs: set[int] = field(default_factory=set)
     uniform_outputs: list[bool] = field(default_factory=list)
     """Which outputs are provably the same on every replica; empty while nobody has looked."""
@@ -178,6 +180,7 @@ def _describe_outputs(traced: TracedStep, frame: Frame, returned: Any, arguments
     marked, tree = jax.tree.flatten(returned, is_leaf=lambda node: isinstance(node, MirroredMark))
     nested = [jax.tree.flatten(leaf.tree) if isinstance(leaf, MirroredMark) else ([leaf], None) for leaf in marked]
     traced.output_tree = (tree, [(len(leaves), subtree) for leaves, subtree in nested])
+    traced.returns_slices = any(map(is_slices, jax.tree.leaves(returned, is_leaf=is_slices)))
     outputs: list[Any] = []
     for leaves, subtree in nested:
         for leaf in leaves:
@@ -204,4 +207,5 @@ def unflatten_outputs(traced: TracedStep, leaves: list[Any]) -> Any:
         part = leaves[position : position + count]
         parts.append(part[0] if subtree is None else jax.tree.unflatten(subtree, part))
         position += count
-    return jax.tree.unflatten(tree, parts)
+    outputs = jax.tree.unflatten(tree, parts)
+    return jax.tree.map(joined_slices, outputs, is_leaf=is_slices) if traced.returns_slices else outputs

@@ -10,20 +10,23 @@ from typing import Any, ClassVar, NoReturn
 import jax
 import numpy as np
 
-from drumline.distribute import context, reduction
-from drumline.distribute.cross_device_ops import CrossDeviceOps, default_cross_device_ops
+from drumline.distribute import context
+from drumline.distribute.combine import reduction, rules
+from drumline.distribute.combine.cross_device_ops import CrossDeviceOps, default_cross_device_ops
+from drumline.distribute.combine.places import OutsideSteps
 from drumline.distribute.device_group import DeviceGroup
 from drumline.distribute.enums import ReduceOp, VariableAggregation, VariableSynchronization
-from drumline.distribute.errors import ContextError, InvalidTypeError, InvalidValueError
+from drumline.distribute.errors import ContextError, InvalidTypeError, InvalidValueError, UnsupportedError
 from drumline.distribute.experimental_names import ExperimentalNames
 from drumline.distribute.extended import StrategyExtended
-from drumline.distribute.merge import MergedValue
+from drumline.distribute.indexed_slices import is_slices
+from drumline.distribute.merge import InMerge, is_merged
 from drumline.distribute.observe import Observer
 from drumline.distribute.observing import Observation
 from drumline.distribute.run_options import RunOptions, ValueContext
 from drumline.distribute.stepping import Stepper
 from drumline.distribute.training import warn_of_mean_of_means
-from drumline.distribute.values import DistributedValue, Mirrored, PerReplica
+from drumline.distribute.values import DistributedValue, Mirrored, PerReplica, check_replicas, joined_slices
 from drumline.distribute.variables import Variable
 
 EXECUTORS = ("auto", "spmd", "pmap", "mpmd")
@@ -141,34 +144,31 @@ class Strategy(DeviceGroup, ExperimentalNames):
         """Sum or mean over all replicas of every leaf, and over ``axis`` of each replica's array unless it is None.
 
         With an axis, replicas may differ along it: a mean divides by the true number of elements. Without, shapes must
-        agree. The result is one array on every device. ``name`` is what an observer sees.
+        agree. The result is one array on every device. IndexedSlices give all replicas' rows one after the other (a
+        mean divides their values by the replicas); with an axis they count as the arrays they stand for. ``name`` is
+        what an observer sees.
         Raises InvalidValueError (shapes, axis, op), InvalidTypeError (dtypes), ContextError inside a step.
         """
         op = ReduceOp.parse(reduce_op)
         if axis is _MISSING:
             raise InvalidTypeError("reduce needs axis: None to combine replicas only, 0 to combine the batch as well")
         context.require_cross_replica_context(self, "reduce")
-        leaves, tree = jax.tree.flatten(value)
-        return jax.tree.unflatten(tree, [self._reduce_leaf(op, leaf, axis, name) for leaf in leaves])
+        return jax.tree.map(lambda leaf: self._reduce_leaf(op, leaf, axis, name), value, is_leaf=is_slices)
 
     def _reduce_leaf(self, op: ReduceOp, leaf: Any, axis: Any, name: str | None) -> Any:
-        leaf = leaf.read_for_reduce() if isinstance(leaf, Variable) else leaf
-        if isinstance(leaf, MergedValue):
-            return leaf.reduce(op, axis)
+        leaf = joined_slices(leaf.read_for_reduce() if isinstance(leaf, Variable) else leaf)
+        if is_merged(leaf):
+            return rules.reduce(InMerge(leaf.frame), op, leaf, axis)
         if isinstance(leaf, PerReplica):
+            check_replicas(leaf, self.num_replicas_in_sync)
             if op is ReduceOp.MEAN and axis is None:
                 warn_of_mean_of_means(leaf)
-            stacked = leaf.stacked
-            if stacked is not None:
-                result = self.reduce_stacked(op, stacked, axis)
-            else:
-                result = self.spread(reduction.reduce_components(op, leaf.values, axis, self.devices[0]))
-            inputs: Any = leaf
+            result = rules.reduce(OutsideSteps(self), op, leaf, axis)
         else:
             leaf = leaf.value if isinstance(leaf, Mirrored) else leaf
-            result, inputs = self._reduce_plain(op, leaf, axis), leaf
+            result = self._reduce_plain(op, leaf, axis)
         if self.observation.wants_reduction:
-            self.observation.reduced(op, inputs, axis, result, name)
+            self.observation.reduced(op, leaf, axis, result, name)
         return result
 
     def _reduce_plain(self, op: ReduceOp, leaf: Any, axis: Any) -> Any:
@@ -176,12 +176,15 @@ class Strategy(DeviceGroup, ExperimentalNames):
         replicas = self.num_replicas_in_sync
         if axis is None and (replicas == 1 or op is ReduceOp.MEAN):
             return leaf
-        array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
+        if is_slices(leaf) and axis is not None:
+            leaf = rules.dense(leaf)
+        array = leaf if isinstance(leaf, jax.Array) or is_slices(leaf) else np.asarray(leaf)
         reduction.check_reducible(op, array.dtype)
+        shown = array if is_slices(array) else reduction.describe(array)
         if axis is not None:
             return self.spread(reduction.reduce_components(op, [array] * replicas, axis, self.devices[0]))
         raise InvalidValueError(
-            f"the sum over {replicas} replicas of a plain value {reduction.describe(array)} is not defined: it may "
+            f"the sum over {replicas} replicas of a plain value {shown} is not defined: it may "
             f"be meant once or {replicas} times; return it from run, or use 'mean'"
         )
 
@@ -198,12 +201,18 @@ class Strategy(DeviceGroup, ExperimentalNames):
         Sizes along ``axis`` may differ, the other extents must agree (InvalidValueError).
         """
         context.require_cross_replica_context(self, "gather")
-        return jax.tree.map(lambda leaf: self._gather_leaf(leaf, axis), value)
+        return jax.tree.map(lambda leaf: self._gather_leaf(joined_slices(leaf), axis), value, is_leaf=is_slices)
 
     def _gather_leaf(self, leaf: Any, axis: int) -> Any:
-        if not isinstance(leaf, DistributedValue):
-            return leaf
-        return self.spread(reduction.concatenate(leaf.values, axis, self.devices[0]))
+        if is_slices(leaf):
+            raise UnsupportedError(f"gather of {leaf!r}, which is not per replica; gather .to_dense()")
+        if is_merged(leaf):
+            return rules.gather(InMerge(leaf.frame), leaf, axis)
+        if isinstance(leaf, Mirrored):
+            leaf = PerReplica.from_components(leaf.values)
+        if isinstance(leaf, PerReplica):
+            check_replicas(leaf, self.num_replicas_in_sync)
+        return rules.gather(OutsideSteps(self), leaf, axis) if isinstance(leaf, PerReplica) else leaf
 
     # values
 
@@ -212,29 +221,28 @@ class Strategy(DeviceGroup, ExperimentalNames):
 
         A structure gives one structure per replica, its plain leaves repeated.
         """
-        leaves, tree = jax.tree.flatten(value)
-        is_leaf = value is None or (jax.tree_util.treedef_is_leaf(tree) and bool(leaves))
-        if is_leaf and not isinstance(value, (DistributedValue, Variable)):
-            return (value,)
-        columns = [self._local_values(leaf) for leaf in leaves]
+        leaves, tree = jax.tree.flatten(value, is_leaf=is_slices)
+        if value is None or (jax.tree_util.treedef_is_leaf(tree) and leaves):
+            return self._local_values(value) or (value,)
         replicas = self.num_replicas_in_sync
-        if is_leaf:
-            return columns[0] or (value,)
+        columns = [self._local_values(leaf) or (leaf,) for leaf in leaves]
+        repeated = [column * replicas if len(column) == 1 else column for column in columns]
         if not leaves:
             return (value,) * replicas
-        repeated = [column or (leaf,) * replicas for leaf, column in zip(leaves, columns, strict=True)]
         return tuple(jax.tree.unflatten(tree, list(parts)) for parts in zip(*repeated, strict=True))
 
     def _local_values(self, leaf: Any) -> tuple[Any, ...]:
+        """The components of a value that has some; of a variable that is held once, the variable."""
+        leaf = joined_slices(leaf)
         if isinstance(leaf, Variable):
-            return (leaf,) if leaf.storage == "single" and self.num_replicas_in_sync > 1 else leaf.values
+            return (leaf,) if leaf.storage == "single" else leaf.values
         return leaf.values if isinstance(leaf, DistributedValue) else ()
 
     def distribute_values_from_function(self, value_fn: Callable[[ValueContext], Any]) -> Any:
         """Calls ``value_fn(ValueContext)`` once per replica, in order; every leaf becomes a PerReplica value."""
         context.require_cross_replica_context(self, "distribute_values_from_function")
         replicas = self.num_replicas_in_sync
-        made = [jax.tree.flatten(value_fn(ValueContext(r, replicas))) for r in range(replicas)]
+        made = [jax.tree.flatten(value_fn(ValueContext(r, replicas)), is_leaf=is_slices) for r in range(replicas)]
         trees = [tree for _, tree in made]
         if len(set(trees)) > 1:
             raise InvalidValueError(f"value_fn returned different structures: {', '.join(map(str, trees))}")

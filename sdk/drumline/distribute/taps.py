@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from drumline.distribute.combine.quotient import quotient_p
 from drumline.distribute.executors import _jaxpr
 from drumline.distribute.leaf_names import leaf_of
 from drumline.distribute.observe import MAX_FREQUENT_ELEMENTS, MAX_LISTED_ELEMENTS, SummaryOnDevice
-from drumline.distribute.quotient import quotient_p
 from drumline.distribute.step import TracedStep
 from drumline.distribute.values import REPLICA_AXIS
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from drumline.distribute.aggregate import aggregate_p
-from drumline.distribute.component_gather import gather_components_p, return_gradients_p
+from drumline.distribute.combine.aggregate import aggregate_p
+from drumline.distribute.combine.component_gather import gather_components_p, return_gradients_p
 from drumline.distribute.errors import CollectiveError
 from drumline.distribute.executors import _jaxpr
 from drumline.distribute.values import REPLICA_AXIS

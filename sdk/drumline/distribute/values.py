@@ -19,7 +19,9 @@ import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from drumline.distribute.errors import InvalidTypeError, InvalidValueError
+from drumline.distribute.errors import InvalidTypeError, InvalidValueError, MissingReplicaError
+from drumline.distribute.indexed_slices import IndexedSlices, is_slices
+from drumline.distribute.operators import ArrayOperators
 
 REPLICA_AXIS = "replica"
 
@@ -66,6 +68,8 @@ class PerReplica(DistributedValue):
         """One leaf per local replica: arrays on their devices, or any Python objects; shapes may differ."""
         if not components:
             raise InvalidValueError("a per-replica value needs at least one component; got none")
+        if all(map(is_slices, components)):
+            return PerReplicaSlices.of_components(components)
         if rows is None:
             shapes: list[tuple[int, ...]] = [getattr(component, "shape", ()) for component in components]
             rows = tuple([int(shape[0]) for shape in shapes]) if all(shapes) else None
@@ -129,21 +133,91 @@ class PerReplica(DistributedValue):
     def __jax_array__(self) -> jax.Array:
         raise _misuse(self)
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        raise _misuse(self)
+
     def __bool__(self) -> bool:
         raise _misuse(self)
 
 
-class Mirrored(DistributedValue):
+class PerReplicaSlices(PerReplica):
+    """IndexedSlices of every replica; ``values`` are the replicas' own. They may differ in their number of rows."""
+
+    __slots__ = ("dense_shapes", "indices", "rows_values")
+
+    def __init__(
+        self, rows_values: PerReplica, indices: PerReplica, dense_shapes: tuple[tuple[int, ...] | None, ...]
+    ) -> None:
+        super().__init__(None, None, None)
+        self.rows_values = rows_values
+        self.indices = indices
+        self.dense_shapes = dense_shapes
+
+    @classmethod
+    def of_components(cls, components: Sequence[IndexedSlices]) -> PerReplicaSlices:
+        """One per replica, replica 0 first."""
+        values, indices = zip(*(component.parts() for component in components), strict=True)
+        shapes = tuple(component.dense_shape for component in components)
+        return cls(PerReplica.from_components(values), PerReplica.from_components(indices), shapes)
+
+    @property
+    def num_replicas(self) -> int:
+        return self.indices.num_replicas
+
+    @property
+    def dense_shape(self) -> tuple[int, ...] | None:
+        """The shape of the array all rows belong to, or None; InvalidValueError where replicas differ about it."""
+        known = list(dict.fromkeys(shape for shape in self.dense_shapes if shape is not None))
+        if len(known) > 1:
+            raise InvalidValueError(
+                f"replicas' rows belong to arrays of different shapes: {', '.join(map(str, map(list, known)))}"
+            )
+        return known[0] if known else None
+
+    @property
+    def values(self) -> tuple[IndexedSlices, ...]:
+        if self._components is None:
+            parts = zip(self.rows_values.values, self.indices.values, strict=True)
+            shapes = self.dense_shapes
+            self._components = tuple(IndexedSlices(*pair, shapes[r % len(shapes)]) for r, pair in enumerate(parts))
+        return self._components
+
+    def parts(self) -> tuple[PerReplica, PerReplica]:
+        """Values and indices of all replicas."""
+        return self.rows_values, self.indices
+
+    def known_components(self) -> Sequence[IndexedSlices]:
+        """The components that can be looked at without bringing them together."""
+        return self.values
+
+    def to_dense(self) -> PerReplica:
+        """The arrays that the rows stand for. Replicas that don't know the shape take the others'."""
+        shape = self.dense_shape
+        return PerReplica.from_components([component.to_dense(shape) for component in self.values])
+
+    def to_global(self, axis: int = 0) -> jax.Array:
+        raise InvalidTypeError(f"{self!r} is no array; bring its rows together by strategy.reduce or strategy.gather")
+
+    def __repr__(self) -> str:
+        return f"PerReplica({', '.join(map(repr, self.values))})"
+
+
+class Mirrored(DistributedValue, ArrayOperators):
     """The same value on every replica: one replicated ``jax.Array``, or equal components on several devices.
 
-    Outside a step it reads as the value itself (``numpy.asarray(m)``, ``m.value``).
+    Outside a step it reads as the value itself (``numpy.asarray(m)``, ``m + 1``, ``m[0]``; ``m.value`` for functions).
     """
 
-    __slots__ = ("_components", "value")
+    __slots__ = ("_components", "_value")
 
     def __init__(self, value: Any, components: tuple[Any, ...] | None = None) -> None:
-        self.value = value
+        self._value = value
         self._components = components
+
+    @property
+    def value(self) -> Any:
+        """The value itself."""
+        return self._value
 
     @classmethod
     def from_components(cls, components: Sequence[Any]) -> Mirrored:
@@ -163,8 +237,44 @@ class Mirrored(DistributedValue):
     def __jax_array__(self) -> Any:
         return self.value
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The value's."""
+        return np.shape(self.value)
+
+    @property
+    def dtype(self) -> Any:
+        """The value's."""
+        return self.value.dtype
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The value on the host."""
+        return np.asarray(self.value)
+
     def __repr__(self) -> str:
         return f"Mirrored({len(self.values)} x {_describe(self.value)})"
+
+
+def joined_slices(node: Any) -> Any:
+    """IndexedSlices whose parts are per replica, as one per-replica value; anything else as it is."""
+    if not is_slices(node):
+        return node
+    replicas = max((part.num_replicas for part in node.parts() if isinstance(part, PerReplica)), default=0)
+    if not replicas:
+        return node
+    values, indices = (
+        part if isinstance(part, PerReplica) else PerReplica.from_components([part] * replicas) for part in node.parts()
+    )
+    return PerReplicaSlices(values, indices, (node.dense_shape,) * replicas)
+
+
+def check_replicas(value: PerReplica, num_replicas: int) -> None:
+    """MissingReplicaError for a value of another number of replicas than the strategy has."""
+    if value.num_replicas != num_replicas:
+        raise MissingReplicaError(
+            f"{value!r} was made for {value.num_replicas} replicas, this strategy has {num_replicas}; "
+            "make it under the strategy that runs it"
+        )
 
 
 def unstack(array: jax.Array) -> tuple[jax.Array, ...]:
@@ -223,4 +333,13 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"
     setattr(PerReplica, f"__{_name}__", _reject_operator)
     setattr(PerReplica, f"__r{_name}__", _reject_operator)
 
-__all__ = ["REPLICA_AXIS", "DistributedValue", "Mirrored", "PerReplica", "unstack"]
+__all__ = [
+    "REPLICA_AXIS",
+    "DistributedValue",
+    "Mirrored",
+    "PerReplica",
+    "PerReplicaSlices",
+    "check_replicas",
+    "joined_slices",
+    "unstack",
+]

@@ -15,17 +15,18 @@ import numpy as np
 from jax import lax
 
 from drumline.distribute import context
-from drumline.distribute.aggregate import aggregate
+from drumline.distribute.combine.aggregate import aggregate
+from drumline.distribute.combine.scatter import ScatterOp, scatter
 from drumline.distribute.enums import VariableAggregation, VariableSynchronization
 from drumline.distribute.errors import (
     ContextError,
     InvalidValueError,
     UnsupportedError,
 )
+from drumline.distribute.indexed_slices import IndexedSlices
 from drumline.distribute.operators import ArrayOperators
-from drumline.distribute.scattering import ScatterMethods, scatter_into_one
-from drumline.distribute.sparse import IndexedSlices, ScatterOp, scatter
-from drumline.distribute.values import PerReplica
+from drumline.distribute.scattering import ScatterMethods, rows_for_scatter, scatter_into_one
+from drumline.distribute.values import Mirrored, PerReplica, PerReplicaSlices
 from drumline.distribute.variable_storage import StoredValue
 from drumline.distribute.variable_values import (
     Update,
@@ -171,12 +172,22 @@ class Variable(StoredValue, ScatterMethods, ArrayOperators):
                 self._update_outside(update, operand, what)
         return self
 
-    def _scatter(self, op: ScatterOp, slices: IndexedSlices) -> Variable:
+    def _scatter(self, op: ScatterOp, slices: Any) -> Variable:
+        slices = rows_for_scatter(self, op, slices)
+        if isinstance(slices, PerReplicaSlices):
+            self._scatter_per_copy(op, slices)
+            return self
         frame, in_replica = context.current_frame(), context.in_replica_context()
         if frame is not None and in_replica and frame.num_replicas > 1:
             self._scatter_in_replica(frame, op, slices)
             return self
         return self._update(lambda current, _: scatter(op, current, slices), np.zeros((), self.dtype), f"scatter_{op}")
+
+    def _scatter_per_copy(self, op: ScatterOp, slices: PerReplicaSlices) -> None:
+        raise InvalidValueError(
+            f"scatter_{op} of {slices!r} to {self!r}, of which all replicas have the same; reduce the rows first, by "
+            "strategy.reduce"
+        )
 
     def _scatter_in_replica(self, frame: Frame, op: ScatterOp, slices: IndexedSlices) -> None:
         scatter_into_one(self, frame, op, slices)
@@ -215,7 +226,7 @@ class Variable(StoredValue, ScatterMethods, ArrayOperators):
         frame.store(self, update(frame.load(self), total))
 
     def _update_in_merge(self, frame: Frame, update: Update, operand: Any, what: str) -> None:
-        operand = getattr(operand, "local", operand)  # a MergedValue: this replica's component
+        operand = getattr(operand, "local", operand)  # a merged value: this replica's component
         frame.store(self, update(frame.load(self), self._cast(operand)))
 
     def _update_copy(self, copy: int, update: Update, operand: Any) -> None:
@@ -236,7 +247,11 @@ class Variable(StoredValue, ScatterMethods, ArrayOperators):
         return self.value
 
     def _cast(self, operand: Any) -> Any:
-        return operand if isinstance(operand, PerReplica) else cast_for(self, operand, self.dtype)
+        if isinstance(operand, PerReplica):
+            return operand
+        operand = operand.value if isinstance(operand, Mirrored) else operand
+        operand = operand.to_dense(self.shape) if isinstance(operand, IndexedSlices) else operand
+        return cast_for(self, operand, self.dtype)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Variable:
         if context.get_strategy() is not self.strategy:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import drumline.distribute as dist
 from conformance.codec import encode
 from conformance.loader import Case
+from conformance.matching import Raised
 from conformance.per_replica import distributed_value
 from conformance.registry import program
 from conformance.state import state_of
@@ -212,7 +213,11 @@ def reduce_op_members(case: Case) -> dict[str, Any]:
 
 @program("reduce_op_from_aggregation")
 def reduce_op_from_aggregation(case: Case) -> dict[str, Any]:
-    return {
-        aggregation.name: getattr(dist.ReduceOp.from_variable_aggregation(aggregation), "name", None)
-        for aggregation in dist.VariableAggregation
-    }
+    return {aggregation.name: _reduce_op_of(aggregation) for aggregation in dist.VariableAggregation}
+
+
+def _reduce_op_of(aggregation: dist.VariableAggregation) -> Any:
+    try:
+        return dist.ReduceOp.from_variable_aggregation(aggregation).name
+    except ValueError as error:
+        return Raised(error)

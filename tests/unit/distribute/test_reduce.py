@@ -41,6 +41,8 @@ def expected_reduction(op: str, arrays: list[np.ndarray[Any, Any]], axis: Any) -
     wide = [array.astype(np.float64) for array in arrays]
     axes = () if axis is None else axis
     total = sum(array.sum(axis=axes) if axis is not None else array for array in wide)
+    if arrays[0].dtype.kind in "iu":
+        total = np.asarray(total).astype(np.int64).astype(arrays[0].dtype).astype(np.float64)  # small ones wrap
     if op == "sum":
         return np.asarray(total)
     axes = tuple(a % wide[0].ndim for a in (axes if isinstance(axes, tuple) else (axes,)))

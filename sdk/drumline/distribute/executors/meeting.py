@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
+from drumline.distribute.combine.quotient import exact_quotient
 from drumline.distribute.placement import put
-from drumline.distribute.quotient import exact_quotient
 
 if TYPE_CHECKING:
     from drumline.distribute.strategy import Strategy

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from drumline.distribute.arguments import StepArguments
-from drumline.distribute.component_gather import (
+from drumline.distribute.combine.component_gather import (
     gather_components_p,
     meet_gather,
     meet_gradients,

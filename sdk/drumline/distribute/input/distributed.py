@@ -195,9 +195,14 @@ def distribute_datasets_from_function(
     return whole_elements(strategy, [_function_result(dataset_fn(context)) for context in contexts], options)
 
 
-def whole_elements(strategy: InputTarget, sources: list[Dataset], options: InputOptions) -> DistributedDataset:
-    """Replicas take whole elements, in turn from one dataset or each from its own."""
-    return DistributedDataset(strategy, WholeElements(sources, strategy.num_replicas_in_sync), options)
+def whole_elements(
+    strategy: InputTarget, sources: list[Dataset], options: InputOptions, *, pads: bool = True
+) -> DistributedDataset:
+    """Replicas take whole elements, in turn from one dataset or each from its own.
+
+    ``pads``: whether replicas may run on no rows in the last step; otherwise such a step is dropped.
+    """
+    return DistributedDataset(strategy, WholeElements(sources, strategy.num_replicas_in_sync, pads=pads), options)
 
 
 def _producer(reader: StepReader, place: Callable[[Any], Any]) -> Callable[[], tuple[Any, State] | None]:

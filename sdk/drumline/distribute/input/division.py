@@ -74,11 +74,15 @@ class DividedBatches:
 
 
 class WholeElements:
-    """Replicas take whole elements, in turn from one dataset or each from its own."""
+    """Replicas take whole elements, in turn from one dataset or each from its own.
 
-    def __init__(self, sources: Sequence[Dataset], replicas: int) -> None:
+    ``pads``: whether replicas may run on no rows in the last step; otherwise such a step is dropped.
+    """
+
+    def __init__(self, sources: Sequence[Dataset], replicas: int, *, pads: bool = True) -> None:
         self._sources = list(sources)
         self._replicas = replicas
+        self._may_pad = pads
 
     def open(self, iteration: int) -> StepReader:
         pipelines: list[Any] = [iter(source.at_iteration(iteration)) for source in self._sources]
@@ -91,11 +95,13 @@ class WholeElements:
         counts = [source.cardinality() for source in self._sources]
         if min(counts) < 0:
             return min(counts)
-        return max(counts) if len(counts) > 1 else -(-counts[0] // self._replicas)
+        if len(counts) > 1:
+            return max(counts)
+        return -(-counts[0] // self._replicas) if self._may_pad else counts[0] // self._replicas
 
     def explain(self) -> InputExplanation:
         return explain_whole(self._sources, self._replicas)
 
     def _pads(self) -> bool:
         """Elements of static shape promise that shape to the step, so none without rows may take their place."""
-        return not all(leaf.is_static for leaf in jax.tree.leaves(self._sources[0].element_spec))
+        return self._may_pad and not all(leaf.is_static for leaf in jax.tree.leaves(self._sources[0].element_spec))

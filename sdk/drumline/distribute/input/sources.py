@@ -168,7 +168,7 @@ class OnceOnly:
 
 def array_source(nest: Any, name: str = "from_tensor_slices") -> ArraySource:
     """Rows of a nest; ValueError for scalars and for leaves of different length. A list is stacked into one array."""
-    arrays = jax.tree.map(np.asarray, nest, is_leaf=lambda node: isinstance(node, list))
+    arrays = jax.tree.map(_array_of_rows, nest, is_leaf=lambda node: isinstance(node, list))
     leaves = jax.tree.leaves(arrays)
     shapes = ", ".join(str(leaf.shape) for leaf in leaves)
     if not leaves or any(leaf.ndim == 0 for leaf in leaves):
@@ -176,6 +176,18 @@ def array_source(nest: Any, name: str = "from_tensor_slices") -> ArraySource:
     if len({len(leaf) for leaf in leaves}) > 1:
         raise InvalidValueError(f"arrays of shape {shapes} differ in their number of rows; give each as many rows")
     return ArraySource(arrays, name)
+
+
+def _array_of_rows(leaf: Any) -> np.ndarray[Any, Any]:
+    try:
+        array = np.asarray(leaf)
+    except ValueError:
+        raise InvalidValueError(
+            f"the rows {leaf!r:.80} differ in shape, so that they make no array; give each the same shape"
+        ) from None
+    if array.dtype == object and array.ndim and not all(isinstance(item, (str, bytes)) for item in array.flat):
+        raise InvalidTypeError(f"the rows {leaf!r:.80} hold neither numbers nor texts; give arrays of these")
+    return array
 
 
 def iterable_source(batches: Any, element_spec: Any = None) -> IterableSource:

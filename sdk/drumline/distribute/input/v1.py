@@ -48,7 +48,8 @@ def make_input_fn_iterator(
     """An iterator over what ``input_fn(InputContext)`` returns.
 
     A dataset: every replica takes a whole element. A function: it is called once per replica and step, replica 0
-    first, until it raises StopIteration. Raises ValueError for anything else, and in PER_REPLICA mode.
+    first, until it raises StopIteration. The steps end where a replica finds no element, as TensorFlow's do: elements
+    left over are dropped. Raises ValueError for anything else, and in PER_REPLICA mode.
     """
     mode = InputOptions(replication_mode=replication_mode).replication_mode
     if mode is not InputReplicationMode.PER_WORKER:
@@ -59,9 +60,9 @@ def make_input_fn_iterator(
     returned = input_fn(InputContext(1, 0, strategy.num_replicas_in_sync))
     if callable(returned):
         calls = Dataset.from_generator(lambda: _called(returned))
-        return InputIterator(whole_elements(strategy, [calls], InputOptions(per_replica_buffer_size=0)))
+        return InputIterator(whole_elements(strategy, [calls], InputOptions(per_replica_buffer_size=0), pads=False))
     try:
-        return InputIterator(whole_elements(strategy, [as_dataset(returned)], InputOptions()))
+        return InputIterator(whole_elements(strategy, [as_dataset(returned)], InputOptions(), pads=False))
     except InvalidTypeError:
         raise InvalidValueError(
             f"input_fn returned {returned!r:.60}; return a dataset, or a function that makes one replica's batch"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -16,13 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from drumline.distribute import reduction
+from drumline.distribute.combine import reduction, rules
 from drumline.distribute.communication import CommunicationOptions, packs_by_bytes
 from drumline.distribute.devices import resolve_device
 from drumline.distribute.enums import ReduceOp
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError
+from drumline.distribute.indexed_slices import IndexedSlices, is_slices
 from drumline.distribute.placement import checked_host_array, put
-from drumline.distribute.values import REPLICA_AXIS, DistributedValue, Mirrored, PerReplica
+from drumline.distribute.values import REPLICA_AXIS, DistributedValue, Mirrored, PerReplica, joined_slices
 from drumline.distribute.variables import Variable
 
 Devices = tuple[jax.Device, ...]
@@ -64,6 +66,9 @@ class CrossDeviceOps:
             components = _components(value)
             if len(components) == 1:
                 results[index] = spread(components[0], devices)
+            elif any(map(is_slices, components)):
+                rows = PerReplica.from_components(components)
+                results[index] = spread(rules.reduce(_Devices(self, devices, len(components)), op, rows), devices)
             else:
                 _check_alike(op, components)
                 groups.setdefault((devices, components[0].dtype), []).append(index)
@@ -178,6 +183,25 @@ class HierarchicalCopyAllReduce(AllReduceCrossDeviceOps):
         return [self.sum_over_devices(column, home) for column in columns]
 
 
+@dataclass(frozen=True, slots=True)
+class _Devices:
+    """The place where a reduction to ``devices`` is done: the first of them."""
+
+    ops: CrossDeviceOps
+    devices: Devices
+    num_replicas: int
+
+    def add(self, op: ReduceOp, value: PerReplica, axis: Any) -> Any:
+        """Sum or mean of the components."""
+        column = list(value.values)
+        _check_alike(op, column)
+        return self.ops._reduce_pack(op, [column], self.devices)[0]
+
+    def concatenate(self, value: PerReplica, axis: int) -> Any:
+        """The components in replica order."""
+        return reduction.concatenate(value.values, axis, self.devices[0])
+
+
 def sum_on(arrays: Sequence[jax.Array], home: jax.Device) -> jax.Array:
     """The sum, added up on ``home``."""
     total: jax.Array = _add(jax.device_put(list(arrays), home))
@@ -186,8 +210,11 @@ def sum_on(arrays: Sequence[jax.Array], home: jax.Device) -> jax.Array:
 
 def spread(value: Any, devices: Devices) -> Any:
     """A copy on every device: bare on one, else Mirrored."""
-    array = value if isinstance(value, jax.Array) else checked_host_array(value)
-    copies = jax.device_put([array] * len(devices), list(devices))
+    parts = [_on_device_or_host(part) for part in (value.parts() if is_slices(value) else [value])]
+    columns = [jax.device_put([part] * len(devices), list(devices)) for part in parts]
+    copies = columns[0]
+    if is_slices(value):
+        copies = [IndexedSlices(rows, indices, value.dense_shape) for rows, indices in zip(*columns, strict=True)]
     return copies[0] if len(copies) == 1 else Mirrored.from_components(copies)
 
 
@@ -195,6 +222,9 @@ def destination_devices(destinations: Any) -> Devices:
     """The devices of a destination; InvalidValueError if it has none."""
     if isinstance(destinations, Variable):
         return destinations.home_devices
+    destinations = joined_slices(destinations)
+    if is_slices(destinations):
+        return destination_devices(destinations.values)
     if isinstance(destinations, DistributedValue):
         return tuple(_device_of(value) for value in destinations.values)
     if isinstance(destinations, jax.Array):
@@ -232,8 +262,13 @@ def _pack(values: list[jax.Array]) -> jax.Array:
 
 
 def _components(value: Any) -> list[Any]:
+    value = joined_slices(value)
     values = value.values if isinstance(value, PerReplica) else (value.value if isinstance(value, Mirrored) else value,)
-    return [value if isinstance(value, jax.Array) else checked_host_array(value) for value in values]
+    return [value if is_slices(value) else _on_device_or_host(value) for value in values]
+
+
+def _on_device_or_host(value: Any) -> Any:
+    return value if isinstance(value, jax.Array) else checked_host_array(value)
 
 
 def _check_alike(op: ReduceOp, components: list[Any]) -> None:
@@ -246,6 +281,8 @@ def _check_alike(op: ReduceOp, components: list[Any]) -> None:
 
 
 def _device_of(array: Any) -> jax.Device:
+    if is_slices(array):
+        return _device_of(array.values)
     if isinstance(array, jax.Array):
         return next(iter(array.devices()))
     return jax.local_devices(backend="cpu")[0]

@@ -17,9 +17,10 @@ import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
+from drumline.distribute.combine.quotient import divided, exact_quotient
 from drumline.distribute.enums import ReduceOp
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError, NoSumError
-from drumline.distribute.quotient import divided, exact_quotient
+from drumline.distribute.placement import checked_host_array
 
 Axis = int | tuple[int, ...] | None
 
@@ -94,6 +95,7 @@ def reduce_components(op: ReduceOp, values: Sequence[Any], axis: Axis, home: jax
     arrays = [value if isinstance(value, jax.Array) else np.asarray(value) for value in values]
     for array in arrays:
         check_reducible(op, array.dtype)
+    arrays = [array if isinstance(array, jax.Array) else checked_host_array(array) for array in arrays]
     if len({array.dtype for array in arrays}) > 1:
         raise InvalidTypeError(f"components of different dtypes can't be reduced: {_shapes(arrays)}; cast them first")
     if len({array.ndim for array in arrays}) > 1:
@@ -128,18 +130,21 @@ def concatenate(values: Sequence[Any], axis: int, home: jax.Device) -> Any:
     check_concatenable([array.shape for array in arrays], axis)
     if any(array.dtype.kind in "OSUT" for array in arrays):
         return np.concatenate([np.asarray(array) for array in arrays], axis)
+    arrays = [array if isinstance(array, jax.Array) else checked_host_array(array) for array in arrays]
     return jnp.concatenate(jax.device_put(arrays, home), axis)
 
 
 def check_concatenable(shapes: Sequence[tuple[int, ...]], axis: int) -> None:
     """InvalidValueError unless arrays of these shapes can be put together along ``axis``."""
     rank = len(shapes[0])
+    if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)):
+        raise InvalidTypeError(f"axis={axis!r}: values are gathered along one axis, an int")
     shown = ", ".join(str(list(shape)) for shape in shapes)
     if rank == 0:
         raise InvalidValueError("scalars can't be gathered along an axis; reshape them to [1] first")
     if any(len(shape) != rank for shape in shapes):
         raise InvalidValueError(f"components of different rank can't be gathered: {shown}")
-    (axis,) = normalize_axis(axis, rank) or (0,)
+    (axis,) = normalize_axis(int(axis), rank) or (0,)
     if len({shape[:axis] + shape[axis + 1 :] for shape in shapes}) > 1:
         raise InvalidValueError(f"components may differ along axis {axis} only, to be gathered: {shown}")
 

@@ -14,8 +14,8 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
+from drumline.distribute.combine.quotient import exact_quotient
 from drumline.distribute.enums import VariableAggregation
-from drumline.distribute.quotient import exact_quotient
 from drumline.distribute.values import REPLICA_AXIS
 
 aggregate_p = Primitive("replica_aggregate")

@@ -1,0 +1,49 @@
+"""What rows do to an array: the scatter operations of variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from drumline.distribute.indexed_slices import DROP, IndexedSlices
+
+ScatterOp = Literal["add", "sub", "mul", "div", "min", "max", "update"]
+
+
+def scatter(op: ScatterOp, current: Any, slices: IndexedSlices) -> jax.Array:
+    """``current`` with the slices applied; of a repeated row every value is."""
+    rows = slices.rows_of(jnp.shape(current))
+    at = jnp.asarray(current).at[rows]
+    values = jnp.asarray(slices.values, jnp.result_type(current))
+    methods: dict[str, Callable[[Any], jax.Array]] = {
+        "add": lambda v: at.add(v, **DROP),
+        "sub": lambda v: at.add(-v, **DROP),
+        "mul": lambda v: at.multiply(v, **DROP),
+        "div": lambda v: lax.div(jnp.asarray(current), jnp.ones_like(current).at[rows].multiply(v, **DROP)),
+        "min": lambda v: at.min(v, **DROP),
+        "max": lambda v: at.max(v, **DROP),
+        "update": lambda v: at.set(v, **DROP),
+    }
+    return methods[op](values)
+
+
+def touched_rows(slices: IndexedSlices, shape: tuple[int, ...]) -> jax.Array:
+    """int32 [rows, 1, ...]: how often each row occurs; broadcasts against an array of ``shape``."""
+    counts = jnp.zeros(shape[0], jnp.int32).at[slices.rows_of(shape)].add(np.int32(1), **DROP)
+    return counts.reshape(-1, *(1,) * (len(shape) - 1))
+
+
+def combined(op: ScatterOp, current: Any, total: Any, touched: Any) -> jax.Array:
+    """``current`` with the replicas' summed slices ``total`` applied to the rows any of them touched."""
+    results: dict[str, Callable[[], Any]] = {
+        "add": lambda: current + total,
+        "sub": lambda: current - total,
+        "mul": lambda: current * total,
+        "div": lambda: lax.div(current, jnp.where(touched > 0, total, jnp.ones_like(total))),
+    }
+    return jnp.where(touched > 0, results[op](), current)
