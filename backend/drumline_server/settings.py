@@ -61,7 +61,13 @@ class Settings(BaseSettings):
     enrolment_s: Annotated[int, Field(ge=10, le=86_400)] = 600
     """How long a single-use enrolment token made by `drumline up` is good."""
     logins_per_minute: Annotated[int, Field(ge=1)] = 10
-    """Failed logins allowed to one address in a minute."""
+    """Failed logins of one address in a minute, after which only a good credential is answered."""
+    sessions_per_token: Annotated[int, Field(ge=1)] = 100
+    """Browser sessions of one token that may be open at once."""
+    login_codes_per_token: Annotated[int, Field(ge=1)] = 100
+    """One-time login codes of one token that may wait at once."""
+    tokens_per_token: Annotated[int, Field(ge=1)] = 1_000
+    """Tokens made by one token that may be good at once."""
 
     heartbeat_s: Annotated[float, Field(gt=0, le=60)] = HEARTBEAT_S
     """How often a worker reports."""

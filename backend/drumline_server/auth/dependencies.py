@@ -9,8 +9,8 @@ from starlette.requests import HTTPConnection
 from drumline_server.auth import service
 from drumline_server.auth.principal import Enrolment, Principal, Role, WorkerPrincipal
 from drumline_server.auth.remembered import Remembered
-from drumline_server.auth.tokens import cookie_name
 from drumline_server.db import Database
+from drumline_server.edge.cookies import session_cookie
 from drumline_server.errors import ForbiddenError, UnauthenticatedError
 from drumline_server.settings import Settings
 
@@ -34,7 +34,7 @@ async def authenticated(connection: HTTPConnection) -> Principal:
     settings: Settings = state.settings
     database: Database = state.database
     token, now = _bearer(connection), state.clock.now()
-    cookie = None if token else connection.cookies.get(cookie_name(secure=settings.behind_proxy))
+    cookie = None if token else session_cookie(connection)
     if token is not None:
         people: Remembered[service.Recognised] = state.people
         found = await people.ask(token)
@@ -81,10 +81,14 @@ async def worker(connection: HTTPConnection) -> WorkerPrincipal:
 
 
 async def enrolment(connection: HTTPConnection) -> Enrolment:
-    """The single-use token of a worker to be enrolled; `auth.service.redeem_enrolment` checks and spends it."""
+    """The single-use token of a worker to be enrolled, which is good; `auth.service.redeem_enrolment` spends it."""
     token = _bearer(connection)
     if token is None:
         raise UnauthenticatedError
+    database: Database = connection.app.state.database
+    now = connection.app.state.clock.now()
+    if not await database.read(lambda session: service.may_enrol(session, token, now=now)):
+        raise service.unknown_enrolment()
     return Enrolment(token)
 
 
