@@ -52,6 +52,11 @@ class Principal:
         return self.token_id or self.session_token_id
 
     @property
+    def counts_for(self) -> str:
+        """What its requests and streams are counted for: a token with all of its sessions."""
+        return self.owner_token_id or self.key
+
+    @property
     def key(self) -> str:
         """What tells this principal's credential from every other."""
         return self.token_id or self.session_id or ""

@@ -1,7 +1,7 @@
 """Refuses what no endpoint should see: foreign hosts and origins, odd methods, oversized heads, tokens in addresses."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import parse_qsl
@@ -25,6 +25,7 @@ MAX_ADDRESS_BYTES = 16 * 1024
 """A stream of 64 runs, each with its position, takes some 6 kB."""
 MAX_PARAMETERS = 100
 """Of a query; every endpoint has fewer."""
+KEPT_PATHS = ("/api/v1/worker/", "/healthz", "/readyz")
 _CREDENTIAL_NAMES = frozenset({"token", "access_token", "api_key", "apikey", "authorization", "bearer"})
 _TOKEN = re.compile(r"drm_[a-z]{3}_[0-9A-Za-z]{20}")
 _SAME = frozenset({None, "same-origin", "none"})
@@ -40,8 +41,18 @@ class Refusal(NamedTuple):
 class Gate:
     """Checks the head of each request. `hosts`: names allowed beside the loopback's; `origins` beside its own."""
 
-    def __init__(self, app: ASGIApp, *, hosts: Iterable[str], origins: Iterable[str], cookie: str, tls: bool) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Iterable[str],
+        origins: Iterable[str],
+        cookie: str,
+        tls: bool,
+        is_crowded: Callable[[Scope], bool],
+    ) -> None:
         self._app = app
+        self._is_crowded = is_crowded
         self._hosts = LOOPBACK | {host.lower() for host in hosts}
         self._origins = frozenset(origins)
         self._cookie = cookie
@@ -59,7 +70,7 @@ class Gate:
             await send_problem(scope, send, refusal.error, refusal.status)
 
     def _refuse(self, scope: Scope) -> Refusal | None:
-        refusal = _refuse_head(scope) or _refuse_address(scope)
+        refusal = _refuse_head(scope) or _refuse_address(scope) or self._refuse_crowd(scope)
         if refusal is not None:
             return refusal
         take_session_cookie(scope, self._cookie)
@@ -69,6 +80,19 @@ class Gate:
             or _refuse_method(scope["method"])
             or _refuse_query(scope["query_string"])
             or self._refuse_origin(scope, headers)
+        )
+
+    def _refuse_crowd(self, scope: Scope) -> Refusal | None:
+        """The last connections are kept for those whose silence would cost a lease or an alarm."""
+        if not self._is_crowded(scope) or scope["path"].startswith(KEPT_PATHS):
+            return None
+        return Refusal(
+            DrumlineError(
+                ProblemCode.UNAVAILABLE,
+                "All connections are taken; those that are left are for workers (DRUMLINE_CONNECTIONS).",
+                hint="Try again.",
+                context={"cap": "DRUMLINE_CONNECTIONS", "retry_after_s": 1},
+            )
         )
 
     def _refuse_host(self, headers: Headers) -> Refusal | None:
