@@ -21,6 +21,7 @@ from drumline_server.clock import Clock, SystemClock
 from drumline_server.db import Database
 from drumline_server.devices import endpoints as devices
 from drumline_server.edge.bodies import BodyCap, Pace
+from drumline_server.edge.compression import Compression
 from drumline_server.edge.connections import ConnectionLimits, Connections, is_crowded
 from drumline_server.edge.context import RequestContext
 from drumline_server.edge.gate import Gate
@@ -85,6 +86,7 @@ def _add_routes(app: FastAPI) -> None:
 
 def _add_middleware(app: FastAPI, settings: Settings) -> None:
     """The layers around every request; the last one added is the outermost."""
+    app.add_middleware(Compression)
     app.add_middleware(
         BodyCap, limit_of=lambda path: _body_limit(settings, path), pace_of=lambda path: _body_pace(settings, path)
     )
