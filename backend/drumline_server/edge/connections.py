@@ -19,7 +19,7 @@ from drumline_server.api_errors import problem_body
 from drumline_server.edge.gate import MAX_ADDRESS_BYTES, MAX_HEADER_BYTES, MAX_HEADERS
 from drumline_server.errors import DrumlineError
 
-MAX_PIPELINED = 8
+MAX_PIPELINED = 32
 """Requests of one connection that may wait for the answer to another; one read could bring thousands."""
 MAX_IDLE_BYTES = 64 * 1024
 """What one connection may send without getting on: of a head, a chunk's extension or trailers."""
@@ -147,6 +147,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._idle_bytes = 0
         self._header_bytes = 0
         self._waiting_bytes = 0
+        self._answering: RequestResponseCycle | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     @property
@@ -159,7 +160,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._connections.work(self)
 
     def drop(self) -> None:
-        """Ends it at once."""
+        """Ends it at once, and tells those who still answer on it: to write to it would be an error."""
+        self._disconnect()
         self.transport.abort()
 
     # what uvicorn and the event loop call
@@ -180,6 +182,7 @@ class BoundedProtocol(HttpToolsProtocol):
             timer.cancel()
         self._timers.clear()
         super().connection_lost(exc)
+        self._disconnect()
 
     def data_received(self, data: bytes) -> None:
         """Parses what came. Unlike uvicorn's, it writes no line to the log for what a client got wrong."""
@@ -279,6 +282,7 @@ class BoundedProtocol(HttpToolsProtocol):
             finally:
                 self.loop.call_soon(self._watch_end)
 
+        self._answering = cycle
         super()._start_asgi_task(cycle, watched)
 
     # deadlines
@@ -295,6 +299,13 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             detail = f"The head of the request was not complete after {self._limits.head_s:g} s."
             self._refuse(_RefusedError(HTTPStatus.REQUEST_TIMEOUT, ProblemCode.INVALID_REQUEST, detail))
+
+    def _disconnect(self) -> None:
+        for cycle in (self._answering, self.cycle, *(cycle for cycle, _ in self.pipeline)):
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
+        self.flow.resume_writing()
 
     def _watch_end(self) -> None:
         """An answer that failed half-way closes the connection, and nobody may be reading it."""

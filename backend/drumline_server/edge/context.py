@@ -4,6 +4,7 @@ import logging
 import secrets
 import time
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from drumline.contracts.problems import ProblemCode
@@ -55,6 +56,8 @@ class RequestContext:
         began = time.perf_counter()
         try:
             await self._app(scope, receive, answer.send)
+        except ClientDisconnect:
+            log.info("request %s ended with its connection: %s %s", request_id, scope["method"], scope["path"][:200])
         except Exception as error:  # the last catch: whatever it is, the client gets a problem and no traceback
             log.exception("request %s failed: %s %s", request_id, scope["method"], scope["path"])
             if answer.status:

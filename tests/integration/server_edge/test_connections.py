@@ -281,6 +281,18 @@ def test_a_reader_that_takes_nothing_is_cut_off(server: EdgeServer) -> None:
         wait_until(lambda: server.app.state.connections.count == 0, timeout_s=20, what="the reader was cut off")
 
 
+def test_a_connection_that_ends_under_an_answer_is_no_fault_of_the_server(
+    server: EdgeServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with contextlib.ExitStack() as opened:
+        for _ in range(40):
+            reader = opened.enter_context(connected(server, receive_buffer=4096))
+            reader.sendall(b"GET /large.bin HTTP/1.1\r\n" + HOST + b"\r\n")
+        wait_until(lambda: server.app.state.connections.count == 0, timeout_s=20, what="all were cut off")
+
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 def test_an_answer_that_nobody_takes_ends_with_its_connection(server: EdgeServer) -> None:
     with connected(server, receive_buffer=4096) as connection:
         connection.sendall(b"GET /large.bin HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n")
