@@ -74,3 +74,15 @@ class ForbiddenError(DrumlineError):
 
     def __init__(self, detail: str, *, hint: str = "") -> None:
         super().__init__(ProblemCode.FORBIDDEN, detail, hint=hint)
+
+
+class CapError(DrumlineError):
+    """A place of a kind that is counted is not free; `setting` is the cap's name in the environment."""
+
+    def __init__(self, what: str, cap: int, setting: str, *, hint: str, retry_after_s: int = 5) -> None:
+        super().__init__(
+            ProblemCode.RATE_LIMITED,
+            f"{what}: the cap is {cap} ({setting}).",
+            hint=hint,
+            context={"cap": setting, "limit": cap, "retry_after_s": retry_after_s},
+        )

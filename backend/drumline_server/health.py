@@ -10,8 +10,9 @@ from drumline_server.auth.dependencies import ReaderDep
 from drumline_server.db import DatabaseUnavailableError
 from drumline_server.dependencies import DatabaseDep
 from drumline_server.models import Device, Outbox, Run
+from drumline_server.routing import GuardedRoute
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=GuardedRoute)
 
 
 @router.get("/healthz")
@@ -35,6 +36,7 @@ async def metrics(request: Request, principal: ReaderDep, database: DatabaseDep)
     """Counts for Prometheus; needs a token like everything else. Fleet-wide numbers, of no single project."""
     gauges = await database.read(_gauges)
     gauges["drumline_stream_clients"] = request.app.state.live.clients
+    gauges["drumline_connections"] = request.app.state.connections.count
     body = request.app.state.statistics.text(gauges)
     return PlainTextResponse(body, media_type="text/plain; version=0.0.4")
 

@@ -20,9 +20,13 @@ from drumline_server.bundles.blobs import BlobStore
 from drumline_server.clock import Clock, SystemClock
 from drumline_server.db import Database
 from drumline_server.devices import endpoints as devices
-from drumline_server.edge.bodies import BodyCap
+from drumline_server.edge.bodies import BodyCap, Pace
+from drumline_server.edge.compression import Compression
+from drumline_server.edge.connections import ConnectionLimits, Connections, is_crowded
 from drumline_server.edge.context import RequestContext
 from drumline_server.edge.gate import Gate
+from drumline_server.edge.proxies import Proxies
+from drumline_server.edge.shares import Shares
 from drumline_server.edge.static import Dashboard
 from drumline_server.edge.statistics import Statistics
 from drumline_server.jobs import endpoints as jobs
@@ -42,6 +46,9 @@ from drumline_server.workers import endpoints as workers
 from drumline_server.workers.doorbell_keys import DoorbellKeys
 from drumline_server.workers.heartbeats import renew_quiet
 
+LOGIN_BODY_BYTES = 4096
+"""Of the one request that is read before anybody has said who it is."""
+
 
 def create_app(settings: Settings, *, clock: Clock | None = None) -> FastAPI:
     """The server as an ASGI application. What it opens, it opens when it starts and closes when it stops."""
@@ -56,6 +63,12 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FastAPI:
     app.state.settings = settings
     app.state.clock = clock or SystemClock()
     app.state.statistics = Statistics()
+    app.state.connections = Connections(
+        ConnectionLimits(
+            settings.connections, settings.connections_kept, settings.head_timeout_s, settings.reader_stall_s
+        )
+    )
+    app.state.shares = Shares(settings.requests_per_token)
     app.state.logins = LoginLimiter(settings.logins_per_minute)
     app.state.live = Hub(settings)
     api_errors.install(app)
@@ -73,18 +86,36 @@ def _add_routes(app: FastAPI) -> None:
 
 def _add_middleware(app: FastAPI, settings: Settings) -> None:
     """The layers around every request; the last one added is the outermost."""
-    app.add_middleware(BodyCap, limit_of=lambda path: _body_limit(settings, path), timeout_s=settings.body_timeout_s)
+    app.add_middleware(Compression)
+    app.add_middleware(
+        BodyCap, limit_of=lambda path: _body_limit(settings, path), pace_of=lambda path: _body_pace(settings, path)
+    )
     app.add_middleware(
         Gate,
         hosts=settings.allowed_hosts,
         origins=settings.allowed_origins,
         cookie=cookie_name(secure=settings.behind_proxy),
         tls=settings.behind_proxy,
+        is_crowded=is_crowded,
     )
-    app.add_middleware(RequestContext, statistics=app.state.statistics, tls=settings.behind_proxy)
+    app.add_middleware(
+        RequestContext,
+        statistics=app.state.statistics,
+        shares=app.state.shares,
+        proxies=Proxies(settings.proxy_addresses),
+        tls=settings.behind_proxy,
+    )
+
+
+def _body_pace(settings: Settings, path: str) -> Pace:
+    if path == f"{API}/bundles":
+        return Pace(settings.upload_idle_s, settings.upload_bytes_per_s, settings.upload_window_s)
+    return Pace(settings.body_timeout_s)
 
 
 def _body_limit(settings: Settings, path: str) -> int:
+    if path == f"{API}/sessions":
+        return LOGIN_BODY_BYTES
     if path == f"{API}/bundles":
         return settings.bundle_bytes
     if path in (f"{API}/runs:batch", f"{API}/runs:sweep"):

@@ -4,14 +4,17 @@ import asyncio
 import json
 import logging
 import os
+import resource
 import socket
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 
 import uvicorn
 from fastapi import FastAPI
 
 from drumline_server.data_directory import DataDirectoryError
+from drumline_server.edge.connections import bounded
 from drumline_server.listening import BACKLOG, ListenError, address, listen
 from drumline_server.main import create_app, prepare
 from drumline_server.schema import SchemaError
@@ -19,8 +22,13 @@ from drumline_server.settings import Settings
 
 _SHUTDOWN_S = 10
 """How long requests in progress may take once the server stops."""
+_DESCRIPTORS = 200
+"""Files that may be open beside connections and the database's: blobs, logs, the broker, pipes."""
 _TURN_S = 0.001
 """How long a thread keeps the interpreter while others want it: every answer of the database waits for that."""
+
+
+log = logging.getLogger(__name__)
 
 
 class ServeError(Exception):
@@ -50,8 +58,26 @@ def serve(settings: Settings, lifeline: Lifeline) -> None:
         listener = _listener(settings, lifeline)
     except (DataDirectoryError, SchemaError, ListenError) as error:
         raise ServeError(str(error)) from error
+    settings = _fit_descriptors(settings)
     server = Server(configure(settings, create_app(settings)), listener, lifeline)
     server.run(sockets=[listener])
+
+
+def _fit_descriptors(settings: Settings) -> Settings:
+    """The settings with no more connections than the process can have files open, asking for more files first."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    others = _DESCRIPTORS + settings.database_pool_size
+    wanted = settings.connections + settings.connections_kept + others
+    if soft < wanted:
+        with suppress(ValueError, OSError):  # what the system does not grant is done without
+            soft_wanted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft_wanted, hard))
+            soft = soft_wanted
+    room = max(16, soft - settings.connections_kept - others)
+    if room >= settings.connections:
+        return settings
+    log.warning("%d files may be open (ulimit -n): at most %d connections, not %d", soft, room, settings.connections)
+    return settings.model_copy(update={"connections": room})
 
 
 def _listener(settings: Settings, lifeline: Lifeline) -> socket.socket:
@@ -67,11 +93,11 @@ def configure(settings: Settings, app: FastAPI) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=settings.behind_proxy,
-        forwarded_allow_ips="*" if settings.behind_proxy else None,
+        http=bounded(app.state.connections),
+        proxy_headers=False,
+        timeout_keep_alive=settings.keep_alive_s,
         backlog=BACKLOG,
         timeout_graceful_shutdown=_SHUTDOWN_S,
-        h11_max_incomplete_event_size=32 * 1024,
         ws="none",
     )
 

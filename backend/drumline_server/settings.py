@@ -1,5 +1,6 @@
 """Every setting of the server, read once from the environment (prefix `DRUMLINE_`) and handed down."""
 
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -9,6 +10,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from drumline.contracts.worker_api import CLAIM_S, HEARTBEAT_S, SUSPECT_S, TAKEOVER_S
 
 MIB = 1024 * 1024
+MAX_PROXIES = 64
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -49,8 +51,30 @@ class Settings(BaseSettings):
     """Cap of a request body of a worker: a batch of telemetry."""
     bundle_bytes: Annotated[int, Field(ge=1024)] = 64 * MIB
     """Cap of a packed bundle."""
-    body_timeout_s: Annotated[float, Field(gt=0)] = 30.0
-    """How long a body may take to arrive."""
+    head_timeout_s: Annotated[float, Field(gt=0, le=600)] = 10.0
+    """How long the head of a request may take to arrive, from the connection or its first byte on."""
+    body_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
+    """How long a body of JSON may take to arrive, as a whole."""
+    upload_idle_s: Annotated[float, Field(gt=0, le=3600)] = 10.0
+    """How long an upload may bring nothing."""
+    upload_bytes_per_s: Annotated[int, Field(ge=1)] = 256_000
+    """What an upload must bring on average over `upload_window_s`."""
+    upload_window_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
+    """Time over which the rate of an upload is measured."""
+    reader_stall_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
+    """A client that takes less than 64 KiB of its answer in this time, while more waits, is cut off."""
+    keep_alive_s: Annotated[int, Field(ge=1, le=600)] = 10
+    """How long a connection without a request stays open: longer than clients keep it, or a request meets its end."""
+    connections: Annotated[int, Field(ge=16, le=50_000)] = 1_000
+    """Connections open at once; fewer where the process may not open so many files."""
+    connections_kept: Annotated[int, Field(ge=1, le=1_000)] = 64
+    """More connections, for workers and health alone."""
+    requests_per_token: Annotated[int, Field(ge=2)] = 256
+    """Requests of one token and its sessions that may be under way at once, streams among them."""
+
+    proxy_addresses: Annotated[tuple[str, ...], NoDecode] = ()
+    """Addresses and networks of the proxies in front, comma separated, such as `10.0.0.7,172.18.0.0/16`: of what they
+    write into X-Forwarded-For the last entry that is none of them is the client. Unset: nobody is believed."""
 
     session_idle_s: Annotated[int, Field(ge=60)] = 8 * 3600
     """A browser session not used for so long is over."""
@@ -61,7 +85,13 @@ class Settings(BaseSettings):
     enrolment_s: Annotated[int, Field(ge=10, le=86_400)] = 600
     """How long a single-use enrolment token made by `drumline up` is good."""
     logins_per_minute: Annotated[int, Field(ge=1)] = 10
-    """Failed logins allowed to one address in a minute."""
+    """Failed logins of one address in a minute, after which only a good credential is answered."""
+    sessions_per_token: Annotated[int, Field(ge=1)] = 100
+    """Browser sessions of one token that may be open at once."""
+    login_codes_per_token: Annotated[int, Field(ge=1)] = 100
+    """One-time login codes of one token that may wait at once."""
+    tokens_per_token: Annotated[int, Field(ge=1)] = 1_000
+    """Tokens made by one token that may be good at once."""
 
     heartbeat_s: Annotated[float, Field(gt=0, le=60)] = HEARTBEAT_S
     """How often a worker reports."""
@@ -92,13 +122,29 @@ class Settings(BaseSettings):
     """Messages that may wait for one slow reader of the stream before it is told to start over."""
     live_clients: Annotated[int, Field(ge=1)] = 500
     """Streams open at once in this process."""
-    live_clients_per_principal: Annotated[int, Field(ge=1)] = 50
-    """Streams open at once for one token or session."""
+    live_clients_per_token: Annotated[int, Field(ge=1)] = 50
+    """Streams open at once for one token and all sessions that it opened."""
+    live_clients_kept: Annotated[int, Field(ge=0)] = 100
+    """The last of `live_clients` are for tokens that have fewer than `live_clients_few` streams open."""
+    live_clients_few: Annotated[int, Field(ge=1)] = 5
+    """See `live_clients_kept`."""
 
-    @field_validator("allowed_hosts", "allowed_origins", mode="before")
+    @field_validator("allowed_hosts", "allowed_origins", "proxy_addresses", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("proxy_addresses", mode="after")
+    @classmethod
+    def _parse_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(value) > MAX_PROXIES:
+            raise ValueError(f"names {len(value)} proxies; at most {MAX_PROXIES}: name their network")
+        for entry in value:
+            try:
+                ip_network(entry)
+            except ValueError:
+                raise ValueError(f"'{entry}' is no address and no network; write 10.0.0.7 or 10.0.0.0/8") from None
+        return value
 
     @field_validator("data_dir", mode="after")
     @classmethod

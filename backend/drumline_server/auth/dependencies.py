@@ -6,11 +6,13 @@ from typing import Annotated
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
-from drumline_server.auth import service
+from drumline_server.auth import service, tokens
 from drumline_server.auth.principal import Enrolment, Principal, Role, WorkerPrincipal
 from drumline_server.auth.remembered import Remembered
-from drumline_server.auth.tokens import cookie_name
 from drumline_server.db import Database
+from drumline_server.edge.connections import note_authenticated
+from drumline_server.edge.cookies import session_cookie
+from drumline_server.edge.shares import Shares
 from drumline_server.errors import ForbiddenError, UnauthenticatedError
 from drumline_server.settings import Settings
 
@@ -30,11 +32,27 @@ def _bearer(connection: HTTPConnection) -> str | None:
 
 async def authenticated(connection: HTTPConnection) -> Principal:
     """The person or program behind the request; with a bearer token the cookie is ignored."""
+    known = connection.scope["state"].get("principal")
+    if known is None:
+        known = connection.scope["state"]["principal"] = await _recognise(connection)
+        _admit(connection, known.counts_for)
+    principal: Principal = known
+    return principal
+
+
+def _admit(connection: HTTPConnection, token: str) -> None:
+    """Counts the request for its token. Raises CapError."""
+    note_authenticated(connection.scope)
+    shares: Shares = connection.app.state.shares
+    shares.begin(connection.scope, token)
+
+
+async def _recognise(connection: HTTPConnection) -> Principal:
     state = connection.app.state  # every request comes here, and a dependency costs some forty microseconds
     settings: Settings = state.settings
     database: Database = state.database
     token, now = _bearer(connection), state.clock.now()
-    cookie = None if token else connection.cookies.get(cookie_name(secure=settings.behind_proxy))
+    cookie = None if token else session_cookie(connection)
     if token is not None:
         people: Remembered[service.Recognised] = state.people
         found = await people.ask(token)
@@ -52,8 +70,9 @@ async def authenticated(connection: HTTPConnection) -> Principal:
     return found.principal
 
 
-def _at_least(role: Role) -> Callable[[Principal], Awaitable[Principal]]:
-    async def dependency(principal: Annotated[Principal, Depends(authenticated)]) -> Principal:
+def _at_least(role: Role) -> Callable[[HTTPConnection], Awaitable[Principal]]:
+    async def check(connection: HTTPConnection) -> Principal:
+        principal = await authenticated(connection)
         if principal.role < role:
             raise ForbiddenError(
                 f"This needs the role {role.label}; {principal.name} has the role {principal.role.label}.",
@@ -61,8 +80,8 @@ def _at_least(role: Role) -> Callable[[Principal], Awaitable[Principal]]:
             )
         return principal
 
-    dependency.__name__ = dependency.__qualname__ = f"require_{role.label}"
-    return dependency
+    check.__name__ = check.__qualname__ = f"require_{role.label}"
+    return check
 
 
 reader = _at_least(Role.VIEWER)
@@ -73,20 +92,38 @@ admin = _at_least(Role.ADMIN)
 
 async def worker(connection: HTTPConnection) -> WorkerPrincipal:
     """The worker of one host; takes only worker tokens."""
-    token = _bearer(connection)
-    if token is None:
-        raise UnauthenticatedError
-    workers: Remembered[WorkerPrincipal] = connection.app.state.workers
-    return await workers.ask(token)
+    known: WorkerPrincipal | None = connection.scope["state"].get("worker")
+    if known is None:
+        token = _bearer(connection)
+        if token is None:
+            raise UnauthenticatedError
+        workers: Remembered[WorkerPrincipal] = connection.app.state.workers
+        known = connection.scope["state"]["worker"] = await workers.ask(token)
+        _admit(connection, known.token_id)
+    return known
 
 
 async def enrolment(connection: HTTPConnection) -> Enrolment:
-    """The single-use token of a worker to be enrolled; `auth.service.redeem_enrolment` checks and spends it."""
+    """The single-use token of a worker to be enrolled, which is good; `auth.service.redeem_enrolment` spends it."""
+    known: Enrolment | None = connection.scope["state"].get("enrolment")
+    if known is not None:
+        return known
     token = _bearer(connection)
     if token is None:
         raise UnauthenticatedError
-    return Enrolment(token)
+    database: Database = connection.app.state.database
+    now = connection.app.state.clock.now()
+    if not await database.read(lambda session: service.may_enrol(session, token, now=now)):
+        raise service.unknown_enrolment()
+    connection.scope["state"]["enrolment"] = known = Enrolment(token)
+    _admit(connection, tokens.digest(token))
+    return known
 
+
+GUARDS: frozenset[Callable[[HTTPConnection], Awaitable[object]]] = frozenset(
+    {authenticated, reader, submitter, operator, admin, worker, enrolment}
+)
+"""Each says who is calling by the head of the request alone, and is asked before a body is read (`routing.py`)."""
 
 ReaderDep = Annotated[Principal, Depends(reader)]
 SubmitterDep = Annotated[Principal, Depends(submitter)]

@@ -13,6 +13,7 @@ from drumline_server.auth.dependencies import AdminDep, ReaderDep
 from drumline_server.auth.limits import LoginLimiter
 from drumline_server.auth.tokens import cookie_name
 from drumline_server.dependencies import ClockDep, DatabaseDep, SettingsDep
+from drumline_server.edge.cookies import session_cookie
 from drumline_server.errors import ForbiddenError, UnauthenticatedError
 from drumline_server.paging import DEFAULT_PAGE, CursorText, Limit
 from drumline_server.routing import api_router
@@ -35,7 +36,9 @@ async def create_session(
     """Signs a browser in with a one-time code or a token: sets the session cookie."""
     limiter: LoginLimiter = request.app.state.logins
     address, now = request.client.host if request.client else "", clock.now()
-    limiter.check(address, now)
+    good = await database.read(lambda session: sessions.is_good(session, body, now=now))
+    if not good:
+        limiter.check(address, now)  # only now: a good credential is never refused for what others did
     try:
         opened = await database.write(
             lambda session: sessions.sign_in(session, body, settings, client=address, now=now)
@@ -46,7 +49,7 @@ async def create_session(
     response.set_cookie(
         cookie_name(secure=settings.behind_proxy),
         opened.cookie,
-        max_age=settings.session_absolute_s,
+        max_age=max(0, (opened.expires_at - now) // service.SECOND),
         path="/",
         secure=settings.behind_proxy,
         httponly=True,
@@ -60,7 +63,7 @@ async def get_current_session(
     request: Request, principal: ReaderDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
 ) -> api.Session:
     """Who is signed in."""
-    cookie = request.cookies.get(cookie_name(secure=settings.behind_proxy))
+    cookie = session_cookie(request)
     return await database.read(lambda session: sessions.current(session, principal, settings, cookie, now=clock.now()))
 
 
@@ -84,7 +87,7 @@ async def create_login_code(
     principal: AdminDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
 ) -> api.LoginCode:
     """A one-time code that signs a browser in: open `{address}/login#code=...`. Only for tokens, not sessions."""
-    if principal.token_id is None:
+    if principal.token_id is None:  # a stolen cookie must not outlive its session by opening others
         raise ForbiddenError("A browser session cannot make login codes.", hint="Use an admin token.")
     return await database.write(
         lambda session: sessions.create_login_code(session, principal, settings, now=clock.now())
@@ -99,15 +102,22 @@ async def create_token(
     settings: SettingsDep,
     clock: ClockDep,
 ) -> api.TokenCreated:
-    """Makes a token. The answer is the only place that ever holds its secret."""
+    """Makes a token, which ends with the one that asks. The answer is the only place that ever holds its secret."""
     if body.kind == "enr" and "expires_in_s" not in body.model_fields_set:
         body = body.model_copy(update={"expires_in_s": settings.enrolment_s})
 
+    owner = principal.owner_token_id
+    if owner is None:
+        raise ForbiddenError("This session was opened without a token, and can make none.", hint="Sign in again.")
+    maker = service.Maker(owner, settings.tokens_per_token)
+
     def create(session: Session) -> api.TokenCreated:
         now = clock.now()
-        if principal.token_id is not None:
-            service.require_live(session, principal.token_id, now=now)
-        return service.create_token(session, body, project_id=principal.project_id, by=principal.name, now=now)
+        if not service.is_still_good(session, principal, idle_s=settings.session_idle_s, now=now):
+            raise UnauthenticatedError
+        return service.create_token(
+            session, body, project_id=principal.project_id, by=principal.name, now=now, maker=maker
+        )
 
     return await database.write(create)
 
@@ -124,7 +134,7 @@ async def list_tokens(
 
 @router.delete("/tokens/{token_id}", tags=["access"], status_code=204)
 async def revoke_token(token_id: TokenId, principal: AdminDep, database: DatabaseDep, clock: ClockDep) -> None:
-    """Ends a token and every browser session that it opened: at once here, within a second at other servers."""
+    """Ends a token, its browser sessions and every token that it made: at once here, in a second at other servers."""
     await database.write(
         lambda session: service.revoke_token(
             session, principal.project_id, token_id, by=principal.name, now=clock.now()

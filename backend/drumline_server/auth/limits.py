@@ -1,6 +1,7 @@
-"""How often somebody may guess: failed logins per address and minute."""
+"""How often somebody may guess: failed logins per address and minute. A good credential is never held up by it."""
 
 from collections import OrderedDict
+from ipaddress import IPv6Address, ip_address
 
 from drumline.contracts.problems import ProblemCode
 from drumline_server.errors import DrumlineError
@@ -16,9 +17,14 @@ class LoginLimiter:
         self._per_minute = per_minute
         self._failures: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
+    @property
+    def addresses(self) -> int:
+        """How many addresses are remembered."""
+        return len(self._failures)
+
     def check(self, address: str, now: int) -> None:
         """Raises DrumlineError(rate_limited) if the address failed too often in this minute."""
-        began, failures = self._failures.get(address, (now, 0))
+        began, failures = self._failures.get(_network(address), (now, 0))
         if failures >= self._per_minute and now - began < _MINUTE:
             wait_s = (began + _MINUTE - now) // 1_000_000 + 1
             raise DrumlineError(
@@ -30,9 +36,19 @@ class LoginLimiter:
 
     def failed(self, address: str, now: int) -> None:
         """Counts a failed login."""
+        address = _network(address)
         began, failures = self._failures.pop(address, (now, 0))
         if now - began >= _MINUTE:
             began, failures = now, 0
         self._failures[address] = (began, failures + 1)
         if len(self._failures) > _MAX_ADDRESSES:
             self._failures.popitem(last=False)
+
+
+def _network(address: str) -> str:
+    """The address, of IPv6 its first 64 bits: whoever has one address there has all of them."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    return str(IPv6Address(int(parsed) >> 64 << 64)) if isinstance(parsed, IPv6Address) else address

@@ -43,6 +43,18 @@ class Principal:
     name: str
     token_id: str | None = None
     session_id: str | None = None
+    session_token_id: str | None = None
+    """The token that the session was opened with."""
+
+    @property
+    def owner_token_id(self) -> str | None:
+        """The token that this principal came by: what it makes ends with that token and counts for it."""
+        return self.token_id or self.session_token_id
+
+    @property
+    def counts_for(self) -> str:
+        """What its requests and streams are counted for: a token with all of its sessions."""
+        return self.owner_token_id or self.key
 
     @property
     def key(self) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, bindparam, select, tuple_, update
+from sqlalchemy import ColumnElement, Update, bindparam, delete, func, or_, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from drumline_server.models import BrowserSession, LoginCode, Project, Token, table_of
@@ -48,6 +48,25 @@ class SessionRow(NamedTuple):
     project_name: str
 
 
+def _revocation() -> Update:
+    """Revokes a token of a project and all that were made by it, by those, and so on."""
+    root = (
+        select(_TOKEN.id)
+        .where(_TOKEN.id == bindparam("root"), _TOKEN.project_id == bindparam("project"))
+        .cte("tree", recursive=True)
+    )
+    tree = root.union(select(_TOKEN.id).join(root, _TOKEN.made_by == root.c.id))
+    return (
+        update(table_of(Token))
+        .where(_TOKEN.id.in_(select(tree.c.id)), _TOKEN.revoked_at.is_(None))
+        .values(revoked_at=bindparam("now"))
+        .returning(_TOKEN.id)
+    )
+
+
+_REVOCATION = _revocation()
+
+
 def live_token(session: Session, secret_hash: str, kind: str, now: int) -> TokenRow | None:
     """The token of this hash and kind that is neither expired, revoked nor spent."""
     return live_tokens(session, [secret_hash], kind, now).get(secret_hash)
@@ -83,6 +102,59 @@ def is_live_session(session: Session, session_id: str, idle_since: int, now: int
 def is_live_token(session: Session, token_id: str, now: int) -> bool:
     """Whether the token is neither expired nor revoked."""
     query = select(Token.id).where(Token.id == token_id, Token.expires_at > now, Token.revoked_at.is_(None))
+    return session.scalars(query).one_or_none() is not None
+
+
+def live_token_held(session: Session, token_id: str, now: int) -> Token | None:
+    """The token if it is live, and nobody revokes it before this transaction has ended."""
+    query = select(Token).where(Token.id == token_id, Token.expires_at > now, Token.revoked_at.is_(None))
+    return session.scalars(query.with_for_update(read=True)).one_or_none()
+
+
+def count_live_tokens_made_by(session: Session, token_id: str, now: int) -> int:
+    """How many tokens of people, programs and for enrolment this one made that have not ended."""
+    query = select(func.count()).where(
+        Token.made_by == token_id, Token.expires_at > now, Token.revoked_at.is_(None), Token.used_at.is_(None)
+    )
+    return session.scalar(query) or 0
+
+
+def count_live_sessions_of(session: Session, token_id: str, idle_since: int, now: int) -> int:
+    """How many sessions that this token opened have not ended."""
+    query = select(func.count()).where(
+        BrowserSession.token_id == token_id,
+        BrowserSession.expires_at > now,
+        BrowserSession.last_used_at > idle_since,
+        BrowserSession.revoked_at.is_(None),
+    )
+    return session.scalar(query) or 0
+
+
+def count_live_codes_of(session: Session, token_id: str, now: int) -> int:
+    """How many login codes of this token are still good."""
+    query = select(func.count()).where(
+        LoginCode.token_id == token_id, LoginCode.expires_at > now, LoginCode.used_at.is_(None)
+    )
+    return session.scalar(query) or 0
+
+
+def forget_ended(session: Session, token_id: str, idle_since: int, now: int) -> None:
+    """Deletes the sessions and login codes of this token that have ended: the audit log remembers them."""
+    ended = or_(
+        BrowserSession.expires_at <= now,
+        BrowserSession.last_used_at <= idle_since,
+        BrowserSession.revoked_at.is_not(None),
+    )
+    session.execute(delete(BrowserSession).where(BrowserSession.token_id == token_id, ended))
+    spent = or_(LoginCode.expires_at <= now, LoginCode.used_at.is_not(None))
+    session.execute(delete(LoginCode).where(LoginCode.token_id == token_id, spent))
+
+
+def is_live_code(session: Session, code_hash: str, now: int) -> bool:
+    """Whether a login code of this hash could be spent."""
+    query = select(LoginCode.code_hash).where(
+        LoginCode.code_hash == code_hash, LoginCode.expires_at > now, LoginCode.used_at.is_(None)
+    )
     return session.scalars(query).one_or_none() is not None
 
 
@@ -123,12 +195,13 @@ def spend_login_code(session: Session, code_hash: str, now: int) -> LoginCode | 
 
 
 def revoke_token(session: Session, project_id: str, token_id: str, now: int) -> Token | None:
-    """The token of the project, revoked now if it was not yet; `None` if there is none."""
-    session.execute(
-        update(Token)
-        .where(Token.id == token_id, Token.project_id == project_id, Token.revoked_at.is_(None))
-        .values(revoked_at=now)
-    )
+    """The token of the project, revoked now with all that came of it; `None` if there is none.
+
+    Looks again until nothing is left: a token that was being made meanwhile is seen once its maker's row is ours.
+    """
+    values = {"root": token_id, "project": project_id, "now": now}
+    while session.execute(_REVOCATION, values).all():
+        pass
     announce(session, CREDENTIALS)
     return session.scalars(select(Token).where(Token.id == token_id, Token.project_id == project_id)).one_or_none()
 
@@ -179,4 +252,5 @@ def _session_is_live(idle_since: int, now: int) -> tuple[ColumnElement[bool], ..
         BrowserSession.last_used_at > idle_since,
         BrowserSession.revoked_at.is_(None),
         Token.revoked_at.is_(None),
+        or_(BrowserSession.token_id.is_(None), Token.expires_at > now),
     )

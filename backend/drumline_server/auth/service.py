@@ -10,7 +10,7 @@ from drumline.contracts.ids import new_id
 from drumline_server import audit
 from drumline_server.auth import queries, tokens
 from drumline_server.auth.principal import Principal, Role, WorkerPrincipal
-from drumline_server.errors import DrumlineError, NotFoundError, UnauthenticatedError
+from drumline_server.errors import CapError, DrumlineError, ForbiddenError, NotFoundError, UnauthenticatedError
 from drumline_server.models import Token
 from drumline_server.paging import decode_cursor, page_of
 
@@ -59,6 +59,7 @@ def principal_of_session(session: Session, cookie: str, *, idle_s: int, now: int
         kind="session",
         name=row.session.principal,
         session_id=row.session.id,
+        session_token_id=row.session.token_id,
     )
     return Recognised(principal, _is_stale(row.session.last_used_at, now))
 
@@ -78,6 +79,19 @@ def is_still_good(session: Session, principal: Principal, *, idle_s: int, now: i
     return queries.is_live_session(session, principal.session_id or "", now - idle_s * SECOND, now)
 
 
+def may_enrol(session: Session, secret: str, *, now: int) -> bool:
+    """Whether this enrolment token could be spent now."""
+    return _formed(secret, "enr") and queries.live_token(session, tokens.digest(secret), "enr", now) is not None
+
+
+def unknown_enrolment() -> UnauthenticatedError:
+    """What an enrolment token that cannot be spent is answered with."""
+    return UnauthenticatedError(
+        "The enrolment token is not valid: it is unknown, expired or was used before.",
+        hint="Make a new one: drumline server token --kind enr.",
+    )
+
+
 def require_live(session: Session, token_id: str, *, now: int) -> None:
     """Raises UnauthenticatedError for a token that has ended, also one that is remembered (`remembered.py`)."""
     if not queries.is_live_token(session, token_id, now):
@@ -95,8 +109,24 @@ def workers_of_tokens(session: Session, secrets: Sequence[str], *, now: int) -> 
     ]
 
 
-def redeem_enrolment(session: Session, secret: str, host_name: str, *, now: int) -> str:
-    """Spends a single-use enrolment token for the host `host_name`; the project that the host joins.
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """A token that makes another, and how many of its making may be good at once."""
+
+    token_id: str
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Redeemed:
+    """A spent enrolment token: the project that its host joins, and the token's id."""
+
+    project_id: str
+    token_id: str
+
+
+def redeem_enrolment(session: Session, secret: str, host_name: str, *, now: int) -> Redeemed:
+    """Spends a single-use enrolment token for the host `host_name`.
 
     Raises:
         UnauthenticatedError: the token is unknown, expired, revoked or was spent before.
@@ -104,28 +134,48 @@ def redeem_enrolment(session: Session, secret: str, host_name: str, *, now: int)
     """
     token = queries.spend_token(session, tokens.digest(secret), now) if _formed(secret, "enr") else None
     if token is None:
-        raise UnauthenticatedError(
-            "The enrolment token is not valid: it is unknown, expired or was used before.",
-            hint="Make a new one: drumline server token --kind enr.",
-        )
+        raise unknown_enrolment()
     audit.record(session, "host.enroll", host_name, principal=token.name, project_id=token.project_id, now=now)
-    return token.project_id
+    return Redeemed(token.project_id, token.id)
 
 
-def issue_worker_token(session: Session, *, project_id: str, host_id: str, host_name: str, now: int) -> str:
-    """A new token for the worker of a host; every token that the host had before is revoked."""
+def issue_worker_token(
+    session: Session, *, project_id: str, host_id: str, host_name: str, now: int, made_by: str | None = None
+) -> str:
+    """A new token for the worker of a host; every token that the host had before is revoked.
+
+    `made_by`, the enrolment token, is spent and soon over: the worker's outlives it, and ends with it only by a
+    revocation.
+    """
     queries.revoke_worker_tokens(session, host_id, now)
     secret = tokens.new_token("wrk")
-    session.add(_token(secret, "wrk", "worker", host_name, project_id, now, WORKER_TOKEN_S, host_id))
+    token = _token(secret, "wrk", "worker", host_name, project_id, now, now + WORKER_TOKEN_S * SECOND)
+    token.host_id, token.made_by = host_id, made_by
+    session.add(token)
     return secret
 
 
-def create_token(session: Session, request: api.TokenCreate, *, project_id: str, by: str, now: int) -> api.TokenCreated:
-    """Makes the token that `request` describes; its secret is in the answer and nowhere else."""
+def create_token(
+    session: Session, request: api.TokenCreate, *, project_id: str, by: str, now: int, maker: Maker | None = None
+) -> api.TokenCreated:
+    """Makes the token that `request` describes; its secret is in the answer and nowhere else.
+
+    A token that another makes may no more and lives no longer than its maker.
+
+    Raises:
+        UnauthenticatedError: the maker has ended.
+        ForbiddenError: the maker has a smaller role.
+        CapError: too many tokens that the maker made are still good.
+
+    """
     lifetime_s = min(request.expires_in_s, MAX_ENROLMENT_S) if request.kind == "enr" else request.expires_in_s
+    expires_at = now + lifetime_s * SECOND
+    if maker is not None:
+        expires_at = min(expires_at, _allowed(session, maker, request, now).expires_at)
     secret = tokens.new_token(request.kind)
     role = "worker" if request.kind == "enr" else request.role
-    token = _token(secret, request.kind, role, request.name, project_id, now, lifetime_s)
+    token = _token(secret, request.kind, role, request.name, project_id, now, expires_at)
+    token.made_by = maker.token_id if maker else None
     session.add(token)
     audit.record(
         session,
@@ -134,9 +184,30 @@ def create_token(session: Session, request: api.TokenCreate, *, project_id: str,
         principal=by,
         project_id=project_id,
         now=now,
-        body={"kind": request.kind, "role": role, "name": request.name},
+        body={"kind": request.kind, "role": role, "name": request.name, "made_by": token.made_by},
     )
     return api.TokenCreated(**shown(token).model_dump(), secret=secret)
+
+
+def _allowed(session: Session, maker: Maker, request: api.TokenCreate, now: int) -> Token:
+    """The token that makes another, if it may."""
+    token = queries.live_token_held(session, maker.token_id, now)
+    if token is None:
+        raise UnauthenticatedError(_REFUSED)
+    if request.kind == "pat" and Role.of(token.role) < Role.of(request.role):
+        raise ForbiddenError(
+            f"A token with the role {token.role} cannot make one with the role {request.role}.",
+            hint=f"Ask for the role {token.role}, or ask somebody with the role {request.role}.",
+        )
+    made = queries.count_live_tokens_made_by(session, maker.token_id, now)
+    if made >= maker.most:
+        raise CapError(
+            f"This token made {made} tokens that are still good",
+            maker.most,
+            "DRUMLINE_TOKENS_PER_TOKEN",
+            hint="Revoke those that are not needed any more.",
+        )
+    return token
 
 
 def list_tokens(session: Session, project_id: str, *, cursor: str | None, limit: int) -> api.Page[api.Token]:
@@ -165,12 +236,11 @@ def shown(token: Token) -> api.Token:
         expires_at=token.expires_at,
         last_used_at=token.last_used_at,
         revoked_at=token.revoked_at,
+        made_by=token.made_by,
     )
 
 
-def _token(
-    secret: str, kind: str, role: str, name: str, project_id: str, now: int, lifetime_s: int, host_id: str | None = None
-) -> Token:
+def _token(secret: str, kind: str, role: str, name: str, project_id: str, now: int, expires_at: int) -> Token:
     return Token(
         id=new_id("tok"),
         project_id=project_id,
@@ -179,9 +249,8 @@ def _token(
         name=name,
         secret_hash=tokens.digest(secret),
         last4=secret[-4:],
-        host_id=host_id,
         created_at=now,
-        expires_at=now + lifetime_s * SECOND,
+        expires_at=expires_at,
     )
 
 

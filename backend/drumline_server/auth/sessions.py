@@ -10,7 +10,7 @@ from drumline_server import audit
 from drumline_server.auth import queries, tokens
 from drumline_server.auth.principal import Principal
 from drumline_server.auth.service import SECOND, principal_of_token
-from drumline_server.errors import InvalidRequestError, UnauthenticatedError
+from drumline_server.errors import CapError, InvalidRequestError, UnauthenticatedError
 from drumline_server.models import BrowserSession, LoginCode, Token
 from drumline_server.settings import Settings
 
@@ -21,6 +21,7 @@ class OpenedSession:
 
     cookie: str
     session: api.Session
+    expires_at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +33,28 @@ class _Owner:
 
 
 def create_login_code(session: Session, principal: Principal, settings: Settings, *, now: int) -> api.LoginCode:
-    """A one-time code that signs a browser in as `principal`."""
+    """A one-time code that signs a browser in as `principal`. Raises CapError and UnauthenticatedError."""
+    owner = principal.owner_token_id
+    token = queries.live_token_held(session, owner, now) if owner else None
+    if token is None:
+        raise UnauthenticatedError("The token that asks for a login code has ended.")
+    queries.forget_ended(session, token.id, now - settings.session_idle_s * SECOND, now)
+    if queries.count_live_codes_of(session, token.id, now) >= settings.login_codes_per_token:
+        raise CapError(
+            "Too many login codes of this token are waiting to be used",
+            settings.login_codes_per_token,
+            "DRUMLINE_LOGIN_CODES_PER_TOKEN",
+            hint=f"Use one, or wait: a code is good for {settings.login_code_s} s.",
+            retry_after_s=settings.login_code_s,
+        )
     code = tokens.new_secret()
-    expires_at = now + settings.login_code_s * SECOND
+    expires_at = min(now + settings.login_code_s * SECOND, token.expires_at)
     session.add(
         LoginCode(
             code_hash=tokens.digest(code),
             project_id=principal.project_id,
             role=principal.role.label,
-            token_id=principal.token_id,
+            token_id=token.id,
             created_at=now,
             expires_at=expires_at,
         )
@@ -55,6 +69,7 @@ def sign_in(session: Session, request: api.LoginRequest, settings: Settings, *, 
     Raises:
         InvalidRequestError: not exactly one of code and token is given.
         UnauthenticatedError: it is not good (any more).
+        CapError: too many sessions that its token opened are not over.
 
     """
     if (request.code is None) == (request.token is None):
@@ -64,6 +79,7 @@ def sign_in(session: Session, request: api.LoginRequest, settings: Settings, *, 
     else:
         assert request.token is not None
         owner = _owner_of_token(session, request.token.get_secret_value(), now)
+    token = _token_behind(session, owner, settings, now)
     cookie = tokens.new_secret()
     row = BrowserSession(
         id=new_id("ses"),
@@ -71,10 +87,10 @@ def sign_in(session: Session, request: api.LoginRequest, settings: Settings, *, 
         cookie_hash=tokens.digest(cookie),
         principal=owner.name,
         role=owner.role,
-        token_id=owner.token_id,
+        token_id=token.id,
         created_at=now,
         last_used_at=now,
-        expires_at=now + settings.session_absolute_s * SECOND,
+        expires_at=min(now + settings.session_absolute_s * SECOND, token.expires_at),
     )
     session.add(row)
     session.flush()
@@ -82,9 +98,8 @@ def sign_in(session: Session, request: api.LoginRequest, settings: Settings, *, 
         session, "session.open", row.id, principal=owner.name, project_id=owner.project_id, now=now, client=client
     )
     opened = queries.live_session(session, row.cookie_hash, now - 1, now)
-    if opened is None:
-        raise UnauthenticatedError("The token behind this login was revoked.", hint="Make a new login link.")
-    return OpenedSession(cookie, shown(opened))
+    assert opened is not None
+    return OpenedSession(cookie, shown(opened), row.expires_at)
 
 
 def current(session: Session, principal: Principal, settings: Settings, cookie: str | None, *, now: int) -> api.Session:
@@ -128,6 +143,33 @@ def shown(row: queries.SessionRow) -> api.Session:
             "expires_at": row.session.expires_at,
         }
     )
+
+
+def _token_behind(session: Session, owner: _Owner, settings: Settings, now: int) -> Token:
+    """The token that opens a session, if it is good and has not opened too many."""
+    token = queries.live_token_held(session, owner.token_id, now) if owner.token_id else None
+    if token is None:
+        raise UnauthenticatedError("The token behind this login has ended.", hint="Make a new login link.")
+    idle_since = now - settings.session_idle_s * SECOND
+    queries.forget_ended(session, token.id, idle_since, now)
+    if queries.count_live_sessions_of(session, token.id, idle_since, now) >= settings.sessions_per_token:
+        raise CapError(
+            "Too many browser sessions of this token are open",
+            settings.sessions_per_token,
+            "DRUMLINE_SESSIONS_PER_TOKEN",
+            hint="Sign out somewhere, or revoke the token if these are not yours.",
+            retry_after_s=60,
+        )
+    return token
+
+
+def is_good(session: Session, request: api.LoginRequest, *, now: int) -> bool:
+    """Whether the code or token of a login could open a session: a look, which spends nothing."""
+    if request.code is not None:
+        return queries.is_live_code(session, tokens.digest(request.code.get_secret_value()), now)
+    secret = request.token.get_secret_value() if request.token is not None else ""
+    formed = tokens.is_well_formed(secret, "pat")
+    return formed and queries.live_token(session, tokens.digest(secret), "pat", now) is not None
 
 
 def _owner_of_code(session: Session, code: str, now: int) -> _Owner:

@@ -4,10 +4,13 @@ import logging
 import secrets
 import time
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from drumline.contracts.problems import ProblemCode
 from drumline_server.edge.problems import send_problem
+from drumline_server.edge.proxies import Proxies
+from drumline_server.edge.shares import Shares
 from drumline_server.edge.statistics import Statistics
 from drumline_server.errors import DrumlineError
 
@@ -31,9 +34,11 @@ _HSTS = (b"strict-transport-security", b"max-age=31536000")
 class RequestContext:
     """Gives each request an id, adds the security headers, and turns an unforeseen exception into a problem."""
 
-    def __init__(self, app: ASGIApp, *, statistics: Statistics, tls: bool) -> None:
+    def __init__(self, app: ASGIApp, *, statistics: Statistics, shares: Shares, proxies: Proxies, tls: bool) -> None:
         self._app = app
         self._statistics = statistics
+        self._shares = shares
+        self._proxies = proxies
         self._headers = (*_HEADERS, _HSTS) if tls else _HEADERS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -44,18 +49,22 @@ class RequestContext:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        self._proxies.find_client(scope)
         request_id = secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
         answer = _Answer(send, (*self._headers, (b"x-request-id", request_id.encode())), scope["path"])
         began = time.perf_counter()
         try:
             await self._app(scope, receive, answer.send)
+        except ClientDisconnect:
+            log.info("request %s ended with its connection: %s %s", request_id, scope["method"], scope["path"][:200])
         except Exception as error:  # the last catch: whatever it is, the client gets a problem and no traceback
             log.exception("request %s failed: %s %s", request_id, scope["method"], scope["path"])
             if answer.status:
                 raise
             await send_problem(scope, answer.send, _unforeseen(error))
         finally:
+            self._shares.end(scope)
             self._statistics.answered(answer.status, time.perf_counter() - began)
 
 

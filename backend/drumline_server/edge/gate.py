@@ -1,16 +1,17 @@
 """Refuses what no endpoint should see: foreign hosts and origins, odd methods, oversized heads, tokens in addresses."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from drumline.contracts.problems import ProblemCode
+from drumline_server.edge.cookies import MAX_COOKIE_BYTES, cookie_bytes, session_cookie, take_session_cookie
 from drumline_server.edge.problems import send_problem
 from drumline_server.errors import DrumlineError
 from drumline_server.settings import LOOPBACK
@@ -20,6 +21,11 @@ METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "DELETE"})
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 MAX_HEADERS = 100
 MAX_HEADER_BYTES = 16 * 1024
+MAX_ADDRESS_BYTES = 16 * 1024
+"""A stream of 64 runs, each with its position, takes some 6 kB."""
+MAX_PARAMETERS = 100
+"""Of a query; every endpoint has fewer."""
+KEPT_PATHS = ("/api/v1/worker/", "/healthz", "/readyz")
 _CREDENTIAL_NAMES = frozenset({"token", "access_token", "api_key", "apikey", "authorization", "bearer"})
 _TOKEN = re.compile(r"drm_[a-z]{3}_[0-9A-Za-z]{20}")
 _SAME = frozenset({None, "same-origin", "none"})
@@ -35,8 +41,18 @@ class Refusal(NamedTuple):
 class Gate:
     """Checks the head of each request. `hosts`: names allowed beside the loopback's; `origins` beside its own."""
 
-    def __init__(self, app: ASGIApp, *, hosts: Iterable[str], origins: Iterable[str], cookie: str, tls: bool) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Iterable[str],
+        origins: Iterable[str],
+        cookie: str,
+        tls: bool,
+        is_crowded: Callable[[Scope], bool],
+    ) -> None:
         self._app = app
+        self._is_crowded = is_crowded
         self._hosts = LOOPBACK | {host.lower() for host in hosts}
         self._origins = frozenset(origins)
         self._cookie = cookie
@@ -54,13 +70,29 @@ class Gate:
             await send_problem(scope, send, refusal.error, refusal.status)
 
     def _refuse(self, scope: Scope) -> Refusal | None:
+        refusal = _refuse_head(scope) or _refuse_address(scope) or self._refuse_crowd(scope)
+        if refusal is not None:
+            return refusal
+        take_session_cookie(scope, self._cookie)
         headers = Headers(scope=scope)
         return (
-            _refuse_head(scope)
-            or self._refuse_host(headers)
+            self._refuse_host(headers)
             or _refuse_method(scope["method"])
             or _refuse_query(scope["query_string"])
             or self._refuse_origin(scope, headers)
+        )
+
+    def _refuse_crowd(self, scope: Scope) -> Refusal | None:
+        """The last connections are kept for those whose silence would cost a lease or an alarm."""
+        if not self._is_crowded(scope) or scope["path"].startswith(KEPT_PATHS):
+            return None
+        return Refusal(
+            DrumlineError(
+                ProblemCode.UNAVAILABLE,
+                "All connections are taken; those that are left are for workers (DRUMLINE_CONNECTIONS).",
+                hint="Try again.",
+                context={"cap": "DRUMLINE_CONNECTIONS", "retry_after_s": 1},
+            )
         )
 
     def _refuse_host(self, headers: Headers) -> Refusal | None:
@@ -80,7 +112,7 @@ class Gate:
         """A browser may change something only from our own pages; a bearer token needs no such proof."""
         if "authorization" in headers or not scope["path"].startswith("/api/"):
             return None
-        has_cookie = self._cookie in _cookies(headers)
+        has_cookie = session_cookie(HTTPConnection(scope)) is not None
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")
         if not has_cookie and origin is None and site is None:
             return None
@@ -102,13 +134,25 @@ class Gate:
 
 def _refuse_head(scope: Scope) -> Refusal | None:
     headers = scope["headers"]
-    if len(headers) <= MAX_HEADERS and sum(len(name) + len(value) for name, value in headers) <= MAX_HEADER_BYTES:
+    if len(headers) > MAX_HEADERS or sum(len(name) + len(value) for name, value in headers) > MAX_HEADER_BYTES:
+        detail = f"The request has more than {MAX_HEADERS} headers or more than {MAX_HEADER_BYTES} bytes of them."
+    elif cookie_bytes(scope) > MAX_COOKIE_BYTES:
+        detail = f"The request has more than {MAX_COOKIE_BYTES} bytes of cookies; delete this site's cookies."
+    else:
         return None
-    error = DrumlineError(
-        ProblemCode.PAYLOAD_TOO_LARGE,
-        f"The request has more than {MAX_HEADERS} headers or more than {MAX_HEADER_BYTES} bytes of them.",
-    )
+    error = DrumlineError(ProblemCode.PAYLOAD_TOO_LARGE, detail)
     return Refusal(error, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+
+
+def _refuse_address(scope: Scope) -> Refusal | None:
+    query = scope["query_string"]
+    if len(scope.get("raw_path") or b"") + len(query) > MAX_ADDRESS_BYTES:
+        detail = f"The address has more than {MAX_ADDRESS_BYTES} bytes."
+    elif query.count(b"&") >= MAX_PARAMETERS:
+        detail = f"The address has more than {MAX_PARAMETERS} parameters."
+    else:
+        return None
+    return Refusal(DrumlineError(ProblemCode.PAYLOAD_TOO_LARGE, detail), HTTPStatus.REQUEST_URI_TOO_LONG)
 
 
 def _refuse_method(method: str) -> Refusal | None:
@@ -147,14 +191,3 @@ def _host_name(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return host.partition(":")[0].lower()
-
-
-def _cookies(headers: Headers) -> set[str]:
-    names: set[str] = set()
-    for header in headers.getlist("cookie"):
-        try:
-            names.update(SimpleCookie(header))
-        except CookieError:
-            continue
-        names.update(part.partition("=")[0].strip() for part in header.split(";"))
-    return names

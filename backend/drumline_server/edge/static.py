@@ -1,16 +1,25 @@
-"""Serves the built dashboard: hashed assets for ever, `index.html` for deep links, and a word where it is not built."""
+"""Serves the built dashboard: hashed assets for ever, `index.html` for deep links, and a word where it is not built.
 
+What gzip makes smaller is compressed once, as far as it goes, and kept: a build's files take some 500 kB then.
+"""
+
+import asyncio
+import gzip
 import os
 from pathlib import Path
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 import drumline_server
+from drumline_server.edge.compression import MIN_BYTES, accepts_gzip
 
+_COMPRESSED = ("text/", "application/javascript", "application/json", "application/manifest+json", "image/svg+xml")
+_MAX_PACKED = 4 * 1024 * 1024
+"""Bytes of the largest file that is kept compressed."""
 _IMMUTABLE = "public, max-age=31536000, immutable"
 _NOT_BUILT = (
     "Drumline's server is running, but its dashboard has not been built.\n"
@@ -32,13 +41,40 @@ class Dashboard:
     def __init__(self, configured: Path | None) -> None:
         self._configured = configured
         self._files: StaticFiles | None = None
+        self._packed: dict[str, tuple[str, bytes]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers GET and HEAD; anything else there is not."""
         if scope["method"] not in ("GET", "HEAD") or scope["path"].startswith("/api/"):
             raise HTTPException(404)
+        scope = {**scope, "headers": [header for header in scope["headers"] if header[0] != b"range"]}
         response = await self._response(scope)
+        if isinstance(response, FileResponse):
+            response = await self._compressed(response, Headers(scope=scope))
         await response(scope, receive, send)
+
+    async def _compressed(self, response: FileResponse, request: Headers) -> Response:
+        """The file as gzip, if that is worth it and the client takes it; else as it is."""
+        if not response.headers["content-type"].startswith(_COMPRESSED):
+            return response
+        size = int(response.headers["content-length"])
+        response.headers["vary"] = "Accept-Encoding"
+        if not MIN_BYTES <= size <= _MAX_PACKED or not accepts_gzip(request):
+            return response
+        etag = f'{response.headers["etag"][:-1]}-gzip"'
+        headers = {**response.headers, "etag": etag, "content-encoding": "gzip"}
+        del headers["content-length"]
+        headers.pop("accept-ranges", None)
+        if etag in (given.strip(" W/") for given in request.get("if-none-match", "").split(",")):
+            return Response(status_code=304, headers=headers)
+        return Response(await self._pack(str(response.path), etag), headers=headers)
+
+    async def _pack(self, path: str, etag: str) -> bytes:
+        kept, packed = self._packed.get(path, ("", b""))
+        if kept != etag:
+            packed = await asyncio.to_thread(lambda: gzip.compress(Path(path).read_bytes(), mtime=0))
+            self._packed[path] = (etag, packed)
+        return packed
 
     async def _response(self, scope: Scope) -> Response:
         files = self._built()

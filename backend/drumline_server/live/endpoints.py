@@ -22,7 +22,7 @@ router = api_router(tags=["stream"])
 
 RETRY_MS = 1_000
 RECHECK_S = 30.0
-"""How long a stream may outlive the credential that opened it."""
+"""How long a stream may outlive a credential that expires, or that another server revokes."""
 HubDep = Annotated[Hub, Depends(get_live)]
 
 
@@ -66,7 +66,8 @@ async def stream(
                 return
         if subscriber.is_over:
             return
-        if asyncio.get_running_loop().time() - checked_at > RECHECK_S:
+        if subscriber.is_doubted or asyncio.get_running_loop().time() - checked_at > RECHECK_S:
+            subscriber.is_doubted = False
             checked_at = asyncio.get_running_loop().time()
             if not await _is_still_welcome(database, subscriber, settings, clock):
                 return

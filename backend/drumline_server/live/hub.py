@@ -15,12 +15,13 @@ from drumline.contracts import api
 from drumline.contracts.problems import ProblemCode
 from drumline_server.auth.principal import Principal
 from drumline_server.db import Database
-from drumline_server.errors import DrumlineError, NotFoundError
+from drumline_server.errors import CapError, DrumlineError, NotFoundError
 from drumline_server.live import queries
 from drumline_server.live.positions import Topics
 from drumline_server.live.subscriber import Subscriber
 from drumline_server.live.tail import Rendered, Tail, render
 from drumline_server.settings import Settings
+from drumline_server.wakeups import CREDENTIALS
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class Hub:
         self._marks: dict[str, Marks] = {}
         self._look_at = 0.0
         self._closed = False
+        self._entering: Counter[str] = Counter()
         self._database: Database
 
     @property
@@ -69,14 +71,16 @@ class Hub:
 
         Raises:
             NotFoundError: a run is not in the principal's project.
-            DrumlineError: too many streams are open.
+            CapError: too many streams are open.
 
         """
         self._admit(principal)
-        ends = await self._database.read(lambda session: queries.run_ends(session, principal.project_id, topics.runs))
-        for run_id in topics.runs:
-            if run_id not in ends:
-                raise NotFoundError("run", run_id)
+        self._entering[principal.counts_for] += 1  # before anything is waited for: others are admitted meanwhile
+        try:
+            ends = await self._ends_of(principal, topics)
+        finally:
+            self._entering[principal.counts_for] -= 1
+            self._entering += Counter()
         begin = {run_id: min(positions.get(run_id, end.seq), end.seq) for run_id, end in ends.items()}
         subscriber = Subscriber(principal, topics, {run_id: begin[run_id] for run_id in topics.runs})
         subscriber.finished = {run_id for run_id, end in ends.items() if end.terminal and begin[run_id] == end.seq}
@@ -86,6 +90,14 @@ class Hub:
         self._hear(frozenset(f"run:{run_id}" for run_id in ends))
         subscriber.wake()
         return subscriber
+
+    async def _ends_of(self, principal: Principal, topics: Topics) -> dict[str, queries.RunEnd]:
+        project_id = principal.project_id
+        ends = await self._database.read(lambda session: queries.run_ends(session, project_id, topics.runs))
+        for run_id in topics.runs:
+            if run_id not in ends:
+                raise NotFoundError("run", run_id)
+        return ends
 
     def leave(self, subscriber: Subscriber) -> None:
         """Forgets a stream; once is as good as twice."""
@@ -111,14 +123,16 @@ class Hub:
     def _admit(self, principal: Principal) -> None:
         if self._closed:
             raise DrumlineError(ProblemCode.UNAVAILABLE, "The server is stopping.", hint="Connect again shortly.")
-        mine = Counter(subscriber.principal.key for subscriber in self._subscribers)[principal.key]
-        if len(self._subscribers) >= self._settings.live_clients or mine >= self._settings.live_clients_per_principal:
-            raise DrumlineError(
-                ProblemCode.RATE_LIMITED,
-                f"{mine} streams of yours and {len(self._subscribers)} in all are open.",
-                hint="Close one, or put several topics on one stream.",
-                context={"retry_after_s": 5},
-            )
+        settings, mine = self._settings, principal.counts_for
+        opened = sum(one.principal.counts_for == mine for one in self._subscribers) + self._entering[mine]
+        free = settings.live_clients - len(self._subscribers) - self._entering.total()
+        if opened >= settings.live_clients_per_token:
+            raise _too_many(f"This token has {opened} streams open", settings.live_clients_per_token, "_PER_TOKEN")
+        if free <= 0:
+            raise _too_many("All streams are taken", settings.live_clients, "")
+        if free <= settings.live_clients_kept and opened >= settings.live_clients_few:
+            detail = f"The last {free} streams are for tokens with few; this one has {opened} open"
+            raise _too_many(detail, settings.live_clients_few, "_FEW")
 
     def _tail(self, run_id: str, newest: int) -> Tail:
         tail = self._tails.get(run_id)
@@ -127,6 +141,9 @@ class Hub:
         return tail
 
     def _hear(self, topics: frozenset[str]) -> None:
+        if CREDENTIALS in topics:
+            for subscriber in self._subscribers:
+                subscriber.doubt()
         if self._subscribers:
             self._topics |= topics
             self._woken.set()
@@ -203,3 +220,8 @@ class Hub:
         for subscriber in self._subscribers:
             if subscriber.principal.project_id == project:
                 subscriber.hint(hint)
+
+
+def _too_many(what: str, cap: int, name: str) -> CapError:
+    hint = "Close one, or put several topics on one stream."
+    return CapError(what, cap, f"DRUMLINE_LIVE_CLIENTS{name}", hint=hint)

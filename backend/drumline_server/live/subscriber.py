@@ -24,6 +24,8 @@ class Subscriber:
         self.finished: set[str] = set()
         """Runs whose last event was sent."""
         self.closing = False
+        self.is_doubted = False
+        """Whether credentials have changed since its own was looked at."""
         self._news = asyncio.Event()
         self._hints: dict[tuple[str, str | None], api.StreamHint] = {}
         self._crowded: set[str] = set()
@@ -35,6 +37,11 @@ class Subscriber:
 
     def wake(self) -> None:
         """Says that there may be something to send."""
+        self._news.set()
+
+    def doubt(self) -> None:
+        """Has the stream look whether its credential is still good."""
+        self.is_doubted = True
         self._news.set()
 
     def close(self) -> None:

@@ -26,6 +26,7 @@ class Token(Base):
         one_of("kind", ("pat", "enr", "wrk")),
         one_of("role", ROLES),
         Index("ix_token_project_id_created_at", "project_id", "created_at"),
+        Index("ix_token_made_by", "made_by"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -42,13 +43,15 @@ class Token(Base):
     used_at: Mapped[int | None]
     """When a single-use enrolment token was spent."""
     revoked_at: Mapped[int | None]
+    made_by: Mapped[str | None]
+    """The token that made this one, itself or through a session; `None` for one that the server made."""
 
 
 class BrowserSession(Base):
     """A signed-in browser, known by the hash of its cookie."""
 
     __tablename__ = "session"
-    __table_args__ = (one_of("role", ROLES[:-1]),)
+    __table_args__ = (one_of("role", ROLES[:-1]), Index("ix_session_token_id", "token_id"))
 
     id: Mapped[str] = mapped_column(primary_key=True)
     project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
@@ -66,7 +69,7 @@ class LoginCode(Base):
     """A one-time code that opens a browser session, known by its hash."""
 
     __tablename__ = "login_code"
-    __table_args__ = (one_of("role", ROLES[:-1]),)
+    __table_args__ = (one_of("role", ROLES[:-1]), Index("ix_login_code_token_id", "token_id"))
 
     code_hash: Mapped[str] = mapped_column(primary_key=True)
     project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))

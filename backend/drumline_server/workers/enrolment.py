@@ -14,11 +14,14 @@ def enroll(session: Session, secret: str, body: Enroll, *, now: int) -> Enrolled
 
     Raises UnauthenticatedError if the token is unknown, expired or spent.
     """
-    project_id = auth.redeem_enrolment(session, secret, body.name, now=now)
+    ticket = auth.redeem_enrolment(session, secret, body.name, now=now)
+    project_id = ticket.project_id
     host = session.scalar(select(Host).where(Host.project_id == project_id, Host.name == body.name))
     if host is None:
         host = Host(id=new_id("hst"), project_id=project_id, name=body.name, enrolled_at=now)
         session.add(host)
         session.flush()
-    token = auth.issue_worker_token(session, project_id=project_id, host_id=host.id, host_name=host.name, now=now)
+    token = auth.issue_worker_token(
+        session, project_id=project_id, host_id=host.id, host_name=host.name, now=now, made_by=ticket.token_id
+    )
     return Enrolled(host=host.id, token=token)

@@ -953,7 +953,7 @@ export interface paths {
         put?: never;
         /**
          * Create Token
-         * @description Makes a token. The answer is the only place that ever holds its secret.
+         * @description Makes a token, which ends with the one that asks. The answer is the only place that ever holds its secret.
          */
         post: operations["create_token"];
         delete?: never;
@@ -974,7 +974,7 @@ export interface paths {
         post?: never;
         /**
          * Revoke Token
-         * @description Ends a token and every browser session that it opened: at once here, within a second at other servers.
+         * @description Ends a token, its browser sessions and every token that it made: at once here, in a second at other servers.
          */
         delete: operations["revoke_token"];
         options?: never;
@@ -3987,6 +3987,8 @@ export interface components {
             last4: string;
             /** Last Used At */
             last_used_at: string | null;
+            /** Made By */
+            made_by: string | null;
             /** Name */
             name: string;
             /** Revoked At */
@@ -4036,6 +4038,8 @@ export interface components {
             last4: string;
             /** Last Used At */
             last_used_at: string | null;
+            /** Made By */
+            made_by: string | null;
             /** Name */
             name: string;
             /** Revoked At */

@@ -17,8 +17,6 @@ from support.edge import EdgeServer
 
 UNKNOWN_RUN = "run_01JD0000000000000000000000"
 
-GUARDS = {dependencies.authenticated, dependencies.worker, dependencies.enrolment}
-
 
 def routes_of(server: EdgeServer) -> list[APIRoute]:
     return [route for route in server.app.routes if isinstance(route, APIRoute)]
@@ -28,7 +26,7 @@ def guards_of(dependant: Dependant) -> set[object]:
     calls: set[object] = {dependant.call}
     for dependency in dependant.dependencies:
         calls |= guards_of(dependency)
-    return calls & GUARDS
+    return calls & dependencies.GUARDS
 
 
 def filled(path: str) -> str:

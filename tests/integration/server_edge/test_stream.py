@@ -199,7 +199,7 @@ def test_many_readers_come_and_go_and_none_is_left_behind(server: EdgeServer) ->
 
 
 def test_too_many_streams_of_one_token_are_refused(sqlite_url: str, tmp_path: Path) -> None:
-    with edge_server(sqlite_url, tmp_path / "data", live_clients_per_principal=2) as server:
+    with edge_server(sqlite_url, tmp_path / "data", live_clients_per_token=2) as server:
         with open_stream(server.admin, "runs"), open_stream(server.admin, "runs"):
             refused = server.admin.get("/api/v1/stream", params={"topics": "runs"})
             with open_stream(server.client(server.token()), "runs") as other:

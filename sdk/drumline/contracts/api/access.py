@@ -54,6 +54,8 @@ class Token(Reply):
     expires_at: Timestamp
     last_used_at: Timestamp | None
     revoked_at: Timestamp | None
+    made_by: TokenId | None
+    """The token that made this one: this one ends when that one is revoked, and never expires after it."""
 
 
 class TokenCreated(Token):
