@@ -17,6 +17,7 @@ from drumline_server.auth.tokens import cookie_name
 from drumline_server.batches import endpoints as batches
 from drumline_server.bundles import endpoints as bundles
 from drumline_server.bundles.blobs import BlobStore
+from drumline_server.bundles.reading import Reading
 from drumline_server.clock import Clock, SystemClock
 from drumline_server.db import Database
 from drumline_server.devices import endpoints as devices
@@ -97,6 +98,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     await asyncio.to_thread(prepare, settings)
     database = Database(settings.url, pool_size=settings.database_pool_size)
+    app.state.reading = Reading()
     try:
         app.state.database = database
         _share_transactions(app, database)
@@ -106,6 +108,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with _following(app.state.live, database), _looping(app):
             yield
     finally:
+        await app.state.reading.close()
         await asyncio.to_thread(database.close)
 
 
