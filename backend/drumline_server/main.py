@@ -88,9 +88,10 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
 def _body_limit(settings: Settings, path: str) -> int:
     if path == f"{API}/bundles":
         return settings.bundle_bytes
-    if path in (f"{API}/runs:batch", f"{API}/runs:sweep"):
+    if path == f"{API}/runs:batch":
         return settings.batch_body_bytes
-    return settings.worker_body_bytes if path.startswith(f"{API}/worker/") else settings.json_body_bytes
+    telemetry = path.startswith(f"{API}/worker/members/") and path.endswith("/events")
+    return settings.worker_body_bytes if telemetry else settings.json_body_bytes
 
 
 @asynccontextmanager
