@@ -14,6 +14,7 @@ from drumline_server.settings import Settings
 
 if TYPE_CHECKING:
     from drumline_server.bundles.blobs import BlobStore
+    from drumline_server.bundles.reading import Reading
     from drumline_server.live.hub import Hub
 
 
@@ -39,6 +40,12 @@ async def get_blobs(connection: HTTPConnection) -> "BlobStore":
     """The store of bundles, by content."""
     blobs: BlobStore = connection.app.state.blobs
     return blobs
+
+
+async def get_reading(connection: HTTPConnection) -> "Reading":
+    """The child processes that read programs."""
+    reading: Reading = connection.app.state.reading
+    return reading
 
 
 async def get_live(connection: HTTPConnection) -> "Hub":

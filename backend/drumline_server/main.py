@@ -17,6 +17,7 @@ from drumline_server.auth.tokens import cookie_name
 from drumline_server.batches import endpoints as batches
 from drumline_server.bundles import endpoints as bundles
 from drumline_server.bundles.blobs import BlobStore
+from drumline_server.bundles.reading import Reading
 from drumline_server.clock import Clock, SystemClock
 from drumline_server.db import Database
 from drumline_server.devices import endpoints as devices
@@ -118,9 +119,10 @@ def _body_limit(settings: Settings, path: str) -> int:
         return LOGIN_BODY_BYTES
     if path == f"{API}/bundles":
         return settings.bundle_bytes
-    if path in (f"{API}/runs:batch", f"{API}/runs:sweep"):
+    if path == f"{API}/runs:batch":
         return settings.batch_body_bytes
-    return settings.worker_body_bytes if path.startswith(f"{API}/worker/") else settings.json_body_bytes
+    telemetry = path.startswith(f"{API}/worker/members/") and path.endswith("/events")
+    return settings.worker_body_bytes if telemetry else settings.json_body_bytes
 
 
 @asynccontextmanager
@@ -128,6 +130,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     await asyncio.to_thread(prepare, settings)
     database = Database(settings.url, pool_size=settings.database_pool_size)
+    app.state.reading = Reading()
     try:
         app.state.database = database
         _share_transactions(app, database)
@@ -137,6 +140,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with _following(app.state.live, database), _looping(app):
             yield
     finally:
+        await app.state.reading.close()
         await asyncio.to_thread(database.close)
 
 

@@ -14,12 +14,13 @@ from fastapi.routing import APIRoute
 from starlette.requests import HTTPConnection
 
 from drumline_server.auth.dependencies import GUARDS
+from drumline_server.edge.json_bodies import JsonRoute
 
 API = "/api/v1"
 Guard = Callable[[HTTPConnection], Awaitable[object]]
 
 
-class GuardedRoute(APIRoute):
+class GuardedRoute(JsonRoute):
     """A route whose guards (`auth.dependencies`) speak first: FastAPI reads the body before any dependency is asked."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:  # Any: as FastAPI declares it

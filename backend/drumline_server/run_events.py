@@ -48,16 +48,21 @@ def record_event(
     return int(taken.event_seq)
 
 
-def record_first_events(session: Session, runs: Sequence[Run], kind: str, body: Mapping[str, Any]) -> None:
-    """Adds event 1 to each of `runs`, which this transaction makes with `event_seq` 1, at the time of their making."""
+def record_first_events(
+    session: Session,
+    runs: Sequence[Mapping[str, Any]],  # Any: values of columns
+    kind: str,
+    body: Mapping[str, Any],
+) -> None:
+    """Adds event 1 to each of `runs`, rows that this transaction makes with `event_seq` 1, at their `created_at`."""
     session.execute(
         _INSERT,
         [
             {
-                "run_id": run.id,
+                "run_id": run["id"],
                 "seq": 1,
-                "project_id": run.project_id,
-                "at": run.created_at,
+                "project_id": run["project_id"],
+                "at": run["created_at"],
                 "kind": kind,
                 "attempt_id": None,
                 "body": dict(body),
@@ -65,7 +70,7 @@ def record_first_events(session: Session, runs: Sequence[Run], kind: str, body: 
             for run in runs
         ],
     )
-    announce(session, *(f"run:{run.id}" for run in runs))
+    announce(session, *(f"run:{run['id']}" for run in runs))
 
 
 def lock_run(session: Session, run_id: str) -> Run | None:

@@ -43,10 +43,10 @@ class Settings(BaseSettings):
     static_dir: Path | None = None
     """The built dashboard; unset means the one in the wheel, else `frontend/dist` of a checkout."""
 
-    json_body_bytes: Annotated[int, Field(ge=1024)] = MIB
-    """Cap of a request body."""
+    json_body_bytes: Annotated[int, Field(ge=1024, le=MIB)] = MIB
+    """Cap of a request body that is one JSON text."""
     batch_body_bytes: Annotated[int, Field(ge=1024)] = 8 * MIB
-    """Cap of a request body that submits many runs."""
+    """Cap of a request body that submits many runs as records."""
     worker_body_bytes: Annotated[int, Field(ge=1024)] = 8 * MIB
     """Cap of a request body of a worker: a batch of telemetry."""
     bundle_bytes: Annotated[int, Field(ge=1024)] = 64 * MIB

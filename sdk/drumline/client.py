@@ -15,6 +15,7 @@ from drumline._validation import refuse, require_id, require_parameters, require
 from drumline.config import Config
 from drumline.contracts import api
 from drumline.contracts.plans import PROBE_S, PROBE_STEPS, PlanRequest, ProbeTerms
+from drumline.contracts.records import MAX_JSON_BYTES, RECORDS_MEDIA_TYPE, frame
 from drumline.contracts.spec import (
     CheckpointSpec,
     JobSpec,
@@ -177,7 +178,7 @@ class Client:
             refuse("requests", requests, "pass a list of what prepare() gave")
         with typed_errors():
             body = BatchSubmit(name=name, runs=list(requests))
-        return self._post_batch("/runs:batch", body, idempotency_key)
+        return self._post_batch("/runs:batch", _batch_body(body), idempotency_key)
 
     def sweep(
         self,
@@ -204,7 +205,7 @@ class Client:
             spec = GridSweep(parameters={k: list(v) for k, v in sweep.items()}) if isinstance(sweep, Mapping) else sweep
             body = SweepSubmit(name=batch_name, run=request, sweep=spec)
         self._upload(packed, request.job.program.bundle)
-        return self._post_batch("/runs:sweep", body, idempotency_key)
+        return self._post_batch("/runs:sweep", Body.of(body), idempotency_key)
 
     def batch(self, batch_id: str) -> Batch:
         """One batch. NotFoundError if this project has none of that id."""
@@ -348,9 +349,9 @@ class Client:
                 resume_from=options.get("resume_from"),
             )
 
-    def _post_batch(self, path: str, body: BatchSubmit | SweepSubmit, idempotency_key: str | None) -> Batch:
+    def _post_batch(self, path: str, body: Body, idempotency_key: str | None) -> Batch:
         key = idempotency_key or uuid.uuid4().hex
-        answer = self._transport.post(path, api.SubmittedBatch, Body.of(body), key=key)
+        answer = self._transport.post(path, api.SubmittedBatch, body, key=key)
         return Batch(self._transport, answer.batch)
 
     def _upload(self, packed: bytes, sha256: str) -> None:
@@ -377,6 +378,16 @@ def _pack(source: str | Path, parameters: object) -> bytes:
 def _require_values(name: str, values: object) -> None:
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         refuse(f"sweep.{name}", values, "pass a list of the values to try")
+
+
+def _batch_body(batch: BatchSubmit) -> Body:
+    """One JSON text where it is short enough, else a record for each run."""
+    whole = Body.of(batch)
+    if len(whole.content) <= MAX_JSON_BYTES:
+        return whole
+    head = batch.model_dump_json(exclude={"runs"}).encode()
+    records = (run.model_dump_json().encode() for run in batch.runs)
+    return Body(frame(head, records), RECORDS_MEDIA_TYPE)
 
 
 def job_name(source: Path) -> str:

@@ -10,7 +10,7 @@ import json
 import math
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Literal, cast
@@ -20,6 +20,7 @@ from pydantic import JsonValue
 from drumline import bundle
 from drumline.contracts.api import ProgramEntrypoint, ProgramParameter
 from drumline.contracts.problems import ProblemCode
+from drumline.contracts.spec import MAX_PARAMETERS
 from drumline.contracts.storable import mended, unstorable
 from drumline.errors import (
     BadParameterError,
@@ -33,6 +34,11 @@ from drumline.errors import (
 MAX_MODULE_BYTES = 2**20
 MAX_SOURCE_BYTES = 8 * 2**20
 """Of all modules that may hold an entrypoint. Parsing takes about a hundred times this much memory at worst."""
+MAX_ENTRYPOINTS = 200
+MAX_DEFAULT_CHARACTERS = 4_096
+"""Of a default as JSON; a longer one is shown as one that only running the program could tell."""
+_MAX_NAME = 200
+_MAX_SUMMARY = 300
 RUN_PARAMETER = "run"
 
 ItemType = Literal["int", "float", "str", "bool", "json"]
@@ -50,19 +56,28 @@ class _Kind:
     items: ItemType | None = None
 
 
-def inspect(source: bundle.ArchiveSource) -> list[ProgramEntrypoint]:
+def inspect(
+    source: bundle.ArchiveSource, tell: Callable[[str], None] = lambda filename: None
+) -> list[ProgramEntrypoint]:
     """The entrypoints of a bundle, `main` and shallow modules first; empty where it has none.
 
-    Raises BundleError for a bad bundle, ProgramError for too much source, ProgramSyntaxError if the bundle has no
-    entrypoint and a module that cannot be parsed.
+    `tell` hears the name of each file before it is parsed.
+    Raises BundleError for a bad bundle, ProgramError for too much source or too many entrypoints, ProgramSyntaxError if
+    the bundle has no entrypoint and a module that cannot be parsed.
     """
     found: list[ProgramEntrypoint] = []
     unread: ProgramError | None = None
     for entry, module in _modules(bundle.check(source)):
+        tell(entry.name)
         try:
             found += entrypoints(_source(source, entry), module, entry.name)
         except ProgramError as error:
             unread = unread or error
+        if len(found) > MAX_ENTRYPOINTS:
+            message = (
+                f"the bundle has over {MAX_ENTRYPOINTS} entrypoints; begin the names of helpers with an underscore"
+            )
+            raise ProgramError(ProblemCode.BAD_BUNDLE, message)
     if unread and not found:
         raise unread
     return sorted(found, key=_rank)
@@ -71,7 +86,11 @@ def inspect(source: bundle.ArchiveSource) -> list[ProgramEntrypoint]:
 def entrypoints(text: bytes, module: str, filename: str) -> list[ProgramEntrypoint]:
     """The entrypoints of one module's source, in its order. Raises ProgramSyntaxError naming file and line."""
     functions = {node.name: node for node in _parse(text, filename).body if isinstance(node, ast.FunctionDef)}
-    return [_entrypoint(module, function) for function in functions.values() if _is_entrypoint(function)]
+    return [
+        _entrypoint(module, function)
+        for function in functions.values()
+        if _is_entrypoint(function) and len(f"{module}:{function.name}") <= _MAX_NAME
+    ]
 
 
 def find(offers: Sequence[ProgramEntrypoint], wanted: str | None) -> ProgramEntrypoint:
@@ -145,8 +164,13 @@ def _parse(text: bytes, filename: str) -> ast.Module:
             return ast.parse(text, filename)
     except SyntaxError as error:
         message = f"{filename}, line {error.lineno or 1}: {error.msg}"
-    except (ValueError, RecursionError, MemoryError):
-        message = f"{filename} cannot be parsed: it holds a NUL byte, or is nested too deeply"
+    except ValueError:
+        message = f"{filename} cannot be parsed: it holds a NUL byte"
+    except (RecursionError, MemoryError):  # the parser says either of what is nested too deeply
+        message = (
+            f"{filename} is too much to read: it is nested too deeply, or takes too much memory; "
+            "keep generated code and data out of Python source, or leave the file out by .drumlineignore"
+        )
     raise ProgramSyntaxError(ProblemCode.BAD_BUNDLE, message)
 
 
@@ -159,10 +183,15 @@ def _is_entrypoint(function: ast.FunctionDef) -> bool:
 
 
 def _entrypoint(module: str, function: ast.FunctionDef) -> ProgramEntrypoint:
-    summary = str(mended((ast.get_docstring(function) or "").strip().partition("\n")[0]))
-    return ProgramEntrypoint(
-        entrypoint=f"{module}:{function.name}", summary=summary, parameters=tuple(_parameters(function.args))
-    )
+    summary = str(mended((ast.get_docstring(function) or "").strip().partition("\n")[0]))[:_MAX_SUMMARY]
+    parameters = tuple(_parameters(function.args))
+    if len(parameters) > MAX_PARAMETERS or any(len(parameter.name) > _MAX_NAME for parameter in parameters):
+        message = (
+            f"{module}:{function.name[:80]} has {len(parameters)} parameters; at most {MAX_PARAMETERS}, "
+            f"with names of at most {_MAX_NAME} characters"
+        )
+        raise ProgramError(ProblemCode.BAD_BUNDLE, message)
+    return ProgramEntrypoint(entrypoint=f"{module}:{function.name}", summary=summary, parameters=parameters)
 
 
 def _parameters(arguments: ast.arguments) -> Iterator[ProgramParameter]:
@@ -183,10 +212,11 @@ def _literal(expression: ast.expr | None) -> JsonValue:
         return None
     try:
         value = ast.literal_eval(expression)
-        plain = cast(JsonValue, json.loads(json.dumps(value, allow_nan=False)))
+        text = json.dumps(value, allow_nan=False)
+        plain = cast(JsonValue, json.loads(text))
     except (ValueError, TypeError, RecursionError, MemoryError):
         return None
-    return None if unstorable(plain) else plain
+    return None if len(text) > MAX_DEFAULT_CHARACTERS or unstorable(plain) else plain
 
 
 def _kind_of(value: JsonValue) -> _Kind:

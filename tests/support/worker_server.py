@@ -44,6 +44,7 @@ from drumline.contracts.worker_api import (
     Rendezvous,
     StoredRuns,
 )
+from drumline_server.edge.json_bodies import JsonRoute
 
 WINDOW = 1_000
 Answer = TypeVar("Answer")
@@ -336,6 +337,7 @@ class WorkerServer:
 
     def _app(self) -> FastAPI:
         app = FastAPI(openapi_url=None)
+        app.router.route_class = JsonRoute
         prefix = "/api/v1/worker"
 
         @app.exception_handler(RefusalError)

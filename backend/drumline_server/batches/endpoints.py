@@ -14,6 +14,7 @@ from drumline_server.batches import outcomes, service, submission
 from drumline_server.clock import Clock
 from drumline_server.db import Database
 from drumline_server.dependencies import ClockDep, DatabaseDep, Key
+from drumline_server.edge.pieces import in_pieces
 from drumline_server.paging import DEFAULT_PAGE, CursorText, Limit
 from drumline_server.routing import api_router
 from drumline_server.runs import cancellation
@@ -47,14 +48,15 @@ async def submit_sweep(
     return await _submit(body, key, principal, database, clock, response)
 
 
-@router.get("/batches")
+@router.get("/batches", response_model=api.Page[api.Batch])
 async def list_batches(
     principal: ReaderDep, database: DatabaseDep, cursor: CursorText = None, limit: Limit = DEFAULT_PAGE
-) -> api.Page[api.Batch]:
+) -> Response:
     """The project's batches with the states of their runs, newest first."""
-    return await database.read(
+    page = await database.read(
         lambda session: service.list_batches(session, principal.project_id, cursor=cursor, limit=limit)
     )
+    return in_pieces(page, "items")
 
 
 @router.get("/batches/{batch_id}")
@@ -79,7 +81,7 @@ async def cancel_batch(
     return await database.read(lambda session: service.get_batch(session, principal.project_id, batch_id))
 
 
-@router.get("/batches/{batch_id}/outcomes")
+@router.get("/batches/{batch_id}/outcomes", response_model=api.Outcomes)
 async def list_outcomes(
     batch_id: BatchId,
     principal: ReaderDep,
@@ -87,13 +89,14 @@ async def list_outcomes(
     sort: Sort = "index",
     cursor: CursorText = None,
     limit: Rows = DEFAULT_PAGE,
-) -> api.Outcomes:
+) -> Response:
     """What came of the batch: a row for each run with its parameters, state and the numbers of its result."""
-    return await database.read(
+    page = await database.read(
         lambda session: outcomes.outcomes_page(
             session, principal.project_id, batch_id, sort=sort, cursor=cursor, limit=limit
         )
     )
+    return in_pieces(page, "items")
 
 
 @router.get("/batches/{batch_id}/outcomes.csv", response_class=Response)
@@ -117,7 +120,8 @@ async def _submit(
     response: Response,
 ) -> api.SubmittedBatch:
     request = submission.Submission(principal.project_id, principal.name, key, body, principal.key)
-    answer = await database.write(lambda session: submission.submit(session, request, now=clock.now()))
+    prepared = await database.read(lambda session: submission.prepare(session, request, now=clock.now()))
+    answer = await database.write(lambda session: submission.submit(session, prepared, now=clock.now()))
     if answer.replayed:
         response.headers["Idempotency-Replayed"] = "true"
     return answer.submitted

@@ -1,5 +1,6 @@
 """Takes a batch: each of its runs is checked, then all of them are queued in one transaction, or none."""
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,11 +16,11 @@ from drumline.contracts.sweeps import BatchSubmit, SweepSpec, SweepSubmit
 from drumline_server import audit
 from drumline_server.batches import service, sweeps
 from drumline_server.errors import DrumlineError, InvalidRequestError
-from drumline_server.idempotency import keyed, remember, replay
+from drumline_server.idempotency import Keyed, is_answered, keyed, remember, replay
 from drumline_server.jobs import service as jobs
 from drumline_server.models import Batch, JobVersion
 from drumline_server.runs.checking import Checked, Checker, require_storable
-from drumline_server.runs.queueing import Order, queue_runs
+from drumline_server.runs.queueing import Order, queue_rows
 
 _CREATED = 201
 _SHOWN_ERRORS = 20
@@ -50,24 +51,42 @@ class Answer:
     replayed: bool
 
 
-def submit(session: Session, submission: Submission, *, now: int) -> Answer:
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A submission whose runs have been made and checked, so that little is left to do while others wait to write."""
+
+    submission: Submission
+    request: Keyed
+    runs: Sequence[tuple[RunSubmit, Checked]]
+    """Nothing where the key has an answer already."""
+
+
+def prepare(session: Session, submission: Submission, *, now: int) -> Prepared:
+    """Makes and checks all runs of the batch on a snapshot, without writing.
+
+    Raises DrumlineError: bad_sweep; and as `Checker.check`, with an entry of `errors` for each run that is wrong.
+    """
+    _require_storable(submission.body)
+    request = _keyed(submission)
+    if is_answered(session, request, now=now):
+        return Prepared(submission, request, ())
+    return Prepared(submission, request, _checked_runs(session, submission))
+
+
+def submit(session: Session, prepared: Prepared, *, now: int) -> Answer:
     """Queues all runs of the batch, or gives the answer that the key already has.
 
-    Raises DrumlineError: bad_sweep, idempotency_mismatch, idempotency_in_flight; and as `Checker.check`, with an entry
-    of `errors` for each run that is wrong.
+    Raises DrumlineError: idempotency_mismatch, idempotency_in_flight.
     """
-    body = submission.body
-    _require_storable(body)
-    request = keyed(submission.project_id, submission.credential, submission.route, submission.key, body)
+    submission, request = prepared.submission, prepared.request
     first = replay(session, request, now=now)
     if first is not None:
         return Answer(api.SubmittedBatch.model_validate(first), replayed=True)
-    runs = _runs_of(body)
-    checked = _check(session, submission.project_id, body, runs)
-    batch = _store(session, submission, runs, now=now)
-    orders = _orders(session, submission, batch, list(zip(runs, checked, strict=True)), now=now)
-    queued = queue_runs(session, orders, now=now)
-    answer = api.SubmittedBatch(batch=service.view_one(session, batch), runs=tuple(run.id for run in queued))
+    runs = prepared.runs or _checked_runs(session, submission)  # the answer that was there became too old meanwhile
+    batch = _store(session, submission, [run for run, _ in runs], now=now)
+    orders = _orders(session, submission, batch, runs, now=now)
+    queued = queue_rows(session, orders, now=now)
+    answer = api.SubmittedBatch(batch=service.view_one(session, batch), runs=tuple(row["id"] for row in queued))
     remember(session, [(request, answer)], status=_CREATED, now=now)
     audit.record(
         session,
@@ -79,6 +98,25 @@ def submit(session: Session, submission: Submission, *, now: int) -> Answer:
         body={"runs": batch.size, "jobs": batch.jobs},
     )
     return Answer(answer, replayed=False)
+
+
+def _keyed(submission: Submission) -> Keyed:
+    """As of the whole body; of many runs one after the other, since the JSON of all of them is made in one breath."""
+    body = submission.body
+    names = (submission.project_id, submission.credential, submission.route, submission.key)
+    if isinstance(body, SweepSubmit):
+        return keyed(*names, body)
+    head = body.model_copy(update={"runs": []}).model_dump_json().removesuffix("]}")
+    digest = hashlib.sha256(head.encode())
+    for place, run in enumerate(body.runs):
+        digest.update(f"{',' if place else ''}{run.model_dump_json()}".encode())
+    digest.update(b"]}")
+    return Keyed(*names, digest.hexdigest())
+
+
+def _checked_runs(session: Session, submission: Submission) -> list[tuple[RunSubmit, Checked]]:
+    runs = _runs_of(submission.body)
+    return list(zip(runs, _check(session, submission.project_id, submission.body, runs), strict=True))
 
 
 def _require_storable(body: BatchSubmit | SweepSubmit) -> None:

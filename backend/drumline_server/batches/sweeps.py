@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import random
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import JsonValue
@@ -16,6 +17,11 @@ from drumline_server.errors import DrumlineError
 Point = dict[str, JsonValue]
 _DRAWS_PER_RUN = 50
 """After so many draws for each run that is wanted, there are not that many different points."""
+_MOST_DRAWN = 400_000
+"""Values drawn in all, beyond two for each that is wanted: the search for different points ends."""
+_MOST_WHOLE = 2**53
+"""Beyond it floating-point numbers leave whole numbers out."""
+_MOST_EXPONENT = math.log(sys.float_info.max)
 _SIGNIFICANT = 6
 """Digits of a number that is drawn: legible, and finer than any sweep needs."""
 _MOST_CHARACTERS = 8 * 2**20
@@ -121,7 +127,8 @@ def _random(sweep: RandomSweep) -> list[Point]:
         raise _too_few(sweep, f"there are {there_are}")
     source = random.Random(sweep.seed)
     points: dict[str, Point] = {}
-    for _ in range(sweep.runs * _DRAWS_PER_RUN):
+    draws = min(sweep.runs * _DRAWS_PER_RUN, max(2 * sweep.runs, _MOST_DRAWN // len(sweep.parameters)))
+    for _ in range(draws):
         point = {name: _draw(source, space) for name, space in sweep.parameters.items()}
         points.setdefault(_canonical(point), point)
         if len(points) == sweep.runs:
@@ -148,7 +155,8 @@ def _draw(source: random.Random, space: Sequence[JsonValue] | Range) -> JsonValu
     if not isinstance(space, Range):
         return source.choice(space)
     if space.scale == "log":
-        value = math.exp(source.uniform(math.log(space.low), math.log(space.high)))
+        low, high = math.log(space.low), math.log(space.high)
+        value = math.exp(min(source.uniform(low, high), _MOST_EXPONENT))
     else:
         value = source.uniform(space.low, space.high)
     if space.whole:
@@ -160,14 +168,24 @@ def _require_values(parameters: Mapping[str, Sequence[JsonValue] | Range]) -> No
     if not parameters:
         raise bad_sweep("sweep.parameters", "is empty", hint="Name at least one parameter with its values.")
     for name, values in parameters.items():
-        if isinstance(values, Range):
-            continue
         field = f"sweep.parameters.{name}"
+        if isinstance(values, Range):
+            _require_whole_numbers(field, values)
+            continue
         if not values:
             raise bad_sweep(field, "has no values", hint="Give at least one value, or leave the parameter out.")
         twice = _first_twice(values)
         if twice:
             raise bad_sweep(field, f"has {_shown(values[twice[1]])} twice", hint="Give each value once.")
+
+
+def _require_whole_numbers(field: str, space: Range) -> None:
+    if not space.whole:
+        return
+    if max(abs(space.low), abs(space.high)) > _MOST_WHOLE:
+        raise bad_sweep(field, f"goes from {space.low:g} to {space.high:g}; whole numbers lie within 2**53 of 0")
+    if math.floor(space.high) < math.ceil(space.low):
+        raise bad_sweep(field, f"goes from {space.low:g} to {space.high:g}; no whole number lies between")
 
 
 def _first_twice(values: Sequence[JsonValue] | Sequence[Point]) -> tuple[int, int] | None:

@@ -7,10 +7,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from drumline import bundle
 from drumline_server.errors import NotFoundError
 
 _PREFIX = "sha256:"
+_NOTE_SUFFIX = ".offers1"
+"""With the number of the form and rules of a note: notes of others are not read."""
 
 
 class BlobStore:
@@ -31,10 +32,9 @@ class BlobStore:
             finally:
                 path.unlink()
 
-    def keep(self, file: BinaryIO) -> str:
-        """Stores the whole content of `file` durably and returns its digest, `sha256:...`."""
+    def keep(self, file: BinaryIO, digest: str) -> None:
+        """Stores the whole content of `file`, whose digest is `sha256:...`, durably."""
         file.flush()
-        digest = bundle.digest(file)
         target = self._place(digest)
         if not target.exists():
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -42,7 +42,23 @@ class BlobStore:
             with suppress(FileExistsError):  # another process stored the same just now
                 os.link(file.name, target)
             _sync_directory(target.parent)
-        return digest
+
+    def note(self, digest: str) -> bytes | None:
+        """What `keep_note` kept of that content; None if nothing is known of it."""
+        try:
+            return self._note(digest).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def keep_note(self, digest: str, note: bytes) -> None:
+        """Keeps what is to be known of a content beside it; lost at worst, and then found out again."""
+        target = self._note(digest)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with self.incoming() as file:
+            file.write(note)
+            file.flush()
+            with suppress(FileExistsError):
+                os.link(file.name, target)
 
     def path(self, digest: str) -> Path:
         """Where the content of `digest` lies. Raises NotFoundError if it is not stored."""
@@ -50,6 +66,9 @@ class BlobStore:
         if not place.is_file():
             raise NotFoundError("blob", digest)
         return place
+
+    def _note(self, digest: str) -> Path:
+        return self._place(digest).with_suffix(_NOTE_SUFFIX)
 
     def _place(self, digest: str) -> Path:
         name = digest.removeprefix(_PREFIX)

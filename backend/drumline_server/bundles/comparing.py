@@ -8,6 +8,7 @@ from typing import BinaryIO, Literal
 
 from drumline import bundle
 from drumline.contracts import api
+from drumline.contracts.base import Reply
 
 MAX_FILES = 300
 MAX_FILE_BYTES = 256 * 1024
@@ -30,6 +31,13 @@ class Side:
     file: BinaryIO
 
 
+class Comparison(Reply):
+    """The first files that differ, by path, and how many differ in all."""
+
+    files: tuple[api.FileChange, ...]
+    total: int
+
+
 @dataclass(slots=True)
 class _Budget:
     """What the answer may still hold."""
@@ -42,13 +50,13 @@ class _Budget:
         return self.characters <= 0 or time.monotonic() > self.until
 
 
-def compare(old: Side, new: Side) -> tuple[tuple[api.FileChange, ...], int]:
-    """The first files that differ, by path, and how many differ in all."""
+def compare(old: Side, new: Side) -> Comparison:
+    """What differs from `old` to `new`."""
     before, after = _files(old.file), _files(new.file)
     changed = [path for path in sorted(before.keys() | after.keys()) if _differ(old, new, before, after, path)]
     budget = _Budget(MAX_DIFF_CHARACTERS, time.monotonic() + MAX_SECONDS)
     shown = (_change(old, new, before.get(path), after.get(path), budget) for path in changed[:MAX_FILES])
-    return tuple(shown), len(changed)
+    return Comparison(files=tuple(shown), total=len(changed))
 
 
 def _files(file: BinaryIO) -> dict[str, bundle.Entry]:

@@ -2,18 +2,20 @@
 
 from typing import Annotated
 
-from fastapi import Depends, Query, Request, status
+from fastapi import Depends, Query, Request, Response, status
 
 from drumline.contracts import api
 from drumline.contracts.ids import Sha256
 from drumline_server.auth.dependencies import ReaderDep, SubmitterDep
 from drumline_server.bundles import service
 from drumline_server.bundles.blobs import BlobStore
-from drumline_server.dependencies import ClockDep, DatabaseDep, SettingsDep, get_blobs
+from drumline_server.bundles.reading import Reading
+from drumline_server.dependencies import ClockDep, DatabaseDep, SettingsDep, get_blobs, get_reading
 from drumline_server.routing import api_router
 
 router = api_router("/bundles", tags=["bundles"])
 BlobsDep = Annotated[BlobStore, Depends(get_blobs)]
+ReadingDep = Annotated[Reading, Depends(get_reading)]
 Filename = Annotated[
     str, Query(max_length=200, description="Name of the file, where the body is one Python file: `digits.py`.")
 ]
@@ -34,13 +36,14 @@ async def upload_bundle(
     principal: SubmitterDep,
     database: DatabaseDep,
     blobs: BlobsDep,
+    reading: ReadingDep,
     settings: SettingsDep,
     clock: ClockDep,
     filename: Filename = "program.py",
 ) -> api.Bundle:
     """Stores a program: a zip, or one Python file. The same content gives the same bundle."""
     upload = service.Upload(request.headers.get("content-type", ""), filename, request.stream(), settings.bundle_bytes)
-    packed = await service.receive(blobs, upload)
+    packed = await service.receive(blobs, reading, upload, principal.key)
     return await database.write(
         lambda session: service.store_bundle(session, principal.project_id, packed, now=clock.now())
     )
@@ -52,10 +55,11 @@ async def get_bundle(sha256: Sha256, principal: ReaderDep, database: DatabaseDep
     return await database.read(lambda session: service.get_bundle(session, principal.project_id, sha256))
 
 
-@router.get("/{sha256}/source")
+@router.get("/{sha256}/source", response_model=api.BundleSource)
 async def get_bundle_source(
-    sha256: Sha256, principal: ReaderDep, database: DatabaseDep, blobs: BlobsDep
-) -> api.BundleSource:
+    sha256: Sha256, principal: ReaderDep, database: DatabaseDep, blobs: BlobsDep, reading: ReadingDep
+) -> Response:
     """The text files of a program, for reading and for submitting it again with changes."""
     await database.read(lambda session: service.get_bundle(session, principal.project_id, sha256))
-    return await service.read_source(blobs, sha256)
+    source = await service.read_source(blobs, reading, sha256, principal.key)
+    return Response(source, media_type="application/json")

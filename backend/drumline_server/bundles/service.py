@@ -1,25 +1,26 @@
 """Takes programs in, judged before they are stored, and tells what is in them."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO
 
 from sqlalchemy.orm import Session
 
-from drumline import bundle, program
+from drumline import bundle
 from drumline.contracts import api
 from drumline.contracts.problems import ProblemCode
-from drumline.errors import BundleError, ProgramError
-from drumline_server.bundles import comparing, queries
+from drumline.errors import BundleError
+from drumline_server.bundles import queries
 from drumline_server.bundles.blobs import BlobStore
+from drumline_server.bundles.comparing import Comparison
+from drumline_server.bundles.reading import Reading, Task, TooMuchToReadError
 from drumline_server.errors import DrumlineError, NotFoundError
 
 _ZIP = frozenset({"application/zip", "application/x-zip-compressed"})
 _PYTHON = frozenset({"text/x-python", "text/x-python-script", "application/x-python-code"})
-_SOURCE_FILE_BYTES = 512 * 1024
-"""Larger files, and those that are not text, are left out of a bundle's source view."""
-_SOURCE_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +33,10 @@ class Upload:
     limit_bytes: int
 
 
-async def receive(blobs: BlobStore, upload: Upload) -> api.Bundle:
+async def receive(blobs: BlobStore, reading: Reading, upload: Upload, caller: str) -> api.Bundle:
     """Stores the bytes of a program and returns what it offers.
 
-    Raises DrumlineError: unsupported_media_type, payload_too_large, bad_bundle.
+    Raises DrumlineError: unsupported_media_type, payload_too_large, bad_bundle, rate_limited.
     """
     kind = upload.media_type.partition(";")[0].strip().lower()
     if kind not in _ZIP | _PYTHON:
@@ -46,7 +47,13 @@ async def receive(blobs: BlobStore, upload: Upload) -> api.Bundle:
         )
     with blobs.incoming() as file:
         await _fill(file, upload)
-        return await asyncio.to_thread(_accept, blobs, file, upload.filename if kind in _PYTHON else None)
+        digest = await asyncio.to_thread(_settle, file, upload.filename if kind in _PYTHON else None)
+        found = await _inspect(blobs, reading, digest, Path(file.name), caller)
+        packed = api.Bundle.model_validate(
+            {**json.loads(found), "sha256": digest, "size_bytes": await asyncio.to_thread(file.seek, 0, 2)}
+        )
+        await asyncio.to_thread(blobs.keep, file, digest)
+        return packed
 
 
 def store_bundle(session: Session, project_id: str, packed: api.Bundle, *, now: int) -> api.Bundle:
@@ -68,16 +75,19 @@ def get_bundle(session: Session, project_id: str, sha256: str) -> api.Bundle:
     )
 
 
-async def read_source(blobs: BlobStore, sha256: str) -> api.BundleSource:
-    """The text files of a stored bundle, up to 4 MiB in all."""
-    return await asyncio.to_thread(_read_source, blobs, sha256)
+async def read_source(blobs: BlobStore, reading: Reading, sha256: str, caller: str) -> bytes:
+    """The text files of a stored bundle, up to 4 MiB in all: an `api.BundleSource` as JSON."""
+    return await reading.read(Task("source", (blobs.path(sha256),)), caller)
 
 
 async def compare_bundles(
-    blobs: BlobStore, old: tuple[str, str], new: tuple[str, str]
-) -> tuple[tuple[api.FileChange, ...], int]:
+    blobs: BlobStore, reading: Reading, old: tuple[str, str], new: tuple[str, str], caller: str
+) -> Comparison:
     """The files that differ from bundle `old` to `new`, each a (name for the diff, digest); and how many in all."""
-    return await asyncio.to_thread(_compare, blobs, old, new)
+    if old[1] == new[1]:
+        return Comparison(files=(), total=0)
+    task = Task("compare", (blobs.path(old[1]), blobs.path(new[1])), (old[0], new[0]))
+    return Comparison.model_validate_json(await reading.read(task, caller))
 
 
 async def _fill(file: BinaryIO, upload: Upload) -> None:
@@ -94,56 +104,34 @@ async def _fill(file: BinaryIO, upload: Upload) -> None:
         file.write(chunk)
 
 
-def _accept(blobs: BlobStore, file: BinaryIO, filename: str | None) -> api.Bundle:
-    try:
-        if filename is not None:
-            file.seek(0)
+def _settle(file: BinaryIO, filename: str | None) -> str:
+    """Makes a bundle of a single Python file; the digest of the whole."""
+    if filename is not None:
+        file.seek(0)
+        try:
             packed = bundle.pack_source(filename, file.read())
-            file.seek(0)
-            file.truncate()
-            file.write(packed)
-        entries = bundle.check(file)
-        entrypoints = program.inspect(file)
-    except BundleError as error:
-        context = {"rule": error.code, "entry": error.entry}
-        raise DrumlineError(ProblemCode.BAD_BUNDLE, f"Bad bundle: {error.message}.", context=context) from None
-    except ProgramError as error:
-        raise DrumlineError(ProblemCode(error.code), f"Bad program: {error.message}.") from None
-    size_bytes = file.seek(0, 2)
-    return api.Bundle(
-        sha256=blobs.keep(file),
-        size_bytes=size_bytes,
-        files=sum(not entry.is_directory for entry in entries),
-        entrypoints=tuple(entrypoints),
-    )
+        except BundleError as error:
+            context = {"rule": error.code, "entry": error.entry}
+            raise DrumlineError(ProblemCode.BAD_BUNDLE, f"Bad bundle: {error.message}.", context=context) from None
+        file.seek(0)
+        file.truncate()
+        file.write(packed)
+    file.flush()
+    return bundle.digest(file)
 
 
-def _compare(blobs: BlobStore, old: tuple[str, str], new: tuple[str, str]) -> tuple[tuple[api.FileChange, ...], int]:
-    if old[1] == new[1]:
-        return (), 0
-    with blobs.path(old[1]).open("rb") as before, blobs.path(new[1]).open("rb") as after:
-        return comparing.compare(comparing.Side(old[0], before), comparing.Side(new[0], after))
-
-
-def _read_source(blobs: BlobStore, sha256: str) -> api.BundleSource:
-    files: dict[str, str] = {}
-    total = 0
-    with blobs.path(sha256).open("rb") as file:
-        for entry in bundle.check(file):
-            if entry.is_directory or entry.stated_bytes > _SOURCE_FILE_BYTES:
-                continue
-            total += entry.stated_bytes
-            if total > _SOURCE_BYTES:
-                break
-            text = _as_text(bundle.read(file, entry, _SOURCE_FILE_BYTES))
-            if text is not None:
-                files[entry.name] = text
-    return api.BundleSource(files=files)
-
-
-def _as_text(content: bytes) -> str | None:
-    try:
-        text = content.decode()
-    except UnicodeDecodeError:
-        return None
-    return None if "\x00" in text else text
+async def _inspect(blobs: BlobStore, reading: Reading, digest: str, path: Path, caller: str) -> bytes:
+    """What the program offers, as JSON: read once for each content, and refused once."""
+    kept = await asyncio.to_thread(blobs.note, digest)
+    if kept is None:
+        try:
+            kept = await reading.read(Task("inspect", (path,)), caller)
+        except TooMuchToReadError as error:
+            refusal = {"refused": error.detail, "hint": error.hint, "context": error.context}
+            await asyncio.to_thread(blobs.keep_note, digest, json.dumps(refusal).encode())
+            raise
+        await asyncio.to_thread(blobs.keep_note, digest, kept)
+    elif kept.startswith(b'{"refused"'):
+        told = json.loads(kept)
+        raise DrumlineError(ProblemCode.BAD_BUNDLE, told["refused"], hint=told["hint"], context=told["context"])
+    return kept

@@ -9,7 +9,8 @@ from drumline.contracts.spec import JobName
 from drumline_server.auth.dependencies import ReaderDep, SubmitterDep
 from drumline_server.bundles import service as bundles
 from drumline_server.bundles.blobs import BlobStore
-from drumline_server.dependencies import ClockDep, DatabaseDep, get_blobs
+from drumline_server.bundles.reading import Reading
+from drumline_server.dependencies import ClockDep, DatabaseDep, get_blobs, get_reading
 from drumline_server.jobs import service
 from drumline_server.jobs.comparing import changed_fields
 from drumline_server.paging import DEFAULT_PAGE, CursorText, Limit
@@ -17,6 +18,7 @@ from drumline_server.routing import api_router
 
 router = api_router("/jobs", tags=["jobs"])
 BlobsDep = Annotated[BlobStore, Depends(get_blobs)]
+ReadingDep = Annotated[Reading, Depends(get_reading)]
 Number = Annotated[int, Path(ge=1, lt=2**31)]
 Against = Annotated[
     int | None, Query(ge=1, lt=2**31, description="The version to compare with; the one before without.")
@@ -61,7 +63,13 @@ async def get_version(name: JobName, number: Number, principal: ReaderDep, datab
 
 @router.get("/{name}/versions/{number}/diff")
 async def diff_versions(
-    name: JobName, number: Number, principal: ReaderDep, database: DatabaseDep, blobs: BlobsDep, against: Against = None
+    name: JobName,
+    number: Number,
+    principal: ReaderDep,
+    database: DatabaseDep,
+    blobs: BlobsDep,
+    reading: ReadingDep,
+    against: Against = None,
 ) -> api.VersionDiff:
     """What changed in a version: fields of the specification, and the files of its bundle as unified diffs."""
     base = max(1, number - 1) if against is None else against
@@ -71,11 +79,16 @@ async def diff_versions(
             service.get_version(session, principal.project_id, name, number),
         )
     )
-    files, total = await bundles.compare_bundles(
-        blobs, (f"v{base}", old.program.bundle), (f"v{number}", new.program.bundle)
+    compared = await bundles.compare_bundles(
+        blobs, reading, (f"v{base}", old.program.bundle), (f"v{number}", new.program.bundle), principal.key
     )
     return api.VersionDiff(
-        job=name, old=base, new=number, fields=changed_fields(old, new), files=files, files_changed=total
+        job=name,
+        old=base,
+        new=number,
+        fields=changed_fields(old, new),
+        files=compared.files,
+        files_changed=compared.total,
     )
 
 

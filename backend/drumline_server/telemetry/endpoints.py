@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Annotated, Literal
 
-from fastapi import Query
+from fastapi import Query, Response
 from fastapi.responses import StreamingResponse
 
 from drumline.contracts import api
@@ -11,6 +11,7 @@ from drumline.contracts.events import MetricName, Name
 from drumline.contracts.ids import AttemptId, MemberId, ReductionId, RunId
 from drumline_server.auth.dependencies import ReaderDep
 from drumline_server.dependencies import DatabaseDep
+from drumline_server.edge.pieces import in_pieces
 from drumline_server.paging import DEFAULT_PAGE, CursorText, Limit
 from drumline_server.routing import api_router
 from drumline_server.telemetry import checkpoints, logs, metrics, placement, reduction_names, reductions
@@ -27,15 +28,18 @@ FromByte = Annotated[
 _SANDBOX = "sandbox; default-src 'none'"
 
 
-@router.get("/placement")
+@router.get("/placement", response_model=api.Placement)
 async def get_placement(
     run_id: RunId, principal: ReaderDep, database: DatabaseDep, attempt: AttemptId | None = None
-) -> api.Placement:
+) -> Response:
     """Which replica sits on which device: of the newest attempt, or of the one named."""
-    return await database.read(lambda session: placement.read_placement(session, principal.project_id, run_id, attempt))
+    found = await database.read(
+        lambda session: placement.read_placement(session, principal.project_id, run_id, attempt)
+    )
+    return in_pieces(found, "devices")
 
 
-@router.get("/metrics")
+@router.get("/metrics", response_model=api.Metrics)
 async def get_metrics(
     run_id: RunId,
     principal: ReaderDep,
@@ -46,14 +50,15 @@ async def get_metrics(
     end: Annotated[Bound, Query(alias="to")] = None,
     buckets: Annotated[int, Query(ge=1, le=2_000)] = 600,
     attempt: AttemptId | None = None,
-) -> api.Metrics:
+) -> Response:
     """Curves of the run's metrics in at most `buckets` buckets; no value, however short its spike, is hidden.
 
     Of the attempt named, else of the run as a whole: where an attempt went on from a checkpoint, what was logged after
     that before is cut.
     """
     window = metrics.Window(tuple(names), x, start, end, buckets, attempt)
-    return await database.read(lambda session: metrics.read_metrics(session, principal.project_id, run_id, window))
+    found = await database.read(lambda session: metrics.read_metrics(session, principal.project_id, run_id, window))
+    return in_pieces(found, "series")
 
 
 @router.get("/reductions")
@@ -77,14 +82,15 @@ async def list_reductions(
     )
 
 
-@router.get("/reductions/names")
+@router.get("/reductions/names", response_model=api.ReductionNames)
 async def list_reduction_names(
     run_id: RunId, principal: ReaderDep, database: DatabaseDep, attempt: AttemptId | None = None
-) -> api.ReductionNames:
+) -> Response:
     """Which reductions there are, and at which steps: of the attempt named, else of the run as it counts."""
-    return await database.read(
+    found = await database.read(
         lambda session: reduction_names.reduction_names(session, principal.project_id, run_id, attempt)
     )
+    return in_pieces(found, "names")
 
 
 @router.get("/reductions/{reduction_id}")

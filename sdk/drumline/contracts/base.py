@@ -1,7 +1,8 @@
 """What every contract model shares: strictness at the border, time, and text that every store can hold."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -9,19 +10,39 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    JsonValue,
     PlainSerializer,
     SecretStr,
+    StringConstraints,
+    model_validator,
 )
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
-from drumline.contracts.storable import unstorable_text
+from drumline.contracts.storable import too_large, unstorable_text
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+MAX_UNKNOWN_FIELDS = 20
+"""Each has an error of its own; an object with more is refused as a whole."""
 
 
 class Contract(BaseModel):
     """A value that crosses a process border. Unknown fields are refused: a typing error is never ignored."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _not_too_many(cls, value: object) -> object:
+        known = len(cls.model_fields)
+        if isinstance(value, dict) and len(value) > known + MAX_UNKNOWN_FIELDS:
+            raise ValueError(f"has {len(value)} fields; at most {known} are known here")
+        return value
 
 
 class Reply(BaseModel):
@@ -80,7 +101,48 @@ def _storable(text: str) -> str:
 Text = Annotated[str, AfterValidator(_storable)]
 """Text that PostgreSQL and SQLite both store: no NUL, no lone surrogate."""
 
+
+@dataclass(frozen=True, slots=True)
+class AtMost:
+    """Bounds the number of entries before any of them is looked at: a long list costs one error, and no time."""
+
+    most: int
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:  # Any: pydantic's
+        """Pydantic's."""
+        return core_schema.no_info_before_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Pydantic's."""
+        made = handler(schema)
+        made["maxProperties" if made.get("type") == "object" else "maxItems"] = self.most
+        return made
+
+    def _check(self, value: object) -> object:
+        if isinstance(value, (dict, list, tuple)) and len(value) > self.most:
+            raise ValueError(f"has {len(value)} entries; at most {self.most}")
+        return value
+
+
+def _few_values(value: object) -> object:
+    flaw = too_large(value)
+    if flaw:
+        raise ValueError(flaw)
+    return value
+
+
+FewValues = BeforeValidator(_few_values)
+"""JSON that a person sends: at most `storable.MAX_VALUES` values, numbers of at most 64 bits."""
+ParameterName = Annotated[str, StringConstraints(max_length=200), AfterValidator(_storable)]
+MOST_NAMES = 1_000
+"""Far more parameters than a run takes: that is refused with a list of names."""
+Parameters = Annotated[dict[ParameterName, JsonValue], FewValues, AtMost(MOST_NAMES)]
+"""Parameters of a run, small together."""
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
 Secret = Annotated[
-    SecretStr, PlainSerializer(lambda secret: secret.get_secret_value(), return_type=str, when_used="json")
+    SecretStr,
+    Field(max_length=1_000),
+    PlainSerializer(lambda secret: secret.get_secret_value(), return_type=str, when_used="json"),
 ]
 """A secret that the wire must carry: masked in repr and logs, in the clear in JSON."""

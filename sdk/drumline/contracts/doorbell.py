@@ -24,8 +24,8 @@ class _Signed(Contract):
     """`{host, iat, exp, nonce, kid, mac}`; `iat` and `exp` are Unix seconds."""
 
     host: HostId
-    iat: int
-    exp: int
+    iat: Annotated[int, Field(ge=0, lt=2**53)]
+    exp: Annotated[int, Field(ge=0, lt=2**53)]
     nonce: Hex32
     kid: Annotated[str, StringConstraints(max_length=40)]
     mac: Hex64
@@ -37,7 +37,7 @@ class Doorbell(_Signed):
     v: Literal[1] = 1
     attempt: AttemptId
     member: MemberId
-    fence: Annotated[int, Field(ge=1)]
+    fence: Annotated[int, Field(ge=1, lt=2**53)]
 
 
 class ProbeDoorbell(_Signed):

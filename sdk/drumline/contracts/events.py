@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, StringConstraints
 
-from drumline.contracts.base import Contract, Reply, Text, Timestamp
+from drumline.contracts.base import AtMost, Contract, Finite, Reply, Text, Timestamp
 from drumline.contracts.ids import CheckpointId, DeviceId, IncarnationId
 from drumline.contracts.reasons import EndReason
 
@@ -12,6 +12,13 @@ MAX_EVENTS_PER_BATCH = 5_000
 MAX_ARRAY_VALUES = 1_024
 MAX_REDUCTION_VALUES = 16_384
 MAX_LOG_TEXT = 65_536
+MAX_POINTS = 16_384
+"""Values of one metrics event."""
+MAX_REPLICAS_TOLD = 16_384
+"""Replicas that a placement, a variable or a reduction lists."""
+MAX_DEVICES_TOLD = 4_096
+"""Of one replica."""
+MAX_DIMENSIONS = 64
 MAX_RESULT_BYTES = 262_144
 
 STACKS_HEADING = "=== stacks of the program's threads"
@@ -22,6 +29,11 @@ MetricName = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
 Name = Annotated[Text, StringConstraints(min_length=1, max_length=300)]
 Seq = Annotated[int, Field(ge=1, lt=2**53)]
 Step = Annotated[int, Field(ge=0, lt=2**53)]
+
+
+Shape = Annotated[tuple[Annotated[int, Field(ge=0, lt=2**53)], ...], Field(fail_fast=True), AtMost(MAX_DIMENSIONS)]
+Axis = Annotated[int, Field(gt=-(2**31), lt=2**31)]
+Axes = Axis | Annotated[tuple[Axis, ...], Field(fail_fast=True), AtMost(MAX_DIMENSIONS)]
 
 
 class _Event(Contract):
@@ -42,7 +54,7 @@ class PlacedReplica(Contract):
     """One replica and its logical devices, in logical order."""
 
     replica: Annotated[int, Field(ge=0, lt=2**53)]
-    devices: tuple[DeviceId, ...]
+    devices: Annotated[tuple[DeviceId, ...], Field(fail_fast=True), AtMost(MAX_DEVICES_TOLD)]
 
 
 class PlacementEvent(_Event):
@@ -51,7 +63,7 @@ class PlacementEvent(_Event):
     kind: Literal["placement"] = "placement"
     strategy: Name
     executor: Annotated[Text, StringConstraints(max_length=40)]
-    replicas: tuple[PlacedReplica, ...]
+    replicas: Annotated[tuple[PlacedReplica, ...], Field(fail_fast=True), AtMost(MAX_REPLICAS_TOLD)]
 
 
 class VariableEvent(_Event):
@@ -59,11 +71,11 @@ class VariableEvent(_Event):
 
     kind: Literal["variable"] = "variable"
     name: Name
-    shape: tuple[Annotated[int, Field(ge=0, lt=2**53)], ...]
+    shape: Shape
     dtype: Annotated[Text, StringConstraints(max_length=40)]
     synchronization: Annotated[Text, StringConstraints(max_length=40)]
     aggregation: Annotated[Text, StringConstraints(max_length=40)]
-    homes: tuple[DeviceId | Literal["host"], ...]
+    homes: Annotated[tuple[DeviceId | Literal["host"], ...], Field(fail_fast=True), AtMost(MAX_REPLICAS_TOLD)]
     """Each place that holds a copy; `host` where a copy is in host memory and not on a placed device."""
     size_bytes: Annotated[int, Field(ge=0, lt=2**53)]
 
@@ -84,18 +96,18 @@ class MetricsEvent(_Event):
     """Columns of scalars: `values[i]` was logged under `names[i]` at `steps[i]`, `times[i]`."""
 
     kind: Literal["metrics"] = "metrics"
-    names: tuple[MetricName, ...]
-    steps: tuple[Step, ...]
-    times: tuple[Timestamp, ...]
-    values: tuple[float, ...]
+    names: Annotated[tuple[MetricName, ...], Field(fail_fast=True), AtMost(MAX_POINTS)]
+    steps: Annotated[tuple[Step, ...], Field(fail_fast=True), AtMost(MAX_POINTS)]
+    times: Annotated[tuple[Timestamp, ...], Field(fail_fast=True), AtMost(MAX_POINTS)]
+    values: Annotated[tuple[float, ...], Field(fail_fast=True), AtMost(MAX_POINTS)]
 
 
 class ArraySummary(Contract):
     """An array as far as it is kept: every value up to 1024 elements, statistics always."""
 
-    shape: tuple[Annotated[int, Field(ge=0, lt=2**53)], ...]
+    shape: Shape
     dtype: Annotated[Text, StringConstraints(max_length=40)]
-    values: Annotated[tuple[float, ...], Field(max_length=MAX_ARRAY_VALUES)] | None = None
+    values: Annotated[tuple[float, ...], Field(fail_fast=True), AtMost(MAX_ARRAY_VALUES)] | None = None
     """Row-major, `None` where the array has more than 1024 elements."""
     min: float | None = None
     max: float | None = None
@@ -113,10 +125,12 @@ class ReductionEvent(_Event):
     name: Name
     step: Step
     op: Literal["sum", "mean"]
-    axis: int | tuple[int, ...] | None = None
+    axis: Axes | None = None
     origin: Literal["host", "in_step"] = "host"
-    inputs: tuple[ArraySummary, ...]
-    counts: tuple[Annotated[int, Field(ge=0, lt=2**53)], ...]
+    inputs: Annotated[tuple[ArraySummary, ...], Field(fail_fast=True), AtMost(MAX_REPLICAS_TOLD)]
+    counts: Annotated[
+        tuple[Annotated[int, Field(ge=0, lt=2**53)], ...], Field(fail_fast=True), AtMost(MAX_REPLICAS_TOLD)
+    ]
     """How many elements each replica contributes along `axis`; 1 each where `axis` is None."""
     denominator: Annotated[int, Field(ge=0, lt=2**53)] | None = None
     """What the sum was divided by; `None` for a sum."""
@@ -151,7 +165,7 @@ class RestoredEvent(_Event):
     checkpoint: CheckpointId | None = None
     """`None` where none was whole: the program begins anew."""
     step: Step | None = None
-    damaged: Annotated[tuple[CheckpointId, ...], Field(max_length=1_000)] = ()
+    damaged: Annotated[tuple[CheckpointId, ...], Field(fail_fast=True), AtMost(1_000)] = ()
 
 
 class GapEvent(_Event):
@@ -193,7 +207,7 @@ class EventBatch(Contract):
     fence: Annotated[int, Field(ge=1, lt=2**53)]
     incarnation: IncarnationId
     first_seq: Seq
-    events: Annotated[tuple[WorkerEvent, ...], Field(min_length=1, max_length=MAX_EVENTS_PER_BATCH)]
+    events: Annotated[tuple[WorkerEvent, ...], Field(min_length=1), AtMost(MAX_EVENTS_PER_BATCH)]
 
 
 class MemberTick(Contract):
@@ -205,9 +219,9 @@ class MemberTick(Contract):
     """How often the program came further: steps that returned, and logs."""
     collectives: Annotated[int, Field(ge=0, lt=2**53)] = 0
     """Collectives that the engine has left."""
-    idle_s: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    idle_s: Annotated[Finite, Field(ge=0)]
     """Since it last came further, or began to do something else."""
-    silent_s: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    silent_s: Annotated[Finite, Field(ge=0)]
     """Since the process last told. Over some seconds: it is stopped, or a call holds its interpreter."""
     overdue: bool = False
     """Whether its shim takes it for hung, dumps its stacks and ends it."""

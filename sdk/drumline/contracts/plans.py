@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, StringConstraints
 
-from drumline.contracts.base import Contract, Reply, Text
+from drumline.contracts.base import AtMost, Contract, Finite, Reply, Text
+from drumline.contracts.events import Axes
 from drumline.contracts.ids import IncarnationId, PlanId, Sha256
 from drumline.contracts.spec import Entrypoint, RunSubmit, StrategySpec
 
@@ -23,8 +24,8 @@ PROBE_STEPS = 16
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Label = Annotated[Text, StringConstraints(max_length=300)]
 Word = Annotated[Text, StringConstraints(max_length=60)]
-Rows = Annotated[tuple[Count, ...], Field(max_length=MAX_PROBE_DEVICES)]
-Shape = Annotated[tuple[Count, ...], Field(max_length=32)]
+Rows = Annotated[tuple[Count, ...], Field(fail_fast=True), AtMost(MAX_PROBE_DEVICES)]
+Shape = Annotated[tuple[Count, ...], Field(fail_fast=True), AtMost(32)]
 
 
 class ProbeState(StrEnum):
@@ -71,7 +72,7 @@ class PlannedVariable(Reply):
     aggregation: Word
     size_bytes: Count
     """Of one copy."""
-    homes: Annotated[tuple[Count | Literal["host"], ...], Field(max_length=MAX_PROBE_DEVICES + 1)]
+    homes: Annotated[tuple[Count | Literal["host"], ...], Field(fail_fast=True), AtMost(MAX_PROBE_DEVICES + 1)]
     """Each place that holds a copy: the number of the device in the placement, or `host` memory."""
 
 
@@ -83,7 +84,7 @@ class PlannedCollective(Reply):
     """Such as `all_reduce`; `reduce` for a reduction outside the step."""
     op: Word | None
     origin: Literal["host", "in_step"]
-    axis: int | tuple[int, ...] | None = None
+    axis: Axes | None = None
     shape: Shape
     dtype: Word
     size_bytes: Count
@@ -142,13 +143,13 @@ class ProbedProgram(Reply):
     """Steps that were looked at."""
     ended: bool
     """Whether the program returned within them, so that nothing is left out."""
-    variables: Annotated[tuple[PlannedVariable, ...], Field(max_length=MAX_LISTED)]
-    collectives: Annotated[tuple[PlannedCollective, ...], Field(max_length=MAX_LISTED)]
-    batches: Annotated[tuple[PlannedBatch, ...], Field(max_length=100)]
-    inputs: Annotated[tuple[PlannedInput, ...], Field(max_length=20)]
-    memory: Annotated[tuple[PlannedMemory, ...], Field(max_length=100)]
-    warnings: Annotated[tuple[PlanWarning, ...], Field(max_length=50)]
-    seconds: float
+    variables: Annotated[tuple[PlannedVariable, ...], Field(fail_fast=True), AtMost(MAX_LISTED)]
+    collectives: Annotated[tuple[PlannedCollective, ...], Field(fail_fast=True), AtMost(MAX_LISTED)]
+    batches: Annotated[tuple[PlannedBatch, ...], Field(fail_fast=True), AtMost(100)]
+    inputs: Annotated[tuple[PlannedInput, ...], Field(fail_fast=True), AtMost(20)]
+    memory: Annotated[tuple[PlannedMemory, ...], Field(fail_fast=True), AtMost(100)]
+    warnings: Annotated[tuple[PlanWarning, ...], Field(fail_fast=True), AtMost(50)]
+    seconds: Finite
 
 
 class ProbeOrder(Reply):

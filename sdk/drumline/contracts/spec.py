@@ -3,22 +3,23 @@
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, JsonValue, StringConstraints, field_validator
+from pydantic import AfterValidator, Field, StringConstraints, field_validator
 
-from drumline.contracts.base import Contract, Text
+from drumline.contracts.base import AtMost, Contract, Parameters, Text
 from drumline.contracts.ids import CheckpointId, PlanId, RunId, Sha256
 
+_LONGEST_NAME = 63
 _JOB_NAME = r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$"
 
 
-def _job_name(text: str) -> str:
-    if re.fullmatch(_JOB_NAME, text) is None:
-        plain = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("._-")[:63].rstrip("._-")
+def _job_name(given: str) -> str:
+    if len(given) > _LONGEST_NAME or re.fullmatch(_JOB_NAME, given) is None:
+        plain = re.sub(r"[^a-z0-9._-]+", "-", given[:200].lower()).strip("._-")[:63].rstrip("._-")
         raise ValueError(
             "a name has at most 63 lower-case letters, digits, '.', '_' and '-', "
             "and begins and ends with a letter or digit" + (f"; try {plain!r}" if plain else "")
         )
-    return text
+    return given
 
 
 def _reserved(value: int | None) -> None:
@@ -26,17 +27,24 @@ def _reserved(value: int | None) -> None:
         raise ValueError("nothing is recorded for this yet; leave it out")
 
 
-JobName = Annotated[str, AfterValidator(_job_name), Field(json_schema_extra={"pattern": _JOB_NAME})]
+JobName = Annotated[
+    str, AfterValidator(_job_name), Field(json_schema_extra={"pattern": _JOB_NAME, "maxLength": _LONGEST_NAME})
+]
 Entrypoint = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z_][\w]*(\.[A-Za-z_][\w]*)*:[A-Za-z_]\w*$", max_length=200)
 ]
 Platform = Literal["any", "cpu", "gpu", "tpu"]
 Spread = Literal["pack", "balance", "one_host"]
 Executor = Literal["auto", "spmd", "pmap", "mpmd"]
-LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$")]
+MAX_TORUS_DIMENSIONS = 4
+"""Three of the torus, and the cores of a chip."""
+MAX_LABELS = 64
+LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$", max_length=63)]
 LabelValue = Annotated[Text, StringConstraints(max_length=200)]
-Reserved = Annotated[int | None, AfterValidator(_reserved)]
+Reserved = Annotated[Annotated[int, Field(ge=0, lt=2**53)] | None, AfterValidator(_reserved)]
 """A setting that has its name already and no effect yet, so that a number is refused."""
+
+TorusShape = Annotated[tuple[Annotated[int, Field(ge=1, le=4096)], ...], AtMost(MAX_TORUS_DIMENSIONS)]
 
 MAX_REPLICAS = 65_536
 MAX_PARAMETERS = 200
@@ -55,7 +63,7 @@ class CentralStorageSpec(Contract):
     """Compute replicated over devices, variables only on the parameter device (`CentralStorageStrategy`)."""
 
     kind: Literal["central_storage"] = "central_storage"
-    parameter_device: Annotated[str, StringConstraints(pattern=r"^(cpu|gpu|tpu):\d{1,5}$")] | None = None
+    parameter_device: Annotated[str, StringConstraints(pattern=r"^(cpu|gpu|tpu):\d{1,5}$", max_length=9)] | None = None
     executor: Executor = "auto"
 
 
@@ -64,8 +72,8 @@ class TpuSpec(Contract):
 
     kind: Literal["tpu"] = "tpu"
     topology: Annotated[str, StringConstraints(max_length=40)] | None = None
-    computation_shape: tuple[Annotated[int, Field(ge=1, le=4096)], ...] | None = None
-    computation_stride: tuple[Annotated[int, Field(ge=1, le=4096)], ...] | None = None
+    computation_shape: TorusShape | None = None
+    computation_stride: TorusShape | None = None
     device_order: Literal["auto", "ring", "mesh"] = "auto"
     executor: Executor = "auto"
 
@@ -147,16 +155,16 @@ class Retries(Contract):
 class RunOptions(Contract):
     """What belongs to one run and not to the job version."""
 
-    parameters: dict[str, JsonValue] = Field(default_factory=dict)
+    parameters: Parameters = Field(default_factory=dict)
     resources: Resources = Resources()
     limits: Limits = Limits()
     retries: Retries = Retries()
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
-    labels: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=64)
+    labels: Annotated[dict[LabelKey, LabelValue], AtMost(MAX_LABELS)] = Field(default_factory=dict)
 
     @field_validator("parameters")
     @classmethod
-    def _bounded(cls, parameters: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    def _bounded(cls, parameters: Parameters) -> Parameters:
         if len(parameters) > MAX_PARAMETERS:
             raise ValueError(f"{len(parameters)} parameters; at most {MAX_PARAMETERS}")
         return parameters

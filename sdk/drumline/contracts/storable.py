@@ -4,8 +4,11 @@ import math
 
 from pydantic import JsonValue
 
+_UINT64 = 2**64
 MAX_DEPTH = 100
 """Levels of nesting; parsers of ours give up somewhere above 200."""
+MAX_VALUES = 10_000
+"""Values of one JSON text that a person sends, those inside of others included."""
 
 
 def unstorable_text(text: str) -> str | None:
@@ -22,6 +25,21 @@ def unstorable_text(text: str) -> str | None:
 def unstorable(value: JsonValue) -> str | None:
     """What is wrong with the value, in words; None if nothing is."""
     return _flaw(value, MAX_DEPTH)
+
+
+def too_large(value: object, most: int = MAX_VALUES) -> str | None:
+    """What is wrong with the size of a JSON value, in words; None if nothing is. Looks at no more than it may hold."""
+    waiting, known = [value], 1
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, int) and not -_UINT64 < inner < _UINT64:
+            return "holds a number of more than 64 bits; send it as text"
+        if isinstance(inner, (dict, list)):
+            known += len(inner)
+            if known > most:
+                return f"holds more than {most} values; put large arrays into the program's bundle"
+            waiting += inner.values() if isinstance(inner, dict) else inner
+    return None
 
 
 def mended(value: JsonValue) -> JsonValue:

@@ -1,23 +1,26 @@
 """Batches and sweeps as they are asked for: many runs in one request."""
 
+import math
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, StringConstraints, model_validator
 
-from drumline.contracts.base import Contract, Text
+from drumline.contracts.base import MOST_NAMES, AtMost, Contract, FewValues, Finite, ParameterName, Parameters, Text
 from drumline.contracts.spec import RunSubmit
+from drumline.contracts.storable import MAX_VALUES
 
 MAX_BATCH = 1_000
 """Runs of one batch."""
 
+Values = Annotated[list[JsonValue], AtMost(MAX_VALUES), FewValues]
 BatchName = Annotated[Text, StringConstraints(max_length=200)]
 
 
 class Range(Contract):
     """Numbers from `low` to `high`, both included, to draw from: evenly, or evenly by their logarithm."""
 
-    low: Annotated[float, Field(allow_inf_nan=False)]
-    high: Annotated[float, Field(allow_inf_nan=False)]
+    low: Finite
+    high: Finite
     scale: Literal["linear", "log"] = "linear"
     whole: bool = False
     """Only whole numbers."""
@@ -28,6 +31,8 @@ class Range(Contract):
             raise ValueError(f"goes from {self.low:g} to {self.high:g}; low must be less than high")
         if self.scale == "log" and self.low <= 0:
             raise ValueError(f"begins at {self.low:g}; on a log scale low must be greater than 0")
+        if not math.isfinite(self.high - self.low):
+            raise ValueError(f"goes from {self.low:g} to {self.high:g}; that is wider than a number can hold")
         return self
 
 
@@ -35,21 +40,21 @@ class GridSweep(Contract):
     """Every combination of the values; the last parameter changes fastest."""
 
     kind: Literal["grid"] = "grid"
-    parameters: dict[str, list[JsonValue]]
+    parameters: Annotated[dict[ParameterName, Values], AtMost(MOST_NAMES)]
 
 
 class ListSweep(Contract):
     """The points as they are, one run each."""
 
     kind: Literal["list"] = "list"
-    points: Annotated[list[dict[str, JsonValue]], Field(max_length=MAX_BATCH)]
+    points: Annotated[list[Parameters], AtMost(MAX_BATCH)]
 
 
 class RandomSweep(Contract):
     """`runs` different points drawn at random; the same seed draws the same points."""
 
     kind: Literal["random"] = "random"
-    parameters: dict[str, list[JsonValue] | Range]
+    parameters: Annotated[dict[ParameterName, Values | Range], AtMost(MOST_NAMES)]
     runs: Annotated[int, Field(ge=1, le=MAX_BATCH)]
     seed: Annotated[int, Field(ge=0, lt=2**53)] = 0
 
@@ -61,7 +66,7 @@ class BatchSubmit(Contract):
     """Body of `POST /runs:batch`: all of the runs are queued, or none."""
 
     name: BatchName = ""
-    runs: Annotated[list[RunSubmit], Field(min_length=1, max_length=MAX_BATCH)]
+    runs: Annotated[list[RunSubmit], Field(min_length=1), AtMost(MAX_BATCH)]
 
 
 class SweepSubmit(Contract):

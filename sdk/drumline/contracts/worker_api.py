@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, StringConstraints
 
-from drumline.contracts.base import Contract, Reply, Secret, Text, Timestamp
+from drumline.contracts.base import AtMost, Contract, Reply, Secret, Text, Timestamp
 from drumline.contracts.events import MemberTick
 from drumline.contracts.ids import (
     AttemptId,
@@ -40,7 +40,9 @@ CLAIM_AGAIN_S = 0.5
 
 Coordinator = Annotated[
     Text,
-    StringConstraints(pattern=r"^(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?):[0-9]{1,5}$"),
+    StringConstraints(
+        pattern=r"^(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?):[0-9]{1,5}$", max_length=260
+    ),
 ]
 """`host:port` as every member of the gang can reach it."""
 HostName = Annotated[Text, StringConstraints(min_length=1, max_length=253)]
@@ -55,7 +57,9 @@ class DeviceReport(Contract):
     kind: Annotated[Text, StringConstraints(max_length=200)]
     """JAX's `device_kind`, such as `cpu` or `NVIDIA H200`."""
     memory_bytes: Annotated[int, Field(ge=0, lt=2**53)] | None = None
-    coords: tuple[int, ...] | None = None
+    coords: (
+        Annotated[tuple[Annotated[int, Field(gt=-(2**31), lt=2**31)], ...], Field(fail_fast=True), AtMost(16)] | None
+    ) = None
     core_on_chip: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     simulated: bool = False
 
@@ -86,7 +90,7 @@ class Enrolled(Reply):
 class Register(Contract):
     """Body of `POST /worker/register`: a new incarnation of a worker, what it has and what it finds alive."""
 
-    protocol: int = PROTOCOL_VERSION
+    protocol: Annotated[int, Field(ge=0, lt=2**31)] = PROTOCOL_VERSION
     name: HostName
     boot_id: Annotated[Text, StringConstraints(min_length=1, max_length=100)]
     place: Annotated[Text, StringConstraints(max_length=100)] = ""
@@ -96,9 +100,9 @@ class Register(Contract):
     jax_version: Annotated[Text, StringConstraints(max_length=40)]
     cpu_count: Annotated[int, Field(ge=1, lt=2**53)]
     memory_bytes: Annotated[int, Field(ge=0, lt=2**53)]
-    devices: Annotated[tuple[DeviceReport, ...], Field(max_length=4_096)]
-    members: Annotated[tuple[LiveMember, ...], Field(max_length=4_096)] = ()
-    unproven: Annotated[tuple[MemberId, ...], Field(max_length=4_096)] = ()
+    devices: Annotated[tuple[DeviceReport, ...], Field(fail_fast=True), AtMost(4_096)]
+    members: Annotated[tuple[LiveMember, ...], Field(fail_fast=True), AtMost(4_096)] = ()
+    unproven: Annotated[tuple[MemberId, ...], Field(fail_fast=True), AtMost(4_096)] = ()
     """Members that are over, with processes that SIGKILL did not end."""
     checkpoint_store: Annotated[Text, StringConstraints(max_length=100)] = ""
     """Names the volume that holds the checkpoints where hosts may share it; empty for a directory of this host."""
@@ -140,8 +144,8 @@ class Heartbeat(Contract):
 
     incarnation: IncarnationId
     sent_at: Timestamp
-    members: Annotated[tuple[MemberBeat, ...], Field(max_length=4_096)] = ()
-    plans: Annotated[tuple[PlanId, ...], Field(max_length=16)] = ()
+    members: Annotated[tuple[MemberBeat, ...], Field(fail_fast=True), AtMost(4_096)] = ()
+    plans: Annotated[tuple[PlanId, ...], Field(fail_fast=True), AtMost(16)] = ()
     """Those whose programs it probes."""
     draining: bool = False
 
@@ -193,7 +197,7 @@ class ProbeReport(Contract):
     """As the request had it."""
     usable: bool
     """Whether a program on it gave the right answer."""
-    survivors: Annotated[tuple[int, ...], Field(max_length=64)] = ()
+    survivors: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**53)], ...], Field(fail_fast=True), AtMost(64)] = ()
     """Processes of its last holder that SIGKILL did not end."""
     message: Annotated[Text, StringConstraints(max_length=1_000)] = ""
 
@@ -202,14 +206,14 @@ class ProbeReports(Contract):
     """Body of `POST /worker/probes`."""
 
     incarnation: IncarnationId
-    probes: Annotated[tuple[ProbeReport, ...], Field(max_length=4_096)]
+    probes: Annotated[tuple[ProbeReport, ...], Field(fail_fast=True), AtMost(4_096)]
 
 
 class StoredRuns(Contract):
     """Body of `POST /worker/checkpoints`: runs of which the host's store has something."""
 
     incarnation: IncarnationId
-    runs: Annotated[tuple[RunId, ...], Field(max_length=1_000)]
+    runs: Annotated[tuple[RunId, ...], Field(fail_fast=True), AtMost(1_000)]
 
 
 class ExpiredRuns(Reply):
@@ -290,7 +294,7 @@ class Claimed(Reply):
     devices: tuple[AssignedDevice, ...]
     rendezvous: Rendezvous
     cancel: bool
-    resume: Annotated[tuple[ResumePoint, ...], Field(max_length=1_000)] = ()
+    resume: Annotated[tuple[ResumePoint, ...], Field(fail_fast=True), AtMost(1_000)] = ()
     """Where to go on, best first: the first that verifies. None means from the beginning, unless there is:"""
     resume_from: CheckpointId | None = None
     """The run was told to go on from this one. Where nothing of `resume` can be read it fails: it never begins anew."""

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ import httpx2
 import pytest
 
 from drumline.contracts.ids import new_id
-from drumline.contracts.sweeps import RandomSweep, Range
-from drumline_server.batches import outcomes, sweeps
+from drumline.contracts.records import RECORDS_MEDIA_TYPE, frame
+from drumline.contracts.sweeps import BatchSubmit, RandomSweep, Range
+from drumline_server.batches import outcomes, submission, sweeps
 from drumline_server.errors import DrumlineError
+from drumline_server.idempotency import keyed
 from support.core import Worker, submission_body
 from support.edge import EdgeServer, edge_server
 
@@ -126,6 +129,43 @@ def test_malformed_run_of_a_batch_is_named_by_its_place(server: EdgeServer) -> N
     assert list(fields(post_batch(server, [run_body()] * 1001))) == ["runs"]
 
 
+def test_the_key_of_a_batch_is_the_one_of_its_whole_body() -> None:
+    runs = [submission_body(parameters={"epochs": number, "text": "é\n"}) for number in range(3)]
+    for body in (BatchSubmit(name="two", runs=runs), BatchSubmit(runs=runs[:1])):
+        batch = submission.Submission("prj_1", "tester", "key", body, "tok_1")
+
+        assert submission._keyed(batch) == keyed("prj_1", "tok_1", "POST /runs:batch", "key", body)
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_batch_of_records_is_the_batch_of_one_json_text(server: EdgeServer) -> None:
+    runs = [run_body(parameters={"epochs": number}) for number in range(1, 4)]
+    records = frame(b'{"name": "three"}', [json.dumps(run).encode() for run in runs])
+    headers = {"Idempotency-Key": "three", "Content-Type": RECORDS_MEDIA_TYPE}
+
+    framed = server.admin.post(f"{V1}/runs:batch", content=records, headers=headers)
+    whole = post_batch(server, runs, key="three", name="three")
+
+    assert framed.status_code == 201, framed.text
+    assert whole.headers["Idempotency-Replayed"] == "true"
+    assert framed.json() == whole.json()
+
+
+@pytest.mark.usefixtures("worker")
+def test_wrong_records_are_named_by_their_place(server: EdgeServer) -> None:
+    wrong_run = json.dumps({**run_body(), "priority": "high"}).encode()
+    runs: list[bytes] = [json.dumps(run_body()).encode(), b"{]", wrong_run]
+    headers = {"Idempotency-Key": "wrong", "Content-Type": RECORDS_MEDIA_TYPE}
+
+    wrong = server.admin.post(f"{V1}/runs:batch", content=frame(b"{}", runs), headers=headers)
+    large = json.dumps({**run_body(), "parameters": {"name": "x" * 70_000}}).encode()
+    too_large = server.admin.post(f"{V1}/runs:batch", content=frame(b"{}", [runs[0], large]), headers=headers)
+
+    assert list(fields(wrong)) == ["runs.1", "runs.2.priority"]
+    assert list(fields(too_large)) == ["runs.1"]
+    assert "a record has at most 65536" in too_large.json()["detail"]
+
+
 @pytest.mark.usefixtures("worker")
 def test_a_thousand_runs_fit_into_one_request(server: EdgeServer) -> None:
     answer = post_batch(server, [run_body(parameters={"epochs": number}) for number in range(1, 1001)])
@@ -190,6 +230,16 @@ def test_list_keeps_its_points_and_random_draws_the_same_for_a_seed(server: Edge
         ({"kind": "list", "points": []}, "sweep.points", "is empty"),
         ({"kind": "list", "points": [{"epochs": 1}, {"epochs": 1}]}, "sweep.points.1", "is the same as point 0"),
         ({"kind": "random", "parameters": {"epochs": [1, 2]}, "runs": 3}, "sweep.runs", "3 different points cannot"),
+        (
+            {"kind": "random", "parameters": {"epochs": {"low": 0.2, "high": 0.8, "whole": True}}, "runs": 1},
+            "sweep.parameters.epochs",
+            "no whole number lies between",
+        ),
+        (
+            {"kind": "random", "parameters": {"epochs": {"low": 0, "high": 1e300, "whole": True}}, "runs": 1},
+            "sweep.parameters.epochs",
+            "within 2**53 of 0",
+        ),
         ({"kind": "random", "parameters": {}, "runs": 3}, "sweep.parameters", "is empty"),
         (
             {"kind": "random", "parameters": {f"p{n}": [n] for n in range(201)}, "runs": 1},

@@ -12,6 +12,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from drumline.contracts.events import MemberAck, MemberEnd
 from drumline.contracts.plans import PlanReport, PlanTaken
 from drumline.contracts.problems import Problem, ProblemCode
+from drumline.contracts.records import RECORDS_MEDIA_TYPE, frame
 from drumline.contracts.worker_api import (
     Claim,
     Claimed,
@@ -112,8 +113,8 @@ class Api:
 
     async def send_events(self, member: str, head: str, events: Sequence[bytes]) -> MemberAck:
         """Sends an EventBatch whose events are JSON already; `head` holds its other fields, without brackets."""
-        body = b"{" + head.encode() + b',"events":[' + b",".join(events) + b"]}"
-        return await self._post(f"/members/{member}/events", body, MemberAck)
+        body = frame(b"{" + head.encode() + b"}", events)
+        return await self._post(f"/members/{member}/events", body, MemberAck, {"content-type": RECORDS_MEDIA_TYPE})
 
     async def end(self, member: str, body: MemberEnd) -> MemberAck:
         """Says how the member ended."""

@@ -1,0 +1,212 @@
+"""No request holds the interpreter: whatever its body, the loop has its turn at least every 50 ms of processor time."""
+
+import gc
+import json
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from drumline.contracts.records import RECORDS_MEDIA_TYPE, frame
+from drumline_server.main import create_app
+from drumline_server.settings import Settings
+from fuzz.world import V1, World
+from support.databases import new_database
+from support.edge import edge_server
+
+HOLD_S = 0.05
+MIB = 2**20
+_HEAD = b'{"parameters":{"x":'
+
+
+@dataclass(frozen=True)
+class Costly:
+    """A body that is dear to read, for its size."""
+
+    content: bytes
+    media_type: str = "application/json"
+
+
+def _fill(unit: bytes, size: int = MIB - 4096) -> bytes:
+    return unit * (size // len(unit))
+
+
+def _unknown_fields() -> bytes:
+    return b"{" + b",".join(b'"f%d":1' % number for number in range(60_000)) + b"}"
+
+
+def _in(body: Any, path: str, value: bytes) -> bytes:
+    """`body` as JSON, with `value` in place of the field at `path`."""
+    marked = json.loads(json.dumps(body))
+    *above, last = path.split(".")
+    holder = marked
+    for step in above:
+        holder = holder[int(step) if isinstance(holder, list) else step]
+    holder[int(last) if isinstance(holder, list) else last] = "@@"
+    return json.dumps(marked).encode().replace(b'"@@"', value, 1)
+
+
+def _anywhere(body: Any) -> dict[str, Costly]:
+    """What is dear wherever it stands: junk as the whole body, and in its first field."""
+    shapes = {
+        "empty lists": b"[" + _fill(b"[],") + b"1]",
+        "numbers": b"[" + _fill(b"1,") + b"1]",
+        "deep": _fill(b"["),
+        "unknown fields": _unknown_fields(),
+        "escapes": b'"' + _fill(b"\\n") + b'"',
+        "quotes": b'"' + _fill(b'\\"'),
+        "digits": _fill(b"1"),
+    }
+    first = next(iter(body), None) if isinstance(body, dict) else None
+    inside = {f"{name} in {first}": Costly(_in(body, first, shape)) for name, shape in shapes.items()} if first else {}
+    return {**{name: Costly(shape) for name, shape in shapes.items()}, **inside}
+
+
+def _of_parameters(body: Any, path: str) -> dict[str, Costly]:
+    values = {
+        "most values": b'{"x":[' + b"1," * 9_900 + b"1]}",
+        "most empty lists": b'{"x":[' + b"[]," * 9_900 + b"1]}",
+        "too many values": b'{"x":[' + _fill(b"[],", 180_000) + b"1]}",
+        "long text": b'{"x":"' + _fill(b"\\u00e9") + b'"}',
+        "long name": b'{"' + _fill(b"x") + b'":1}',
+    }
+    return {name: Costly(_in(body, path, value)) for name, value in values.items()}
+
+
+def _runs_batch(body: Any) -> dict[str, Costly]:
+    run = json.dumps(body["runs"][0]).encode()
+    wide = _in(body["runs"][0], "parameters", b'{"learning_rate":[' + b"1," * 9_900 + b"1]}")
+    return {
+        **_of_parameters(body, "runs.0.parameters"),
+        "most runs": Costly(frame(b"{}", [run] * 1000), RECORDS_MEDIA_TYPE),
+        "large runs": Costly(frame(b"{}", [wide] * 380), RECORDS_MEDIA_TYPE),
+        "wrong runs": Costly(frame(b"{}", [b"[]"] * 1000), RECORDS_MEDIA_TYPE),
+        "junk runs": Costly(frame(b"{}", [b"[" + b"[]," * 20_000 + b"1]"] * 100), RECORDS_MEDIA_TYPE),
+        "one line": Costly(b"[" + _fill(b"[],") + b"1]", RECORDS_MEDIA_TYPE),
+    }
+
+
+def _sweep(body: Any) -> dict[str, Costly]:
+    ranges = b"{" + b",".join(b'"p%d":{"low":1,"high":1.00000001}' % number for number in range(200)) + b"}"
+    random = b'{"kind":"random","runs":1000,"parameters":' + ranges + b"}"
+    points = b'{"kind":"list","points":[' + b",".join(b'{"epochs":%d}' % number for number in range(1000)) + b"]}"
+    grid = b'{"kind":"grid","parameters":{"epochs":[' + b",".join(b"%d" % number for number in range(1000)) + b"]}}"
+    return {name: Costly(_in(body, "sweep", value)) for name, value in [("r", random), ("l", points), ("g", grid)]}
+
+
+def _events(body: Any) -> dict[str, Costly]:
+    log = next(event for event in body["events"] if event["kind"] == "log")
+    result = b'{"kind":"result","seq":1,"at":"2026-01-01T00:00:00Z","value":[' + b"[]," * 60_000 + b"1]}"
+    points = b"[" + b"1," * 16_000 + b"1]"
+    metrics = b'{"kind":"metrics","seq":1,"at":0,"names":%b,"steps":%b,"times":%b,"values":%b}' % (
+        b"[" + b'"l",' * 16_000 + b'"l"]', points, points, points,
+    )  # fmt: skip
+    head = json.dumps({name: value for name, value in body.items() if name != "events"}).encode()
+    logs = [json.dumps({**log, "seq": number}).encode() for number in range(1, 5_001)]
+    junk = b'{"kind":"log","seq":1,"at":0,"stream":[' + b"[]," * 79_000 + b"1]}"
+    many = {"logs": logs, "result": [result], "metrics": [metrics] * 20, "junk": [junk]}
+    return {name: Costly(frame(head, records), RECORDS_MEDIA_TYPE) for name, records in many.items()} | {
+        "one text": Costly(_in(body, "events", b"[" + _fill(b"[],", 2 * MIB) + b"1]"))
+    }
+
+
+def _registration(body: Any) -> dict[str, Costly]:
+    device = json.dumps(body["devices"][0]).encode()
+    return {"most devices": Costly(_in(body, "devices", b"[" + b",".join([device] * 4096) + b"]"))}
+
+
+_OWN: dict[str, Callable[[Any], dict[str, Costly]]] = {
+    "/runs": lambda body: _of_parameters(body, "parameters"),
+    "/runs:batch": _runs_batch,
+    "/runs:sweep": _sweep,
+    "/plan": lambda body: _of_parameters(body, "run.parameters"),
+    "/worker/register": _registration,
+    "/worker/members/{member_id}/events": _events,
+}
+"""Bodies that are dear to one route. Every route that takes JSON has those of `_anywhere`."""
+_ROUTES = sorted(
+    path.removeprefix(V1)
+    for path, operations in create_app(Settings()).openapi()["paths"].items()
+    for operation in operations.values()
+    if "application/json" in operation.get("requestBody", {}).get("content", {})
+)
+
+
+class _Timed:
+    """An application that notes the processor time of the longest turn of a request between two yields, in seconds."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.longest = 0.0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await _Turns(self, self._app(scope, receive, send))
+
+
+class _Turns:
+    def __init__(self, timed: _Timed, request: Awaitable[None]) -> None:
+        self._timed = timed
+        self._steps = request.__await__()
+
+    def __await__(self) -> Generator[Any, Any, None]:  # Any: whatever the loop waits for
+        while True:
+            began = time.thread_time()
+            try:
+                awaited = next(self._steps)
+            except StopIteration:
+                return
+            finally:
+                self._timed.longest = max(self._timed.longest, time.thread_time() - began)
+            yield awaited
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with new_database("sqlite") as url, edge_server(url, tmp_path_factory.mktemp("holding")) as server:
+        made = World(server)
+        gc.collect()
+        gc.freeze()  # what the process of the tests holds is no part of a server
+        yield made
+        gc.unfreeze()
+
+
+@pytest.fixture(scope="module")
+def timed(world: World) -> _Timed:
+    stack = world.server.app.middleware_stack
+    assert stack is not None
+    world.server.app.middleware_stack = _Timed(stack)
+    return world.server.app.middleware_stack
+
+
+@pytest.fixture(scope="module")
+def client(world: World) -> httpx2.Client:
+    return world.server.client()
+
+
+@pytest.mark.parametrize("route", _ROUTES)
+def test_no_body_holds_the_interpreter(world: World, timed: _Timed, client: httpx2.Client, route: str) -> None:
+    path = f"{V1}{route}"
+    body = world.body(path)
+    assert body is not None, f"{route} has no body in fuzz.world: give it one"
+    bodies = {**_anywhere(body), **_OWN.get(route, lambda _: {})(body)}
+    valid = world.valid("POST", path, body)
+    headers = {name: value for name, value in valid.headers.items() if name != "content-type"}
+
+    def hold(name: str, costly: Costly, key: bytes) -> float:
+        timed.longest = 0.0
+        sent = {**headers, "idempotency-key": key + name.encode(), "content-type": costly.media_type.encode()}
+        raw = [(key.encode(), value) for key, value in sent.items()]
+        answer = client.post(valid.path, content=costly.content, headers=raw)
+        assert answer.status_code < 500, (name, answer.text[:500])
+        return timed.longest
+
+    held = {name: hold(name, costly, b"") for name, costly in bodies.items()}
+    # once more where it was long: a collection of garbage may have fallen into it
+    again = {name: hold(name, bodies[name], b"again") for name, longest in held.items() if longest > HOLD_S}
+
+    assert min(held.values()) > 0
+    assert {name: round(longest, 3) for name, longest in again.items() if longest > HOLD_S} == {}
