@@ -1,25 +1,40 @@
 # The verbs of Drumline. README and CI call these and nothing else. Needs Python >= 3.11, make and a network.
 
-PYTHON ?= python3
-PYTHON312 ?= python3.12
+SUPPORTED = import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
+# A Python's own place, past shims and environments: `python3` on PATH may be a shim that starts nothing.
+WHICH = import sys; print(sys.version.split()[0], sys.base_prefix)
+ifeq ($(origin PYTHON),undefined)
+PYTHON := $(or $(shell for each in python3 python3.13 python3.12 python3.11 python3.14 python; do \
+  $$each -c '$(SUPPORTED)' >/dev/null 2>&1 && { command -v $$each; break; }; done),python3)
+HAVE := $(shell .venv/bin/python -c '$(WHICH)' 2>/dev/null)
+WANTED := $(or $(HAVE),$(shell $(PYTHON) -c '$(WHICH)' 2>/dev/null))
+else
+HAVE := $(shell .venv/bin/python -c '$(WHICH)' 2>/dev/null)
+WANTED := $(shell $(PYTHON) -c '$(WHICH)' 2>/dev/null)
+endif
 UV := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
 PY := .venv/bin/python
 NPM := $(PYTHON) scripts/npm.py
+ENGINE := tests/unit/distribute tests/unit/distribute_input tests/conformance
+QUICK := tests/unit/worker/test_warming.py $(patsubst %,tests/unit/distribute/test_%.py,run reduce collectives sparse)
 DASHBOARD_SOURCES := $(shell find frontend -type f -not -path '*/node_modules/*' -not -path '*/dist/*' 2>/dev/null)
 export PYTHONUNBUFFERED := 1
 # Byte code caches let Drumline start in a second; some container images switch them off.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit integration simulation sim e2e frontend-test conformance chaos machine fuzz test-jax bench bench-engine bench-accelerator bench-orchestration bench-fairness bench-peers openapi lock build clean
+.PHONY: help demo test check unit integration simulation sim e2e frontend-test conformance chaos machine fuzz pythons test-pythons accelerator bench bench-engine bench-accelerator bench-orchestration bench-fairness bench-peers openapi lock build clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
-demo: .venv/.demo frontend/dist/index.html ## start everything, run the digits job on 8 replicas, show it (ONCE=1: exit with the run's code)
+demo: .venv/.demo accelerator frontend/dist/index.html ## start everything, run the digits job on 8 replicas, show it (ONCE=1: exit with the run's code)
 	@$(PY) scripts/demo.py $(if $(ONCE),--once)
 
-test: check unit integration simulation conformance frontend-test e2e chaos ## prove that all of it works
+accelerator: .venv/.demo ## JAX for the GPUs or TPUs that are found (ACCELERATOR=cuda12, cuda13, tpu or none decides instead)
+	@$(PY) scripts/accelerator.py --install "$(UV)" --accelerator "$(ACCELERATOR)"
+
+test: check unit integration simulation conformance frontend-test e2e chaos pythons ## prove that all of it works
 
 check: .venv/.dev frontend/node_modules/.installed openapi-check ## ruff, mypy strict, import-linter, Biome, tsc
 	$(PY) -m ruff check .
@@ -44,9 +59,11 @@ chaos: .venv/.dev ## kill, freeze and cut off real processes; nothing is lost or
 conformance: .venv/.dev ## recorded TensorFlow behaviour
 	$(PY) -m pytest -q tests/conformance
 
-test-jax: .venv-jax/.installed ## the engine's tests on the newest JAX, which needs Python 3.12 (PYTHON312=...)
-	@.venv-jax/bin/python -c 'import jax, sys; print("JAX", jax.__version__, "on Python", sys.version.split()[0])'
-	.venv-jax/bin/python -m pytest -q -p no:cacheprovider tests/unit/distribute tests/unit/distribute_input tests/conformance
+pythons: .venv/.dev ## the main job and quick tests on every Python 3.11 to 3.14 that is found (PYTHONS='3.11 3.12' narrows)
+	$(PY) scripts/pythons.py --uv "$(UV)" --only "$(PYTHONS)" -- -n 2 --dist loadfile tests/slim $(QUICK)
+
+test-pythons: .venv/.dev ## all of the engine's tests on every Python that is found, each with its newest JAX
+	$(PY) scripts/pythons.py --uv "$(UV)" --only "$(PYTHONS)" -- -n 2 $(ENGINE)
 
 e2e: .venv/.dev frontend/dist/index.html .venv/.chromium ## the main job through SDK, REST and browser
 	$(PY) -m pytest -q -n 2 --dist loadfile tests/e2e
@@ -96,16 +113,29 @@ lock: $(if $(findstring .uv/,$(UV)),.uv/bin/uv) ## pin the requirement sets agai
 	UV=$(UV) scripts/lock.sh
 
 clean: ## remove what make made
-	rm -rf .venv .venv-jax .venv-peers .uv .node build dist frontend/dist frontend/node_modules
+	rm -rf .venv .venv-* .uv .node build dist frontend/dist frontend/node_modules
 
 # --- environments ----------------------------------------------------------------------------------------------------
 
+define require-python
+@$(PYTHON) -c '$(SUPPORTED)' >/dev/null 2>&1 || { \
+  echo "$(PYTHON) starts no Python 3.11 to 3.14; name one: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12" >&2; exit 1; }
+endef
+
 .uv/bin/uv: requirements/uv.txt
-	$(PYTHON) -m venv .uv
+	$(require-python)
+	$(PYTHON) -m venv --clear .uv
 	.uv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 
 .venv/bin/python: $(if $(findstring .uv/,$(UV)),.uv/bin/uv)
-	$(UV) venv --quiet --allow-existing --python $(PYTHON) .venv
+	$(require-python)
+	$(UV) venv --quiet --clear --python "$$($(PYTHON) -c 'import sys; print(sys._base_executable)')" .venv
+
+# An environment that another Python made is made anew, and all that was in it.
+ifneq ($(WANTED),$(HAVE))
+.PHONY: .venv/bin/python
+.venv/.demo .venv/.dev: .venv/bin/python
+endif
 
 .venv/.demo: requirements/demo.txt pyproject.toml | .venv/bin/python
 	$(UV) pip install --quiet --compile-bytecode --python $(PY) --require-hashes -r requirements/demo.txt
@@ -120,14 +150,6 @@ clean: ## remove what make made
 .venv-peers/.installed: requirements/peers.txt | .venv/bin/python
 	$(UV) venv --quiet --allow-existing --python $(PYTHON) .venv-peers
 	$(UV) pip install --quiet --python .venv-peers/bin/python --require-hashes -r $<
-	@touch $@
-
-.venv-jax/.installed: requirements/dev.txt pyproject.toml | .venv/bin/python
-	@$(PYTHON312) -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null || \
-	  { echo "make test-jax needs Python 3.12: $(PYTHON312) is none; name one, make test-jax PYTHON312=/path/to/python3.12"; exit 1; }
-	$(UV) venv --quiet --allow-existing --python "$$($(PYTHON312) -c 'import sys; print(sys.executable)')" .venv-jax
-	$(UV) pip install --quiet --compile-bytecode --python .venv-jax/bin/python --require-hashes -r requirements/dev.txt
-	$(UV) pip install --quiet --python .venv-jax/bin/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
 .venv/.chromium: scripts/chromium.sh | .venv/bin/python

@@ -17,6 +17,7 @@ from drumline_server.data_directory import DataDirectoryError
 from drumline_server.edge.connections import bounded
 from drumline_server.listening import BACKLOG, ListenError, address, listen
 from drumline_server.main import create_app, prepare
+from drumline_server.queue import BrokerRefusedError, require_safe
 from drumline_server.schema import SchemaError
 from drumline_server.settings import Settings
 
@@ -55,9 +56,12 @@ def serve(settings: Settings, lifeline: Lifeline) -> None:
     logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
         prepare(settings)
+        require_safe(settings.broker)
         listener = _listener(settings, lifeline)
     except (DataDirectoryError, SchemaError, ListenError) as error:
         raise ServeError(str(error)) from error
+    except BrokerRefusedError as error:
+        raise ServeError(f"DRUMLINE_BROKER_URL: {error}") from error
     settings = _fit_descriptors(settings)
     server = Server(configure(settings, create_app(settings)), listener, lifeline)
     server.run(sockets=[listener])

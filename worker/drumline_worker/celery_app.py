@@ -3,6 +3,7 @@
 The agent supervises it and works without it. It reads its settings from the pipe and ends when the pipe does.
 """
 
+import logging
 import os
 import threading
 import warnings
@@ -13,10 +14,12 @@ from celery import Celery
 from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 from kombu.transport import TRANSPORT_ALIASES
 
+from drumline.contracts.brokers import Verdict, judge_info
 from drumline_worker.doorbell import CeleryConfig
 from drumline_worker.processes import set_name
 from drumline_worker.tasks import register_task
 
+_LOG = logging.getLogger(__name__)
 VISIBILITY_TIMEOUT_S = 600
 _TRANSPORT = "drumline_worker.sifting:SiftingTransport"
 
@@ -62,7 +65,9 @@ def main(config_fd: int) -> None:
     pipe = os.fdopen(config_fd, "rb", buffering=0)
     config = CeleryConfig.model_validate_json(_line(pipe))
     threading.Thread(target=_end_with, args=(pipe,), name="drumline-agent-watch", daemon=True).start()
-    make_app(config).worker_main(
+    app = make_app(config)
+    _require_safe_broker(app)
+    app.worker_main(
         [
             "worker",
             f"--queues={config.queue}",
@@ -74,6 +79,28 @@ def main(config_fd: int) -> None:
             "--loglevel=WARNING",
         ]
     )
+
+
+def _require_safe_broker(app: Celery) -> None:
+    """Exits with a sentence where the broker is too old to be safe; the agent tells it.
+
+    One that is away, or on a unix socket of this machine, is not asked: Celery waits for it.
+    """
+    with app.connection_for_read() as connection:
+        if not connection.as_uri().startswith(("redis://", "rediss://", "sentinel://")):
+            return
+        try:
+            with connection.channel() as channel:
+                channel.client.set_response_callback("INFO", lambda text, **_: text)  # unparsed
+                said = channel.client.execute_command("INFO")
+        except (OSError, *connection.connection_errors, *connection.channel_errors) as error:
+            _LOG.warning("the broker's version could not be asked: %s", type(error).__name__)
+            return
+    judgement = judge_info(said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said))
+    if judgement.verdict is Verdict.REFUSED:
+        raise SystemExit(f"the broker cannot be used: {judgement.reason}")
+    if judgement.verdict is Verdict.UNKNOWN:
+        _LOG.warning("the broker: %s", judgement.reason)
 
 
 def _line(pipe: BinaryIO) -> bytes:

