@@ -71,7 +71,8 @@ def test_reduced_rows_keep_their_indices(strategy: dist.Strategy, op: str, expec
 def test_rows_made_in_a_step_are_per_replica_rows_of_tensorflow(strategy: dist.Strategy) -> None:
     def step() -> dist.IndexedSlices:
         replica = jnp.asarray(dist.get_replica_context().replica_id_in_sync_group)  # type: ignore[union-attr]  # in run
-        return dist.IndexedSlices(jnp.ones((2, 2)), 2 * replica + jnp.arange(2), (5, 2))
+        indices = 2 * replica + jnp.arange(2, dtype=jnp.int32)
+        return dist.IndexedSlices(jnp.ones((2, 2), jnp.float32), indices, (5, 2))
 
     result = strategy.run(step)
     assert isinstance(result, dist.PerReplica)
