@@ -127,7 +127,7 @@ endef
 	$(PYTHON) -m venv --clear .uv
 	.uv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 
-.venv/bin/python: $(if $(findstring .uv/,$(UV)),.uv/bin/uv)
+.venv/bin/python: | $(if $(findstring .uv/,$(UV)),.uv/bin/uv)
 	$(require-python)
 	$(UV) venv --quiet --clear --python "$$($(PYTHON) -c 'import sys; print(sys._base_executable)')" .venv
 
