@@ -3285,6 +3285,8 @@ export interface components {
             attempt: string;
             /** Axis */
             axis: number | number[] | null;
+            /** Call */
+            call?: number | null;
             /** Counts */
             counts: number[];
             /** Denominator */
@@ -3331,6 +3333,8 @@ export interface components {
             at: string;
             /** Axis */
             axis?: number | number[] | null;
+            /** Call */
+            call?: number | null;
             /** Counts */
             counts: number[];
             /** Denominator */
@@ -3404,6 +3408,8 @@ export interface components {
             attempt: string;
             /** Axis */
             axis: number | number[] | null;
+            /** Call */
+            call?: number | null;
             /** Id */
             id: string;
             /** Name */

@@ -7,6 +7,7 @@ import click
 
 from drumline.cli.options import KeyValue, connect, json_option, server_options
 from drumline.cli.terminal import age, table
+from drumline.wording import rate_text
 
 if TYPE_CHECKING:
     from drumline.contracts.api import RunSummary
@@ -85,7 +86,7 @@ def _row(run: "RunSummary") -> tuple[str, ...]:
     progress = run.progress
     total = f"/{progress.total_steps}" if progress.total_steps else ""
     step = "-" if progress.step is None else f"{progress.step}{total}"
-    rate = f"{progress.steps_per_s:.3g}/s" if progress.steps_per_s else "-"
+    rate = f"{rate_text(progress.steps_per_s)}/s" if progress.steps_per_s else "-"
     job, gang = f"{run.job} v{run.version}", f"{run.replicas} {run.strategy}"
     return run.id, job, _state(run), gang, step, rate, age(run.created_at)
 

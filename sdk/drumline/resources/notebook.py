@@ -6,7 +6,7 @@ from html import escape
 
 from drumline.contracts import api
 from drumline.contracts.states import RunState
-from drumline.wording import counted
+from drumline.wording import counted, rate_text
 
 MAX_CELLS = 256
 """Larger placements are drawn as a count for each host."""
@@ -21,7 +21,7 @@ def as_text(details: api.Run, url: str) -> str:
     progress = details.progress
     steps = f"step {progress.step}" if progress.step is not None else "no step yet"
     total = f" of {progress.total_steps}" if progress.total_steps else ""
-    rate = f", {progress.steps_per_s:.3g} steps/s" if progress.steps_per_s else ""
+    rate = f", {rate_text(progress.steps_per_s)} steps/s" if progress.steps_per_s else ""
     first = f"{details.id}  {details.job} v{details.version}  {details.state}"
     return f"{first}\n{counted(details.replicas, 'replica')}, {details.strategy}; {steps}{total}{rate}\n{url}"
 

@@ -85,6 +85,9 @@ class ReductionSummary(Reply):
     id: ReductionId
     attempt: AttemptId
     step: int
+    """The program's step."""
+    call: int | None = None
+    """The call of `strategy.run`, from 0; `None` in old rows, where `step` counts calls."""
     name: str
     op: Literal["sum", "mean"]
     axis: int | tuple[int, ...] | None
