@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from drumline.cli.options import KeyValue, connect, json_option, server_options
-from drumline.cli.terminal import age, table
+from drumline.cli.terminal import age, json_text, table
 from drumline.wording import rate_text
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ _WORDS = {
     "cancelled": "CANCELLED",
 }
 """States as the dashboard's filter calls them."""
+_FILTERS = ["state", "job", "version", "batch", "label"]
 _LIVE = ("QUEUED", "PLACED", "RUNNING", "RETRY_WAIT", "CANCELLING")
 
 
@@ -44,8 +45,27 @@ class State(click.ParamType[str]):
         return word.upper()
 
 
+class Word(click.ParamType[str]):
+    """A part of a job's name or the start of an id; neither has a colon, which a filter of the dashboard has."""
+
+    name = "word"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The word. Fails for a filter, and names the option to use in its place."""
+        from drumline.contracts.suggestions import nearest
+
+        key, colon, text = str(value).partition(":")
+        if not colon:
+            return key
+        known = ", ".join(f"--{name}" for name in _FILTERS)
+        message = f"{key!r} is no filter{nearest(key, _FILTERS)}; filter by {known}"
+        if key in _FILTERS:
+            message = f"{value!r} is a filter of the dashboard; use --{key} {text or key.upper()}"
+        return self.fail(message, param, ctx)
+
+
 @click.command()
-@click.argument("words", nargs=-1)
+@click.argument("words", nargs=-1, type=Word())
 @click.option("--live", is_flag=True, help="Only runs that have not ended.")
 @click.option("--state", "states", type=State(), multiple=True, help="Only runs in this state; repeatable.")
 @click.option("--job", help="Only runs of this job.")
@@ -74,7 +94,7 @@ def ps(words: tuple[str, ...], live: bool, limit: int, as_json: bool, url: str |
         )
         runs = list(islice(found, limit))
     if as_json:
-        click.echo(f"[{','.join(run.model_dump_json() for run in runs)}]")
+        click.echo(json_text(runs))
     elif not runs:
         click.echo("no runs", err=True)
     else:

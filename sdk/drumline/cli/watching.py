@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from drumline.cli.exits import DETACHED, OK, RUN_FAILED
-from drumline.cli.terminal import duration, plain
+from drumline.cli.terminal import duration, inert_json, json_text, plain
 from drumline.contracts.api import RunEvent
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RUN_MEANING, RunState
@@ -32,7 +32,7 @@ def follow(run: Run, *, detach: bool, as_json: bool) -> None:
     click.echo(f"{run.id}  {run.url}", err=as_json)
     if detach:
         if as_json:
-            click.echo(run.details.model_dump_json())
+            click.echo(json_text(run.details))
         return
     watch_to_end(run)
     report(run, as_json=as_json)
@@ -66,7 +66,7 @@ def report(run: Run, *, as_json: bool) -> None:
     """Prints how an ended run ended, its result on stdout, and exits with 1 unless it succeeded."""
     succeeded = run.state is RunState.SUCCEEDED
     if as_json:
-        click.echo(run.details.model_dump_json())
+        click.echo(json_text(run.details))
     else:
         _report_text(run, succeeded)
     sys.exit(OK if succeeded else RUN_FAILED)
@@ -77,7 +77,7 @@ def _report_text(run: Run, succeeded: bool) -> None:
     if succeeded:
         import json
 
-        click.echo(json.dumps(details.result))
+        click.echo(inert_json(json.dumps(details.result)))
     elif run.state is RunState.FAILED:
         hung = details.reason is not None and details.reason.code is EndReason.HANG
         for line in _stacks(run) if hung else _last_lines(run):
