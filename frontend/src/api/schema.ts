@@ -2268,6 +2268,18 @@ export interface components {
             silent_s: number;
         };
         /**
+         * MetricGap
+         * @description Values of a metric that were lost: so many, between two that are there.
+         */
+        MetricGap: {
+            /** After */
+            after: number | null;
+            /** Before */
+            before: number | null;
+            /** Count */
+            count: number;
+        };
+        /**
          * MetricPoints
          * @description Buckets over the x axis, column by column; `min` and `max` bound every value that was logged.
          */
@@ -2292,6 +2304,11 @@ export interface components {
         MetricSeries: {
             /** Bucket Width */
             bucket_width: number;
+            /**
+             * Gaps
+             * @default []
+             */
+            gaps: components["schemas"]["MetricGap"][];
             /** Last Step */
             last_step: number;
             /** N */
@@ -4256,6 +4273,7 @@ export type MemberEnd = components['schemas']['MemberEnd'];
 export type MemberNotice = components['schemas']['MemberNotice'];
 export type MemberState = components['schemas']['MemberState'];
 export type MemberTick = components['schemas']['MemberTick'];
+export type MetricGap = components['schemas']['MetricGap'];
 export type MetricPoints = components['schemas']['MetricPoints'];
 export type MetricSeries = components['schemas']['MetricSeries'];
 export type Metrics = components['schemas']['Metrics'];
