@@ -1,4 +1,4 @@
-"""The call of `strategy.run` beside the program's step of a reduction; one rate of a run that ended.
+"""The call of `strategy.run` beside the program's step of a reduction; one rate of a run that ended; NaN in results.
 
 Revision ID: 0016
 Revises: 0011
@@ -24,7 +24,9 @@ WHERE step > 0 AND steps_per_s IS NOT NULL AND ended_at > started_at
 def upgrade() -> None:
     op.add_column("reduction", sa.Column("call", sa.BigInteger(), nullable=True))
     op.execute(_MEAN_RATES)
+    op.add_column("run", sa.Column("not_finite", sa.Text(), nullable=True))
 
 
 def downgrade() -> None:
+    op.execute("ALTER TABLE run DROP COLUMN not_finite")
     op.execute('ALTER TABLE reduction DROP COLUMN "call"')

@@ -2413,6 +2413,10 @@ export interface components {
             metrics: {
                 [key: string]: number;
             };
+            /** Not Finite */
+            not_finite?: {
+                [key: string]: "NaN" | "Infinity" | "-Infinity";
+            };
             /** Parameters */
             parameters: {
                 [key: string]: components["schemas"]["JsonValue"];
@@ -3704,6 +3708,10 @@ export interface components {
             /** Last Event */
             last_event: number;
             limits: components["schemas"]["Limits"];
+            /** Not Finite */
+            not_finite?: {
+                [key: string]: "NaN" | "Infinity" | "-Infinity";
+            };
             /** Parameters */
             parameters: {
                 [key: string]: components["schemas"]["JsonValue"];
@@ -3841,6 +3849,10 @@ export interface components {
             /** Labels */
             labels: {
                 [key: string]: string;
+            };
+            /** Not Finite */
+            not_finite?: {
+                [key: string]: "NaN" | "Infinity" | "-Infinity";
             };
             /** Platform */
             platform: string;

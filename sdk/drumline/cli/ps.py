@@ -112,9 +112,11 @@ def _row(run: "RunSummary") -> tuple[str, ...]:
 
 
 def _state(run: "RunSummary") -> str:
-    """The state, and in parentheses what a waiting run waits for, or why one did not succeed."""
+    """The state, and in parentheses what a waiting run waits for, why one did not succeed, or what is odd of it."""
     if run.wait is not None:
         return f"{run.state} ({run.wait.phrase})"
     if run.reason is not None and run.state in ("FAILED", "CANCELLED") and run.reason.code.value != run.state.value:
         return f"{run.state} ({run.reason.code})"
+    if run.not_finite:
+        return f"{run.state} ({', '.join(sorted(set(run.not_finite.values())))} in its result)"
     return str(run.state)

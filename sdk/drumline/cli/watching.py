@@ -78,6 +78,9 @@ def _report_text(run: Run, succeeded: bool) -> None:
         import json
 
         click.echo(inert_json(json.dumps(details.result)))
+        if details.not_finite:
+            named = ", ".join(f"{name} is {value}" for name, value in details.not_finite.items())
+            click.echo(plain(f"warning: the result is not all finite numbers: {named}"), err=True)
     elif run.state is RunState.FAILED:
         hung = details.reason is not None and details.reason.code is EndReason.HANG
         for line in _stacks(run) if hung else _last_lines(run):

@@ -265,6 +265,13 @@ def test_ps_names_a_filter_that_is_none_instead_of_finding_no_run(cli: Cli, word
     assert told in " ".join(cli.err.split())
 
 
+def test_a_result_with_nan_is_marked_in_lists_and_at_the_end(cli: Cli, server: ScriptedServer) -> None:
+    odd = answers.run(state="SUCCEEDED", result={"loss": "NaN"}, not_finite={"loss": "NaN"})
+    server.on("GET", "/runs", ok({"items": [json.loads(odd.model_dump_json())], "next": None}))
+    assert cli("ps") == 0
+    assert "SUCCEEDED (NaN in its result)" in cli.out
+
+
 def test_json_says_the_same_without_characters_that_drive_a_terminal(cli: Cli, server: ScriptedServer) -> None:
     odd = "a\x1b[2J\x7f\x9b31m\u202eb\u2028\u200f\U000e0041é"
     summary = json.loads(answers.run(labels={"who": odd}).model_dump_json())

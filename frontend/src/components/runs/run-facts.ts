@@ -15,6 +15,11 @@ export function secondsLeft(run: RunSummary): number | null {
   return Math.max(0, total_steps - step) / steps_per_s;
 }
 
+/** `NaN`, `NaN and Infinity`: what its result holds that is no finite number; null where it holds none. */
+export function flawOf(run: Pick<RunSummary, "not_finite">): string | null {
+  return [...new Set(Object.values(run.not_finite ?? {}))].sort().join(" and ") || null;
+}
+
 /** What a waiting run waits for, or why one did not succeed, in a few words; null for every other. */
 export function becauseOf(run: Pick<RunSummary, "state" | "wait" | "reason">): string | null {
   if (run.wait) return run.wait.phrase;
