@@ -122,6 +122,14 @@ def test_reductions_and_speed_are_told_by_the_steps_that_the_program_names(heard
     told = [(message["step"], message["call"]) for message in messages if message["kind"] == "reduction"]
     progress = [message for message in messages if message["kind"] == "progress"]
     steps = {step for message in messages if message["kind"] == "metrics" for step in message["steps"]}
+    speeds = {
+        step
+        for message in messages
+        if message["kind"] == "metrics"
+        for name, step in zip(message["names"], message["steps"], strict=True)
+        if name == "sys/steps_per_s"
+    }
     assert told == [(call // 4, call) for call in range(12)]
     assert progress[-1]["step"] == 3
     assert steps == {0, 1, 2}
+    assert 0 not in speeds  # of the first step, which compiles

@@ -48,6 +48,11 @@ class StepNumbers(Generic[Record]):
         return self._last if self._named else None
 
     @property
+    def next(self) -> int:
+        """The step after the greatest that was named; before any, the one that the program begins with."""
+        return self._last + 1
+
+    @property
     def done(self) -> int:
         """How many steps are done, counted from 0; calls stand for steps until the program names one."""
         return self._last + 1 + (0 if self._named else self._calls - self._calls_then)

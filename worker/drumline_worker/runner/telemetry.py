@@ -77,10 +77,12 @@ class Telemetry:
     def name_step(self, step: int) -> None:
         """The program is done with a step: what was recorded since it named the last one belongs to it, or before."""
         with self._changed:
-            was_named = self._steps.named is not None
+            was_named, first = self._steps.named is not None, self._steps.next
             gained, numbered = self._steps.name(step)
             for one in numbered:
-                self._take(one, calls_per_step=self._steps.calls_per_step)
+                # Speed is measured from the end of the first step on: its own calls were compiled.
+                if not (isinstance(one.record, _Speed) and one.step <= first):
+                    self._take(one, calls_per_step=self._steps.calls_per_step)
             self._note_pace(self._pace.name(gained, time.monotonic_ns()))
             self._hurried = self._hurried or not was_named
             self._wake()

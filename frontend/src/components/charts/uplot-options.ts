@@ -65,7 +65,7 @@ export function yRange(_chart: unknown, low: number | null, high: number | null)
 export function logRange(_chart: unknown, low: number | null, high: number | null): [number, number] {
   if (low === null || high === null || !Number.isFinite(low) || !Number.isFinite(high)) return [0, 1];
   const first = Math.floor(low);
-  return [first, Math.max(first + 1, Math.ceil(high))];
+  return [first, Math.min(Math.log10(Number.MAX_VALUE), Math.max(first + 1, Math.ceil(high)))];
 }
 
 /** How values are drawn, and back: as logarithms, or by a factor that keeps their size what uPlot's axes can name. */
