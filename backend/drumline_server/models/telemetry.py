@@ -115,6 +115,8 @@ class Reduction(Base):
     """How often 2 divides its place among those of its kind: those of `level` k and above are every 2**k-th."""
     name: Mapped[str]
     step: Mapped[int]
+    call: Mapped[int | None]
+    """`None` in rows from before it was told: their `step` is the call."""
     op: Mapped[str]
     axis: Mapped[dict[str, Any]]
     """`{"axis": null | int | [int, ...]}`."""

@@ -71,6 +71,7 @@ def _summary_fields(run: Run, rule: api.WaitRule | None) -> dict[str, object]:
         "cancel_requested": run.cancel_requested_at is not None,
         "hosts": run.hosts,
         "batch": run.batch_id,
+        "not_finite": run.not_finite or {},
     }
 
 

@@ -15,7 +15,7 @@ from drumline_server.attempts.queries import members_of
 from drumline_server.models import Member, Run
 from drumline_server.moves import move_attempt, move_member, move_run
 from drumline_server.telemetry.batch import Batch
-from drumline_server.telemetry.outcomes import numbers_of
+from drumline_server.telemetry.outcomes import not_finite_in, numbers_of
 from drumline_server.wakeups import announce
 
 _LOADING = frozenset({"starting", "loading", "compiling"})
@@ -65,7 +65,8 @@ def store_result(batch: Batch, events: Sequence[ResultEvent]) -> None:
     if unstorable(value) or len(to_json(value)) > MAX_RESULT_BYTES:
         batch.record("gap", {"what": "result", "count": 1, "member": batch.member.id})
         return
-    _update_run(batch.session, batch.run, {"result": {"value": value}, "outcomes": numbers_of(value)})
+    columns = {"result": {"value": value}, "outcomes": numbers_of(value), "not_finite": not_finite_in(value) or None}
+    _update_run(batch.session, batch.run, columns)
     batch.record("result", {"value": value})
 
 

@@ -1618,10 +1618,7 @@ export interface components {
         Enrolled: {
             /** Host */
             host: string;
-            /**
-             * Token
-             * Format: password
-             */
+            /** Token */
             token: string;
         };
         /**
@@ -2090,10 +2087,7 @@ export interface components {
          * @description A one-time code for the dashboard, valid ten minutes: open `{address}/login#code=...`.
          */
         LoginCode: {
-            /**
-             * Code
-             * Format: password
-             */
+            /** Code */
             code: string;
             /** Expires At */
             expires_at: string;
@@ -2268,6 +2262,18 @@ export interface components {
             silent_s: number;
         };
         /**
+         * MetricGap
+         * @description Values of a metric that were lost: so many, between two that are there.
+         */
+        MetricGap: {
+            /** After */
+            after: number | null;
+            /** Before */
+            before: number | null;
+            /** Count */
+            count: number;
+        };
+        /**
          * MetricPoints
          * @description Buckets over the x axis, column by column; `min` and `max` bound every value that was logged.
          */
@@ -2292,6 +2298,11 @@ export interface components {
         MetricSeries: {
             /** Bucket Width */
             bucket_width: number;
+            /**
+             * Gaps
+             * @default []
+             */
+            gaps: components["schemas"]["MetricGap"][];
             /** Last Step */
             last_step: number;
             /** N */
@@ -2395,6 +2406,10 @@ export interface components {
             /** Metrics */
             metrics: {
                 [key: string]: number;
+            };
+            /** Not Finite */
+            not_finite?: {
+                [key: string]: "NaN" | "Infinity" | "-Infinity";
             };
             /** Parameters */
             parameters: {
@@ -3285,6 +3300,8 @@ export interface components {
             attempt: string;
             /** Axis */
             axis: number | number[] | null;
+            /** Call */
+            call?: number | null;
             /** Counts */
             counts: number[];
             /** Denominator */
@@ -3331,6 +3348,8 @@ export interface components {
             at: string;
             /** Axis */
             axis?: number | number[] | null;
+            /** Call */
+            call?: number | null;
             /** Counts */
             counts: number[];
             /** Denominator */
@@ -3404,6 +3423,8 @@ export interface components {
             attempt: string;
             /** Axis */
             axis: number | number[] | null;
+            /** Call */
+            call?: number | null;
             /** Id */
             id: string;
             /** Name */
@@ -3485,10 +3506,7 @@ export interface components {
             broker_url: string | null;
             /** Devices */
             devices: string[];
-            /**
-             * Doorbell Key
-             * Format: password
-             */
+            /** Doorbell Key */
             doorbell_key: string;
             /** Doorbell Kid */
             doorbell_kid: string;
@@ -3681,6 +3699,10 @@ export interface components {
             /** Last Event */
             last_event: number;
             limits: components["schemas"]["Limits"];
+            /** Not Finite */
+            not_finite?: {
+                [key: string]: "NaN" | "Infinity" | "-Infinity";
+            };
             /** Parameters */
             parameters: {
                 [key: string]: components["schemas"]["JsonValue"];
@@ -3818,6 +3840,10 @@ export interface components {
             /** Labels */
             labels: {
                 [key: string]: string;
+            };
+            /** Not Finite */
+            not_finite?: {
+                [key: string]: "NaN" | "Infinity" | "-Infinity";
             };
             /** Platform */
             platform: string;
@@ -4046,10 +4072,7 @@ export interface components {
             revoked_at: string | null;
             /** Role */
             role: string;
-            /**
-             * Secret
-             * Format: password
-             */
+            /** Secret */
             secret: string;
         };
         /**
@@ -4254,6 +4277,7 @@ export type MemberEnd = components['schemas']['MemberEnd'];
 export type MemberNotice = components['schemas']['MemberNotice'];
 export type MemberState = components['schemas']['MemberState'];
 export type MemberTick = components['schemas']['MemberTick'];
+export type MetricGap = components['schemas']['MetricGap'];
 export type MetricPoints = components['schemas']['MetricPoints'];
 export type MetricSeries = components['schemas']['MetricSeries'];
 export type Metrics = components['schemas']['Metrics'];

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from drumline.cli.exits import DETACHED, OK, RUN_FAILED
-from drumline.cli.terminal import duration, plain
+from drumline.cli.terminal import duration, inert_json, json_text, plain
 from drumline.contracts.api import RunEvent
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RUN_MEANING, RunState
@@ -36,7 +36,7 @@ def follow(run: Run, *, detach: bool, as_json: bool, with_logs: bool) -> None:
     click.echo(f"{run.id}  {run.url}", err=as_json)
     if detach:
         if as_json:
-            click.echo(run.details.model_dump_json())
+            click.echo(json_text(run.details))
         return
     watch_to_end(run, with_logs=with_logs)
     report(run, as_json=as_json, with_logs=with_logs)
@@ -76,7 +76,7 @@ def report(run: Run, *, as_json: bool, with_logs: bool) -> None:
     """
     succeeded = run.state is RunState.SUCCEEDED
     if as_json:
-        click.echo(run.details.model_dump_json())
+        click.echo(json_text(run.details))
     else:
         _report_text(run, succeeded, with_logs)
     sys.exit(OK if succeeded else RUN_FAILED)
@@ -87,7 +87,10 @@ def _report_text(run: Run, succeeded: bool, with_logs: bool) -> None:
     if succeeded:
         import json
 
-        click.echo(json.dumps(details.result))
+        click.echo(inert_json(json.dumps(details.result)))
+        if details.not_finite:
+            named = ", ".join(f"{name} is {value}" for name, value in details.not_finite.items())
+            click.echo(plain(f"warning: the result is not all finite numbers: {named}"), err=True)
     elif run.state is RunState.FAILED:
         hung = details.reason is not None and details.reason.code is EndReason.HANG
         for line in _stacks(run) if hung else () if with_logs else _last_lines(run):

@@ -124,6 +124,9 @@ class ReductionEvent(_Event):
     kind: Literal["reduction"] = "reduction"
     name: Name
     step: Step
+    """The program's step, as it names it."""
+    call: Step | None = None
+    """The call of `strategy.run` that it belongs to, from 0; `None` from workers that called that the step."""
     op: Literal["sum", "mean"]
     axis: Axes | None = None
     origin: Literal["host", "in_step"] = "host"

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import unicodedata
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -293,6 +294,35 @@ def test_ps_lists_runs_and_stops_at_its_limit(cli: Cli, server: ScriptedServer) 
     assert headings.split() == ["RUN", "JOB", "STATE", "REPLICAS", "STEP", "RATE", "AGE"]
     assert [row.split()[:7] for row in rows] == [[RUN_ID, "digits", "v1", "RUNNING", "8", "mirrored", "5/9"]] * 2
     assert "RUNNING" in server.sent("GET", "/runs")[0].query["state"]
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("state:running", "use --state running"),
+        ("stat:running", "'stat' is no filter; did you mean 'state'?"),
+        ("owner:me", "filter by --state, --job, --version, --batch, --label"),
+    ],
+)
+def test_ps_names_a_filter_that_is_none_instead_of_finding_no_run(cli: Cli, word: str, told: str) -> None:
+    assert cli("ps", word) == 2
+    assert told in " ".join(cli.err.split())
+
+
+def test_a_result_with_nan_is_marked_in_lists_and_at_the_end(cli: Cli, server: ScriptedServer) -> None:
+    odd = answers.run(state="SUCCEEDED", result={"loss": "NaN"}, not_finite={"loss": "NaN"})
+    server.on("GET", "/runs", ok({"items": [json.loads(odd.model_dump_json())], "next": None}))
+    assert cli("ps") == 0
+    assert "SUCCEEDED (NaN in its result)" in cli.out
+
+
+def test_json_says_the_same_without_characters_that_drive_a_terminal(cli: Cli, server: ScriptedServer) -> None:
+    odd = "a\x1b[2J\x7f\x9b31m\u202eb\u2028\u200f\U000e0041é"
+    summary = json.loads(answers.run(labels={"who": odd}).model_dump_json())
+    server.on("GET", "/runs", ok({"items": [summary], "next": None}))
+    assert cli("ps", "--json") == 0
+    assert json.loads(cli.out)[0]["labels"] == {"who": odd}
+    assert [character for character in cli.out if unicodedata.category(character) in ("Cc", "Cf", "Zl")] == ["\n"]
 
 
 def reason(code: str) -> dict[str, Any]:

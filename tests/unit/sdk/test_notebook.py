@@ -60,7 +60,11 @@ def test_text_is_three_lines() -> None:
 
 def test_html_has_a_square_for_each_device_and_a_curve() -> None:
     tags = _Tags(as_html(answers.run(), URL, _placement(8), _series(1.0, 0.5, None, 0.25))).tags
-    assert (tags.count("rect"), tags.count("polyline"), tags.count("a")) == (8, 1, 1)
+    assert (tags.count("rect"), tags.count("polyline"), tags.count("a")) == (
+        8,
+        2,
+        1,
+    )  # nothing is drawn across the value that is none
 
 
 def test_html_runs_nothing_and_loads_nothing() -> None:

@@ -104,3 +104,32 @@ def test_the_first_step_is_told_at_once_and_the_pace_comes_with_the_end(heard: _
     assert (first["kind"], first["step"], first["steps_per_s"]) == ("progress", 1, None)
     assert [message["names"] for message in logged] == [["sys/steps_per_s", "sys/step_ms"]]
     assert [message["values"] for message in logged] == [[0.5, 2_000.0]]
+
+
+def test_reductions_and_speed_are_told_by_the_steps_that_the_program_names(heard: _Heard) -> None:
+    telemetry = Telemetry(Channel(heard.theirs))
+    call = 0
+    for step in range(3):
+        for _ in range(4):
+            telemetry.reduction(_reduction(deleted=False, step=call))
+            at = 1_000_000_000 * call
+            telemetry.step(StepRecord(call, "spmd", at, at + 1_000_000_000, None, None))
+            call += 1
+        telemetry.point("loss", step, 0.5)
+        telemetry.name_step(step)
+    telemetry.close()
+    messages = heard.messages()
+    told = [(message["step"], message["call"]) for message in messages if message["kind"] == "reduction"]
+    progress = [message for message in messages if message["kind"] == "progress"]
+    steps = {step for message in messages if message["kind"] == "metrics" for step in message["steps"]}
+    speeds = {
+        step
+        for message in messages
+        if message["kind"] == "metrics"
+        for name, step in zip(message["names"], message["steps"], strict=True)
+        if name == "sys/steps_per_s"
+    }
+    assert told == [(call // 4, call) for call in range(12)]
+    assert progress[-1]["step"] == 3
+    assert steps == {0, 1, 2}
+    assert 0 not in speeds  # of the first step, which compiles

@@ -100,6 +100,7 @@ export function metricSeries(some: Partial<MetricSeries> = {}): MetricSeries {
     last_step: 1,
     bucket_width: 0,
     points: { x: [0, 1], min: [2, 1], max: [2, 1], mean: [2, 1], last: [2, 1], count: [1, 1] },
+    gaps: [],
     ...some,
   };
 }

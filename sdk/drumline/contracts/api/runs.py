@@ -85,6 +85,10 @@ class Why(Reply):
     """None where nothing is known."""
 
 
+NotFinite = Literal["NaN", "Infinity", "-Infinity"]
+"""A number that JSON does not have, as it is written in its place."""
+
+
 class Progress(Reply):
     """How far a run is, as its members last said."""
 
@@ -123,6 +127,8 @@ class RunSummary(Reply):
     """Names of the hosts of the last attempt."""
     batch: BatchId | None = None
     """The batch that it was submitted with."""
+    not_finite: dict[str, NotFinite] = Field(default_factory=dict)
+    """Values of its result that are NaN or infinite, by name, the first 20."""
 
 
 class Run(RunSummary):

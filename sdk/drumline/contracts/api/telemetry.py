@@ -58,6 +58,16 @@ class MetricPoints(Reply):
     """Values in the bucket, NaN and infinities included; those are left out of min, max and mean."""
 
 
+class MetricGap(Reply):
+    """Values of a metric that were lost: so many, between two that are there."""
+
+    after: float | None
+    """x of the last value before them; `None` where there is none."""
+    before: float | None
+    """x of the first value after them; `None` where there is none yet."""
+    count: int
+
+
 class MetricSeries(Reply):
     """One metric of a run."""
 
@@ -69,6 +79,8 @@ class MetricSeries(Reply):
     bucket_width: float
     """In the unit of x; 0 where no two values share a bucket."""
     points: MetricPoints
+    gaps: tuple[MetricGap, ...] = ()
+    """Where values were lost, by x: no line is to be drawn across."""
 
 
 class Metrics(Reply):
@@ -85,6 +97,9 @@ class ReductionSummary(Reply):
     id: ReductionId
     attempt: AttemptId
     step: int
+    """The program's step."""
+    call: int | None = None
+    """The call of `strategy.run`, from 0; `None` in old rows, where `step` counts calls."""
     name: str
     op: Literal["sum", "mean"]
     axis: int | tuple[int, ...] | None
