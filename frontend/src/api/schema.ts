@@ -1618,10 +1618,7 @@ export interface components {
         Enrolled: {
             /** Host */
             host: string;
-            /**
-             * Token
-             * Format: password
-             */
+            /** Token */
             token: string;
         };
         /**
@@ -2090,10 +2087,7 @@ export interface components {
          * @description A one-time code for the dashboard, valid ten minutes: open `{address}/login#code=...`.
          */
         LoginCode: {
-            /**
-             * Code
-             * Format: password
-             */
+            /** Code */
             code: string;
             /** Expires At */
             expires_at: string;
@@ -3485,10 +3479,7 @@ export interface components {
             broker_url: string | null;
             /** Devices */
             devices: string[];
-            /**
-             * Doorbell Key
-             * Format: password
-             */
+            /** Doorbell Key */
             doorbell_key: string;
             /** Doorbell Kid */
             doorbell_kid: string;
@@ -4042,10 +4033,7 @@ export interface components {
             revoked_at: string | null;
             /** Role */
             role: string;
-            /**
-             * Secret
-             * Format: password
-             */
+            /** Secret */
             secret: string;
         };
         /**
