@@ -222,9 +222,9 @@ class MemberTick(Contract):
     """How often the program came further: steps that returned, and logs."""
     collectives: Annotated[int, Field(ge=0, lt=2**53)] = 0
     """Collectives that the engine has left."""
-    idle_s: Annotated[Finite, Field(ge=0)]
+    idle_s: Annotated[Finite, Field(ge=0, lt=2**53)]
     """Since it last came further, or began to do something else."""
-    silent_s: Annotated[Finite, Field(ge=0)]
+    silent_s: Annotated[Finite, Field(ge=0, lt=2**53)]
     """Since the process last told. Over some seconds: it is stopped, or a call holds its interpreter."""
     overdue: bool = False
     """Whether its shim takes it for hung, dumps its stacks and ends it."""

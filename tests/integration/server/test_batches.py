@@ -370,3 +370,14 @@ def test_batch_of_another_project_is_not_found(server: EdgeServer) -> None:
 def test_numbers_that_no_float_holds_are_sorted_by_their_size() -> None:
     values = [10**400, 1.5, -(10**400), 3]
     assert sorted(values, key=outcomes.comparable) == [-(10**400), 1.5, 3, 10**400]
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_range_wider_than_a_number_can_hold_is_refused_by_name(server: EdgeServer) -> None:
+    wide = {"kind": "random", "runs": 3, "parameters": {"learning_rate": {"low": -1e308, "high": 1e308}}}
+
+    answer = post_sweep(server, wide)
+
+    assert answer.status_code == 422, answer.text
+    assert list(fields(answer)) == ["sweep.random.parameters.learning_rate.range"]
+    assert "wider than a number can hold" in answer.json()["detail"]

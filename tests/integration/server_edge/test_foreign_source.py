@@ -84,6 +84,7 @@ def test_one_caller_that_sends_much_to_read_keeps_nobody_else_waiting(server: Ed
 def test_a_good_program_is_read_after_a_bad_one_killed_its_reader(server: EdgeServer) -> None:
     submitter = server.admin
     assert _upload(submitter, _nested_strings()).is_client_error
+    assert _upload(submitter, _statements()).is_client_error
 
     answer = _upload(submitter, _ENTRY)
 
