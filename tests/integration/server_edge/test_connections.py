@@ -288,7 +288,7 @@ def test_a_connection_that_ends_under_an_answer_is_no_fault_of_the_server(
     with contextlib.ExitStack() as opened:
         for _ in range(40):
             reader = opened.enter_context(connected(server, receive_buffer=4096))
-            reader.sendall(b"GET /large.bin HTTP/1.1\r\n" + HOST + b"\r\n")
+            reader.sendall((b"GET /large.bin HTTP/1.1\r\n" + HOST + b"\r\n") * 3)
         wait_until(lambda: server.app.state.connections.count == 0, timeout_s=20, what="all were cut off")
 
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
