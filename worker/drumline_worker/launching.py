@@ -42,6 +42,13 @@ class Ready(Contract):
     pid: int
 
 
+class Unready(Contract):
+    """Something cannot be imported: the launcher ends."""
+
+    op: Literal["unready"] = "unready"
+    message: str
+
+
 class Launched(Contract):
     """The shim is forked, and its socket listens."""
 
@@ -82,6 +89,6 @@ class Tried(Contract):
 
 
 Request = Start | Probe | Try
-Reply = Ready | Launched | LaunchFailed | Gone | Probed | Tried
+Reply = Ready | Unready | Launched | LaunchFailed | Gone | Probed | Tried
 ForLauncher: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="op")])
 FromLauncher: TypeAdapter[Reply] = TypeAdapter(Annotated[Reply, Field(discriminator="op")])
