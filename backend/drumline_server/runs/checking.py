@@ -15,7 +15,7 @@ from drumline_server.bundles import service as bundles
 from drumline_server.checkpoints import service as checkpoints
 from drumline_server.errors import DrumlineError, InvalidRequestError, NotFoundError
 from drumline_server.plans.lookup import require_plan
-from drumline_server.runs.feasibility import check_feasible, check_readable
+from drumline_server.runs.feasibility import check_feasible, check_readable, check_supported
 from drumline_server.scheduler.capacity import HostCapacity, capacities
 
 
@@ -55,6 +55,7 @@ class Checker:
         bad_parameter, too_many_replicas, invalid_request, not_found for the plan or checkpoint.
         """
         parameters = self._checked_parameters(body)
+        check_supported(body)
         check_feasible(body, self._hosts_with)
         if body.plan is not None:
             require_plan(self._session, self._project_id, body.plan)

@@ -1953,6 +1953,7 @@ export interface components {
              * Strategy
              * @default {
              *       "batch": "global",
+             *       "collectives": "strategy",
              *       "cross_device_ops": "auto",
              *       "executor": "auto",
              *       "kind": "mirrored"
@@ -2354,6 +2355,12 @@ export interface components {
              * @enum {string}
              */
             batch: "global" | "per_replica";
+            /**
+             * Collectives
+             * @default strategy
+             * @enum {string}
+             */
+            collectives: "strategy" | "jax";
             /**
              * Cross Device Ops
              * @default auto
