@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import uvicorn
 from fastapi import FastAPI
 
+from drumline_server.bundles.identity import StoreError
 from drumline_server.data_directory import DataDirectoryError
 from drumline_server.listening import BACKLOG, ListenError, address, listen
 from drumline_server.main import create_app, prepare
@@ -48,7 +49,7 @@ def serve(settings: Settings, lifeline: Lifeline) -> None:
     try:
         prepare(settings)
         listener = _listener(settings, lifeline)
-    except (DataDirectoryError, SchemaError, ListenError) as error:
+    except (DataDirectoryError, SchemaError, StoreError, ListenError) as error:
         raise ServeError(str(error)) from error
     server = Server(configure(settings, create_app(settings)), listener, lifeline)
     server.run(sockets=[listener])

@@ -111,8 +111,8 @@ class Launcher:
         def answer() -> None:
             from drumline_worker.probe import probe
 
-            devices = tuple(probe(request.cpu_devices))
-            link.sendall(_frames(Probed(devices=devices)))
+            devices, flaws = probe(request.cpu_devices)
+            link.sendall(_frames(Probed(devices=tuple(devices), flaws=flaws)))
 
         self._children[self._fork(answer, {link.fileno()})] = "probe"
 

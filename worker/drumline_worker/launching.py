@@ -78,6 +78,8 @@ class Probed(Contract):
 
     op: Literal["probed"] = "probed"
     devices: tuple[DeviceReport, ...]
+    flaws: dict[str, str] = Field(default_factory=dict)
+    """What JAX said of platforms that it has no device of."""
 
 
 class Tried(Contract):

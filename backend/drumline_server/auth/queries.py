@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, bindparam, select, tuple_, update
+from sqlalchemy import ColumnElement, bindparam, select, text, tuple_, update
 from sqlalchemy.orm import Session
 
 from drumline_server.models import BrowserSession, LoginCode, Project, Token, table_of
 from drumline_server.wakeups import CREDENTIALS, announce
+
+_BOOTSTRAP_LOCK = 0x6472756D_626F6F74
+"""Of PostgreSQL's advisory locks, beside those of idempotency keys, which are spread over all numbers."""
 
 
 class TokenRow(NamedTuple):
@@ -180,3 +183,9 @@ def _session_is_live(idle_since: int, now: int) -> tuple[ColumnElement[bool], ..
         BrowserSession.revoked_at.is_(None),
         Token.revoked_at.is_(None),
     )
+
+
+def lock_bootstrap(session: Session) -> None:
+    """Makes servers that start at once take turns until the end of the transaction; writers of SQLite do anyway."""
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _BOOTSTRAP_LOCK})

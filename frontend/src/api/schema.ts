@@ -1841,6 +1841,11 @@ export interface components {
             memory_bytes: number;
             /** Name */
             name: string;
+            /**
+             * Notices
+             * @default []
+             */
+            notices: components["schemas"]["HostNotice-Output"][];
             /** Platforms */
             platforms: string[];
             /** Registered At */
@@ -1868,6 +1873,33 @@ export interface components {
             reason: components["schemas"]["EndReason"];
             /** Run */
             run: string;
+        };
+        /**
+         * HostNotice
+         * @description Something of a host that its operator should know and mend; it takes runs all the same.
+         */
+        "HostNotice-Input": {
+            /** Code */
+            code: string;
+            /**
+             * Fix
+             * @default
+             */
+            fix: string;
+            /** Message */
+            message: string;
+        };
+        /**
+         * HostNotice
+         * @description Something of a host that should be mended, and how; it takes runs all the same.
+         */
+        "HostNotice-Output": {
+            /** Code */
+            code: string;
+            /** Fix */
+            fix: string;
+            /** Message */
+            message: string;
         };
         /**
          * HostTrouble
@@ -3464,6 +3496,11 @@ export interface components {
             /** Name */
             name: string;
             /**
+             * Notices
+             * @default []
+             */
+            notices: components["schemas"]["HostNotice-Input"][];
+            /**
              * Place
              * @default
              */
@@ -4236,6 +4273,8 @@ export type Heartbeat = components['schemas']['Heartbeat'];
 export type HeartbeatReply = components['schemas']['HeartbeatReply'];
 export type Host = components['schemas']['Host'];
 export type HostFailure = components['schemas']['HostFailure'];
+export type HostNoticeInput = components['schemas']['HostNotice-Input'];
+export type HostNoticeOutput = components['schemas']['HostNotice-Output'];
 export type HostTrouble = components['schemas']['HostTrouble'];
 export type Job = components['schemas']['Job'];
 export type JobChange = components['schemas']['JobChange'];

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from drumline.contracts.worker_api import DeviceReport
 from drumline_worker.agent.backoff import Backoff
 from drumline_worker.agent.environment import launcher_environment
 from drumline_worker.framing import Decoder, encode_payload
@@ -87,8 +86,11 @@ class LauncherClient:
             return ""
         return f"the launcher died {self._unready} times while it started: {self._flaw}"
 
-    async def probe(self, cpu_devices: int) -> tuple[DeviceReport, ...]:
-        """The devices of this host. Raises LaunchError when a device driver hangs or takes the probe down."""
+    async def probe(self, cpu_devices: int) -> Probed:
+        """The devices of this host, and why not others.
+
+        Raises LaunchError when a device driver hangs or takes the probe down.
+        """
         await self.until_ready()
         self._probing = asyncio.get_running_loop().create_future()
         self._gone["probe"] = asyncio.Event()
@@ -99,7 +101,7 @@ class LauncherClient:
                 await self._gone["probe"].wait()
         except TimeoutError:
             raise LaunchError(f"the device probe gave no answer in {_PROBE_S:.0f} s") from None
-        return probed.devices
+        return probed
 
     async def start(self, member: str, directory: Path) -> Launched:
         """Forks a shim. Raises LaunchError."""

@@ -15,8 +15,8 @@ from typing import Any
 from pydantic import SecretStr
 
 from drumline.contracts.ids import is_id
-from drumline.contracts.worker_api import HEARTBEAT_S, Enroll, Register
-from drumline_worker.agent import compile_cache
+from drumline.contracts.worker_api import HEARTBEAT_S, Enroll, HostNotice, Register
+from drumline_worker.agent import accelerators, compile_cache
 from drumline_worker.agent.api import Api, RefusedError, UnreachableError
 from drumline_worker.agent.backoff import Backoff
 from drumline_worker.agent.bundles import BundleCache
@@ -35,6 +35,7 @@ from drumline_worker.agent.reports import Reports
 from drumline_worker.agent.session import Session, SupersededError
 from drumline_worker.agent.workbench import Layout, Workbench
 from drumline_worker.clock import boot_id
+from drumline_worker.launching import Probed
 from drumline_worker.settings import WorkerSettings
 
 _LOG = logging.getLogger(__name__)
@@ -195,10 +196,15 @@ class Agent:
     async def _introduce(self) -> Register:
         self._reports.doing("imports JAX and looks for devices")
         try:
-            devices = await self._launcher.probe(self._settings.cpu_devices)
+            probed = await self._launcher.probe(self._settings.cpu_devices)
         except LaunchError as error:
             raise AgentError(f"the devices of this host can't be listed: {error}") from None
+        devices = probed.devices
         _LOG.info("found %d devices: %s", len(devices), ", ".join(sorted({device.kind for device in devices})))
+        notices = await asyncio.to_thread(_unused_accelerators, probed)
+        for notice in notices:
+            _LOG.warning("%s %s", notice.message, notice.fix)
+            self._reports.trouble("devices", f"{notice.message} {notice.fix}")
         return Register(
             name=self._settings.name,
             checkpoint_store=self._checkpoint_store(),
@@ -209,6 +215,7 @@ class Agent:
             cpu_count=os.cpu_count() or 1,
             memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             devices=devices,
+            notices=notices,
         )
 
     # what the session asks
@@ -270,6 +277,11 @@ class Agent:
         elif self._session.ever_registered:
             await self._session.until_drain_is_known(_LAST_WORDS_S)
         await _cancel([drained, killed])
+
+
+def _unused_accelerators(probed: Probed) -> tuple[HostNotice, ...]:
+    platforms = {device.platform for device in probed.devices}
+    return accelerators.unused(accelerators.find_drivers(), platforms, probed.flaws, accelerators.installed_packages())
 
 
 def _is_member(name: str) -> bool:
