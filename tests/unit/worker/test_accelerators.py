@@ -1,4 +1,4 @@
-"""Drivers of accelerators are seen by their files and by nvidia-smi, and what JAX leaves unused is told with the cure."""
+"""Drivers are seen by their files and by nvidia-smi, and what JAX leaves unused is told with the cure."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -23,7 +23,7 @@ from drumline_worker.agent.bundles import BundleCache
 from drumline_worker.agent.celery_child import CeleryChild
 from drumline_worker.agent.checkpoint_volume import volume_name
 from drumline_worker.agent.doorbell import DoorbellSocket
-from drumline_worker.agent.enrolment import EmptyTokenError, Enrolment
+from drumline_worker.agent.enrolment import EmptyTokenError, Enrolment, OddTokenError
 from drumline_worker.agent.housekeeping import keep_house
 from drumline_worker.agent.identity import Identity, IdentityError, IdentityFile
 from drumline_worker.agent.launcher_client import LauncherClient, LaunchError
@@ -184,6 +184,8 @@ class Agent:
             return await enrolment.token()
         except EmptyTokenError:
             raise AgentError("the enrolment token is empty; make a new one") from None
+        except OddTokenError:
+            raise AgentError("the enrolment token holds a character that no token does; copy it again") from None
 
     def _checkpoint_store(self) -> str:
         if self._settings.checkpoint_dir is None:

@@ -75,7 +75,7 @@ function Fleet({ hosts, devices, banner }: FleetProps) {
               <DeviceMap devices={shown} hosts={hosts} onSelect={select} selected={sel} />
             </Section>
             <Section note={count(hosts.length, "machine")} title="Hosts">
-              <div className="space-y-3">
+              <div className="space-y-3 pt-3">
                 {hosts.map((host) => (
                   <HostNotices host={host} key={host.id} named />
                 ))}
