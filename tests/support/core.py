@@ -33,10 +33,15 @@ from drumline_server.bundles import service as bundles
 from drumline_server.db import Database
 from drumline_server.devices import operating
 from drumline_server.devices import service as fleet
+from drumline_server.jobs import service as jobs
 from drumline_server.models import Device, Host, Project
 from drumline_server.runs import cancellation, service, submission
+from drumline_server.runs.checking import Checked
+from drumline_server.runs.feasibility import check_feasible
 from drumline_server.runs.queries import RunFilters
+from drumline_server.runs.queueing import Order, queue_runs
 from drumline_server.scheduler import reap
+from drumline_server.scheduler.capacity import capacities
 from drumline_server.scheduler.order import Ageing
 from drumline_server.scheduler.rounds import Terms, schedule
 from drumline_server.telemetry import ingest
@@ -55,6 +60,10 @@ _PARAMETERS = (
     api.ProgramParameter(name="learning_rate", type="float", required=False, default=0.1),
     api.ProgramParameter(name="epochs", type="int", required=False, default=20),
 )
+
+
+GANG: dict[str, Any] = {"strategy": {"kind": "mirrored", "collectives": "jax"}}  # Any: fields of a job
+"""A job that may be split over several hosts."""
 
 
 def submission_body(**changes: Any) -> RunSubmit:  # Any: fields of RunSubmit, and `job` fields under `job`
@@ -113,6 +122,24 @@ class Core:
             credential,
         )
         return self.write(lambda session: submission.submit(session, request, now=self.clock.now()))
+
+    def queue(self, **changes: Any) -> api.Run:
+        """Queues a run as it is, whatever a submission of it would be refused for."""
+        body = submission_body(**changes)
+
+        def write(session: Session) -> str:
+            now = self.clock.now()
+            version, _ = jobs.ensure_version(session, self.project_id, body.job, by="tester", now=now)
+            checked = Checked(body.parameters, None, None)
+            (run,) = queue_runs(session, [Order(self.project_id, "tester", version, body, checked)], now=now)
+            return run.id
+
+        return self.run(self.write(write))
+
+    def judge(self, **changes: Any) -> None:
+        """Whether the fleet has room for such a run: raises as a submission would, but for what no worker can run."""
+        body = submission_body(**changes)
+        self.read(lambda session: check_feasible(body, lambda asked: capacities(session, self.project_id, asked)))
 
     def run(self, run_id: str, project_id: str | None = None) -> api.Run:
         """The run as the API shows it."""

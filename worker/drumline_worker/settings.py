@@ -14,7 +14,7 @@ class WorkerSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="DRUMLINE_WORKER_", frozen=True)
 
-    server: str = "http://127.0.0.1:7700"
+    server: str = Field(default="http://127.0.0.1:7700", max_length=2_000, pattern=r"^https?://[!-~]+$")
     """Base address of the server."""
     data_dir: Path = Path.home() / ".drumline" / "worker"
     """Identity, run directories, bundles and compilation caches; made 0700."""

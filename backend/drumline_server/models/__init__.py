@@ -13,6 +13,7 @@ from drumline_server.models.outbox import Outbox
 from drumline_server.models.plan import Plan
 from drumline_server.models.run import Run, RunLabel
 from drumline_server.models.run_event import RunEvent
+from drumline_server.models.store import Store
 from drumline_server.models.telemetry import (
     Checkpoint,
     LogChunk,
@@ -57,6 +58,7 @@ __all__ = [
     "Run",
     "RunEvent",
     "RunLabel",
+    "Store",
     "Token",
     "VariableRecord",
     "table_of",

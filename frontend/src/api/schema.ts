@@ -1838,6 +1838,11 @@ export interface components {
             memory_bytes: number;
             /** Name */
             name: string;
+            /**
+             * Notices
+             * @default []
+             */
+            notices: components["schemas"]["HostNotice-Output"][];
             /** Platforms */
             platforms: string[];
             /** Registered At */
@@ -1865,6 +1870,33 @@ export interface components {
             reason: components["schemas"]["EndReason"];
             /** Run */
             run: string;
+        };
+        /**
+         * HostNotice
+         * @description Something of a host that its operator should know and mend; it takes runs all the same.
+         */
+        "HostNotice-Input": {
+            /** Code */
+            code: string;
+            /**
+             * Fix
+             * @default
+             */
+            fix: string;
+            /** Message */
+            message: string;
+        };
+        /**
+         * HostNotice
+         * @description Something of a host that should be mended, and how; it takes runs all the same.
+         */
+        "HostNotice-Output": {
+            /** Code */
+            code: string;
+            /** Fix */
+            fix: string;
+            /** Message */
+            message: string;
         };
         /**
          * HostTrouble
@@ -1950,6 +1982,7 @@ export interface components {
              * Strategy
              * @default {
              *       "batch": "global",
+             *       "collectives": "strategy",
              *       "cross_device_ops": "auto",
              *       "executor": "auto",
              *       "kind": "mirrored"
@@ -2365,6 +2398,12 @@ export interface components {
              * @enum {string}
              */
             batch: "global" | "per_replica";
+            /**
+             * Collectives
+             * @default strategy
+             * @enum {string}
+             */
+            collectives: "strategy" | "jax";
             /**
              * Cross Device Ops
              * @default auto
@@ -3478,6 +3517,11 @@ export interface components {
             /** Name */
             name: string;
             /**
+             * Notices
+             * @default []
+             */
+            notices: components["schemas"]["HostNotice-Input"][];
+            /**
              * Place
              * @default
              */
@@ -4256,6 +4300,8 @@ export type Heartbeat = components['schemas']['Heartbeat'];
 export type HeartbeatReply = components['schemas']['HeartbeatReply'];
 export type Host = components['schemas']['Host'];
 export type HostFailure = components['schemas']['HostFailure'];
+export type HostNoticeInput = components['schemas']['HostNotice-Input'];
+export type HostNoticeOutput = components['schemas']['HostNotice-Output'];
 export type HostTrouble = components['schemas']['HostTrouble'];
 export type Job = components['schemas']['Job'];
 export type JobChange = components['schemas']['JobChange'];

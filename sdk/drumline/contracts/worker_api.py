@@ -64,6 +64,19 @@ class DeviceReport(Contract):
     simulated: bool = False
 
 
+MAX_NOTICE, MAX_FIX = 600, 300
+
+
+class HostNotice(Contract):
+    """Something of a host that its operator should know and mend; it takes runs all the same."""
+
+    code: Annotated[Text, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+    """For programs: `accelerator_unused`."""
+    message: Annotated[Text, StringConstraints(min_length=1, max_length=MAX_NOTICE)]
+    fix: Annotated[Text, StringConstraints(max_length=MAX_FIX)] = ""
+    """What to do about it."""
+
+
 class LiveMember(Contract):
     """A member that is alive on the host when its worker (re)starts."""
 
@@ -104,6 +117,7 @@ class Register(Contract):
     members: Annotated[tuple[LiveMember, ...], Field(fail_fast=True), AtMost(4_096)] = ()
     unproven: Annotated[tuple[MemberId, ...], Field(fail_fast=True), AtMost(4_096)] = ()
     """Members that are over, with processes that SIGKILL did not end."""
+    notices: Annotated[tuple[HostNotice, ...], Field(max_length=8)] = ()
     checkpoint_store: Annotated[Text, StringConstraints(max_length=100)] = ""
     """Names the volume that holds the checkpoints where hosts may share it; empty for a directory of this host."""
     replaces: Annotated[Text, StringConstraints(max_length=100)] | None = None

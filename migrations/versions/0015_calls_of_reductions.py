@@ -1,14 +1,14 @@
 """The call of `strategy.run` beside the program's step of a reduction; one rate of a run that ended; NaN in results.
 
-Revision ID: 0016
-Revises: 0011
+Revision ID: 0015
+Revises: 0013
 """
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0016"
-down_revision = "0011"
+revision = "0015"
+down_revision = "0013"
 branch_labels = None
 depends_on = None
 
