@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Hashable, Iterator
+from contextlib import ExitStack, contextmanager
+from operator import attrgetter
 from typing import Any
 
 import jax
@@ -12,6 +15,32 @@ from jax.sharding import Sharding
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError
 
 _NARROW = {np.dtype(np.int64): np.iinfo(np.int32), np.dtype(np.uint64): np.iinfo(np.uint32)}
+
+
+#: Settings that each thread has for itself and that a trace depends on, with what sets them.
+_TRACE_SETTINGS = {
+    "jax_enable_x64": jax.enable_x64,
+    "jax_default_matmul_precision": jax.default_matmul_precision,
+    "jax_numpy_dtype_promotion": jax.numpy_dtype_promotion,
+    "jax_numpy_rank_promotion": jax.numpy_rank_promotion,
+    "jax_default_prng_impl": jax.default_prng_impl,
+    "jax_threefry_partitionable": jax.threefry_partitionable,
+}
+_read_settings = attrgetter(*_TRACE_SETTINGS)
+
+
+def trace_settings() -> tuple[Hashable, ...]:
+    """This thread's settings of JAX that make another program, as for ``jax.jit``."""
+    return _read_settings(jax.config)  # type: ignore[no-any-return]  # a tuple, one per name
+
+
+@contextmanager
+def under_settings(settings: tuple[Hashable, ...]) -> Iterator[None]:
+    """Gives this thread the settings that another one told."""
+    with ExitStack() as stack:
+        for setting, value in zip(_TRACE_SETTINGS.values(), settings, strict=True):
+            stack.enter_context(setting(value))
+        yield
 
 
 def x64_enabled() -> bool:

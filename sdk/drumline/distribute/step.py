@@ -70,6 +70,8 @@ class TracedStep:
     mirrored_outputs: set[int] = field(default_factory=set)
     uniform_outputs: list[bool] = field(default_factory=list)
     """Which outputs are provably the same on every replica; empty while nobody has looked."""
+    unmarked: Any = None
+    """The jaxpr as it was traced, where the executor has a changed one."""
 
 
 def trace_step(

@@ -1,0 +1,118 @@
+"""How captured values are read: each read takes from the values before it and adds what it finds.
+
+A read raises where it can't, or where what it reads has another structure than when it was recorded.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Sequence
+from itertools import islice
+from operator import attrgetter, itemgetter
+from typing import Any
+
+from drumline.distribute.captures import ChangedError, Read
+
+#: Names that must be absent are looked up one by one up to this many.
+MAX_LOOKED_UP = 16
+
+
+def attributes_reader(index: int, names: Sequence[str]) -> Read:
+    if len(names) == 1:
+        one = attrgetter(names[0])
+        return lambda values: values.append(one(values[index]))
+    take = attrgetter(*names)
+    return lambda values: values.extend(take(values[index]))
+
+
+def names_reader(index: int, through: str, names: Sequence[str]) -> Read:
+    namespace, take = attrgetter(through), itemgetter(*names)
+    if len(names) == 1:
+        return lambda values: values.append(take(namespace(values[index])))
+    return lambda values: values.extend(take(namespace(values[index])))
+
+
+def absence_reader(index: int, through: str, names: Sequence[str]) -> Read:
+    namespace, absent = attrgetter(through), frozenset(names)
+
+    def check(values: list[Any]) -> None:
+        if not absent.isdisjoint(namespace(values[index])):
+            raise ChangedError
+
+    # Few names, a large namespace: look each up.
+    def check_each(values: list[Any]) -> None:
+        present = namespace(values[index])
+        for name in absent:
+            if name in present:
+                raise ChangedError
+
+    return check_each if len(names) < MAX_LOOKED_UP else check
+
+
+def _allnames_reader(index: int, names: tuple[str, ...]) -> Read:
+    def read(values: list[Any]) -> None:
+        own = values[index].__dict__
+        if tuple(own) != names:
+            raise ChangedError
+        values.extend(own.values())
+
+    return read
+
+
+def cells_reader(index: int, filled: list[int]) -> Read:
+    if filled == list(range(len(filled))):
+        count = len(filled)
+
+        def read_all(values: list[Any]) -> None:
+            cells = values[index].__closure__
+            if len(cells) < count:
+                raise ChangedError
+            values.extend([cell.cell_contents for cell in cells])
+
+        return read_all
+    return lambda values: values.extend([values[index].__closure__[i].cell_contents for i in filled])
+
+
+def codes_reader(indices: list[int]) -> Read:
+    return lambda values: values.extend([values[index].__code__ for index in indices])
+
+
+def module_reader(name: str) -> Read:
+    return lambda values: values.append(sys.modules[name])
+
+
+def items_reader(index: int, size: int) -> Read:
+    def read(values: list[Any]) -> None:
+        items = values[index]
+        if len(items) < size:
+            raise ChangedError
+        values.extend(islice(items, size))
+
+    return read
+
+
+def mapping_reader(index: int, keys: list[Any], *, is_open: bool) -> Read:
+    take = itemgetter(*keys) if keys else None
+
+    def read(values: list[Any]) -> None:
+        mapping = values[index]
+        if is_open:
+            values.extend(keys)
+            if take is not None:
+                values.extend(take(mapping) if len(keys) > 1 else (take(mapping),))
+            return
+        if len(mapping) != len(keys):
+            raise ChangedError
+        values.extend(mapping)
+        values.extend(mapping.values())
+
+    return read
+
+
+def is_empty(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018  # raises where there is nothing
+    except ValueError:
+        return True
+    return False
