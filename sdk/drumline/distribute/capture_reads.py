@@ -50,7 +50,7 @@ def absence_reader(index: int, through: str, names: Sequence[str]) -> Read:
     return check_each if len(names) < MAX_LOOKED_UP else check
 
 
-def _allnames_reader(index: int, names: tuple[str, ...]) -> Read:
+def all_names_reader(index: int, names: tuple[str, ...]) -> Read:
     def read(values: list[Any]) -> None:
         own = values[index].__dict__
         if tuple(own) != names:
@@ -82,10 +82,12 @@ def module_reader(name: str) -> Read:
     return lambda values: values.append(sys.modules[name])
 
 
-def items_reader(index: int, size: int) -> Read:
+def items_reader(index: int, size: int, *, is_open: bool) -> Read:
+    """The items of a sequence or set; ``is_open``: its first ones, whatever was added since."""
+
     def read(values: list[Any]) -> None:
         items = values[index]
-        if len(items) < size:
+        if len(items) < size if is_open else len(items) != size:
             raise ChangedError
         values.extend(islice(items, size))
 

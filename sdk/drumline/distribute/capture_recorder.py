@@ -206,7 +206,8 @@ class _Recorder:
             found += [(f"{path}[{values_of.describe(key)}]", _WHOLE, inner) for key in keys]
             self._read(reads.mapping_reader(index, keys, is_open=grown_from is not None), found)
         elif isinstance(value, values_of.SEQUENCES) or grown_from is None:
-            self._read(reads.items_reader(index, size), [(f"{path}[{i}]", _WHOLE, inner) for i in range(size)])
+            found = [(f"{path}[{i}]", _WHOLE, inner) for i in range(size)]
+            self._read(reads.items_reader(index, size, is_open=grown_from is not None), found)
 
     # functions
 

@@ -74,6 +74,14 @@ def put(array: Any, where: Any) -> jax.Array:
     return placed
 
 
+def owned(value: Any) -> Any:
+    """A copy of a host array, other values as they are.
+
+    JAX reads host memory later or shares it, and the caller may change it as soon as he has control again.
+    """
+    return np.array(value) if isinstance(value, np.ndarray) else value
+
+
 class ReplicatedArrays:
     """Replicates plain arrays over a strategy's devices, once per array: cached by identity while the array lives."""
 
@@ -88,7 +96,7 @@ class ReplicatedArrays:
                 return value
             return self._cached(value)
         if isinstance(value, (np.ndarray, np.generic)):
-            return jax.device_put(checked_host_array(value), self.sharding)
+            return jax.device_put(owned(checked_host_array(value)), self.sharding)
         return value  # a Python scalar: jit replicates it by itself and keeps it weakly typed
 
     def _cached(self, value: jax.Array) -> jax.Array:

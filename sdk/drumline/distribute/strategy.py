@@ -133,6 +133,7 @@ class Strategy(DeviceGroup, ExperimentalNames):
         if not isinstance(args, (tuple, list)):
             raise InvalidValueError(f"args must be a tuple or a list, not {type(args).__name__}; write args=(batch,)")
         context.require_cross_replica_context(self, "run")
+        context.refuse_in_traced_function("run")  # also in a merge function, which is part of a step
         return self._stepper.run(fn, args, kwargs or {}, options or RunOptions())
 
     # reducing

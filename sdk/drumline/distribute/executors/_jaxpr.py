@@ -6,6 +6,8 @@ JAX 0.10 hands out ClosedJaxpr and counts a scan's operands; 0.12 has a Jaxpr wi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import jax
@@ -16,6 +18,18 @@ from drumline.distribute.errors import VariableScopeError
 
 Eqn = Any  # jax.extend.core.JaxprEqn, untyped upstream
 Closed = Any  # jax.extend.core.ClosedJaxpr
+
+
+def is_tracing() -> bool:
+    """True inside a function that JAX is transforming: under jit, grad, vmap, scan, cond, a loop ..."""
+    return bool(jex.get_opaque_trace_state() != _state_outside())
+
+
+@cache
+def _state_outside() -> Any:
+    """JAX's trace state outside every transformation, as every new thread has it."""
+    with ThreadPoolExecutor(1) as fresh:
+        return fresh.submit(jex.get_opaque_trace_state).result()
 
 
 def as_function(closed: Closed) -> Callable[..., list[Any]]:
