@@ -14,11 +14,9 @@ from typing import Any
 
 from drumline.distribute.captures import ChangedError, Read
 
-#: Names that must be absent are looked up one by one up to this many.
-MAX_LOOKED_UP = 16
-
 
 def attributes_reader(index: int, names: Sequence[str]) -> Read:
+    """Attributes of the value at ``index``."""
     if len(names) == 1:
         one = attrgetter(names[0])
         return lambda values: values.append(one(values[index]))
@@ -27,6 +25,7 @@ def attributes_reader(index: int, names: Sequence[str]) -> Read:
 
 
 def names_reader(index: int, through: str, names: Sequence[str]) -> Read:
+    """Names of its namespace: a function's ``__globals__``, or ``__dict__``."""
     namespace, take = attrgetter(through), itemgetter(*names)
     if len(names) == 1:
         return lambda values: values.append(take(namespace(values[index])))
@@ -34,23 +33,21 @@ def names_reader(index: int, through: str, names: Sequence[str]) -> Read:
 
 
 def absence_reader(index: int, through: str, names: Sequence[str]) -> Read:
-    namespace, absent = attrgetter(through), frozenset(names)
+    """Adds nothing; raises where the namespace has one of the names."""
+    namespace = attrgetter(through)
 
     def check(values: list[Any]) -> None:
-        if not absent.isdisjoint(namespace(values[index])):
-            raise ChangedError
-
-    # Few names, a large namespace: look each up.
-    def check_each(values: list[Any]) -> None:
         present = namespace(values[index])
-        for name in absent:
+        for name in names:
             if name in present:
                 raise ChangedError
 
-    return check_each if len(names) < MAX_LOOKED_UP else check
+    return check
 
 
 def all_names_reader(index: int, names: tuple[str, ...]) -> Read:
+    """All that an object holds, under the same names as before."""
+
     def read(values: list[Any]) -> None:
         own = values[index].__dict__
         if tuple(own) != names:
@@ -61,6 +58,7 @@ def all_names_reader(index: int, names: tuple[str, ...]) -> Read:
 
 
 def cells_reader(index: int, filled: list[int]) -> Read:
+    """What a function closes over, in the cells that hold something."""
     if filled == list(range(len(filled))):
         count = len(filled)
 
@@ -75,10 +73,12 @@ def cells_reader(index: int, filled: list[int]) -> Read:
 
 
 def codes_reader(indices: list[int]) -> Read:
+    """The code objects of functions."""
     return lambda values: values.extend([values[index].__code__ for index in indices])
 
 
 def module_reader(name: str) -> Read:
+    """A module that the function imports itself."""
     return lambda values: values.append(sys.modules[name])
 
 
@@ -95,6 +95,7 @@ def items_reader(index: int, size: int, *, is_open: bool) -> Read:
 
 
 def mapping_reader(index: int, keys: list[Any], *, is_open: bool) -> Read:
+    """Keys, then values; ``is_open``: of these keys, whatever was added since."""
     take = itemgetter(*keys) if keys else None
 
     def read(values: list[Any]) -> None:
@@ -113,6 +114,7 @@ def mapping_reader(index: int, keys: list[Any], *, is_open: bool) -> Read:
 
 
 def is_empty(cell: types.CellType) -> bool:
+    """A cell of a name that nothing was assigned to yet."""
     try:
         cell.cell_contents  # noqa: B018  # raises where there is nothing
     except ValueError:

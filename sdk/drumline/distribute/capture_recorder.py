@@ -13,6 +13,7 @@ from typing import Any
 from drumline.distribute import capture_reads as reads
 from drumline.distribute import captured_values as values_of
 from drumline.distribute.captures import (
+    REPEATED,
     Captures,
     Effects,
     Position,
@@ -98,7 +99,7 @@ class _Recorder:
     def _place(self, path: str, value: Any, use: Use, context: _Context) -> int:
         self._values.append(value)
         self._met[path] += 1
-        self._paths.append(path if self._met[path] == 1 else f"{path} #{self._met[path]}")
+        self._paths.append(path if self._met[path] == 1 else f"{path}{REPEATED}{self._met[path]}")
         self._positions.append(None)
         self._pending.append((len(self._values) - 1, use, context))
         return len(self._values) - 1
@@ -131,8 +132,11 @@ class _Recorder:
         elif values_of.is_small_array(value):
             self._set(index, values_of.array_content)
         elif id(value) in self._seen:
-            self._set(index, id)
-            self._visit_again(self._seen[id(value)], use, context)
+            first = self._seen[id(value)]
+            self._positions[index] = Position(
+                self._paths[index], nothing, None, values_of.describe(value), same_as=first
+            )
+            self._visit_again(first, use, context)
         elif len(self._values) > MAX_POSITIONS:
             self._set_opaque(index)
         else:
@@ -161,13 +165,19 @@ class _Recorder:
             self._visit_function(index, use, context)
         elif isinstance(value, (types.MethodType, functools.partial)):
             self._visit_bound(index, context)
+        elif isinstance(value, type) and values_of.has_attributes(value):
+            self._set(index, id)
+            self._visit_attributes(index, use, context)
         elif values_of.is_by_identity(value):
             self._set(index, id)
-            if isinstance(value, type) and values_of.has_attributes(value):
-                self._visit_attributes(index, use, context)
         elif isinstance(value, values_of.CONTAINERS):
             self._visit_container(index, context)
-        elif values_of.has_attributes(value):
+        else:
+            self._visit_other(index, use, context)
+
+    def _visit_other(self, index: int, use: Use, context: _Context) -> None:
+        value = self._values[index]
+        if values_of.has_attributes(value):
             self._set(index, type if values_of.is_record(value) else id)
             self._visit_attributes(index, use, context)
         elif parts := values_of.wrapped_parts(value):
@@ -218,12 +228,16 @@ class _Recorder:
         if isinstance(value, types.MethodType):
             self._set(index, type, is_opaque=context.is_library_name)  # random.uniform: of an object that changes
             bound = replace(inner, owner=len(self._values))
-            found = [(path.rpartition(".")[0] or "self", Use(), inner), (path, _WHOLE, bound)]
+            found = [(path.rpartition(".")[0] or "self", Use(), inner), (self._path(index, "__func__"), _WHOLE, bound)]
             self._read(reads.attributes_reader(index, ("__self__", "__func__")), found)
             return
         self._set(index, type)
         arguments = (f"arguments of {path}", _WHOLE, inner)
-        found = [(path, _WHOLE, replace(inner, owner=None)), arguments, (f"keywords of {path}", _WHOLE, inner)]
+        found = [
+            (self._path(index, "func"), _WHOLE, replace(inner, owner=None)),
+            arguments,
+            (f"keywords of {path}", _WHOLE, inner),
+        ]
         self._read(reads.attributes_reader(index, ("func", "args", "keywords")), found)
 
     def _visit_function(self, index: int, use: Use, context: _Context) -> None:
@@ -310,12 +324,12 @@ class _Recorder:
             return
         if member is None:
             if own is not None:
-                self._check_absent(index, "__dict__", [name])
+                self._read(reads.absence_reader(index, "__dict__", [name]), [])
             if not is_class and name != "__getattr__" and values_of.member_of(kind, "__getattr__") is not None:
                 self._visit_attributes(index, Use(whole=True, attributes={"__getattr__": _WHOLE}), context)
             return
         if own is not None and not values_of.comes_before_own(member):
-            self._check_absent(index, "__dict__", [name])
+            self._read(reads.absence_reader(index, "__dict__", [name]), [])
         read, is_method = values_of.member_reader(index, name, member, is_class=is_class)
         self._attributes[index, name] = len(self._values)
         bound = replace(context, owner=index) if is_method else context
@@ -371,7 +385,8 @@ class _Recorder:
         present = [name for name in wanted if name in namespace]
         absent = [name for name in wanted if name not in namespace]
         if absent:
-            self._check_absent(names.holder, names.through, absent)
+            # In builtins, or nowhere: that must stay so.
+            self._read(reads.absence_reader(names.holder, names.through, absent), [])
         if not present:
             return
         first = len(self._values)
@@ -380,10 +395,6 @@ class _Recorder:
         for position, name in enumerate(present, first):
             names.taken[name] = position
             self._pending += [(position, use, context) for use, context in wanted[name][1:]]
-
-    def _check_absent(self, index: int, through: str, names: list[str]) -> None:
-        """Names found elsewhere (in builtins, in the class), or nowhere, must stay so."""
-        self._read(reads.absence_reader(index, through, names), [])
 
     def _path(self, index: int, name: str) -> str:
         return f"{self._paths[index]}.{name}"

@@ -56,6 +56,9 @@ _BY_IDENTITY = (
     type,
 )
 
+#: Methods of objects that may change, though they say that they are equal.
+_BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
+
 _PATHS = sysconfig.get_paths()
 _LIBRARIES = tuple(
     {os.path.join(os.path.realpath(_PATHS[name]), "") for name in ("stdlib", "platstdlib", "purelib", "platlib")}
@@ -108,9 +111,9 @@ def is_by_identity(value: Any) -> bool:
 
 
 def is_value_of_a_library(value: Any) -> bool:
-    """A dtype, a path, a mesh ...: of a library class that says itself when two are equal, and that they don't change."""
+    """A dtype, a path, a mesh ...: of a library class that tells when two are equal, and that they don't change."""
     kind = type(value)
-    if kind.__hash__ in (None, object.__hash__) or kind.__eq__ is object.__eq__:
+    if isinstance(value, _BOUND) or not _is_compared_by_value(kind):
         return False
     if not is_library_module(kind.__module__):
         return False
@@ -134,6 +137,11 @@ def itself(value: Any) -> Hashable:
 def function_content(function: Any) -> Hashable:
     """What is compared of a function itself; what it captures is compared apart."""
     return (function.__code__, id(function.__globals__))
+
+
+def _is_compared_by_value(kind: type) -> bool:
+    own_hash, own_eq = getattr(kind, "__hash__", None), getattr(kind, "__eq__", None)
+    return own_hash not in (None, object.__hash__) and own_eq != object.__eq__
 
 
 def is_small_array(value: Any) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from drumline.distribute.captured_values import array_content, describe
 
@@ -17,6 +17,8 @@ from drumline.distribute.captured_values import array_content, describe
 Read = Callable[[list[Any]], None]
 #: Paths whose rebinding by traces is ignored from this many on: counters that the step itself keeps.
 IGNORED_FROM = 2
+#: Follows the names of values that were found under a name met before. It can be another one each time.
+REPEATED = " #"
 #: Differences named in a message.
 MAX_NAMED = 3
 
@@ -34,13 +36,16 @@ class Position:
     content: Hashable
     shown: str
     is_opaque: bool = False
+    same_as: int | None = None
+    """The position that holds this very object too, and where its content is compared."""
 
 
 @dataclass(slots=True)
 class Effects:
     """What traces of a code change themselves, which is no change of the program: logs, memos and counters.
 
-    ``grown``: containers that a trace added to, with their size before it. ``rebound``: how often traces changed a value.
+    ``grown``: containers that a trace added to, with their size before it. ``rebound``: how often traces changed a
+    value.
     """
 
     grown: dict[str, int] = field(default_factory=dict)
@@ -52,7 +57,7 @@ class Effects:
         is_changed = False
         for now in after.positions:
             old = then.get(now.path)
-            if old is None or old.content == now.content:
+            if old is None or old.content == now.content or REPEATED in now.path:
                 continue
             is_changed = True
             size = _size_before_growth(old, now)
@@ -68,7 +73,7 @@ class Effects:
 
 
 class Captures:
-    """The captured values of one state of a function. ``on_death`` is called when an object it knows by identity dies."""
+    """The captured values of one state of a function."""
 
     def __init__(
         self, values: Sequence[Any], positions: list[Position], reads: list[Read], roots: int, effects: Effects
@@ -78,7 +83,7 @@ class Captures:
         self._reads = reads
         self._roots = roots
         self._effects = effects
-        self._arrays = [i for i, position in enumerate(positions) if position.content_of is array_content]
+        self._arrays = [(i, p.content) for i, p in enumerate(positions) if p.content_of is array_content]
         self._ids = [*map(id, values[roots:])]
         self._kept: list[Any] = [None] * len(self._ids)
         self._on_death: Callable[[], None] = lambda: None
@@ -105,23 +110,18 @@ class Captures:
         ids = [*map(id, values[self._roots :])]
         if ids != self._ids and not self._is_same_but_for_ids(values, ids):
             return False
-        for index in self._arrays:
-            if array_content(values[index]) != self.positions[index].content:
-                return False
-        return True
+        return not self._arrays or all(array_content(values[index]) == content for index, content in self._arrays)
 
     def differences(self, other: Captures) -> list[str]:
         """What ``other`` has changed, as "name: old -> new"."""
-        mine = {position.path: position for position in self.positions}
+        mine = {position.path: position for position in self.positions if REPEATED not in position.path}
         found = []
-        for position in other.positions:
-            old = mine.get(position.path)
-            if old is None or old.content == position.content or self._effects.is_ignored(position.path):
+        for new in other.positions:
+            old = mine.get(new.path)
+            if old is None or old.content == new.content or self._effects.is_ignored(new.path):
                 continue
-            is_told = old.shown != position.shown
-            found.append(
-                f"{position.path}: {old.shown} -> {position.shown}" if is_told else f"a new object for {position.path}"
-            )
+            is_told = old.shown != new.shown
+            found.append(f"{new.path}: {old.shown} -> {new.shown}" if is_told else f"a new object for {new.path}")
         return found[:MAX_NAMED]
 
     def opaque_parts(self) -> list[str]:
@@ -131,13 +131,17 @@ class Captures:
     def _is_same_but_for_ids(self, values: list[Any], ids: list[int]) -> bool:
         changed = [i for i, (now, then) in enumerate(zip(ids, self._ids, strict=True)) if now != then]
         for index in changed:
-            position, value = self.positions[index + self._roots], values[index + self._roots]
-            if position.content_of(value) != position.content and not self._effects.is_ignored(position.path):
+            if not self._is_same(self.positions[index + self._roots], values[index + self._roots], values):
                 return False
         for index in changed:
             self._ids[index] = ids[index]
             self._keep(index, values[index + self._roots])
         return True
+
+    def _is_same(self, position: Position, value: Any, values: list[Any]) -> bool:
+        if position.same_as is not None:
+            return value is values[position.same_as]
+        return position.content_of(value) == position.content or self._effects.is_ignored(position.path)
 
     def _keep(self, index: int, value: Any) -> None:
         """Keeps the id from being given to another object unseen: by a weak reference, or by keeping the object.
@@ -145,7 +149,7 @@ class Captures:
         A container's id says nothing by itself, its items are compared as well.
         """
         content_of = self.positions[index + self._roots].content_of
-        if content_of in (type_and_size, type_only, nothing):
+        if content_of in (type_and_size, type_only, nothing):  # also of what has a place of its own
             return
         try:
             self._kept[index] = weakref.ref(value, _Death(self, index, is_final=content_of is id))
@@ -192,5 +196,6 @@ def position_of(path: str, content_of: Callable[[Any], Hashable], value: Any, *,
 def _size_before_growth(old: Position, new: Position) -> int | None:
     if old.content_of is not type_and_size or new.content_of is not type_and_size:
         return None
-    (old_type, old_size), (new_type, new_size) = old.content, new.content  # type: ignore[misc]  # of type_and_size
+    old_type, old_size = cast(tuple[type, int], old.content)
+    new_type, new_size = cast(tuple[type, int], new.content)
     return old_size if old_type is new_type and old_size < new_size else None

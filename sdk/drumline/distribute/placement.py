@@ -18,7 +18,7 @@ _NARROW = {np.dtype(np.int64): np.iinfo(np.int32), np.dtype(np.uint64): np.iinfo
 
 
 #: Settings that each thread has for itself and that a trace depends on, with what sets them.
-_TRACE_SETTINGS = {
+_TRACE_SETTINGS: dict[str, Any] = {
     "jax_enable_x64": jax.enable_x64,
     "jax_default_matmul_precision": jax.default_matmul_precision,
     "jax_numpy_dtype_promotion": jax.numpy_dtype_promotion,
@@ -30,8 +30,9 @@ _read_settings = attrgetter(*_TRACE_SETTINGS)
 
 
 def trace_settings() -> tuple[Hashable, ...]:
-    """This thread's settings of JAX that make another program, as for ``jax.jit``."""
-    return _read_settings(jax.config)  # type: ignore[no-any-return]  # a tuple, one per name
+    """Settings of JAX on this thread that make another program, as for ``jax.jit``."""
+    settings: tuple[Hashable, ...] = _read_settings(jax.config)
+    return settings
 
 
 @contextmanager

@@ -13,8 +13,8 @@ class RunOptions:
 
     ``donate``: give the buffers of written variables to the step. ``static_argnames``: parameters of the step that are
     part of the program, such as a Python number that shapes depend on. ``check_stale``: trace the step anew at every
-    call and raise StaleProgramError where it differs from the compiled one, which is then out of date. Slow: for finding
-    mistakes.
+    call and raise StaleProgramError where it differs from the compiled one, which then is out of date. Slow: to look
+    for mistakes.
     """
 
     experimental_enable_dynamic_batch_size: bool = True

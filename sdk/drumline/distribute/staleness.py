@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from drumline.distribute.captured_values import is_simple, simple_content
@@ -53,7 +54,7 @@ def _constants_differ(old: Sequence[Any], new: Sequence[Any]) -> str | None:
 
 def is_same_constant(old: Any, new: Any) -> bool:
     """Equal shape, dtype and bits."""
-    if jax.dtypes.issubdtype(getattr(old, "dtype", np.float32), jax.dtypes.prng_key):
+    if jnp.issubdtype(getattr(old, "dtype", np.float32), jax.dtypes.prng_key):
         old, new = jax.random.key_data(old), jax.random.key_data(new)
     before, after = np.asarray(old), np.asarray(new)
     return before.dtype == after.dtype and before.shape == after.shape and before.tobytes() == after.tobytes()

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from drumline.distribute.capture_recorder import record
+from drumline.distribute.captured_values import member_of
 from drumline.distribute.captures import Captures, Effects
 from drumline.distribute.errors import RetraceWarning
 
@@ -122,7 +123,7 @@ class StepCache:
             states.states.insert(0, state)
 
     def keep(self, state: FunctionState, signature: Hashable, step: Any, held: list[Any]) -> None:
-        """Keeps ``step`` until what it captured dies or many others were used since. ``held``: part of the signature."""
+        """Keeps ``step`` until what it captured, or one of ``held``, dies or many others were used since."""
         self._uses += 1
         state.steps[signature] = step
         state.last_use[signature] = self._uses
@@ -179,7 +180,7 @@ def code_of(fn: Any) -> Any:
         elif isinstance(getattr(fn, "__wrapped__", None), types.FunctionType):
             fn = fn.__wrapped__
         else:
-            call = getattr(type(fn), "__call__", None)
+            call = member_of(type(fn), "__call__")
             return call.__code__ if isinstance(call, types.FunctionType) else fn
     return fn
 
@@ -194,12 +195,11 @@ def _reason(states: CodeStates, state: FunctionState) -> str:
         return "a new function is made per step, and what it captures dies with it"
     last = states.states[0].captures
     changed = last.differences(state.captures)
-    if changed:
-        return ", ".join(changed)
-    opaque = state.captures.opaque_parts()
-    if opaque:
-        return f"a new function is made per step, and it captures what can't be compared: {', '.join(opaque[:3])}"
-    return "what it captures has another structure each time"
+    told = [change for change in changed if not change.startswith("a new object")]
+    opaque = state.captures.opaque_parts()[:3]
+    if opaque and not told:
+        return f"a new function is made per step, and it captures what can't be compared: {', '.join(opaque)}"
+    return ", ".join(changed) or "what it captures has another structure each time"
 
 
 def _reference(value: Any, on_death: Callable[[Any], None] | None = None) -> Callable[[], Any]:

@@ -128,7 +128,7 @@ class Strategy(DeviceGroup, ExperimentalNames):
 
         Per-replica leaves of ``args`` and ``kwargs`` are given out, all others go to every replica as they are. Leaves
         that are the same object on every replica, or marked by :func:`mirrored`, are returned bare; so is everything
-        where there is one replica. ``fn`` is traced: once per function, its closed-over values and argument shapes.
+        where there is one replica. ``fn`` is traced: once per function, what it captures, and argument shapes.
         """
         if not isinstance(args, (tuple, list)):
             raise InvalidValueError(f"args must be a tuple or a list, not {type(args).__name__}; write args=(batch,)")

@@ -13,10 +13,13 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import equinox
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
+from flax import linen
 
 import drumline.distribute as dist
 from drumline.distribute.errors import RetraceWarning, StaleProgramError
@@ -346,6 +349,65 @@ def test_a_random_generator_draws_anew_for_a_new_function() -> None:
     assert len(drawn) == 3
 
 
+def test_the_generator_of_a_module_draws_anew_for_a_new_function() -> None:
+    np.random.seed(0)
+    drawn = {run(lambda x: x * np.random.normal()) for _ in range(3)}
+    assert len(drawn) == 3
+
+
+def test_an_equal_lambda_with_functions_of_libraries_is_traced_once() -> None:
+    traces = []
+    for _ in range(3):
+        transform = optax.chain(optax.clip(1.0), optax.adam(1e-3))
+        run(lambda x: (traces.append(transform), jnp.sum(jax.nn.relu(x)) * np.pi)[1])  # type: ignore[func-returns-value]  # noqa: B023
+    assert len(traces) == 1
+
+
+def test_another_optimizer_is_another_program() -> None:
+    def update(rate: float) -> Any:
+        transform = optax.sgd(rate)
+        return run(lambda x: transform.update(x, transform.init(x))[0])
+
+    assert [update(0.5), update(0.25), update(0.5)] == [-0.5, -0.25, -0.5]
+
+
+class Network(linen.Module):
+    """A model of flax."""
+
+    gain: float = 1.0
+
+    @linen.compact
+    def __call__(self, x: Any) -> Any:
+        return x * self.gain * SCALE
+
+
+class Layer(equinox.Module):
+    """A model of equinox."""
+
+    gain: float
+
+    def __call__(self, x: Any) -> Any:
+        return x * self.gain * SCALE
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda gain: functools.partial(Network(gain).apply, {}), lambda gain: Layer(gain)],
+    ids=["flax", "equinox"],
+)
+def test_models_of_libraries_are_followed(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make(2.0)
+
+    def step(x: Any) -> Any:
+        return model(x)
+
+    assert [run(step), run(model)] == [2, 2]
+    monkeypatch.setattr(sys.modules[__name__], "SCALE", 3.0)
+    assert [run(step), run(model)] == [6, 6]
+    model = make(5.0)
+    assert [run(step), run(model)] == [15, 15]
+
+
 # functions
 
 
@@ -411,7 +473,7 @@ def test_a_mutable_default_is_seen() -> None:
     assert run(step) == 1
     step.__defaults__[0]["lr"] = 2.0  # type: ignore[index]  # as defined above
     assert run(step) == 2
-    step.__kwdefaults__["extra"][0] = 3.0
+    step.__kwdefaults__["extra"][0] = 3.0  # type: ignore[index]  # as above
     assert run(step) == 6
 
 
@@ -526,7 +588,8 @@ def test_an_attribute_that_the_step_does_not_read_is_no_change() -> None:
 
     class Trainer:
         def __init__(self) -> None:
-            self.steps, self.losses = 0, []
+            self.steps = 0
+            self.losses: list[Any] = []
             self.k = 2.0
 
         def train(self, x: Any) -> Any:
@@ -731,11 +794,13 @@ def test_a_setting_of_jax_makes_another_program() -> None:
 def test_a_lambda_per_step_leaks_nothing() -> None:
     strategy = dist.MirroredStrategy(jax.devices()[:2])
     alive: list[weakref.ref[Any]] = []
+
+    def run_with(model: Model) -> None:
+        alive.append(weakref.ref(model))
+        strategy.run(lambda x: model.step(x), args=(X,))
+
     for number in range(6):
-        part = Model(float(number))
-        alive.append(weakref.ref(part))
-        strategy.run(lambda x: part.step(x), args=(X,))  # noqa: B023  # a new function per step
-    del part
+        run_with(Model(float(number)))
     gc.collect()
     assert [reference() for reference in alive] == [None] * 6
 

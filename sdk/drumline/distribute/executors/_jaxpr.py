@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex
 
@@ -225,7 +226,9 @@ def _are_same_atoms(old: Sequence[Any], new: Sequence[Any], names: dict[Any, Any
 def _is_same_atom(old: Any, new: Any, names: dict[Any, Any]) -> bool:
     if is_literal(old) or is_literal(new):
         return is_literal(old) and is_literal(new) and old.aval == new.aval and _is_same(old.val, new.val)
-    return names.get(old) is new and old.aval.str_short() == new.aval.str_short()
+    return (
+        old in names and names[old] is new and str(old.aval) == str(new.aval)
+    )  # avals may hold refs, which compare by identity
 
 
 def _is_same(old: Any, new: Any) -> bool:
@@ -233,11 +236,12 @@ def _is_same(old: Any, new: Any) -> bool:
     if old is new:
         return True
     if isinstance(old, (int, float, complex, np.generic, np.ndarray, jax.Array)):
-        if jax.dtypes.issubdtype(getattr(old, "dtype", np.float32), jax.dtypes.extended):
+        if jnp.issubdtype(getattr(old, "dtype", np.float32), jax.dtypes.extended):
             return False
         before, after = np.asarray(old), np.asarray(new)
         return before.dtype == after.dtype and before.shape == after.shape and before.tobytes() == after.tobytes()
-    return bool(old == new) if type(old).__eq__ is not object.__eq__ else type(old) is type(new)
+    compares = getattr(type(old), "__eq__", None) != object.__eq__
+    return bool(old == new) if compares else type(old) is type(new)
 
 
 def _shown(eqn: Eqn) -> str:
