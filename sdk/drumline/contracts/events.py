@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, StringConstraints
 
-from drumline.contracts.base import Contract, Reply, Text, Timestamp
+from drumline.contracts.base import Contract, NameColumn, Reply, Text, TimeColumn, Timestamp
 from drumline.contracts.ids import CheckpointId, DeviceId, IncarnationId
 from drumline.contracts.reasons import EndReason
 
@@ -13,6 +13,8 @@ MAX_ARRAY_VALUES = 1_024
 MAX_REDUCTION_VALUES = 16_384
 MAX_LOG_TEXT = 65_536
 MAX_RESULT_BYTES = 262_144
+MAX_CUT_BYTES = 65_536
+"""Output and metrics are cut so that no event of theirs is longer as JSON."""
 
 STACKS_HEADING = "=== stacks of the program's threads"
 STACKS_ENDING = "=== end of stacks"
@@ -84,9 +86,9 @@ class MetricsEvent(_Event):
     """Columns of scalars: `values[i]` was logged under `names[i]` at `steps[i]`, `times[i]`."""
 
     kind: Literal["metrics"] = "metrics"
-    names: tuple[MetricName, ...]
+    names: NameColumn
     steps: tuple[Step, ...]
-    times: tuple[Timestamp, ...]
+    times: TimeColumn
     values: tuple[float, ...]
 
 
@@ -155,7 +157,7 @@ class RestoredEvent(_Event):
 
 
 class GapEvent(_Event):
-    """Something was dropped under back-pressure: what and how much."""
+    """Something is lost at this place of the stream: what and how much; 0 bytes where that is not known."""
 
     kind: Literal["gap"] = "gap"
     what: Literal["log", "metrics", "reduction", "spool"]
@@ -196,11 +198,15 @@ class EventBatch(Contract):
     events: Annotated[tuple[WorkerEvent, ...], Field(min_length=1, max_length=MAX_EVENTS_PER_BATCH)]
 
 
+Activity = Literal["rendezvous", "own_code", "compiling", "in_step", "finishing", "waiting_for_telemetry"]
+"""What a program does. `in_step` is also to wait for what a step computes; `own_code` is what it does between steps;
+`waiting_for_telemetry`: its spool is full, and what it logs is taken again when the server has taken some (P12)."""
+
+
 class MemberTick(Contract):
     """Where a member's program was when its process last told its shim, and since when (rule P15)."""
 
-    activity: Literal["rendezvous", "own_code", "compiling", "in_step", "finishing"]
-    """`in_step` is also to wait for what a step computes; `own_code` is whatever the program does between steps."""
+    activity: Activity
     advances: Annotated[int, Field(ge=0, lt=2**53)]
     """How often the program came further: steps that returned, and logs."""
     collectives: Annotated[int, Field(ge=0, lt=2**53)] = 0
@@ -211,6 +217,10 @@ class MemberTick(Contract):
     """Since the process last told. Over some seconds: it is stopped, or a call holds its interpreter."""
     overdue: bool = False
     """Whether its shim takes it for hung, dumps its stacks and ends it."""
+    spooled_seq: Annotated[int, Field(ge=0, lt=2**53)] | None = None
+    """Seq of the newest event that its host has; what the server lacks of it is lost if the host is."""
+    output_bytes: Annotated[int, Field(ge=0, lt=2**53)] | None = None
+    """How much its program has written so far."""
 
 
 class MemberEnd(Contract):
@@ -228,6 +238,8 @@ class MemberEnd(Contract):
     """Whether every process of the member is proven dead, so that its devices may be given out."""
     tick: MemberTick | None = None
     """Where the program was at its end."""
+    output_bytes: Annotated[int, Field(ge=0, lt=2**53)] | None = None
+    """How much the program has written in all; None where nobody knows."""
 
 
 class MemberAck(Reply):

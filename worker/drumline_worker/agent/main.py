@@ -108,6 +108,7 @@ class Agent:
             self._checkpoints,
             self._meeting_place,
             introduction.place,
+            self._settings.spool_bytes,
         )
         self._members = Members(bench)
         for plan in found:
