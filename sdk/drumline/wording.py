@@ -4,3 +4,13 @@
 def counted(number: int, noun: str) -> str:
     """`1 replica`, `8 replicas`: a regular noun after its number."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def size_text(count: int) -> str:
+    """Bytes with a binary unit, such as `128 GiB`."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}"
+        value /= 1024
+    return f"{value:.0f} TiB"
