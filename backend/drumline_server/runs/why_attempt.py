@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
+from pydantic import JsonValue
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -124,18 +125,17 @@ def _why_finishing(members: Sequence[Row]) -> api.Why:
             evidence={"hosts": list(alive)},
         )
     late = [(member, name) for member, name in members if (member.last_seq or 0) > member.acked_seq]
-    names = [name for _, name in late]
+    evidence: dict[str, JsonValue] = {
+        "missing_records": {name: (member.last_seq or 0) - member.acked_seq for member, name in late}
+    }
     unsent = {name: member.unsent_bytes for member, name in late if member.unsent_bytes}
+    if unsent:
+        evidence["unsent_bytes"] = dict(unsent)
     size = f" {size_text(sum(unsent.values()))} of" if unsent else ""
     return api.Why(
         rule="finishing",
-        sentence=f"The program has ended; {_listed(names)} is sending{size} telemetry."
-        if late
-        else "The program has ended.",
-        evidence={
-            "missing_records": {name: (member.last_seq or 0) - member.acked_seq for member, name in late},
-            "unsent_bytes": dict(unsent),
-        },
+        sentence=f"The program has ended; {_listed([name for _, name in late])} is sending{size} telemetry.",
+        evidence=evidence,
         remedy="Nothing has to be done, and its devices are free. What a lost host has not sent is recorded as a gap.",
     )
 
