@@ -11,7 +11,7 @@ export PYTHONUNBUFFERED := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit integration simulation sim e2e frontend-test conformance chaos machine fuzz test-jax bench bench-engine bench-accelerator bench-orchestration bench-peers openapi lock build clean
+.PHONY: help demo test check unit integration simulation sim e2e frontend-test conformance chaos machine fuzz test-jax bench bench-engine bench-accelerator bench-orchestration bench-telemetry bench-peers openapi lock build clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -66,6 +66,9 @@ bench-accelerator: .venv/.dev ## a transformer in bfloat16 beside hand-written J
 
 bench-orchestration: .venv/.dev frontend/dist/index.html ## load on the server, runs at once, beside Ray Jobs; JSON in build/bench/
 	PYTHONPATH=tests $(PY) tests/bench/orchestration.py
+
+bench-telemetry: .venv/.dev frontend/dist/index.html ## bursts of values and lines arrive whole, and how soon; JSON in build/bench/
+	PYTHONPATH=tests $(PY) tests/bench/telemetry.py
 
 bench-peers: .venv-peers/.installed ## TensorFlow and Ray in an environment of their own, for the comparisons
 
