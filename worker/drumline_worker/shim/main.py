@@ -178,6 +178,7 @@ class Shim:
     def _accept(self) -> None:
         agent = accept(self._listener)
         if agent is not None:
+            self._hangs.peer_waits(False)  # what another agent said last may be over; a new one says it again
             self._agents.append(agent)
             self._on(agent.socket, lambda: self._hear(agent))
 
