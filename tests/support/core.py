@@ -1,7 +1,7 @@
 """Drives the server's core without HTTP: submissions, the scheduler, and a worker that does what a test says."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -28,6 +28,7 @@ from drumline.contracts.worker_api import (
     ProbeReports,
     Register,
     Registered,
+    UnsentTelemetry,
 )
 from drumline_server.bundles import service as bundles
 from drumline_server.db import Database
@@ -271,7 +272,13 @@ class Worker:
         self.incarnation = registered.incarnation
         return registered
 
-    def beat(self, *members: MemberBeat, plans: Sequence[str] = (), draining: bool = False) -> HeartbeatReply:
+    def beat(
+        self,
+        *members: MemberBeat,
+        plans: Sequence[str] = (),
+        draining: bool = False,
+        unsent: Mapping[str, int] | None = None,
+    ) -> HeartbeatReply:
         """One heartbeat, taken as the endpoint takes it."""
         body = Heartbeat(
             incarnation=self.incarnation,
@@ -279,6 +286,7 @@ class Worker:
             members=members,
             plans=tuple(plans),
             draining=draining,
+            unsent=tuple(UnsentTelemetry(member=member, unsent_bytes=size) for member, size in (unsent or {}).items()),
         )
         now = self.core.clock.now()
         if heartbeats.may_be_quiet(body):

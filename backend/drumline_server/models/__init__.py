@@ -1,7 +1,7 @@
 """The tables. Times are int64 microseconds UTC, ids are prefixed and sortable, every row has a project."""
 
 from drumline_server.models.access import BrowserSession, LoginCode, Project, Token
-from drumline_server.models.attempt import Attempt, Member
+from drumline_server.models.attempt import WAITING, Attempt, Member
 from drumline_server.models.audit import Audit
 from drumline_server.models.base import Base, table_of
 from drumline_server.models.batch import Batch
@@ -16,6 +16,7 @@ from drumline_server.models.run_event import RunEvent
 from drumline_server.models.store import Store
 from drumline_server.models.telemetry import (
     Checkpoint,
+    Gap,
     LogChunk,
     Metric,
     MetricChunk,
@@ -27,6 +28,7 @@ from drumline_server.models.telemetry import (
 )
 
 __all__ = [
+    "WAITING",
     "Attempt",
     "Audit",
     "Base",
@@ -35,6 +37,7 @@ __all__ = [
     "Bundle",
     "Checkpoint",
     "Device",
+    "Gap",
     "Hold",
     "Host",
     "IdempotencyKey",

@@ -35,6 +35,7 @@ _PHRASES: dict[api.WaitRule, str] = {
     "claiming": "waits for its worker",
     "stopping": "program has its grace period",
     "finishing": "last records are on their way",
+    "telemetry": "waits for its telemetry to be taken",
 }
 
 

@@ -14,7 +14,7 @@ from drumline_server.dependencies import DatabaseDep, KnownQuery
 from drumline_server.edge.pieces import in_pieces
 from drumline_server.paging import DEFAULT_PAGE, CursorText, Limit
 from drumline_server.routing import api_router
-from drumline_server.telemetry import checkpoints, logs, metrics, placement, reduction_names, reductions
+from drumline_server.telemetry import checkpoints, gaps, logs, metrics, placement, reduction_names, reductions
 
 router = api_router("/runs/{run_id}", tags=["telemetry"])
 
@@ -139,6 +139,21 @@ async def download_logs(
     output: AsyncIterator[bytes] = logs.raw_output(database, found)
     headers = {"Content-Disposition": f'attachment; filename="{run_id}.log"', "Content-Security-Policy": _SANDBOX}
     return StreamingResponse(output, media_type="text/plain; charset=utf-8", headers=headers)
+
+
+@router.get("/gaps")
+async def list_gaps(
+    run_id: RunId,
+    principal: ReaderDep,
+    database: DatabaseDep,
+    attempt: AttemptId | None = None,
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_PAGE,
+) -> api.Page[api.Gap]:
+    """What is lost of the run's telemetry, with its size and where it stood: of all attempts, or of the one named."""
+    return await database.read(
+        lambda session: gaps.list_gaps(session, principal.project_id, run_id, attempt, cursor=cursor, limit=limit)
+    )
 
 
 @router.get("/checkpoints")

@@ -628,6 +628,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{run_id}/gaps": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Gaps
+         * @description What is lost of the run's telemetry, with its size and where it stood: of all attempts, or of the one named.
+         */
+        get: operations["list_gaps"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run_id}/logs": {
         parameters: {
             query?: never;
@@ -1692,8 +1712,45 @@ export interface components {
             removed_lines: number;
         };
         /**
+         * Gap
+         * @description Telemetry of one member that is lost, with its size and its place. What is not known is `None`.
+         */
+        Gap: {
+            /** After */
+            after: string | null;
+            /** After Step */
+            after_step: number | null;
+            /** Attempt */
+            attempt: string;
+            /** Before */
+            before: string | null;
+            /** Before Step */
+            before_step: number | null;
+            /** Count */
+            count: number | null;
+            /** Detail */
+            detail: string;
+            /** First Byte */
+            first_byte: number | null;
+            /** Id */
+            id: string;
+            /** Member */
+            member: string;
+            /** Next Byte */
+            next_byte: number | null;
+            /** Recorded At */
+            recorded_at: string;
+            /** Size Bytes */
+            size_bytes: number | null;
+            /**
+             * What
+             * @enum {string}
+             */
+            what: "log" | "metrics" | "reduction" | "spool" | "result";
+        };
+        /**
          * GapEvent
-         * @description Something was dropped under back-pressure: what and how much.
+         * @description Something is lost at this place of the stream: what and how much; 0 bytes where that is not known.
          */
         GapEvent: {
             /**
@@ -1768,6 +1825,11 @@ export interface components {
              * Format: date-time
              */
             sent_at: string;
+            /**
+             * Unsent
+             * @default []
+             */
+            unsent: components["schemas"]["UnsentTelemetry"][];
         };
         /**
          * HeartbeatReply
@@ -1794,6 +1856,11 @@ export interface components {
              * @default []
              */
             fenced: components["schemas"]["MemberNotice"][];
+            /**
+             * Held
+             * @default []
+             */
+            held: string[];
             /**
              * Plans
              * @default []
@@ -2097,6 +2164,14 @@ export interface components {
             text: string;
         };
         /**
+         * LogGap
+         * @description How much output is lost.
+         */
+        LogGap: {
+            /** Size Bytes */
+            size_bytes: number | null;
+        };
+        /**
          * LogSegment
          * @description A stretch of output of one stream. Lines are cut at newlines by whoever shows them.
          */
@@ -2107,6 +2182,7 @@ export interface components {
             first_byte: number;
             /** First Line */
             first_line: number;
+            gap?: components["schemas"]["LogGap"] | null;
             /**
              * Stream
              * @enum {string}
@@ -2146,6 +2222,11 @@ export interface components {
             complete: boolean;
             /** End Byte */
             end_byte: number;
+            /**
+             * Ended
+             * @default false
+             */
+            ended: boolean;
             /** First Byte */
             first_byte: number;
             /** Lines */
@@ -2241,6 +2322,8 @@ export interface components {
              * @default
              */
             message: string;
+            /** Output Bytes */
+            output_bytes?: number | null;
             reason: components["schemas"]["EndReason"];
             /** Signal */
             signal?: number | null;
@@ -2276,7 +2359,7 @@ export interface components {
              * Activity
              * @enum {string}
              */
-            activity: "rendezvous" | "own_code" | "compiling" | "in_step" | "finishing";
+            activity: "rendezvous" | "own_code" | "compiling" | "in_step" | "finishing" | "waiting_for_telemetry";
             /** Advances */
             advances: number;
             /**
@@ -2286,6 +2369,8 @@ export interface components {
             collectives: number;
             /** Idle S */
             idle_s: number;
+            /** Output Bytes */
+            output_bytes?: number | null;
             /**
              * Overdue
              * @default false
@@ -2293,18 +2378,29 @@ export interface components {
             overdue: boolean;
             /** Silent S */
             silent_s: number;
+            /** Spooled Seq */
+            spooled_seq?: number | null;
         };
         /**
          * MetricGap
-         * @description Values of a metric that were lost: so many, between two that are there.
+         * @description A stretch of the x axis in which values are lost: between the last value before it and the first one after it.
+         *
+         *     No line belongs over it.
          */
         MetricGap: {
-            /** After */
-            after: number | null;
-            /** Before */
-            before: number | null;
             /** Count */
-            count: number;
+            count: number | null;
+            /** End */
+            end: number | null;
+            /** Size Bytes */
+            size_bytes: number | null;
+            /** Start */
+            start: number | null;
+            /**
+             * What
+             * @enum {string}
+             */
+            what: "metrics" | "spool";
         };
         /**
          * MetricPoints
@@ -2331,11 +2427,6 @@ export interface components {
         MetricSeries: {
             /** Bucket Width */
             bucket_width: number;
-            /**
-             * Gaps
-             * @default []
-             */
-            gaps: components["schemas"]["MetricGap"][];
             /** Last Step */
             last_step: number;
             /** N */
@@ -2351,6 +2442,11 @@ export interface components {
          * @description The metrics of a run, bucketed by the server.
          */
         Metrics: {
+            /**
+             * Gaps
+             * @default []
+             */
+            gaps: components["schemas"]["MetricGap"][];
             /** Run */
             run: string;
             /** Series */
@@ -2383,7 +2479,7 @@ export interface components {
             /** Steps */
             steps: number[];
             /** Times */
-            times: string[];
+            times: (number | string)[];
             /** Values */
             values: number[];
         };
@@ -2539,6 +2635,13 @@ export interface components {
         Page_Device_: {
             /** Items */
             items: components["schemas"]["Device"][];
+            /** Next */
+            next?: string | null;
+        };
+        /** Page[Gap] */
+        Page_Gap_: {
+            /** Items */
+            items: components["schemas"]["Gap"][];
             /** Next */
             next?: string | null;
         };
@@ -4149,6 +4252,16 @@ export interface components {
             topology?: string | null;
         };
         /**
+         * UnsentTelemetry
+         * @description A member that has ended, and of whose telemetry its host still has something to send.
+         */
+        UnsentTelemetry: {
+            /** Member */
+            member: string;
+            /** Unsent Bytes */
+            unsent_bytes: number;
+        };
+        /**
          * VariableEvent
          * @description A variable was made, and where its copies live.
          */
@@ -4227,7 +4340,7 @@ export interface components {
              * Rule
              * @enum {string}
              */
-            rule: "no_hosts" | "no_such_platform" | "too_few_devices" | "host_quarantined" | "host_draining" | "host_lost" | "host_moved" | "devices_quarantined" | "devices_busy" | "behind_others" | "retry_backoff" | "starting" | "checkpoint_host" | "claiming" | "stopping" | "finishing";
+            rule: "no_hosts" | "no_such_platform" | "too_few_devices" | "host_quarantined" | "host_draining" | "host_lost" | "host_moved" | "devices_quarantined" | "devices_busy" | "behind_others" | "retry_backoff" | "starting" | "checkpoint_host" | "claiming" | "stopping" | "finishing" | "telemetry";
         };
         /**
          * Why
@@ -4249,7 +4362,7 @@ export interface components {
              * Rule
              * @enum {string}
              */
-            rule: "no_hosts" | "no_such_platform" | "too_few_devices" | "host_quarantined" | "host_draining" | "host_lost" | "host_moved" | "devices_quarantined" | "devices_busy" | "behind_others" | "retry_backoff" | "starting" | "checkpoint_host" | "claiming" | "stopping" | "finishing";
+            rule: "no_hosts" | "no_such_platform" | "too_few_devices" | "host_quarantined" | "host_draining" | "host_lost" | "host_moved" | "devices_quarantined" | "devices_busy" | "behind_others" | "retry_backoff" | "starting" | "checkpoint_host" | "claiming" | "stopping" | "finishing" | "telemetry";
             /** Sentence */
             sentence: string;
             starts?: components["schemas"]["Prediction"] | null;
@@ -4294,6 +4407,7 @@ export type ExpiredRuns = components['schemas']['ExpiredRuns'];
 export type FieldChange = components['schemas']['FieldChange'];
 export type FieldProblem = components['schemas']['FieldProblem'];
 export type FileChange = components['schemas']['FileChange'];
+export type Gap = components['schemas']['Gap'];
 export type GapEvent = components['schemas']['GapEvent'];
 export type GridSweep = components['schemas']['GridSweep'];
 export type Heartbeat = components['schemas']['Heartbeat'];
@@ -4312,6 +4426,7 @@ export type Limits = components['schemas']['Limits'];
 export type ListSweep = components['schemas']['ListSweep'];
 export type LiveMember = components['schemas']['LiveMember'];
 export type LogEvent = components['schemas']['LogEvent'];
+export type LogGap = components['schemas']['LogGap'];
 export type LogSegment = components['schemas']['LogSegment'];
 export type LoginCode = components['schemas']['LoginCode'];
 export type LoginRequest = components['schemas']['LoginRequest'];
@@ -4338,6 +4453,7 @@ export type PageAttempt = components['schemas']['Page_Attempt_'];
 export type PageBatch = components['schemas']['Page_Batch_'];
 export type PageCheckpoint = components['schemas']['Page_Checkpoint_'];
 export type PageDevice = components['schemas']['Page_Device_'];
+export type PageGap = components['schemas']['Page_Gap_'];
 export type PageHost = components['schemas']['Page_Host_'];
 export type PageJobChange = components['schemas']['Page_JobChange_'];
 export type PageJobVersion = components['schemas']['Page_JobVersion_'];
@@ -4417,6 +4533,7 @@ export type Token = components['schemas']['Token'];
 export type TokenCreate = components['schemas']['TokenCreate'];
 export type TokenCreated = components['schemas']['TokenCreated'];
 export type TpuSpec = components['schemas']['TpuSpec'];
+export type UnsentTelemetry = components['schemas']['UnsentTelemetry'];
 export type VariableEvent = components['schemas']['VariableEvent'];
 export type Version = components['schemas']['Version'];
 export type VersionDiff = components['schemas']['VersionDiff'];
@@ -5490,6 +5607,43 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Page_RunEvent_"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_gaps: {
+        parameters: {
+            query?: {
+                attempt?: string | null;
+                /** @description `next` of the page before; the first page without. */
+                cursor?: string | null;
+                /** @description Items on the page. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_Gap_"];
                 };
             };
             /** @description An error, told in words and with a code. */

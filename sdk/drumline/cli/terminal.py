@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+from drumline.wording import size_text
+
+size = size_text
 _CONTROL = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Escape sequences and control characters but tab and newline: they could repaint or drive the terminal."""
 
@@ -80,13 +83,3 @@ def duration(seconds: float) -> str:
         if whole < bound:
             return f"{whole // length} {unit} {whole % length // part:02d} {smaller}"
     raise AssertionError("every number is less than infinity")
-
-
-def size(count: int) -> str:
-    """Bytes with a binary unit, such as `128 GiB`."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}"
-        value /= 1024
-    return f"{value:.0f} TiB"

@@ -153,6 +153,13 @@ class MemberBeat(Contract):
     tick: MemberTick | None = None
 
 
+class UnsentTelemetry(Contract):
+    """A member that has ended, and of whose telemetry its host still has something to send."""
+
+    member: MemberId
+    unsent_bytes: Annotated[int, Field(ge=0, lt=2**53)]
+
+
 class Heartbeat(Contract):
     """Body of `POST /worker/heartbeat`, every `heartbeat_s` seconds."""
 
@@ -162,6 +169,7 @@ class Heartbeat(Contract):
     plans: Annotated[tuple[PlanId, ...], Field(fail_fast=True), AtMost(16)] = ()
     """Those whose programs it probes."""
     draining: bool = False
+    unsent: Annotated[tuple[UnsentTelemetry, ...], Field(max_length=4_096)] = ()
 
 
 class MemberNotice(Reply):
@@ -198,6 +206,8 @@ class HeartbeatReply(Reply):
     """Programs to probe for plans that the worker did not name."""
     unwanted_plans: tuple[PlanId, ...] = ()
     """Of those that it named."""
+    held: tuple[MemberId, ...] = ()
+    """Members whose gang waits for the telemetry of another one to be taken: their clocks stand still (P12)."""
     drain: bool = False
     """Whether an operator wants the host to claim nothing more, and its programs to stop and go on elsewhere."""
     server_time: Timestamp

@@ -33,15 +33,15 @@ def as_text(details: api.Run, url: str) -> str:
     return f"{first}\n{counted(details.replicas, 'replica')}, {details.strategy}; {steps}{total}{rate}\n{url}"
 
 
-def as_html(details: api.Run, url: str, placement: api.Placement | None, series: api.MetricSeries | None) -> str:
-    """The same with a placement strip and a curve, where they could be had."""
+def as_html(details: api.Run, url: str, placement: api.Placement | None, metrics: api.Metrics | None) -> str:
+    """The same with a placement strip and the curve of the first metric, where they could be had."""
     heading, middle, _ = as_text(details, url).split("\n")
     symbol = _ODD if details.not_finite else _SYMBOLS.get(details.state, _RUNNING)
     parts = [f"<div><strong>{symbol} {escape(heading)}</strong></div>", f"<div>{escape(middle)}</div>"]
     if placement is not None and placement.devices:
         parts.append(_placement(placement))
-    if series is not None and series.points.x:
-        parts.append(_curve(series))
+    if metrics is not None and metrics.series and metrics.series[0].points.x:
+        parts.append(_curve(metrics.series[0], metrics.gaps))
     parts.append(f'<div><a href="{escape(url)}">{escape(url)}</a></div>')
     return f'<div style="font-family:monospace;line-height:1.6">{"".join(parts)}</div>'
 
@@ -79,9 +79,9 @@ def _cell(position: int, device: api.PlacedDevice) -> str:
     )
 
 
-def _curve(series: api.MetricSeries) -> str:
+def _curve(series: api.MetricSeries, gaps: Sequence[api.MetricGap]) -> str:
     """The mean as a line within the band of least and greatest."""
-    points, stretches = series.points, _stretches(series)
+    points, stretches = series.points, _stretches(series, gaps)
     rows = [row for stretch in stretches for row in stretch]
     if not rows:
         return ""
@@ -101,10 +101,10 @@ def _curve(series: api.MetricSeries) -> str:
     )
 
 
-def _stretches(series: api.MetricSeries) -> list[list[_Place]]:
+def _stretches(series: api.MetricSeries, gaps: Sequence[api.MetricGap]) -> list[list[_Place]]:
     """Places with a number, apart where one has none or where values were lost: nothing is drawn across."""
     points, stretches = series.points, list[list[_Place]]([[]])
-    lost = [gap.before for gap in series.gaps if gap.before is not None]
+    lost = [gap.end for gap in gaps if gap.end is not None]
     for x, low, high, mean in zip(points.x, points.min, points.max, points.mean, strict=True):
         if low is None or high is None or mean is None:
             stretches.append([])

@@ -72,8 +72,8 @@ def test_submit_prints_the_address_first_then_progress_then_the_result(
         event(2, "placement", executor="spmd", confirmed=True, replicas=8),
         event(3, "progress", step=50, total_steps=100, steps_per_s=12.5),
         event(4, "metrics", names=["loss", "sys/step_ms"], first_step=50, last_step=50),
-        event(5, "gap", what="log", count=2),
-        event(6, "gap", what="log", count=3),
+        event(5, "gap", what="reduction", count=2),
+        event(6, "gap", what="reduction", count=3),
         end(7),
     )
     server.on("GET", f"/runs/{RUN_ID}/metrics", ok(_metrics(loss=0.25)))
@@ -84,7 +84,7 @@ def test_submit_prints_the_address_first_then_progress_then_the_result(
     assert json.loads(result) == {"accuracy": 0.97}
     assert "8 replicas, executor spmd" in cli.err
     assert "step 50/100  12.5 steps/s  loss 0.25" in cli.err
-    assert cli.err.count("dropped") == cli.err.count("5 log records were dropped under load") == 1
+    assert cli.err.count(" lost") == cli.err.count("5 reduction records lost") == 1
     assert cli.err.splitlines()[-1].startswith("SUCCEEDED in ")
 
 

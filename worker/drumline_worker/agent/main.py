@@ -116,6 +116,7 @@ class Agent:
             self._meeting_place,
             compile_cache.CompiledEntries(self._layout.compiled_entries),
             introduction.place,
+            self._settings.spool_bytes,
         )
         self._members = Members(bench)
         for plan in found:

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +15,14 @@ from drumline_worker.runner.steps import Numbered, StepNumbers
 
 FLUSH_S = 0.25
 MAX_POINTS = 250_000
-"""About 40 MB; a program that logs faster than this thread sends for long loses the oldest."""
+"""About 40 MB; a program that logs faster than this thread sends for long waits for it."""
 MAX_REDUCTIONS = 4_096
 MAX_REDUCTION_BYTES = 128 * 1024 * 1024
-"""Arrays that wait to be summarized are kept on their devices; the newest reduction is, however large."""
-POINTS_PER_EVENT = 2_000
+"""Arrays that wait to be summarized are kept on their devices; one reduction always is, however large."""
+POINTS_PER_EVENT = 500
+"""So many nearly always fit in an event (`contracts.events.MAX_CUT_BYTES`)."""
 _LOOK_AGAIN_S = 1.0
-"""How often a flush looks whether the sending thread is still there: without a shim it has ended."""
+"""How often who waits looks whether the sending thread is still there: without a shim it has ended."""
 _UNREADABLE = (RuntimeError, TypeError, ValueError, OverflowError)
 """What reading an array can raise: it was donated to a later step, its computation failed, it is no real number."""
 
@@ -46,17 +47,20 @@ class _Speed:
 
 
 class Telemetry:
-    """Points, reductions and progress; the oldest go first when the thread cannot keep up."""
+    """Points, reductions and progress. Who reports faster than the thread can send waits for it (rule P12).
 
-    def __init__(self, channel: Channel) -> None:
+    `on_wait` is called about once a second by who waits, and may raise to give up.
+    """
+
+    def __init__(self, channel: Channel, on_wait: Callable[[], None] = lambda: None) -> None:
         self._channel = channel
+        self._on_wait = on_wait
         self._changed = threading.Condition()
         self._points: deque[_Point] = deque()
         self._steps: StepNumbers[ReductionRecord | _Speed] = StepNumbers()
         self._reductions: deque[Numbered[ReductionRecord]] = deque()
         self._reduction_bytes = 0
         """Of those that wait to be sent, and of those whose step is not named yet."""
-        self._lost = {"metrics": 0, "reduction": 0}
         self._pace = Pace()
         self._figures: dict[str, float] = {}
         self._total_steps: int | None = None
@@ -71,7 +75,8 @@ class Telemetry:
     def point(self, name: str, step: int, value: Any) -> None:
         """A scalar, possibly still being computed on a device. Any: number or array."""
         with self._changed:
-            self._add_point(_Point(name, step, time.time_ns() // 1_000, value))
+            self._await_room(lambda: len(self._points) < MAX_POINTS)
+            self._points.append(_Point(name, step, time.time_ns() // 1_000, value))
             self._wake()
 
     def name_step(self, step: int) -> None:
@@ -94,14 +99,13 @@ class Telemetry:
 
     def reduction(self, record: ReductionRecord) -> None:
         """A reduction with its raw arrays."""
+        size = _size_of(record)
         with self._changed:
-            self._steps.hold(record.step, record, time.monotonic_ns())
-            self._reduction_bytes += _size_of(record)
-            if self._has_too_many_reductions():
+            if not self._has_room_for(size):  # what is only held for its step would be waited for in vain
                 self._number(self._steps.likely(self._total_steps))
-            while len(self._reductions) > 1 and self._has_too_many_reductions():
-                self._reduction_bytes -= _size_of(self._reductions.popleft().record)
-                self._lost["reduction"] += 1
+            self._await_room(lambda: self._has_room_for(size))
+            self._steps.hold(record.step, record, time.monotonic_ns())
+            self._reduction_bytes += size
             self._wake()
 
     def step(self, record: StepRecord) -> None:
@@ -143,10 +147,6 @@ class Telemetry:
             self._changed.notify_all()
         self._thread.join()
 
-    def _has_too_many_reductions(self) -> bool:
-        held = len(self._reductions) + self._steps.held
-        return held > MAX_REDUCTIONS or self._reduction_bytes > MAX_REDUCTION_BYTES
-
     def _number(self, numbered: Iterable[Numbered[ReductionRecord | _Speed]]) -> None:
         for one in numbered:
             self._take(one, calls_per_step=1.0)
@@ -157,6 +157,19 @@ class Telemetry:
             self._add_figures(one.record.window.of_steps(calls_per_step), one.step, one.record.at_micros)
         else:
             self._reductions.append(Numbered(one.step, one.call, one.record))
+
+    def _has_room_for(self, size: int) -> bool:
+        waiting = len(self._reductions) + self._steps.held
+        fits = waiting < MAX_REDUCTIONS and self._reduction_bytes + size <= MAX_REDUCTION_BYTES
+        return fits or not waiting
+
+    def _await_room(self, has_room: Callable[[], bool]) -> None:
+        """Holds the lock but while it waits. Without a sending thread there is nobody to tell, nor to wait for."""
+        while not has_room() and self._thread.is_alive():
+            self._hurried = self._dirty = True
+            self._changed.notify_all()
+            if not self._changed.wait_for(has_room, _LOOK_AGAIN_S):
+                self._on_wait()
 
     def _note_pace(self, window: Window | None) -> None:
         """Windows are cut where the program steps: this thread's delays do not show in them."""
@@ -171,13 +184,7 @@ class Telemetry:
 
     def _add_figures(self, window: Window, step: int, at_micros: int) -> None:
         for name, value in window.figures.items():
-            self._add_point(_Point(f"sys/{name}", step, at_micros, value))
-
-    def _add_point(self, point: _Point) -> None:
-        if len(self._points) >= MAX_POINTS:
-            self._points.popleft()
-            self._lost["metrics"] += 1
-        self._points.append(point)
+            self._points.append(_Point(f"sys/{name}", step, at_micros, value))
 
     def _wake(self) -> None:
         if not self._dirty or self._hurried:
@@ -208,21 +215,12 @@ class Telemetry:
             points, self._points = self._points, deque()
             reductions, self._reductions = self._reductions, deque()
             self._reduction_bytes -= sum(_size_of(one.record) for one in reductions)
-            lost, self._lost = self._lost, {"metrics": 0, "reduction": 0}
             self._dirty = self._hurried = False
             flush = self._flushes_wanted
+            self._changed.notify_all()
         self._send_progress()
-        for one in reductions:
-            try:
-                fields = {**reduction_fields(one.record), "step": one.step, "call": one.call}
-            except _UNREADABLE:
-                lost["reduction"] += 1
-                continue
-            self._channel.send_fields(fields)
-        lost["metrics"] += self._send_points(list(points))
-        for what, count in lost.items():
-            if count:
-                self._channel.send("gap", what=what, count=count)
+        self._send_reductions(reductions)
+        self._send_points(points)
         with self._changed:
             self._flushes_done = flush
             self._changed.notify_all()
@@ -242,16 +240,42 @@ class Telemetry:
         done = self._steps.done
         return done if self._total_steps is None else min(done, self._total_steps)
 
-    def _send_points(self, points: list[_Point]) -> int:
-        """Sends the points; returns how many had a value that is gone or no float."""
-        numbers = []
-        for point in points:
+    def _send_reductions(self, reductions: deque[Numbered[ReductionRecord]]) -> None:
+        """Lets go of each as soon as it is sent: it holds arrays on devices."""
+        while reductions:
+            one = reductions.popleft()
             try:
-                numbers.append((point, point.number()))
+                fields = {**reduction_fields(one.record), "step": one.step, "call": one.call}
             except _UNREADABLE:
+                self._channel.send("gap", what="reduction", count=1)
+            else:
+                self._channel.send_fields(fields)
+
+    def _send_points(self, points: deque[_Point]) -> None:
+        """Sends the points in their order, and a gap in the place of those whose value is gone or no float."""
+        some: list[tuple[_Point, float]] = []
+        lost = 0
+        while points:
+            point = points.popleft()
+            try:
+                number = point.number()
+            except _UNREADABLE:
+                self._send_columns(some)
+                some, lost = [], lost + 1
                 continue
-        for start in range(0, len(numbers), POINTS_PER_EVENT):
-            some = numbers[start : start + POINTS_PER_EVENT]
+            if lost:
+                self._channel.send("gap", what="metrics", count=lost)
+                lost = 0
+            some.append((point, number))
+            if len(some) == POINTS_PER_EVENT:
+                self._send_columns(some)
+                some = []
+        self._send_columns(some)
+        if lost:
+            self._channel.send("gap", what="metrics", count=lost)
+
+    def _send_columns(self, some: list[tuple[_Point, float]]) -> None:
+        if some:
             self._channel.send(
                 "metrics",
                 names=[point.name for point, _ in some],
@@ -259,7 +283,6 @@ class Telemetry:
                 times=[point.at_micros for point, _ in some],
                 values=[number for _, number in some],
             )
-        return len(points) - len(numbers)
 
 
 def _size_of(record: ReductionRecord) -> int:

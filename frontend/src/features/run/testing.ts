@@ -87,6 +87,7 @@ export function logsOf(whole: string, from: number, to: number, some: Partial<Lo
     next_byte: end,
     end_byte: whole.length,
     lines: whole.split("\n").length - 1,
+    ended: false,
     complete: false,
     ...some,
   };
@@ -100,7 +101,6 @@ export function metricSeries(some: Partial<MetricSeries> = {}): MetricSeries {
     last_step: 1,
     bucket_width: 0,
     points: { x: [0, 1], min: [2, 1], max: [2, 1], mean: [2, 1], last: [2, 1], count: [1, 1] },
-    gaps: [],
     ...some,
   };
 }

@@ -59,6 +59,7 @@ WaitRule = Literal[
     "claiming",
     "stopping",
     "finishing",
+    "telemetry",
 ]
 """What a run can wait for."""
 

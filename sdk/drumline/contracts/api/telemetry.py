@@ -58,16 +58,6 @@ class MetricPoints(Reply):
     """Values in the bucket, NaN and infinities included; those are left out of min, max and mean."""
 
 
-class MetricGap(Reply):
-    """Values of a metric that were lost: so many, between two that are there."""
-
-    after: float | None
-    """x of the last value before them; `None` where there is none."""
-    before: float | None
-    """x of the first value after them; `None` where there is none yet."""
-    count: int
-
-
 class MetricSeries(Reply):
     """One metric of a run."""
 
@@ -79,8 +69,22 @@ class MetricSeries(Reply):
     bucket_width: float
     """In the unit of x; 0 where no two values share a bucket."""
     points: MetricPoints
-    gaps: tuple[MetricGap, ...] = ()
-    """Where values were lost, by x: no line is to be drawn across."""
+
+
+class MetricGap(Reply):
+    """A stretch of the x axis in which values are lost: between the last value before it and the first one after it.
+
+    No line belongs over it.
+    """
+
+    start: float | None
+    """In the unit of x; `None` where nothing was logged before."""
+    end: float | None
+    """`None` where nothing was logged after."""
+    count: int | None
+    """Of values (`metrics`), or of records of any kind (`spool`); `None` where nobody knows."""
+    size_bytes: int | None
+    what: Literal["metrics", "spool"]
 
 
 class Metrics(Reply):
@@ -89,6 +93,32 @@ class Metrics(Reply):
     run: RunId
     x: Literal["step", "time"]
     series: tuple[MetricSeries, ...]
+    gaps: tuple[MetricGap, ...] = ()
+    """Of the attempts that are shown; at most 1000."""
+
+
+class Gap(Reply):
+    """Telemetry of one member that is lost, with its size and its place. What is not known is `None`."""
+
+    id: str
+    attempt: AttemptId
+    member: MemberId
+    what: Literal["log", "metrics", "reduction", "spool", "result"]
+    """`spool` is of any kind: records that the host, or its disk, lost."""
+    count: int | None
+    size_bytes: int | None
+    detail: str
+    """Why, in a few words."""
+    first_byte: int | None
+    """Where lost output stood in the member's output; a line of the log says it there."""
+    next_byte: int | None
+    after_step: int | None
+    """Of the member's last metric before it, and its time."""
+    after: Timestamp | None
+    before_step: int | None
+    """Of the member's first metric after it, and its time."""
+    before: Timestamp | None
+    recorded_at: Timestamp
 
 
 class ReductionSummary(Reply):
@@ -140,6 +170,13 @@ class ReductionName(Reply):
     ragged_steps: tuple[int, ...]
 
 
+class LogGap(Reply):
+    """How much output is lost."""
+
+    size_bytes: int | None
+    """`None` where nobody knows."""
+
+
 class LogSegment(Reply):
     """A stretch of output of one stream. Lines are cut at newlines by whoever shows them."""
 
@@ -149,6 +186,8 @@ class LogSegment(Reply):
     first_line: int
     """Number of the line that the segment's first byte belongs to, from 1."""
     text: str
+    gap: LogGap | None = None
+    """Set where output is lost: `text` is a line of ours that says so, and stands for the bytes that are missing."""
 
 
 class Logs(Reply):
@@ -165,8 +204,10 @@ class Logs(Reply):
     """Bytes of output stored so far."""
     lines: int
     """Newlines stored so far."""
+    ended: bool = False
+    """Whether nothing will be added."""
     complete: bool
-    """Whether the output ended: nothing will be added."""
+    """Whether it has ended, and nothing of it is lost."""
 
 
 class Checkpoint(Reply):

@@ -109,7 +109,7 @@ function caption(curve: Curve, axis: XAxis): string {
   const told = [
     curve.x.length === 0 ? "no value in this range" : bucketCaption(curve, axis),
     holes > 0 && `${formatInteger(holes)} gaps where every value is NaN or infinite`,
-    curve.lost > 0 && `${count(curve.lost, "value")} lost`,
+    curve.lost > 0 && `values lost at ${count(curve.lost, "place")}`,
   ];
   return told.filter(Boolean).join(" · ");
 }

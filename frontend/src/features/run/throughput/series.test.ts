@@ -48,26 +48,26 @@ describe("curveOf of odd numbers", () => {
         last: [1, 1, 1],
         count: [1, 1, 1],
       },
-      gaps: [
-        { after: 10, before: 20, count: 9 },
-        { after: 20, before: null, count: 2 },
-      ],
     });
-    const curve = curveOf(series);
+    const curve = curveOf(series, [
+      { start: 10, end: 20, count: 9, size_bytes: null, what: "metrics" },
+      { start: 20, end: null, count: 2, size_bytes: null, what: "metrics" },
+    ]);
 
     expect(curve.x).toEqual([0, 10, 15, 20]);
     for (const column of [curve.min, curve.mean, curve.max, curve.last])
       expect(column).toEqual([1, 1, null, 1]);
-    expect(curve.odd[2]).toBe("9 values lost");
-    expect(curve.lost).toBe(11);
+    expect(curve.odd[2]).toBe("9 values of all metrics lost");
+    expect(curve.lost).toBe(1);
   });
 
   it("keeps several gaps between the same two points in one hole", () => {
-    const gap = { after: 0, before: 1, count: 1 };
-    const curve = curveOf(metricSeries({ gaps: [gap, { ...gap, count: 2 }] }));
+    const gap = { start: 0, end: 1, count: 1, size_bytes: null, what: "metrics" } as const;
+    const unknown = { ...gap, count: null, what: "spool" } as const;
+    const curve = curveOf(metricSeries(), [gap, { ...gap, count: 2, what: "spool" }, unknown]);
 
     expect(curve.x).toEqual([0, 0.5, 1]);
-    expect(curve.odd[1]).toBe("1 value lost, 2 values lost");
+    expect(curve.odd[1]).toBe("1 value of all metrics lost, 2 records lost, values lost here");
   });
 });
 

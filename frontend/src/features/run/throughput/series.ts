@@ -1,4 +1,4 @@
-import type { MetricSeries } from "@/api/schema";
+import type { MetricGap, MetricSeries } from "@/api/schema";
 import { extentOf } from "@/components/charts/scale";
 import { count, formatNumber } from "@/lib/format";
 import { fromWire, type WireNumber } from "../reductions/numbers";
@@ -23,7 +23,7 @@ export interface Curve {
   n: number;
   /** x of buckets without any finite value. */
   notFinite: number[];
-  /** How many values were lost. */
+  /** At how many places between its values some were lost. */
   lost: number;
 }
 
@@ -34,13 +34,13 @@ const SYSTEM: Record<string, { title: string; unit: string }> = {
   "sys/step_ms": { title: "Step time", unit: "ms" },
 };
 
-export function curveOf(series: MetricSeries): Curve {
+export function curveOf(series: MetricSeries, gaps: readonly MetricGap[] = []): Curve {
   const { points } = series;
   const column = (values: readonly WireNumber[]): (number | null)[] => values.map(finiteOrNull);
   const [min, max] = [column(points.min), column(points.max)];
   const mean = column(points.mean).map((value, at) => within(value, min[at], max[at]));
   const x = points.x.map((value) => fromWire(value) ?? Number.NaN);
-  return withGaps(series.gaps, {
+  return withGaps(gaps, {
     name: series.name,
     title: SYSTEM[series.name]?.title ?? series.name,
     unit: SYSTEM[series.name]?.unit ?? series.unit,
@@ -58,22 +58,27 @@ export function curveOf(series: MetricSeries): Curve {
   });
 }
 
-type Gap = MetricSeries["gaps"][number];
-
 /** A hole between two points for each gap, so that neither line nor band goes across it. */
-function withGaps(gaps: readonly Gap[], curve: Curve): Curve {
-  const holed = { ...curve, lost: gaps.reduce((sum, gap) => sum + gap.count, 0) };
+function withGaps(gaps: readonly MetricGap[], curve: Curve): Curve {
+  const holed = { ...curve };
   for (const gap of gaps) {
-    const [after, before] = [fromWire(gap.after), fromWire(gap.before)];
-    if (after === null || before === null) continue;
-    const at = holed.x.findIndex((x) => x > after);
+    const [start, end] = [fromWire(gap.start), fromWire(gap.end)];
+    if (start === null || end === null) continue;
+    const at = holed.x.findIndex((x) => x > start);
     const [left, right] = [holed.x[at - 1], holed.x[at]];
     if (left === undefined || right === undefined) continue;
-    const told = `${count(gap.count, "value")} lost`;
+    const told = lostText(gap);
+    holed.lost += 1;
     if (holed.count[at] === 0) holed.odd = holed.odd.with(at, `${holed.odd[at]}, ${told}`);
     else insert(holed, at, (left + right) / 2, told);
   }
   return holed;
+}
+
+/** A gap is in the stream of all metrics: how many of them were this one's nobody knows. */
+function lostText({ count: lost, what }: MetricGap): string {
+  if (lost === null) return "values lost here";
+  return what === "metrics" ? `${count(lost, "value")} of all metrics lost` : `${count(lost, "record")} lost`;
 }
 
 function insert(curve: Curve, at: number, x: number, odd: string): void {
