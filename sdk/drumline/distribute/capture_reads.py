@@ -8,11 +8,24 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from operator import attrgetter, itemgetter
 from typing import Any
 
 from drumline.distribute.captures import ChangedError, Read
+from drumline.distribute.code_uses import Use
+
+
+@dataclass(slots=True)
+class Names:
+    """Names wanted from one namespace: a function's globals or an object's ``__dict__``."""
+
+    holder: int
+    through: str
+    prefix: str
+    taken: dict[str, int] = field(default_factory=dict)
+    wanted: dict[str, list[tuple[Use, Any]]] = field(default_factory=dict)
 
 
 def attributes_reader(index: int, names: Sequence[str]) -> Read:

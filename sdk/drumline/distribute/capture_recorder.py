@@ -7,11 +7,12 @@ import sys
 import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from drumline.distribute import capture_reads as reads
 from drumline.distribute import captured_values as values_of
+from drumline.distribute.capture_reads import Names
 from drumline.distribute.captures import (
     REPEATED,
     Captures,
@@ -46,17 +47,6 @@ class _Context:
     is_library_name: bool = False
 
 
-@dataclass(slots=True)
-class _Names:
-    """Names wanted from one namespace: a function's globals or an object's ``__dict__``."""
-
-    holder: int
-    through: str
-    prefix: str
-    taken: dict[str, int] = field(default_factory=dict)
-    wanted: dict[str, list[tuple[Use, _Context]]] = field(default_factory=dict)
-
-
 def record(roots: Sequence[Any], effects: Effects) -> Captures:
     """What ``roots``, a function first, capture now."""
     return _Recorder(roots, effects).run()
@@ -73,7 +63,7 @@ class _Recorder:
         self._reads: list[Read] = []
         self._pending: list[tuple[int, Use, _Context]] = []
         self._seen: dict[int, int] = {}
-        self._namespaces: dict[int, _Names] = {}
+        self._namespaces: dict[int, Names] = {}
         self._codes: list[int] = []
         self._wholes: set[int] = set()
         self._attributes: dict[tuple[int, str], int] = {}
@@ -368,7 +358,7 @@ class _Recorder:
         value = self._values[index]
         through = "__globals__" if namespace is getattr(value, "__globals__", None) else "__dict__"
         key = index if isinstance(value, type) else id(namespace)
-        names = self._namespaces.setdefault(key, _Names(index, through, self._prefix(index, through)))
+        names = self._namespaces.setdefault(key, Names(index, through, self._prefix(index, through)))
         for name, inner_use in use.attributes.items():
             if through == "__dict__" and name not in namespace and not isinstance(value, types.ModuleType):
                 continue  # a function's own attributes, such as __name__
@@ -377,7 +367,7 @@ class _Recorder:
             else:
                 names.wanted.setdefault(name, []).append((inner_use, context))
 
-    def _read_names(self, names: _Names) -> None:
+    def _read_names(self, names: Names) -> None:
         if not names.wanted:
             return
         wanted, names.wanted = names.wanted, {}
