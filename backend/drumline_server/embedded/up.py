@@ -10,6 +10,7 @@ import asyncio
 import fcntl
 import json
 import os
+import pwd
 import signal
 import socket
 import time
@@ -46,6 +47,10 @@ _API = Care("It is started again; runs in progress go on.", f"mend what the log 
 _WORKER = Care(
     "It is started again.",
     f"mend what the log names, or install anew: {_REINSTALL}; `drumline up --no-worker` starts the rest",
+)
+_SHARING = (
+    "Runs execute as {user}: whoever may submit owns everything of that account. To share Drumline, start it with "
+    "--no-worker and workers on other hosts (docs/security.md)."
 )
 Answer = TypeVar("Answer")
 
@@ -314,6 +319,8 @@ class Up:
         devices = f"with {counted(self._devices.result(), 'device')}" if self._options.worker else "without a worker"
         state = f"works, but without {' and '.join(sorted(self._lame))}" if self._lame else "is ready"
         self._say(f"Drumline {state}, {devices} ({time.monotonic() - self._began:.1f} s).")
+        if self._options.worker:
+            self._say(_SHARING.format(user=_user_name()))
 
     def _local_api(self) -> LocalApi:
         token = (self._options.data_dir / "admin_token").read_text().strip()
@@ -381,3 +388,11 @@ async def _answer_of(ask: Callable[[], Answer]) -> Answer:
             return await asyncio.to_thread(ask)
         except LocalApiError:
             await asyncio.sleep(_POLL_S)
+
+
+def _user_name() -> str:
+    """Containers run under numbers that have no name."""
+    try:
+        return f"the user {pwd.getpwuid(os.getuid()).pw_name}"
+    except KeyError:
+        return f"user {os.getuid()}"
