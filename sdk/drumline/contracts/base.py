@@ -103,9 +103,12 @@ def _column_of_micros(times: object) -> object:
     return [to_micros(_TIMESTAMP.validate_python(moment)) for moment in times]
 
 
+_Micros = Annotated[int, Field(ge=_LEAST_MICROS, le=_MOST_MICROS, strict=True)]
 TimeColumn = Annotated[
-    tuple[Annotated[int, Field(ge=_LEAST_MICROS, le=_MOST_MICROS, strict=True)], ...],
-    BeforeValidator(_column_of_micros, json_schema_input_type=tuple[int | str, ...]),
+    tuple[_Micros, ...],
+    BeforeValidator(
+        _column_of_micros, json_schema_input_type=tuple[_Micros | Annotated[str, Field(max_length=64)], ...]
+    ),
 ]
 """Many times: microseconds since 1970, read in a twentieth of a Timestamp's time. Takes text of older workers too."""
 

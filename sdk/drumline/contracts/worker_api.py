@@ -70,7 +70,7 @@ MAX_NOTICE, MAX_FIX = 600, 300
 class HostNotice(Contract):
     """Something of a host that its operator should know and mend; it takes runs all the same."""
 
-    code: Annotated[Text, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+    code: Annotated[Text, StringConstraints(max_length=40, pattern=r"^[a-z][a-z0-9_]{0,39}$")]
     """For programs: `accelerator_unused`."""
     message: Annotated[Text, StringConstraints(min_length=1, max_length=MAX_NOTICE)]
     fix: Annotated[Text, StringConstraints(max_length=MAX_FIX)] = ""

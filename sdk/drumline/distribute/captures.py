@@ -105,12 +105,12 @@ class Captures:
                     return False
             for read in self._reads:
                 read(values)
-        except Exception:  # noqa: BLE001  # a read goes through the user's objects; what fails is not the same
+            ids = [*map(id, values[self._roots :])]
+            if ids != self._ids and not self._is_same_but_for_ids(values, ids):
+                return False
+            return not self._arrays or all(array_content(values[index]) == content for index, content in self._arrays)
+        except Exception:  # noqa: BLE001  # goes through the user's objects, and what was an array may be a float now
             return False
-        ids = [*map(id, values[self._roots :])]
-        if ids != self._ids and not self._is_same_but_for_ids(values, ids):
-            return False
-        return not self._arrays or all(array_content(values[index]) == content for index, content in self._arrays)
 
     def differences(self, other: Captures) -> list[str]:
         """What ``other`` has changed, as "name: old -> new"."""

@@ -126,8 +126,7 @@ def test_over_the_cap_the_program_waits_and_goes_on_as_the_server_takes_what_the
     while logging.is_alive() or not tight.journal.has_room:
         tight.turn()
         if tight.intake.is_paused:
-            pauses += 1
-            assert logging.is_alive()
+            pauses += logging.is_alive()  # what stands in the pipe may be all that is left
             assert tight.spool.size_bytes < 2 * 256 * 1024 + 4 * 65_536
             steps += [step for event in _events(tmp_path, acked + 1, tight.journal.last_seq) for step in event["steps"]]
             acked = tight.journal.last_seq
