@@ -43,7 +43,7 @@ async def upload_bundle(
 ) -> api.Bundle:
     """Stores a program: a zip, or one Python file. The same content gives the same bundle."""
     upload = service.Upload(request.headers.get("content-type", ""), filename, request.stream(), settings.bundle_bytes)
-    packed = await service.receive(blobs, reading, upload, principal.key)
+    packed = await service.receive(blobs, reading, upload, principal.counts_for)
     return await database.write(
         lambda session: service.store_bundle(session, principal.project_id, packed, now=clock.now())
     )
@@ -61,5 +61,5 @@ async def get_bundle_source(
 ) -> Response:
     """The text files of a program, for reading and for submitting it again with changes."""
     await database.read(lambda session: service.get_bundle(session, principal.project_id, sha256))
-    source = await service.read_source(blobs, reading, sha256, principal.key)
+    source = await service.read_source(blobs, reading, sha256, principal.counts_for)
     return Response(source, media_type="application/json")

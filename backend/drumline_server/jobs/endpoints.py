@@ -80,7 +80,7 @@ async def diff_versions(
         )
     )
     compared = await bundles.compare_bundles(
-        blobs, reading, (f"v{base}", old.program.bundle), (f"v{number}", new.program.bundle), principal.key
+        blobs, reading, (f"v{base}", old.program.bundle), (f"v{number}", new.program.bundle), principal.counts_for
     )
     return api.VersionDiff(
         job=name,

@@ -1,13 +1,18 @@
 """Programs that cost far more to read than to send: refused in time, and nobody else notices."""
 
+import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx2
 import pytest
 
+from drumline_server.bundles.reading import MOST_WAITING, Reading, Task
+from drumline_server.errors import DrumlineError
 from support.edge import EdgeServer
+from support.processes import wait_until
 from support.zips import make_zip
 
 MIB = 2**20
@@ -48,7 +53,7 @@ def test_source_that_takes_minutes_to_parse_is_refused_and_healthz_answers_meanw
         done.set()
         watching.result()
 
-    assert answer.status_code in (httpx2.codes.CREATED, httpx2.codes.UNPROCESSABLE_ENTITY)
+    assert answer.status_code in (httpx2.codes.CREATED, httpx2.codes.UNPROCESSABLE_CONTENT)
     if answer.status_code != httpx2.codes.CREATED:
         problem = answer.json()
         assert problem["code"] == "bad_bundle"
@@ -64,7 +69,7 @@ def test_source_that_was_too_much_is_refused_at_once_the_next_time(server: EdgeS
 
     again = _upload(submitter, _nested_strings())
 
-    assert first.status_code == again.status_code == httpx2.codes.UNPROCESSABLE_ENTITY
+    assert first.status_code == again.status_code == httpx2.codes.UNPROCESSABLE_CONTENT
     assert first.json()["detail"] == again.json()["detail"]
     assert time.monotonic() - began < 3
 
@@ -79,6 +84,61 @@ def test_one_caller_that_sends_much_to_read_keeps_nobody_else_waiting(server: Ed
         assert answer.status_code == httpx2.codes.CREATED
         assert not all(upload.done() for upload in uploads), "the other caller waited for all of them"
         assert {upload.result().status_code for upload in uploads} <= {422, 429}
+
+
+def test_a_caller_with_many_programs_to_read_is_refused_and_nobody_else_is(tmp_path: Path) -> None:
+    dear, cheap = tmp_path / "dear.zip", tmp_path / "cheap.zip"
+    dear.write_bytes(make_zip("train.py", content=_nested_strings()))
+    cheap.write_bytes(make_zip("train.py", content=_ENTRY))
+
+    async def read_all() -> tuple[list[DrumlineError], bytes]:
+        reading = Reading()
+        greedy = [asyncio.create_task(reading.read(Task("inspect", (dear,)), "greedy")) for _ in range(40)]
+        try:
+            await asyncio.sleep(0)
+            refused = [error for task in greedy if task.done() and isinstance(error := task.exception(), DrumlineError)]
+            return refused, await reading.read(Task("inspect", (cheap,)), "other")
+        finally:
+            for task in greedy:
+                task.cancel()
+            await asyncio.gather(*greedy, return_exceptions=True)
+            await reading.close()
+
+    refused, read = asyncio.run(read_all())
+
+    assert len(refused) == 40 - MOST_WAITING
+    assert {error.code for error in refused} == {"rate_limited"}
+    assert b"train:main" in read
+
+
+def test_sessions_of_a_token_are_one_caller(server: EdgeServer) -> None:
+    token = server.token("submitter")
+    browser = server.client(**{"Origin": server.url, "X-Drumline": "1"})
+    assert browser.post("/api/v1/sessions", json={"token": token}).status_code == httpx2.codes.CREATED
+    reading = server.app.state.reading
+
+    with ThreadPoolExecutor(2) as pool:
+        uploads = [
+            pool.submit(_upload, client, _nested_strings() + b"#" + name)
+            for client, name in [(server.client(token), b"token"), (browser, b"session")]
+        ]
+        wait_until(
+            lambda: sum(turn.waiting for turn in tuple(reading._turns.values())) == len(uploads),
+            timeout_s=20,
+            what="both are read or wait",
+        )
+        assert len(reading._turns) == 1
+        assert {upload.result().status_code for upload in uploads} <= {422, 429}
+
+
+def test_parameters_that_nobody_could_list_are_refused(server: EdgeServer) -> None:
+    parameters = b", ".join(b"p%d=0" % number for number in range(200))
+    source = b"".join(b"def f%d(run, %b): pass\n" % (number, parameters) for number in range(100))
+
+    answer = _upload(server.admin, source)
+
+    assert answer.status_code == httpx2.codes.UNPROCESSABLE_CONTENT
+    assert "over 262144 characters" in answer.json()["detail"]
 
 
 def test_a_good_program_is_read_after_a_bad_one_killed_its_reader(server: EdgeServer) -> None:
@@ -96,7 +156,7 @@ def test_more_entrypoints_than_anybody_chooses_from_are_refused(server: EdgeServ
 
     answer = _upload(server.admin, source)
 
-    assert answer.status_code == httpx2.codes.UNPROCESSABLE_ENTITY
+    assert answer.status_code == httpx2.codes.UNPROCESSABLE_CONTENT
     assert "over 200 entrypoints" in answer.json()["detail"]
 
 
