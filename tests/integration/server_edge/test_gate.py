@@ -36,7 +36,11 @@ def raw(server: EdgeServer, request: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "", "[::2]", "127.0.0.2"]
+    "host",
+    [
+        *("evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "", "[::2]", "127.0.0.2"),
+        *("[::1].evil.example", "[::1]evil", "localhost:80@evil.example", "127.0.0.1:evil", "127.0.0.1/evil"),
+    ],
 )
 def test_a_foreign_host_is_misdirected(server: EdgeServer, host: str) -> None:
     answer = raw(server, f"GET /healthz HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
