@@ -69,7 +69,7 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FastAPI:
             settings.connections, settings.connections_kept, settings.head_timeout_s, settings.reader_stall_s
         )
     )
-    app.state.shares = Shares(settings.requests_per_token)
+    app.state.shares = Shares(settings.requests_per_token, reads=settings.reads_per_token)
     app.state.logins = LoginLimiter(settings.logins_per_minute)
     app.state.live = Hub(settings)
     api_errors.install(app)

@@ -71,6 +71,8 @@ class Settings(BaseSettings):
     """More connections, for workers and health alone."""
     requests_per_token: Annotated[int, Field(ge=2)] = 256
     """Requests of one token and its sessions that may be under way at once, streams among them."""
+    reads_per_token: Annotated[int, Field(ge=1)] = 4
+    """Of those that only read, so many of a token and its sessions are worked on at once; further ones wait."""
 
     proxy_addresses: Annotated[tuple[str, ...], NoDecode] = ()
     """Addresses and networks of the proxies in front, comma separated, such as `10.0.0.7,172.18.0.0/16`: of what they
