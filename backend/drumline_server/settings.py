@@ -51,6 +51,10 @@ class Settings(BaseSettings):
     """Cap of a request body of a worker: a batch of telemetry."""
     bundle_bytes: Annotated[int, Field(ge=1024)] = 64 * MIB
     """Cap of a packed bundle."""
+    disk_kept_bytes: Annotated[int, Field(ge=0)] = 256 * MIB
+    """No bundle is taken that leaves less of the data directory's disk."""
+    uploads_per_token: Annotated[int, Field(ge=1)] = 8
+    """Bundles of one token and its sessions that are received at once; further ones wait."""
     head_timeout_s: Annotated[float, Field(gt=0, le=600)] = 10.0
     """How long the head of a request may take to arrive, from the connection or its first byte on."""
     body_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 30.0

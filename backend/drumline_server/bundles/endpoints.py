@@ -11,6 +11,7 @@ from drumline_server.bundles import service
 from drumline_server.bundles.blobs import BlobStore
 from drumline_server.bundles.reading import Reading
 from drumline_server.dependencies import ClockDep, DatabaseDep, SettingsDep, get_blobs, get_reading
+from drumline_server.edge.shares import Shares
 from drumline_server.routing import api_router
 
 router = api_router("/bundles", tags=["bundles"])
@@ -43,7 +44,9 @@ async def upload_bundle(
 ) -> api.Bundle:
     """Stores a program: a zip, or one Python file. The same content gives the same bundle."""
     upload = service.Upload(request.headers.get("content-type", ""), filename, request.stream(), settings.bundle_bytes)
-    packed = await service.receive(blobs, reading, upload, principal.counts_for)
+    shares: Shares = request.app.state.shares
+    async with shares.turn(request.scope, "upload"):
+        packed = await service.receive(blobs, reading, upload, principal.counts_for)
     return await database.write(
         lambda session: service.store_bundle(session, principal.project_id, packed, now=clock.now())
     )

@@ -9,18 +9,18 @@ from starlette.types import Scope
 
 from drumline_server.errors import CapError
 
-Kind = Literal["read", "batch"]
-"""What has a turn: a request that changes nothing, and a submission of many runs."""
+Kind = Literal["read", "upload", "batch"]
+"""What has a turn: a request that changes nothing, a bundle on its way in, and a submission of many runs."""
 _STATE = "counted_for"
 
 
 class Shares:
     """The requests under way of each token, streams among them. Used in the event loop only."""
 
-    def __init__(self, per_token: int, *, reads: int, batches: int = 1) -> None:
+    def __init__(self, per_token: int, *, reads: int, uploads: int, batches: int = 1) -> None:
         self._per_token = per_token
         self._under_way: Counter[str] = Counter()
-        self._most = {"read": reads, "batch": batches}
+        self._most = {"read": reads, "upload": uploads, "batch": batches}
         self._turns: dict[str, dict[str, Semaphore]] = defaultdict(dict)
 
     def begin(self, scope: Scope, token: str) -> None:

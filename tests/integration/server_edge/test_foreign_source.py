@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from drumline_server.bundles.reading import MOST_WAITING, Reading, Task
 from drumline_server.errors import DrumlineError
-from support.edge import EdgeServer
+from support.edge import EdgeServer, edge_server
 from support.processes import wait_until
 from support.zips import make_zip
 
@@ -173,3 +174,36 @@ def test_content_that_was_read_once_is_not_read_again(server: EdgeServer) -> Non
     assert first.json() == again.json()
     assert server.app.state.blobs.note(first.json()["sha256"]) is not None
     assert [each.process.pid for each in reading._children if each.process] == before
+
+
+def test_no_bundle_takes_the_last_of_the_disk(sqlite_url: str, tmp_path: Path) -> None:
+    with edge_server(sqlite_url, tmp_path / "data", disk_kept_bytes=2**60) as server:
+        answer = _upload(server.admin, _ENTRY)
+
+        assert answer.status_code == httpx2.codes.SERVICE_UNAVAILABLE
+        assert "bytes left" in answer.json()["detail"]
+        assert "DRUMLINE_DISK_KEPT_BYTES" in answer.json()["hint"]
+        assert list((tmp_path / "data" / "blobs" / "incoming").iterdir()) == []
+        assert server.admin.get("/api/v1/runs").status_code == httpx2.codes.OK
+
+
+def test_further_uploads_of_a_token_wait_and_those_of_others_do_not(sqlite_url: str, tmp_path: Path) -> None:
+    incoming = tmp_path / "data" / "blobs" / "incoming"
+    done = threading.Event()
+
+    def slowly() -> Iterator[bytes]:
+        yield _ENTRY
+        done.wait(8)
+        yield b"# the end\n"
+
+    def upload(client: httpx2.Client) -> int:
+        return client.post("/api/v1/bundles", content=slowly(), headers=_PYTHON, timeout=60).status_code
+
+    with edge_server(sqlite_url, tmp_path / "data", uploads_per_token=2) as server, ThreadPoolExecutor(4) as pool:
+        token = server.token("submitter")
+        uploads = [pool.submit(upload, server.client(token)) for _ in range(4)]
+        wait_until(lambda: len(list(incoming.iterdir())) == 2, timeout_s=5, what="two uploads are received")
+        assert _upload(server.admin, _ENTRY).status_code == httpx2.codes.CREATED
+        assert len(list(incoming.iterdir())) == 2
+        done.set()
+        assert {each.result() for each in uploads} == {httpx2.codes.CREATED}
