@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -150,18 +150,23 @@ class _Timed:
 class _Turns:
     def __init__(self, timed: _Timed, request: Awaitable[None]) -> None:
         self._timed = timed
-        self._steps = request.__await__()
+        self._steps = cast(Generator[Any, Any, None], request.__await__())
 
     def __await__(self) -> Generator[Any, Any, None]:  # Any: whatever the loop waits for
+        thrown: BaseException | None = None
         while True:
             began = time.thread_time()
             try:
-                awaited = next(self._steps)
+                awaited = next(self._steps) if thrown is None else self._steps.throw(thrown)
             except StopIteration:
                 return
             finally:
                 self._timed.longest = max(self._timed.longest, time.thread_time() - began)
-            yield awaited
+            thrown = None
+            try:
+                yield awaited
+            except BaseException as error:  # noqa: BLE001 - a cancellation, say: the request's own, to be handed on
+                thrown = error
 
 
 @pytest.fixture(scope="module")
