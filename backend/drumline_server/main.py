@@ -70,7 +70,10 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FastAPI:
         )
     )
     app.state.shares = Shares(
-        settings.requests_per_token, reads=settings.reads_per_token, uploads=settings.uploads_per_token
+        settings.requests_per_token,
+        reads=settings.reads_per_token,
+        uploads=settings.uploads_per_token,
+        large=settings.large_answers_per_token,
     )
     app.state.logins = LoginLimiter(settings.logins_per_minute)
     app.state.live = Hub(settings)

@@ -77,6 +77,8 @@ class Settings(BaseSettings):
     """Requests of one token and its sessions that may be under way at once, streams among them."""
     reads_per_token: Annotated[int, Field(ge=1)] = 4
     """Of those that only read, so many of a token and its sessions are worked on at once; further ones wait."""
+    large_answers_per_token: Annotated[int, Field(ge=1)] = 8
+    """Sources, comparisons and tables of batches, of up to 30 MB each, that a token may be reading at once."""
 
     proxy_addresses: Annotated[tuple[str, ...], NoDecode] = ()
     """Addresses and networks of the proxies in front, comma separated, such as `10.0.0.7,172.18.0.0/16`: of what they

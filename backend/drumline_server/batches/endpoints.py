@@ -14,8 +14,8 @@ from drumline_server.auth.principal import Principal
 from drumline_server.batches import outcomes, service, submission
 from drumline_server.clock import Clock
 from drumline_server.db import Database
-from drumline_server.dependencies import ClockDep, DatabaseDep, Key
-from drumline_server.edge.pieces import in_pieces
+from drumline_server.dependencies import LARGE, ClockDep, DatabaseDep, Key
+from drumline_server.edge.pieces import cut, in_pieces
 from drumline_server.edge.shares import Shares
 from drumline_server.paging import DEFAULT_PAGE, CursorText, Limit
 from drumline_server.routing import api_router
@@ -90,7 +90,7 @@ async def cancel_batch(
     return await database.read(lambda session: service.get_batch(session, principal.project_id, batch_id))
 
 
-@router.get("/batches/{batch_id}/outcomes", response_model=api.Outcomes)
+@router.get("/batches/{batch_id}/outcomes", response_model=api.Outcomes, dependencies=[LARGE])
 async def list_outcomes(
     batch_id: BatchId,
     principal: ReaderDep,
@@ -108,7 +108,7 @@ async def list_outcomes(
     return in_pieces(page, "items")
 
 
-@router.get("/batches/{batch_id}/outcomes.csv", response_class=Response)
+@router.get("/batches/{batch_id}/outcomes.csv", response_class=Response, dependencies=[LARGE])
 async def export_outcomes(
     batch_id: BatchId, principal: ReaderDep, database: DatabaseDep, sort: Sort = "index"
 ) -> Response:
@@ -117,7 +117,7 @@ async def export_outcomes(
         lambda session: outcomes.outcomes_csv(session, principal.project_id, batch_id, sort=sort)
     )
     headers = {"Content-Disposition": f'attachment; filename="{batch_id}.csv"'}
-    return Response(text, media_type="text/csv; charset=utf-8", headers=headers)
+    return cut(text.encode(), "text/csv; charset=utf-8", headers)
 
 
 async def _submit(

@@ -10,7 +10,8 @@ from drumline_server.auth.dependencies import ReaderDep, SubmitterDep
 from drumline_server.bundles import service
 from drumline_server.bundles.blobs import BlobStore
 from drumline_server.bundles.reading import Reading
-from drumline_server.dependencies import ClockDep, DatabaseDep, SettingsDep, get_blobs, get_reading
+from drumline_server.dependencies import LARGE, ClockDep, DatabaseDep, SettingsDep, get_blobs, get_reading
+from drumline_server.edge.pieces import cut
 from drumline_server.edge.shares import Shares
 from drumline_server.routing import api_router
 
@@ -58,11 +59,11 @@ async def get_bundle(sha256: Sha256, principal: ReaderDep, database: DatabaseDep
     return await database.read(lambda session: service.get_bundle(session, principal.project_id, sha256))
 
 
-@router.get("/{sha256}/source", response_model=api.BundleSource)
+@router.get("/{sha256}/source", response_model=api.BundleSource, dependencies=[LARGE])
 async def get_bundle_source(
     sha256: Sha256, principal: ReaderDep, database: DatabaseDep, blobs: BlobsDep, reading: ReadingDep
 ) -> Response:
     """The text files of a program, for reading and for submitting it again with changes."""
     await database.read(lambda session: service.get_bundle(session, principal.project_id, sha256))
     source = await service.read_source(blobs, reading, sha256, principal.counts_for)
-    return Response(source, media_type="application/json")
+    return cut(source, "application/json")

@@ -9,18 +9,18 @@ from starlette.types import Scope
 
 from drumline_server.errors import CapError
 
-Kind = Literal["read", "upload", "batch"]
-"""What has a turn: a request that changes nothing, a bundle on its way in, and a submission of many runs."""
+Kind = Literal["read", "upload", "batch", "large"]
+"""What has a turn: a request that changes nothing, a bundle on its way in, a batch of runs, a large answer."""
 _STATE = "counted_for"
 
 
 class Shares:
     """The requests under way of each token, streams among them. Used in the event loop only."""
 
-    def __init__(self, per_token: int, *, reads: int, uploads: int, batches: int = 1) -> None:
+    def __init__(self, per_token: int, *, reads: int, uploads: int, large: int, batches: int = 1) -> None:
         self._per_token = per_token
         self._under_way: Counter[str] = Counter()
-        self._most = {"read": reads, "upload": uploads, "batch": batches}
+        self._most = {"read": reads, "upload": uploads, "batch": batches, "large": large}
         self._turns: dict[str, dict[str, Semaphore]] = defaultdict(dict)
 
     def begin(self, scope: Scope, token: str) -> None:
@@ -52,6 +52,22 @@ class Shares:
         if kind not in turns:
             turns[kind] = Semaphore(self._most[kind])
         return turns[kind]
+
+    def hold_large(self, scope: Scope) -> AbstractAsyncContextManager[None]:
+        """A turn for an answer that stays in memory until a reader, perhaps a slow one, has all of it.
+
+        Raises CapError where the token has too many: nothing else of it is to wait for a slow reader.
+        """
+        turn = self.turn(scope, "large")
+        if isinstance(turn, Semaphore) and turn.locked():
+            raise CapError(
+                "Too many large answers to this token are being read",
+                self._most["large"],
+                "DRUMLINE_LARGE_ANSWERS_PER_TOKEN",
+                hint="Read some to their end.",
+                retry_after_s=1,
+            )
+        return turn
 
     def end(self, scope: Scope) -> None:
         """Counts a request no more; for one that was never counted, nothing."""

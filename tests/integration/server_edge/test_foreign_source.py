@@ -1,6 +1,7 @@
 """Programs that cost far more to read than to send: refused in time, and nobody else notices."""
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -207,3 +208,26 @@ def test_further_uploads_of_a_token_wait_and_those_of_others_do_not(sqlite_url: 
         assert len(list(incoming.iterdir())) == 2
         done.set()
         assert {each.result() for each in uploads} == {httpx2.codes.CREATED}
+
+
+def test_slow_readers_keep_few_large_answers_in_memory(sqlite_url: str, tmp_path: Path) -> None:
+    with edge_server(sqlite_url, tmp_path / "data", large_answers_per_token=2) as server:
+        token = server.token("viewer")
+        archive = make_zip(*(f"{number}.txt" for number in range(7)), content=b"\x01" * 500_000)
+        made = server.admin.post("/api/v1/bundles", content=archive, headers={"Content-Type": "application/zip"}).json()
+        source = f"/api/v1/bundles/{made['sha256']}/source"
+        with contextlib.ExitStack() as reading:
+            for _ in range(2):
+                plain = server.client(token, **{"Accept-Encoding": "identity"})  # compressed it fits into a socket
+                slow = reading.enter_context(plain.stream("GET", source))
+                assert slow.status_code == httpx2.codes.OK
+            refused = server.client(token).get(source)
+            assert refused.status_code == httpx2.codes.TOO_MANY_REQUESTS
+            assert refused.json()["context"]["cap"] == "DRUMLINE_LARGE_ANSWERS_PER_TOKEN"
+            assert server.client(token).get("/api/v1/runs").status_code == httpx2.codes.OK
+            assert server.admin.get(source).status_code == httpx2.codes.OK
+        wait_until(
+            lambda: server.client(token).get(source).status_code == httpx2.codes.OK,
+            timeout_s=20,
+            what="their places are free again",
+        )

@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import httpx2
 import pytest
@@ -150,7 +150,7 @@ class _Timed:
 class _Turns:
     def __init__(self, timed: _Timed, request: Awaitable[None]) -> None:
         self._timed = timed
-        self._steps = cast(Generator[Any, Any, None], request.__await__())
+        self._steps = request.__await__()
 
     def __await__(self) -> Generator[Any, Any, None]:  # Any: whatever the loop waits for
         thrown: BaseException | None = None

@@ -199,7 +199,7 @@ def test_addresses_of_one_network_of_ipv6_fail_together() -> None:
 
 def test_a_token_takes_turns_and_others_do_not_wait_for_it() -> None:
     async def take_turns() -> None:
-        shares = Shares(100, reads=2, uploads=2)
+        shares = Shares(100, reads=2, uploads=2, large=2)
         mine, others = [_begun(shares, "mine") for _ in range(3)], _begun(shares, "other")
         async with shares.turn(mine[0], "read"), shares.turn(mine[1], "read"):
             waiting = asyncio.create_task(_pass(shares, mine[2]))
