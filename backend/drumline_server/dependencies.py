@@ -3,6 +3,7 @@
 The functions are async although they wait for nothing: FastAPI calls others in a thread, once for each request.
 """
 
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Header, Request
@@ -12,6 +13,7 @@ from starlette.requests import HTTPConnection
 from drumline.contracts.suggestions import nearest
 from drumline_server.clock import Clock
 from drumline_server.db import Database
+from drumline_server.edge.shares import Shares
 from drumline_server.errors import InvalidRequestError
 from drumline_server.settings import Settings
 
@@ -67,6 +69,14 @@ async def require_known_query(request: Request) -> None:
             raise InvalidRequestError("query", message)
 
 
+async def hold_large(connection: HTTPConnection) -> AsyncIterator[None]:
+    """Counts a large answer until it is sent. Raises CapError."""
+    shares: Shares = connection.app.state.shares
+    async with shares.hold_large(connection.scope):
+        yield
+
+
+LARGE = Depends(hold_large)
 DatabaseDep = Annotated[Database, Depends(get_database)]
 SettingsDep = Annotated[Settings, Depends(get_settings)]
 ClockDep = Annotated[Clock, Depends(get_clock)]

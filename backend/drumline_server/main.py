@@ -70,7 +70,12 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> FastAPI:
             settings.connections, settings.connections_kept, settings.head_timeout_s, settings.reader_stall_s
         )
     )
-    app.state.shares = Shares(settings.requests_per_token)
+    app.state.shares = Shares(
+        settings.requests_per_token,
+        reads=settings.reads_per_token,
+        uploads=settings.uploads_per_token,
+        large=settings.large_answers_per_token,
+    )
     app.state.logins = LoginLimiter(settings.logins_per_minute)
     app.state.live = Hub(settings)
     api_errors.install(app)
@@ -135,7 +140,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     try:
         app.state.database = database
         _share_transactions(app, database)
-        app.state.blobs = BlobStore(settings.data_dir / "blobs")
+        app.state.blobs = BlobStore(settings.data_dir / "blobs", kept_free=settings.disk_kept_bytes)
         app.state.doorbell_keys = DoorbellKeys.load(settings)
         await _make_usable(database, settings, app.state.clock)
         async with _following(app.state.live, database), _looping(app):

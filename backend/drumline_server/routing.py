@@ -14,14 +14,19 @@ from fastapi.routing import APIRoute
 from starlette.requests import HTTPConnection
 
 from drumline_server.auth.dependencies import GUARDS
+from drumline_server.edge.gate import SAFE
 from drumline_server.edge.json_bodies import JsonRoute
+from drumline_server.edge.shares import Shares
 
 API = "/api/v1"
 Guard = Callable[[HTTPConnection], Awaitable[object]]
 
 
 class GuardedRoute(JsonRoute):
-    """A route whose guards (`auth.dependencies`) speak first: FastAPI reads the body before any dependency is asked."""
+    """A route whose guards (`auth.dependencies`) speak first: FastAPI reads the body before any dependency is asked.
+
+    A few requests of a person or program that only read are worked on at once; further ones wait for their turn.
+    """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:  # Any: as FastAPI declares it
         """The handler, behind its guards."""
@@ -31,7 +36,11 @@ class GuardedRoute(JsonRoute):
         async def guarded(request: Request) -> Response:
             for guard in guards:
                 await guard(request)
-            return await handle(request)
+            if request.method not in SAFE or "principal" not in request.scope["state"]:
+                return await handle(request)
+            shares: Shares = request.app.state.shares
+            async with shares.turn(request.scope, "read"):
+                return await handle(request)
 
         return guarded
 

@@ -52,6 +52,10 @@ class Settings(BaseSettings):
     """Cap of a request body of a worker: a batch of telemetry."""
     bundle_bytes: Annotated[int, Field(ge=1024)] = 64 * MIB
     """Cap of a packed bundle."""
+    disk_kept_bytes: Annotated[int, Field(ge=0)] = 256 * MIB
+    """No bundle is taken that leaves less of the data directory's disk."""
+    uploads_per_token: Annotated[int, Field(ge=1)] = 8
+    """Bundles of one token and its sessions that are received at once; further ones wait."""
     head_timeout_s: Annotated[float, Field(gt=0, le=600)] = 10.0
     """How long the head of a request may take to arrive, from the connection or its first byte on."""
     body_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
@@ -72,6 +76,10 @@ class Settings(BaseSettings):
     """More connections, for workers and health alone."""
     requests_per_token: Annotated[int, Field(ge=2)] = 256
     """Requests of one token and its sessions that may be under way at once, streams among them."""
+    reads_per_token: Annotated[int, Field(ge=1)] = 4
+    """Of those that only read, so many of a token and its sessions are worked on at once; further ones wait."""
+    large_answers_per_token: Annotated[int, Field(ge=1)] = 8
+    """Sources, comparisons and tables of batches, of up to 30 MB each, that a token may be reading at once."""
 
     proxy_addresses: Annotated[tuple[str, ...], NoDecode] = ()
     """Addresses and networks of the proxies in front, comma separated, such as `10.0.0.7,172.18.0.0/16`: of what they

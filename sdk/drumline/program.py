@@ -35,6 +35,8 @@ MAX_MODULE_BYTES = 2**20
 MAX_SOURCE_BYTES = 8 * 2**20
 """Of all modules that may hold an entrypoint. Parsing takes about a hundred times this much memory at worst."""
 MAX_ENTRYPOINTS = 200
+MAX_OFFERED_CHARACTERS = 2**18
+"""Of all entrypoints as JSON: whoever submits a run has them read."""
 MAX_DEFAULT_CHARACTERS = 4_096
 """Of a default as JSON; a longer one is shown as one that only running the program could tell."""
 _MAX_NAME = 200
@@ -66,21 +68,32 @@ def inspect(
     the bundle has no entrypoint and a module that cannot be parsed.
     """
     found: list[ProgramEntrypoint] = []
+    size = 0
     unread: ProgramError | None = None
     for entry, module in _modules(bundle.check(source)):
         tell(entry.name)
         try:
-            found += entrypoints(_source(source, entry), module, entry.name)
+            offered = entrypoints(_source(source, entry), module, entry.name)
         except ProgramError as error:
             unread = unread or error
-        if len(found) > MAX_ENTRYPOINTS:
-            message = (
-                f"the bundle has over {MAX_ENTRYPOINTS} entrypoints; begin the names of helpers with an underscore"
-            )
-            raise ProgramError(ProblemCode.BAD_BUNDLE, message)
+            continue
+        found += offered
+        size += sum(len(entrypoint.model_dump_json()) for entrypoint in offered)
+        _require_few(found, size)
     if unread and not found:
         raise unread
     return sorted(found, key=_rank)
+
+
+def _require_few(found: Sequence[ProgramEntrypoint], size: int) -> None:
+    if len(found) > MAX_ENTRYPOINTS:
+        flaw = f"has over {MAX_ENTRYPOINTS} entrypoints"
+    elif size > MAX_OFFERED_CHARACTERS:
+        flaw = f"has entrypoints whose parameters take over {MAX_OFFERED_CHARACTERS} characters to list"
+    else:
+        return
+    message = f"the bundle {flaw}; begin the names of helpers with an underscore"
+    raise ProgramError(ProblemCode.BAD_BUNDLE, message)
 
 
 def entrypoints(text: bytes, module: str, filename: str) -> list[ProgramEntrypoint]:

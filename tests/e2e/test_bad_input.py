@@ -178,5 +178,5 @@ def test_a_malformed_submission_names_the_field(
     with deployment.http() as http:
         answer = http.post("/runs", json=body, headers={"Idempotency-Key": uuid.uuid4().hex})
 
-    assert answer.status_code == httpx2.codes.UNPROCESSABLE_ENTITY, answer.text
+    assert answer.status_code == httpx2.codes.UNPROCESSABLE_CONTENT, answer.text
     assert any(field in error["field"] or field in error["message"] for error in answer.json()["errors"]), answer.text

@@ -1,8 +1,9 @@
 """`/batches`, and the two ways to make one: `/runs:batch` and `/runs:sweep`."""
 
+from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import Body, Query, Response, status
+from fastapi import Body, Depends, Query, Request, Response, status
 
 from drumline.contracts import api
 from drumline.contracts.base import Text
@@ -13,8 +14,9 @@ from drumline_server.auth.principal import Principal
 from drumline_server.batches import outcomes, service, submission
 from drumline_server.clock import Clock
 from drumline_server.db import Database
-from drumline_server.dependencies import ClockDep, DatabaseDep, Key, KnownQuery
-from drumline_server.edge.pieces import in_pieces
+from drumline_server.dependencies import LARGE, ClockDep, DatabaseDep, Key, KnownQuery
+from drumline_server.edge.pieces import cut, in_pieces
+from drumline_server.edge.shares import Shares
 from drumline_server.paging import DEFAULT_PAGE, CursorText, Limit
 from drumline_server.routing import api_router
 from drumline_server.runs import cancellation
@@ -32,7 +34,14 @@ Sort = Annotated[
 Rows = Annotated[int, Query(ge=1, le=MAX_BATCH, description="Rows on the page.")]
 
 
-@router.post("/runs:batch", status_code=status.HTTP_201_CREATED)
+async def turn(request: Request) -> AsyncIterator[None]:
+    """One batch of a token is queued after the other: each takes the writer of the database for a while."""
+    shares: Shares = request.app.state.shares
+    async with shares.turn(request.scope, "batch"):
+        yield
+
+
+@router.post("/runs:batch", status_code=status.HTTP_201_CREATED, dependencies=[Depends(turn)])
 async def submit_batch(
     body: BatchSubmit, key: Key, principal: SubmitterDep, database: DatabaseDep, clock: ClockDep, response: Response
 ) -> api.SubmittedBatch:
@@ -40,7 +49,7 @@ async def submit_batch(
     return await _submit(body, key, principal, database, clock, response)
 
 
-@router.post("/runs:sweep", status_code=status.HTTP_201_CREATED)
+@router.post("/runs:sweep", status_code=status.HTTP_201_CREATED, dependencies=[Depends(turn)])
 async def submit_sweep(
     body: SweepSubmit, key: Key, principal: SubmitterDep, database: DatabaseDep, clock: ClockDep, response: Response
 ) -> api.SubmittedBatch:
@@ -81,7 +90,7 @@ async def cancel_batch(
     return await database.read(lambda session: service.get_batch(session, principal.project_id, batch_id))
 
 
-@router.get("/batches/{batch_id}/outcomes", response_model=api.Outcomes)
+@router.get("/batches/{batch_id}/outcomes", response_model=api.Outcomes, dependencies=[LARGE])
 async def list_outcomes(
     batch_id: BatchId,
     principal: ReaderDep,
@@ -100,7 +109,7 @@ async def list_outcomes(
     return in_pieces(page, "items")
 
 
-@router.get("/batches/{batch_id}/outcomes.csv", response_class=Response)
+@router.get("/batches/{batch_id}/outcomes.csv", response_class=Response, dependencies=[LARGE])
 async def export_outcomes(
     batch_id: BatchId, principal: ReaderDep, database: DatabaseDep, sort: Sort = "index"
 ) -> Response:
@@ -109,7 +118,7 @@ async def export_outcomes(
         lambda session: outcomes.outcomes_csv(session, principal.project_id, batch_id, sort=sort)
     )
     headers = {"Content-Disposition": f'attachment; filename="{batch_id}.csv"'}
-    return Response(text, media_type="text/csv; charset=utf-8", headers=headers)
+    return cut(text.encode(), "text/csv; charset=utf-8", headers)
 
 
 async def _submit(

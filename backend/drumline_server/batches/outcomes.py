@@ -20,6 +20,8 @@ from drumline_server.paging import decode_cursor, encode_cursor
 _LOWER_IS_BETTER = re.compile(r"(^|[._-])(loss|error|err|perplexity|ppl|nll|mse|mae|rmse|cost|latency|seconds|s|ms)$")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What a spreadsheet takes for the beginning of a formula."""
+_MOST_CELLS = 500_000
+"""Of a table as CSV: 1000 runs with the 200 parameters and the 50 metrics that each may have, twice over."""
 _OTHER_KEYS = ("index", "state", "duration")
 
 SortKey = Callable[[api.Outcome], JsonValue]
@@ -62,6 +64,7 @@ def outcomes_csv(session: Session, project_id: str, batch_id: str, *, sort: str)
     names = [metric.name for metric in table.metrics]
     sink = io.StringIO()
     writer = csv.writer(sink)
+    _require_narrow(table, names)
     writer.writerow(_cell(text) for text in ("run", "index", "state", *table.parameters, *names, "duration_s"))
     for row in table.rows:
         values = [
@@ -126,12 +129,15 @@ def _columns_of(not_finite: Mapping[str, str]) -> Iterable[str]:
 def _varying(rows: Sequence[api.Outcome]) -> tuple[str, ...]:
     """Parameters that are not the same in all rows."""
     names = dict.fromkeys(name for row in rows for name in row.parameters)
+    varying: set[str] = set()
+    for row in rows:  # each looks at its own parameters and the first row's: names may be other ones in each row
+        varying |= {name for name in row.parameters.keys() | rows[0].parameters.keys() if _differ(row, rows[0], name)}
+    return tuple(name for name in names if name in varying)
+
+
+def _differ(row: api.Outcome, other: api.Outcome, name: str) -> bool:
     absent = object()
-    return tuple(
-        name
-        for name in names
-        if any(row.parameters.get(name, absent) != rows[0].parameters.get(name, absent) for row in rows)
-    )
+    return bool(row.parameters.get(name, absent) != other.parameters.get(name, absent))
 
 
 def _sort_key(sort: str, table: _Table) -> tuple[SortKey, bool]:
@@ -162,6 +168,18 @@ def _suggestion(name: str, table: _Table) -> str:
     ]
     near = difflib.get_close_matches(name, columns, 1)
     return f"Did you mean {near[0]!r}?" if near else f"Sort by one of {', '.join(columns[:12])}."
+
+
+def _require_narrow(table: _Table, metrics: Sequence[str]) -> None:
+    """A cell for each run and name: of runs that have few names in common, millions."""
+    cells = (len(table.parameters) + len(metrics)) * len(table.rows)
+    if cells > _MOST_CELLS:
+        raise InvalidRequestError(
+            "batch_id",
+            f"its {len(table.rows)} runs have {len(table.parameters)} different parameters and {len(metrics)} metrics; "
+            f"a table of {cells} cells is too large, at most {_MOST_CELLS}",
+            hint="Read the rows by GET /batches/{batch_id}/outcomes: each has what its own run has.",
+        )
 
 
 def _cell(value: JsonValue) -> str:

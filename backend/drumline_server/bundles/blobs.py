@@ -2,12 +2,14 @@
 
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from drumline_server.errors import NotFoundError
+from drumline.contracts.problems import ProblemCode
+from drumline_server.errors import DrumlineError, NotFoundError
 
 _PREFIX = "sha256:"
 _NOTE_SUFFIX = ".offers1"
@@ -17,8 +19,9 @@ _NOTE_SUFFIX = ".offers1"
 class BlobStore:
     """A directory of content-addressed files, safe for several processes at once."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, kept_free: int = 0) -> None:
         self._root = root
+        self._kept_free = kept_free
         self._incoming = root / "incoming"
         self._incoming.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -31,6 +34,17 @@ class BlobStore:
                 yield file
             finally:
                 path.unlink()
+
+    def require_room(self) -> None:
+        """Raises DrumlineError where the disk has less left than is kept free: the database may be on it too."""
+        free = shutil.disk_usage(self._incoming).free
+        if free < self._kept_free:
+            raise DrumlineError(
+                ProblemCode.UNAVAILABLE,
+                f"The server's disk has {free} bytes left, of which {self._kept_free} are kept free of bundles.",
+                hint="Have the server's disk cleared, or set DRUMLINE_DISK_KEPT_BYTES lower.",
+                context={"retry_after_s": 60},
+            )
 
     def keep(self, file: BinaryIO, digest: str) -> None:
         """Stores the whole content of `file`, whose digest is `sha256:...`, durably."""

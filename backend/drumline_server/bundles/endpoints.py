@@ -10,7 +10,9 @@ from drumline_server.auth.dependencies import ReaderDep, SubmitterDep
 from drumline_server.bundles import service
 from drumline_server.bundles.blobs import BlobStore
 from drumline_server.bundles.reading import Reading
-from drumline_server.dependencies import ClockDep, DatabaseDep, SettingsDep, get_blobs, get_reading
+from drumline_server.dependencies import LARGE, ClockDep, DatabaseDep, SettingsDep, get_blobs, get_reading
+from drumline_server.edge.pieces import cut
+from drumline_server.edge.shares import Shares
 from drumline_server.routing import api_router
 
 router = api_router("/bundles", tags=["bundles"])
@@ -43,7 +45,9 @@ async def upload_bundle(
 ) -> api.Bundle:
     """Stores a program: a zip, or one Python file. The same content gives the same bundle."""
     upload = service.Upload(request.headers.get("content-type", ""), filename, request.stream(), settings.bundle_bytes)
-    packed = await service.receive(blobs, reading, upload, principal.key)
+    shares: Shares = request.app.state.shares
+    async with shares.turn(request.scope, "upload"):
+        packed = await service.receive(blobs, reading, upload, principal.counts_for)
     return await database.write(
         lambda session: service.store_bundle(session, principal.project_id, packed, now=clock.now())
     )
@@ -55,11 +59,11 @@ async def get_bundle(sha256: Sha256, principal: ReaderDep, database: DatabaseDep
     return await database.read(lambda session: service.get_bundle(session, principal.project_id, sha256))
 
 
-@router.get("/{sha256}/source", response_model=api.BundleSource)
+@router.get("/{sha256}/source", response_model=api.BundleSource, dependencies=[LARGE])
 async def get_bundle_source(
     sha256: Sha256, principal: ReaderDep, database: DatabaseDep, blobs: BlobsDep, reading: ReadingDep
 ) -> Response:
     """The text files of a program, for reading and for submitting it again with changes."""
     await database.read(lambda session: service.get_bundle(session, principal.project_id, sha256))
-    source = await service.read_source(blobs, reading, sha256, principal.key)
-    return Response(source, media_type="application/json")
+    source = await service.read_source(blobs, reading, sha256, principal.counts_for)
+    return cut(source, "application/json")

@@ -16,7 +16,8 @@ from drumline_server.errors import DrumlineError
 
 CHILDREN = 2
 """Programs that are read at the same time, of different callers."""
-MOST_WAITING = 32
+MOST_WAITING = 8
+"""Tasks of one caller that are read or wait: nobody else is refused for them."""
 CPU_S = 5.0
 """Processor time for one task; a legitimate megabyte of source takes about two seconds."""
 DEADLINE_S = 25.0
@@ -113,7 +114,7 @@ class _Turn:
     """Who of one caller is next: a caller has one task at a time, so that others are not kept waiting by it."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    users: int = 0
+    waiting: int = 0
 
 
 class Reading:
@@ -124,28 +125,25 @@ class Reading:
         self._children = tuple(self._free)
         self._slots = asyncio.Semaphore(children)
         self._turns: dict[str, _Turn] = {}
-        self._waiting = 0
         self._cpu_s = cpu_s
         self._deadline_s = deadline_s
 
     async def read(self, task: Task, caller: str) -> bytes:
         """The JSON that the task gives.
 
-        Raises DrumlineError: what the child refuses; TooMuchToReadError; rate_limited where too many wait, or where
-        the machine was too busy.
+        Raises DrumlineError: what the child refuses; TooMuchToReadError; rate_limited where too many of this caller
+        wait, or where the machine was too busy.
         """
-        if self._waiting >= MOST_WAITING:
-            raise _busy(f"{MOST_WAITING} programs wait to be read.")
         turn = self._turns.setdefault(caller, _Turn())
-        self._waiting += 1
-        turn.users += 1
+        if turn.waiting >= MOST_WAITING:
+            raise _busy(f"{MOST_WAITING} programs of this token wait to be read.")
+        turn.waiting += 1
         try:
             async with turn.lock, self._slots:
                 return await self._ask(task)
         finally:
-            self._waiting -= 1
-            turn.users -= 1
-            if not turn.users:
+            turn.waiting -= 1
+            if not turn.waiting:
                 del self._turns[caller]
 
     async def close(self) -> None:

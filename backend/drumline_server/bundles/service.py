@@ -36,7 +36,7 @@ class Upload:
 async def receive(blobs: BlobStore, reading: Reading, upload: Upload, caller: str) -> api.Bundle:
     """Stores the bytes of a program and returns what it offers.
 
-    Raises DrumlineError: unsupported_media_type, payload_too_large, bad_bundle, rate_limited.
+    Raises DrumlineError: unsupported_media_type, payload_too_large, bad_bundle, rate_limited, unavailable.
     """
     kind = upload.media_type.partition(";")[0].strip().lower()
     if kind not in _ZIP | _PYTHON:
@@ -46,7 +46,7 @@ async def receive(blobs: BlobStore, reading: Reading, upload: Upload, caller: st
             hint="Send a zip as application/zip, or one Python file as text/x-python.",
         )
     with blobs.incoming() as file:
-        await _fill(file, upload)
+        await _fill(blobs, file, upload)
         digest = await asyncio.to_thread(_settle, file, upload.filename if kind in _PYTHON else None)
         found = await _inspect(blobs, reading, digest, Path(file.name), caller)
         packed = api.Bundle.model_validate(
@@ -90,7 +90,7 @@ async def compare_bundles(
     return Comparison.model_validate_json(await reading.read(task, caller))
 
 
-async def _fill(file: BinaryIO, upload: Upload) -> None:
+async def _fill(blobs: BlobStore, file: BinaryIO, upload: Upload) -> None:
     received = 0
     async for chunk in upload.chunks:
         received += len(chunk)
@@ -101,6 +101,7 @@ async def _fill(file: BinaryIO, upload: Upload) -> None:
                 hint="Leave out what the program does not need to run; bring data by other ways.",
                 context={"limit_bytes": upload.limit_bytes},
             )
+        blobs.require_room()
         file.write(chunk)
 
 

@@ -46,24 +46,46 @@ class BodyCap:
             error = DrumlineError(ProblemCode.PAYLOAD_TOO_LARGE, detail, context={"limit_bytes": limit})
             await send_problem(scope, send, error)
             return
-        await self._app(scope, _Counted(receive, limit, self._pace_of(scope["path"])).receive, send)
+        counted = _Counted(receive, send, limit, self._pace_of(scope["path"]))
+        await self._app(scope, counted.receive, counted.send)
 
 
 class _Counted:
     """Receives a body up to a limit. The exceptions are HTTP's own: the framework hands only those on."""
 
-    def __init__(self, receive: Receive, limit: int, pace: Pace) -> None:
+    def __init__(self, receive: Receive, send: Send, limit: int, pace: Pace) -> None:
         self._receive = receive
+        self._send = send
         self._limit = limit
         self._pace = pace
         self._received = 0
         self._waited_s = 0.0
         self._in_window = 0
         self._complete = False
+        self._is_answered = False
+
+    async def send(self, message: Message) -> None:
+        self._is_answered = True
+        await self._send(message)
 
     async def receive(self) -> Message:
         if self._complete:
             return await self._receive()
+        try:
+            return await self._receive_piece()
+        except HTTPException:
+            if not self._is_answered:
+                raise
+            return await self._await_end()
+
+    async def _await_end(self) -> Message:
+        """Of a request that is answered while its client owes a body: a stream. What comes is thrown away."""
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                return message
+
+    async def _receive_piece(self) -> Message:
         message = await self._wait()
         size = len(message.get("body", b""))
         self._received += size

@@ -28,6 +28,7 @@ MAX_PARAMETERS = 100
 KEPT_PATHS = ("/api/v1/worker/", "/healthz", "/readyz")
 _CREDENTIAL_NAMES = frozenset({"token", "access_token", "api_key", "apikey", "authorization", "bearer"})
 _TOKEN = re.compile(r"drm_[a-z]{3}_[0-9A-Za-z]{20}")
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:/?#@\[\]\s]+))(?::[0-9]{0,5})?")
 _SAME = frozenset({None, "same-origin", "none"})
 
 
@@ -187,7 +188,6 @@ def _foreign(what: str) -> Refusal:
 
 
 def _host_name(host: str) -> str:
-    """The name in a Host header, without its port; of `[::1]:80`, `::1`."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower()
+    """The name in a Host header, without its port; of `[::1]:80`, `::1`. Nothing where it is no name and port."""
+    found = _HOST.fullmatch(host)
+    return (found[1] or found[2]).lower() if found else ""

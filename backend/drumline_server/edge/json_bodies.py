@@ -8,6 +8,7 @@ its entries (`drumline.contracts.records`), of which each is read and validated 
 import asyncio
 import json
 import re
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from http import HTTPStatus
 from typing import Any, get_args
@@ -111,9 +112,24 @@ async def _read_small(body: bytes, most_bytes: int) -> Json:
     if len(body) > most_bytes:
         raise _too_large(f"The body has {len(body)} bytes; at most {most_bytes}.")
     await _require_few(body, MAX_JSON_VALUES)
-    value = json.loads(body)
+    value = _parsed(body)
     await asyncio.sleep(0)
     return value
+
+
+def _parsed(text: bytes, *place: str | int) -> Json:
+    """Raises JSONDecodeError for what is no JSON, RequestValidationError for what Python cannot hold."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise
+    except UnicodeDecodeError as error:
+        raise _refused(f"is not {error.encoding} at byte {error.start}: {error.reason}", *place) from None
+    except RecursionError:
+        raise _refused("is nested too deeply", *place) from None
+    except ValueError:  # what is left: digits without end, whose reading takes time by the square of their number
+        most = sys.get_int_max_str_digits()
+        raise _refused(f"holds a number of more than {most} digits; send it as text", *place) from None
 
 
 async def _read_records(records: list[bytes], entries: _Entries) -> list[Any]:
@@ -129,7 +145,7 @@ async def _read_records(records: list[bytes], entries: _Entries) -> list[Any]:
             read = len(record)
         await _require_few(record, framing.values, framing.field, place)
         try:
-            value = json.loads(record)
+            value = _parsed(record, framing.field, place)
             if len(record) > _AT_ONCE_BYTES:
                 await asyncio.sleep(0)
             found.append(entries.adapter.validate_python(value))
@@ -245,7 +261,12 @@ async def _require_few(text: bytes, most: int, *place: str | int) -> None:
 
 def _as_utf8(body: bytes) -> bytes:
     encoding = json.detect_encoding(body)
-    return body if encoding == "utf-8" else body.decode(encoding, "surrogatepass").encode("utf-8", "surrogatepass")
+    if encoding == "utf-8":
+        return body
+    try:
+        return body.decode(encoding, "surrogatepass").encode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise _refused(f"is not {error.encoding} at byte {error.start}: {error.reason}") from None
 
 
 def _refused(told: str, *place: str | int) -> RequestValidationError:

@@ -10,7 +10,7 @@ from drumline_server.auth.dependencies import ReaderDep, SubmitterDep
 from drumline_server.bundles import service as bundles
 from drumline_server.bundles.blobs import BlobStore
 from drumline_server.bundles.reading import Reading
-from drumline_server.dependencies import ClockDep, DatabaseDep, get_blobs, get_reading
+from drumline_server.dependencies import LARGE, ClockDep, DatabaseDep, get_blobs, get_reading
 from drumline_server.jobs import service
 from drumline_server.jobs.comparing import changed_fields
 from drumline_server.paging import DEFAULT_PAGE, CursorText, Limit
@@ -61,7 +61,7 @@ async def get_version(name: JobName, number: Number, principal: ReaderDep, datab
     return await database.read(lambda session: service.get_version(session, principal.project_id, name, number))
 
 
-@router.get("/{name}/versions/{number}/diff")
+@router.get("/{name}/versions/{number}/diff", dependencies=[LARGE])
 async def diff_versions(
     name: JobName,
     number: Number,
@@ -80,7 +80,7 @@ async def diff_versions(
         )
     )
     compared = await bundles.compare_bundles(
-        blobs, reading, (f"v{base}", old.program.bundle), (f"v{number}", new.program.bundle), principal.key
+        blobs, reading, (f"v{base}", old.program.bundle), (f"v{number}", new.program.bundle), principal.counts_for
     )
     return api.VersionDiff(
         job=name,

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from drumline.contracts import api
 from drumline.contracts.ids import new_id
 from drumline.contracts.records import RECORDS_MEDIA_TYPE, frame
 from drumline.contracts.sweeps import BatchSubmit, RandomSweep, Range
@@ -354,6 +356,47 @@ def test_csv_holds_the_whole_table_and_no_formula(server: EdgeServer, worker: Wo
     assert answer.headers["content-type"] == "text/csv; charset=utf-8"
     assert rows[0] == ["run", "index", "state", "epochs", "'=HYPERLINK(1)", "duration_s"]
     assert [row[1:] for row in rows[1:]] == [["0", "SUCCEEDED", "3", "-0.5", "2.0"], ["1", "QUEUED", "4", "", ""]]
+
+
+def _outcome(index: int, parameters: dict[str, Any]) -> api.Outcome:
+    told = {"run": new_id("run"), "index": index, "state": "QUEUED", "reason": None, "duration_s": None}
+    return api.Outcome.model_validate({**told, "parameters": parameters, "metrics": {}})
+
+
+def test_varying_parameters_are_found_in_one_pass_whatever_their_names() -> None:
+    rows = [_outcome(index, {f"p{index}.{number}": 1 for number in range(200)}) for index in range(1000)]
+    began = time.thread_time()
+
+    varying = outcomes._varying(rows)
+
+    assert time.thread_time() - began < 3
+    assert len(varying) == 200_000
+    assert outcomes._varying([_outcome(0, {"a": 1, "b": 1, "c": 1}), _outcome(1, {"b": 2, "c": 1})]) == ("a", "b")
+
+
+def test_csv_of_runs_with_little_in_common_is_refused(server: EdgeServer) -> None:
+    source = b"".join(
+        b"def f%d(run, %b): pass\n" % (number, b", ".join(b"p%d_%d=0" % (number, of) for of in range(100)))
+        for number in range(20)
+    )
+    headers = {"Content-Type": "text/x-python"}
+    upload = server.admin.post(f"{V1}/bundles", params={"filename": "wide.py"}, content=source, headers=headers)
+    bundle = upload.json()["sha256"]
+    runs = [
+        {
+            "job": {"name": "wide", "program": {"bundle": bundle, "entrypoint": f"wide:f{number}"}},
+            "parameters": {f"p{number}_{of}": 1 for of in range(100)},
+            "wait_for_devices": True,
+        }
+        for number in range(20)
+    ] * 20
+    batch = post_batch(server, runs).json()["batch"]["id"]
+
+    answer = server.admin.get(f"{V1}/batches/{batch}/outcomes.csv")
+
+    assert answer.status_code == 422
+    assert "2000 different parameters" in answer.json()["detail"]
+    assert len(get(server, f"/batches/{batch}/outcomes", limit=1000)["items"]) == len(runs)
 
 
 @pytest.mark.usefixtures("worker")

@@ -1,14 +1,20 @@
 """Programs that cost far more to read than to send: refused in time, and nobody else notices."""
 
+import asyncio
+import contextlib
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx2
 import pytest
 
-from drumline_server.bundles.reading import Reading
-from support.edge import EdgeServer
+from drumline_server.bundles.reading import MOST_WAITING, Reading, Task
+from drumline_server.errors import DrumlineError
+from support.edge import EdgeServer, edge_server
+from support.processes import wait_until
 from support.zips import make_zip
 
 MIB = 2**20
@@ -55,7 +61,7 @@ def test_source_that_takes_minutes_to_parse_is_refused_and_healthz_answers_meanw
         done.set()
         watching.result()
 
-    assert answer.status_code in (httpx2.codes.CREATED, httpx2.codes.UNPROCESSABLE_ENTITY)
+    assert answer.status_code in (httpx2.codes.CREATED, httpx2.codes.UNPROCESSABLE_CONTENT)
     if answer.status_code != httpx2.codes.CREATED:
         problem = answer.json()
         assert problem["code"] == "bad_bundle"
@@ -71,7 +77,7 @@ def test_source_that_was_too_much_is_refused_at_once_the_next_time(server: EdgeS
 
     again = _upload(submitter, _nested_strings())
 
-    assert first.status_code == again.status_code == httpx2.codes.UNPROCESSABLE_ENTITY
+    assert first.status_code == again.status_code == httpx2.codes.UNPROCESSABLE_CONTENT
     assert first.json()["detail"] == again.json()["detail"]
     assert time.monotonic() - began < 3
 
@@ -86,6 +92,61 @@ def test_one_caller_that_sends_much_to_read_keeps_nobody_else_waiting(server: Ed
         assert answer.status_code == httpx2.codes.CREATED
         assert not all(upload.done() for upload in uploads), "the other caller waited for all of them"
         assert {upload.result().status_code for upload in uploads} <= {422, 429}
+
+
+def test_a_caller_with_many_programs_to_read_is_refused_and_nobody_else_is(tmp_path: Path) -> None:
+    dear, cheap = tmp_path / "dear.zip", tmp_path / "cheap.zip"
+    dear.write_bytes(make_zip("train.py", content=_nested_strings()))
+    cheap.write_bytes(make_zip("train.py", content=_ENTRY))
+
+    async def read_all() -> tuple[list[DrumlineError], bytes]:
+        reading = Reading()
+        greedy = [asyncio.create_task(reading.read(Task("inspect", (dear,)), "greedy")) for _ in range(40)]
+        try:
+            await asyncio.sleep(0)
+            refused = [error for task in greedy if task.done() and isinstance(error := task.exception(), DrumlineError)]
+            return refused, await reading.read(Task("inspect", (cheap,)), "other")
+        finally:
+            for task in greedy:
+                task.cancel()
+            await asyncio.gather(*greedy, return_exceptions=True)
+            await reading.close()
+
+    refused, read = asyncio.run(read_all())
+
+    assert len(refused) == 40 - MOST_WAITING
+    assert {error.code for error in refused} == {"rate_limited"}
+    assert b"train:main" in read
+
+
+def test_sessions_of_a_token_are_one_caller(server: EdgeServer) -> None:
+    token = server.token("submitter")
+    browser = server.client(**{"Origin": server.url, "X-Drumline": "1"})
+    assert browser.post("/api/v1/sessions", json={"token": token}).status_code == httpx2.codes.CREATED
+    reading = server.app.state.reading
+
+    with ThreadPoolExecutor(2) as pool:
+        uploads = [
+            pool.submit(_upload, client, _nested_strings() + b"#" + name)
+            for client, name in [(server.client(token), b"token"), (browser, b"session")]
+        ]
+        wait_until(
+            lambda: sum(turn.waiting for turn in tuple(reading._turns.values())) == len(uploads),
+            timeout_s=20,
+            what="both are read or wait",
+        )
+        assert len(reading._turns) == 1
+        assert {upload.result().status_code for upload in uploads} <= {422, 429}
+
+
+def test_parameters_that_nobody_could_list_are_refused(server: EdgeServer) -> None:
+    parameters = b", ".join(b"p%d=0" % number for number in range(200))
+    source = b"".join(b"def f%d(run, %b): pass\n" % (number, parameters) for number in range(100))
+
+    answer = _upload(server.admin, source)
+
+    assert answer.status_code == httpx2.codes.UNPROCESSABLE_CONTENT
+    assert "over 262144 characters" in answer.json()["detail"]
 
 
 def test_a_good_program_is_read_after_a_bad_one_killed_its_reader(server: EdgeServer) -> None:
@@ -104,7 +165,7 @@ def test_more_entrypoints_than_anybody_chooses_from_are_refused(server: EdgeServ
 
     answer = _upload(server.admin, source)
 
-    assert answer.status_code == httpx2.codes.UNPROCESSABLE_ENTITY
+    assert answer.status_code == httpx2.codes.UNPROCESSABLE_CONTENT
     assert "over 200 entrypoints" in answer.json()["detail"]
 
 
@@ -121,3 +182,59 @@ def test_content_that_was_read_once_is_not_read_again(server: EdgeServer) -> Non
     assert first.json() == again.json()
     assert server.app.state.blobs.note(first.json()["sha256"]) is not None
     assert [each.process.pid for each in reading._children if each.process] == before
+
+
+def test_no_bundle_takes_the_last_of_the_disk(sqlite_url: str, tmp_path: Path) -> None:
+    with edge_server(sqlite_url, tmp_path / "data", disk_kept_bytes=2**60) as server:
+        answer = _upload(server.admin, _ENTRY)
+
+        assert answer.status_code == httpx2.codes.SERVICE_UNAVAILABLE
+        assert "bytes left" in answer.json()["detail"]
+        assert "DRUMLINE_DISK_KEPT_BYTES" in answer.json()["hint"]
+        assert list((tmp_path / "data" / "blobs" / "incoming").iterdir()) == []
+        assert server.admin.get("/api/v1/runs").status_code == httpx2.codes.OK
+
+
+def test_further_uploads_of_a_token_wait_and_those_of_others_do_not(sqlite_url: str, tmp_path: Path) -> None:
+    incoming = tmp_path / "data" / "blobs" / "incoming"
+    done = threading.Event()
+
+    def slowly() -> Iterator[bytes]:
+        yield _ENTRY
+        done.wait(8)
+        yield b"# the end\n"
+
+    def upload(client: httpx2.Client) -> int:
+        return client.post("/api/v1/bundles", content=slowly(), headers=_PYTHON, timeout=60).status_code
+
+    with edge_server(sqlite_url, tmp_path / "data", uploads_per_token=2) as server, ThreadPoolExecutor(4) as pool:
+        token = server.token("submitter")
+        uploads = [pool.submit(upload, server.client(token)) for _ in range(4)]
+        wait_until(lambda: len(list(incoming.iterdir())) == 2, timeout_s=5, what="two uploads are received")
+        assert _upload(server.admin, _ENTRY).status_code == httpx2.codes.CREATED
+        assert len(list(incoming.iterdir())) == 2
+        done.set()
+        assert {each.result() for each in uploads} == {httpx2.codes.CREATED}
+
+
+def test_slow_readers_keep_few_large_answers_in_memory(sqlite_url: str, tmp_path: Path) -> None:
+    with edge_server(sqlite_url, tmp_path / "data", large_answers_per_token=2) as server:
+        token = server.token("viewer")
+        archive = make_zip(*(f"{number}.txt" for number in range(7)), content=b"\x01" * 500_000)
+        made = server.admin.post("/api/v1/bundles", content=archive, headers={"Content-Type": "application/zip"}).json()
+        source = f"/api/v1/bundles/{made['sha256']}/source"
+        with contextlib.ExitStack() as reading:
+            for _ in range(2):
+                plain = server.client(token, **{"Accept-Encoding": "identity"})  # compressed it fits into a socket
+                slow = reading.enter_context(plain.stream("GET", source))
+                assert slow.status_code == httpx2.codes.OK
+            refused = server.client(token).get(source)
+            assert refused.status_code == httpx2.codes.TOO_MANY_REQUESTS
+            assert refused.json()["context"]["cap"] == "DRUMLINE_LARGE_ANSWERS_PER_TOKEN"
+            assert server.client(token).get("/api/v1/runs").status_code == httpx2.codes.OK
+            assert server.admin.get(source).status_code == httpx2.codes.OK
+        wait_until(
+            lambda: server.client(token).get(source).status_code == httpx2.codes.OK,
+            timeout_s=20,
+            what="their places are free again",
+        )

@@ -3,6 +3,7 @@
 import json
 import shutil
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -11,6 +12,7 @@ import httpx2
 import pytest
 
 from support.edge import EdgeServer, edge_server
+from support.processes import wait_until
 
 MIB = 1024 * 1024
 
@@ -36,7 +38,11 @@ def raw(server: EdgeServer, request: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "", "[::2]", "127.0.0.2"]
+    "host",
+    [
+        *("evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "", "[::2]", "127.0.0.2"),
+        *("[::1].evil.example", "[::1]evil", "localhost:80@evil.example", "127.0.0.1:evil", "127.0.0.1/evil"),
+    ],
 )
 def test_a_foreign_host_is_misdirected(server: EdgeServer, host: str) -> None:
     answer = raw(server, f"GET /healthz HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
@@ -250,3 +256,43 @@ def test_a_garbage_cursor_is_422(server: EdgeServer, path: str) -> None:
         answer = server.admin.get(f"/api/v1{path}", params={"cursor": cursor})
 
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request"), cursor
+
+
+def test_a_stream_goes_on_though_its_client_owes_a_body(
+    sqlite_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with edge_server(sqlite_url, tmp_path / "data", body_timeout_s=0.2) as server:
+        parts = urlsplit(server.url)
+        head = (
+            f"GET /api/v1/stream?topics=runs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.admin_token}"
+        )
+        with socket.create_connection((parts.hostname, parts.port), timeout=20) as connection:
+            connection.sendall(f"{head}\r\nContent-Length: 1000\r\n\r\nabc".encode())
+            began, answer = time.monotonic(), connection.recv(65_536)
+            wait_until(lambda: time.monotonic() > began + 0.6, timeout_s=5, what="no body was waited for any more")
+            server.core.submit(resources={"replicas": 1}, wait_for_devices=True)
+            while b"event: hint" not in answer and (received := connection.recv(65_536)):
+                answer += received
+
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b"event: hint" in answer
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b'{"name":"\xff"}', "utf-8"),
+        (b'{"expires_in_s":' + b"1" * 5000 + b"}", "more than 4300 digits"),
+        (b'{"name":' + b"[" * 30_000 + b"]" * 30_000 + b"}", "nested too deeply"),
+        (b"\xff\xfe{\x00\x00", "utf-16"),
+    ],
+    ids=["bytes", "digits", "depth", "odd UTF-16"],
+)
+def test_json_that_cannot_be_held_is_refused_with_the_reason(server: EdgeServer, content: bytes, told: str) -> None:
+    for path in ("/tokens", "/runs:batch"):
+        headers = {"Content-Type": "application/json", "Idempotency-Key": "k"}
+        answer = server.admin.post(f"/api/v1{path}", content=content, headers=headers)
+
+        assert answer.status_code == 422
+        assert told in answer.json()["detail"], answer.text

@@ -1,20 +1,25 @@
 """No token takes the places of the others, and nobody's address is what a stranger says it is."""
 
+import asyncio
 import contextlib
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 from sqlalchemy import select
+from starlette.types import Scope
 
 from drumline_server.auth.limits import LoginLimiter
 from drumline_server.edge.proxies import Proxies
+from drumline_server.edge.shares import Shares
 from drumline_server.errors import DrumlineError
 from drumline_server.models import Audit
 from drumline_server.settings import Settings
+from support.core import submission_body
 from support.edge import EdgeServer, edge_server
 from support.processes import wait_until
 
@@ -190,3 +195,59 @@ def test_addresses_of_one_network_of_ipv6_fail_together() -> None:
     with pytest.raises(DrumlineError, match="failed logins"):
         limiter.check("2001:db8::ffff", 1)
     limiter.check("2001:db8:0:1::1", 1)
+
+
+def test_a_token_takes_turns_and_others_do_not_wait_for_it() -> None:
+    async def take_turns() -> None:
+        shares = Shares(100, reads=2, uploads=2, large=2)
+        mine, others = [_begun(shares, "mine") for _ in range(3)], _begun(shares, "other")
+        async with shares.turn(mine[0], "read"), shares.turn(mine[1], "read"):
+            waiting = asyncio.create_task(_pass(shares, mine[2]))
+            await asyncio.wait_for(_pass(shares, others), 5)
+            async with shares.turn(mine[2], "batch"):
+                assert not waiting.done()
+        await asyncio.wait_for(waiting, 5)
+        for scope in (*mine, others):
+            shares.end(scope)
+        assert not shares._turns
+
+    asyncio.run(take_turns())
+
+
+def _begun(shares: Shares, token: str) -> Scope:
+    scope: Scope = {"state": {}}
+    shares.begin(scope, token)
+    return scope
+
+
+async def _pass(shares: Shares, scope: Scope) -> None:
+    async with shares.turn(scope, "read"):
+        pass
+
+
+def test_a_transaction_holds_one_batch_of_a_token_at_most(sqlite_url: str, tmp_path: Path) -> None:
+    """The writer commits all that waits in one transaction: of one token there is never more than one batch in it."""
+    with edge_server(sqlite_url, tmp_path / "data") as server:
+        token, run = server.token("submitter"), submission_body(wait_for_devices=True).model_dump(mode="json")
+        run.pop("parameters")
+        sweep = {"kind": "grid", "parameters": {"epochs": list(range(1, 201))}}
+        under_way: list[int] = []
+        store = server.app.state.database._store
+        perform = store._commit
+
+        def noted(batch: list[Any]) -> None:
+            under_way.append(sum("_submit.<locals>" in str(write.fn) for write in batch))
+            perform(batch)
+
+        store._commit = noted  # of the real store: what it commits together is seen nowhere else
+        with ThreadPoolExecutor(12) as pool:
+            answers = list(
+                pool.map(
+                    lambda key: server.client(token).post(
+                        "/api/v1/runs:sweep", json={"run": run, "sweep": sweep}, headers={"Idempotency-Key": str(key)}
+                    ),
+                    range(12),
+                )
+            )
+        assert {answer.status_code for answer in answers} == {201}
+        assert max(under_way) == 1
