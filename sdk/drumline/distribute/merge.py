@@ -12,6 +12,7 @@ from jax import lax
 
 from drumline.distribute import context
 from drumline.distribute.combine import reduction
+from drumline.distribute.combine.aggregate import agreed
 from drumline.distribute.combine.component_gather import gather_components
 from drumline.distribute.combine.in_step import InStep
 from drumline.distribute.enums import ReduceOp
@@ -121,6 +122,15 @@ def is_merged(value: Any) -> bool:
 def local_part(value: Any) -> Any:
     """The component that this replica has of a value of the step; any other value as it is."""
     return value.local if is_merged(value) else value
+
+
+def agreed_part(value: Any, refusal: str) -> Any:
+    """The component that every replica has of a value of the step, any other value as it is. InvalidValueError with the
+    text ``refusal`` once the step is traced, unless replicas provably have the same.
+    """
+    if not is_merged(value):
+        return value
+    return jax.tree.map(lambda part: agreed(part, value.num_replicas, refusal), value.local)
 
 
 def merge(

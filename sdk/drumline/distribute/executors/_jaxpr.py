@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 from jax.extend import core as jex
 
 from drumline.distribute.errors import VariableScopeError
@@ -42,6 +43,14 @@ def drop_unused_inputs(closed: Closed, keep: Sequence[bool]) -> Closed:
 def is_literal(atom: Any) -> bool:
     """Tells a constant written into the equation from a variable."""
     return isinstance(atom, jex.Literal)
+
+
+def without_literals(jaxpr: Any, results: Sequence[Any]) -> list[Any]:
+    """The results of an open jaxpr, with arrays in place of the numbers that were written into it as outputs."""
+    return [
+        np.asarray(result, atom.aval.dtype) if is_literal(atom) else result
+        for atom, result in zip(jaxpr.outvars, results, strict=True)
+    ]
 
 
 def subjaxprs(eqn: Eqn) -> Iterable[Any]:
