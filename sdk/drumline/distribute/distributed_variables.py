@@ -61,7 +61,7 @@ class _Aggregated(Variable):
     def _update_in_merge(self, frame: Frame, update: Update, operand: Any, what: str) -> None:
         if frame.num_replicas > 1 and isinstance(operand, PerReplica):
             local = getattr(operand, "local", None)
-            if local is None:  # made outside: a component per replica, of which nothing is known
+            if local is None or getattr(operand, "is_known_to_differ", False):
                 self._refuse_own_components(operand, what)
             operand = agreed(self._cast(local), frame.num_replicas, self._own_components_refusal(operand, what))
         super()._update_in_merge(frame, update, operand, what)

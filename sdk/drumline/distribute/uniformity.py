@@ -81,6 +81,8 @@ class _Analysis:
         name, count = eqn.primitive.name, len(eqn.outvars)
         if name in COLLECTIVES and _over_replicas(eqn):
             return self._collective(eqn, operands), operands
+        if eqn.primitive is gather_components_p:
+            return [True] * count, operands
         if name == "axis_index":
             return [REPLICA_AXIS not in _names(eqn.params["axis_name"])], operands
         if name in ("swap", "addupdate"):

@@ -252,6 +252,62 @@ def test_a_replica_s_own_gradient_is_not_applied_in_a_merge(executor: str) -> No
     assert [copy.tolist() for copy in weights.values] == [[1, 1], [1, 1]]
 
 
+def own_number() -> np.float32:
+    """1 on replica 0, 2 on replica 1; needs a program per replica."""
+    context: Any = dist.get_replica_context()
+    return np.float32(int(context.replica_id_in_sync_group) + 1)
+
+
+def test_numbers_that_differ_between_programs_are_merged(two: dist.MirroredStrategy) -> None:
+    merges: list[tuple[Callable[[dist.Strategy, Any], Any], float]] = [
+        (lambda s, n: s.reduce("mean", n, axis=None), 1.5),
+        (lambda s, n: s.reduce("sum", n, axis=None), 3.0),
+        (lambda s, n: sum(s.local_results(n)), 3.0),
+    ]
+    for merge, expected in merges:
+        result = two.run(lambda m: dist.merge_call(m, args=(own_number(),)), (merge,))
+        assert [float(one) for one in two.local_results(result)] in ([expected], [expected] * 2)
+    texts = two.run(lambda: dist.merge_call(lambda s, text: text, args=(f"replica {int(own_number())}",)))
+    assert two.local_results(texts) == ("replica 1", "replica 2")
+
+
+def test_the_rows_of_ragged_batches_are_merged(two: dist.MirroredStrategy) -> None:
+    def step(x: Any) -> Any:
+        return dist.merge_call(lambda s, n: s.reduce("sum", n, axis=None), args=(x.shape[0],))
+
+    rows = two.run(step, (per_replica(two, [1.0, 2.0], [3.0]),))
+    assert [float(one) for one in two.local_results(rows)] in ([3.0], [3.0] * 2)
+
+
+def test_numbers_that_differ_between_programs_update_no_variable(two: dist.MirroredStrategy) -> None:
+    weights = made(two, 1.0, aggregation="mean")
+    merges: list[Callable[[dist.Strategy, Any], Any]] = [
+        lambda s, n: apply_gradients(s, [(n, weights)]),
+        lambda s, n: weights.assign(n) and None,
+    ]
+    for merge in merges:
+        with pytest.raises(InvalidValueError, match=r"whose copies must stay equal.* reduce it first"):
+            two.run(lambda m: dist.merge_call(m, args=(own_number(),)), (merge,))
+    assert [float(copy) for copy in weights.values] == [1, 1]
+
+
+def test_rows_of_all_replicas_update_a_variable_in_a_merge(strategy: dist.Strategy) -> None:
+    table = made(strategy, np.zeros((4, 1), np.float32), aggregation="sum")
+
+    def apply(s: dist.Strategy, values: Any, rows: Any) -> None:
+        s.extended.update(table, lambda t, v, i: t.scatter_sub(dist.IndexedSlices(v, i)), args=(values, rows))
+
+    def step(ids: Any) -> None:
+        rows = dist.all_reduce("mean", dist.IndexedSlices(jnp.ones((2, 1)), ids, (4, 1)))
+        dist.merge_call(apply, args=rows.parts())
+
+    ids = strategy.distribute_values_from_function(
+        lambda c: jnp.asarray([[0, 1], [1, 3]][c.replica_id_in_sync_group], jnp.int32)
+    )
+    strategy.run(step, (ids,))
+    assert [copy.tolist() for copy in table.values] == [[[-0.5], [-1.0], [0.0], [-0.5]]] * len(table.values)
+
+
 @pytest.mark.parametrize("value", [1.0, 1, True])
 def test_a_step_may_return_a_constant_array(strategy: dist.Strategy, value: Any) -> None:
     result = strategy.run(lambda: {"c": jnp.asarray(value)})["c"]
