@@ -23,7 +23,7 @@ export PYTHONUNBUFFERED := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit integration simulation sim e2e frontend-test conformance chaos machine fuzz pythons test-pythons accelerator bench bench-engine bench-accelerator bench-orchestration bench-fairness bench-peers openapi lock build clean
+.PHONY: help demo test check unit integration simulation sim e2e frontend-test conformance chaos machine fuzz pythons test-pythons accelerator bench bench-engine bench-accelerator bench-orchestration bench-fairness bench-telemetry bench-peers openapi lock build clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -86,6 +86,9 @@ bench-orchestration: .venv/.dev frontend/dist/index.html ## load on the server, 
 
 bench-fairness: .venv/.dev ## what each route's costliest request costs everybody else; JSON in build/bench/
 	PYTHONPATH=tests $(PY) tests/bench/fairness.py
+
+bench-telemetry: .venv/.dev frontend/dist/index.html ## bursts of values and lines arrive whole, and how soon; JSON in build/bench/
+	PYTHONPATH=tests $(PY) tests/bench/telemetry.py
 
 bench-peers: .venv-peers/.installed ## TensorFlow and Ray in an environment of their own, for the comparisons
 

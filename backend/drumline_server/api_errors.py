@@ -1,6 +1,7 @@
 """Every error answer of the API: problem+json with a stable code, a request id and no traceback."""
 
 import json
+import reprlib
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -56,6 +57,11 @@ _CODE_OF_STATUS: dict[int, ProblemCode] = {
     503: ProblemCode.UNAVAILABLE,
 }
 _SHOWN_VALUE = 80
+_BRIEFLY = reprlib.Repr()
+_BRIEFLY.maxlist = _BRIEFLY.maxdict = _BRIEFLY.maxtuple = 10
+_BRIEFLY.maxstring = _BRIEFLY.maxother = _BRIEFLY.maxlong = _SHOWN_VALUE
+_SHOWN_FIELD = 200
+"""Characters of the name of a field that is wrong: whoever sends it may make it up."""
 _SHOWN_ERRORS = 20
 _SECRET_FIELDS = frozenset({"token", "code", "secret", "authorization"})
 _STRATEGIES = ("mirrored", "central_storage", "tpu", "one_device")
@@ -161,7 +167,7 @@ def _field_problem(error: Mapping[str, Any]) -> FieldProblem:
         reason = error.get("ctx", {}).get("error", "not readable")
         return FieldProblem(field="", message=f"The body is not JSON: {reason} at character {location[-1]}.")
     source, path = (location[0], location[1:]) if location else ("body", [])
-    field = ".".join(part for at, part in enumerate(path) if not _is_strategy_tag(path, at))
+    field = ".".join(part for at, part in enumerate(path) if not _is_strategy_tag(path, at))[:_SHOWN_FIELD]
     if not path:
         return FieldProblem(field="", message=f"The {source} of the request: {_words(error)}.")
     return FieldProblem(field=field, message=f"{_words(error)}{_got(error, path)}")
@@ -178,7 +184,7 @@ def _words(error: Mapping[str, Any]) -> str:
     if error["type"] == "extra_forbidden":
         return "is not a known field"
     if error["type"] == "union_tag_invalid":
-        given = str(error.get("ctx", {}).get("tag", ""))
+        given = str(error.get("ctx", {}).get("tag", ""))[: _SHOWN_VALUE + 1]
         suggestion = nearest(given, list(_STRATEGIES)) if error["loc"][-1] == "strategy" else ""
         return f"'{given}' is unknown; one of {error['ctx']['expected_tags']}{suggestion}"
     message = in_words(error)
@@ -196,5 +202,9 @@ def _got(error: Mapping[str, Any], path: list[str]) -> str:
 
 
 def _shorten(value: object) -> str:
-    text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
-    return text if len(text) <= _SHOWN_VALUE else f"{text[:_SHOWN_VALUE]}... ({len(text)} characters)"
+    if isinstance(value, list) and len(value) > _SHOWN_VALUE:
+        return f"a list of {len(value)} entries"
+    if isinstance(value, str) and len(value) > _SHOWN_VALUE:
+        return f"{_shorten(value[:_SHOWN_VALUE])}... ({len(value)} characters)"
+    text = ascii(value) if isinstance(value, str) and not value.isprintable() else _BRIEFLY.repr(value)
+    return text if len(text) <= 2 * _SHOWN_VALUE else f"{text[:_SHOWN_VALUE]}..."

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from drumline._preload import uncollected
+from drumline.cli.exits import SERVER
 
 if TYPE_CHECKING:
     from drumline_server.embedded.local_api import LocalApi
@@ -45,11 +46,14 @@ _data_dir = click.option(
 def up(data_dir: Path, host: str, port: int, cpu_devices: int, no_worker: bool, parent_fd: int | None) -> int:
     """Start everything on this machine: server, dashboard and a worker, until Ctrl-C."""
     from drumline_server.data_directory import DataDirectoryError
-    from drumline_server.embedded.up import UpError, UpOptions
+    from drumline_server.embedded.up import PartError, UpError, UpOptions
 
     options = UpOptions(data_dir.expanduser().absolute(), host, port, cpu_devices, not no_worker, parent_fd)
     try:
         code = asyncio.run(_run_up(options))
+    except PartError as error:
+        click.echo(f"Error: {error}", err=True)
+        code = SERVER
     except (UpError, DataDirectoryError) as error:
         raise click.ClickException(str(error)) from None
     sys.exit(code)

@@ -1,7 +1,10 @@
 """The directory where an embedded server keeps everything; nobody else may write there."""
 
+import fcntl
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -22,3 +25,14 @@ def prepare(directory: Path) -> None:
         raise DataDirectoryError(
             f"Others may write in the data directory {directory}: run chmod 700 {directory}, or choose another."
         )
+
+
+@contextmanager
+def locked(directory: Path, name: str) -> Iterator[None]:
+    """Inside, no other process is inside with the same file."""
+    descriptor = os.open(directory / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -5,11 +5,14 @@ The functions are async although they wait for nothing: FastAPI calls others in 
 
 from typing import TYPE_CHECKING, Annotated
 
-from fastapi import Depends, Header
+from fastapi import Depends, Header, Request
+from fastapi.routing import APIRoute
 from starlette.requests import HTTPConnection
 
+from drumline.contracts.suggestions import nearest
 from drumline_server.clock import Clock
 from drumline_server.db import Database
+from drumline_server.errors import InvalidRequestError
 from drumline_server.settings import Settings
 
 if TYPE_CHECKING:
@@ -54,9 +57,21 @@ async def get_live(connection: HTTPConnection) -> "Hub":
     return hub
 
 
+async def require_known_query(request: Request) -> None:
+    """Raises InvalidRequestError for a parameter that the endpoint does not have: a misspelt filter would show all."""
+    route: APIRoute = request.scope["route"]
+    known = [field.alias for field in route.dependant.query_params]
+    for name in request.query_params:
+        if name not in known:
+            message = f"has no parameter {name[:60]!r}{nearest(name, known)}; it takes {', '.join(known)}"
+            raise InvalidRequestError("query", message)
+
+
 DatabaseDep = Annotated[Database, Depends(get_database)]
 SettingsDep = Annotated[Settings, Depends(get_settings)]
 ClockDep = Annotated[Clock, Depends(get_clock)]
+KnownQuery = Annotated[None, Depends(require_known_query)]
+"""Of an endpoint with filters, behind its principal: who may not ask learns nothing."""
 Key = Annotated[
     str,
     Header(

@@ -17,6 +17,7 @@ from drumline_server.auth.tokens import cookie_name
 from drumline_server.batches import endpoints as batches
 from drumline_server.bundles import endpoints as bundles
 from drumline_server.bundles.blobs import BlobStore
+from drumline_server.bundles.identity import require_own_store
 from drumline_server.bundles.reading import Reading
 from drumline_server.clock import Clock, SystemClock
 from drumline_server.db import Database
@@ -147,21 +148,20 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 def prepare(settings: Settings) -> None:
     """Sees to the data directory and to the tables; of a database that others share, only checks them.
 
-    Raises DataDirectoryError and SchemaError.
+    Raises DataDirectoryError, SchemaError and StoreError.
     """
     data_directory.prepare(settings.data_dir)
     if settings.url.startswith("sqlite"):
-        schema.migrate(settings.url)
+        with data_directory.locked(settings.data_dir, "migrate.lock"):
+            schema.migrate(settings.url)
     else:
         schema.require_current(settings.url)
+    require_own_store(settings.url, settings.data_dir, now=SystemClock().now())
 
 
 async def _make_usable(database: Database, settings: Settings, clock: Clock) -> None:
     """Sees to the default project and an admin token in the data directory."""
-    kept = bootstrap.read_admin_token(settings.data_dir)
-    secret = await database.write(lambda session: bootstrap.admin_token(session, kept, now=clock.now()))
-    if secret != kept:
-        bootstrap.keep_admin_token(settings.data_dir, secret)
+    await database.write(lambda session: bootstrap.ensure_admin_token(session, settings.data_dir, now=clock.now()))
 
 
 def _share_transactions(app: FastAPI, database: Database) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import uvicorn
 from fastapi import FastAPI
 
+from drumline_server.bundles.identity import StoreError
 from drumline_server.data_directory import DataDirectoryError
 from drumline_server.edge.connections import bounded
 from drumline_server.listening import BACKLOG, ListenError, address, listen
@@ -58,7 +59,7 @@ def serve(settings: Settings, lifeline: Lifeline) -> None:
         prepare(settings)
         require_safe(settings.broker)
         listener = _listener(settings, lifeline)
-    except (DataDirectoryError, SchemaError, ListenError) as error:
+    except (DataDirectoryError, SchemaError, StoreError, ListenError) as error:
         raise ServeError(str(error)) from error
     except BrokerRefusedError as error:
         raise ServeError(f"DRUMLINE_BROKER_URL: {error}") from error

@@ -39,7 +39,8 @@ class Settings(BaseSettings):
     allowed_origins: Annotated[tuple[str, ...], NoDecode] = ()
     """Origins beside the server's own that may use a cookie session, such as `https://drumline.example`."""
     behind_proxy: bool = False
-    """Whether a proxy in front ends TLS; needed to listen on other than the loopback. Makes cookies Secure."""
+    """Whether a proxy in front ends TLS; needed to listen on other than the loopback. Makes cookies Secure. From which
+    address a request comes is another matter: `proxy_addresses`."""
     static_dir: Path | None = None
     """The built dashboard; unset means the one in the wheel, else `frontend/dist` of a checkout."""
 

@@ -44,7 +44,7 @@ class Config:
             raise ConfigError("no Drumline server is known", _HINT)
         if token is None:
             raise ConfigError(f"no token for the server at {url}", "set DRUMLINE_TOKEN, or ask an admin for one")
-        return cls(checked_url(url), SecretStr(token))
+        return cls(checked_url(url), checked_token(token))
 
 
 def data_directory(environ: Mapping[str, str]) -> Path:
@@ -53,11 +53,25 @@ def data_directory(environ: Mapping[str, str]) -> Path:
     return Path(chosen) if chosen else Path.home() / ".drumline"
 
 
+def checked_token(token: str) -> SecretStr:
+    """`token` as headers can carry it. Raises ConfigError naming a character that no token has, nothing else of it."""
+    token = token.strip()
+    odd = next((character for character in token if not "!" <= character <= "~"), None)
+    if odd is not None:
+        raise ConfigError(
+            f"the token holds {odd!a}, which no token does", "copy it again, into DRUMLINE_TOKEN or where it was given"
+        )
+    if not token:
+        raise ConfigError("the token is empty", "set DRUMLINE_TOKEN, or ask an admin for one")
+    return SecretStr(token)
+
+
 def checked_url(url: str) -> str:
     """`url` without path and final slash. Raises ConfigError unless it is an http or https address."""
     try:
         parts = urlsplit(url)
         valid = parts.scheme in ("http", "https") and parts.hostname and parts.username is None
+        valid = valid and all("!" <= character <= "~" for character in parts.netloc)
         port = f":{parts.port}" if parts.port else ""
     except ValueError:
         valid = False

@@ -265,7 +265,7 @@ def _rank(offered: ProgramEntrypoint) -> tuple[int, bool, str]:
 
 
 def _unknown(entrypoint: ProgramEntrypoint, name: str, offered: list[str]) -> str:
-    near = difflib.get_close_matches(name, offered, n=1)
+    near = difflib.get_close_matches(name, offered, n=1) if len(name) <= _MAX_NAME else []
     if near:
         return f"{entrypoint.entrypoint} has no parameter {name!r}; did you mean {near[0]!r}?"
     return f"{entrypoint.entrypoint} has no parameter {name!r}; it has {_listed(offered) or 'none'}"

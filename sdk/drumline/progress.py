@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Protocol, TextIO
 
+from drumline.wording import rate_text
+
 PLAIN_EVERY_S = 30.0
 PLAIN_EVERY_FRACTION = 0.1
 
@@ -113,6 +115,6 @@ class BarProgress:
 
 def describe(rate: float | None, scalars: Mapping[str, float] | None) -> str:
     """`  12.3 steps/s  loss 0.31`, as far as known, with two spaces before each."""
-    shown = [f"{rate:.3g} steps/s"] if rate else []
+    shown = [f"{rate_text(rate)} steps/s"] if rate else []
     shown += [f"{name} {value:.4g}" for name, value in (scalars or {}).items()]
     return "".join(f"  {part}" for part in shown)

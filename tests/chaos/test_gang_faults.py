@@ -14,9 +14,10 @@ from chaos.conftest import Measure
 from chaos.harness import PATIENCE_S, Site, open_site, seconds_until
 from chaos.programs import write_program
 from drumline import Run
-from drumline.contracts.spec import CheckpointSpec, Limits, Retries
+from drumline.contracts.spec import CheckpointSpec, Limits, MirroredSpec, Retries
 from support.processes import living, wait_until
 
+GANG = MirroredSpec(collectives="jax")
 STEP_S, FIRST_STEP_S = 5.0, 15.0
 NOTICED_S = 5.0 + 5.0
 """A gang's watchdog waits for a heartbeat of each host, and for the stacks of all."""
@@ -90,6 +91,7 @@ def test_f24_a_lost_member_stops_its_gang_which_goes_on_at_its_size_from_its_che
     run = gang_site.submit(
         write_program(tmp_path, LOCKSTEP),
         replicas=4,
+        strategy=GANG,
         retries=Retries(infrastructure=1),
         checkpoint=CheckpointSpec(every_steps=3),
         parameters={"steps": 40, "saves": True},
@@ -117,6 +119,7 @@ def test_f23_a_gang_that_hangs_ends_naming_the_member_that_stays_away(
     run = gang_site.submit(
         write_program(tmp_path, LOCKSTEP),
         replicas=4,
+        strategy=GANG,
         parameters={"steps": 4000, "hang": "" if hang == "stopped" else hang, "path": str(hangs)},
         limits=limits,
         retries=Retries(infrastructure=0),
@@ -157,7 +160,9 @@ def test_f25_gangs_that_one_host_does_not_claim_expire_block_nobody_and_run_when
     paused = gang_site.hosts[1]
     paused.freeze()
     program = write_program(tmp_path, LOCKSTEP)
-    runs = [gang_site.submit(program, name, replicas=4, parameters={"steps": 5}) for name in ("one", "two")]
+    runs = [
+        gang_site.submit(program, name, replicas=4, strategy=GANG, parameters={"steps": 5}) for name in ("one", "two")
+    ]
 
     def expired() -> bool:
         return any(attempt.state == "EXPIRED" for run in runs for attempt in run.attempts)

@@ -52,3 +52,26 @@ def test_ctrl_c_stops_the_demo_and_everything_it_started(tmp_path: Path) -> None
     demo.wait(STOP_S)
     wait_until(lambda: not living(started), timeout_s=STOP_S, what=f"all ended:\n{describe(started)}")
     assert not processes_of(data_dir)
+
+
+def test_the_demo_does_not_wait_for_a_worker_that_cannot_start(tmp_path: Path) -> None:
+    data_dir = tmp_path / "demo"
+    environment = {**os.environ, "DRUMLINE_WORKER_ADDRESS": "no address!"}
+
+    ended = subprocess.run(
+        [*DEMO, "--data-dir", str(data_dir)], capture_output=True, text=True, timeout=START_S, env=environment
+    )
+
+    assert ended.returncode == 3, ended.stdout + ended.stderr
+    assert "Drumline cannot start: worker ended" in ended.stderr
+    assert "ready" not in ended.stdout
+    assert not processes_of(data_dir)
+
+
+def test_the_demo_takes_as_many_replicas_as_there_are_devices(tmp_path: Path) -> None:
+    command = [*DEMO, "--once", "--cpu-devices", "2", "--data-dir", str(tmp_path / "demo")]
+
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "SUCCEEDED" in ended.stderr

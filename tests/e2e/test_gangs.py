@@ -8,13 +8,14 @@ from collections.abc import Iterator
 import pytest
 
 from drumline import Client, Run
-from drumline.contracts.spec import Limits, Retries
+from drumline.contracts.spec import Limits, MirroredSpec, Retries
 from e2e.seen import connect
 from support.deployment import DRUMLINE, Deployment
 from support.hosts import ExtraHost
 from support.processes import living, wait_until
 from support.programs import Programs
 
+GANG = MirroredSpec(collectives="jax")
 STOPPED_S = 15.0
 END_S = 120.0
 
@@ -99,7 +100,7 @@ def client(hosts: tuple[Deployment, list[ExtraHost]]) -> Iterator[Client]:
 
 
 def test_processes_of_two_hosts_compute_together(client: Client, programs: Programs) -> None:
-    run = client.submit(programs.write("together", TOGETHER), replicas=4).wait(timeout=END_S)
+    run = client.submit(programs.write("together", TOGETHER), replicas=4, strategy=GANG).wait(timeout=END_S)
 
     assert run.state == "SUCCEEDED", f"{run.reason}\n{output(run)}"
     assert run.result == {"ranks": [0, 1], "devices": [0, 0, 1, 1], "own": 2}
@@ -109,15 +110,18 @@ def test_processes_of_two_hosts_compute_together(client: Client, programs: Progr
 @pytest.mark.parametrize(
     ("program", "said"),
     [
-        (STRATEGY, ("UnsupportedError: run of a strategy over 2 processes", "spread: one_host")),
-        (SAVING, ("UnsupportedError: run.checkpoint at step 0", "--checkpoint-dir on one volume", "spread one_host")),
+        (STRATEGY, ("UnsupportedError: run of a strategy over 2 processes", "Leave collectives=jax out")),
+        (
+            SAVING,
+            ("UnsupportedError: run.checkpoint at step 0", "--checkpoint-dir on one volume", "without collectives=jax"),
+        ),
     ],
     ids=["strategy", "checkpoint"],
 )
 def test_what_is_not_supported_over_two_hosts_says_what_to_do_instead(
     client: Client, programs: Programs, program: str, said: tuple[str, str]
 ) -> None:
-    run = client.submit(programs.write("unsupported", program), replicas=4).wait(timeout=END_S)
+    run = client.submit(programs.write("unsupported", program), replicas=4, strategy=GANG).wait(timeout=END_S)
 
     assert (run.state, run.reason and run.reason.code) == ("FAILED", "PROGRAM_ERROR"), output(run)
     assert run.reason is not None
@@ -127,7 +131,9 @@ def test_what_is_not_supported_over_two_hosts_says_what_to_do_instead(
 def test_a_lost_member_stops_the_gang_and_all_of_it_is_tried_again(
     client: Client, programs: Programs, hosts: tuple[Deployment, list[ExtraHost]]
 ) -> None:
-    run = client.submit(programs.write("in_step", IN_STEP), replicas=4, retries=Retries(infrastructure=1))
+    run = client.submit(
+        programs.write("in_step", IN_STEP), replicas=4, strategy=GANG, retries=Retries(infrastructure=1)
+    )
     wait_until(lambda: (run.refresh().details.progress.step or 0) >= 3, timeout_s=END_S, what="it steps")
     runners = [runner for host in hosts[1] for runner in host.runners()]
     assert len(runners) == 2
@@ -149,7 +155,12 @@ def test_a_member_that_stays_away_is_named_and_all_show_their_stacks(
 ) -> None:
     program = programs.write("in_step", IN_STEP)
     run = client.submit(
-        program, replicas=4, parameters={"sleeper": 1}, limits=Limits(step_s=5), retries=Retries(infrastructure=0)
+        program,
+        replicas=4,
+        strategy=GANG,
+        parameters={"sleeper": 1},
+        limits=Limits(step_s=5),
+        retries=Retries(infrastructure=0),
     ).wait(timeout=END_S)
 
     assert (run.state, run.reason and run.reason.code) == ("FAILED", "HANG"), output(run)

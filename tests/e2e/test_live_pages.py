@@ -1,5 +1,6 @@
 """Live pages through trouble: a server that halts, a line that is cut, more output than is kept, hostile text."""
 
+import os
 import signal
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from e2e.seen import TIMEOUT_MS, connect
 from e2e.test_pages import axe_violations
 from e2e.test_stopping import wait_for_free_devices, wait_for_step
 from support.deployment import Deployment
+from support.processes import wait_until
 from support.programs import ENDLESS, Programs
 from support.proxy import proxy_to
 
@@ -27,9 +29,24 @@ HOSTILE = f'''
 '''
 FLOOD = '''
     def main(run):
-        """Writes 32 MB, more than the worker keeps of such a burst."""
+        """Writes 32 MB at once."""
         for _ in range(2_000):
             print("x" * 16_000)
+        print("the last line")
+'''
+LOGGED_IN_SILENCE = '''
+    import pathlib, time
+
+
+    def main(run, *, go: str, done: str):
+        """Writes 8 MB while nobody takes them."""
+        print("the first line")
+        while not pathlib.Path(go).exists():
+            time.sleep(0.05)
+        for number in range(8_000):
+            print(f"{number:05d}", "x" * 1_000)
+        print("the last line")
+        pathlib.Path(done).touch()
 '''
 
 
@@ -94,17 +111,48 @@ def test_hostile_text_of_a_program_stays_text(deployment: Deployment, programs: 
     expect(page.get_by_test_id("run-failure")).to_contain_text(MARKUP, timeout=TIMEOUT_MS)
 
 
-def test_dropped_output_is_owned_up_to(deployment: Deployment, programs: Programs, page: Page) -> None:
+def test_a_flood_of_output_is_shown_whole(deployment: Deployment, programs: Programs, page: Page) -> None:
     with connect(deployment) as client:
         run = client.submit(programs.write("flood", FLOOD))
         assert run.wait(timeout=120).state == "SUCCEEDED", run.reason
-        gaps = [event.body for event in run.events() if event.kind == "gap"]
-    dropped = sum(int(str(gap["count"])) for gap in gaps if gap["what"] == "log")
-    assert dropped > 0, "the program wrote more than a run may keep"
+        output = "".join(segment.text for segment in run.logs())
+    assert output == ("x" * 16_000 + "\n") * 2_000 + "the last line\n"
 
     page.goto(f"{run.url}/logs")
 
-    expect(page.get_by_test_id("gap-note")).to_contain_text(f"{dropped:,} piece", timeout=TIMEOUT_MS)
+    expect(page.get_by_test_id("log-lines")).to_contain_text("the last line", timeout=TIMEOUT_MS)
+    expect(page.get_by_test_id("gap-note")).to_have_count(0)
+
+
+def test_lost_output_is_shown_at_its_place_with_its_size(
+    deployment: Deployment, programs: Programs, page: Page, tmp_path: Path
+) -> None:
+    go, done = tmp_path / "go", tmp_path / "done"
+    with connect(deployment) as client:
+        program = programs.write("silence", LOGGED_IN_SILENCE)
+        run = client.submit(program, parameters={"go": str(go), "done": str(done)})
+        wait_until(lambda: any("first" in part.text for part in run.logs()), timeout_s=60, what="it printed")
+        api = process_of(deployment, "drumline_server api")
+        api.send_signal(signal.SIGSTOP)
+        try:
+            go.touch()
+            wait_until(done.exists, timeout_s=60, what="it wrote all")
+            segments = sorted(deployment.data_dir.glob("**/spool/*.seg"))
+            os.truncate(segments[-3], segments[-3].stat().st_size // 2)
+        finally:
+            api.send_signal(signal.SIGCONT)
+        assert run.wait(timeout=120).state == "SUCCEEDED", run.reason
+        (gap,) = [segment.gap for segment in run.logs() if segment.gap]
+        line = next(segment.first_line + 1 for segment in run.logs() if segment.gap)
+    assert gap.size_bytes is not None
+
+    page.goto(f"{run.url}/logs#L{line}")
+
+    lost = page.locator("[data-gap]")
+    expect(lost).to_contain_text(f"[drumline: {gap.size_bytes} bytes of output lost here", timeout=TIMEOUT_MS)
+    expect(page.get_by_test_id("gap-note")).to_contain_text("of output lost")
+    raw = page.request.get(f"{deployment.url}/api/v1/runs/{run.id}/logs/raw").text()
+    assert f"[drumline: {gap.size_bytes} bytes of output lost here" in raw
 
 
 def test_a_run_says_that_its_host_fell_silent(

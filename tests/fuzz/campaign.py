@@ -1,9 +1,10 @@
 """Sends every route its share of odd requests, and counts what came back."""
 
+import json
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
@@ -16,9 +17,11 @@ from hypothesis import strategies as st
 from schemathesis import GenerationMode
 
 from drumline.contracts.problems import PROBLEM_MEDIA_TYPE
+from drumline.contracts.records import MAX_JSON_BYTES
 from drumline_server.main import create_app
 from drumline_server.openapi import describe
 from drumline_server.settings import Settings
+from fuzz.bounds import Bounds
 from fuzz.malformed import Request, malformed
 from fuzz.world import World
 
@@ -65,6 +68,7 @@ class Campaign:
     def run(self, wanted: int, first_seed: int = 0, tell: Callable[[Report], None] = lambda report: None) -> Report:
         """At least so many, the same share to each route: half from the schema, half from valid ones made odd."""
         document = describe(create_app(Settings()))
+        self._bounds = Bounds(document)
         schema = schemathesis.openapi.from_dict(document)
         operations: list[Any] = [found.ok() for found in schema.get_all_operations()]  # type: ignore[union-attr] # raises
         share = -(-wanted // len(operations))
@@ -82,10 +86,32 @@ class Campaign:
             for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
                 if mode is GenerationMode.POSITIVE or _has_input(operation):
                     self._from_schema(operation, mode, route, share // 4, number)
+        self._beyond_bounds(operation, route)
         valid = self._world.valid(operation.method.upper(), operation.path, self._world.body(operation.path))
         odd = malformed(valid, self._world.body(operation.path), _parameters(operation))
         rest = share - (self.report.requests - before)
-        self._ask(odd, rest, number, lambda request: self._count(route, partial(self._send, request), request))
+
+        def send(request: Request) -> None:
+            self._count(route, partial(self._send, request), request)
+
+        self._ask(odd, rest, number, send)
+
+    def _beyond_bounds(self, operation: Any, route: str) -> None:  # Any: schemathesis' operation
+        """Each field beyond its bound: refused, naming the field."""
+        body = self._world.body(operation.path)
+        schema = _body_schema(operation)
+        if body is None or schema is None:
+            return
+        for beyond in self._bounds.beyond(schema, body):
+            content = json.dumps(beyond.body).encode()
+            if len(content) > MAX_JSON_BYTES:
+                continue
+            request = replace(self._world.valid(operation.method.upper(), operation.path, None), content=content)
+            status, told = self._count(route, partial(self._send, request), beyond.path)
+            if not 400 <= status < 500 or beyond.field not in told:
+                self.report.failures.append(
+                    {"route": route, "beyond": list(beyond.path), "status": status, "answer": told, "sent": ""}
+                )
 
     def _from_schema(self, operation: Any, mode: GenerationMode, route: str, count: int, number: int) -> None:
         headers = {"Authorization": f"Bearer {self._world.token(operation.path)}"}
@@ -124,7 +150,8 @@ class Campaign:
             told = "" if live else answer.read()[:2000].decode("utf-8", "replace")
             return answer.status_code, answer.headers.get("content-type", ""), told
 
-    def _count(self, route: str, ask: Callable[[], Answer], sent: object) -> None:
+    def _count(self, route: str, ask: Callable[[], Answer], sent: object) -> tuple[int, str]:
+        """The status and the text, counted."""
         took_s, (status, media_type, told) = _timed(ask)
         if took_s > HANG_S and status < 500:
             took_s, (status, media_type, told) = _timed(ask)  # a busy machine is slow once, a hang every time
@@ -137,6 +164,7 @@ class Campaign:
         untyped = status >= 400 and media_type != PROBLEM_MEDIA_TYPE and told != BEFORE_US
         if status == 0 or status >= 500 or untyped or took_s > HANG_S:
             self.report.failures.append({"route": route, "took_s": took_s, "answer": told, "sent": repr(sent)[:4000]})
+        return status, told
 
 
 def _timed(ask: Callable[[], Answer]) -> tuple[float, Answer]:
@@ -146,6 +174,12 @@ def _timed(ask: Callable[[], Answer]) -> tuple[float, Answer]:
     except (httpx2.TransportError, requests.RequestException) as error:
         answer = (0, "", repr(error))
     return time.monotonic() - began, answer
+
+
+def _body_schema(operation: Any) -> dict[str, Any] | None:  # Any: schemathesis' operation, JSON schema
+    raw = operation.definition.raw.get("requestBody", {}).get("content", {})
+    found: dict[str, Any] | None = raw.get("application/json", {}).get("schema")
+    return found
 
 
 def _parameters(operation: Any) -> list[str]:  # Any: schemathesis' operation

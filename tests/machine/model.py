@@ -35,6 +35,8 @@ class Part:
     last: int | None = None
     reason: EndReason | None = None
     ended: int = 0
+    came: int = 0
+    """When its telemetry last came, or its end."""
 
     @property
     def gone(self) -> bool:
@@ -187,7 +189,7 @@ class Model:
             return CONFLICT
         for phase in phases[part.acked + 1 - first :]:
             self._phase(part, phase)
-        part.acked = last
+        part.acked, part.came = last, self.now
         if part.state is MemberState.EXITED:
             self._settle(part.run)
         return OK
@@ -201,7 +203,7 @@ class Model:
         if part.state in (MemberState.LOST, MemberState.FENCED) or not fence == part.fence == part.run.fence:
             return CONFLICT
         if part.state is not MemberState.EXITED:
-            part.last = last
+            part.last, part.came = last, self.now
             self._over(part, MemberState.EXITED, reason)
             if not proof:
                 self._devices(part, DeviceState.QUARANTINED, {DeviceState.HELD, DeviceState.RELEASING})
@@ -218,7 +220,8 @@ class Model:
                 waits_on = RunState.FAILED if run.has_waited_long_enough(self.now) else RunState.QUEUED
                 run.state = waits_on if run.state is RunState.PLACED else RunState.CANCELLED
         for run in self.live():
-            awaited = any(part.state in BEGUN for part in run.parts)
+            comes = any(not part.drained and part.came + DRAIN_US > self.now for part in run.parts)
+            awaited = comes or any(part.state in BEGUN for part in run.parts)
             if run.attempt == "finishing" and run.since + DRAIN_US <= self.now and not awaited:
                 self._close(run)
             elif run.state is RunState.QUEUED and run.has_waited_long_enough(self.now):
@@ -312,7 +315,7 @@ class Model:
         elif reason in HOST_LOSSES and poison:
             run.state = RunState.FAILED
         else:
-            before, free = run.failures[by_user], facts.category is Category.CAPACITY
+            before, free = run.failures[by_user], facts.category in (Category.CAPACITY, Category.CONTROL_PLANE)
             run.failures[by_user] += not free
             again = facts.retryable and (free or before < run.submitted["user" if by_user else "infrastructure"])
             run.state = RunState.RETRY_WAIT if again else RunState.FAILED

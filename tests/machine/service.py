@@ -10,7 +10,7 @@ from drumline.contracts.base import from_micros
 from drumline.contracts.reasons import EndReason
 from machine.facts import Facts, read_facts
 from machine.model import Part
-from support.core import submission_body
+from support.core import GANG, submission_body
 from support.edge import EdgeServer
 
 V1 = "/api/v1"
@@ -132,4 +132,6 @@ def body_of(replicas: int, user: int, infrastructure: int, queue_s: float | None
     """A submission of digits."""
     retries = {"user": user, "infrastructure": infrastructure}
     limits = {"queue_s": queue_s}
-    return submission_body(resources={"replicas": replicas}, retries=retries, limits=limits).model_dump(mode="json")
+    return submission_body(job=GANG, resources={"replicas": replicas}, retries=retries, limits=limits).model_dump(
+        mode="json"
+    )

@@ -59,6 +59,7 @@ class Invariants:
         self._last_event = 0
         self._event_seqs: dict[str, int] = {}
         self._gaps: set[str] = set()
+        """Members of which something is lost."""
         self._heard: dict[str, int] = {}
         self._heard_at: dict[str, float] = {}
         """True time of an incarnation's last sign of life."""
@@ -105,7 +106,7 @@ class Invariants:
         elif kind == "progress":
             self._take_progress(run_id, body["step"])
         elif kind == "gap":
-            self._gaps.add(run_id)
+            self._gaps.add(body["member"])
         if kind in ("state", "attempt", "member"):
             shown = " ".join(f"{value}"[-18:] for value in body.values())
             self._world.timeline.note(who, f"{run_id[-6:]} {kind} {shown}")
@@ -289,7 +290,7 @@ class Invariants:
             if state in (AttemptState.FAILED, AttemptState.LOST) and reason is not None:
                 category = REASONS[EndReason(reason)].category
                 by_user += category is Category.USER
-                by_us += category not in (Category.USER, Category.CAPACITY)
+                by_us += category is Category.INFRASTRUCTURE
         budget = json.loads(run[5])
         if by_user > budget["user"] + 1 or by_us > budget["infrastructure"] + 1:
             self._fail(f"{run[0]} failed {by_user} and {by_us} times, with a budget of {budget}")
@@ -324,5 +325,6 @@ class Invariants:
             if member[0] not in self._world.truth.completed:
                 self._fail(f"{run_id} SUCCEEDED, but {member[0]} did not complete")
         expected = {"value": attempt_id}
-        if (result is None or json.loads(result) != expected) and run_id not in self._gaps:
+        is_whole = self._gaps.isdisjoint(member[0] for member in members)
+        if (result is None or json.loads(result) != expected) and is_whole:
             self._fail(f"{run_id} SUCCEEDED in {attempt_id} with the result {result}")

@@ -13,7 +13,7 @@ from drumline_worker.shim.ending import Evidence, judge
 from drumline_worker.shim.finish import too_late
 from drumline_worker.shim.inbox import Failure
 from drumline_worker.shim.journal import Journal
-from drumline_worker.shim.messages import Acked, Alive, Ended, FromAgent, Spooled, Stop, StopCause
+from drumline_worker.shim.messages import Acked, Alive, Ended, FromAgent, Spooled, Stop, StopCause, Wish
 from drumline_worker.shim.stopping import Action, Stopper
 from drumline_worker.spool import SpoolWriter
 from sim.process import Process
@@ -169,7 +169,7 @@ class Shim:
         self._tell()
         return wire
 
-    def obey(self, message: Alive | Stop | Acked) -> None:
+    def obey(self, message: Wish) -> None:
         """What `drumline_worker.shim.main` does with it."""
         if not self.alive:
             return
@@ -180,7 +180,7 @@ class Shim:
             self._stopper.hang(boottime(), HANG_S)
         elif isinstance(message, Stop):
             self._stopper.stop(message.cause, message.grace_s, boottime())
-        else:
+        elif isinstance(message, Acked):
             self._spool.trim(message.seq)
         self.act()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 from drumline.contracts.spec import RunSubmit
 from sim.network import Answer, Line, Request, UnansweredError
 from sim.program import ENDLESS
-from support.core import submission_body
+from support.core import GANG, submission_body
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -66,6 +66,7 @@ class User:
 def body_of(number: int, replicas: int, user_retries: int, run_limit_s: float | None, *, endless: bool) -> RunSubmit:
     """The n-th run of a history; its number tells the host which program to make up."""
     return submission_body(
+        job=GANG,
         parameters={"epochs": number + (ENDLESS if endless else 0)},
         resources={"replicas": replicas},
         retries={"user": user_retries, "infrastructure": 3},

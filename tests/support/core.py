@@ -1,7 +1,7 @@
 """Drives the server's core without HTTP: submissions, the scheduler, and a worker that does what a test says."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -28,15 +28,21 @@ from drumline.contracts.worker_api import (
     ProbeReports,
     Register,
     Registered,
+    UnsentTelemetry,
 )
 from drumline_server.bundles import service as bundles
 from drumline_server.db import Database
 from drumline_server.devices import operating
 from drumline_server.devices import service as fleet
+from drumline_server.jobs import service as jobs
 from drumline_server.models import Device, Host, Project
 from drumline_server.runs import cancellation, service, submission
+from drumline_server.runs.checking import Checked
+from drumline_server.runs.feasibility import check_feasible
 from drumline_server.runs.queries import RunFilters
+from drumline_server.runs.queueing import Order, queue_runs
 from drumline_server.scheduler import reap
+from drumline_server.scheduler.capacity import capacities
 from drumline_server.scheduler.order import Ageing
 from drumline_server.scheduler.rounds import Terms, schedule
 from drumline_server.telemetry import ingest
@@ -55,6 +61,10 @@ _PARAMETERS = (
     api.ProgramParameter(name="learning_rate", type="float", required=False, default=0.1),
     api.ProgramParameter(name="epochs", type="int", required=False, default=20),
 )
+
+
+GANG: dict[str, Any] = {"strategy": {"kind": "mirrored", "collectives": "jax"}}  # Any: fields of a job
+"""A job that may be split over several hosts."""
 
 
 def submission_body(**changes: Any) -> RunSubmit:  # Any: fields of RunSubmit, and `job` fields under `job`
@@ -113,6 +123,24 @@ class Core:
             credential,
         )
         return self.write(lambda session: submission.submit(session, request, now=self.clock.now()))
+
+    def queue(self, **changes: Any) -> api.Run:
+        """Queues a run as it is, whatever a submission of it would be refused for."""
+        body = submission_body(**changes)
+
+        def write(session: Session) -> str:
+            now = self.clock.now()
+            version, _ = jobs.ensure_version(session, self.project_id, body.job, by="tester", now=now)
+            checked = Checked(body.parameters, None, None)
+            (run,) = queue_runs(session, [Order(self.project_id, "tester", version, body, checked)], now=now)
+            return run.id
+
+        return self.run(self.write(write))
+
+    def judge(self, **changes: Any) -> None:
+        """Whether the fleet has room for such a run: raises as a submission would, but for what no worker can run."""
+        body = submission_body(**changes)
+        self.read(lambda session: check_feasible(body, lambda asked: capacities(session, self.project_id, asked)))
 
     def run(self, run_id: str, project_id: str | None = None) -> api.Run:
         """The run as the API shows it."""
@@ -244,7 +272,13 @@ class Worker:
         self.incarnation = registered.incarnation
         return registered
 
-    def beat(self, *members: MemberBeat, plans: Sequence[str] = (), draining: bool = False) -> HeartbeatReply:
+    def beat(
+        self,
+        *members: MemberBeat,
+        plans: Sequence[str] = (),
+        draining: bool = False,
+        unsent: Mapping[str, int] | None = None,
+    ) -> HeartbeatReply:
         """One heartbeat, taken as the endpoint takes it."""
         body = Heartbeat(
             incarnation=self.incarnation,
@@ -252,6 +286,7 @@ class Worker:
             members=members,
             plans=tuple(plans),
             draining=draining,
+            unsent=tuple(UnsentTelemetry(member=member, unsent_bytes=size) for member, size in (unsent or {}).items()),
         )
         now = self.core.clock.now()
         if heartbeats.may_be_quiet(body):

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,14 +31,20 @@ class Deployment:
     output: Path
 
     @classmethod
-    def start(cls, data_dir: Path, *options: str, environment: dict[str, str] | None = None) -> "Deployment":
-        """Starts on a free port; returns at once."""
+    def start(
+        cls,
+        data_dir: Path,
+        *options: str,
+        environment: dict[str, str] | None = None,
+        command: Sequence[str] = (str(DRUMLINE),),
+    ) -> "Deployment":
+        """Starts on a free port; returns at once. `command`: the `drumline` of another installation."""
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         (data_dir / "client.json").unlink(missing_ok=True)
         output = data_dir.parent / f"{data_dir.name}.out"
         with output.open("wb") as sink:
             process = subprocess.Popen(
-                [str(DRUMLINE), "up", "--data-dir", str(data_dir), "--port", "0", *options],
+                [*command, "up", "--data-dir", str(data_dir), "--port", "0", *options],
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,

@@ -15,7 +15,7 @@ from drumline_server.auth import service
 from drumline_server.auth.bootstrap import read_admin_token
 from drumline_server.db import Database
 from drumline_server.listening import address, listen
-from drumline_server.main import create_app
+from drumline_server.main import create_app, prepare
 from drumline_server.serve import Lifeline, Server, configure
 from drumline_server.settings import Settings
 from support.core import Core
@@ -85,10 +85,11 @@ class EdgeServer:
 def edge_server(database_url: str, data_dir: Path, **settings: Any) -> Iterator[EdgeServer]:
     """Serves on a free port until the block ends. The loops do not run: the core does what a test tells it."""
     data_dir.mkdir(mode=0o700, exist_ok=True)
+    chosen = Settings.model_validate({"data_dir": data_dir, "database_url": database_url, "loops": False, **settings})
+    prepare(chosen)  # while the directory holds all bundles that the database knows: none
     first = Database(database_url, pool_size=2)
     core = Core(first)
     first.close()
-    chosen = Settings.model_validate({"data_dir": data_dir, "database_url": database_url, "loops": False, **settings})
     app = create_app(chosen, clock=core.clock)
     listener = listen("127.0.0.1", 0)
     server = Server(configure(chosen, app), listener, Lifeline())

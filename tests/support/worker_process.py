@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -22,6 +22,7 @@ class WorkerProcess:
     server: WorkerServer
     data_dir: Path
     cpu_devices: int = 4
+    environment: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     parent_pipe: int = -1
 
@@ -39,7 +40,7 @@ class WorkerProcess:
                     "--enroll-token-file", str(token_file), "--parent-fd", str(theirs),
                 ],
                 stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, pass_fds=[theirs], start_new_session=True,
-                env={**os.environ, "DRUMLINE_TEST_SECRET": SECRET},
+                env={**os.environ, "DRUMLINE_TEST_SECRET": SECRET, **self.environment},
             )  # fmt: skip
         os.close(theirs)
 

@@ -1,5 +1,7 @@
 """`python -m drumline_worker`."""
 
-from drumline_worker.cli import worker
+import sys
 
-worker()
+from drumline.cli.main import main
+
+main(["worker", *sys.argv[1:]])

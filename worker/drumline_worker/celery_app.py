@@ -12,6 +12,7 @@ from typing import BinaryIO
 import click
 from celery import Celery
 from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
+from celery.signals import worker_ready
 from kombu.transport import TRANSPORT_ALIASES
 
 from drumline.contracts.brokers import Verdict, judge_info
@@ -57,7 +58,8 @@ def make_app(config: CeleryConfig) -> Celery:
 
 @click.command(add_help_option=False)
 @click.option("--config-fd", type=int, required=True)
-def main(config_fd: int) -> None:
+@click.option("--ready-fd", type=int, help="Gets a byte once the queue is listened to.")
+def main(config_fd: int, ready_fd: int | None) -> None:
     """Serves the queue until the agent closes the pipe `config_fd`."""
     set_name("drumline-celery")
     warnings.simplefilter("ignore", SecurityWarning)  # about pickle under root: this app takes JSON only
@@ -65,6 +67,8 @@ def main(config_fd: int) -> None:
     pipe = os.fdopen(config_fd, "rb", buffering=0)
     config = CeleryConfig.model_validate_json(_line(pipe))
     threading.Thread(target=_end_with, args=(pipe,), name="drumline-agent-watch", daemon=True).start()
+    if ready_fd is not None:
+        worker_ready.connect(lambda **_: os.write(ready_fd, b"\n"), weak=False)
     app = make_app(config)
     _require_safe_broker(app)
     app.worker_main(

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,10 @@ from pydantic import ValidationError
 
 from drumline._preload import uncollected
 from drumline_worker.settings import WorkerSettings
+
+for _package in ("jax", "numpy", "grain", "orbax", "celery"):
+    if find_spec(_package) is None:
+        raise ModuleNotFoundError(f"No module named {_package!r}", name=_package)
 
 
 @click.group()
@@ -33,7 +38,14 @@ def worker() -> None:
 @click.option("--enroll-fd", type=int, help="Descriptor from which to read a single-use enrolment token.")
 @click.option("--enroll-token-file", type=click.Path(path_type=Path, exists=True), help="File with such a token.")
 @click.option("--parent-fd", type=int, help="End of a pipe; when it closes, the worker stops everything at once.")
-def run(enroll_fd: int | None, enroll_token_file: Path | None, parent_fd: int | None, **given: Any) -> None:
+@click.option("--report-fd", type=int, hidden=True, help="Gets lines of JSON: how far the worker is, what of it fails.")
+def run(
+    enroll_fd: int | None,
+    enroll_token_file: Path | None,
+    parent_fd: int | None,
+    report_fd: int | None,
+    **given: Any,
+) -> None:
     """Run until SIGTERM. The first start needs an enrolment token; later ones use worker.json in the data directory."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     logging.getLogger("httpx2").setLevel(logging.WARNING)
@@ -41,10 +53,12 @@ def run(enroll_fd: int | None, enroll_token_file: Path | None, parent_fd: int | 
     with uncollected():
         from drumline_worker.agent.enrolment import Enrolment
         from drumline_worker.agent.main import Agent, AgentError
+        from drumline_worker.agent.reports import Reports
 
     fd = os.open(enroll_token_file, os.O_RDONLY | os.O_CLOEXEC) if enroll_token_file is not None else enroll_fd
     try:
-        asyncio.run(Agent(settings, Enrolment(fd) if fd is not None else None, parent_fd).run())
+        enrolment = Enrolment(fd) if fd is not None else None
+        asyncio.run(Agent(settings, enrolment, parent_fd, Reports(report_fd)).run())
     except AgentError as error:
         raise click.ClickException(str(error)) from None
 

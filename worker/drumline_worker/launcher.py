@@ -4,6 +4,7 @@
 It has one thread, so that its forks are whole. Orphans of a shim that was killed become its children and are ended.
 """
 
+import contextlib
 import os
 import selectors
 import signal
@@ -32,11 +33,15 @@ from drumline_worker.launching import (
     Start,
     Tried,
     Try,
+    Unready,
 )
 from drumline_worker.processes import become_subreaper, children_of, close_all_fds_but, kill_quietly, reap, set_name
 from drumline_worker.rundir import RunDirectory
 from drumline_worker.shim.main import run_shim
 from drumline_worker.warming import warm_up
+
+_MOST_CHARACTERS = 1_000
+"""Of an error's message: those of XLA may fill pages."""
 
 
 @dataclass(slots=True)
@@ -106,8 +111,8 @@ class Launcher:
         def answer() -> None:
             from drumline_worker.probe import probe
 
-            devices = tuple(probe(request.cpu_devices))
-            link.sendall(_frames(Probed(devices=devices)))
+            devices, flaws = probe(request.cpu_devices)
+            link.sendall(_frames(Probed(devices=tuple(devices), flaws=flaws)))
 
         self._children[self._fork(answer, {link.fileno()})] = "probe"
 
@@ -198,9 +203,15 @@ def main(link_fd: int, parent_fd: int | None) -> None:
     os.umask(0o077)
     become_subreaper()
     set_name("drumline-launch")
-    warm_up()
+    link = socket.socket(fileno=link_fd)
     try:
-        Launcher(socket.socket(fileno=link_fd), parent_fd).serve()
+        warm_up()
+    except Exception as error:
+        with contextlib.suppress(OSError):
+            link.sendall(_frames(Unready(message=f"{type(error).__name__}: {error}"[:_MOST_CHARACTERS])))
+        raise
+    try:
+        Launcher(link, parent_fd).serve()
     except ValidationError as error:
         raise SystemExit(f"drumline launcher: the agent sent nonsense: {error}") from None
 

@@ -42,6 +42,13 @@ class Ready(Contract):
     pid: int
 
 
+class Unready(Contract):
+    """Something cannot be imported: the launcher ends."""
+
+    op: Literal["unready"] = "unready"
+    message: str
+
+
 class Launched(Contract):
     """The shim is forked, and its socket listens."""
 
@@ -71,6 +78,8 @@ class Probed(Contract):
 
     op: Literal["probed"] = "probed"
     devices: tuple[DeviceReport, ...]
+    flaws: dict[str, str] = Field(default_factory=dict)
+    """What JAX said of platforms that it has no device of."""
 
 
 class Tried(Contract):
@@ -82,6 +91,6 @@ class Tried(Contract):
 
 
 Request = Start | Probe | Try
-Reply = Ready | Launched | LaunchFailed | Gone | Probed | Tried
+Reply = Ready | Unready | Launched | LaunchFailed | Gone | Probed | Tried
 ForLauncher: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="op")])
 FromLauncher: TypeAdapter[Reply] = TypeAdapter(Annotated[Reply, Field(discriminator="op")])

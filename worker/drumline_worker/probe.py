@@ -14,17 +14,22 @@ _MOST = 500
 _ACCELERATORS = (("gpu", "gpu"), ("tpu", "tpu"))
 
 
-def probe(cpu_devices: int) -> list[DeviceReport]:
-    """GPUs or TPUs where JAX finds some, else `cpu_devices` simulated CPU devices. Starts JAX's backends."""
+def probe(cpu_devices: int) -> tuple[list[DeviceReport], dict[str, str]]:
+    """GPUs or TPUs where JAX finds some, else `cpu_devices` simulated CPU devices; and why not, by platform.
+
+    Starts JAX's backends.
+    """
     dist.set_cpu_devices(max(cpu_devices, 1))
+    flaws: dict[str, str] = {}
     for platform, backend in _ACCELERATORS:
         try:
             found = jax.local_devices(backend=backend)
-        except RuntimeError:
-            continue  # JAX has no such backend on this host
-        return [_report(platform, index, device, simulated=False) for index, device in enumerate(found)]
+        except RuntimeError as error:
+            flaws[platform] = f"{error}"[:_MOST]  # mostly that JAX has no such backend on this host
+            continue
+        return [_report(platform, index, device, simulated=False) for index, device in enumerate(found)], flaws
     simulated = jax.local_devices(backend="cpu")[:cpu_devices]
-    return [_report("cpu", index, device, simulated=True) for index, device in enumerate(simulated)]
+    return [_report("cpu", index, device, simulated=True) for index, device in enumerate(simulated)], flaws
 
 
 def try_device(platform: str, index: int) -> str | None:

@@ -24,6 +24,8 @@ from drumline.contracts.base import Contract, Text, Timestamp
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.worker_api import Claimed
 
+SPOOL_BYTES = 4 * 1024**3
+"""Telemetry of one member that waits on disk, unless the worker is told otherwise; beyond it the program waits."""
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -41,6 +43,7 @@ class MemberPlan(Contract):
     boot_id: str
     place: str = ""
     """The worker's, where it is known (`drumline_worker.agent.place`)."""
+    spool_bytes: int = SPOOL_BYTES
     probe_steps: int | None = None
     """Set for a probe: how many steps to look at. What `main` returns is not kept then, but what it did."""
 
@@ -63,6 +66,8 @@ class Ending(Contract):
     last_seq: int
     ended_at: Timestamp
     devices_released: bool
+    output_bytes: int | None = None
+    """How much the program has written; None where its shim died without saying so."""
 
 
 class RunDirectory:

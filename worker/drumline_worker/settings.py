@@ -6,6 +6,8 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from drumline_worker.rundir import SPOOL_BYTES
+
 _LOOPBACK = ("http://127.", "http://localhost", "http://[::1]")
 
 
@@ -14,7 +16,7 @@ class WorkerSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="DRUMLINE_WORKER_", frozen=True)
 
-    server: str = "http://127.0.0.1:7700"
+    server: str = Field(default="http://127.0.0.1:7700", max_length=2_000, pattern=r"^https?://[!-~]+$")
     """Base address of the server."""
     data_dir: Path = Path.home() / ".drumline" / "worker"
     """Identity, run directories, bundles and compilation caches; made 0700."""
@@ -28,6 +30,8 @@ class WorkerSettings(BaseSettings):
     """Bundles kept on disk beyond their use."""
     compile_cache_bytes: int = Field(default=4 * 1024**3, ge=0)
     """Compiled programs kept on disk; those of the job versions that were not run for longest go first."""
+    spool_bytes: int = Field(default=SPOOL_BYTES, ge=8 * 1024**2)
+    """Telemetry of each run on disk that the server has not taken yet; beyond it the run's program waits."""
     checkpoint_dir: Path | None = None
     """A volume for checkpoints that other hosts mount too, so that any of them goes on with a run; default: a directory
     of this host in `data_dir`, which ties the retries of a run to the host."""

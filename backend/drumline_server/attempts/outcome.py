@@ -6,12 +6,11 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import TERMINAL_ATTEMPT, TERMINAL_MEMBER, AttemptState, MemberState, RunState
-from drumline_server.attempts import hangs, retries, stopping
+from drumline_server.attempts import gaps, hangs, retries, stopping
 from drumline_server.attempts.doorbells import order_ring
 from drumline_server.attempts.queries import members_of
 from drumline_server.models import Attempt, Member, Run
 from drumline_server.moves import move_attempt, move_run
-from drumline_server.run_events import record_event
 
 _END_STATES: dict[EndReason, AttemptState] = {
     EndReason.COMPLETED: AttemptState.SUCCEEDED,
@@ -58,10 +57,8 @@ def hang_gang(session: Session, attempt: Attempt, *, now: int) -> None:
 def close_attempt(session: Session, run: Run, attempt: Attempt, *, now: int) -> None:
     """Ends a FINISHING attempt and lets its run follow. What telemetry is still missing is recorded as a gap."""
     for member in members_of(session, attempt.id):
-        if not _is_drained(member):
-            missing = (member.last_seq or 0) - member.acked_seq
-            body = {"what": "spool", "count": missing, "member": member.id}
-            record_event(session, run.id, "gap", body, now=now, attempt_id=attempt.id)
+        if member.state == MemberState.EXITED and not (_is_drained(member) and _has_all_output(member)):
+            gaps.record_lost_rest(session, member, "its host did not send it", now=now)
     reason, told = _cause(session, attempt)
     message = hangs.describe_gang(session, attempt) if reason is EndReason.HANG else ""
     message = message or told
@@ -102,6 +99,10 @@ def _first_failure(members: Sequence[Member]) -> Member | None:
 def _is_drained(member: Member) -> bool:
     """Whether all telemetry that will come has come; nothing is awaited of a lost or fenced member."""
     return member.state != MemberState.EXITED or member.acked_seq >= (member.last_seq or 0)
+
+
+def _has_all_output(member: Member) -> bool:
+    return member.output_bytes is None or member.log_bytes >= member.output_bytes
 
 
 def _end_state(reason: EndReason) -> AttemptState:

@@ -1,20 +1,29 @@
 """Whether a failed run is tried again, and when."""
 
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts.reasons import HOST_LOSSES, REASONS, Category, EndReason
-from drumline.contracts.states import RunState
+from drumline.contracts.states import AttemptState, RunState
 from drumline_server.attempts.poison import poison_message
-from drumline_server.models import Run
+from drumline_server.models import Attempt, Run
 from drumline_server.moves import move_run
 
 BACKOFF_S = (5, 15, 45)
 """Before the first, second, third and every later retry."""
+MOST_OF_CONTROL_PLANE = 20
+"""Failures of one run that are the control plane's: it tries no longer than somebody may take to mend that."""
 _MICROS = 1_000_000
+_OF_CONTROL_PLANE = [reason for reason, facts in REASONS.items() if facts.category is Category.CONTROL_PLANE]
+_UNCOUNTED = frozenset({Category.CAPACITY, Category.CONTROL_PLANE})
+"""Preemption is nobody's failure, and what the control plane failed at is not the run's."""
 
 
 def retry_or_fail(session: Session, run: Run, reason: EndReason, message: str, *, now: int) -> None:
-    """Moves a run whose attempt failed to RETRY_WAIT if its budget allows, else to FAILED. The run is locked."""
+    """Moves a run whose attempt failed to RETRY_WAIT if its budget allows, else to FAILED. The run is locked.
+
+    An attempt that failed for a cause of the control plane costs nothing of the budget.
+    """
     poison = poison_message(session, run) if reason in HOST_LOSSES else None
     if poison is not None:
         message_of = {"reason_message": poison}
@@ -25,8 +34,11 @@ def retry_or_fail(session: Session, run: Run, reason: EndReason, message: str, *
     counter = "user_failures" if by_user else "infrastructure_failures"
     failures = int(getattr(run, counter))
     budget = run.retries["user" if by_user else "infrastructure"]
-    columns = {"reason_message": message, counter: failures + _weight(facts.category)}
-    is_spent = failures >= budget and facts.category is not Category.CAPACITY  # preemption is nobody's failure
+    columns = {"reason_message": message, counter: failures + (facts.category not in _UNCOUNTED)}
+    is_spent = failures >= budget and facts.category not in _UNCOUNTED
+    if facts.category is Category.CONTROL_PLANE:
+        failures = max(0, _failures_of_control_plane(session, run) - 1)
+        is_spent = failures >= MOST_OF_CONTROL_PLANE
     if not facts.retryable or is_spent:
         move_run(session, run, RunState.FAILED, now=now, reason=reason, columns=columns)
         return
@@ -47,6 +59,8 @@ def requeue(session: Session, run: Run, *, now: int) -> bool:
     return move_run(session, run, RunState.QUEUED, now=now, columns=columns)
 
 
-def _weight(category: Category) -> int:
-    """Preemption is nobody's failure and does not count."""
-    return 0 if category is Category.CAPACITY else 1
+def _failures_of_control_plane(session: Session, run: Run) -> int:
+    """How many attempts of the run ended so, the present one included."""
+    ended = (Attempt.run_id == run.id, Attempt.state != AttemptState.EXPIRED)
+    query = select(func.count()).where(*ended, Attempt.reason_code.in_(_OF_CONTROL_PLANE))
+    return session.scalar(query) or 0

@@ -26,6 +26,19 @@ def default_project(session: Session, *, now: int) -> str:
     return project.id
 
 
+def ensure_admin_token(session: Session, data_dir: Path, *, now: int) -> None:
+    """Sees to an admin token in the data directory: one for all servers that start at once.
+
+    They take turns. The file is written before the transaction ends, so that the next one finds it; where the
+    transaction fails after all, the next start does not know the token and makes another.
+    """
+    queries.lock_bootstrap(session)
+    kept = read_admin_token(data_dir)
+    secret = admin_token(session, kept, now=now)
+    if secret != kept:
+        keep_admin_token(data_dir, secret)
+
+
 def admin_token(session: Session, kept: str | None, *, now: int) -> str:
     """`kept` if it is an admin token good for another month, else a new one."""
     if kept is not None and tokens.is_well_formed(kept, "pat"):

@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Update, bindparam, delete, func, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, Update, bindparam, delete, func, or_, select, text, tuple_, update
 from sqlalchemy.orm import Session
 
 from drumline_server.models import BrowserSession, LoginCode, Project, Token, table_of
 from drumline_server.wakeups import CREDENTIALS, announce
+
+_BOOTSTRAP_LOCK = 0x6472756D_626F6F74
+"""Of PostgreSQL's advisory locks, beside those of idempotency keys, which are spread over all numbers."""
 
 
 class TokenRow(NamedTuple):
@@ -254,3 +257,9 @@ def _session_is_live(idle_since: int, now: int) -> tuple[ColumnElement[bool], ..
         Token.revoked_at.is_(None),
         or_(BrowserSession.token_id.is_(None), Token.expires_at > now),
     )
+
+
+def lock_bootstrap(session: Session) -> None:
+    """Makes servers that start at once take turns until the end of the transaction; writers of SQLite do anyway."""
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _BOOTSTRAP_LOCK})

@@ -13,7 +13,7 @@ from drumline_server.auth.principal import Principal
 from drumline_server.batches import outcomes, service, submission
 from drumline_server.clock import Clock
 from drumline_server.db import Database
-from drumline_server.dependencies import ClockDep, DatabaseDep, Key
+from drumline_server.dependencies import ClockDep, DatabaseDep, Key, KnownQuery
 from drumline_server.edge.pieces import in_pieces
 from drumline_server.paging import DEFAULT_PAGE, CursorText, Limit
 from drumline_server.routing import api_router
@@ -50,7 +50,7 @@ async def submit_sweep(
 
 @router.get("/batches", response_model=api.Page[api.Batch])
 async def list_batches(
-    principal: ReaderDep, database: DatabaseDep, cursor: CursorText = None, limit: Limit = DEFAULT_PAGE
+    principal: ReaderDep, _: KnownQuery, database: DatabaseDep, cursor: CursorText = None, limit: Limit = DEFAULT_PAGE
 ) -> Response:
     """The project's batches with the states of their runs, newest first."""
     page = await database.read(
@@ -85,6 +85,7 @@ async def cancel_batch(
 async def list_outcomes(
     batch_id: BatchId,
     principal: ReaderDep,
+    _: KnownQuery,
     database: DatabaseDep,
     sort: Sort = "index",
     cursor: CursorText = None,

@@ -5,7 +5,7 @@ import difflib
 import io
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -66,7 +66,7 @@ def outcomes_csv(session: Session, project_id: str, batch_id: str, *, sort: str)
     for row in table.rows:
         values = [
             *(row.parameters.get(name) for name in table.parameters),
-            *(row.metrics.get(name) for name in names),
+            *(row.metrics.get(name, row.not_finite.get(name)) for name in names),
             row.duration_s,
         ]
         writer.writerow([row.run, row.index, row.state, *(_cell(value) for value in values)])
@@ -88,7 +88,8 @@ def comparable(value: JsonValue) -> tuple[int, float, str]:
 def _sorted_table(session: Session, project_id: str, batch_id: str, sort: str) -> _Table:
     service.require_batch(session, project_id, batch_id)
     rows = [_outcome(row) for row in queries.outcome_rows(session, batch_id)]
-    metrics = dict.fromkeys(name for row in rows for name in row.metrics)
+    numbers = (name for row in rows for name in (*row.metrics, *_columns_of(row.not_finite)))
+    metrics = dict.fromkeys(numbers)
     table = _Table(
         rows,
         _varying(rows),
@@ -111,9 +112,15 @@ def _outcome(row: queries.OutcomeRow) -> api.Outcome:
             "reason": row.reason_code,
             "parameters": row.parameters,
             "metrics": row.outcomes or {},
+            "not_finite": row.not_finite or {},
             "duration_s": ((row.ended_at or 0) - (row.started_at or 0)) / 1e6 if ended else None,
         }
     )
+
+
+def _columns_of(not_finite: Mapping[str, str]) -> Iterable[str]:
+    """Those that stand where a number does; elements of lists are no columns."""
+    return (name for name in not_finite if not name.endswith("]"))
 
 
 def _varying(rows: Sequence[api.Outcome]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ class OutcomeRow(NamedTuple):
     reason_code: str | None
     parameters: dict[str, Any]
     outcomes: dict[str, Any] | None
+    not_finite: dict[str, Any] | None
     started_at: int | None
     ended_at: int | None
 

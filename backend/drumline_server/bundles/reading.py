@@ -19,7 +19,7 @@ CHILDREN = 2
 MOST_WAITING = 32
 CPU_S = 5.0
 """Processor time for one task; a legitimate megabyte of source takes about two seconds."""
-DEADLINE_S = 20.0
+DEADLINE_S = 25.0
 """For one task on a busy machine."""
 _LINE_BYTES = 32 * 2**20
 """Of one answer: 4 MiB of text with every character escaped."""
@@ -158,12 +158,10 @@ class Reading:
         answered = False
         try:
             async with asyncio.timeout(self._deadline_s):
-                kind, payload = await chosen.ask(self._line(task))
+                kind, payload = await self._answer(chosen, self._line(task))
             answered = True
         except TimeoutError:
             raise _busy(f"The program could not be read within {self._deadline_s:g} s.") from None
-        except _GoneError:
-            raise await self._why_gone(chosen) from None
         finally:
             if not answered:  # also where the caller went away: what it asked for is not worth finishing
                 await asyncio.shield(chosen.end())
@@ -175,8 +173,17 @@ class Reading:
             raise _refusal(json.loads(payload))
         return payload
 
-    async def _why_gone(self, chosen: _Child) -> DrumlineError:
-        status = await chosen.settle()
+    async def _answer(self, chosen: _Child, line: bytes) -> tuple[str, bytes]:
+        try:
+            return await chosen.ask(line)
+        except _GoneError:
+            status = await chosen.settle()
+        if status == 0:  # it had grown large over the task before, and was about to end
+            with suppress(_GoneError):
+                return await chosen.ask(line)
+        raise self._why_gone(chosen, status)
+
+    def _why_gone(self, chosen: _Child, status: int) -> DrumlineError:
         if status == -signal.SIGXCPU:
             return TooMuchToReadError(chosen.place, f"{self._cpu_s:g} s of processor time")
         if status in (-signal.SIGSEGV, -signal.SIGABRT):  # out of memory, or of stack, in the middle of parsing

@@ -6,7 +6,7 @@ from drumline.contracts import api
 from drumline.contracts.ids import DeviceId, HostId
 from drumline.contracts.states import DeviceState
 from drumline_server.auth.dependencies import OperatorDep, Principal, ReaderDep
-from drumline_server.dependencies import ClockDep, DatabaseDep, SettingsDep
+from drumline_server.dependencies import ClockDep, DatabaseDep, KnownQuery, SettingsDep
 from drumline_server.devices import operating, service
 from drumline_server.devices.queries import DeviceFilter
 from drumline_server.paging import DEFAULT_PAGE, CursorText, Limit
@@ -18,6 +18,7 @@ router = api_router(tags=["fleet"])
 @router.get("/hosts")
 async def list_hosts(
     principal: ReaderDep,
+    _: KnownQuery,
     database: DatabaseDep,
     settings: SettingsDep,
     clock: ClockDep,
@@ -40,6 +41,7 @@ async def list_hosts(
 @router.get("/devices")
 async def list_devices(
     principal: ReaderDep,
+    _: KnownQuery,
     database: DatabaseDep,
     host: HostId | None = None,
     platform: Literal["cpu", "gpu", "tpu"] | None = None,

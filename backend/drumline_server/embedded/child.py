@@ -11,6 +11,11 @@ from pathlib import Path
 BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _STEADY_S = 30.0
 """A child that lived so long starts over with the shortest backoff."""
+_LATELY_S = 600.0
+_ENDS_BEFORE_IT_STOOD, _ENDS_AFTER = 2, 3
+"""So many ends within `_LATELY_S` are a loop: what never stood has no chance that another start would bring."""
+_LAST_BYTES = 64 * 1024
+_MOST_CHARACTERS = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,11 @@ class Child:
         self._process: asyncio.subprocess.Process | None = None
         self._failures = 0
         self._started_at = 0.0
+        self._ends: list[float] = []
+        self.has_stood = False
+        self._told_at: float | None = None
+        self.dying = asyncio.Event()
+        """It dies in a loop."""
 
     @property
     def pid(self) -> int | None:
@@ -62,6 +72,32 @@ class Child:
         """The exit code, once the process has ended; negative for a signal."""
         assert self._process is not None
         return await self._process.wait()
+
+    def stands(self) -> None:
+        """It does what it is for: what happened before does not count."""
+        if not self.has_stood:
+            self.has_stood = True
+            self._ends.clear()
+        self.dying.clear()
+
+    def note_end(self) -> None:
+        """Counts an end of the process, which nobody asked for."""
+        now = asyncio.get_running_loop().time()
+        self._ends = [at for at in self._ends if now - at < _LATELY_S] + [now]
+        if len(self._ends) >= (_ENDS_AFTER if self.has_stood else _ENDS_BEFORE_IT_STOOD):
+            self.dying.set()
+
+    def is_news(self) -> bool:
+        """Whether it dies in a loop, and that was not told lately."""
+        now = asyncio.get_running_loop().time()
+        if not self.dying.is_set() or (self._told_at is not None and now - self._told_at < _LATELY_S):
+            return False
+        self._told_at = now
+        return True
+
+    def loop_in_words(self) -> str:
+        """How often it ended lately: `3 times in 12 s`."""
+        return f"{len(self._ends)} times in {max(1, round(asyncio.get_running_loop().time() - self._ends[0]))} s"
 
     def backoff(self) -> tuple[float, bool]:
         """Seconds to wait before the next start, longer with each failure in a row; and whether this is the first."""
@@ -95,6 +131,14 @@ class Child:
 
     def last_words(self, lines: int = 5) -> str:
         """The end of its log."""
-        with suppress(OSError):
-            return "\n".join(self._log.read_text(errors="replace").splitlines()[-lines:])
+        with suppress(OSError), self._log.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST_BYTES))
+            text = "".join(one for one in log.read().decode(errors="replace") if one.isprintable() or one == "\n")
+            return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
         return ""
+
+    def last_line(self) -> str:
+        """The last line of its log, or of its last lines the one that says what is wrong; empty where it has none."""
+        lines = self.last_words(20).splitlines()
+        errors = [line.removeprefix("Error: ") for line in lines if line.startswith("Error: ")]
+        return (errors or lines or [""])[-1][:_MOST_CHARACTERS]

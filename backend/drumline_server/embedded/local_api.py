@@ -32,10 +32,6 @@ class LocalApi:
         )
         return str(created["secret"])
 
-    def ready_devices(self) -> int:
-        """Devices of hosts that are live now."""
-        return sum(host["devices"] for host in self._call("GET", "/hosts")["items"] if host["state"] == "live")
-
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         parts = urlsplit(self.url)
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from drumline.contracts.brokers import Verdict, judge_banner
 _VERSION_S = 10.0
 _MAX_SOCKET_PATH = 100
 """The kernel takes 107 bytes; Redis adds nothing, but a round margin costs nothing either."""
+_ANSWER_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,17 @@ class EmbeddedRedis:
     def url(self) -> str:
         """The broker URL of clients."""
         return f"redis+socket://{self.socket}"
+
+    def answers(self) -> bool:
+        """Whether it answers a PING at once."""
+        try:
+            with socket.socket(socket.AF_UNIX) as link:
+                link.settimeout(_ANSWER_S)
+                link.connect(str(self.socket))
+                link.sendall(b"PING\r\n")
+                return link.recv(64).startswith(b"+PONG")
+        except OSError:
+            return False
 
     def remove(self) -> None:
         """Takes away what a stopped Redis leaves: its socket, and the directory made for it outside the data dir."""

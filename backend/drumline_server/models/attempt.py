@@ -8,6 +8,8 @@ from sqlalchemy.orm import Mapped, mapped_column
 from drumline.contracts.states import TERMINAL_ATTEMPT, AttemptState, MemberState
 from drumline_server.models.base import Base, one_of
 
+WAITING = "waiting_for_telemetry"
+"""The phase of a member whose program is made to wait until its telemetry is taken."""
 _LIVE = "state NOT IN ({})".format(", ".join(f"'{state}'" for state in sorted(TERMINAL_ATTEMPT)))
 
 
@@ -86,6 +88,17 @@ class Member(Base):
     log_bytes: Mapped[int] = mapped_column(default=0)
     """End of the stored output, in bytes of the member's output."""
     log_lines: Mapped[int] = mapped_column(default=0)
+    output_bytes: Mapped[int | None]
+    """How much the program has written in all, told by its end."""
+    logged_step: Mapped[int | None]
+    """Of the newest metric that is stored, as is its time."""
+    logged_at: Mapped[int | None]
+    open_gaps: Mapped[int] = mapped_column(default=0, server_default="0")
+    """Gaps in its metrics after which none has come yet."""
+    unsent_bytes: Mapped[int | None]
+    """What its host still has to send, told once the program has ended."""
+    telemetry_at: Mapped[int | None]
+    """When telemetry of it last came, or its host told that there is more."""
     created_at: Mapped[int]
     claimed_at: Mapped[int | None]
     started_at: Mapped[int | None]

@@ -92,6 +92,8 @@ class Run(Base):
     """`{"value": ...}` once the program returned."""
     outcomes: Mapped[dict[str, Any] | None]
     """The result's numbers by name, for tables of many runs."""
+    not_finite: Mapped[dict[str, Any] | None]
+    """The result's values that are NaN or infinite, by name; `None` where there are none."""
 
 
 class RunLabel(Base):

@@ -74,8 +74,38 @@ class MetricPage(Base):
     totals: Mapped[bytes]
 
 
+class Gap(Base):
+    """Telemetry of one member that is lost, and where it stood. A size or count of NULL is unknown."""
+
+    __tablename__ = "gap"
+    __table_args__ = (Index("ix_gap_run_id_id", "run_id", "id"), Index("ix_gap_member_id", "member_id"))
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"))
+    what: Mapped[str]
+    count: Mapped[int | None]
+    size_bytes: Mapped[int | None]
+    detail: Mapped[str]
+    first_byte: Mapped[int | None]
+    """Where it stands in the output, if output is lost; its chunk tells it there."""
+    next_byte: Mapped[int | None]
+    after_step: Mapped[int | None]
+    """The last metric before it, and its time."""
+    after_at: Mapped[int | None]
+    before_step: Mapped[int | None]
+    """The first metric after it, and its time; NULL until there is one."""
+    before_at: Mapped[int | None]
+    recorded_at: Mapped[int]
+
+
 class LogChunk(Base):
-    """A stretch of one member's output in one stream; `content` is UTF-8, `first_line` counts from 1."""
+    """A stretch of one member's output in one stream; `content` is UTF-8, `first_line` counts from 1.
+
+    A chunk of the stream `gap` says in words what is lost of the bytes between which it stands.
+    """
 
     __tablename__ = "log_chunk"
     __table_args__ = (Index("ix_log_chunk_run_id", "run_id"),)
@@ -115,6 +145,8 @@ class Reduction(Base):
     """How often 2 divides its place among those of its kind: those of `level` k and above are every 2**k-th."""
     name: Mapped[str]
     step: Mapped[int]
+    call: Mapped[int | None]
+    """`None` in rows from before it was told: their `step` is the call."""
     op: Mapped[str]
     axis: Mapped[dict[str, Any]]
     """`{"axis": null | int | [int, ...]}`."""

@@ -25,7 +25,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB")
 Rows = list[api.PlanDifference]
 Recorded = dict[int, list[queries.RecordedReduction]]
 MOST_COMPARED = 5_000
-"""Reductions of a run that are read; a step that is not among them whole counts as not recorded."""
+"""Reductions of a run that are read; a call of `run` that is not among them whole counts as not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,34 +113,34 @@ def _by_name(about: str, planned: Mapping[str, str], actual: Mapping[str, str]) 
     return rows
 
 
-def _recorded(session: Session, run: Run, steps: int) -> Recorded:
-    """Reductions of the steps that the plan looked at, by step: the first steps, as far as `MOST_COMPARED` reach."""
+def _recorded(session: Session, run: Run, calls: int) -> Recorded:
+    """Reductions of the calls of `run` that the plan looked at: the first, as far as `MOST_COMPARED` reach."""
     if run.attempt_id is None:
         return {}
-    rows = queries.reductions_before(session, run.id, run.attempt_id, steps, MOST_COMPARED + 1)
-    cut_step = rows[MOST_COMPARED].step if len(rows) > MOST_COMPARED else steps
-    by_step: Recorded = defaultdict(list)
+    rows = queries.reductions_before(session, run.id, run.attempt_id, calls, MOST_COMPARED + 1)
+    cut = rows[MOST_COMPARED].call if len(rows) > MOST_COMPARED else calls
+    by_call: Recorded = defaultdict(list)
     for row in rows:
-        if row.step < cut_step:
-            by_step[row.step].append(row)
-    return by_step
+        if row.call < cut:
+            by_call[row.call].append(row)
+    return by_call
 
 
 def _batches(program: ProbedProgram, recorded: Recorded) -> Rows:
-    """Rows per replica, where a reduction over the rows of that step was recorded."""
+    """Rows per replica, where a reduction over the rows of that call was recorded."""
     rows = []
     for batch in program.batches:
         counts = [row.counts for row in recorded.get(batch.first_step, ()) if row.axis["axis"] is not None]
         wanted = ", ".join(map(str, batch.rows))
         found = ", ".join(map(str, counts[0])) if counts else ""
         verdict = "not_recorded" if not counts else "same" if list(batch.rows) in counts else "different"
-        rows.append(_row("batch", f"rows in step {batch.first_step}", verdict, wanted, found))
+        rows.append(_row("batch", f"rows in call {batch.first_step}", verdict, wanted, found))
     return rows
 
 
 def _exchanges(program: ProbedProgram, recorded: Recorded) -> Rows:
-    """Each planned reduction in the step where the plan first saw it, then what the run recorded beyond that."""
-    found = {step: Counter(_actual(row) for row in rows) for step, rows in recorded.items()}
+    """Each planned reduction in the call where the plan first saw it, then what the run recorded beyond that."""
+    found = {call: Counter(_actual(row) for row in rows) for call, rows in recorded.items()}
     known: set[_Exchange] = set()
     rows = []
     for planned in program.collectives:
@@ -165,7 +165,7 @@ def _exchanges(program: ProbedProgram, recorded: Recorded) -> Rows:
 def _unmatched(
     planned: PlannedCollective, exchange: _Exchange, found: Mapping[int, Counter[_Exchange]]
 ) -> api.PlanDifference:
-    """Missing only if the run recorded others of the same origin in that step: else it did not look."""
+    """Missing only if the run recorded others of the same origin in that call: else it did not look."""
     looked = any(other.origin == exchange.origin for other in found.get(planned.first_step, ()))
     verdict = "missing" if looked else "not_recorded"
     return _row("collective", planned.name, verdict, str(exchange), "")

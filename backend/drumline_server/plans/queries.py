@@ -19,7 +19,7 @@ _AT_ONCE = 100
 class RecordedReduction(NamedTuple):
     """A reduction without what it reduced; `shape` and `dtype` are those of the first replica's."""
 
-    step: int
+    call: int
     name: str
     op: str
     origin: str
@@ -93,20 +93,22 @@ def host_name(session: Session, host_id: str | None) -> str | None:
 
 
 def reductions_before(
-    session: Session, run_id: str, attempt_id: str, step: int, limit: int
+    session: Session, run_id: str, attempt_id: str, call: int, limit: int
 ) -> Sequence[RecordedReduction]:
-    """Up to `limit` reductions before `step`, in order, of the member that recorded the first of them."""
-    found = (Reduction.run_id == run_id, Reduction.attempt_id == attempt_id, Reduction.step < step)
-    order = (Reduction.step, Reduction.seq)
+    """Up to `limit` reductions before the call, in order, of the member that recorded the first of them."""
+    of_call = func.coalesce(Reduction.call, Reduction.step)
+    # A program makes several calls in a step or several steps in a call, so steps alone are too many or too few here.
+    found = (Reduction.run_id == run_id, Reduction.attempt_id == attempt_id, of_call < call)
+    order = (of_call, Reduction.seq)
     teller = select(Reduction.member_id).where(*found).order_by(*order).limit(1).scalar_subquery()
-    columns = (Reduction.step, Reduction.name, Reduction.op, Reduction.origin, Reduction.axis, Reduction.body)
+    columns = (of_call, Reduction.name, Reduction.op, Reduction.origin, Reduction.axis, Reduction.body)
     query = select(*columns).where(*found, Reduction.member_id == teller).order_by(*order).limit(limit)
     rows = session.execute(query.execution_options(yield_per=_AT_ONCE))
     return [_without_values(*row) for row in rows]
 
 
 def _without_values(
-    step: int, name: str, op: str, origin: str, axis: dict[str, Any], body: dict[str, Any]
+    call: int, name: str, op: str, origin: str, axis: dict[str, Any], body: dict[str, Any]
 ) -> RecordedReduction:
     first = body["inputs"][0]
-    return RecordedReduction(step, name, op, origin, axis, body["counts"], first["shape"], first["dtype"])
+    return RecordedReduction(call, name, op, origin, axis, body["counts"], first["shape"], first["dtype"])

@@ -1,5 +1,6 @@
 """Judges submissions before anything is stored: the program, its parameters, and whether the fleet could hold them."""
 
+import re
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -15,8 +16,10 @@ from drumline_server.bundles import service as bundles
 from drumline_server.checkpoints import service as checkpoints
 from drumline_server.errors import DrumlineError, InvalidRequestError, NotFoundError
 from drumline_server.plans.lookup import require_plan
-from drumline_server.runs.feasibility import check_feasible, check_readable
+from drumline_server.runs.feasibility import check_feasible, check_readable, check_supported
 from drumline_server.scheduler.capacity import HostCapacity, capacities
+
+_WORD = re.compile(r"[a-z]+ ")
 
 
 def require_storable(body: RunSubmit) -> None:
@@ -55,6 +58,7 @@ class Checker:
         bad_parameter, too_many_replicas, invalid_request, not_found for the plan or checkpoint.
         """
         parameters = self._checked_parameters(body)
+        check_supported(body)
         check_feasible(body, self._hosts_with)
         if body.plan is not None:
             require_plan(self._session, self._project_id, body.plan)
@@ -103,5 +107,6 @@ class Checker:
 
 
 def sentence(text: str) -> str:
-    """A message of the SDK as the API says it."""
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '?')) else '.'}"
+    """A message of the SDK as the API says it; a name at its beginning, such as `train:main`, stays as it is."""
+    begins = text[:1].upper() if _WORD.match(text) else text[:1]
+    return f"{begins}{text[1:]}{'' if text.endswith(('.', '?')) else '.'}"

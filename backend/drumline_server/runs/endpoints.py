@@ -11,7 +11,7 @@ from drumline.contracts.ids import BatchId, RunId
 from drumline.contracts.spec import JobName, RunSubmit
 from drumline.contracts.states import RunState
 from drumline_server.auth.dependencies import ReaderDep, SubmitterDep
-from drumline_server.dependencies import ClockDep, DatabaseDep, Key, SettingsDep
+from drumline_server.dependencies import ClockDep, DatabaseDep, Key, KnownQuery, SettingsDep
 from drumline_server.paging import DEFAULT_PAGE, CursorText, Limit
 from drumline_server.routing import api_router
 from drumline_server.runs import cancellation, service, submission
@@ -58,6 +58,7 @@ async def submit_run(
 @router.get("")
 async def list_runs(
     principal: ReaderDep,
+    _: KnownQuery,
     database: DatabaseDep,
     settings: SettingsDep,
     clock: ClockDep,
@@ -151,6 +152,7 @@ async def list_attempts(
 async def list_events(
     run_id: RunId,
     principal: ReaderDep,
+    _: KnownQuery,
     database: DatabaseDep,
     after: After = 0,
     kinds: Kinds = [],  # noqa: B006 - FastAPI copies defaults

@@ -5,12 +5,26 @@ from collections.abc import Callable, Mapping, Sequence
 
 from drumline.contracts.problems import FieldProblem, ProblemCode
 from drumline.contracts.spec import RunSubmit
+from drumline.contracts.supported import unsupported
 from drumline.wording import counted
 from drumline_server.checkpoints.service import Home, readers_of
 from drumline_server.errors import DrumlineError, InvalidRequestError
 from drumline_server.runs.nearest import nearest_possible
 from drumline_server.scheduler.capacity import HostCapacity, Possible, most_possible
-from drumline_server.scheduler.shapes import Shape, shape_of
+from drumline_server.scheduler.shapes import OWN_COLLECTIVES, Shape, shape_of, tie_to_one_host
+
+_OVER_HOSTS = (
+    f" A program that exchanges with JAX's own collectives, never through its strategy, may be split over hosts: "
+    f"--strategy-option collectives={OWN_COLLECTIVES}."
+)
+
+
+def check_supported(body: RunSubmit) -> None:
+    """Raises InvalidRequestError for a strategy that no worker can run, however long it waits."""
+    flaw = unsupported(body.job.strategy)
+    if flaw is not None:
+        name, message = flaw
+        raise InvalidRequestError(f"job.strategy.{name}", message)
 
 
 def check_feasible(body: RunSubmit, hosts_with: Callable[[str], Sequence[HostCapacity]]) -> None:
@@ -24,10 +38,16 @@ def check_feasible(body: RunSubmit, hosts_with: Callable[[str], Sequence[HostCap
         raise InvalidRequestError("resources.replicas", f"one_device has 1 replica; got {replicas}", hint="Ask for 1.")
     if body.wait_for_devices:
         return
-    shape = shape_of(body.job.strategy.model_dump(), body.resources.model_dump())
+    strategy, resources = body.job.strategy.model_dump(), body.resources.model_dump()
+    shape = shape_of(strategy, resources)
     possible = most_possible(hosts_with(shape.platform), shape)
     if shape.replicas > possible.replicas:
-        raise _too_many(shape, possible, nearest_possible(shape, hosts_with), _devices_by_platform(hosts_with("any")))
+        split = shape_of({**strategy, "collectives": OWN_COLLECTIVES}, resources)
+        could_split = most_possible(possible.hosts, split).replicas >= shape.replicas
+        way = _OVER_HOSTS if body.job.strategy.kind == "mirrored" and could_split else ""
+        tie = tie_to_one_host(strategy) if way else ""
+        nearest, platforms = nearest_possible(shape, hosts_with), _devices_by_platform(hosts_with("any"))
+        raise _too_many(shape, possible, nearest, platforms, tie=tie, way=way)
 
 
 def check_readable(body: RunSubmit, home: Home | None, hosts: Sequence[HostCapacity]) -> None:
@@ -53,7 +73,8 @@ def check_readable(body: RunSubmit, home: Home | None, hosts: Sequence[HostCapac
 def describe_need(shape: Shape) -> str:
     """What a shape needs, in words: `3 replicas of 2 devices on one host`."""
     of_devices = f" of {counted(shape.devices_per_replica, 'device')}" if shape.devices_per_replica > 1 else ""
-    return f"{counted(shape.replicas, 'replica')}{of_devices}{' on one host' if shape.is_one_host else ''}"
+    where = " on one host" if shape.is_one_host and shape.replicas > 1 else ""
+    return f"{counted(shape.replicas, 'replica')}{of_devices}{where}"
 
 
 def describe_room(shape: Shape, possible: Possible) -> str:
@@ -68,13 +89,18 @@ def describe_room(shape: Shape, possible: Possible) -> str:
     )
 
 
-def _too_many(shape: Shape, possible: Possible, nearest: Shape | None, platforms: Mapping[str, int]) -> DrumlineError:
+def _too_many(
+    shape: Shape, possible: Possible, nearest: Shape | None, platforms: Mapping[str, int], *, tie: str, way: str
+) -> DrumlineError:
+    """`tie`: what alone keeps the run from being split over the hosts; `way`: what would let it be."""
     there = "" if possible.hosts or not platforms else f": the hosts have {_describe_platforms(platforms)}"
+    if tie:
+        there = f" ({counted(possible.devices, 'device')} on {len(possible.hosts)} hosts): {tie}, stays on one host"
     ask = f"Ask for {_changes(shape, nearest)}, or set" if nearest else "Set"
     return DrumlineError(
         ProblemCode.TOO_MANY_REPLICAS,
         f"The run needs {describe_need(shape)}, but {describe_room(shape, possible)}{there}.",
-        hint=f"{ask} wait_for_devices (--wait-for-devices) to queue it until there are enough.",
+        hint=f"{ask} wait_for_devices (--wait-for-devices) to queue it until there are enough.{way}",
         errors=(_wrong_field(shape, nearest, platforms),),
         context={
             "replicas": shape.replicas,

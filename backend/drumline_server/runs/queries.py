@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, and_, case, exists, func, or_, select, tup
 from sqlalchemy.orm import Session
 
 from drumline.contracts.states import TERMINAL_ATTEMPT, TERMINAL_MEMBER, TERMINAL_RUN, RunState
-from drumline_server.models import Attempt, Host, Incarnation, JobVersion, Member, Run, RunEvent, RunLabel
+from drumline_server.models import WAITING, Attempt, Host, Incarnation, JobVersion, Member, Run, RunEvent, RunLabel
 from drumline_server.scheduler.order import Ageing
 
 
@@ -66,13 +66,17 @@ def attempts_before(session: Session, run_id: str, number: int, limit: int) -> S
     return session.scalars(query.order_by(Attempt.number.desc()).limit(limit)).all()
 
 
-def live_attempts(session: Session, attempt_ids: Sequence[str]) -> Sequence[tuple[str, str, bool]]:
-    """Run and state of those attempts that have not ended, and whether a member was left where its host moved from."""
+def live_attempts(session: Session, attempt_ids: Sequence[str]) -> Sequence[tuple[str, str, bool, bool]]:
+    """Run and state of those attempts that have not ended, whether a member was left where its host moved from, and
+    whether the program of one is made to wait until its telemetry is taken.
+    """
     left = exists().where(Member.attempt_id == Attempt.id, Incarnation.id == Member.incarnation_id, *is_left_behind())
-    query = select(Attempt.run_id, Attempt.state, left).where(
+    is_waiting = (Member.phase == WAITING, Member.state.not_in(TERMINAL_MEMBER))
+    waits = exists().where(Member.attempt_id == Attempt.id, *is_waiting)
+    query = select(Attempt.run_id, Attempt.state, left, waits).where(
         Attempt.id.in_(attempt_ids), Attempt.state.not_in(TERMINAL_ATTEMPT)
     )
-    return [(run_id, state, is_left) for run_id, state, is_left in session.execute(query)]
+    return [(run_id, state, is_left, is_waiting) for run_id, state, is_left, is_waiting in session.execute(query)]
 
 
 def is_left_behind() -> tuple[ColumnElement[bool], ...]:

@@ -35,6 +35,7 @@ _PHRASES: dict[api.WaitRule, str] = {
     "claiming": "waits for its worker",
     "stopping": "program has its grace period",
     "finishing": "last records are on their way",
+    "telemetry": "waits for its telemetry to be taken",
 }
 
 
@@ -71,6 +72,7 @@ def _summary_fields(run: Run, rule: api.WaitRule | None) -> dict[str, object]:
         "cancel_requested": run.cancel_requested_at is not None,
         "hosts": run.hosts,
         "batch": run.batch_id,
+        "not_finite": run.not_finite or {},
     }
 
 

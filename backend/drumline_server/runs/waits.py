@@ -50,8 +50,10 @@ def _of_attempts(session: Session, runs: Sequence[Run]) -> Rules:
     if not runs:
         return {}
     by_id, rules = {run.id: run for run in runs}, Rules()
-    for run_id, state, is_left in queries.live_attempts(session, [run.attempt_id for run in runs if run.attempt_id]):
-        rule: api.WaitRule | None = "host_moved" if is_left else rule_of_attempt(by_id[run_id].state, state)
+    attempts = queries.live_attempts(session, [run.attempt_id for run in runs if run.attempt_id])
+    for run_id, state, is_left, is_waiting in attempts:
+        of_attempt = rule_of_attempt(by_id[run_id].state, state, is_made_to_wait=is_waiting)
+        rule: api.WaitRule | None = "host_moved" if is_left else of_attempt
         if rule is not None:
             rules[run_id] = rule
     return rules

@@ -3,18 +3,20 @@
 from collections.abc import Sequence
 from typing import Literal
 
+from pydantic import JsonValue
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.base import from_micros
 from drumline.contracts.states import TERMINAL_ATTEMPT, TERMINAL_MEMBER, AttemptState, MemberState, RunState
-from drumline_server.models import Attempt, Host, Incarnation, Member, Run
+from drumline.wording import size_text
+from drumline_server.models import WAITING, Attempt, Host, Incarnation, Member, Run
 from drumline_server.runs import queries
 
 Row = tuple[Member, str]
 """A member and the name of its host."""
-Rule = Literal["finishing", "stopping", "claiming", "starting"]
+Rule = Literal["finishing", "stopping", "claiming", "starting", "telemetry"]
 
 
 def why_attempt(session: Session, run: Run, *, now: int) -> api.Why | None:
@@ -37,15 +39,20 @@ def why_attempt(session: Session, run: Run, *, now: int) -> api.Why | None:
         case "starting":
             sentence = "Has its devices; the workers are starting it."
             return api.Why(rule="starting", sentence=sentence, evidence={"hosts": list(run.hosts)})
-    return None
+    return _why_made_to_wait(members)
 
 
-def rule_of_attempt(run_state: str, attempt_state: str) -> Rule | None:
-    """The rule for a run in that state with a live attempt in that one; None for one that runs."""
+def rule_of_attempt(run_state: str, attempt_state: str, *, is_made_to_wait: bool = False) -> Rule | None:
+    """The rule for a run in that state with a live attempt in that one; None for one that runs.
+
+    `is_made_to_wait` says whether a program of it waits for its telemetry to be taken.
+    """
     if attempt_state == AttemptState.FINISHING:
         return "finishing"
     if run_state == RunState.CANCELLING:
         return "stopping"
+    if run_state == RunState.RUNNING and is_made_to_wait:
+        return "telemetry"
     if run_state != RunState.PLACED:
         return None
     return "claiming" if attempt_state == AttemptState.DISPATCHED else "starting"
@@ -117,13 +124,33 @@ def _why_finishing(members: Sequence[Row]) -> api.Why:
             sentence=f"Is decided; waits for the program on {_listed(alive)} to end.",
             evidence={"hosts": list(alive)},
         )
-    missing = {name: (member.last_seq or 0) - member.acked_seq for member, name in members}
-    late = {name: count for name, count in missing.items() if count > 0}
+    late = [(member, name) for member, name in members if (member.last_seq or 0) > member.acked_seq]
+    evidence: dict[str, JsonValue] = {
+        "missing_records": {name: (member.last_seq or 0) - member.acked_seq for member, name in late}
+    }
+    unsent = {name: member.unsent_bytes for member, name in late if member.unsent_bytes}
+    if unsent:
+        evidence["unsent_bytes"] = dict(unsent)
+    size = f" {size_text(sum(unsent.values()))} of" if unsent else ""
     return api.Why(
         rule="finishing",
-        sentence=f"The program has ended; waits for the last records of {_listed(list(late))}.",
-        evidence={"missing_records": dict(late)},
-        remedy="What has not come after two minutes is recorded as a gap.",
+        sentence=f"The program has ended; {_listed([name for _, name in late])} is sending{size} telemetry.",
+        evidence=evidence,
+        remedy="Nothing has to be done, and its devices are free. What a lost host has not sent is recorded as a gap.",
+    )
+
+
+def _why_made_to_wait(members: Sequence[Row]) -> api.Why | None:
+    """For a program that runs, but of which a host can take no more before the server has."""
+    waiting = [name for member, name in members if member.phase == WAITING and member.state not in TERMINAL_MEMBER]
+    if not waiting:
+        return None
+    return api.Why(
+        rule="telemetry",
+        sentence=f"The program waits for its telemetry to be taken: what {_listed(waiting)} keeps for it is full.",
+        evidence={"hosts": list(waiting)},
+        remedy="It goes on as the server takes what there is; no limit of its steps counts meanwhile. A greater "
+        "DRUMLINE_WORKER_SPOOL_BYTES of the worker takes more.",
     )
 
 

@@ -27,7 +27,7 @@ from drumline_server.scheduler.clock_steps import pull_back_host
 from drumline_server.wakeups import QUEUE, announce
 
 DRAIN_S = 120.0
-"""How long the telemetry of an ended member may take to arrive."""
+"""So long after telemetry last came of an ended member, or its host last told that there is more, none is awaited."""
 RELEASE_S = 60.0
 """How long a worker may take to prove the end of a member that was fenced off before it ran. A worker that the answer
 to its claim never reached knows of no such member: after this its devices have to be probed."""
@@ -45,11 +45,17 @@ Finder = Callable[[Session, Times], Sequence[str]]
 
 def _select_undrained() -> Select[str]:
     alive = select(Member.id).where(Member.attempt_id == Attempt.id, Member.state.in_(_BEGUN)).exists()
-    return (
-        select(Attempt.id)
-        .where(Attempt.state == AttemptState.FINISHING, Attempt.finishing_at <= bindparam("finished_before"), ~alive)
-        .limit(_MOST)
+    sending = (
+        select(Member.id)
+        .where(
+            Member.attempt_id == Attempt.id,
+            Member.acked_seq < Member.last_seq,
+            Member.telemetry_at > bindparam("finished_before"),
+        )
+        .exists()
     )
+    over = (Attempt.state == AttemptState.FINISHING, Attempt.finishing_at <= bindparam("finished_before"))
+    return select(Attempt.id).where(*over, ~alive, ~sending).limit(_MOST)
 
 
 def _select_unreleased() -> Select[str]:
@@ -73,7 +79,7 @@ _RESTED = select(Run.id).where(Run.state == RunState.RETRY_WAIT, Run.retry_at <=
 _WORKING = (
     select(Run.id, Run.limits, Attempt.started_at, Attempt.claimed_at)
     .join(Attempt, Attempt.id == Run.attempt_id)
-    .where(Run.state.in_(_AT_WORK), Attempt.claimed_at.is_not(None))
+    .where(Run.state.in_(_AT_WORK), Attempt.claimed_at.is_not(None), Attempt.state != AttemptState.FINISHING)
 )
 _UNRELEASED = _select_unreleased()
 _UNLOST = select(Host.id).where(Host.lost_at.is_(None)).limit(_MOST)
@@ -120,7 +126,7 @@ def due(session: Session, deadlines: Deadlines, clock: Clock, *, now: int) -> li
     lose_host = partial(_lose_host, before=times["leased_before"])
     kinds: tuple[tuple[bool, Finder, Callable[..., None]], ...] = (
         (found.unclaimed, _unclaimed, _expire),
-        (found.undrained, _undrained, _end_drain),
+        (may_lose and found.undrained, _undrained, _end_drain),
         (found.overdue, _overdue_in_queue, _end_wait),
         (found.rested, _rested, _end_backoff),
         (found.working, _running_too_long, _end_limit),
@@ -257,7 +263,7 @@ def _end_limit(run_id: str, session: Session, *, now: int) -> None:
     if run is None or run.state not in _AT_WORK:
         return
     attempt = live_attempt(session, run.id)
-    since = attempt and (attempt.started_at or attempt.claimed_at)
+    since = attempt and attempt.state != AttemptState.FINISHING and (attempt.started_at or attempt.claimed_at)
     if since and _is_over_limit(run.limits, since, now):
         stopping.stop_run(session, run, EndReason.RUN_LIMIT, now=now)
 

@@ -9,6 +9,8 @@ _ONE_HOST_KINDS = frozenset({"central_storage", "one_device"})
 """Strategies whose variables live on one device that every replica reaches directly."""
 _ONE_HOST_EXECUTORS = frozenset({"mpmd"})
 """Executors that drive each device from one process."""
+OWN_COLLECTIVES = "jax"
+"""What a program says that computes with JAX's own collectives, which span hosts. Strategies do not yet."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -48,7 +50,7 @@ class Shape:
 
 def shape_of(strategy: Mapping[str, Any], resources: Mapping[str, Any]) -> Shape:  # Any: JSON of the contracts
     """The shape of a run with that strategy and those resources."""
-    spread = "one_host" if stays_on_one_host(strategy) else resources["spread"]
+    spread = "one_host" if tie_to_one_host(strategy) else resources["spread"]
     return Shape(resources["replicas"], devices_per_replica(strategy), resources["platform"], spread)
 
 
@@ -58,6 +60,12 @@ def devices_per_replica(strategy: Mapping[str, Any]) -> int:  # Any: JSON of a S
     return prod(shape) if shape else 1
 
 
-def stays_on_one_host(strategy: Mapping[str, Any]) -> bool:  # Any: JSON of a StrategySpec
-    """Whether the strategy cannot span hosts."""
-    return strategy["kind"] in _ONE_HOST_KINDS or strategy.get("executor") in _ONE_HOST_EXECUTORS
+def tie_to_one_host(strategy: Mapping[str, Any]) -> str:  # Any: JSON of a StrategySpec
+    """What of the strategy cannot span hosts, in words; empty where it may be split over several."""
+    if strategy["kind"] in _ONE_HOST_KINDS:
+        return f"the strategy {strategy['kind']}"
+    if strategy.get("executor") in _ONE_HOST_EXECUTORS:
+        return f"the executor {strategy['executor']}"
+    if strategy.get("collectives") != OWN_COLLECTIVES:
+        return f"the strategy {strategy['kind']}, which computes in one process"
+    return ""

@@ -1,11 +1,12 @@
 """Where the events of one batch belong."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy.orm import Session
 
+from drumline.contracts.events import GapEvent
 from drumline_server.models import Attempt, Member, Run
 from drumline_server.run_events import record_event
 
@@ -19,6 +20,8 @@ class Batch:
     attempt: Attempt
     member: Member
     now: int
+    causes: Sequence[GapEvent] = ()
+    """Gaps in the batch, in their order: they may say why output is lost."""
 
     @property
     def owner(self) -> dict[str, str]:

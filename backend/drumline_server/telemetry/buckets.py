@@ -39,7 +39,7 @@ class Summary(NamedTuple):
         total = sum(values)
         kept = values if math.isfinite(total) else array("d", filter(math.isfinite, values))
         low, high = min(kept, default=math.inf), max(kept, default=-math.inf)
-        return cls(xs[-1], values[-1], len(values), len(kept), low, high, total if kept is values else sum(kept))
+        return cls(xs[-1], values[-1], len(values), len(kept), low, high, total if kept is values else _sum(kept))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,13 @@ class _Bucket:
         self.total += some.total
 
     def mean(self) -> float | None:
-        return self.total / self.finite if self.finite else None
+        """Never outside of what was logged: 0.1 three times adds up to a mean of 0.10000000000000002."""
+        if not self.finite:
+            return None
+        mean = self.total / self.finite
+        if math.isnan(mean):  # sums of both signs were too large for a float
+            mean = self.low / 2 + self.high / 2
+        return min(max(mean, self.low), self.high)
 
 
 def points(pieces: Iterable[Piece], axis: Axis) -> api.MetricPoints:
@@ -220,6 +226,12 @@ def points(pieces: Iterable[Piece], axis: Axis) -> api.MetricPoints:
         last=tuple(bucket.last for bucket in buckets),
         count=tuple(bucket.count for bucket in buckets),
     )
+
+
+def _sum(values: array[float]) -> float:
+    """Of finite values; where that is too large on the way, by their mean, which is not."""
+    total = sum(values)
+    return total if math.isfinite(total) else math.fsum(value / len(values) for value in values) * len(values)
 
 
 def _xs_between(pieces: Sequence[Piece], start: float, end: float) -> Iterator[float]:

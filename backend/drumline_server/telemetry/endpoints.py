@@ -10,11 +10,11 @@ from drumline.contracts import api
 from drumline.contracts.events import MetricName, Name
 from drumline.contracts.ids import AttemptId, MemberId, ReductionId, RunId
 from drumline_server.auth.dependencies import ReaderDep
-from drumline_server.dependencies import DatabaseDep
+from drumline_server.dependencies import DatabaseDep, KnownQuery
 from drumline_server.edge.pieces import in_pieces
 from drumline_server.paging import DEFAULT_PAGE, CursorText, Limit
 from drumline_server.routing import api_router
-from drumline_server.telemetry import checkpoints, logs, metrics, placement, reduction_names, reductions
+from drumline_server.telemetry import checkpoints, gaps, logs, metrics, placement, reduction_names, reductions
 
 router = api_router("/runs/{run_id}", tags=["telemetry"])
 
@@ -43,6 +43,7 @@ async def get_placement(
 async def get_metrics(
     run_id: RunId,
     principal: ReaderDep,
+    _: KnownQuery,
     database: DatabaseDep,
     names: Names = [],  # noqa: B006 - FastAPI copies defaults
     x: Literal["step", "time"] = "step",
@@ -65,6 +66,7 @@ async def get_metrics(
 async def list_reductions(
     run_id: RunId,
     principal: ReaderDep,
+    _: KnownQuery,
     database: DatabaseDep,
     name: Name | None = None,
     step_from: Step = None,
@@ -84,7 +86,7 @@ async def list_reductions(
 
 @router.get("/reductions/names", response_model=api.ReductionNames)
 async def list_reduction_names(
-    run_id: RunId, principal: ReaderDep, database: DatabaseDep, attempt: AttemptId | None = None
+    run_id: RunId, principal: ReaderDep, _: KnownQuery, database: DatabaseDep, attempt: AttemptId | None = None
 ) -> Response:
     """Which reductions there are, and at which steps: of the attempt named, else of the run as it counts."""
     found = await database.read(
@@ -107,6 +109,7 @@ async def get_reduction(
 async def get_logs(
     run_id: RunId,
     principal: ReaderDep,
+    _: KnownQuery,
     database: DatabaseDep,
     start: FromByte = 0,
     limit: Annotated[int, Query(ge=64, le=1_048_576, description="At most so many bytes.")] = 262_144,
@@ -136,6 +139,21 @@ async def download_logs(
     output: AsyncIterator[bytes] = logs.raw_output(database, found)
     headers = {"Content-Disposition": f'attachment; filename="{run_id}.log"', "Content-Security-Policy": _SANDBOX}
     return StreamingResponse(output, media_type="text/plain; charset=utf-8", headers=headers)
+
+
+@router.get("/gaps")
+async def list_gaps(
+    run_id: RunId,
+    principal: ReaderDep,
+    database: DatabaseDep,
+    attempt: AttemptId | None = None,
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_PAGE,
+) -> api.Page[api.Gap]:
+    """What is lost of the run's telemetry, with its size and where it stood: of all attempts, or of the one named."""
+    return await database.read(
+        lambda session: gaps.list_gaps(session, principal.project_id, run_id, attempt, cursor=cursor, limit=limit)
+    )
 
 
 @router.get("/checkpoints")

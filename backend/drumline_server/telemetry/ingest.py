@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from sqlalchemy.orm import Session
 
 from drumline.contracts import events
-from drumline.contracts.events import EventBatch, MemberAck
+from drumline.contracts.events import EventBatch, GapEvent, MemberAck
 from drumline.contracts.states import TERMINAL_ATTEMPT, MemberState
 from drumline_server.attempts.guard import (
     Held,
@@ -20,7 +20,7 @@ from drumline_server.attempts.guard import (
 from drumline_server.attempts.outcome import settle_attempt
 from drumline_server.errors import FencedError, InvalidRequestError
 from drumline_server.run_events import lock_run
-from drumline_server.telemetry import checkpoints, engine_rows, life, metric_rows, output, reduction_rows
+from drumline_server.telemetry import checkpoints, engine_rows, gaps, life, metric_rows, output, reduction_rows
 from drumline_server.telemetry.batch import Batch
 
 Event = TypeVar("Event", bound=events._Event)
@@ -36,7 +36,6 @@ _STORES: dict[str, Store] = {
     "checkpoint": checkpoints.store_checkpoints,
     "restored": checkpoints.store_restored,
     "progress": life.store_progress,
-    "gap": life.store_gaps,
     "result": life.store_result,
 }
 """By kind, in the order in which a batch's events are shown."""
@@ -61,8 +60,10 @@ def store_batch(session: Session, host_id: str, member_id: str, batch: EventBatc
     if held.attempt.state in TERMINAL_ATTEMPT or held.member.state in (MemberState.LOST, MemberState.FENCED):
         raise FencedError(held.member.id, batch.fence, held.run.fence)
     fresh = [event for event in batch.events if event.seq > held.member.acked_seq]
-    _store(Batch(session, held.run, held.attempt, held.member, now), fresh)
+    causes = [event for event in fresh if isinstance(event, GapEvent)]
+    _store(Batch(session, held.run, held.attempt, held.member, now, causes), fresh)
     held.member.acked_seq = last_seq
+    held.member.telemetry_at = now
     session.flush()
     if held.member.state == MemberState.EXITED:
         settle_attempt(session, held.run, held.attempt, now=now)
@@ -84,6 +85,7 @@ def _store(batch: Batch, fresh: Sequence[events._Event]) -> None:
     for kind, store in _STORES.items():
         if kind in by_kind:
             store(batch, by_kind[kind])
+    gaps.store_gaps(batch, fresh)
 
 
 def _refreshed_ack(session: Session, held: Held) -> MemberAck:

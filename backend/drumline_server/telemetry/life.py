@@ -1,4 +1,4 @@
-"""Events that move the member or the run: phases, progress, gaps, the result."""
+"""Events that move the member or the run: phases, progress, the result."""
 
 import math
 from collections.abc import Sequence
@@ -8,14 +8,15 @@ from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from drumline.contracts.base import to_micros
-from drumline.contracts.events import MAX_RESULT_BYTES, GapEvent, ProgressEvent, ResultEvent, StateEvent
+from drumline.contracts.events import MAX_RESULT_BYTES, ProgressEvent, ResultEvent, StateEvent
 from drumline.contracts.states import TERMINAL_MEMBER, AttemptState, MemberState, RunState
 from drumline.contracts.storable import mended, unstorable
+from drumline_server.attempts.gaps import Loss, record_gap
 from drumline_server.attempts.queries import members_of
 from drumline_server.models import Member, Run
 from drumline_server.moves import move_attempt, move_member, move_run
 from drumline_server.telemetry.batch import Batch
-from drumline_server.telemetry.outcomes import numbers_of
+from drumline_server.telemetry.outcomes import not_finite_in, numbers_of
 from drumline_server.wakeups import announce
 
 _LOADING = frozenset({"starting", "loading", "compiling"})
@@ -48,24 +49,16 @@ def store_progress(batch: Batch, events: Sequence[ProgressEvent]) -> None:
     announce(batch.session, f"runs:{batch.run.id}")
 
 
-def store_gaps(batch: Batch, events: Sequence[GapEvent]) -> None:
-    """Records what the worker had to drop."""
-    totals: dict[str, int] = {}
-    for event in events:
-        totals[event.what] = totals.get(event.what, 0) + event.count
-    for what, count in totals.items():
-        batch.record("gap", {"what": what, "count": count, "member": batch.member.id})
-
-
 def store_result(batch: Batch, events: Sequence[ResultEvent]) -> None:
     """Keeps what the first member's `main` returned; one over the cap, or too deep, leaves a gap instead."""
     if batch.member.rank:
         return
     value = mended(events[-1].value)
     if unstorable(value) or len(to_json(value)) > MAX_RESULT_BYTES:
-        batch.record("gap", {"what": "result", "count": 1, "member": batch.member.id})
+        record_gap(batch.session, batch.member, Loss("result", 1, detail="too large or too deep"), now=batch.now)
         return
-    _update_run(batch.session, batch.run, {"result": {"value": value}, "outcomes": numbers_of(value)})
+    columns = {"result": {"value": value}, "outcomes": numbers_of(value), "not_finite": not_finite_in(value) or None}
+    _update_run(batch.session, batch.run, columns)
     batch.record("result", {"value": value})
 
 

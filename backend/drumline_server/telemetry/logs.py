@@ -9,10 +9,12 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.states import TERMINAL_ATTEMPT
+from drumline_server.attempts.gaps import GAP, UNKNOWN_GAP
 from drumline_server.db import Database
 from drumline_server.models import Attempt, LogChunk, Member
 from drumline_server.runs.service import require_run
 from drumline_server.telemetry import queries
+from drumline_server.telemetry.gaps import has_lost_output
 
 _CHUNKS_PER_READ = 32
 """Of at most 64 KiB each."""
@@ -42,11 +44,13 @@ def read_logs(session: Session, project_id: str, run_id: str, wanted: LogRange) 
             next_byte=0,
             end_byte=0,
             lines=0,
+            ended=False,
             complete=False,
         )
     start = wanted.start if wanted.start >= 0 else max(0, member.log_bytes + wanted.start)
-    segments = _segments(session, member.id, start, wanted.limit)
-    next_byte = segments[-1].first_byte + len(segments[-1].text.encode()) if segments else min(start, member.log_bytes)
+    segments, end = _segments(session, member.id, start, wanted.limit)
+    next_byte = end if segments else min(start, member.log_bytes)
+    has_ended = _has_ended(session, member)
     return api.Logs(
         run=run.id,
         attempt=member.attempt_id,
@@ -56,7 +60,8 @@ def read_logs(session: Session, project_id: str, run_id: str, wanted: LogRange) 
         next_byte=next_byte,
         end_byte=member.log_bytes,
         lines=member.log_lines,
-        complete=_is_complete(session, member),
+        ended=has_ended,
+        complete=has_ended and not has_lost_output(session, member.id),
     )
 
 
@@ -78,20 +83,22 @@ async def raw_output(database: Database, member_id: str | None) -> AsyncIterator
         at = rows[-1].next_byte
 
 
-def _segments(session: Session, member_id: str, start: int, limit: int) -> list[api.LogSegment]:
-    """Output from `start` on; where that is a gap, from the first byte after it."""
+def _segments(session: Session, member_id: str, start: int, limit: int) -> tuple[list[api.LogSegment], int]:
+    """Output from `start` on and where it ends; where `start` lies in a gap, from what tells of the gap on."""
     segments: list[api.LogSegment] = []
     rows = _chunks_from(session, member_id, start)
     at = max(start, rows[0].first_byte) if rows else start
     stop = at + limit
+    end = start
     while rows and at < stop:
         for row in rows:
             segment = _segment(row, at, stop)
             if segment is not None:
                 segments.append(segment)
+                end = row.next_byte if _tells_of_gap(row) else segment.first_byte + len(segment.text.encode())
         at = rows[-1].next_byte
         rows = _chunks_from(session, member_id, at) if at < stop else ()
-    return segments
+    return segments, end
 
 
 def _chunks_from(session: Session, member_id: str, start: int) -> Sequence[LogChunk]:
@@ -101,7 +108,9 @@ def _chunks_from(session: Session, member_id: str, start: int) -> Sequence[LogCh
 
 
 def _segment(row: LogChunk, start: int, stop: int) -> api.LogSegment | None:
-    """The part of the chunk within [start, stop), cut between characters; `None` if there is none."""
+    """The part of the chunk within [start, stop), cut between characters; `None` if there is none. A gap is whole."""
+    if _tells_of_gap(row):
+        return _gap(row) if row.first_byte < stop else None
     begin = _boundary(row.content, max(0, start - row.first_byte))
     end = _boundary(row.content, max(0, stop - row.first_byte))
     if end <= begin:
@@ -117,6 +126,24 @@ def _segment(row: LogChunk, start: int, stop: int) -> api.LogSegment | None:
     )
 
 
+def _tells_of_gap(row: LogChunk) -> bool:
+    return row.stream in (GAP, UNKNOWN_GAP)
+
+
+def _gap(row: LogChunk) -> api.LogSegment:
+    lost = None if row.stream == UNKNOWN_GAP else row.next_byte - row.first_byte
+    return api.LogSegment.model_validate(
+        {
+            "stream": "system",
+            "at": row.at,
+            "first_byte": row.first_byte,
+            "first_line": row.first_line,
+            "text": row.content.decode(),
+            "gap": api.LogGap(size_bytes=lost),
+        }
+    )
+
+
 def _boundary(content: bytes, at: int) -> int:
     """The start of the character that the byte `at` belongs to."""
     at = min(at, len(content))
@@ -125,6 +152,6 @@ def _boundary(content: bytes, at: int) -> int:
     return at
 
 
-def _is_complete(session: Session, member: Member) -> bool:
+def _has_ended(session: Session, member: Member) -> bool:
     attempt = session.get(Attempt, member.attempt_id)
     return attempt is not None and attempt.state in TERMINAL_ATTEMPT

@@ -16,7 +16,6 @@ from typing import Any
 from sqlalchemy import ColumnElement, LargeBinary, Row, bindparam, case, cast, insert, select, update
 from sqlalchemy.orm import Session
 
-from drumline.contracts.base import to_micros
 from drumline.contracts.events import MetricsEvent
 from drumline_server.errors import InvalidRequestError
 from drumline_server.inserts import Columns, insert_or_merge
@@ -91,7 +90,7 @@ def _by_name(events: Sequence[MetricsEvent]) -> Mapping[str, _Values]:
         for name, step, at, value in zip(event.names, event.steps, event.times, event.values, strict=True):
             values = logged[name]
             values.steps.append(step)
-            values.times.append(to_micros(at))
+            values.times.append(at)
             values.points.append(value)
     return logged
 

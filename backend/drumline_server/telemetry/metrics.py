@@ -9,13 +9,15 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline_server.models import Attempt, Metric
+from drumline_server.attempts.gaps import IN_METRICS
+from drumline_server.models import Attempt, Gap, Metric
 from drumline_server.runs.service import require_run
 from drumline_server.telemetry import queries
 from drumline_server.telemetry.buckets import Axis, Piece, points
 from drumline_server.telemetry.metric_pieces import View, pieces_of
 
 MAX_NAMES = 200
+MAX_GAPS = 1_000
 _UNITS = {"steps_per_s": "steps/s", "examples_per_s": "examples/s"}
 
 
@@ -49,9 +51,10 @@ def read_metrics(session: Session, project_id: str, run_id: str, window: Window)
         attempts = queries.attempts_of(session, run.id)
     else:
         attempts = [found] if (found := queries.the_attempt(session, run, window.attempt)) else []
-    known = groupby(_metrics(session, run.id, window), key=lambda metric: metric.name)
-    series = tuple(_series(session, attempts, name, list(metrics), window) for name, metrics in known)
-    return api.Metrics(run=run.id, x=window.x, series=series)
+    metrics = _metrics(session, run.id, window)
+    known = groupby(metrics, key=lambda metric: metric.name)
+    series = tuple(_series(session, attempts, name, list(of_name), window) for name, of_name in known)
+    return api.Metrics(run=run.id, x=window.x, series=series, gaps=_gaps(session, _parts(attempts, metrics), window))
 
 
 def _metrics(session: Session, run_id: str, window: Window) -> Sequence[Metric]:
@@ -82,8 +85,33 @@ def _series(
     )
 
 
+def _gaps(session: Session, parts: Sequence[_Part], window: Window) -> tuple[api.MetricGap, ...]:
+    """What is lost of the attempts as far as they count, where it stands on the axis."""
+    bounds = {part.attempt.id: part.before_step for part in parts}
+    query = select(Gap).where(Gap.attempt_id.in_(bounds), Gap.what.in_(IN_METRICS)).order_by(Gap.id).limit(MAX_GAPS)
+    began = _began(parts)
+    found = []
+    for row in session.scalars(query) if bounds else ():
+        bound = bounds[row.attempt_id]
+        if bound is not None and row.after_step is not None and row.after_step >= bound:
+            continue
+        by_step = window.x == "step"
+        start = row.after_step if by_step else _seconds_since(began, row.after_at)
+        end = row.before_step if by_step else _seconds_since(began, row.before_at)
+        found.append(api.MetricGap(start=start, end=end, count=row.count, size_bytes=row.size_bytes, what=row.what))
+    return tuple(found)
+
+
+def _seconds_since(began: int, at: int | None) -> float | None:
+    return None if at is None else (at - began) / 1e6
+
+
+def _began(parts: Sequence[_Part]) -> int:
+    return next((part.attempt.started_at or part.attempt.created_at for part in parts), 0)
+
+
 def _pieces(session: Session, parts: Sequence[_Part], window: Window) -> Iterator[Piece]:
-    began = next((part.attempt.started_at or part.attempt.created_at for part in parts), 0)
+    began = _began(parts)
     bounds = [window.start, window.end] if window.x == "step" else [None, None]
     first_step, last_step = (None if bound is None else int(bound) for bound in bounds)
     for part in parts:

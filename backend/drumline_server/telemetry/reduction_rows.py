@@ -15,7 +15,7 @@ from drumline_server.inserts import Columns, insert_or_ignore, insert_or_merge
 from drumline_server.models import Reduction, ReductionKind
 from drumline_server.telemetry.batch import Batch
 
-_COLUMNS = {"name", "step", "op", "axis", "origin", "seq", "at", "kind"}
+_COLUMNS = {"name", "step", "call", "op", "axis", "origin", "seq", "at", "kind"}
 """Fields of a reduction that stand in columns of their own, or nowhere."""
 _OF_KIND = ("name", "op", "axis", "origin", "ragged")
 """What reductions of one kind have in common."""
@@ -43,6 +43,7 @@ def _columns(event: ReductionEvent) -> Stored:
         "seq": event.seq,
         "name": event.name,
         "step": event.step,
+        "call": event.call,
         "op": event.op,
         "axis": {"axis": event.axis},
         "origin": event.origin,

@@ -72,6 +72,7 @@ def _summary(row: Reduction) -> api.ReductionSummary:
             "id": row.id,
             "attempt": row.attempt_id,
             "step": row.step,
+            "call": row.call,
             "name": row.name,
             "op": row.op,
             "axis": row.axis["axis"],

@@ -89,6 +89,8 @@ def _end(session: Session, held: Held, end: MemberEnd, *, now: int) -> None:
         "exit_code": end.exit_code,
         "signal": end.signal,
         "last_seq": end.last_seq,
+        "output_bytes": end.output_bytes,
+        "telemetry_at": now,
     }
     if end.tick is not None:
         columns["tick"] = end.tick.model_dump(mode="json")

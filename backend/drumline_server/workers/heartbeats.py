@@ -22,6 +22,7 @@ from drumline_server.plans import probes
 from drumline_server.plans.queries import is_active_on
 from drumline_server.together import Together
 from drumline_server.wakeups import QUEUE, announce
+from drumline_server.workers import waiting
 from drumline_server.workers.probing import wanted_probes
 
 Row = tuple[Member, Attempt, Run]
@@ -83,6 +84,8 @@ def beat(session: Session, host_id: str, heartbeat: Heartbeat, *, now: int) -> H
     for reported in heartbeat.members:
         if reported.tick is not None and reported.tick.overdue:
             _note_hang(session, host_id, heartbeat.incarnation, reported, now=now)
+    waiting.note_waits(session, host_id, heartbeat.incarnation, heartbeat.members, now=now)
+    waiting.note_unsent(session, host_id, heartbeat.unsent, now=now)
     live = _live_members(session, host_id, heartbeat.incarnation) if glance.has_members else ()
     by_id = {row[0].id: row for row in live}
     for reported in heartbeat.members:
@@ -94,6 +97,7 @@ def beat(session: Session, host_id: str, heartbeat: Heartbeat, *, now: int) -> H
         fenced=_fenced(session, host_id, heartbeat.members, by_id),
         probes=wanted_probes(session, host_id, now=now) if glance.has_quarantined else (),
         plans=probes.orders_for(session, host_id, heartbeat.plans, now=now) if glance.has_plans else (),
+        held=waiting.held(session, [row[0] for row in live]),
         unwanted_plans=probes.unwanted(session, host_id, heartbeat.plans, now=now),
         drain=glance.drain_requested_at is not None,
         server_time=from_micros(now),
@@ -102,7 +106,7 @@ def beat(session: Session, host_id: str, heartbeat: Heartbeat, *, now: int) -> H
 
 def may_be_quiet(heartbeat: Heartbeat) -> bool:
     """Whether the worker has nothing to tell, so that `renew_quiet` may do."""
-    return not (heartbeat.members or heartbeat.plans)
+    return not (heartbeat.members or heartbeat.plans or heartbeat.unsent)
 
 
 def renew_quiet(session: Session, beats: Sequence[tuple[str, Heartbeat]], *, now: int) -> list[HeartbeatReply | None]:

@@ -628,6 +628,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{run_id}/gaps": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Gaps
+         * @description What is lost of the run's telemetry, with its size and where it stood: of all attempts, or of the one named.
+         */
+        get: operations["list_gaps"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run_id}/logs": {
         parameters: {
             query?: never;
@@ -1618,10 +1638,7 @@ export interface components {
         Enrolled: {
             /** Host */
             host: string;
-            /**
-             * Token
-             * Format: password
-             */
+            /** Token */
             token: string;
         };
         /**
@@ -1695,8 +1712,45 @@ export interface components {
             removed_lines: number;
         };
         /**
+         * Gap
+         * @description Telemetry of one member that is lost, with its size and its place. What is not known is `None`.
+         */
+        Gap: {
+            /** After */
+            after: string | null;
+            /** After Step */
+            after_step: number | null;
+            /** Attempt */
+            attempt: string;
+            /** Before */
+            before: string | null;
+            /** Before Step */
+            before_step: number | null;
+            /** Count */
+            count: number | null;
+            /** Detail */
+            detail: string;
+            /** First Byte */
+            first_byte: number | null;
+            /** Id */
+            id: string;
+            /** Member */
+            member: string;
+            /** Next Byte */
+            next_byte: number | null;
+            /** Recorded At */
+            recorded_at: string;
+            /** Size Bytes */
+            size_bytes: number | null;
+            /**
+             * What
+             * @enum {string}
+             */
+            what: "log" | "metrics" | "reduction" | "spool" | "result";
+        };
+        /**
          * GapEvent
-         * @description Something was dropped under back-pressure: what and how much.
+         * @description Something is lost at this place of the stream: what and how much; 0 bytes where that is not known.
          */
         GapEvent: {
             /**
@@ -1771,6 +1825,11 @@ export interface components {
              * Format: date-time
              */
             sent_at: string;
+            /**
+             * Unsent
+             * @default []
+             */
+            unsent: components["schemas"]["UnsentTelemetry"][];
         };
         /**
          * HeartbeatReply
@@ -1797,6 +1856,11 @@ export interface components {
              * @default []
              */
             fenced: components["schemas"]["MemberNotice"][];
+            /**
+             * Held
+             * @default []
+             */
+            held: string[];
             /**
              * Plans
              * @default []
@@ -1841,6 +1905,11 @@ export interface components {
             memory_bytes: number;
             /** Name */
             name: string;
+            /**
+             * Notices
+             * @default []
+             */
+            notices: components["schemas"]["HostNotice-Output"][];
             /** Platforms */
             platforms: string[];
             /** Registered At */
@@ -1868,6 +1937,33 @@ export interface components {
             reason: components["schemas"]["EndReason"];
             /** Run */
             run: string;
+        };
+        /**
+         * HostNotice
+         * @description Something of a host that its operator should know and mend; it takes runs all the same.
+         */
+        "HostNotice-Input": {
+            /** Code */
+            code: string;
+            /**
+             * Fix
+             * @default
+             */
+            fix: string;
+            /** Message */
+            message: string;
+        };
+        /**
+         * HostNotice
+         * @description Something of a host that should be mended, and how; it takes runs all the same.
+         */
+        "HostNotice-Output": {
+            /** Code */
+            code: string;
+            /** Fix */
+            fix: string;
+            /** Message */
+            message: string;
         };
         /**
          * HostTrouble
@@ -1953,6 +2049,7 @@ export interface components {
              * Strategy
              * @default {
              *       "batch": "global",
+             *       "collectives": "strategy",
              *       "cross_device_ops": "auto",
              *       "executor": "auto",
              *       "kind": "mirrored"
@@ -2067,6 +2164,14 @@ export interface components {
             text: string;
         };
         /**
+         * LogGap
+         * @description How much output is lost.
+         */
+        LogGap: {
+            /** Size Bytes */
+            size_bytes: number | null;
+        };
+        /**
          * LogSegment
          * @description A stretch of output of one stream. Lines are cut at newlines by whoever shows them.
          */
@@ -2077,6 +2182,7 @@ export interface components {
             first_byte: number;
             /** First Line */
             first_line: number;
+            gap?: components["schemas"]["LogGap"] | null;
             /**
              * Stream
              * @enum {string}
@@ -2090,10 +2196,7 @@ export interface components {
          * @description A one-time code for the dashboard, valid ten minutes: open `{address}/login#code=...`.
          */
         LoginCode: {
-            /**
-             * Code
-             * Format: password
-             */
+            /** Code */
             code: string;
             /** Expires At */
             expires_at: string;
@@ -2119,6 +2222,11 @@ export interface components {
             complete: boolean;
             /** End Byte */
             end_byte: number;
+            /**
+             * Ended
+             * @default false
+             */
+            ended: boolean;
             /** First Byte */
             first_byte: number;
             /** Lines */
@@ -2214,6 +2322,8 @@ export interface components {
              * @default
              */
             message: string;
+            /** Output Bytes */
+            output_bytes?: number | null;
             reason: components["schemas"]["EndReason"];
             /** Signal */
             signal?: number | null;
@@ -2249,7 +2359,7 @@ export interface components {
              * Activity
              * @enum {string}
              */
-            activity: "rendezvous" | "own_code" | "compiling" | "in_step" | "finishing";
+            activity: "rendezvous" | "own_code" | "compiling" | "in_step" | "finishing" | "waiting_for_telemetry";
             /** Advances */
             advances: number;
             /**
@@ -2259,6 +2369,8 @@ export interface components {
             collectives: number;
             /** Idle S */
             idle_s: number;
+            /** Output Bytes */
+            output_bytes?: number | null;
             /**
              * Overdue
              * @default false
@@ -2266,6 +2378,29 @@ export interface components {
             overdue: boolean;
             /** Silent S */
             silent_s: number;
+            /** Spooled Seq */
+            spooled_seq?: number | null;
+        };
+        /**
+         * MetricGap
+         * @description A stretch of the x axis in which values are lost: between the last value before it and the first one after it.
+         *
+         *     No line belongs over it.
+         */
+        MetricGap: {
+            /** Count */
+            count: number | null;
+            /** End */
+            end: number | null;
+            /** Size Bytes */
+            size_bytes: number | null;
+            /** Start */
+            start: number | null;
+            /**
+             * What
+             * @enum {string}
+             */
+            what: "metrics" | "spool";
         };
         /**
          * MetricPoints
@@ -2307,6 +2442,11 @@ export interface components {
          * @description The metrics of a run, bucketed by the server.
          */
         Metrics: {
+            /**
+             * Gaps
+             * @default []
+             */
+            gaps: components["schemas"]["MetricGap"][];
             /** Run */
             run: string;
             /** Series */
@@ -2339,7 +2479,7 @@ export interface components {
             /** Steps */
             steps: number[];
             /** Times */
-            times: string[];
+            times: (number | string)[];
             /** Values */
             values: number[];
         };
@@ -2354,6 +2494,12 @@ export interface components {
              * @enum {string}
              */
             batch: "global" | "per_replica";
+            /**
+             * Collectives
+             * @default strategy
+             * @enum {string}
+             */
+            collectives: "strategy" | "jax";
             /**
              * Cross Device Ops
              * @default auto
@@ -2395,6 +2541,10 @@ export interface components {
             /** Metrics */
             metrics: {
                 [key: string]: number;
+            };
+            /** Not Finite */
+            not_finite?: {
+                [key: string]: "NaN" | "Infinity" | "-Infinity";
             };
             /** Parameters */
             parameters: {
@@ -2485,6 +2635,13 @@ export interface components {
         Page_Device_: {
             /** Items */
             items: components["schemas"]["Device"][];
+            /** Next */
+            next?: string | null;
+        };
+        /** Page[Gap] */
+        Page_Gap_: {
+            /** Items */
+            items: components["schemas"]["Gap"][];
             /** Next */
             next?: string | null;
         };
@@ -3285,6 +3442,8 @@ export interface components {
             attempt: string;
             /** Axis */
             axis: number | number[] | null;
+            /** Call */
+            call?: number | null;
             /** Counts */
             counts: number[];
             /** Denominator */
@@ -3331,6 +3490,8 @@ export interface components {
             at: string;
             /** Axis */
             axis?: number | number[] | null;
+            /** Call */
+            call?: number | null;
             /** Counts */
             counts: number[];
             /** Denominator */
@@ -3404,6 +3565,8 @@ export interface components {
             attempt: string;
             /** Axis */
             axis: number | number[] | null;
+            /** Call */
+            call?: number | null;
             /** Id */
             id: string;
             /** Name */
@@ -3457,6 +3620,11 @@ export interface components {
             /** Name */
             name: string;
             /**
+             * Notices
+             * @default []
+             */
+            notices: components["schemas"]["HostNotice-Input"][];
+            /**
              * Place
              * @default
              */
@@ -3485,10 +3653,7 @@ export interface components {
             broker_url: string | null;
             /** Devices */
             devices: string[];
-            /**
-             * Doorbell Key
-             * Format: password
-             */
+            /** Doorbell Key */
             doorbell_key: string;
             /** Doorbell Kid */
             doorbell_kid: string;
@@ -3681,6 +3846,10 @@ export interface components {
             /** Last Event */
             last_event: number;
             limits: components["schemas"]["Limits"];
+            /** Not Finite */
+            not_finite?: {
+                [key: string]: "NaN" | "Infinity" | "-Infinity";
+            };
             /** Parameters */
             parameters: {
                 [key: string]: components["schemas"]["JsonValue"];
@@ -3818,6 +3987,10 @@ export interface components {
             /** Labels */
             labels: {
                 [key: string]: string;
+            };
+            /** Not Finite */
+            not_finite?: {
+                [key: string]: "NaN" | "Infinity" | "-Infinity";
             };
             /** Platform */
             platform: string;
@@ -4046,10 +4219,7 @@ export interface components {
             revoked_at: string | null;
             /** Role */
             role: string;
-            /**
-             * Secret
-             * Format: password
-             */
+            /** Secret */
             secret: string;
         };
         /**
@@ -4080,6 +4250,16 @@ export interface components {
             kind: "tpu";
             /** Topology */
             topology?: string | null;
+        };
+        /**
+         * UnsentTelemetry
+         * @description A member that has ended, and of whose telemetry its host still has something to send.
+         */
+        UnsentTelemetry: {
+            /** Member */
+            member: string;
+            /** Unsent Bytes */
+            unsent_bytes: number;
         };
         /**
          * VariableEvent
@@ -4160,7 +4340,7 @@ export interface components {
              * Rule
              * @enum {string}
              */
-            rule: "no_hosts" | "no_such_platform" | "too_few_devices" | "host_quarantined" | "host_draining" | "host_lost" | "host_moved" | "devices_quarantined" | "devices_busy" | "behind_others" | "retry_backoff" | "starting" | "checkpoint_host" | "claiming" | "stopping" | "finishing";
+            rule: "no_hosts" | "no_such_platform" | "too_few_devices" | "host_quarantined" | "host_draining" | "host_lost" | "host_moved" | "devices_quarantined" | "devices_busy" | "behind_others" | "retry_backoff" | "starting" | "checkpoint_host" | "claiming" | "stopping" | "finishing" | "telemetry";
         };
         /**
          * Why
@@ -4182,7 +4362,7 @@ export interface components {
              * Rule
              * @enum {string}
              */
-            rule: "no_hosts" | "no_such_platform" | "too_few_devices" | "host_quarantined" | "host_draining" | "host_lost" | "host_moved" | "devices_quarantined" | "devices_busy" | "behind_others" | "retry_backoff" | "starting" | "checkpoint_host" | "claiming" | "stopping" | "finishing";
+            rule: "no_hosts" | "no_such_platform" | "too_few_devices" | "host_quarantined" | "host_draining" | "host_lost" | "host_moved" | "devices_quarantined" | "devices_busy" | "behind_others" | "retry_backoff" | "starting" | "checkpoint_host" | "claiming" | "stopping" | "finishing" | "telemetry";
             /** Sentence */
             sentence: string;
             starts?: components["schemas"]["Prediction"] | null;
@@ -4227,12 +4407,15 @@ export type ExpiredRuns = components['schemas']['ExpiredRuns'];
 export type FieldChange = components['schemas']['FieldChange'];
 export type FieldProblem = components['schemas']['FieldProblem'];
 export type FileChange = components['schemas']['FileChange'];
+export type Gap = components['schemas']['Gap'];
 export type GapEvent = components['schemas']['GapEvent'];
 export type GridSweep = components['schemas']['GridSweep'];
 export type Heartbeat = components['schemas']['Heartbeat'];
 export type HeartbeatReply = components['schemas']['HeartbeatReply'];
 export type Host = components['schemas']['Host'];
 export type HostFailure = components['schemas']['HostFailure'];
+export type HostNoticeInput = components['schemas']['HostNotice-Input'];
+export type HostNoticeOutput = components['schemas']['HostNotice-Output'];
 export type HostTrouble = components['schemas']['HostTrouble'];
 export type Job = components['schemas']['Job'];
 export type JobChange = components['schemas']['JobChange'];
@@ -4243,6 +4426,7 @@ export type Limits = components['schemas']['Limits'];
 export type ListSweep = components['schemas']['ListSweep'];
 export type LiveMember = components['schemas']['LiveMember'];
 export type LogEvent = components['schemas']['LogEvent'];
+export type LogGap = components['schemas']['LogGap'];
 export type LogSegment = components['schemas']['LogSegment'];
 export type LoginCode = components['schemas']['LoginCode'];
 export type LoginRequest = components['schemas']['LoginRequest'];
@@ -4254,6 +4438,7 @@ export type MemberEnd = components['schemas']['MemberEnd'];
 export type MemberNotice = components['schemas']['MemberNotice'];
 export type MemberState = components['schemas']['MemberState'];
 export type MemberTick = components['schemas']['MemberTick'];
+export type MetricGap = components['schemas']['MetricGap'];
 export type MetricPoints = components['schemas']['MetricPoints'];
 export type MetricSeries = components['schemas']['MetricSeries'];
 export type Metrics = components['schemas']['Metrics'];
@@ -4268,6 +4453,7 @@ export type PageAttempt = components['schemas']['Page_Attempt_'];
 export type PageBatch = components['schemas']['Page_Batch_'];
 export type PageCheckpoint = components['schemas']['Page_Checkpoint_'];
 export type PageDevice = components['schemas']['Page_Device_'];
+export type PageGap = components['schemas']['Page_Gap_'];
 export type PageHost = components['schemas']['Page_Host_'];
 export type PageJobChange = components['schemas']['Page_JobChange_'];
 export type PageJobVersion = components['schemas']['Page_JobVersion_'];
@@ -4347,6 +4533,7 @@ export type Token = components['schemas']['Token'];
 export type TokenCreate = components['schemas']['TokenCreate'];
 export type TokenCreated = components['schemas']['TokenCreated'];
 export type TpuSpec = components['schemas']['TpuSpec'];
+export type UnsentTelemetry = components['schemas']['UnsentTelemetry'];
 export type VariableEvent = components['schemas']['VariableEvent'];
 export type Version = components['schemas']['Version'];
 export type VersionDiff = components['schemas']['VersionDiff'];
@@ -5420,6 +5607,43 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Page_RunEvent_"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_gaps: {
+        parameters: {
+            query?: {
+                attempt?: string | null;
+                /** @description `next` of the page before; the first page without. */
+                cursor?: string | null;
+                /** @description Items on the page. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_Gap_"];
                 };
             };
             /** @description An error, told in words and with a code. */

@@ -3,6 +3,7 @@ import { useNavigate } from "@tanstack/react-router";
 import { Command } from "cmdk";
 import { type ReactNode, useDeferredValue, useState } from "react";
 import { runsQuery } from "@/api/queries";
+import { flawOf } from "@/components/runs/run-facts";
 import { copyText } from "@/components/ui/copy-button";
 import { Dialog } from "@/components/ui/dialog";
 import { Icon } from "@/components/ui/icons";
@@ -60,7 +61,7 @@ export default function Palette({ onClose }: { onClose: () => void }) {
                 onSelect={act(() => navigate({ to: "/runs/$runId", params: { runId: run.id } }))}
                 value={run.id}
               >
-                <StateIcon state={run.state} />
+                <StateIcon flaw={flawOf(run)} state={run.state} />
                 <span className="truncate">{run.job}</span>
                 <code className="ml-auto text-muted">{shortId(run.id)}</code>
               </Item>

@@ -23,9 +23,10 @@ export function formatNumber(value: Maybe<number | string>, digits = 4): string 
   return new Intl.NumberFormat("en", { maximumSignificantDigits: digits }).format(value);
 }
 
-/** A rate per second with steady width: `0.42`, `12.4`, `310`. */
+/** A rate per second with steady width: `0.0021`, `0.42`, `12.4`, `310`. */
 export function formatRate(value: Maybe<number>): string {
   if (!isNumber(value)) return NOT_REPORTED;
+  if (value > 0 && value < 0.1) return value.toLocaleString("en", { maximumSignificantDigits: 2 });
   const decimals = value < 1 ? 2 : value < 100 ? 1 : 0;
   return value.toLocaleString("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
 }

@@ -8,7 +8,7 @@ import click
 
 from drumline.cli.durations import Duration
 from drumline.cli.options import connect, json_option, server_options
-from drumline.cli.terminal import age, duration, table
+from drumline.cli.terminal import age, duration, json_text, table
 
 if TYPE_CHECKING:
     from drumline.contracts import api
@@ -26,7 +26,7 @@ def batches(context: click.Context, limit: int, as_json: bool, url: str | None) 
     with connect(url) as client:
         found = list(islice(client.batches(), limit))
     if as_json:
-        click.echo(f"[{','.join(batch.model_dump_json() for batch in found)}]")
+        click.echo(json_text(found))
     elif not found:
         click.echo("no batches: vary a parameter with `drumline sweep PROGRAM.py --sweep NAME=V1,V2`", err=True)
     else:
@@ -52,7 +52,7 @@ def show(
             return
         page = batch.outcomes_page({"sort": sort, "limit": limit})
     if as_json:
-        click.echo(page.model_dump_json())
+        click.echo(json_text(page))
         return
     names = metrics or tuple(metric.name for metric in page.metrics)
     headings = ("RUN", "STATE", *page.parameters, *names, "DURATION")
@@ -69,7 +69,7 @@ def cancel(batch_id: str, grace: float | None, as_json: bool, url: str | None) -
     """Ask all runs of BATCH that have not ended to stop. Returns at once."""
     with connect(url) as client:
         batch = client.batch(batch_id).cancel(grace)
-    click.echo(batch.details.model_dump_json() if as_json else f"{batch.id}  {_states(batch.details)}")
+    click.echo(json_text(batch.details) if as_json else f"{batch.id}  {_states(batch.details)}")
 
 
 def _batch_row(batch: "api.Batch") -> tuple[str, ...]:

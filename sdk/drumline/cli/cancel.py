@@ -4,6 +4,7 @@ import click
 
 from drumline.cli.durations import Duration
 from drumline.cli.options import connect, find_run, json_option, server_options
+from drumline.cli.terminal import json_text
 
 
 @click.command()
@@ -15,4 +16,4 @@ def cancel(run_id: str, grace: float | None, as_json: bool, url: str | None) -> 
     """Ask a run to stop. Returns at once; an ended run is left as it is."""
     with connect(url) as client:
         run = find_run(client, run_id).cancel(grace)
-        click.echo(run.details.model_dump_json() if as_json else f"{run.id}  {run.state}")
+        click.echo(json_text(run.details) if as_json else f"{run.id}  {run.state}")

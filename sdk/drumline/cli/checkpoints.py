@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from drumline.cli.options import connect, find_run, json_option, server_options
-from drumline.cli.terminal import age, size, table
+from drumline.cli.terminal import age, json_text, size, table
 
 if TYPE_CHECKING:
     from drumline.contracts.api import Checkpoint
@@ -22,7 +22,7 @@ def checkpoints(run_id: str, as_json: bool, url: str | None) -> None:
         found = list(run.checkpoints())
         attempts = {attempt.id: attempt.number for attempt in run.attempts}
     if as_json:
-        click.echo(f"[{','.join(checkpoint.model_dump_json() for checkpoint in found)}]")
+        click.echo(json_text(found))
     elif not found:
         click.echo(f"{run.id} has no checkpoints", err=True)
     else:

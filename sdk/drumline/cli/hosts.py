@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from drumline.cli.options import connect, json_option, server_options
-from drumline.cli.terminal import age, plain, size, table
+from drumline.cli.terminal import age, json_text, plain, size, table
 
 if TYPE_CHECKING:
     from drumline.client import Client
@@ -24,13 +24,13 @@ def hosts(context: click.Context, as_json: bool, url: str | None) -> None:
         found = list(client.hosts())
         quarantined = [device for device in client.devices() if device.quarantine] if not as_json else []
     if as_json:
-        click.echo(f"[{','.join(host.model_dump_json() for host in found)}]")
+        click.echo(json_text(found))
     elif not found:
         click.echo("no hosts: start a worker with `drumline worker`", err=True)
     else:
         headings = ("HOST", "STATE", "FREE", "PLATFORM", "CPUS", "MEMORY", "HEARD", "JAX")
         click.echo(table(headings, [_row(host) for host in found]))
-        for line in (*_troubles(found), *_quarantines(quarantined)):
+        for line in (*_notices(found), *_troubles(found), *_quarantines(quarantined)):
             click.echo(plain(line))
 
 
@@ -67,7 +67,7 @@ def release(name: str, device_name: str | None, as_json: bool, url: str | None) 
             _tell(client.release_host(host.id), as_json)
             return
         device = client.release_device(_find_device(client, host, device_name).id)
-        click.echo(device.model_dump_json() if as_json else plain(f"{device_name} on {host.name}  {device.state}"))
+        click.echo(json_text(device) if as_json else plain(f"{device_name} on {host.name}  {device.state}"))
 
 
 def _find(client: "Client", name: str) -> "Host":
@@ -89,7 +89,11 @@ def _find_device(client: "Client", host: "Host", name: str) -> "Device":
 
 
 def _tell(host: "Host", as_json: bool) -> None:
-    click.echo(host.model_dump_json() if as_json else plain(f"{host.name}  {host.state}"))
+    click.echo(json_text(host) if as_json else plain(f"{host.name}  {host.state}"))
+
+
+def _notices(found: "list[Host]") -> list[str]:
+    return [f"{host.name}: {notice.message} {notice.fix}".rstrip() for host in found for notice in host.notices]
 
 
 def _troubles(found: "list[Host]") -> list[str]:

@@ -16,7 +16,7 @@ from drumline.cli.options import (
     server_options,
     spread_option,
 )
-from drumline.cli.terminal import age, plain, table
+from drumline.cli.terminal import age, json_text, plain, table
 
 if TYPE_CHECKING:
     from drumline.contracts import api
@@ -36,7 +36,7 @@ def jobs(context: click.Context, limit: int, as_json: bool, url: str | None) -> 
     with connect(url) as client:
         found = list(islice(client.jobs(), limit))
     if as_json:
-        click.echo(_json(found))
+        click.echo(json_text(found))
     elif not found:
         click.echo("no jobs: submit a program with `drumline submit PROGRAM.py`", err=True)
     else:
@@ -58,7 +58,7 @@ def versions(job: str, limit: int, as_json: bool, url: str | None) -> None:
         shown = client.job(job)
         found = list(islice(shown.versions(), limit))
     if as_json:
-        click.echo(_json(found))
+        click.echo(json_text(found))
         return
     rows = [_version_row(version, shown.details.current_version) for version in found]
     click.echo(table(("VERSION", "ENTRYPOINT", "STRATEGY", "RUNS", "MADE", "CONTENT"), rows))
@@ -79,7 +79,7 @@ def diff(job: str, old: int | None, new: int | None, as_json: bool, url: str | N
         shown = client.job(job)
         after = new or shown.details.latest_version
         found = shown.diff(old or max(1, after - 1), after)
-    click.echo(found.model_dump_json() if as_json else plain(_diff_text(found)))
+    click.echo(json_text(found) if as_json else plain(_diff_text(found)))
 
 
 @jobs.command()
@@ -91,7 +91,7 @@ def rollback(job: str, version: int, as_json: bool, url: str | None) -> None:
     """Make VERSION the current version of JOB. Versions and runs stay as they are."""
     with connect(url) as client:
         details = client.job(job).rollback(version).details
-    click.echo(details.model_dump_json() if as_json else f"{details.name}  current version v{details.current_version}")
+    click.echo(json_text(details) if as_json else f"{details.name}  current version v{details.current_version}")
 
 
 @jobs.command()
@@ -169,7 +169,3 @@ def _file_note(file: "api.FileChange") -> str:
             return f"too large to compare by line, {file.old_bytes or 0} -> {file.new_bytes or 0} bytes"
         case "cut":
             return "left out: this comparison is long already"
-
-
-def _json(items: "list[api.Job] | list[api.JobVersion]") -> str:
-    return f"[{','.join(item.model_dump_json() for item in items)}]"

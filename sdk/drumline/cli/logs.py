@@ -6,7 +6,7 @@ import click
 
 from drumline.cli.exits import DETACHED
 from drumline.cli.options import connect, find_run, json_option, server_options
-from drumline.cli.terminal import plain
+from drumline.cli.terminal import inert_json, plain
 
 
 @click.command()
@@ -32,7 +32,7 @@ def logs(
         try:
             for segment in run.logs(follow=follow, start=-(tail_bytes or 0), attempt=attempt, member=member):
                 if as_json:
-                    click.echo(json.dumps(segment.model_dump(mode="json")))
+                    click.echo(inert_json(json.dumps(segment.model_dump(mode="json"))))
                 else:
                     click.echo(plain(segment.text), nl=False)
         except KeyboardInterrupt:

@@ -29,7 +29,7 @@ _OWN = {
     "version": "Print the versions of client and server.",
 }
 _PLUGINS = {
-    "up": ("server", "Start everything on this machine."),
+    "up": ("all", "Start everything on this machine."),
     "server": ("server", "Run a server."),
     "worker": ("worker", "Run a worker on this machine."),
 }
@@ -82,6 +82,8 @@ class MissingExtraError(click.UsageError):
     def __init__(self, command: str, error: ModuleNotFoundError) -> None:
         extra = _PLUGINS.get(command, (None, ""))[0]
         fix = f"pip install 'drumline[{extra}]'" if extra else f"install the package that has {error.name}"
+        if extra not in (None, "all"):
+            fix += " (or 'drumline[all]', which has everything)"
         super().__init__(f"`drumline {command}` needs {error.name}, which is not installed: {fix}")
 
 

@@ -7,6 +7,7 @@ import click
 from drumline.cli.durations import Duration
 from drumline.cli.options import connect, json_option, server_options
 from drumline.cli.submission import arguments, submission_options
+from drumline.cli.terminal import json_text
 
 if TYPE_CHECKING:
     from drumline.client import Client
@@ -56,7 +57,7 @@ def make(client: "Client", program: str, wanted: dict[str, Any], **terms: Any) -
 
 def show(made: "Plan", *, as_json: bool) -> None:
     """Prints it on stdout."""
-    click.echo(made.details.model_dump_json() if as_json else str(made))
+    click.echo(json_text(made.details) if as_json else str(made))
 
 
 def exit_code(made: "Plan") -> int:

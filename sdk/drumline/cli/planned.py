@@ -3,6 +3,7 @@
 import click
 
 from drumline.cli.options import connect, find_run, json_option, server_options
+from drumline.cli.terminal import json_text
 
 
 @click.command()
@@ -19,5 +20,5 @@ def planned(run_id: str, as_json: bool, url: str | None) -> None:
 
     with connect(url) as client:
         comparison = find_run(client, run_id).planned
-    click.echo(comparison.model_dump_json() if as_json else as_comparison(comparison))
+    click.echo(json_text(comparison) if as_json else as_comparison(comparison))
     raise SystemExit(RUN_FAILED if comparison.differences else OK)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from drumline.cli.options import KeyValue, connect, json_option, server_options
-from drumline.cli.terminal import age, table
+from drumline.cli.terminal import age, json_text, table
+from drumline.wording import rate_text
 
 if TYPE_CHECKING:
     from drumline.contracts.api import RunSummary
@@ -22,6 +23,7 @@ _WORDS = {
     "cancelled": "CANCELLED",
 }
 """States as the dashboard's filter calls them."""
+_FILTERS = ["state", "job", "version", "batch", "label"]
 _LIVE = ("QUEUED", "PLACED", "RUNNING", "RETRY_WAIT", "CANCELLING")
 
 
@@ -43,8 +45,27 @@ class State(click.ParamType[str]):
         return word.upper()
 
 
+class Word(click.ParamType[str]):
+    """A part of a job's name or the start of an id; neither has a colon, which a filter of the dashboard has."""
+
+    name = "word"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The word. Fails for a filter, and names the option to use in its place."""
+        from drumline.contracts.suggestions import nearest
+
+        key, colon, text = str(value).partition(":")
+        if not colon:
+            return key
+        known = ", ".join(f"--{name}" for name in _FILTERS)
+        message = f"{key!r} is no filter{nearest(key, _FILTERS)}; filter by {known}"
+        if key in _FILTERS:
+            message = f"{value!r} is a filter of the dashboard; use --{key} {text or key.upper()}"
+        return self.fail(message, param, ctx)
+
+
 @click.command()
-@click.argument("words", nargs=-1)
+@click.argument("words", nargs=-1, type=Word())
 @click.option("--live", is_flag=True, help="Only runs that have not ended.")
 @click.option("--state", "states", type=State(), multiple=True, help="Only runs in this state; repeatable.")
 @click.option("--job", help="Only runs of this job.")
@@ -73,7 +94,7 @@ def ps(words: tuple[str, ...], live: bool, limit: int, as_json: bool, url: str |
         )
         runs = list(islice(found, limit))
     if as_json:
-        click.echo(f"[{','.join(run.model_dump_json() for run in runs)}]")
+        click.echo(json_text(runs))
     elif not runs:
         click.echo("no runs", err=True)
     else:
@@ -85,15 +106,17 @@ def _row(run: "RunSummary") -> tuple[str, ...]:
     progress = run.progress
     total = f"/{progress.total_steps}" if progress.total_steps else ""
     step = "-" if progress.step is None else f"{progress.step}{total}"
-    rate = f"{progress.steps_per_s:.3g}/s" if progress.steps_per_s else "-"
+    rate = f"{rate_text(progress.steps_per_s)}/s" if progress.steps_per_s else "-"
     job, gang = f"{run.job} v{run.version}", f"{run.replicas} {run.strategy}"
     return run.id, job, _state(run), gang, step, rate, age(run.created_at)
 
 
 def _state(run: "RunSummary") -> str:
-    """The state, and in parentheses what a waiting run waits for, or why one did not succeed."""
+    """The state, and in parentheses what a waiting run waits for, why one did not succeed, or what is odd of it."""
     if run.wait is not None:
         return f"{run.state} ({run.wait.phrase})"
     if run.reason is not None and run.state in ("FAILED", "CANCELLED") and run.reason.code.value != run.state.value:
         return f"{run.state} ({run.reason.code})"
+    if run.not_finite:
+        return f"{run.state} ({', '.join(sorted(set(run.not_finite.values())))} in its result)"
     return str(run.state)

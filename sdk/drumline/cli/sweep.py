@@ -8,6 +8,7 @@ import click
 
 from drumline.cli.options import KeyValue, connect, json_option, server_options
 from drumline.cli.submission import arguments, submission_options
+from drumline.cli.terminal import json_text
 
 if TYPE_CHECKING:
     from drumline.contracts.api import ProgramEntrypoint
@@ -43,7 +44,7 @@ def sweep(program: str, url: str | None, as_json: bool, **wanted: Any) -> None:
     with connect(url) as client:
         batch = client.sweep(program, spec, batch_name=chosen["batch_name"], **arguments(program, wanted))
         text = f"{batch.id}  {batch.details.size} runs  {batch.url}"
-        click.echo(batch.details.model_dump_json() if as_json else text)
+        click.echo(json_text(batch.details) if as_json else text)
 
 
 def _spec(program: str, entrypoint: str | None, chosen: dict[str, Any]) -> "SweepSpec":

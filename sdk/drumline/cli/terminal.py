@@ -4,7 +4,14 @@ import math
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+from drumline.wording import size_text
+
+size = size_text
 _CONTROL = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Escape sequences and control characters but tab and newline: they could repaint or drive the terminal."""
 
@@ -12,6 +19,31 @@ _CONTROL = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u
 def plain(text: str) -> str:
     """`text` without anything that a terminal would obey; carriage returns become newlines."""
     return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+_UNSEEN = re.compile(
+    "[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0001-\U000e007f]"
+)
+"""Control and format characters that JSON may hold as they are; what is below a space it may not."""
+
+
+def json_text(found: "BaseModel | Sequence[BaseModel] | None") -> str:
+    """An answer as JSON that is the same to whoever parses it, and that a terminal cannot obey."""
+    if found is None:
+        return "null"
+    if isinstance(found, Sequence):
+        return f"[{','.join(map(json_text, found))}]"
+    return inert_json(found.model_dump_json())
+
+
+def inert_json(text: str) -> str:
+    """JSON with each control or format character written as its escape."""
+    return _UNSEEN.sub(lambda match: _escape(match.group()), text)
+
+
+def _escape(character: str) -> str:
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -51,13 +83,3 @@ def duration(seconds: float) -> str:
         if whole < bound:
             return f"{whole // length} {unit} {whole % length // part:02d} {smaller}"
     raise AssertionError("every number is less than infinity")
-
-
-def size(count: int) -> str:
-    """Bytes with a binary unit, such as `128 GiB`."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}"
-        value /= 1024
-    return f"{value:.0f} TiB"

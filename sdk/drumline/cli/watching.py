@@ -2,13 +2,13 @@
 
 import sys
 import threading
-from collections import Counter, deque
+from collections import deque
 from typing import Any
 
 import click
 
 from drumline.cli.exits import DETACHED, OK, RUN_FAILED
-from drumline.cli.terminal import duration, plain
+from drumline.cli.terminal import duration, inert_json, json_text, plain
 from drumline.contracts.api import RunEvent
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RUN_MEANING, RunState
@@ -16,7 +16,7 @@ from drumline.errors import DrumlineError
 from drumline.progress import Progress, open_progress
 from drumline.resources.runs import Run, describe_reason
 from drumline.resources.why_text import as_lines
-from drumline.wording import counted
+from drumline.wording import counted, size_text
 
 MAX_SCALARS = 8
 SYSTEM_PREFIX = "sys/"
@@ -36,7 +36,7 @@ def follow(run: Run, *, detach: bool, as_json: bool, with_logs: bool) -> None:
     click.echo(f"{run.id}  {run.url}", err=as_json)
     if detach:
         if as_json:
-            click.echo(run.details.model_dump_json())
+            click.echo(json_text(run.details))
         return
     watch_to_end(run, with_logs=with_logs)
     report(run, as_json=as_json, with_logs=with_logs)
@@ -76,7 +76,7 @@ def report(run: Run, *, as_json: bool, with_logs: bool) -> None:
     """
     succeeded = run.state is RunState.SUCCEEDED
     if as_json:
-        click.echo(run.details.model_dump_json())
+        click.echo(json_text(run.details))
     else:
         _report_text(run, succeeded, with_logs)
     sys.exit(OK if succeeded else RUN_FAILED)
@@ -87,7 +87,10 @@ def _report_text(run: Run, succeeded: bool, with_logs: bool) -> None:
     if succeeded:
         import json
 
-        click.echo(json.dumps(details.result))
+        click.echo(inert_json(json.dumps(details.result)))
+        if details.not_finite:
+            named = ", ".join(f"{name} is {value}" for name, value in details.not_finite.items())
+            click.echo(plain(f"warning: the result is not all finite numbers: {named}"), err=True)
     elif run.state is RunState.FAILED:
         hung = details.reason is not None and details.reason.code is EndReason.HANG
         for line in _stacks(run) if hung else () if with_logs else _last_lines(run):
@@ -183,7 +186,9 @@ class View:
         self._is_cut = False
         self._step: tuple[int, int | None, float | None] | None = None
         self._executors: set[str] = set()
-        self._dropped: Counter[str] = Counter()
+        self._lost: dict[str, tuple[int, int]] = {}
+        """Records and bytes of each kind, as far as either is known."""
+        self._is_finishing = self._is_made_to_wait = False
         self._said: tuple[object, ...] = ()
 
     def open(self) -> None:
@@ -215,8 +220,8 @@ class View:
         """Draws the last step with the last values, and says once what is missing."""
         if self._output is not None:
             self._output.finish()
-        for what, count in self._dropped.items():
-            self._progress.line(plain(f"{count} {what} records were dropped under load"))
+        for what, (count, size) in self._lost.items():
+            self._progress.line(plain(_loss_text(what, count, size)))
         if self._step:
             self._draw_step()
 
@@ -234,7 +239,7 @@ class View:
 
     def follow_reason(self) -> None:
         """Asks why the run still waits, and says so if it is for another reason or place in the queue than before."""
-        if self._run.details.state not in WAITING:
+        if self._run.details.state not in WAITING and not (self._is_finishing or self._is_made_to_wait):
             return
         try:
             self._run.refresh()
@@ -253,6 +258,13 @@ class View:
     def _show_attempt(self, body: dict[str, Any]) -> None:
         if body.get("number", 1) != 1 and body.get("state") == "DISPATCHED":
             self._progress.line(plain(f"attempt {body['number']}"))
+        self._is_finishing = body.get("state") == "FINISHING"
+
+    def _show_member(self, body: dict[str, Any]) -> None:
+        waits = body.get("phase") == "waiting_for_telemetry" and body.get("state") in ("STARTING", "RUNNING")
+        if waits != self._is_made_to_wait:
+            self._progress.line("waits for its telemetry to be taken" if waits else "its telemetry is taken again")
+        self._is_made_to_wait = waits
 
     def _show_placement(self, body: dict[str, Any]) -> None:
         """Each executor once: `auto` has not chosen yet, and ragged batches go back and forth between two."""
@@ -262,7 +274,8 @@ class View:
             self._progress.line(plain(f"{counted(int(replicas), 'replica')}, executor {executor}"))
 
     def _show_gap(self, body: dict[str, Any]) -> None:
-        self._dropped[str(body.get("what"))] += int(body.get("count", 1))
+        count, size = self._lost.get(str(body.get("what")), (0, 0))
+        self._lost[str(body.get("what"))] = count + int(body.get("count", 0)), size + int(body.get("size_bytes", 0))
 
     def _show_progress(self, body: dict[str, Any]) -> None:
         if isinstance(body.get("step"), int):
@@ -287,3 +300,10 @@ class View:
             return {}
         newest = {series.name: series.points.last[-1] for series in metrics.series if series.points.last}
         return {plain(name): value for name, value in newest.items() if value is not None}
+
+
+def _loss_text(what: str, count: int, size: int) -> str:
+    """What is lost of a kind: output is told in bytes, what else there is in records."""
+    if what == "log" and size:
+        return f"{size_text(size)} of output lost"
+    return f"{counted(count, f'{what} record')} lost" if count else f"{what} records lost, nobody knows how many"

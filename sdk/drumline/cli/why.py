@@ -3,6 +3,7 @@
 import click
 
 from drumline.cli.options import connect, find_run, json_option, server_options
+from drumline.cli.terminal import json_text
 
 
 @click.command()
@@ -21,7 +22,7 @@ def why(run_id: str, as_json: bool, url: str | None) -> None:
         run = find_run(client, run_id)
     reason = run.details.why
     if as_json:
-        click.echo("null" if reason is None else reason.model_dump_json())
+        click.echo(json_text(reason))
     elif reason is not None:
         click.echo("\n".join([f"{run.id}  {run.state}", *as_lines(reason)]))
     else:

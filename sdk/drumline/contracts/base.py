@@ -17,6 +17,7 @@ from pydantic import (
     PlainSerializer,
     SecretStr,
     StringConstraints,
+    TypeAdapter,
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
@@ -91,6 +92,27 @@ Timestamp = Annotated[
 """UTC time, RFC 3339 with microseconds in JSON. Models also take the database's int64 microseconds since 1970."""
 
 
+_LEAST_MICROS = to_micros(datetime(1, 1, 1, tzinfo=UTC))
+_MOST_MICROS = to_micros(datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC))
+_TIMESTAMP: TypeAdapter[datetime] = TypeAdapter(Timestamp)
+
+
+def _column_of_micros(times: object) -> object:
+    if not isinstance(times, (list, tuple)) or all(isinstance(moment, int) for moment in times):
+        return times
+    return [to_micros(_TIMESTAMP.validate_python(moment)) for moment in times]
+
+
+_Micros = Annotated[int, Field(ge=_LEAST_MICROS, le=_MOST_MICROS, strict=True)]
+TimeColumn = Annotated[
+    tuple[_Micros, ...],
+    BeforeValidator(
+        _column_of_micros, json_schema_input_type=tuple[_Micros | Annotated[str, Field(max_length=64)], ...]
+    ),
+]
+"""Many times: microseconds since 1970, read in a twentieth of a Timestamp's time. Takes text of older workers too."""
+
+
 def _storable(text: str) -> str:
     flaw = unstorable_text(text)
     if flaw:
@@ -139,6 +161,20 @@ MOST_NAMES = 1_000
 Parameters = Annotated[dict[ParameterName, JsonValue], FewValues, AtMost(MOST_NAMES)]
 """Parameters of a run, small together."""
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+def _storable_column(texts: tuple[str, ...]) -> tuple[str, ...]:
+    for text in set(texts):
+        _storable(text)
+    return texts
+
+
+NameColumn = Annotated[
+    tuple[Annotated[str, StringConstraints(min_length=1, max_length=200)], ...],
+    Field(fail_fast=True),
+    AfterValidator(_storable_column),
+]
+"""Many names, most of them the same: Text each."""
 
 Secret = Annotated[
     SecretStr,

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, StringConstraints
 
-from drumline.contracts.base import AtMost, Contract, Finite, Reply, Text, Timestamp
+from drumline.contracts.base import AtMost, Contract, Finite, NameColumn, Reply, Text, TimeColumn, Timestamp
 from drumline.contracts.ids import CheckpointId, DeviceId, IncarnationId
 from drumline.contracts.reasons import EndReason
 
@@ -20,6 +20,8 @@ MAX_DEVICES_TOLD = 4_096
 """Of one replica."""
 MAX_DIMENSIONS = 64
 MAX_RESULT_BYTES = 262_144
+MAX_CUT_BYTES = 65_536
+"""Output and metrics are cut so that no event of theirs is longer as JSON."""
 
 STACKS_HEADING = "=== stacks of the program's threads"
 STACKS_ENDING = "=== end of stacks"
@@ -96,9 +98,9 @@ class MetricsEvent(_Event):
     """Columns of scalars: `values[i]` was logged under `names[i]` at `steps[i]`, `times[i]`."""
 
     kind: Literal["metrics"] = "metrics"
-    names: Annotated[tuple[MetricName, ...], Field(fail_fast=True), AtMost(MAX_POINTS)]
+    names: Annotated[NameColumn, AtMost(MAX_POINTS)]
     steps: Annotated[tuple[Step, ...], Field(fail_fast=True), AtMost(MAX_POINTS)]
-    times: Annotated[tuple[Timestamp, ...], Field(fail_fast=True), AtMost(MAX_POINTS)]
+    times: Annotated[TimeColumn, AtMost(MAX_POINTS)]
     values: Annotated[tuple[float, ...], Field(fail_fast=True), AtMost(MAX_POINTS)]
 
 
@@ -124,6 +126,9 @@ class ReductionEvent(_Event):
     kind: Literal["reduction"] = "reduction"
     name: Name
     step: Step
+    """The program's step, as it names it."""
+    call: Step | None = None
+    """The call of `strategy.run` that it belongs to, from 0; `None` from workers that called that the step."""
     op: Literal["sum", "mean"]
     axis: Axes | None = None
     origin: Literal["host", "in_step"] = "host"
@@ -169,7 +174,7 @@ class RestoredEvent(_Event):
 
 
 class GapEvent(_Event):
-    """Something was dropped under back-pressure: what and how much."""
+    """Something is lost at this place of the stream: what and how much; 0 bytes where that is not known."""
 
     kind: Literal["gap"] = "gap"
     what: Literal["log", "metrics", "reduction", "spool"]
@@ -210,21 +215,29 @@ class EventBatch(Contract):
     events: Annotated[tuple[WorkerEvent, ...], Field(min_length=1), AtMost(MAX_EVENTS_PER_BATCH)]
 
 
+Activity = Literal["rendezvous", "own_code", "compiling", "in_step", "finishing", "waiting_for_telemetry"]
+"""What a program does. `in_step` is also to wait for what a step computes; `own_code` is what it does between steps;
+`waiting_for_telemetry`: its spool is full, and what it logs is taken again when the server has taken some (P12)."""
+
+
 class MemberTick(Contract):
     """Where a member's program was when its process last told its shim, and since when (rule P15)."""
 
-    activity: Literal["rendezvous", "own_code", "compiling", "in_step", "finishing"]
-    """`in_step` is also to wait for what a step computes; `own_code` is whatever the program does between steps."""
+    activity: Activity
     advances: Annotated[int, Field(ge=0, lt=2**53)]
     """How often the program came further: steps that returned, and logs."""
     collectives: Annotated[int, Field(ge=0, lt=2**53)] = 0
     """Collectives that the engine has left."""
-    idle_s: Annotated[Finite, Field(ge=0)]
+    idle_s: Annotated[Finite, Field(ge=0, lt=2**53)]
     """Since it last came further, or began to do something else."""
-    silent_s: Annotated[Finite, Field(ge=0)]
+    silent_s: Annotated[Finite, Field(ge=0, lt=2**53)]
     """Since the process last told. Over some seconds: it is stopped, or a call holds its interpreter."""
     overdue: bool = False
     """Whether its shim takes it for hung, dumps its stacks and ends it."""
+    spooled_seq: Annotated[int, Field(ge=0, lt=2**53)] | None = None
+    """Seq of the newest event that its host has; what the server lacks of it is lost if the host is."""
+    output_bytes: Annotated[int, Field(ge=0, lt=2**53)] | None = None
+    """How much its program has written so far."""
 
 
 class MemberEnd(Contract):
@@ -242,6 +255,8 @@ class MemberEnd(Contract):
     """Whether every process of the member is proven dead, so that its devices may be given out."""
     tick: MemberTick | None = None
     """Where the program was at its end."""
+    output_bytes: Annotated[int, Field(ge=0, lt=2**53)] | None = None
+    """How much the program has written in all; None where nobody knows."""
 
 
 class MemberAck(Reply):

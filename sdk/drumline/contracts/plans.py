@@ -149,7 +149,7 @@ class ProbedProgram(Reply):
     inputs: Annotated[tuple[PlannedInput, ...], Field(fail_fast=True), AtMost(20)]
     memory: Annotated[tuple[PlannedMemory, ...], Field(fail_fast=True), AtMost(100)]
     warnings: Annotated[tuple[PlanWarning, ...], Field(fail_fast=True), AtMost(50)]
-    seconds: Finite
+    seconds: Annotated[Finite, Field(ge=0, lt=2**53)]
 
 
 class ProbeOrder(Reply):

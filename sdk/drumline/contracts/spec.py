@@ -57,6 +57,9 @@ class MirroredSpec(Contract):
     batch: Literal["global", "per_replica"] = "global"
     cross_device_ops: Literal["auto", "reduce_to_one", "hierarchical"] = "auto"
     executor: Executor = "auto"
+    collectives: Literal["strategy", "jax"] = "strategy"
+    """What carries the exchange between replicas. `jax`: the program computes with JAX's own collectives over
+    `strategy.devices`, never with the strategy; only then may it be split over several hosts."""
 
 
 class CentralStorageSpec(Contract):

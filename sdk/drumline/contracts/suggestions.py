@@ -5,9 +5,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+_LONGEST = 100
+"""Comparing takes time by the product of the lengths, and no word of ours is longer."""
+
 
 def nearest(given: str, known: list[str]) -> str:
     """`; did you mean 'cpu'?`, or nothing where no word is near."""
+    if len(given) > _LONGEST:
+        return ""
     near = difflib.get_close_matches(given.lower(), known, 1)
     return f"; did you mean {near[0]!r}?" if near else ""
 

@@ -3,7 +3,7 @@
 import math
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, JsonValue, StringConstraints, model_validator
+from pydantic import Discriminator, Field, JsonValue, StringConstraints, Tag, model_validator
 
 from drumline.contracts.base import MOST_NAMES, AtMost, Contract, FewValues, Finite, ParameterName, Parameters, Text
 from drumline.contracts.spec import RunSubmit
@@ -50,11 +50,22 @@ class ListSweep(Contract):
     points: Annotated[list[Parameters], AtMost(MAX_BATCH)]
 
 
+def _kind_of_space(space: object) -> str:
+    return "range" if isinstance(space, (dict, Range)) else "values"
+
+
+Space = Annotated[
+    Annotated[Values, Tag("values")] | Annotated[Range, Tag("range")],
+    Discriminator(_kind_of_space),
+]
+"""What to draw from."""
+
+
 class RandomSweep(Contract):
     """`runs` different points drawn at random; the same seed draws the same points."""
 
     kind: Literal["random"] = "random"
-    parameters: Annotated[dict[ParameterName, Values | Range], AtMost(MOST_NAMES)]
+    parameters: Annotated[dict[ParameterName, Space], AtMost(MOST_NAMES)]
     runs: Annotated[int, Field(ge=1, le=MAX_BATCH)]
     seed: Annotated[int, Field(ge=0, lt=2**53)] = 0
 

@@ -64,6 +64,19 @@ class DeviceReport(Contract):
     simulated: bool = False
 
 
+MAX_NOTICE, MAX_FIX = 600, 300
+
+
+class HostNotice(Contract):
+    """Something of a host that its operator should know and mend; it takes runs all the same."""
+
+    code: Annotated[Text, StringConstraints(max_length=40, pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+    """For programs: `accelerator_unused`."""
+    message: Annotated[Text, StringConstraints(min_length=1, max_length=MAX_NOTICE)]
+    fix: Annotated[Text, StringConstraints(max_length=MAX_FIX)] = ""
+    """What to do about it."""
+
+
 class LiveMember(Contract):
     """A member that is alive on the host when its worker (re)starts."""
 
@@ -104,6 +117,7 @@ class Register(Contract):
     members: Annotated[tuple[LiveMember, ...], Field(fail_fast=True), AtMost(4_096)] = ()
     unproven: Annotated[tuple[MemberId, ...], Field(fail_fast=True), AtMost(4_096)] = ()
     """Members that are over, with processes that SIGKILL did not end."""
+    notices: Annotated[tuple[HostNotice, ...], Field(max_length=8)] = ()
     checkpoint_store: Annotated[Text, StringConstraints(max_length=100)] = ""
     """Names the volume that holds the checkpoints where hosts may share it; empty for a directory of this host."""
     replaces: Annotated[Text, StringConstraints(max_length=100)] | None = None
@@ -139,6 +153,13 @@ class MemberBeat(Contract):
     tick: MemberTick | None = None
 
 
+class UnsentTelemetry(Contract):
+    """A member that has ended, and of whose telemetry its host still has something to send."""
+
+    member: MemberId
+    unsent_bytes: Annotated[int, Field(ge=0, lt=2**53)]
+
+
 class Heartbeat(Contract):
     """Body of `POST /worker/heartbeat`, every `heartbeat_s` seconds."""
 
@@ -148,6 +169,7 @@ class Heartbeat(Contract):
     plans: Annotated[tuple[PlanId, ...], Field(fail_fast=True), AtMost(16)] = ()
     """Those whose programs it probes."""
     draining: bool = False
+    unsent: Annotated[tuple[UnsentTelemetry, ...], Field(max_length=4_096)] = ()
 
 
 class MemberNotice(Reply):
@@ -184,6 +206,8 @@ class HeartbeatReply(Reply):
     """Programs to probe for plans that the worker did not name."""
     unwanted_plans: tuple[PlanId, ...] = ()
     """Of those that it named."""
+    held: tuple[MemberId, ...] = ()
+    """Members whose gang waits for the telemetry of another one to be taken: their clocks stand still (P12)."""
     drain: bool = False
     """Whether an operator wants the host to claim nothing more, and its programs to stop and go on elsewhere."""
     server_time: Timestamp

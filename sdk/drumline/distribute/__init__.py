@@ -20,6 +20,7 @@ Importing has no side effect: no backend is started, nothing in the environment 
 
 from typing import TYPE_CHECKING, Any
 
+import drumline.distribute._requires  # noqa: F401 - first: it names the extra that is missing
 from drumline.distribute import contrib, errors, observe, v1
 from drumline.distribute.accumulation import accumulate_gradients
 from drumline.distribute.central_storage import CentralStorageStrategy

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 LeafKind = Literal["stacked", "ragged", "plain", "static"]
 
 _PYTHON_NUMBERS = (int, float, complex)
+_CONSTANTS = (bool, int, float, complex, str, bytes, type(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,19 @@ class StepArguments:
         """Equal for replicas whose steps are the same program: shapes and objects of the ragged leaves."""
         ragged = (leaf for leaf, kind in zip(self.leaves, self.kinds, strict=True) if kind == "ragged")
         return tuple(_key(leaf.values[replica]) for leaf in ragged)
+
+    @property
+    def objects(self) -> list[Any]:
+        """The leaves that are part of the program and can change: callables and objects, also those of one replica."""
+        if "static" not in self.kinds and "ragged" not in self.kinds:
+            return []
+        found = []
+        for leaf, kind in zip(self.leaves, self.kinds, strict=True):
+            if kind == "static":
+                found.append(leaf)
+            elif kind == "ragged":
+                found += [value for value in leaf.values if not is_array_or_number(value)]
+        return [value for value in found if not isinstance(value, _CONSTANTS)]
 
     def is_traced(self, index: int, replica: int | None) -> bool:
         """Tells an input of the program (of that replica) from a part of it."""
@@ -133,7 +147,7 @@ def _dtype(component: Any) -> Any:
 
 def static_key(value: Any) -> Hashable:
     """Equal keys, equal programs: by value where that can't change, else by identity."""
-    if isinstance(value, (bool, int, float, complex, str, bytes, type(None))):
+    if isinstance(value, _CONSTANTS):
         return (type(value), value)
     return (type(value), id(value))
 

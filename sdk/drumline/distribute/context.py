@@ -16,6 +16,7 @@ import numpy as np
 from jax import lax
 
 from drumline.distribute.errors import ContextError
+from drumline.distribute.executors import _jaxpr
 from drumline.distribute.values import REPLICA_AXIS
 
 if TYPE_CHECKING:
@@ -137,11 +138,13 @@ def require_replica_context(what: str) -> ReplicaContext:
 
 
 def require_cross_replica_context(strategy: Strategy, what: str) -> None:
-    """ContextError unless ``what`` may run here: not in a step, not in another strategy's scope.
+    """ContextError unless ``what`` may run here: not in a step, a traced function, another strategy's scope.
 
     UnsupportedError where the strategy has devices of other processes.
     """
     strategy.require_one_process(what)
+    if what != "scope" and current_frame() is None:
+        refuse_in_traced_function(what)
     if not _stack.entries:
         return
     entry = _stack.entries[-1]
@@ -153,6 +156,15 @@ def require_cross_replica_context(strategy: Strategy, what: str) -> None:
     if entry.strategy is not strategy and entry.strategy is not default_strategy():
         raise ContextError(
             f"{what} of {strategy!r} was called inside the scope of {entry.strategy!r}; strategies can't be mixed"
+        )
+
+
+def refuse_in_traced_function(what: str) -> None:
+    """ContextError inside jit, grad, a loop ... that is no step: what is done there is done once, with placeholders."""
+    if _jaxpr.is_tracing():
+        raise ContextError(
+            f"{what} was called inside a traced function (jit, grad, vmap, scan, fori_loop, ...); call it outside: run "
+            "compiles the step itself. To repeat a step on the device, use lax.scan inside the step"
         )
 
 

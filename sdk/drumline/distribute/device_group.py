@@ -37,7 +37,7 @@ class DeviceGroup:
             raise UnsupportedError(
                 f"{what} of a strategy over {len(processes)} processes is not part of this version: process {own} has "
                 f"{sum(device.process_index == own for device in self._devices)} of its {len(self._devices)} devices. "
-                "Ask for as many replicas as one host has (spread: one_host), or use JAX's own collectives over "
+                "Leave collectives=jax out, so that all replicas share one host, or use JAX's own collectives over "
                 "strategy.devices, such as jax.experimental.multihost_utils"
             )
 

@@ -59,6 +59,10 @@ class StateLostError(DistributeError, RuntimeError):
         self.last_checkpoint = last_checkpoint
 
 
+class StaleProgramError(DistributeError, RuntimeError):
+    """A compiled step is out of date: traced anew it is another program (``RunOptions(check_stale=True)``)."""
+
+
 class DistributeWarning(UserWarning):
     """Base of the engine's warnings."""
 
@@ -68,7 +72,7 @@ class DivergingCopiesWarning(DistributeWarning):
 
 
 class RetraceWarning(DistributeWarning):
-    """The same code was traced again and again because a new function object is made per step."""
+    """The same code was traced again and again: a new function is made per step, or what it captures changes."""
 
 
 class MeanOfMeansWarning(DistributeWarning):

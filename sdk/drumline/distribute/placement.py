@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Hashable, Iterator
+from contextlib import ExitStack, contextmanager
+from operator import attrgetter
 from typing import Any
 
 import jax
@@ -12,6 +15,33 @@ from jax.sharding import Sharding
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError
 
 _NARROW = {np.dtype(np.int64): np.iinfo(np.int32), np.dtype(np.uint64): np.iinfo(np.uint32)}
+
+
+#: Settings that each thread has for itself and that a trace depends on, with what sets them.
+_TRACE_SETTINGS: dict[str, Any] = {
+    "jax_enable_x64": jax.enable_x64,
+    "jax_default_matmul_precision": jax.default_matmul_precision,
+    "jax_numpy_dtype_promotion": jax.numpy_dtype_promotion,
+    "jax_numpy_rank_promotion": jax.numpy_rank_promotion,
+    "jax_default_prng_impl": jax.default_prng_impl,
+    "jax_threefry_partitionable": jax.threefry_partitionable,
+}
+_read_settings = attrgetter(*_TRACE_SETTINGS)
+
+
+def trace_settings() -> tuple[Hashable, ...]:
+    """Settings of JAX on this thread that make another program, as for ``jax.jit``."""
+    settings: tuple[Hashable, ...] = _read_settings(jax.config)
+    return settings
+
+
+@contextmanager
+def under_settings(settings: tuple[Hashable, ...]) -> Iterator[None]:
+    """Gives this thread the settings that another one told."""
+    with ExitStack() as stack:
+        for setting, value in zip(_TRACE_SETTINGS.values(), settings, strict=True):
+            stack.enter_context(setting(value))
+        yield
 
 
 def x64_enabled() -> bool:
@@ -45,6 +75,14 @@ def put(array: Any, where: Any) -> jax.Array:
     return placed
 
 
+def owned(value: Any) -> Any:
+    """A copy of a host array, other values as they are.
+
+    JAX reads host memory later or shares it, and the caller may change it as soon as he has control again.
+    """
+    return np.array(value) if isinstance(value, np.ndarray) else value
+
+
 class ReplicatedArrays:
     """Replicates plain arrays over a strategy's devices, once per array: cached by identity while the array lives."""
 
@@ -59,7 +97,7 @@ class ReplicatedArrays:
                 return value
             return self._cached(value)
         if isinstance(value, (np.ndarray, np.generic)):
-            return jax.device_put(checked_host_array(value), self.sharding)
+            return jax.device_put(owned(checked_host_array(value)), self.sharding)
         return value  # a Python scalar: jit replicates it by itself and keeps it weakly typed
 
     def _cached(self, value: jax.Array) -> jax.Array:

@@ -12,7 +12,9 @@ class RunOptions:
     a ragged batch always runs with its true shapes.
 
     ``donate``: give the buffers of written variables to the step. ``static_argnames``: parameters of the step that are
-    part of the program, such as a Python number that shapes depend on.
+    part of the program, such as a Python number that shapes depend on. ``check_stale``: trace the step anew at every
+    call and raise StaleProgramError where it differs from the compiled one, which then is out of date. Slow: to look
+    for mistakes.
     """
 
     experimental_enable_dynamic_batch_size: bool = True
@@ -20,6 +22,7 @@ class RunOptions:
     experimental_xla_options: Any = None
     donate: bool = True
     static_argnames: tuple[str, ...] = ()
+    check_stale: bool = False
 
 
 @dataclass(frozen=True, slots=True)

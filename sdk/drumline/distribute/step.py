@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
+import numpy as np
 from jax.extend.core import get_opaque_trace_state
 
 from drumline.distribute import context
@@ -72,6 +73,8 @@ class TracedStep:
     mirrored_outputs: set[int] = field(default_factory=set)
     uniform_outputs: list[bool] = field(default_factory=list)
     """Which outputs are provably the same on every replica; empty while nobody has looked."""
+    unmarked: Any = None
+    """The jaxpr as it was traced, where the executor has a changed one."""
 
 
 def trace_step(
@@ -127,7 +130,9 @@ def trace_step(
     keep = [id(variable) in used for variable in variables]
     traced.read = [variable for variable, kept in zip(variables, keep, strict=True) if kept]
     pruned = _jaxpr.drop_unused_inputs(closed, [*keep, *(True for _ in indices)])
-    traced.jaxpr, traced.constants = _jaxpr.hoist_constants(pruned)
+    traced.jaxpr, constants = _jaxpr.hoist_constants(pruned)
+    # The program keeps the numbers it was traced with: the user may change a captured array in place.
+    traced.constants = [np.array(value) if isinstance(value, np.ndarray) else value for value in constants]
     return traced
 
 

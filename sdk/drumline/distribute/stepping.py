@@ -7,6 +7,7 @@ import inspect
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -17,9 +18,10 @@ from drumline.distribute.executors.mpmd import MpmdStep
 from drumline.distribute.executors.pmap import PmapStep
 from drumline.distribute.executors.spmd import SpmdStep
 from drumline.distribute.lifting import ReplicaNumberNeeded
-from drumline.distribute.placement import x64_enabled
+from drumline.distribute.placement import trace_settings
+from drumline.distribute.staleness import refuse_stale
 from drumline.distribute.step import TracedStep, trace_replicas, trace_step
-from drumline.distribute.step_cache import StepCache, step_key
+from drumline.distribute.step_cache import FunctionState, StepCache, origin_of
 from drumline.distribute.uniformity import mark_uniform
 
 if TYPE_CHECKING:
@@ -35,6 +37,22 @@ _NEEDS_CONCRETE = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """What tracing a step gave: one trace per replica, or ``is_shared``, one that serves all."""
+
+    traces: list[TracedStep]
+    is_shared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltStep:
+    """A compiled step and the traces it was made from."""
+
+    step: Any
+    traces: list[TracedStep]
+
+
 class Stepper:
     """Runs steps for one strategy."""
 
@@ -46,6 +64,7 @@ class Stepper:
 
     def run(self, fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], options: RunOptions) -> Any:
         strategy, observation = self._strategy, self._strategy.observation
+        origin = origin_of(fn)
         if options.static_argnames:
             fn, args, kwargs = _bind_static(fn, args, kwargs, options.static_argnames)
         with strategy.lock:
@@ -53,7 +72,7 @@ class Stepper:
             observation.step_began(self.step)
             dispatched_at = time.monotonic_ns() if observation.observer is not None else 0
             try:
-                step = self._find_or_build(fn, arguments, options)
+                step = self._find_or_build(fn, origin, arguments, options)
                 self.last_executor = step.name
                 observation.dispatching(step.name, arguments)
                 return self._call(step, arguments)
@@ -61,43 +80,62 @@ class Stepper:
                 observation.step_ended(self.step, dispatched_at, arguments)
                 self.step += 1
 
-    def _find_or_build(self, fn: Callable[..., Any], arguments: StepArguments, options: RunOptions) -> Any:
-        signature = (arguments.signature, options.donate, x64_enabled())
-        key, fn_key, anchors = step_key(fn, signature)
-        step = self._cache.find(key)
-        if step is not None:
-            return step
-        self._cache.count_trace(fn, signature)
-        made_before = self._cache.made_by(fn_key)
-        step, created = self._build(fn, arguments, made_before, options)
+    def _find_or_build(
+        self, fn: Callable[..., Any], origin: tuple[Any, ...], arguments: StepArguments, options: RunOptions
+    ) -> Any:
+        signature = (arguments.signature, options.donate, trace_settings())
+        roots = (fn, *arguments.objects)
+        state = self._cache.find(fn, origin, roots)
+        built = None if state is None else self._cache.step(state, signature)
+        if state is None or built is None:
+            state = state or self._cache.begin(fn, origin, roots)
+            return self._build_for(state, fn, roots, arguments, options, signature)
+        if options.check_stale:
+            refuse_stale(built.traces, self._trace(fn, arguments, state.made).traces, state.captures.opaque_parts())
+            self._cache.traced(fn, state, roots)
+        return built.step
+
+    def _build_for(
+        self,
+        state: FunctionState,
+        fn: Callable[..., Any],
+        roots: Sequence[Any],
+        arguments: StepArguments,
+        options: RunOptions,
+        signature: Any,
+    ) -> Any:
+        self._cache.count_trace(fn, state, signature)
+        program = self._trace(fn, arguments, state.made)
+        self._cache.traced(fn, state, roots)
+        step = self._compile(program, arguments, options)
+        created = program.traces[0].created
         if created:
-            self._cache.note_made(fn_key, created, anchors)
+            state.made = list(created)
         self._strategy.observation.program_built(step, arguments)
         if all(variable.is_initialized for variable in created):
-            static = [leaf for leaf, kind in zip(arguments.leaves, arguments.kinds, strict=True) if kind == "static"]
-            self._cache.keep(key, step, [*anchors, *static])
+            self._cache.keep(state, signature, BuiltStep(step, program.traces), arguments.objects)
         return step
 
-    def _build(
-        self, fn: Callable[..., Any], arguments: StepArguments, made_before: list[Any], options: RunOptions
-    ) -> tuple[Any, list[Any]]:
+    def _trace(self, fn: Callable[..., Any], arguments: StepArguments, made_before: list[Any]) -> _Program:
         strategy = self._strategy
         # What is tried first has the replica id as a tracer. Where Python needs the number, or another number that
         # JAX doesn't know, each replica is traced on its own.
         try:
             if self._needs_program_per_replica(arguments):
-                traces = trace_replicas(strategy, fn, arguments, made_before, is_shared=True)
-                return MpmdStep(strategy, traces), traces[0].created
-            traced = trace_step(strategy, fn, arguments, made_before, [])
+                return _Program(trace_replicas(strategy, fn, arguments, made_before, is_shared=True), is_shared=False)
+            return _Program([trace_step(strategy, fn, arguments, made_before, [])], is_shared=True)
         except (ReplicaNumberNeeded, *_NEEDS_CONCRETE):
             if strategy.executor not in ("auto", "mpmd"):
                 raise
-        else:
-            self._mark_uniform(traced, arguments)
-            executor = PmapStep if strategy.executor == "pmap" else SpmdStep
-            return executor(strategy, traced, arguments, options.donate), traced.created
-        traces = trace_replicas(strategy, fn, arguments, made_before, is_shared=False)
-        return MpmdStep(strategy, traces), traces[0].created
+        return _Program(trace_replicas(strategy, fn, arguments, made_before, is_shared=False), is_shared=False)
+
+    def _compile(self, program: _Program, arguments: StepArguments, options: RunOptions) -> Any:
+        if not program.is_shared:
+            return MpmdStep(self._strategy, program.traces)
+        (traced,) = program.traces
+        self._mark_uniform(traced, arguments)
+        executor = PmapStep if self._strategy.executor == "pmap" else SpmdStep
+        return executor(self._strategy, traced, arguments, options.donate)
 
     def _needs_program_per_replica(self, arguments: StepArguments) -> bool:
         if not arguments.is_ragged:
@@ -113,7 +151,7 @@ class Stepper:
         constants = [True] * len(traced.constants)
         leaves = [arguments.kinds[i] == "plain" for i in traced.leaf_indices]
         variables = [variable.storage != "stacked" for variable in traced.read]
-        unmarked = traced.jaxpr
+        unmarked = traced.unmarked = traced.jaxpr
         traced.jaxpr, outputs = mark_uniform(unmarked, [*constants, *variables, *leaves])
         traced.uniform_outputs = outputs[: traced.num_outputs]
         self._warn_of_unproven_marks(traced)

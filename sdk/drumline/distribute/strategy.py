@@ -136,11 +136,12 @@ class Strategy(DeviceGroup, ExperimentalNames):
 
         Per-replica leaves of ``args`` and ``kwargs`` are given out, all others go to every replica as they are. Leaves
         that are the same object on every replica, or marked by :func:`mirrored`, are returned bare; so is everything
-        where there is one replica. ``fn`` is traced: once per function, its closed-over values and argument shapes.
+        where there is one replica. ``fn`` is traced: once per function, what it captures, and argument shapes.
         """
         if not isinstance(args, (tuple, list)):
             raise InvalidValueError(f"args must be a tuple or a list, not {type(args).__name__}; write args=(batch,)")
         context.require_cross_replica_context(self, "run")
+        context.refuse_in_traced_function("run")  # also in a merge function, which is part of a step
         return self._stepper.run(fn, args, kwargs or {}, options or RunOptions())
 
     # reducing

@@ -11,11 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-import jax
-
 from drumline.distribute import context
 from drumline.distribute.errors import CollectiveError
-from drumline.distribute.placement import x64_enabled
+from drumline.distribute.placement import trace_settings, under_settings
 
 _T = TypeVar("_T")
 
@@ -32,7 +30,7 @@ class _Tracer(threading.Thread, Generic[_T]):
         self._body = body
         self._may_run = threading.Semaphore(0)
         self._stopped = threading.Semaphore(0)
-        self._settings = (context.current_entry(), x64_enabled())
+        self._settings = (context.current_entry(), trace_settings())
         self.arrived: tuple[str, Any] | None = None
         self.answer: Any = None
         self.failure: BaseException | None = None
@@ -41,9 +39,9 @@ class _Tracer(threading.Thread, Generic[_T]):
 
     def run(self) -> None:
         self._may_run.acquire()
-        entry, uses_x64 = self._settings
+        entry, settings = self._settings
         try:
-            with jax.enable_x64(uses_x64), context.entered_if(entry):
+            with under_settings(settings), context.entered_if(entry):
                 self._check_abandoned()
                 self.result = self._body()
         except BaseException as error:  # noqa: BLE001  # handed to the thread that asked for the trace

@@ -11,9 +11,10 @@ import numpy as np
 from jax import lax
 
 from drumline.distribute.errors import CutOffError, InvalidValueError, VariableScopeError
+from drumline.distribute.executors import _jaxpr
 from drumline.distribute.indexed_slices import IndexedSlices, is_slices
 from drumline.distribute.operators import ArrayOperators
-from drumline.distribute.placement import checked_host_array, put
+from drumline.distribute.placement import checked_host_array, owned, put
 from drumline.distribute.values import Mirrored, PerReplica, PerReplicaSlices
 
 Update = Callable[[Any, Any], Any]
@@ -25,7 +26,7 @@ def cast_for(variable: object, operand: Any, dtype: Any) -> Any:
     if isinstance(operand, jax.Array) and operand.dtype == dtype:
         return operand
     is_number = isinstance(operand, (int, float, complex))
-    source = operand if is_number or isinstance(operand, jax.Array) else checked_host_array(operand)
+    source = operand if is_number or isinstance(operand, jax.Array) else owned(checked_host_array(operand))
     kind = jnp.result_type(source)
     if jnp.issubdtype(kind, jnp.inexact) and not jnp.issubdtype(dtype, jnp.inexact):
         raise CutOffError(f"{variable!r} holds {dtype}; a {kind} value would be cut off: cast it first")
@@ -65,9 +66,15 @@ def _shapes(operand: Any) -> list[tuple[int, ...]]:
         return []  # rows of different lengths: refused by the cast
 
 
-def refuse_in_traced_function(variable: object, what: str) -> None:
-    """VariableScopeError in a traced function that is no step: the value would be baked in and go stale."""
-    if isinstance(lax.add(np.float32(0), np.float32(0)), jax.core.Tracer):
+def refuse_in_traced_function(variable: object, what: str, *operands: Any) -> None:
+    """VariableScopeError in a traced function that is no step: the value would be baked in and go stale.
+
+    Under grad or vmap alone, which run at once, only ``operands`` that are placeholders are refused.
+    """
+    if not _jaxpr.is_tracing():
+        return
+    stages = isinstance(lax.add(np.float32(0), np.float32(0)), jax.core.Tracer)
+    if stages or any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(operands)):
         raise VariableScopeError(
             f"{variable!r} was {what} in a traced function outside strategy.run, where its value would be frozen; "
             "pass v.value as an argument or call through strategy.run"
@@ -78,7 +85,7 @@ def initial_value_of(value: Any) -> Any:
     """The array that an initial value, or a function making one, stands for."""
     value = value() if callable(value) else value
     value = value.value if isinstance(value, ArrayOperators) else value
-    return value if isinstance(value, jax.Array) else checked_host_array(value)
+    return value if isinstance(value, jax.Array) else owned(checked_host_array(value))
 
 
 def copy_on(array: jax.Array, home: jax.Device) -> jax.Array:

@@ -93,6 +93,8 @@ class Variable(StoredValue, ScatterMethods, ArrayOperators):
         array = jnp.asarray(initial_value_of(initial_value), dtype)
         self.shape = array.shape
         self.dtype = array.dtype
+        if frame is None:
+            refuse_in_traced_function(self, "made", array)
         self._check_kind()
         self.name = name or self.strategy.next_variable_name()
         if frame is not None:
@@ -169,7 +171,7 @@ class Variable(StoredValue, ScatterMethods, ArrayOperators):
             else:
                 self._update_in_merge(entry.frame, update, operand, what)
             return self
-        refuse_in_traced_function(self, "written")
+        refuse_in_traced_function(self, "written", getattr(operand, "value", operand))
         with self.strategy.lock:
             if entry is not None and entry.updating is not None:
                 self._update_copy(entry.updating, update, operand)

@@ -8,6 +8,7 @@
 Then `python digits.py --replicas 8 --epochs 5`. Needs `pip install 'drumline[jax]'`.
 """
 
+import drumline.distribute  # noqa: F401 - first: it names the extra that is missing
 from drumline.local.command import run
 from drumline.local.results import json_result
 from drumline.local.sigterm import on_sigterm

@@ -7,6 +7,7 @@ import jax
 
 import drumline.distribute as dist
 from drumline.contracts.spec import CentralStorageSpec, MirroredSpec, OneDeviceSpec, StrategySpec, TpuSpec
+from drumline.contracts.supported import unsupported
 from drumline.errors import UnsupportedStrategyError
 
 _CROSS_DEVICE_OPS: dict[str, Callable[[], dist.CrossDeviceOps]] = {
@@ -22,6 +23,9 @@ def build_strategy(spec: StrategySpec, devices: Sequence[jax.Device]) -> dist.St
     Raises UnsupportedStrategyError naming the kind where the engine has nothing for it, or not with these options;
     the engine's own errors for a parameter device that does not exist.
     """
+    flaw = unsupported(spec)
+    if flaw is not None:
+        raise UnsupportedStrategyError(spec.kind, flaw[1])
     match spec:
         case MirroredSpec():
             return _mirrored(spec, devices)
@@ -32,9 +36,7 @@ def build_strategy(spec: StrategySpec, devices: Sequence[jax.Device]) -> dist.St
                 raise UnsupportedStrategyError(spec.kind, f"one_device has 1 replica, not {len(devices)}; use mirrored")
             return dist.OneDeviceStrategy(devices[0])
         case TpuSpec():
-            raise UnsupportedStrategyError(
-                spec.kind, "the strategy 'tpu' is not part of this version; use mirrored, central_storage or one_device"
-            )
+            raise AssertionError("refused above")
     assert_never(spec)
 
 
@@ -42,9 +44,4 @@ def _mirrored(spec: MirroredSpec, devices: Sequence[jax.Device]) -> dist.Strateg
     operations = _CROSS_DEVICE_OPS[spec.cross_device_ops]()
     if spec.batch == "global":
         return dist.MirroredStrategy(devices, operations, executor=spec.executor)
-    if spec.executor != "auto":
-        raise UnsupportedStrategyError(
-            spec.kind,
-            f"mirrored with batch=per_replica chooses its executor itself; leave out executor={spec.executor}",
-        )
     return dist.contrib.MirroredStrategy(devices, cross_device_ops=operations)

@@ -200,14 +200,14 @@ class Run:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """What a notebook shows: as fresh as the server gives it, else as it was."""
-        placement, series = None, None
+        placement, metrics = None, None
         with suppress(errors.DrumlineError):
             self.refresh()
             placement = self.placement
-            series = next(iter(self.metrics(buckets=60).series), None)
+            metrics = self.metrics(buckets=60)
         return {
             "text/plain": notebook.as_text(self.details, self.url),
-            "text/html": notebook.as_html(self.details, self.url, placement, series),
+            "text/html": notebook.as_html(self.details, self.url, placement, metrics),
         }
 
     def __repr__(self) -> str:

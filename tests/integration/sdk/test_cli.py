@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import unicodedata
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -71,8 +72,8 @@ def test_submit_prints_the_address_first_then_progress_then_the_result(
         event(2, "placement", executor="spmd", confirmed=True, replicas=8),
         event(3, "progress", step=50, total_steps=100, steps_per_s=12.5),
         event(4, "metrics", names=["loss", "sys/step_ms"], first_step=50, last_step=50),
-        event(5, "gap", what="log", count=2),
-        event(6, "gap", what="log", count=3),
+        event(5, "gap", what="reduction", count=2),
+        event(6, "gap", what="reduction", count=3),
         end(7),
     )
     server.on("GET", f"/runs/{RUN_ID}/metrics", ok(_metrics(loss=0.25)))
@@ -83,7 +84,7 @@ def test_submit_prints_the_address_first_then_progress_then_the_result(
     assert json.loads(result) == {"accuracy": 0.97}
     assert "8 replicas, executor spmd" in cli.err
     assert "step 50/100  12.5 steps/s  loss 0.25" in cli.err
-    assert cli.err.count("dropped") == cli.err.count("5 log records were dropped under load") == 1
+    assert cli.err.count(" lost") == cli.err.count("5 reduction records lost") == 1
     assert cli.err.splitlines()[-1].startswith("SUCCEEDED in ")
 
 
@@ -293,6 +294,35 @@ def test_ps_lists_runs_and_stops_at_its_limit(cli: Cli, server: ScriptedServer) 
     assert headings.split() == ["RUN", "JOB", "STATE", "REPLICAS", "STEP", "RATE", "AGE"]
     assert [row.split()[:7] for row in rows] == [[RUN_ID, "digits", "v1", "RUNNING", "8", "mirrored", "5/9"]] * 2
     assert "RUNNING" in server.sent("GET", "/runs")[0].query["state"]
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("state:running", "use --state running"),
+        ("stat:running", "'stat' is no filter; did you mean 'state'?"),
+        ("owner:me", "filter by --state, --job, --version, --batch, --label"),
+    ],
+)
+def test_ps_names_a_filter_that_is_none_instead_of_finding_no_run(cli: Cli, word: str, told: str) -> None:
+    assert cli("ps", word) == 2
+    assert told in " ".join(cli.err.split())
+
+
+def test_a_result_with_nan_is_marked_in_lists_and_at_the_end(cli: Cli, server: ScriptedServer) -> None:
+    odd = answers.run(state="SUCCEEDED", result={"loss": "NaN"}, not_finite={"loss": "NaN"})
+    server.on("GET", "/runs", ok({"items": [json.loads(odd.model_dump_json())], "next": None}))
+    assert cli("ps") == 0
+    assert "SUCCEEDED (NaN in its result)" in cli.out
+
+
+def test_json_says_the_same_without_characters_that_drive_a_terminal(cli: Cli, server: ScriptedServer) -> None:
+    odd = "a\x1b[2J\x7f\x9b31m\u202eb\u2028\u200f\U000e0041é"
+    summary = json.loads(answers.run(labels={"who": odd}).model_dump_json())
+    server.on("GET", "/runs", ok({"items": [summary], "next": None}))
+    assert cli("ps", "--json") == 0
+    assert json.loads(cli.out)[0]["labels"] == {"who": odd}
+    assert [character for character in cli.out if unicodedata.category(character) in ("Cc", "Cf", "Zl")] == ["\n"]
 
 
 def reason(code: str) -> dict[str, Any]:

@@ -314,6 +314,24 @@ def test_outcomes_are_sorted_best_first_and_runs_without_a_number_come_last(serv
     assert (unknown.status_code, unknown.json()["hint"]) == (422, "Did you mean 'parameters.epochs'?")
 
 
+def test_a_number_that_is_none_is_shown_as_what_it_is_and_is_never_best(server: EdgeServer, worker: Worker) -> None:
+    batch = swept(server, resources={"replicas": 8})["batch"]["id"]
+    odd = finish(worker, {"loss": "NaN", "best": {"loss": float("-inf")}, "history": [1.0, "NaN"]})
+    good = finish(worker, {"loss": 0.5, "best": {"loss": 0.4}})
+
+    for sort in ("best.loss", "best.best.loss", "metrics.loss", "-metrics.loss"):
+        items = get(server, f"/batches/{batch}/outcomes", sort=sort)["items"]
+        assert items[0]["run"] == good, sort
+    table = get(server, f"/batches/{batch}/outcomes")
+    named = {"loss": "NaN", "best.loss": "-Infinity", "history[1]": "NaN"}
+    assert table["items"][0]["not_finite"] == named
+    assert sorted(metric["name"] for metric in table["metrics"]) == ["best.loss", "loss"]
+    assert get(server, f"/runs/{odd}")["not_finite"] == named
+    listed = {run["id"]: run["not_finite"] for run in get(server, "/runs")["items"]}
+    assert (listed[odd], listed[good]) == (named, {})
+    assert "NaN" in server.admin.get(f"{V1}/batches/{batch}/outcomes.csv").text
+
+
 @pytest.mark.usefixtures("worker")
 def test_outcomes_are_paged_in_their_order(server: EdgeServer) -> None:
     batch = swept(server)["batch"]["id"]
@@ -352,3 +370,14 @@ def test_batch_of_another_project_is_not_found(server: EdgeServer) -> None:
 def test_numbers_that_no_float_holds_are_sorted_by_their_size() -> None:
     values = [10**400, 1.5, -(10**400), 3]
     assert sorted(values, key=outcomes.comparable) == [-(10**400), 1.5, 3, 10**400]
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_range_wider_than_a_number_can_hold_is_refused_by_name(server: EdgeServer) -> None:
+    wide = {"kind": "random", "runs": 3, "parameters": {"learning_rate": {"low": -1e308, "high": 1e308}}}
+
+    answer = post_sweep(server, wide)
+
+    assert answer.status_code == 422, answer.text
+    assert list(fields(answer)) == ["sweep.random.parameters.learning_rate.range"]
+    assert "wider than a number can hold" in answer.json()["detail"]

@@ -9,7 +9,7 @@ from drumline.contracts.worker_api import Claim, Claimed, MemberBeat, MemberNoti
 from drumline_server.errors import FencedError
 from drumline_server.workers import claims
 from support.checkpoints import save
-from support.core import Core, Member, Worker
+from support.core import GANG, Core, Member, Worker
 
 PLACE = "10.0.0.1:4711"
 
@@ -19,7 +19,7 @@ def two_hosts(core: Core, store: str = "") -> tuple[str, list[Worker]]:
     workers = [core.add_worker(name, devices=2) for name in ("alpha", "beta")]
     for worker in workers:
         worker.register(checkpoint_store=store)
-    run = core.submit(resources={"replicas": 4})
+    run = core.submit(job=GANG, resources={"replicas": 4})
     assert core.schedule() == [run.id]
     (attempt,) = core.attempts(run.id)
     hosts = [member.host for member in attempt.members]
@@ -123,7 +123,7 @@ def test_devices_of_a_claim_that_its_worker_never_heard_of_come_back(core: Core)
 
 def test_two_gangs_never_hold_half_of_the_hosts_each(core: Core) -> None:
     workers = [core.add_worker(name, devices=2) for name in ("alpha", "beta")]
-    runs = [core.submit(resources={"replicas": 4}).id for _ in range(2)]
+    runs = [core.submit(job=GANG, resources={"replicas": 4}).id for _ in range(2)]
 
     assert core.schedule() == runs[:1]
     assert core.schedule() == []

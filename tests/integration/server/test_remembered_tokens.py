@@ -3,8 +3,10 @@
 import asyncio
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
@@ -14,6 +16,7 @@ from drumline_server.db import Database
 from drumline_server.errors import DrumlineError, UnauthenticatedError
 from drumline_server.together import Together
 from support.core import Core
+from support.processes import wait_until
 
 Outcomes = list[service.Recognised | DrumlineError]
 
@@ -171,3 +174,49 @@ def test_token_that_is_forgotten_is_looked_up_again(core: Core) -> None:
         assert not (await people.ask(token.secret.get_secret_value())).stale
 
     asyncio.run(run())
+
+
+def test_a_token_made_while_its_tree_is_revoked_ends_too(core: Core, elsewhere: Database) -> None:
+    root = token_of(core)
+    child = made_by(core, root)
+    is_made, go_on = threading.Event(), threading.Event()
+
+    def make(session: Session) -> api.TokenCreated:
+        made = make_by(session, core, child)
+        session.flush()
+        is_made.set()
+        assert go_on.wait(20)
+        return made
+
+    with ThreadPoolExecutor(2) as threads:
+        making = threads.submit(core.database.write_now, make)
+        assert is_made.wait(20)
+        revoking = threads.submit(revoke, core, root)
+        if core.database.url.startswith("postgresql"):  # SQLite's one writer has it wait in its queue
+            wait_until(lambda: elsewhere.read_now(_waits_for_a_lock), timeout_s=20, what="the revocation waits")
+        go_on.set()
+        made = making.result(30)
+        revoking.result(30)
+
+    secret = made.secret.get_secret_value()
+    with pytest.raises(UnauthenticatedError):
+        core.database.read_now(lambda session: service.principal_of_token(session, secret, now=core.clock.now()))
+
+
+def _waits_for_a_lock(session: Session) -> bool:
+    return bool(session.execute(text("SELECT count(*) FROM pg_locks WHERE NOT granted")).scalar())
+
+
+def made_by(core: Core, maker: api.TokenCreated) -> api.TokenCreated:
+    return core.write(lambda session: make_by(session, core, maker))
+
+
+def make_by(session: Session, core: Core, maker: api.TokenCreated) -> api.TokenCreated:
+    return service.create_token(
+        session,
+        api.TokenCreate(name="heir", role="submitter"),
+        project_id=core.project_id,
+        by="tester",
+        now=core.clock.now(),
+        maker=service.Maker(maker.id, 10),
+    )

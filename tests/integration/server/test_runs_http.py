@@ -149,6 +149,20 @@ def test_list_pages_filters_and_refuses_nonsense(server: EdgeServer) -> None:
         assert problem(server.admin.get(f"{V1}/runs", params=params)) == (422, "invalid_request")
 
 
+@pytest.mark.parametrize(
+    ("path", "wrong", "meant"),
+    [("/runs", "states", "state"), ("/devices", "hosts", "host"), ("/runs", "owner", None)],
+)
+def test_a_filter_that_does_not_exist_is_named_instead_of_showing_all(
+    server: EdgeServer, path: str, wrong: str, meant: str | None
+) -> None:
+    answer = server.admin.get(f"{V1}{path}", params={wrong: "x"})
+    assert problem(answer) == (422, "invalid_request")
+    assert f"has no parameter '{wrong}'" in answer.text
+    assert meant is None or f"did you mean '{meant}'" in answer.text
+    assert httpx2.get(f"{server.url}{V1}{path}", params={wrong: "x"}).status_code == 401
+
+
 def test_events_are_listed_by_kind(server: EdgeServer) -> None:
     server.core.add_worker()
     run = submit(server.admin).json()["run"]

@@ -111,8 +111,60 @@ def test_telemetry_that_never_comes_ends_the_wait_with_a_gap(core: Core) -> None
     core.reap()
 
     assert core.run(run_id).state is RunState.SUCCEEDED
-    (gap,) = [event.body for event in core.events(run_id) if event.kind == "gap"]
-    assert gap["count"] == 5
+    gaps = {event.body["what"]: event.body for event in core.events(run_id) if event.kind == "gap"}
+    assert gaps["spool"]["count"] == 5
+
+
+def test_telemetry_is_awaited_as_long_as_it_comes_or_its_host_tells_of_it(core: Core) -> None:
+    worker = core.add_worker()
+    run_id = core.submit(resources={"replicas": 8}, limits={"run_s": 300}).id
+    core.schedule()
+    member = worker.take().start()
+    events = [member.event("log", stream="stdout", text="x\n", offset=2 * number) for number in range(20)]
+    member.end()
+    assert core.device_states() == ["FREE"] * 8
+
+    for event in events[:-1]:
+        core.clock.advance(100)
+        worker.beat(unsent={member.id: 5_000_000})
+        core.reap()
+        core.clock.advance(100)
+        member.send(event)
+        core.reap()
+        run = core.run(run_id)
+        assert run.state is RunState.RUNNING
+        assert run.why is not None
+        assert "alpha is sending 5 MiB of telemetry" in run.why.sentence
+    member.send(events[-1])
+
+    assert core.run(run_id).state is RunState.SUCCEEDED
+    assert "gap" not in {event.kind for event in core.events(run_id)}
+
+
+def test_after_a_start_of_the_server_telemetry_is_awaited_for_a_full_lease(core: Core) -> None:
+    run_id, member = running(core)
+    late = member.event("log", stream="stdout", text="x\n", offset=0)
+    member.end()
+    core.clock.advance(3_600)
+    core.leases_from = core.clock.now() + 120_000_000
+    core.reap()
+    member.send(late)
+
+    assert core.run(run_id).state is RunState.SUCCEEDED
+    assert "gap" not in {event.kind for event in core.events(run_id)}
+
+
+def test_who_still_sends_for_another_host_or_what_is_stored_changes_nothing(core: Core) -> None:
+    run_id, member = running(core)
+    other = core.add_worker("beta")
+    member.end(last_seq=member.seq + 5)
+    for _ in range(3):
+        core.clock.advance(50)
+        member.worker.beat()
+        other.beat(unsent={member.id: 1})
+        core.reap()
+
+    assert core.run(run_id).state is RunState.SUCCEEDED
 
 
 def test_program_that_raises_fails_without_retry(core: Core) -> None:

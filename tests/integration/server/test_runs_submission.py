@@ -1,5 +1,7 @@
 """Submitting: everything is checked first, stored in one transaction, and said once."""
 
+import hashlib
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,9 +15,10 @@ from drumline.contracts.states import RunState
 from drumline_server.db import Database
 from drumline_server.errors import DrumlineError, NotFoundError
 from drumline_server.idempotency import KEPT_US
+from drumline_server.jobs.service import content_hash
 from drumline_server.models import Base, Job, Run
 from drumline_server.runs import submission
-from support.core import BUNDLE, Core, submission_body
+from support.core import BUNDLE, GANG, Core, submission_body
 
 
 def count(core: Core, table: type[Base]) -> int:
@@ -139,7 +142,7 @@ def test_refused_submission_stores_nothing_and_leaves_its_key_free(core: Core) -
         (
             {"resources": {"replicas": 9}},
             ProblemCode.TOO_MANY_REPLICAS,
-            "9 replicas, but the largest host has 8 devices",
+            "9 replicas on one host, but the largest host has 8 devices",
         ),
         (
             {"resources": {"replicas": 1, "platform": "tpu"}},
@@ -147,9 +150,14 @@ def test_refused_submission_stores_nothing_and_leaves_its_key_free(core: Core) -
             "no host with tpu devices is registered",
         ),
         (
-            {"job": {"strategy": {"kind": "tpu", "computation_shape": [1, 1, 1, 3]}}, "resources": {"replicas": 3}},
-            ProblemCode.TOO_MANY_REPLICAS,
-            "3 replicas of 3 devices.*8 devices",
+            {"job": {"strategy": {"kind": "tpu", "computation_shape": [1, 1, 1, 2]}}, "wait_for_devices": True},
+            ProblemCode.INVALID_REQUEST,
+            "job.strategy.kind: the strategy 'tpu' is not part of this version; use mirrored",
+        ),
+        (
+            {"job": {"strategy": {"kind": "mirrored", "batch": "per_replica", "executor": "pmap"}}},
+            ProblemCode.INVALID_REQUEST,
+            "job.strategy.executor: .*leave out executor=pmap",
         ),
         (
             {"job": {"strategy": {"kind": "central_storage"}}, "resources": {"replicas": 9}},
@@ -198,7 +206,7 @@ def test_too_many_replicas_names_both_numbers(core: Core) -> None:
     core.add_worker(devices=4)
     core.add_worker("beta", devices=6)
 
-    error = refusal(core, resources={"replicas": 11})
+    error = refusal(core, job=GANG, resources={"replicas": 11})
 
     assert error.context == {
         "replicas": 11,
@@ -211,14 +219,51 @@ def test_too_many_replicas_names_both_numbers(core: Core) -> None:
     assert "the 2 hosts together have 10 devices" in error.detail
 
 
+@pytest.mark.parametrize("spread", ["pack", "balance"])
+def test_a_strategy_that_computes_in_one_process_is_not_split_over_hosts_and_the_refusal_says_so(
+    core: Core, spread: str
+) -> None:
+    core.add_worker(devices=4)
+    core.add_worker("beta", devices=6)
+
+    error = refusal(core, resources={"replicas": 8, "spread": spread})
+
+    assert error.detail == (
+        "The run needs 8 replicas on one host, but the largest host has 6 devices (10 devices on 2 hosts): the "
+        "strategy mirrored, which computes in one process, stays on one host."
+    )
+    assert error.hint.startswith("Ask for at most 6 replicas, or set wait_for_devices")
+    assert "--strategy-option collectives=jax" in error.hint
+    assert core.submit(job=GANG, resources={"replicas": 8, "spread": spread}).state == "QUEUED"
+    assert core.submit(resources={"replicas": 6, "spread": spread}).state == "QUEUED"
+
+
+def test_a_run_that_no_number_of_hosts_has_room_for_is_not_sent_over_hosts(core: Core) -> None:
+    core.add_worker(devices=4)
+    core.add_worker("beta", devices=6)
+
+    assert "collectives" not in refusal(core, resources={"replicas": 11}).hint
+
+
+def test_versions_without_the_option_keep_their_identity(core: Core) -> None:
+    """It came later than they did."""
+    with_option = submission_body().job
+    content = with_option.model_dump(mode="json", exclude={"name"})
+    del content["strategy"]["collectives"]
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+
+    assert content_hash(with_option) == f"sha256:{hashlib.sha256(canonical.encode()).hexdigest()}"
+    assert content_hash(submission_body(job=GANG).job) != content_hash(with_option)
+
+
 @pytest.mark.parametrize(
     ("strategy", "resources", "possible"),
     [
-        ({"kind": "mirrored"}, {}, 10),
-        ({"kind": "mirrored"}, {"spread": "one_host"}, 6),
+        ({"kind": "mirrored"}, {}, 6),
+        ({"kind": "mirrored", "collectives": "jax"}, {}, 10),
+        ({"kind": "mirrored", "collectives": "jax"}, {"spread": "one_host"}, 6),
         ({"kind": "central_storage"}, {}, 6),
         ({"kind": "mirrored"}, {"platform": "gpu"}, 3),
-        ({"kind": "tpu", "computation_shape": [1, 4]}, {}, 2),
     ],
 )
 def test_nearest_possible_count_is_named_and_accepted(
@@ -249,9 +294,12 @@ def test_nearest_possible_count_is_named_and_accepted(
         (
             "any",
             (2, 7),
-            ("any", 2, 4),
-            "at most 4 devices per replica",
-            ("job.strategy.computation_shape", "7 devices per replica; 2 replicas of 4 devices can ever start"),
+            ("any", 2, 3),
+            "at most 3 devices per replica",
+            (
+                "job.strategy.computation_shape",
+                "7 devices per replica; 2 replicas of 3 devices on one host can ever start",
+            ),
         ),
         (
             "gpu",
@@ -270,8 +318,8 @@ def test_nearest_possible_count_is_named_and_accepted(
         (
             "tpu",
             (4, 3),
-            ("cpu", 3, 3),
-            "platform cpu and at most 3 replicas",
+            ("cpu", 2, 3),
+            "platform cpu and at most 2 replicas",
             ("resources.platform", "tpu; the hosts have 10 cpu devices and 3 gpu devices"),
         ),
     ],
@@ -292,13 +340,15 @@ def test_nearest_possible_size_and_platform_are_named_and_accepted(
         strategy = {"kind": "tpu", "computation_shape": [1, size]}
         return {"resources": {"platform": platform, "replicas": replicas}, "job": {"strategy": strategy}}
 
-    error = refusal(core, **changes(platform, *asked))
+    with pytest.raises(DrumlineError) as caught:
+        core.judge(**changes(platform, *asked))
+    error = caught.value
 
     assert error.hint.startswith(f"Ask for {ask}, or set wait_for_devices")
     assert [(one.field, one.message) for one in error.errors] == [wrong]
     assert error.context["platforms"] == {"cpu": 10, "gpu": 3}
     assert tuple(error.context["nearest"][name] for name in ("platform", "replicas", "devices_per_replica")) == nearest
-    assert core.submit(**changes(*nearest)).state == "QUEUED"
+    core.judge(**changes(*nearest))
 
 
 def test_nothing_is_near_where_no_worker_has_registered(core: Core) -> None:

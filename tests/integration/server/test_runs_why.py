@@ -9,7 +9,7 @@ from drumline.contracts import api
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RunState
 from drumline_server.devices import operating
-from support.core import SUSPECT_S, Core, Member, Worker
+from support.core import GANG, SUSPECT_S, Core, Member, Worker
 from support.statements import statements
 
 
@@ -93,7 +93,7 @@ def _wish(luck: random.Random) -> dict[str, Any]:
         "platform": luck.choice(("any", "cpu", "gpu")),
         "spread": luck.choice(("pack", "balance", "one_host")),
     }
-    return {"resources": resources, "limits": {"run_s": luck.choice((None, 60, 3600))}}
+    return {"job": GANG, "resources": resources, "limits": {"run_s": luck.choice((None, 60, 3600))}}
 
 
 def _suggestions(scene: Scene) -> tuple[api.Suggestion, ...]:
@@ -114,7 +114,7 @@ def _follow(core: Core, project: str, run: api.Run, suggestion: api.Suggestion) 
         if suggestion.platform is not None:
             resources["platform"] = suggestion.platform
         waiting = core.submit(
-            project_id=project, wait_for_devices=True, resources=resources, limits=run.limits.model_dump()
+            project_id=project, wait_for_devices=True, job=GANG, resources=resources, limits=run.limits.model_dump()
         ).id
     core.schedule()
     assert core.run(waiting, project).state is RunState.PLACED
@@ -144,7 +144,7 @@ def test_start_is_foretold_from_the_steps_left_and_from_nothing_where_nothing_is
 
 def test_placed_run_says_whose_worker_has_not_taken_it(core: Core) -> None:
     workers = [core.add_worker(name, devices=2) for name in ("alpha", "beta")]
-    run = core.submit(resources={"replicas": 4})
+    run = core.submit(job=GANG, resources={"replicas": 4})
     core.schedule()
     workers[0].take()
 

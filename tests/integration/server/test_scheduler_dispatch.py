@@ -8,7 +8,7 @@ from drumline.contracts.states import DeviceState, RunState
 from drumline_server.models import Hold, Outbox
 from drumline_server.scheduler.dispatch import dispatch
 from drumline_server.scheduler.placement import Placement, place
-from support.core import CLAIM_S, TERMS, Core
+from support.core import CLAIM_S, GANG, TERMS, Core
 
 
 def planned(core: Core) -> list[Placement]:
@@ -108,7 +108,7 @@ def test_host_that_fell_silent_gets_no_new_run(core: Core) -> None:
 
 def test_gang_over_two_hosts_has_a_member_on_each_and_replicas_numbered_through(core: Core) -> None:
     workers = [core.add_worker(name, devices=2) for name in ("alpha", "beta")]
-    run = core.submit(resources={"replicas": 4})
+    run = core.submit(job=GANG, resources={"replicas": 4})
 
     assert core.schedule() == [run.id]
 
@@ -125,7 +125,10 @@ def test_gang_over_two_hosts_has_a_member_on_each_and_replicas_numbered_through(
     assert {bell.member_id for bell in bells} == {member.id for member in members}
 
 
-@pytest.mark.parametrize("strategy", [{"kind": "central_storage"}, {"kind": "mirrored", "executor": "mpmd"}])
+@pytest.mark.parametrize(
+    "strategy",
+    [{"kind": "central_storage"}, {"kind": "mirrored"}, {"kind": "mirrored", "collectives": "jax", "executor": "mpmd"}],
+)
 def test_strategy_that_cannot_span_hosts_waits_for_one(core: Core, strategy: dict[str, str]) -> None:
     for name in ("alpha", "beta"):
         core.add_worker(name, devices=2)
@@ -136,7 +139,7 @@ def test_strategy_that_cannot_span_hosts_waits_for_one(core: Core, strategy: dic
 
 def test_gang_of_which_one_host_is_drained_meanwhile_is_not_placed_at_all(core: Core) -> None:
     alpha, beta = (core.add_worker(name, devices=2) for name in ("alpha", "beta"))
-    run = core.submit(resources={"replicas": 4})
+    run = core.submit(job=GANG, resources={"replicas": 4})
     (placement,) = planned(core)
     beta.beat(draining=True)
     alpha.beat()

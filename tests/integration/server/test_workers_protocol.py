@@ -19,7 +19,7 @@ from drumline_server.db import Database
 from drumline_server.errors import DrumlineError, NotFoundError
 from drumline_server.models import Host
 from drumline_server.workers import claims
-from support.core import Core, Member, Worker
+from support.core import GANG, Core, Member, Worker
 from support.processes import wait_until
 from support.runs import placed, running
 
@@ -30,7 +30,7 @@ def code_of(refused: pytest.ExceptionInfo[DrumlineError]) -> ProblemCode:
 
 def test_claim_tells_everything_that_the_member_needs(core: Core) -> None:
     worker = core.add_worker()
-    run = core.submit(
+    run = core.queue(
         resources={"replicas": 2},
         parameters={"epochs": 3},
         job={"strategy": {"kind": "tpu", "computation_shape": [2, 2]}},
@@ -440,7 +440,7 @@ def test_worker_that_knows_no_incarnation_learns_the_newest_one(core: Core) -> N
 
 def test_drain_of_a_host_ends_a_gang_that_is_half_claimed(core: Core) -> None:
     first, _ = core.add_worker("alpha", 1), core.add_worker("beta", 1)
-    run = core.submit(resources={"replicas": 2})
+    run = core.submit(job=GANG, resources={"replicas": 2})
     core.schedule()
 
     (notice,) = first.beat().assigned

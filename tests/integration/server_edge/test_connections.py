@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from support.api_process import DRUMLINE, ApiProcess
 from support.edge import EdgeServer, edge_server
 from support.processes import wait_until
 
@@ -287,7 +288,7 @@ def test_a_connection_that_ends_under_an_answer_is_no_fault_of_the_server(
     with contextlib.ExitStack() as opened:
         for _ in range(40):
             reader = opened.enter_context(connected(server, receive_buffer=4096))
-            reader.sendall(b"GET /large.bin HTTP/1.1\r\n" + HOST + b"\r\n")
+            reader.sendall((b"GET /large.bin HTTP/1.1\r\n" + HOST + b"\r\n") * 3)
         wait_until(lambda: server.app.state.connections.count == 0, timeout_s=20, what="all were cut off")
 
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
@@ -305,3 +306,24 @@ def test_a_reader_that_takes_its_time_gets_all(server: EdgeServer) -> None:
         received = until_end(connection)
 
     assert len(received) > 16 * 1024 * 1024
+
+
+def test_a_process_that_may_open_few_files_takes_fewer_connections(tmp_path: Path) -> None:
+    few = ("sh", "-c", 'ulimit -n 300 && exec "$@"', "sh", str(DRUMLINE))
+    process = ApiProcess(tmp_path, program=few, settings={"DRUMLINE_LOOPS": "0"})
+    process.start()
+    try:
+        with contextlib.ExitStack() as opened:
+            for _ in range(400):
+                half_open = opened.enter_context(socket.create_connection(("127.0.0.1", process.port), timeout=20))
+                half_open.sendall(b"GET / HTTP/1.1\r\nHost: local")
+            last = opened.enter_context(socket.create_connection(("127.0.0.1", process.port), timeout=20))
+            last.sendall(
+                b"GET /api/v1/runs HTTP/1.1\r\n" + HOST + f"Authorization: Bearer {process.token}\r\n\r\n".encode()
+            )
+            status, _ = answer(last)
+        assert status == 200
+        assert "at most 26 connections" in process.said
+        assert "Too many open files" not in process.said
+    finally:
+        process.stop()

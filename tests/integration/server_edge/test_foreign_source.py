@@ -7,12 +7,19 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx2
 import pytest
 
+from drumline_server.bundles.reading import Reading
 from support.edge import EdgeServer
 from support.zips import make_zip
 
 MIB = 2**20
 _PYTHON = {"Content-Type": "text/x-python"}
 _ENTRY = b"def main(run):\n    pass\n"
+
+
+@pytest.fixture(autouse=True)
+def _impatient(server: EdgeServer) -> None:
+    """Little processor time, and much patience with a busy machine."""
+    server.app.state.reading = Reading(cpu_s=1.0, deadline_s=120.0)
 
 
 def _nested_strings() -> bytes:
@@ -24,7 +31,7 @@ def _statements() -> bytes:
 
 
 def _upload(client: httpx2.Client, source: bytes, filename: str = "train.py") -> httpx2.Response:
-    return client.post("/api/v1/bundles", params={"filename": filename}, content=source, headers=_PYTHON, timeout=60)
+    return client.post("/api/v1/bundles", params={"filename": filename}, content=source, headers=_PYTHON, timeout=150)
 
 
 @pytest.mark.parametrize("source", [_nested_strings(), _statements()], ids=["f-strings", "statements"])
@@ -84,6 +91,7 @@ def test_one_caller_that_sends_much_to_read_keeps_nobody_else_waiting(server: Ed
 def test_a_good_program_is_read_after_a_bad_one_killed_its_reader(server: EdgeServer) -> None:
     submitter = server.admin
     assert _upload(submitter, _nested_strings()).is_client_error
+    assert _upload(submitter, _statements()).is_client_error
 
     answer = _upload(submitter, _ENTRY)
 

@@ -153,15 +153,20 @@ class _Turns:
         self._steps = request.__await__()
 
     def __await__(self) -> Generator[Any, Any, None]:  # Any: whatever the loop waits for
+        failed: BaseException | None = None
         while True:
             began = time.thread_time()
             try:
-                awaited = next(self._steps)
+                awaited = next(self._steps) if failed is None else self._steps.throw(failed)
             except StopIteration:
                 return
             finally:
                 self._timed.longest = max(self._timed.longest, time.thread_time() - began)
-            yield awaited
+            try:
+                failed = None
+                yield awaited
+            except BaseException as error:  # noqa: BLE001 - as a task tells what it waited for in vain
+                failed = error
 
 
 @pytest.fixture(scope="module")

@@ -187,14 +187,77 @@ def test_reading_from_the_middle_of_a_character_begins_at_the_character(any_serv
     assert (logs["first_byte"], logs["segments"][0]["text"]) == (0, "üx")
 
 
-def test_lost_output_leaves_a_gap_that_readers_step_over(any_server: EdgeServer, member: Member) -> None:
+def test_lost_output_is_told_at_its_place_with_its_size(any_server: EdgeServer, member: Member) -> None:
+    print_out(member, "before\nhalf a li", 0)
+    print_out(member, "ne\nafter\n", 10_000)
+
+    whole = get(any_server, member, "/logs")
+
+    lost = "\n[drumline: 9984 bytes of output lost here]\n"
+    assert [segment["text"] for segment in whole["segments"]] == ["before\nhalf a li", lost, "ne\nafter\n"]
+    assert [segment["gap"] for segment in whole["segments"]] == [None, {"size_bytes": 9_984}, None]
+    assert [segment["first_line"] for segment in whole["segments"]] == [1, 2, 4]
+    assert (whole["end_byte"], whole["next_byte"], whole["lines"]) == (10_009, 10_009, 5)
+    raw = any_server.admin.get(f"/api/v1/runs/{member.claimed.run}/logs/raw").text
+    assert raw == f"before\nhalf a li{lost}ne\nafter\n"
+    (gap,) = get(any_server, member, "/gaps")["items"]
+    assert (gap["what"], gap["size_bytes"], gap["first_byte"], gap["next_byte"]) == ("log", 9_984, 16, 10_000)
+
+
+def test_who_begins_to_read_in_a_gap_is_told_of_it_and_goes_on_after_it(any_server: EdgeServer, member: Member) -> None:
     print_out(member, "before\n", 0)
     print_out(member, "after\n", 10_000)
 
-    logs = get(any_server, member, "/logs", **{"from": 7, "limit": 64})
+    inside = get(any_server, member, "/logs", **{"from": 5_000, "limit": 64})
+    rest = get(any_server, member, "/logs", **{"from": inside["next_byte"]})
 
-    assert (logs["first_byte"], logs["segments"][0]["text"]) == (10_000, "after\n")
+    assert [(segment["first_byte"], segment["gap"]) for segment in inside["segments"]] == [(7, {"size_bytes": 9_993})]
+    assert (inside["first_byte"], inside["next_byte"]) == (7, 10_000)
+    assert [segment["text"] for segment in rest["segments"]] == ["after\n"]
     assert get(any_server, member, "/logs", **{"from": 10_006})["segments"] == []
+
+
+def test_output_is_complete_only_when_it_has_ended_and_nothing_is_lost(any_server: EdgeServer, member: Member) -> None:
+    end = print_out(member, "one\n", 0)
+    running = get(any_server, member, "/logs")
+    print_out(member, "three\n", end + 4)
+    member.end(output_bytes=end + 10)
+    ended = get(any_server, member, "/logs")
+
+    assert (running["ended"], running["complete"]) == (False, False)
+    assert (ended["ended"], ended["complete"]) == (True, False)
+
+
+def test_lost_metrics_have_their_stretch_of_the_axis_and_their_size(any_server: EdgeServer, member: Member) -> None:
+    began = any_server.core.clock.now()
+
+    def log(*steps: int) -> None:
+        times = [began + step * 1_000_000 for step in steps]
+        names = ["loss"] * len(steps)
+        member.send(member.event("metrics", names=names, steps=steps, times=times, values=[0.5] * len(steps)))
+
+    log(1, 2)
+    lost = [member.event("gap", what="spool", count=1, size_bytes=size, detail="damaged") for size in (700, 0)]
+    member.send(lost[0])
+    member.send(lost[1], member.event("gap", what="reduction", count=3))
+    log(9)
+    member.send(member.event("gap", what="metrics", count=4))
+
+    by_step = get(any_server, member, "/metrics", names=["loss"])["gaps"]
+    by_time = get(any_server, member, "/metrics", names=["loss"], x="time")["gaps"]
+    items = get(any_server, member, "/gaps")["items"]
+
+    assert by_step == [
+        {"start": 2, "end": 9, "count": 2, "size_bytes": 700, "what": "spool"},
+        {"start": 9, "end": None, "count": 4, "size_bytes": None, "what": "metrics"},
+    ]
+    assert by_time[0]["end"] - by_time[0]["start"] == pytest.approx(7)
+    assert [(item["what"], item["count"], item["detail"]) for item in items] == [
+        ("spool", 2, "damaged"),
+        ("reduction", 3, ""),
+        ("metrics", 4, ""),
+    ]
+    assert (items[0]["after_step"], items[0]["before_step"]) == (2, 9)
 
 
 def test_the_whole_output_downloads_as_a_file(any_server: EdgeServer, member: Member) -> None:

@@ -3,6 +3,8 @@
 import importlib.metadata
 import json
 
+import pytest
+
 from drumline import bundle
 from drumline.contracts.ids import new_id
 from drumline.contracts.reasons import EndReason
@@ -62,6 +64,64 @@ def test_training_on_the_assigned_devices_reports_everything(server: WorkerServe
     assert (member.of_kind("progress")[-1].step, member.of_kind("progress")[-1].total_steps) == (2, 2)
     phases = [event.phase for event in member.of_kind("state")]
     assert phases == ["starting", "loading", "running", "compiling", "running", "finishing"]
+
+
+SEVERAL_CALLS = """
+import jax.numpy as jnp
+import drumline.distribute as dist
+
+def main(run):
+    strategy = run.strategy
+    run.set_total_steps(30)
+    for step in range(30):
+        for _ in range(2):
+            x = strategy.run(lambda: jnp.float32(step))
+            strategy.reduce("mean", x, axis=None, name="loss")
+        strategy.reduce("mean", strategy.run(lambda: jnp.float32(step)), axis=None, name="accuracy")
+        run.log(step=step, loss=0.5)
+    for _ in range(5):
+        strategy.reduce("mean", strategy.run(lambda: jnp.float32(29)), axis=None, name="accuracy")
+"""
+
+
+def test_reductions_have_the_step_that_the_program_was_in_and_their_call(
+    server: WorkerServer, worker: WorkerProcess
+) -> None:
+    member = server.assign(SEVERAL_CALLS, replicas=2, record={"reductions_every": 1})
+    assert server.wait_drained(member).reason == EndReason.COMPLETED, member.log
+    told = [event for event in member.of_kind("reduction") if event.origin == "host"]
+    assert [(event.step, event.call) for event in told] == [(min(29, call // 3), call) for call in range(95)]
+    assert all(event.result.values == (float(event.step),) for event in told)
+    assert (member.of_kind("progress")[-1].step, member.of_kind("progress")[-1].total_steps) == (30, 30)
+
+
+SCANS = """
+import time
+import jax.numpy as jnp
+
+def main(run):
+    for scan in range(40):
+        total = run.strategy.reduce("sum", run.strategy.run(lambda: jnp.float32(1)), axis=None, name="total")
+        time.sleep(0.02)
+        run.log(step=100 * scan + 99, total=total)
+"""
+
+
+def test_the_rate_counts_the_steps_of_the_program_and_is_the_same_in_chart_and_progress(
+    server: WorkerServer, worker: WorkerProcess
+) -> None:
+    member = server.assign(SCANS, replicas=2)
+    assert server.wait_drained(member).reason == EndReason.COMPLETED, member.log
+    metrics = member.of_kind("metrics")
+    logged = [row for event in metrics for row in zip(event.names, event.steps, event.times, event.values, strict=True)]
+    times = {step: at for name, step, at, _ in logged if name == "total"}
+    charted = [value for name, _, _, value in logged if name == "sys/steps_per_s"]
+    progress = member.of_kind("progress")[-1]
+    measured = (3999 - 99) / (times[3999] - times[99]).total_seconds()
+    assert progress.steps_per_s == pytest.approx(measured, rel=0.05)
+    assert len(charted) / sum(1 / value for value in charted) == pytest.approx(measured, rel=0.05)
+    assert {step % 100 for _, step, _, _ in logged} == {99}
+    assert {event.step % 100 for event in member.of_kind("reduction")} == {99}
 
 
 def test_the_program_sees_neither_credentials_nor_the_environment_of_the_worker(

@@ -27,6 +27,16 @@ _JSON = {
 """Places of any JSON, and what bounds it there."""
 
 
+_NUMBERS = frozenset(
+    {
+        *(f"ArraySummary.{name}" for name in ("values[]", "min", "max", "mean", "norm")),
+        *("MetricsEvent.values[]", "ProgressEvent.steps_per_s", "ProgressEvent.examples_per_s"),
+        *("Range.low", "Range.high"),
+    }
+)
+"""Places of any number that a program may log, or look for: at most what 64 bits of floating point hold."""
+
+
 def _contracts() -> list[type[BaseModel]]:
     for module in pkgutil.walk_packages(contracts.__path__, f"{contracts.__name__}."):
         import_module(module.name)
@@ -46,7 +56,7 @@ def _unbounded(schema: Schema, at: str) -> Iterator[str]:
     if choices or {"$ref", "enum", "const"} & schema.keys():
         return
     lack = _LACKS.get(schema.get("type", ""), _lacks_type)(schema)
-    if lack and at not in _JSON:
+    if lack and at not in _JSON and at not in _NUMBERS:
         yield f"{at}: {lack}"
     if schema.get("type") == "array":
         yield from _unbounded(schema.get("items", {}), f"{at}[]")
@@ -62,6 +72,7 @@ def _lacks_type(schema: Schema) -> str:
 _LACKS: dict[str, Callable[[Schema], str]] = {
     "string": lambda schema: "" if {"maxLength", "pattern", "format"} & schema.keys() else "text",
     "integer": lambda schema: "" if _has_low(schema) and _has_high(schema) else "integer",
+    "number": lambda schema: "" if _has_low(schema) and _has_high(schema) else "number",
     "array": lambda schema: "" if "maxItems" in schema else "list",
     "object": lambda schema: "" if {"maxProperties", "properties"} & schema.keys() else "object",
 }

@@ -23,7 +23,7 @@ def _placement(count: int, host: str = "box") -> api.Placement:
     })  # fmt: skip
 
 
-def _series(*means: float | None) -> api.MetricSeries:
+def _metrics(*means: float | None) -> api.Metrics:
     points = api.MetricPoints(
         x=tuple(float(x) for x in range(len(means))),
         min=means,
@@ -32,7 +32,8 @@ def _series(*means: float | None) -> api.MetricSeries:
         last=means,
         count=(1,) * len(means),
     )
-    return api.MetricSeries(name="loss", unit="", n=len(means), last_step=9, bucket_width=1, points=points)
+    series = api.MetricSeries(name="loss", unit="", n=len(means), last_step=9, bucket_width=1, points=points)
+    return api.Metrics(run=answers.RUN_ID, x="step", series=(series,))
 
 
 class _Tags(HTMLParser):
@@ -59,13 +60,17 @@ def test_text_is_three_lines() -> None:
 
 
 def test_html_has_a_square_for_each_device_and_a_curve() -> None:
-    tags = _Tags(as_html(answers.run(), URL, _placement(8), _series(1.0, 0.5, None, 0.25))).tags
-    assert (tags.count("rect"), tags.count("polyline"), tags.count("a")) == (8, 1, 1)
+    tags = _Tags(as_html(answers.run(), URL, _placement(8), _metrics(1.0, 0.5, None, 0.25))).tags
+    assert (tags.count("rect"), tags.count("polyline"), tags.count("a")) == (
+        8,
+        2,
+        1,
+    )  # nothing is drawn across the value that is none
 
 
 def test_html_runs_nothing_and_loads_nothing() -> None:
     evil = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
-    html = _Tags(as_html(answers.run(), URL, _placement(2, host=evil), _series(1.0)))
+    html = _Tags(as_html(answers.run(), URL, _placement(2, host=evil), _metrics(1.0)))
     assert not {"script", "img", "iframe", "link", "style"} & set(html.tags)
     assert not any(name.startswith("on") or name == "src" for name, _ in html.attributes)
 
@@ -78,4 +83,4 @@ def test_large_placement_is_told_as_a_count() -> None:
 
 @pytest.mark.parametrize("means", [(), (None,), (1.0,), (1.0, 1.0), (0.0, 1e308)])
 def test_any_series_can_be_drawn(means: tuple[float | None, ...]) -> None:
-    assert "nan" not in as_html(answers.run(), URL, None, _series(*means))
+    assert "nan" not in as_html(answers.run(), URL, None, _metrics(*means))

@@ -63,6 +63,33 @@ def test_buckets_bound_every_value_and_count_each_once(values: list[float], buck
     assert min((low for low in shown.min if low is not None), default=None) == min(finite, default=None)
 
 
+@pytest.mark.parametrize("value", [0.1, -0.1, 1 / 3, 5e-324, 1e-310, 1.7e308, -1.7e308])
+@pytest.mark.parametrize("n", [3, 6, 10, 1_000])
+def test_the_mean_of_values_that_are_all_the_same_is_that_value(value: float, n: int) -> None:
+    shown = curve(range(n), [value] * n, 1, pieces=2)
+    assert (shown.min, shown.mean, shown.max) == ((value,), (value,), (value,))
+
+
+@given(
+    st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=60),
+    st.integers(1, 5),
+    st.integers(1, 4),
+)
+def test_no_mean_is_outside_of_its_values_however_large_they_are(
+    values: list[float], buckets: int, pieces: int
+) -> None:
+    shown = curve(range(len(values)), values, buckets, pieces)
+    for low, mean, high in zip(shown.min, shown.mean, shown.max, strict=True):
+        assert low is not None
+        assert mean is not None
+        assert high is not None
+        assert low <= mean <= high
+
+
+def test_large_values_of_both_signs_cancel_out() -> None:
+    assert curve(range(4), [1.7e308, 1.7e308, -1.7e308, -1.7e308], 1).mean == (0.0,)
+
+
 def test_few_points_are_shown_as_they_are() -> None:
     shown = curve([1, 5, 9], [2.0, 3.0, 4.0], 600)
 

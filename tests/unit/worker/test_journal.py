@@ -1,5 +1,6 @@
-"""The journal keeps within its cap, says what it dropped, and never drops a result."""
+"""The journal keeps everything in order, says what a full disk cost in its place, and never gives up a result."""
 
+import errno
 import json
 from contextlib import closing
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from drumline_worker.framing import encode
 from drumline_worker.shim.inbox import Inbox
-from drumline_worker.shim.journal import Journal
+from drumline_worker.shim.journal import Journal, SpoolFullError
 from drumline_worker.shim.output import OutputBuffer
 from drumline_worker.spool import SpoolReader, SpoolWriter
 
@@ -31,17 +32,80 @@ def _inbox(journal: Journal, output: OutputBuffer | None = None) -> Inbox:
     return Inbox(journal, output or OutputBuffer(), fence=1, on_tick=lambda _tick: None)
 
 
-def test_over_the_cap_only_results_are_taken_and_the_gap_is_told(tmp_path: Path, spool: SpoolWriter) -> None:
+def test_over_the_cap_everything_is_taken_that_comes_all_the_same(tmp_path: Path, spool: SpoolWriter) -> None:
     journal = Journal(spool, max_bytes=200)
     inbox = _inbox(journal)
     for step in range(50):
         inbox.feed(encode({"kind": "progress", "step": step}))
     inbox.feed(encode({"kind": "result", "value": 42}))
     events = _events(tmp_path, journal)
-    kept = [event for event in events if event["kind"] == "progress"]
-    (gap,) = [event for event in events if event["kind"] == "gap"]
-    assert len(kept) + gap["count"] == 50
+    assert journal.full
+    assert not journal.has_room
+    assert [event["step"] for event in events if event["kind"] == "progress"] == list(range(50))
     assert events[-1]["kind"] == "result"
+
+
+class _FullDisk(SpoolWriter):
+    """A disk with room for so many bytes."""
+
+    room = 10**9
+
+    def append(self, record: bytes) -> int:
+        if len(record) > self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.room -= len(record)
+        return super().append(record)
+
+
+def _line(number: int) -> dict[str, Any]:
+    return {"stream": "stdout", "text": f"line {number:04d}\n", "offset": 10 * number}
+
+
+def test_what_a_full_disk_does_not_take_waits_in_memory_until_it_does(tmp_path: Path) -> None:
+    disk = _FullDisk(tmp_path)
+    journal = Journal(disk, memory_bytes=10_000)
+    disk.room = 500
+    written = 0
+    while not journal.full:
+        journal.record("log", **_line(written))
+        written += 1
+    assert journal.waits_for_disk
+    assert journal.last_seq < journal.newest_seq == written
+    disk.room = 10**9
+    journal.catch_up()
+    assert journal.has_room
+    assert [event["text"] for event in _events(tmp_path, journal)] == [f"line {n:04d}\n" for n in range(written)]
+
+
+def test_a_disk_that_stays_full_costs_output_and_says_so_in_its_place_but_no_result(tmp_path: Path) -> None:
+    disk = _FullDisk(tmp_path)
+    journal = Journal(disk)
+    for number in range(3):
+        journal.record("log", **_line(number))
+    disk.room = 0
+    for number in range(3, 10):
+        journal.record("log", **_line(number))
+    columns = {"names": ["a", "b"], "steps": [1, 1], "times": [1, 1], "values": [0.5, 0.5]}
+    journal.write(journal.check({"kind": "metrics", **columns}))
+    journal.record("result", value=42)
+    journal.record("log", **_line(10))
+    disk.room = 2_000  # what the reserve gives back
+    journal.give_up()
+    kept = _events(tmp_path, journal)
+    assert [event["kind"] for event in kept] == ["log", "log", "log", "gap", "gap", "result", "gap"]
+    lost = [(event["what"], event["count"]) for event in kept if event["kind"] == "gap"]
+    assert lost == [("log", 7), ("metrics", 2), ("log", 1)]
+    assert kept[3]["size_bytes"] == 70
+    assert kept[3]["detail"] == "the disk was full"
+
+
+def test_a_disk_without_room_for_the_result_is_an_error(tmp_path: Path) -> None:
+    disk = _FullDisk(tmp_path)
+    journal = Journal(disk)
+    disk.room = 0
+    journal.record("result", value=42)
+    with pytest.raises(SpoolFullError):
+        journal.give_up()
 
 
 def test_the_first_result_stands(tmp_path: Path, spool: SpoolWriter) -> None:
@@ -102,12 +166,14 @@ def test_a_flood_of_refusals_makes_few_notes(spool: SpoolWriter) -> None:
     assert str(notes).count("refused a message") == 20
 
 
-def test_an_event_too_large_for_the_spool_is_told_as_a_gap_and_nothing_after_it_is_lost(
+def test_long_metrics_are_cut_and_what_can_not_be_cut_and_is_too_large_is_told_as_a_gap(
     tmp_path: Path, spool: SpoolWriter
 ) -> None:
-    journal, count = Journal(spool), 150_000
-    columns = {"names": ("a",) * count, "steps": (1,) * count, "times": (1,) * count, "values": (1e5,) * count}
+    journal, count = Journal(spool), 16_000
+    columns = {"names": ("a" * 200,) * count, "steps": range(count), "times": (1,) * count, "values": (1e5,) * count}
     journal.write(journal.check({"kind": "metrics", **columns}))
+    journal.record("result", value="x" * 5_000_000)
     journal.record("result", value=42)
-    gap, result = _events(tmp_path, journal)
-    assert (gap["kind"], gap["what"], result["value"]) == ("gap", "metrics", 42)
+    *metrics, gap, result = _events(tmp_path, journal)
+    assert [step for event in metrics for step in event["steps"]] == list(range(count))
+    assert (gap["kind"], gap["what"], result["value"]) == ("gap", "spool", 42)

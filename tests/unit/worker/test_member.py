@@ -14,9 +14,10 @@ from drumline.contracts.problems import Problem
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.worker_api import Claim, Claimed
 from drumline_worker.agent.api import RefusedError
+from drumline_worker.agent.compile_cache import CompiledEntries
 from drumline_worker.agent.member import Member
 from drumline_worker.agent.starting import ClaimLostError, claim
-from drumline_worker.agent.workbench import Layout
+from drumline_worker.agent.workbench import Layout, Workbench
 from drumline_worker.clock import boot_id, now
 from drumline_worker.rundir import RunDirectory, ShimIdentity
 from support.member_plans import member_plan
@@ -75,10 +76,10 @@ class Starting:
             registrations=1, incarnation=new_id("inc"), until_settled=self._at_once, alive_at=0.0,
             registered=SimpleNamespace(takeover_s=120.0),
         )  # fmt: skip
-        bench = SimpleNamespace(
-            layout=layout, session=session, api=self, launcher=self, bundles=self, checkpoints=root, place="here"
-        )
-        self.member = Member(cast(Any, bench), self.claimed.member, self.claimed.fence)  # all that a start needs
+        ours = cast(Any, self)  # API, launcher and bundles: all that a start asks of them
+        compiled = CompiledEntries(layout.compiled_entries)
+        bench = Workbench(ours, cast(Any, session), ours, ours, layout, root, ours, compiled, place="here")
+        self.member = Member(bench, self.claimed.member, self.claimed.fence)
 
     async def _at_once(self) -> None:
         pass

@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import pytest
 
 from drumline.distribute.observe import ReductionRecord, StepRecord
+from drumline.job import RunStopping
 from drumline_worker.framing import Decoder
+from drumline_worker.runner import telemetry as telemetry_module
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.telemetry import Telemetry
 
@@ -29,6 +31,19 @@ class _Heard:
         raw = b"".join(iter(lambda: self._ours.recv(65_536), b""))
         self._ours.close()
         return [json.loads(payload) for payload in self._decoder.feed(raw)]
+
+    def messages_at_the_end_of(self, telemetry: Telemetry) -> list[dict[str, Any]]:
+        """Reads while the telemetry is closed, which waits for it."""
+
+        def end() -> None:
+            telemetry.close()
+            self.theirs.close()
+
+        closing = threading.Thread(target=end)
+        closing.start()
+        messages = self.messages_until_closed()
+        closing.join()
+        return messages
 
     def next_message(self) -> dict[str, Any]:
         self._ours.settimeout(30)
@@ -83,16 +98,60 @@ def test_no_reduction_is_lost_while_nothing_can_be_sent(heard: _Heard) -> None:
     for step in steps:
         telemetry.reduction(_reduction(deleted=False, step=step))
 
-    def end() -> None:
+    messages = heard.messages_at_the_end_of(telemetry)
+    assert [message["step"] for message in messages if message["kind"] == "reduction"] == list(steps)
+    assert "gap" not in {message["kind"] for message in messages}
+
+
+def test_a_gap_stands_where_the_value_was_logged(heard: _Heard) -> None:
+    telemetry = Telemetry(Channel(heard.theirs))
+    for step, value in enumerate([0.5, 10**400, 10**400, 1.5, jnp.complex64(1j)]):
+        telemetry.point("loss", step, value)
+    telemetry.close()
+    told = [
+        message.get("values", message.get("count")) for message in heard.messages() if message["kind"] != "progress"
+    ]
+    assert told == [[0.5], 2, [1.5], 1]
+
+
+def test_who_logs_faster_than_can_be_sent_waits_and_every_value_comes_in_order(
+    heard: _Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(telemetry_module, "MAX_POINTS", 1_000)
+    waited = threading.Event()
+    telemetry = Telemetry(Channel(heard.theirs), waited.set)
+
+    def log() -> None:
+        for step in range(100_000):
+            telemetry.point("loss", step, step / 3)
         telemetry.close()
         heard.theirs.close()
 
-    closing = threading.Thread(target=end)
-    closing.start()
+    logging = threading.Thread(target=log)
+    logging.start()
+    assert waited.wait(30)
     messages = heard.messages_until_closed()
-    closing.join()
-    assert [message["step"] for message in messages if message["kind"] == "reduction"] == list(steps)
+    logging.join()
+    values = [value for message in messages if message["kind"] == "metrics" for value in message["values"]]
+    assert values == [step / 3 for step in range(100_000)]
     assert "gap" not in {message["kind"] for message in messages}
+
+
+def test_who_waits_can_be_told_to_stop(heard: _Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telemetry_module, "MAX_REDUCTIONS", 2)
+
+    def stop() -> None:
+        raise RunStopping("the run was asked to stop")
+
+    telemetry = Telemetry(Channel(heard.theirs), stop)
+
+    def report() -> None:
+        for step in range(10_000):
+            telemetry.reduction(_reduction(deleted=False, step=step))
+
+    with pytest.raises(RunStopping):
+        report()
+    assert heard.messages_at_the_end_of(telemetry)
 
 
 def test_the_first_step_is_told_at_once_and_the_pace_comes_with_the_end(heard: _Heard) -> None:
@@ -104,3 +163,32 @@ def test_the_first_step_is_told_at_once_and_the_pace_comes_with_the_end(heard: _
     assert (first["kind"], first["step"], first["steps_per_s"]) == ("progress", 1, None)
     assert [message["names"] for message in logged] == [["sys/steps_per_s", "sys/step_ms"]]
     assert [message["values"] for message in logged] == [[0.5, 2_000.0]]
+
+
+def test_reductions_and_speed_are_told_by_the_steps_that_the_program_names(heard: _Heard) -> None:
+    telemetry = Telemetry(Channel(heard.theirs))
+    call = 0
+    for step in range(3):
+        for _ in range(4):
+            telemetry.reduction(_reduction(deleted=False, step=call))
+            at = 1_000_000_000 * call
+            telemetry.step(StepRecord(call, "spmd", at, at + 1_000_000_000, None, None))
+            call += 1
+        telemetry.point("loss", step, 0.5)
+        telemetry.name_step(step)
+    telemetry.close()
+    messages = heard.messages()
+    told = [(message["step"], message["call"]) for message in messages if message["kind"] == "reduction"]
+    progress = [message for message in messages if message["kind"] == "progress"]
+    steps = {step for message in messages if message["kind"] == "metrics" for step in message["steps"]}
+    speeds = {
+        step
+        for message in messages
+        if message["kind"] == "metrics"
+        for name, step in zip(message["names"], message["steps"], strict=True)
+        if name == "sys/steps_per_s"
+    }
+    assert told == [(call // 4, call) for call in range(12)]
+    assert progress[-1]["step"] == 3
+    assert steps == {0, 1, 2}
+    assert 0 not in speeds  # of the first step, which compiles

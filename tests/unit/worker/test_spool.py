@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline_worker.spool import Record, SpoolReader, SpoolWriter, last_seq_on_disk
+from drumline_worker.spool import RESERVE_BYTES, Record, SpoolReader, SpoolWriter, last_seq_on_disk
 
 EVERYTHING = 10**9
 
@@ -63,7 +63,8 @@ def test_a_torn_last_record_is_no_record(tmp_path: Path, reader: SpoolReader) ->
     (segment,) = tmp_path.iterdir()
     segment.write_bytes(segment.read_bytes()[:-1])
     assert last_seq_on_disk(tmp_path) == 2
-    assert reader.read(3, EVERYTHING, EVERYTHING) == [*_records(1, 2), Record(3, None)]
+    torn = segment.stat().st_size - 2 * (8 + len("record 1"))
+    assert reader.read(3, EVERYTHING, EVERYTHING) == [*_records(1, 2), Record(3, None, torn)]
 
 
 def test_a_garbled_record_costs_the_rest_of_its_segment_and_no_more(tmp_path: Path, reader: SpoolReader) -> None:
@@ -79,6 +80,25 @@ def test_a_garbled_record_costs_the_rest_of_its_segment_and_no_more(tmp_path: Pa
     assert lost
     assert int(second.stem) < lost[0]
     assert lost == list(range(lost[0], third))
+    assert 0 < sum(record.lost_bytes for record in read) <= second.stat().st_size
+
+
+def test_a_reader_that_skips_what_is_acknowledged_reads_the_rest(tmp_path: Path, reader: SpoolReader) -> None:
+    _filled(tmp_path, 50).trim(25)
+    reader.skip_to(reader.first_seq())
+    first = min(int(path.stem) for path in tmp_path.iterdir())
+    assert reader.size_bytes() == sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert reader.read(50, EVERYTHING, EVERYTHING) == _records(first, 50)
+    assert reader.size_bytes() == 0
+
+
+def test_a_reserve_is_room_that_comes_back(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path)
+    writer.keep_reserve()
+    (reserve,) = tmp_path.iterdir()
+    assert reserve.stat().st_blocks * 512 >= RESERVE_BYTES
+    writer.free_reserve()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_reader_that_starts_late_finds_what_is_left(tmp_path: Path, reader: SpoolReader) -> None:

@@ -13,6 +13,10 @@ class EmptyTokenError(Exception):
     """The descriptor was closed before a token came."""
 
 
+class OddTokenError(Exception):
+    """It holds a character that no token has, and that no header carries."""
+
+
 class Enrolment:
     """A descriptor of a file or a pipe with a token in its first line."""
 
@@ -20,10 +24,12 @@ class Enrolment:
         self._fd = fd
 
     async def token(self) -> SecretStr:
-        """The token, as soon as it is there; can be had once. Raises EmptyTokenError."""
+        """The token, as soon as it is there; can be had once. Raises EmptyTokenError, OddTokenError."""
         token = (await self._first_line()).decode("ascii", "replace").strip()
         if not token:
             raise EmptyTokenError
+        if not all("!" <= character <= "~" for character in token):
+            raise OddTokenError
         return SecretStr(token)
 
     async def _first_line(self) -> bytes:

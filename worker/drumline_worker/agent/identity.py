@@ -31,7 +31,10 @@ class IdentityFile:
         try:
             if self._path.stat().st_mode & 0o077:
                 raise IdentityError(f"{self._path} is open to others; make it 0600, or remove it and enrol again")
-            return Identity.model_validate_json(self._path.read_bytes())
+            identity = Identity.model_validate_json(self._path.read_bytes())
+            if not all("!" <= character <= "~" for character in identity.token.get_secret_value()):
+                raise IdentityError(f"{self._path} is damaged; remove it and enrol again")
+            return identity
         except FileNotFoundError:
             return None
         except ValidationError:

@@ -6,9 +6,9 @@ import logging
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from drumline.contracts.worker_api import DeviceReport
 from drumline_worker.agent.backoff import Backoff
 from drumline_worker.agent.environment import launcher_environment
 from drumline_worker.framing import Decoder, encode_payload
@@ -26,6 +26,7 @@ from drumline_worker.launching import (
     Start,
     Tried,
     Try,
+    Unready,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -33,6 +34,8 @@ _READY_S = 120.0
 _PROBE_S = 120.0
 _START_S = 30.0
 _STOP_S = 5.0
+_HOPELESS = 2
+"""Launchers in a row that never were ready: the next will not be either, as nothing of this host has changed."""
 
 
 class LaunchError(Exception):
@@ -42,9 +45,16 @@ class LaunchError(Exception):
 class LauncherClient:
     """Holds one launcher. Everything that waits for a dead one fails with LaunchError."""
 
-    def __init__(self, home: Path, parent_fd: int | None) -> None:
+    def __init__(self, home: Path, parent_fd: int | None, on_hopeless: Callable[[str], None]) -> None:
         self._home = home
         self._parent_fd = parent_fd
+        self._on_hopeless = on_hopeless
+        self._unready = 0
+        """Launchers in a row that ended before they were ready."""
+        self._flaw = ""
+        """Why the last of them did."""
+        self._settled = asyncio.Event()
+        """A launcher is ready, or it is hopeless."""
         self._writer: asyncio.StreamWriter | None = None
         self._ready = asyncio.Event()
         self._starting: dict[str, asyncio.Future[Launched]] = {}
@@ -53,16 +63,34 @@ class LauncherClient:
         self._trying: dict[str, asyncio.Future[str | None]] = {}
 
     async def run(self) -> None:
-        """Keeps a launcher alive until cancelled."""
+        """Keeps a launcher alive until cancelled; tells `on_hopeless` why one after the other does not come up."""
         backoff = Backoff()
         while True:
+            self._flaw = ""
             if await self._serve_one():
                 backoff.reset()
+                self._unready = 0
+            else:
+                self._unready += 1
             _LOG.warning("the launcher died; starting another")
+            if self._unready >= _HOPELESS:
+                self._settled.set()
+            if self._unready == _HOPELESS:
+                self._on_hopeless(self.flaw)
             await asyncio.sleep(backoff.next_s())
 
-    async def probe(self, cpu_devices: int) -> tuple[DeviceReport, ...]:
-        """The devices of this host. Raises LaunchError when a device driver hangs or takes the probe down."""
+    @property
+    def flaw(self) -> str:
+        """Why launchers do not come up; empty while they do."""
+        if self._unready < _HOPELESS:
+            return ""
+        return f"the launcher died {self._unready} times while it started: {self._flaw}"
+
+    async def probe(self, cpu_devices: int) -> Probed:
+        """The devices of this host, and why not others.
+
+        Raises LaunchError when a device driver hangs or takes the probe down.
+        """
         await self.until_ready()
         self._probing = asyncio.get_running_loop().create_future()
         self._gone["probe"] = asyncio.Event()
@@ -73,7 +101,7 @@ class LauncherClient:
                 await self._gone["probe"].wait()
         except TimeoutError:
             raise LaunchError(f"the device probe gave no answer in {_PROBE_S:.0f} s") from None
-        return probed.devices
+        return probed
 
     async def start(self, member: str, directory: Path) -> Launched:
         """Forks a shim. Raises LaunchError."""
@@ -123,12 +151,14 @@ class LauncherClient:
         self._gone.pop(member, None)
 
     async def until_ready(self) -> None:
-        """Waits until a launcher has imported everything. Raises LaunchError when that takes too long."""
+        """Waits until a launcher has imported everything. Raises LaunchError when that takes too long or fails."""
         try:
             async with asyncio.timeout(_READY_S):
-                await self._ready.wait()
+                await self._settled.wait()
         except TimeoutError:
             raise LaunchError(f"the launcher was not ready in {_READY_S:.0f} s") from None
+        if not self._ready.is_set():
+            raise LaunchError(self.flaw or "the launcher died")
 
     async def _serve_one(self) -> bool:
         """One launcher's life; whether it ever was ready."""
@@ -143,6 +173,7 @@ class LauncherClient:
             self._abandon()
             self._writer.close()
             await _stop(process)
+            self._flaw = self._flaw or _describe_end(process.returncode)
         return was_ready
 
     async def _spawn(self, link: socket.socket) -> asyncio.subprocess.Process:
@@ -165,7 +196,11 @@ class LauncherClient:
 
     def _take(self, reply: Reply) -> None:
         if isinstance(reply, Ready):
+            self._unready = 0
             self._ready.set()
+            self._settled.set()
+        elif isinstance(reply, Unready):
+            self._flaw = reply.message
         elif isinstance(reply, Launched):
             self._settle(reply.member, reply)
         elif isinstance(reply, LaunchFailed):
@@ -202,6 +237,7 @@ class LauncherClient:
     def _abandon(self) -> None:
         """Shims of a dead launcher go on; what it alone could have proven stays unproven."""
         self._ready.clear()
+        self._settled.clear()
         self._gone.clear()
         for member in list(self._starting):
             self._settle(member, LaunchError("the launcher died"))
@@ -214,6 +250,12 @@ class LauncherClient:
         if self._writer is None or self._writer.is_closing():
             raise LaunchError("the launcher died")
         self._writer.write(encode_payload(request.model_dump_json().encode()))
+
+
+def _describe_end(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"ended by signal {-code}"
+    return f"exit code {code}"
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:

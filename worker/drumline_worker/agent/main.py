@@ -15,15 +15,15 @@ from typing import Any
 from pydantic import SecretStr
 
 from drumline.contracts.ids import is_id
-from drumline.contracts.worker_api import Enroll, Register
-from drumline_worker.agent import compile_cache
+from drumline.contracts.worker_api import HEARTBEAT_S, Enroll, HostNotice, Register
+from drumline_worker.agent import accelerators, compile_cache
 from drumline_worker.agent.api import Api, RefusedError, UnreachableError
 from drumline_worker.agent.backoff import Backoff
 from drumline_worker.agent.bundles import BundleCache
 from drumline_worker.agent.celery_child import CeleryChild
 from drumline_worker.agent.checkpoint_volume import volume_name
 from drumline_worker.agent.doorbell import DoorbellSocket
-from drumline_worker.agent.enrolment import EmptyTokenError, Enrolment
+from drumline_worker.agent.enrolment import EmptyTokenError, Enrolment, OddTokenError
 from drumline_worker.agent.housekeeping import keep_house
 from drumline_worker.agent.identity import Identity, IdentityError, IdentityFile
 from drumline_worker.agent.launcher_client import LauncherClient, LaunchError
@@ -31,14 +31,18 @@ from drumline_worker.agent.leftovers import end_strays, find_members
 from drumline_worker.agent.meeting_place import MeetingPlace, own_address
 from drumline_worker.agent.members import Members
 from drumline_worker.agent.place import place_of
+from drumline_worker.agent.reports import Reports
 from drumline_worker.agent.session import Session, SupersededError
 from drumline_worker.agent.workbench import Layout, Workbench
 from drumline_worker.clock import boot_id
+from drumline_worker.launching import Probed
 from drumline_worker.settings import WorkerSettings
 
 _LOG = logging.getLogger(__name__)
 _KILL_S = 8.0
 """SIGKILL takes no longer than this, unless a process hangs in the kernel."""
+_CELERY_S = 30.0
+"""A broker that is away so long is told of by others; this worker has its work by heartbeat."""
 _LAST_WORDS_S = 1.0
 """How long a server that may be gone as well is told of the end; the next agent tells the rest."""
 
@@ -50,7 +54,10 @@ class AgentError(Exception):
 class Agent:
     """One worker process. `run` returns after a drain, or raises AgentError."""
 
-    def __init__(self, settings: WorkerSettings, enrolment: Enrolment | None, parent_fd: int | None) -> None:
+    def __init__(
+        self, settings: WorkerSettings, enrolment: Enrolment | None, parent_fd: int | None, reports: Reports
+    ) -> None:
+        self._reports = reports
         self._settings = settings
         self._enrolment = enrolment
         self._parent_fd = parent_fd
@@ -58,8 +65,8 @@ class Agent:
         self._checkpoints = (settings.checkpoint_dir or self._layout.checkpoints).absolute()
         self._identity_file = IdentityFile(self._layout.root)
         self._api = Api(settings.server, trust_env=not settings.is_local)
-        self._launcher = LauncherClient(self._layout.home, parent_fd)
-        self._celery = CeleryChild(self._layout.agent / "doorbell.sock", self._layout.home)
+        self._launcher = LauncherClient(self._layout.home, parent_fd, self._without_launcher)
+        self._celery = CeleryChild(self._layout.agent / "doorbell.sock", self._layout.home, self._without_celery)
         self._session: Session | None = None
         self._members: Members | None = None
         self._stop_wanted = asyncio.Event()
@@ -109,6 +116,7 @@ class Agent:
             self._meeting_place,
             compile_cache.CompiledEntries(self._layout.compiled_entries),
             introduction.place,
+            self._settings.spool_bytes,
         )
         self._members = Members(bench)
         for plan in found:
@@ -119,6 +127,23 @@ class Agent:
                 tasks.create_task(self._celery.run())
                 tasks.create_task(keep_house(bench, self._settings.compile_cache_bytes))
                 tasks.create_task(self._session.run(self._members, self._celery.use))
+                tasks.create_task(self._report_ready(self._session, len(introduction.devices)))
+
+    async def _report_ready(self, session: Session, devices: int) -> None:
+        self._reports.doing("registers with the server")
+        await session.until_registered()
+        self._reports.doing("starts its Celery child")
+        await self._celery.until_settled(_CELERY_S)
+        self._reports.ready(devices)
+
+    def _without_launcher(self, flaw: str) -> None:
+        """At the start this ends the worker; later it goes on, for the sake of what runs already."""
+        _LOG.error("no program can start here: %s", flaw)
+        self._reports.trouble("launcher", f"{flaw}. No program can start there until it comes up")
+
+    def _without_celery(self, flaw: str) -> None:
+        _LOG.error("runs start up to %.0f s later: %s", HEARTBEAT_S, flaw)
+        self._reports.trouble("celery", f"{flaw}. Runs start all the same, up to {HEARTBEAT_S:.0f} s later")
 
     def _meeting_place(self) -> MeetingPlace:
         return MeetingPlace(self._settings.address or own_address(self._settings.server))
@@ -161,6 +186,8 @@ class Agent:
             return await enrolment.token()
         except EmptyTokenError:
             raise AgentError("the enrolment token is empty; make a new one") from None
+        except OddTokenError:
+            raise AgentError("the enrolment token holds a character that no token does; copy it again") from None
 
     def _checkpoint_store(self) -> str:
         if self._settings.checkpoint_dir is None:
@@ -171,11 +198,17 @@ class Agent:
             raise AgentError(f"the checkpoint directory {self._checkpoints} can't be used: {error.strerror}") from None
 
     async def _introduce(self) -> Register:
+        self._reports.doing("imports JAX and looks for devices")
         try:
-            devices = await self._launcher.probe(self._settings.cpu_devices)
+            probed = await self._launcher.probe(self._settings.cpu_devices)
         except LaunchError as error:
             raise AgentError(f"the devices of this host can't be listed: {error}") from None
+        devices = probed.devices
         _LOG.info("found %d devices: %s", len(devices), ", ".join(sorted({device.kind for device in devices})))
+        notices = await asyncio.to_thread(_unused_accelerators, probed)
+        for notice in notices:
+            _LOG.warning("%s %s", notice.message, notice.fix)
+            self._reports.trouble("devices", f"{notice.message} {notice.fix}")
         return Register(
             name=self._settings.name,
             checkpoint_store=self._checkpoint_store(),
@@ -186,6 +219,7 @@ class Agent:
             cpu_count=os.cpu_count() or 1,
             memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             devices=devices,
+            notices=notices,
         )
 
     # what the session asks
@@ -247,6 +281,11 @@ class Agent:
         elif self._session.ever_registered:
             await self._session.until_drain_is_known(_LAST_WORDS_S)
         await _cancel([drained, killed])
+
+
+def _unused_accelerators(probed: Probed) -> tuple[HostNotice, ...]:
+    platforms = {device.platform for device in probed.devices}
+    return accelerators.unused(accelerators.find_drivers(), platforms, probed.flaws, accelerators.installed_packages())
 
 
 def _is_member(name: str) -> bool:

@@ -5,7 +5,7 @@ import logging
 
 from drumline.contracts.events import MemberAck, MemberEnd, MemberTick
 from drumline.contracts.reasons import EndReason
-from drumline.contracts.worker_api import CLAIM_AGAIN_S, Claimed, LiveMember, MemberBeat
+from drumline.contracts.worker_api import CLAIM_AGAIN_S, Claimed, LiveMember, MemberBeat, UnsentTelemetry
 from drumline_worker.agent.api import RefusedError, UnreachableError
 from drumline_worker.agent.backoff import Backoff
 from drumline_worker.agent.bundles import BundleUnavailableError
@@ -18,7 +18,7 @@ from drumline_worker.agent.telemetry import TelemetrySender
 from drumline_worker.agent.workbench import Workbench
 from drumline_worker.clock import boot_id, boottime, now
 from drumline_worker.rundir import Ending, MemberPlan
-from drumline_worker.shim.messages import Acked, Alive, Ended, Spooled, Stop, StopCause
+from drumline_worker.shim.messages import Acked, Alive, Ended, Hold, Spooled, Stop, StopCause
 from drumline_worker.spool import SpoolReader, last_seq_on_disk
 
 _LOG = logging.getLogger(__name__)
@@ -53,6 +53,8 @@ class Member:
         self._is_revoked = False
         """Whether a registration did not list it, after the launcher was asked to start it."""
         self._progress: Spooled | None = None
+        self._sender: TelemetrySender | None = None
+        self._peer_waits = False
         self._place: MeetingPlace | None = None
         self.ended = asyncio.Event()
         """Set when no process of it is left."""
@@ -86,6 +88,12 @@ class Member:
         if self._link is not None:
             self._link.send(Alive(sent_at=sent_at))
 
+    def hold(self, peer_waits: bool) -> None:
+        """Whether another member of its gang waits for its telemetry to be taken."""
+        if peer_waits != self._peer_waits and self._link is not None:
+            self._link.send(Hold(held=peer_waits))
+        self._peer_waits = peer_waits
+
     @property
     def _grace_s(self) -> float:
         return self._claimed.limits.grace_s if self._claimed else 0.0
@@ -109,6 +117,12 @@ class Member:
             last_collective=progress.last_collective if progress else None,
             tick=self._tick(),
         )
+
+    def unsent(self) -> UnsentTelemetry | None:
+        """What there is to send of a member that has ended; None before, and when all is sent."""
+        if not self.ended.is_set() or self._sender is None:
+            return None
+        return UnsentTelemetry(member=self.id, unsent_bytes=self._sender.unsent_bytes)
 
     def _tick(self) -> MemberTick | None:
         return self._progress.place.tick(boottime()) if self._progress and self._progress.place else None
@@ -248,7 +262,7 @@ class Member:
         self._directory.remove()
 
     async def _attend(self) -> None:
-        sender = TelemetrySender(
+        self._sender = sender = TelemetrySender(
             self._bench.api,
             self._bench.session,
             self.id,
@@ -256,6 +270,7 @@ class Member:
             SpoolReader(self._directory.spool),
             self._acknowledged,
             self.fence_off,
+            self._bench.sending,
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(sender.run())
@@ -287,6 +302,8 @@ class Member:
             if self._stop is not None:
                 self._link.send(self._stop)
             self._link.send(Alive(sent_at=self._bench.session.alive_at))
+            if self._peer_waits:
+                self._link.send(Hold(held=True))
             async for news in self._link.news():
                 if isinstance(news, Ended):
                     return news.ending
@@ -298,9 +315,11 @@ class Member:
         return await self._ending_from_disk()
 
     def _note(self, news: Spooled) -> None:
-        """A program that hangs is told of at once: the rest of its gang has to dump its stacks."""
+        """A program that hangs is told of at once, as the rest of its gang has to dump its stacks; one that is made to
+        wait, as the clocks of the others have to stand still.
+        """
         known, self._progress = self._progress, news
-        if news.place and news.place.overdue and not (known and known.place and known.place.overdue):
+        if _is_urgent(news) != (_is_urgent(known) if known else (False, False)):
             self._bench.session.beat_soon()
 
     async def _ending_from_disk(self) -> Ending:
@@ -352,6 +371,12 @@ class Member:
             self.cancel()
         if self._link is not None:
             self._link.send(Acked(seq=ack.acked_seq))
+
+
+def _is_urgent(news: Spooled) -> tuple[bool, bool]:
+    """What the server should not hear only with the next heartbeat: a hang, and that the program is made to wait."""
+    place = news.place
+    return (place.overdue, place.activity == "waiting_for_telemetry") if place else (False, False)
 
 
 def _unstarted(reason: EndReason, message: str) -> Ending:

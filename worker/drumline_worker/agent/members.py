@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 
-from drumline.contracts.worker_api import HeartbeatReply, LiveMember, MemberBeat
+from drumline.contracts.worker_api import HeartbeatReply, LiveMember, MemberBeat, MemberNotice, UnsentTelemetry
 from drumline_worker.agent.backoff import Backoff
 from drumline_worker.agent.device_probes import DeviceProbes
 from drumline_worker.agent.member import Member
@@ -54,12 +54,9 @@ class Members:
             if (member := self._members.get(notice.member)) is not None:
                 member.fence_off()
         for notice in reply.cancelled:
-            if (member := self._members.get(notice.member)) is None:
-                continue
-            if notice.reason is None:
-                member.cancel(notice.grace_s)
-            else:
-                member.end_with_gang(StopCause(notice.reason))
+            self._stop(notice)
+        for member in self._members.values():
+            member.hold(member.id in reply.held)
         self._drain_ordered = reply.drain
         if reply.drain:
             for member in self._members.values():
@@ -69,6 +66,14 @@ class Members:
                 self._take_on(notice.member, notice.fence)
         self._probes.take_news(reply)
         self._device_probes.want(reply.probes, self._members.keys())
+
+    def _stop(self, notice: MemberNotice) -> None:
+        if (member := self._members.get(notice.member)) is None:
+            return
+        if notice.reason is None:
+            member.cancel(notice.grace_s)
+        else:
+            member.end_with_gang(StopCause(notice.reason))
 
     def plans(self) -> tuple[str, ...]:
         """Plans that are probed, for the heartbeat."""
@@ -82,6 +87,10 @@ class Members:
     def beats(self) -> tuple[MemberBeat, ...]:
         """For the heartbeat."""
         return tuple(member.beat() for member in self._members.values() if not member.ended.is_set())
+
+    def unsent(self) -> tuple[UnsentTelemetry, ...]:
+        """For the heartbeat."""
+        return tuple(unsent for member in self._members.values() if (unsent := member.unsent()) is not None)
 
     def live(self) -> tuple[LiveMember, ...]:
         """For the registration."""

@@ -6,7 +6,15 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from drumline.contracts.worker_api import Heartbeat, HeartbeatReply, LiveMember, MemberBeat, Register, Registered
+from drumline.contracts.worker_api import (
+    Heartbeat,
+    HeartbeatReply,
+    LiveMember,
+    MemberBeat,
+    Register,
+    Registered,
+    UnsentTelemetry,
+)
 from drumline_worker.agent.api import Api, RefusedError, UnreachableError
 from drumline_worker.agent.backoff import Backoff
 from drumline_worker.clock import boottime, now
@@ -36,6 +44,9 @@ class Population(Protocol):
 
     def plans(self) -> tuple[str, ...]:
         """Plans that are probed, for the heartbeat."""
+
+    def unsent(self) -> tuple[UnsentTelemetry, ...]:
+        """Members that have ended with telemetry still to be sent, for the heartbeat."""
 
     def take_news(self, reply: HeartbeatReply) -> None:
         """What the server wants of members and probes."""
@@ -181,6 +192,7 @@ class Session:
             sent_at=now(),
             members=members.beats(),
             plans=members.plans(),
+            unsent=members.unsent(),
             draining=self._draining,
         )
 

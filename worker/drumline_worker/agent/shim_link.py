@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from drumline_worker.framing import Decoder, encode_payload
 from drumline_worker.rundir import RunDirectory
-from drumline_worker.shim.messages import Acked, Alive, Ended, FromShim, Spooled, Stop
+from drumline_worker.shim.messages import Ended, FromShim, Spooled, Wish
 
 
 class ShimLink:
@@ -22,7 +22,7 @@ class ShimLink:
         link: socket.socket = directory.connect()
         return cls(*await asyncio.open_unix_connection(sock=link))
 
-    def send(self, message: Alive | Stop | Acked) -> None:
+    def send(self, message: Wish) -> None:
         """Sends a wish; a shim that is gone needs none."""
         if not self._writer.is_closing():
             self._writer.write(encode_payload(message.model_dump_json().encode()))

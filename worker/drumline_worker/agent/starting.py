@@ -73,6 +73,7 @@ async def launch(bench: Workbench, claimed: Claimed) -> None:
         alive_at=bench.session.alive_at,
         boot_id=boot_id(),
         place=bench.place,
+        spool_bytes=bench.spool_bytes,
     )
     directory.write_plan(plan)
     await bench.launcher.start(claimed.member, directory.path)

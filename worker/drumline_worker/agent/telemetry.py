@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import itertools
+import json
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -15,9 +17,10 @@ from drumline_worker.spool import Record, SpoolReader
 
 _LOG = logging.getLogger(__name__)
 MAX_BATCH_EVENTS = 1_000
-MAX_BATCH_BYTES = 1024 * 1024
+MAX_BATCH_BYTES = 960 * 1024
+"""Of events; with what frames them a batch stays below the server's limit of 1 MiB."""
 PACE_S = 0.1
-"""While the program runs, at most ten batches a second: events collect meanwhile."""
+"""While the program runs and nothing is left over, at most ten batches a second: events collect meanwhile."""
 _NO_WINDOW_S = 1.0
 
 
@@ -33,6 +36,7 @@ class TelemetrySender:
         reader: SpoolReader,
         on_ack: Callable[[MemberAck], None],
         on_fenced: Callable[[], None],
+        turns: asyncio.Semaphore,
     ) -> None:
         self._api = api
         self._session = session
@@ -41,6 +45,7 @@ class TelemetrySender:
         self._reader = reader
         self._on_ack = on_ack
         self._on_fenced = on_fenced
+        self._turns = turns
         self._spooled = 0
         self._last: int | None = None
         self._changed = asyncio.Event()
@@ -62,8 +67,14 @@ class TelemetrySender:
         self._finished.set()
         self.tell(last_seq)
 
+    @property
+    def unsent_bytes(self) -> int:
+        """About how much the server does not have yet."""
+        return self._reader.size_bytes() + sum(len(record.payload or b"") for record in self._unacked)
+
     async def run(self) -> None:
         """Sends until finished, or until the server says that the member is gone."""
+        self._reader.skip_to(self._reader.first_seq())
         try:
             while self._last is None or self._acked < self._last:
                 if self._acked >= self._spooled:
@@ -77,9 +88,11 @@ class TelemetrySender:
             self._reader.close()
 
     async def _pace(self) -> None:
-        """Lets events collect, unless the program has ended."""
+        """Lets events collect, unless the program has ended or there is more to send."""
         if self._window == 0:
             await asyncio.sleep(_NO_WINDOW_S)
+            return
+        if self._acked < self._spooled:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PACE_S):
@@ -91,9 +104,10 @@ class TelemetrySender:
         if len(self._unacked) < limit:
             more = limit - len(self._unacked)
             self._unacked += self._reader.read(self._spooled, more, MAX_BATCH_BYTES)
-        batch = [self._unacked[index] for index in range(min(limit, len(self._unacked)))]
+        batch = _at_most(self._unacked, limit)
         try:
-            ack = await self._api.send_events(self._member, self._head(batch[0].seq), [_event(r) for r in batch])
+            async with self._turns:
+                ack = await self._api.send_events(self._member, self._head(batch[0].seq), [_event(r) for r in batch])
         except UnreachableError as error:
             await asyncio.sleep(error.retry_after_s or self._backoff.next_s())
         except RefusedError as error:
@@ -110,6 +124,9 @@ class TelemetrySender:
         self._acked = max(self._acked, ack.acked_seq)
         while self._unacked and self._unacked[0].seq <= self._acked:
             self._unacked.popleft()
+        if self._unacked and self._unacked[0].seq > self._acked + 1:  # what the server lacks, the spool lacks as well
+            lost = range(self._acked + 1, self._unacked[0].seq)
+            self._unacked.extendleft(Record(seq, None) for seq in reversed(lost))
         self._window = ack.window
         self._batch_limit = MAX_BATCH_EVENTS
         self._on_ack(ack)
@@ -125,15 +142,43 @@ class TelemetrySender:
             self._batch_limit = len(batch) // 2
         else:
             _LOG.error("the server refuses event %d of %s: %s", batch[0].seq, self._member, error)
-            self._unacked[0] = Record(batch[0].seq, None)
-            if batch[0].payload is None:
+            self._unacked[0] = Record(batch[0].seq, _refused_event(batch[0]))
+            if batch[0].payload is None or batch[0].payload == self._unacked[0].payload:
                 await asyncio.sleep(self._backoff.next_s())
         return True
 
 
+def _at_most(records: deque[Record], count: int) -> list[Record]:
+    """The first records that one batch may hold."""
+    batch: list[Record] = []
+    size = 0
+    for record in itertools.islice(records, count):
+        size += len(record.payload or b"")
+        if batch and size > MAX_BATCH_BYTES:
+            break
+        batch.append(record)
+    return batch
+
+
 def _event(record: Record) -> bytes:
-    """The event; where the disk (or the server) has no use for it, a gap in its place, so that the seq has no hole."""
+    """The event; where the disk has none, a gap in its place, so that the seq has no hole."""
     if record.payload is not None:
         return record.payload
-    gap = GapEvent(seq=record.seq, at=now(), what="spool", count=1, detail="this event could not be kept")
-    return gap.model_dump_json().encode()
+    return _gap(record.seq, "spool", 1, record.lost_bytes, "the host's disk lost this event")
+
+
+def _refused_event(record: Record) -> bytes:
+    """What is sent in the place of an event that the server refuses: the loss of what it held."""
+    payload = record.payload or b"{}"
+    held = json.loads(payload)
+    if held.get("kind") == "gap":
+        return payload
+    what = held.get("kind") if held.get("kind") in ("log", "metrics", "reduction") else "spool"
+    count = len(held["names"]) if what == "metrics" else 1
+    size = len(held["text"].encode()) if what == "log" else len(payload)
+    return _gap(record.seq, what, count, size, "the server refused this event")
+
+
+def _gap(seq: int, what: str, count: int, size_bytes: int, detail: str) -> bytes:
+    gap = {"seq": seq, "at": now(), "what": what, "count": max(1, count), "size_bytes": size_bytes, "detail": detail}
+    return GapEvent.model_validate(gap).model_dump_json().encode()

@@ -1,8 +1,9 @@
 """What every member needs of its agent."""
 
+import asyncio
 import importlib.metadata
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -12,9 +13,13 @@ from drumline_worker.agent.compile_cache import CompiledEntries
 from drumline_worker.agent.launcher_client import LauncherClient
 from drumline_worker.agent.meeting_place import MeetingPlace
 from drumline_worker.agent.session import Session
-from drumline_worker.rundir import RunDirectory
+from drumline_worker.rundir import SPOOL_BYTES, RunDirectory
 
 _version = cache(importlib.metadata.version)
+
+
+MAX_SENDING = 2
+"""Batches of telemetry of this host that are under way at once: a flood of one member holds up no other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +97,7 @@ class Workbench:
     """What is in the compilation caches, by hash."""
     place: str
     """Where this worker lives; empty where that cannot be told."""
+    spool_bytes: int = SPOOL_BYTES
+    """Telemetry of one member on disk that the server has not taken."""
+    sending: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_SENDING))
+    """Members take turns at it with their batches, in the order in which they come."""

@@ -64,6 +64,7 @@ class WorkerRun:
         self._ticker.advance()
         for name, value in scalars.items():
             self._telemetry.point(name, step, value)
+        self._telemetry.name_step(step)
 
     def set_total_steps(self, total: int) -> None:
         """As `RunContext.set_total_steps`."""
@@ -71,14 +72,17 @@ class WorkerRun:
 
     def checkpoint(self, state: Any, *, step: int) -> bool:
         """As `RunContext.checkpoint`; the server learns of it once it is committed. Any: a pytree."""
-        stopping = self._stop_request.asked
-        saved = self._checkpoints.offer(state, whole_number("run.checkpoint", "step", step), stopping=stopping)
+        stopping, step = self._stop_request.asked, whole_number("run.checkpoint", "step", step)
+        self._telemetry.name_step(step)
+        saved = self._checkpoints.offer(state, step, stopping=stopping)
         self._stop_request.offered(saved_in_stop=stopping)
         return saved
 
     def restore(self, state: Any = None) -> Any:
         """As `RunContext.restore`. Any: the pytree that was saved."""
-        return self._checkpoints.restore(state)
+        restored = self._checkpoints.restore(state)
+        self._telemetry.restored(self._checkpoints.next_step, self._strategy.step)
+        return restored
 
     @property
     def next_step(self) -> int:

@@ -17,7 +17,8 @@ from drumline_worker.runner.telemetry import Telemetry
 
 _NO_STORE = (
     "the hosts of this run keep checkpoints each for itself, and a run over several needs one place that all of them "
-    "see; start their workers with --checkpoint-dir on one volume, or submit it with spread one_host"
+    "see; start their workers with --checkpoint-dir on one volume, or submit it without "
+    "collectives=jax, which puts it on one host"
 )
 
 

@@ -74,7 +74,8 @@ def _prepare_run(plan: MemberPlan, channel: Channel) -> tuple[WorkerRun, ProbeOb
     devices = claim_devices(plan)
     ticker.enter("own_code")
     strategy = build_strategy(claimed.strategy, [device for _, device in devices])
-    telemetry, stop_request, probe = Telemetry(channel), StopRequest(), None
+    stop_request, probe = StopRequest(), None
+    telemetry = Telemetry(channel, stop_request.raise_if_insisted)
     if plan.probe_steps is None:
         observer = RunObserver(channel, telemetry, ticker, _device_ids(devices), stop_request.step_began)
         strategy.observe(observer, reductions_every=claimed.record.reductions_every)

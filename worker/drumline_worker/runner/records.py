@@ -33,7 +33,7 @@ def variable_fields(record: VariableRecord, ids: Mapping[int, str]) -> Fields:
 
 
 def reduction_fields(record: ReductionRecord) -> Fields:
-    """Pulls inputs and result to the host: call it on the telemetry thread."""
+    """Pulls inputs and result to the host: call it on the telemetry thread. The step is the caller's to tell."""
     inputs = [summarize(value) for value in record.inputs]
     result = summarize(record.result)
     listed = sum(len(summary.values or ()) for summary in (*inputs, result))
@@ -41,7 +41,6 @@ def reduction_fields(record: ReductionRecord) -> Fields:
     return {
         "kind": "reduction",
         "name": record.name[:300],
-        "step": record.step,
         "op": record.op,
         "axis": record.axis,
         "origin": record.origin,

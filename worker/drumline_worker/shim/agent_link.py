@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from drumline.contracts.base import Contract
 from drumline_worker.framing import Decoder, FramingError, encode_payload
 from drumline_worker.processes import descendants
-from drumline_worker.shim.messages import Acked, Alive, FromAgent, Spooled, Stop
+from drumline_worker.shim.messages import FromAgent, Spooled, Wish
 
 _PEER = struct.Struct("3i")
 _FAREWELL_S = 2.0
@@ -25,7 +25,7 @@ class AgentLink:
         self._unsent = b""
         self._told: Spooled | None = None
 
-    def receive(self) -> list[Alive | Stop | Acked] | None:
+    def receive(self) -> list[Wish] | None:
         """Messages that arrived; None when the agent hung up or talks nonsense."""
         try:
             raw = self.socket.recv(65_536)

@@ -1,23 +1,19 @@
 """The last minute of a member: nothing of it survives, everything it said is kept, one verdict is left."""
 
-import os
-import socket
-
 from drumline.contracts.reasons import EndReason
 from drumline_worker.clock import now
 from drumline_worker.processes import end_all_children
 from drumline_worker.rundir import Ending
 from drumline_worker.shim.ending import Evidence, OomWatch, Verdict, judge
 from drumline_worker.shim.inbox import Inbox
+from drumline_worker.shim.intake import Intake
 from drumline_worker.shim.journal import Journal, SpoolFullError
 from drumline_worker.shim.output import OutputBuffer
 from drumline_worker.shim.pump import Pump
-from drumline_worker.shim.spawn import Runner
 from drumline_worker.shim.stopping import Stopper
 
 _PROOF_S = 10.0
 """A process that survives SIGKILL for so long hangs in the kernel; its devices are not given out."""
-_READ_BYTES = 65_536
 
 
 def too_late(stopper: Stopper, at: float) -> Ending | None:
@@ -41,15 +37,15 @@ class Finish:
         self._journal = journal
         self._oom = OomWatch()
 
-    def ending(self, runner: Runner, status: int, output: OutputBuffer, pump: Pump, hang: str) -> Ending:
-        """Ends the descendants, drains socket and pipes, writes the rest of the spool, judges."""
+    def end_program(self, intake: Intake, output: OutputBuffer) -> bool:
+        """Ends the descendants, drains socket and pipes; whether nothing of the program is left."""
         released = end_all_children(_PROOF_S, lambda _pid, _status: None)
-        self._drain_socket(runner.socket)
-        while raw := _read(runner.stdout):
-            output.add("stdout", raw)
-        while raw := _read(runner.stderr):
-            output.add("stderr", raw)
+        intake.drain()
         output.close()
+        return released
+
+    def ending(self, status: int, released: bool, output: OutputBuffer, pump: Pump, hang: str) -> Ending:
+        """Writes the rest of the spool, judges."""
         verdict = self._verdict(status, hang, output.last_words)
         try:
             pump.flush()
@@ -63,6 +59,7 @@ class Finish:
             last_seq=self._journal.last_seq,
             ended_at=now(),
             devices_released=released,
+            output_bytes=output.size_bytes,
         )
 
     def _verdict(self, status: int, hang: str, last_words: str) -> Verdict:
@@ -78,19 +75,3 @@ class Finish:
                 hang=hang,
             )
         )
-
-    def _drain_socket(self, link: socket.socket) -> None:
-        try:
-            while raw := link.recv(_READ_BYTES):
-                if not self._inbox.feed(raw):
-                    return
-        except (SpoolFullError, OSError):
-            return  # empty, closed, or nothing more can be kept: the flush that follows says which
-
-
-def _read(fd: int) -> bytes:
-    """What the pipe holds; nothing at its end, or when a process that can't be killed keeps it open."""
-    try:
-        return os.read(fd, _READ_BYTES)
-    except BlockingIOError:
-        return b""

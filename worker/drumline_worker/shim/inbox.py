@@ -1,6 +1,5 @@
 """What the program's process may tell its shim. It is hostile until proven otherwise: everything is checked here."""
 
-import time
 from bisect import bisect_right
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -19,20 +18,14 @@ from drumline.contracts.events import (
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.storable import unstorable
 from drumline_worker.framing import MAX_MESSAGE_BYTES, Decoder, FramingError, parse
-from drumline_worker.shim.budget import Bucket
-from drumline_worker.shim.journal import Journal, gap_kind
+from drumline_worker.shim.journal import Journal
 from drumline_worker.shim.output import OutputBuffer
-from drumline_worker.shim.thinning import Point, Thinner, points_of
 from drumline_worker.shim.tick import Tick
 
 MAX_REFUSALS_NOTED = 20
-EVENTS_PER_S, EVENTS_BURST = 500.0, 10_000.0
-BYTES_PER_S, BYTES_BURST = 8.0 * 1024 * 1024, 64.0 * 1024 * 1024
-POINTS_PER_S, POINTS_BURST = 5_000.0, 50_000.0
 _FROM_PROGRAM = frozenset(
     {"state", "placement", "variable", "progress", "metrics", "reduction", "checkpoint", "restored", "gap", "result"}
 )
-_NEVER_DROPPED = frozenset({"result", "checkpoint", "restored", "placement", "state"})
 
 
 class Failure(Contract):
@@ -52,7 +45,7 @@ class Failure(Contract):
 
 
 class Inbox:
-    """Takes the bytes of the runner's socket, keeps what is well-formed and within budget, refuses the rest."""
+    """Takes the bytes of the runner's socket, keeps what is well-formed, refuses the rest."""
 
     def __init__(self, journal: Journal, output: OutputBuffer, fence: int, on_tick: Callable[[Tick], None]) -> None:
         self._journal = journal
@@ -60,10 +53,6 @@ class Inbox:
         self._checkpoint_seqs: list[int] = []
         self._output = output
         self._decoder = Decoder(MAX_MESSAGE_BYTES)
-        self._events = Bucket(EVENTS_PER_S, EVENTS_BURST)
-        self._bytes = Bucket(BYTES_PER_S, BYTES_BURST)
-        self._points = Bucket(POINTS_PER_S, POINTS_BURST)
-        self.thinner = Thinner()
         self.has_result = False
         self.failure: Failure | None = None
         self.progress: ProgressEvent | None = None
@@ -84,14 +73,6 @@ class Inbox:
         """How many of the program's checkpoints are among the events up to `seq`."""
         return bisect_right(self._checkpoint_seqs, seq)
 
-    def flush_metrics(self) -> None:
-        """Writes what thinning kept of the last second."""
-        points, dropped = self.thinner.take()
-        if dropped:
-            self._journal.gap("metrics", dropped)
-        if points:
-            self._journal.write(self._journal.check(_columns(points)))
-
     def _take(self, payload: bytes) -> None:
         try:
             message = parse(payload)
@@ -108,7 +89,7 @@ class Inbox:
             self._refuse(str(error))
         else:
             if event is not None:
-                self._admit(event, len(payload))
+                self._keep(event)
 
     def _event(self, message: dict[str, Any], size: int) -> WorkerEvent | None:
         kind = message.get("kind")
@@ -133,23 +114,14 @@ class Inbox:
             return None
         return event
 
-    def _admit(self, event: WorkerEvent, size: int) -> None:
-        now = time.monotonic()
-        if event.kind in _NEVER_DROPPED:
-            self._events.force(1, now)
-            self._journal.write(event, critical=event.kind in ("result", "checkpoint", "restored"))
-            if event.kind == "checkpoint":
-                self._checkpoint_seqs.append(self._journal.last_seq)
-            self.has_result = self.has_result or event.kind == "result"
-            return
-        if isinstance(event, ProgressEvent):
+    def _keep(self, event: WorkerEvent) -> None:
+        self._journal.write(event)
+        if event.kind == "checkpoint":
+            self._checkpoint_seqs.append(self._journal.newest_seq)
+        elif event.kind == "result":
+            self.has_result = True
+        elif isinstance(event, ProgressEvent):
             self.progress = event
-        if isinstance(event, MetricsEvent) and not self._points.take(len(event.names), now):
-            self.thinner.add(points_of(event))
-        elif self._events.take(1, now) and self._bytes.take(size, now):
-            self._journal.write(event)
-        else:
-            self._journal.gap(gap_kind(event))
 
     def _refuse(self, why: str) -> None:
         self.refused += 1
@@ -159,13 +131,3 @@ class Inbox:
 
 def _is_rectangular(event: MetricsEvent) -> bool:
     return len(event.names) == len(event.steps) == len(event.times) == len(event.values)
-
-
-def _columns(points: list[Point]) -> dict[str, object]:
-    return {
-        "kind": "metrics",
-        "names": tuple(point.name for point in points),
-        "steps": tuple(point.step for point in points),
-        "times": tuple(point.at_micros for point in points),
-        "values": tuple(point.value for point in points),
-    }

@@ -6,7 +6,6 @@ import signal
 import socket
 from collections.abc import Callable
 from types import FrameType
-from typing import Literal
 
 from drumline_worker.clock import boottime, now
 from drumline_worker.framing import encode
@@ -16,15 +15,18 @@ from drumline_worker.shim.agent_link import AgentLink, accept
 from drumline_worker.shim.finish import Finish, too_late
 from drumline_worker.shim.hanging import HangWatch
 from drumline_worker.shim.inbox import Inbox
+from drumline_worker.shim.intake import Intake
 from drumline_worker.shim.journal import Journal, SpoolFullError
-from drumline_worker.shim.messages import Acked, Alive, Ended, Spooled, Stop, StopCause
+from drumline_worker.shim.messages import Alive, Ended, Hold, Spooled, Stop, StopCause, Wish
 from drumline_worker.shim.output import OutputBuffer
 from drumline_worker.shim.pump import Pump
 from drumline_worker.shim.spawn import Runner, start_runner
 from drumline_worker.shim.stopping import Action, Stopper
 from drumline_worker.spool import SpoolWriter
 
-_READ_BYTES = 65_536
+DISK_S = 20.0
+"""How long an ended member waits for room on a full disk before it gives up what the disk did not take."""
+DISK_LOOK_S = 0.2
 _MAX_WAIT_S = 5.0
 """select sleeps on a clock that stands still in suspend, so that the deadline is looked at again after this."""
 
@@ -48,12 +50,12 @@ class Shim:
         self._listener = listener
         self._parent_fd = parent_fd
         self._spool = SpoolWriter(directory.spool)
-        self._journal = Journal(self._spool)
+        self._journal = Journal(self._spool, self._plan.spool_bytes)
         self._output = OutputBuffer()
         self._stopper = Stopper(self._plan.takeover_s, self._plan.alive_at)
-        self._hangs = HangWatch(directory, self._plan, self._stopper, self._output)
+        self._hangs = HangWatch(directory, self._plan, self._stopper, self._output, self._journal)
         self._inbox = Inbox(self._journal, self._output, self._plan.claimed.fence, self._hangs.hear)
-        self._pump = Pump(self._journal, self._output, self._inbox.thinner, self._inbox.flush_metrics)
+        self._pump = Pump(self._journal, self._output)
         self._agents: list[AgentLink] = []
         self._selector = selectors.DefaultSelector()
         self._status: int | None = None
@@ -73,16 +75,32 @@ class Shim:
     def _see_through(self) -> Ending:
         in_gang = self._plan.claimed.rendezvous.size > 1
         finish = Finish(self._stopper, self._inbox, self._journal, in_gang=in_gang)
+        self._spool.keep_reserve()
         self._journal.record("state", phase="starting")
         wakeup = self._watch_signals()
         self._runner = runner = start_runner(self._directory, self._plan)
+        intake = Intake(self._selector, runner, self._inbox, self._output, self._journal)
         self._watch(runner, wakeup)
         while self._status is None:
-            self._turn(runner)
+            self._turn(runner, intake)
         self._hangs.write_stacks(runner)
-        return finish.ending(runner, self._status, self._output, self._pump, self._hangs.message)
+        released = finish.end_program(intake, self._output)
+        self._await_disk()
+        return finish.ending(self._status, released, self._output, self._pump, self._hangs.message)
 
-    def _turn(self, runner: Runner) -> None:
+    def _await_disk(self) -> None:
+        """While the agent sends what the disk holds, there comes to be room for what it did not take."""
+        until = boottime() + DISK_S
+        self._pump.write_output()
+        while self._journal.waits_for_disk and boottime() < until:
+            for key, _ in self._selector.select(DISK_LOOK_S):
+                key.data()
+            self._journal.catch_up()
+            self._tell_agents()
+
+    def _turn(self, runner: Runner, intake: Intake) -> None:
+        if intake.turn():
+            self._hangs.wait(intake.is_paused)
         ready = self._selector.select(self._patience())
         self._hangs.look(runner)
         self._act(runner)
@@ -119,9 +137,6 @@ class Shim:
     def _watch(self, runner: Runner, wakeup: socket.socket) -> None:
         self._on(wakeup, lambda: self._reap(runner, wakeup))
         self._on(self._listener, self._accept)
-        self._on(runner.socket, lambda: self._read_runner(runner))
-        self._on(runner.stdout, lambda: self._read_output("stdout", runner.stdout))
-        self._on(runner.stderr, lambda: self._read_output("stderr", runner.stderr))
         self._on(runner.stacks.pipe, lambda: self._read_stacks(runner))
         if self._parent_fd is not None:
             self._on(self._parent_fd, self._parent_gone)
@@ -151,27 +166,6 @@ class Shim:
 
         reap(note)
 
-    def _read_runner(self, runner: Runner) -> None:
-        try:
-            raw = runner.socket.recv(4 * _READ_BYTES)
-        except BlockingIOError:
-            return
-        except ConnectionError:
-            raw = b""
-        if not raw or not self._inbox.feed(raw):
-            self._selector.unregister(runner.socket)
-            runner.socket.shutdown(socket.SHUT_RD)
-
-    def _read_output(self, stream: Literal["stdout", "stderr"], fd: int) -> None:
-        try:
-            raw = os.read(fd, _READ_BYTES)
-        except BlockingIOError:
-            return
-        if raw:
-            self._output.add(stream, raw)
-        else:
-            self._selector.unregister(fd)
-
     def _read_stacks(self, runner: Runner) -> None:
         if not runner.stacks.read():
             self._selector.unregister(runner.stacks.pipe)
@@ -184,6 +178,7 @@ class Shim:
     def _accept(self) -> None:
         agent = accept(self._listener)
         if agent is not None:
+            self._hangs.peer_waits(False)  # what another agent said last may be over; a new one says it again
             self._agents.append(agent)
             self._on(agent.socket, lambda: self._hear(agent))
 
@@ -195,9 +190,13 @@ class Shim:
         for message in messages:
             self._obey(message)
 
-    def _obey(self, message: Alive | Stop | Acked) -> None:
+    def _obey(self, message: Wish) -> None:
         if isinstance(message, Alive):
-            self._stopper.extend(min(message.sent_at, boottime()))
+            sent_at = min(message.sent_at, boottime())
+            self._stopper.extend(sent_at)
+            self._hangs.heard_server(sent_at)
+        elif isinstance(message, Hold):
+            self._hangs.peer_waits(message.held)
         elif isinstance(message, Stop) and message.cause is StopCause.HANG:
             self._hangs.told()
         elif isinstance(message, Stop):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from drumline.contracts.base import Contract
-from drumline.contracts.events import MemberTick
+from drumline.contracts.events import Activity, MemberTick
 from drumline_worker.rundir import Ending
 
 
@@ -47,10 +47,17 @@ class Acked(Contract):
     seq: Annotated[int, Field(ge=0)]
 
 
+class Hold(Contract):
+    """Whether another member of the gang waits for its telemetry to be taken, so that this one may wait for it."""
+
+    op: Literal["hold"] = "hold"
+    held: bool
+
+
 class Place(Contract):
     """What the shim last heard from the program's process; times are CLOCK_BOOTTIME."""
 
-    activity: Literal["rendezvous", "own_code", "compiling", "in_step", "finishing"]
+    activity: Activity
     advances: int
     collectives: int
     changed_at: float
@@ -58,6 +65,8 @@ class Place(Contract):
     overdue: bool
     decided_at: float | None = None
     """When it was taken for hung: where it was then is what counts."""
+    spooled_seq: int = 0
+    output_bytes: int = 0
 
     def tick(self, now: float) -> MemberTick:
         """For the server, whose clock is another."""
@@ -69,6 +78,8 @@ class Place(Contract):
             idle_s=max(0.0, now - self.changed_at),
             silent_s=max(0.0, now - self.heard_at),
             overdue=self.overdue,
+            spooled_seq=self.spooled_seq,
+            output_bytes=self.output_bytes,
         )
 
 
@@ -89,5 +100,6 @@ class Ended(Contract):
     ending: Ending
 
 
-FromAgent: TypeAdapter[Alive | Stop | Acked] = TypeAdapter(Annotated[Alive | Stop | Acked, Field(discriminator="op")])
+Wish = Alive | Stop | Acked | Hold
+FromAgent: TypeAdapter[Wish] = TypeAdapter(Annotated[Wish, Field(discriminator="op")])
 FromShim: TypeAdapter[Spooled | Ended] = TypeAdapter(Annotated[Spooled | Ended, Field(discriminator="op")])

@@ -1,19 +1,13 @@
-"""Output of the program on its way to the spool: text, bounded, the oldest dropped first."""
+"""Output of the program on its way to the spool: text, in pieces that fit an event."""
 
 import codecs
 from collections import deque
 from dataclasses import dataclass
 from typing import Literal
 
-from drumline_worker.shim.budget import Bucket
-
 Stream = Literal["stdout", "stderr", "system"]
 MAX_CHUNK_CHARS = 32_768
-BACKLOG_BYTES = 2 * 1024 * 1024
-"""What waits at most for the spool; the newest of it is never lost when the program ends."""
 LAST_WORDS_CHARS = 16 * 1024
-RATE_BYTES_PER_S = 1024 * 1024
-BURST_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,28 +20,18 @@ class Chunk:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """How much output was lost at this place."""
-
-    chunks: int
-    size: int
-
-
 class OutputBuffer:
-    """Takes bytes as they come, gives chunks as fast as the budget allows."""
+    """Takes bytes as they come, gives chunks. Bounded by who reads the pipes only while it is emptied."""
 
-    def __init__(self, backlog_bytes: int = BACKLOG_BYTES, bucket: Bucket | None = None) -> None:
-        self._backlog_bytes = backlog_bytes
-        self._bucket = bucket or Bucket(RATE_BYTES_PER_S, BURST_BYTES)
+    def __init__(self) -> None:
         self._decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in ("stdout", "stderr")}
         self._waiting: deque[Chunk] = deque()
-        self._waiting_bytes = 0
-        self._offset = 0
+        self.size_bytes = 0
+        """Of all output so far."""
+        self.waiting_bytes = 0
+        """Of what was not taken yet."""
         self.last_words = ""
         """The end of stderr, where libraries say why they abort."""
-        self._dropped_chunks = 0
-        self._dropped_bytes = 0
 
     def add(self, stream: Literal["stdout", "stderr"], raw: bytes) -> None:
         """More output; a character cut in half waits for its other half."""
@@ -70,43 +54,21 @@ class OutputBuffer:
         """Whether anything waits."""
         return bool(self._waiting)
 
-    def take(self, now: float) -> Chunk | Dropped | None:
-        """The next chunk if the budget allows one; what was dropped comes before what follows it."""
-        if not self._waiting or not self._bucket.take(self._waiting[0].size, now):
-            return None
-        return self._pop()
-
-    def take_all(self) -> list[Chunk | Dropped]:
-        """Everything that waits, whatever the budget: the program has ended."""
-        chunks: list[Chunk | Dropped] = []
-        while self._waiting:
-            chunks.append(self._pop())
+    def take_all(self) -> list[Chunk]:
+        """Everything that waits, in order."""
+        chunks, self._waiting, self.waiting_bytes = list(self._waiting), deque(), 0
         return chunks
-
-    def _pop(self) -> Chunk | Dropped:
-        if self._dropped_chunks:
-            dropped = Dropped(self._dropped_chunks, self._dropped_bytes)
-            self._dropped_chunks = self._dropped_bytes = 0
-            return dropped
-        chunk = self._waiting.popleft()
-        self._waiting_bytes -= chunk.size
-        return chunk
 
     def _put(self, stream: Stream, text: str) -> None:
         storable = text.replace("\x00", "\ufffd")
         for start in range(0, len(storable), MAX_CHUNK_CHARS):
             self._put_piece(stream, storable[start : start + MAX_CHUNK_CHARS])
-        while self._waiting_bytes > self._backlog_bytes:
-            oldest = self._waiting.popleft()
-            self._waiting_bytes -= oldest.size
-            self._dropped_chunks += 1
-            self._dropped_bytes += oldest.size
 
     def _put_piece(self, stream: Stream, text: str) -> None:
         size = len(text.encode())
-        chunk = Chunk(stream, text, self._offset, size)
-        self._offset += size
-        self._waiting_bytes += size
+        chunk = Chunk(stream, text, self.size_bytes, size)
+        self.size_bytes += size
+        self.waiting_bytes += size
         last = self._waiting[-1] if self._waiting else None
         if last is not None and last.stream == stream and len(last.text) + len(text) <= MAX_CHUNK_CHARS:
             self._waiting[-1] = Chunk(stream, last.text + text, last.offset, last.size + size)

@@ -9,8 +9,11 @@ What the user sets is kept to the letter; what nobody set is judged with care, s
     in a step                       max(60 s, 10 usual steps)    since nothing changed
     in the first steps, compiling   first_step_s, else 900 s     since nothing changed
     own code, finishing             first_step_s, else 900 s     since nothing changed and no processor time was used
+
+While the program, or another member of its gang, waits for telemetry to be taken, none of them counts.
 """
 
+import math
 from dataclasses import dataclass
 
 from drumline.contracts.spec import Limits
@@ -58,6 +61,21 @@ class Watchdog:
         self._advanced_at = now
         self._looked_at = now
         self._cpu: tuple[float, float] | None = None
+        self._held_at: float | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether its clocks stand still."""
+        return self._held_at is not None
+
+    def hold(self, is_held: bool, now: float) -> None:
+        """The clocks stand still from now on, or go on: who waits for telemetry to be taken can't get on (P12)."""
+        if is_held and self._held_at is None:
+            self._held_at = now
+        elif not is_held and self._held_at is not None:
+            held_s, self._held_at = now - self._held_at, None
+            self._looked_at = now
+            self._put_off(held_s, now)
 
     def hear(self, tick: Tick, now: float) -> None:
         """The process told where it is."""
@@ -71,6 +89,8 @@ class Watchdog:
 
     def wants_cpu(self, now: float) -> bool:
         """Whether it has to be known what processor time was used so far."""
+        if self.is_held:
+            return False
         due = self.changed_at if self._cpu is None else self._cpu[0]
         return self.tick.activity in ("own_code", "finishing") and now >= due + CPU_EVERY_S
 
@@ -82,6 +102,8 @@ class Watchdog:
 
     def overdue(self, now: float) -> Overdue | None:
         """The limit that has run out, if one has."""
+        if self.is_held:
+            return None
         self._forgive_freeze(now)
         clock = self._clock()
         idle_s = now - clock.since
@@ -89,6 +111,8 @@ class Watchdog:
 
     def next_at(self) -> float:
         """When to look again."""
+        if self.is_held:
+            return math.inf
         clock = self._clock()
         due = clock.since + clock.limit_s
         if self.tick.activity in ("own_code", "finishing"):
@@ -99,10 +123,15 @@ class Watchdog:
         frozen_s = now - self._looked_at
         self._looked_at = now
         if frozen_s > _FROZEN_S:
-            self.changed_at += frozen_s
-            self.heard_at += frozen_s
-            self._advanced_at += frozen_s
-            self._begun_at += frozen_s
+            self._put_off(frozen_s, now)
+
+    def _put_off(self, seconds: float, now: float) -> None:
+        """What came meanwhile is no older than now."""
+        self.changed_at = min(now, self.changed_at + seconds)
+        self.heard_at = min(now, self.heard_at + seconds)
+        self._advanced_at = min(now, self._advanced_at + seconds)
+        self._begun_at = min(now, self._begun_at + seconds)
+        self._cpu = None
 
     def _clock(self) -> _Clock:
         limits, tick = self._limits, self.tick

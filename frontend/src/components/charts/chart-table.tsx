@@ -32,13 +32,18 @@ export function ChartTable({ title, xName, columns, formatX }: ChartTableProps) 
           {rows.map((at) => (
             <tr key={at}>
               <td>{formatX(columns.x[at] ?? 0)}</td>
-              <td>{columns.mean[at] ?? "not finite"}</td>
-              <td>{columns.min[at] ?? "not finite"}</td>
-              <td>{columns.max[at] ?? "not finite"}</td>
+              <td>{textOf(columns.mean[at], columns.odd[at])}</td>
+              <td>{textOf(columns.min[at], columns.odd[at])}</td>
+              <td>{textOf(columns.max[at], columns.odd[at])}</td>
             </tr>
           ))}
         </tbody>
       </table>
     </div>
   );
+}
+
+/** A number without the noise of its binary form. */
+function textOf(value: number | null | undefined, odd: string | null | undefined): string {
+  return typeof value === "number" ? String(Number(value.toPrecision(12))) : (odd ?? "not finite");
 }

@@ -20,7 +20,7 @@ export function heatScale(values: readonly number[]): HeatScale | null {
   if (finite.length === 0) return null;
   const low = finite.reduce((least, value) => Math.min(least, value), Number.POSITIVE_INFINITY);
   const high = finite.reduce((most, value) => Math.max(most, value), Number.NEGATIVE_INFINITY);
-  return { low, middle: low < 0 && high > 0 ? 0 : (low + high) / 2, high };
+  return { low, middle: low < 0 && high > 0 ? 0 : low / 2 + high / 2, high };
 }
 
 interface HeatStripProps {

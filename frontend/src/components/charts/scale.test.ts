@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { heatScale } from "./heat-strip";
-import { niceTicks, scaleOver } from "./scale";
+import { niceTicks, scaleOver, tickTexts } from "./scale";
 
 describe("scaleOver", () => {
   it("keeps every finite value inside and ignores the others", () => {
@@ -10,6 +10,27 @@ describe("scaleOver", () => {
 
     expect(shares.every((share) => share > 0 && share < 1)).toBe(true);
     expect(shares[1]).toBeCloseTo(0.5);
+  });
+
+  it.each([
+    [[1.7e308, -1.7e308]],
+    [[1.7e308, 1.7e308]],
+    [[5e-324, 0]],
+    [[0.1, 0.1 + 1e-16]],
+    [[-1e-310, -2e-310]],
+  ])("has a place for each of %j", (values) => {
+    const scale = scaleOver(values);
+
+    for (const value of values) {
+      const share = scale?.at(value) ?? -1;
+      expect(share).toBeGreaterThanOrEqual(0);
+      expect(share).toBeLessThanOrEqual(1);
+    }
+    expect(scale?.ticks.every(Number.isFinite)).toBe(true);
+  });
+
+  it("does not spread the rounding of one number over the whole width", () => {
+    expect(scaleOver([0.1, 0.10000000000000002])?.at(0.1)).toBeCloseTo(0.5);
   });
 
   it("puts equal values in the middle and has nothing for none", () => {
@@ -28,10 +49,18 @@ describe("niceTicks", () => {
   });
 });
 
+describe("tickTexts", () => {
+  it("tells numbers apart that four digits do not", () => {
+    expect(tickTexts([0.1, 0.2])).toEqual(["0.1", "0.2"]);
+    expect(tickTexts([1.00001, 1.00002, 1.00003])).toEqual(["1.00001", "1.00002", "1.00003"]);
+  });
+});
+
 describe("heatScale", () => {
   it("is centred on zero only where values lie on both sides of it", () => {
     expect(heatScale([-1, 4])).toEqual({ low: -1, middle: 0, high: 4 });
     expect(heatScale([2, 4, Number.NaN])).toEqual({ low: 2, middle: 3, high: 4 });
     expect(heatScale([Number.NaN])).toBeNull();
+    expect(heatScale([1.5e308, 1.7e308])?.middle).toBeCloseTo(1.6e308, -300);
   });
 });

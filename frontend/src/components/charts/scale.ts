@@ -1,3 +1,5 @@
+import { formatNumber } from "@/lib/format";
+
 /** A linear scale of numbers to shares of a width, 0 to 1. */
 export interface Scale {
   low: number;
@@ -7,24 +9,70 @@ export interface Scale {
   ticks: number[];
 }
 
-/** Covers all values with a margin on both sides; equal values stand in the middle. */
+/** Differences below these shares of the values' size are rounding, of one number or of a float32. */
+export const ROUNDING = { float64: 1e-12, float32: 1e-6 } as const;
+
+/** Covers all values with a margin on both sides; values that differ by no more than rounding stand in the middle. */
 export function scaleOver(values: readonly number[], wantedTicks = 4): Scale | null {
   const finite = values.filter(Number.isFinite);
   if (finite.length === 0) return null;
-  const [least, most] = [Math.min(...finite), Math.max(...finite)];
-  const margin = most > least ? (most - least) * 0.06 : Math.abs(most) * 0.05 || 1;
-  const [low, high] = [least - margin, most + margin];
-  return { low, high, at: (value) => (value - low) / (high - low), ticks: niceTicks(low, high, wantedTicks) };
+  const [least, most] = extentOf(finite);
+  const same = span(least, most) <= leastSpan(least, most, ROUNDING.float64);
+  const margin = same ? Math.max(Math.abs(least), Math.abs(most)) * 0.05 || 1 : (most - least) * 0.06;
+  const [low, high] = Number.isFinite(margin)
+    ? [bounded(least - margin), bounded(most + margin)]
+    : [-Number.MAX_VALUE, Number.MAX_VALUE];
+  return { low, high, at: (value) => shareOf(value, low, high), ticks: niceTicks(low, high, wantedTicks) };
+}
+
+/** Where a value lies between two ends; halves, as the span itself may be too large for a number. */
+export function shareOf(value: number, low: number, high: number): number {
+  return (value / 2 - low / 2) / (high / 2 - low / 2);
+}
+
+/** The least that an axis around these values spans, so that rounding does not fill it. */
+export function leastSpan(low: number, high: number, share: number): number {
+  return Math.max(Math.abs(low), Math.abs(high)) * share;
 }
 
 /** Round numbers between two ends: steps of 1, 2 or 5 times a power of ten. */
 export function niceTicks(low: number, high: number, wanted: number): number[] {
-  const rough = (high - low) / Math.max(1, wanted);
-  if (!(rough > 0) || !Number.isFinite(rough)) return [];
+  const parts = Math.max(1, wanted);
+  const rough = high / parts - low / parts;
+  // Powers of ten below this are not told apart any more.
+  if (!(rough > 1e-300) || !Number.isFinite(rough)) return [];
   const power = 10 ** Math.floor(Math.log10(rough));
-  const off = (factor: number) => Math.abs(Math.log(factor * power) - Math.log(rough));
+  const off = (factor: number) => Math.abs(Math.log(factor) + Math.log(power) - Math.log(rough));
   const step = power * [1, 2, 5, 10].reduce((best, factor) => (off(factor) < off(best) ? factor : best));
   const first = Math.ceil(low / step);
-  const count = Math.floor(high / step) - first + 1;
-  return Array.from({ length: Math.max(0, count) }, (_, i) => Number(((first + i) * step).toPrecision(12)));
+  const count = Math.min(100, Math.floor(high / step) - first + 1);
+  const ticks = Array.from({ length: Math.max(0, count) }, (_, i) =>
+    Number(((first + i) * step).toPrecision(12)),
+  );
+  return [...new Set(ticks)].filter(Number.isFinite);
+}
+
+/** Each number in as few digits as tell all of them apart. */
+export function tickTexts(values: readonly number[], least = 4): string[] {
+  const distinct = new Set(values).size;
+  for (let digits = least; digits < 17; digits++) {
+    const texts = values.map((value) => formatNumber(value, digits));
+    if (new Set(texts).size === distinct) return texts;
+  }
+  return values.map(String);
+}
+
+export function extentOf(values: readonly number[]): [number, number] {
+  return values.reduce<[number, number]>(
+    ([low, high], value) => [Math.min(low, value), Math.max(high, value)],
+    [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY],
+  );
+}
+
+function span(low: number, high: number): number {
+  return high / 2 - low / 2;
+}
+
+function bounded(value: number): number {
+  return Math.max(-Number.MAX_VALUE, Math.min(Number.MAX_VALUE, value));
 }

@@ -1,12 +1,12 @@
-import { useEffect, useEffectEvent, useRef, useState } from "react";
+import { useEffect, useEffectEvent, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { ChartTable } from "./chart-table";
-import { chartColors, chartOptions, MOST_DOTS } from "./uplot-options";
+import { chartColors, chartOptions, drawnAs, MOST_DOTS } from "./uplot-options";
 import { useSize } from "./use-size";
 import { useTheme } from "./use-theme";
 
-/** Parallel columns over x; `null` where there is nothing to draw. */
+/** Parallel columns over x; `null` where there is nothing to draw: no line and no band goes across it. */
 export interface TimeChartColumns {
   x: number[];
   mean: (number | null)[];
@@ -14,6 +14,8 @@ export interface TimeChartColumns {
   max: (number | null)[];
   /** The value at `x` itself; the line is drawn through the means. */
   last: (number | null)[];
+  /** What stands at `x` where that is no number to draw: `NaN`, `Infinity`, `12 values lost`. */
+  odd: (string | null)[];
   count: number[];
 }
 
@@ -29,6 +31,8 @@ interface TimeChartProps {
   /** Each value was measured since the point before it, such as a rate. */
   since: boolean;
   xName: string;
+  /** Both ends of x: charts that are looked at together have the same. */
+  domain: readonly [number, number];
   formatX: (value: number) => string;
   formatY: (value: number) => string;
   onRange: (from: number, to: number) => void;
@@ -54,8 +58,15 @@ export function TimeChart(props: TimeChartProps) {
   const [cursor, setCursor] = useState<number | null>(null);
   const range = useEffectEvent(onRange);
   const xText = useEffectEvent(formatX);
-  const yText = useEffectEvent(formatY);
-  const drawn = useEffectEvent((): uPlot.AlignedData => [columns.x, columns.mean, columns.max, columns.min]);
+  const [first, last] = props.domain;
+  const domain = useEffectEvent((): [number, number] => [first, last]);
+  const places = useMemo(() => drawnAs([columns.min, columns.max], log), [columns, log]);
+  const numberAt = useEffectEvent((drawn: number) => places.from(drawn));
+  const drawn = useEffectEvent((): uPlot.AlignedData => {
+    const column = (values: (number | null)[]) =>
+      values.map((value) => (value === null ? null : places.to(value)));
+    return [columns.x, column(columns.mean), column(columns.max), column(columns.min)];
+  });
   const known = width > 0;
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: the theme is read through its tokens
@@ -69,7 +80,8 @@ export function TimeChart(props: TimeChartProps) {
       log,
       path: since ? stepsOfFew : undefined,
       formatX: (value) => xText(value),
-      formatY: (value) => yText(value),
+      domain: () => domain(),
+      numberAt: (drawn) => numberAt(drawn),
       onRange: (from, to) => range(from, to),
       onCursor: setCursor,
     });
@@ -85,14 +97,19 @@ export function TimeChart(props: TimeChartProps) {
     if (width > 0) chart.current?.setSize({ width, height: HEIGHT });
   }, [width]);
 
+  // biome-ignore lint/correctness/useExhaustiveDependencies: what is drawn depends on them
   useEffect(() => {
-    chart.current?.setData([columns.x, columns.mean, columns.max, columns.min]);
-  }, [columns]);
+    chart.current?.setData(drawn());
+  }, [columns, places, first, last]);
 
   const shown = cursor ?? columns.x.length - 1;
-  const value = columns.last[shown];
   return (
-    <figure aria-label={summary(props)} data-points={columns.x.length} data-testid={`chart-${title}`}>
+    <figure
+      aria-label={summary(props)}
+      data-domain={`${first} ${last}`}
+      data-points={columns.count.filter((count) => count > 0).length}
+      data-testid={`chart-${title}`}
+    >
       <figcaption className="flex items-baseline gap-2">
         <span className="truncate font-strong" title={title}>
           {title}
@@ -102,18 +119,48 @@ export function TimeChart(props: TimeChartProps) {
           <span className="text-muted">
             {props.xName} {columns.x[shown] === undefined ? "–" : formatX(columns.x[shown])}
           </span>{" "}
-          <span className="font-strong">{value === null || value === undefined ? "–" : formatY(value)}</span>
+          <Readout at={shown} columns={columns} formatY={formatY} pointed={cursor !== null} />
         </span>
       </figcaption>
       {/* biome-ignore lint/a11y/noStaticElementInteractions: a double click undoes a zoom; the button above the charts does it too */}
       <div className="mt-1" onDoubleClick={onReset} ref={box} style={{ height: HEIGHT }} />
       <p className="flex justify-between gap-3 text-2xs text-muted">
-        {caption}
+        <span>
+          {caption}
+          {log && belowZero(columns)}
+        </span>
         <span>{rangeText(columns, shown, formatY)}</span>
       </p>
       <ChartTable columns={columns} formatX={formatX} title={title} xName={props.xName} />
     </figure>
   );
+}
+
+interface ReadoutProps {
+  columns: TimeChartColumns;
+  at: number;
+  /** Under the pointer it is the number that is drawn there; else the newest. */
+  pointed: boolean;
+  formatY: (value: number) => string;
+}
+
+function Readout({ columns, at, pointed, formatY }: ReadoutProps) {
+  const odd = columns.odd[at];
+  const several = pointed && (columns.count[at] ?? 0) > 1;
+  const value = several ? columns.mean[at] : columns.last[at];
+  if (odd && !(several && typeof value === "number"))
+    return <span className="font-strong text-warn">{odd}</span>;
+  return (
+    <span className="font-strong">
+      {several && <span className="font-normal text-muted">mean </span>}
+      {typeof value === "number" ? formatY(value) : "–"}
+    </span>
+  );
+}
+
+function belowZero({ min }: TimeChartColumns): string {
+  const hidden = min.filter((value) => value !== null && value <= 0).length;
+  return hidden > 0 ? ` · ${hidden} at or below zero, which a log scale cannot show` : "";
 }
 
 function rangeText({ min, max }: TimeChartColumns, at: number, format: (value: number) => string): string {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { type ChartColors, chartOptions, yRange } from "./uplot-options";
+import { alone, type ChartColors, chartOptions, drawnAs, logRange, yRange } from "./uplot-options";
 
 const colors: ChartColors = {
   text: "#98a1ae",
@@ -18,7 +18,8 @@ function options(log = false) {
     group: "run",
     log,
     formatX: String,
-    formatY: String,
+    domain: () => [2, 40],
+    numberAt: (drawn) => drawn,
     onRange: () => undefined,
     onCursor: () => undefined,
   });
@@ -42,8 +43,10 @@ describe("chartOptions", () => {
     expect(cursor?.sync?.key).toBe("run");
   });
 
-  it("draws y by powers of ten on request", () => {
-    expect(options(true).scales?.y).toEqual({ distr: 3, log: 10 });
+  it("has the same ends of x as the charts beside it, whatever its own values span", () => {
+    const range = options().scales?.x?.range as () => [number, number];
+
+    expect(range()).toEqual([2, 40]);
   });
 });
 
@@ -63,5 +66,58 @@ describe("yRange", () => {
 
   it("has a span where there is nothing to draw", () => {
     expect(yRange(null, null, null)).toEqual([0, 1]);
+  });
+
+  it.each([
+    [0.1, 0.10000000000000002],
+    [0.1, 0.10000001],
+    [-3.0000002, -3],
+    [16777216, 16777217],
+    [0, 5e-324],
+  ])("does not fill an axis with the rounding between %d and %d", (low, high) => {
+    const [floor, ceiling] = yRange(null, low, high);
+
+    expect((high - low) / (ceiling - floor)).toBeLessThan(1e-4);
+    expect(floor).toBeLessThan(low);
+    expect(ceiling).toBeGreaterThan(high);
+  });
+});
+
+describe("logRange", () => {
+  it("covers whole powers of ten", () => {
+    expect(logRange(null, Math.log10(0.02), Math.log10(3))).toEqual([-2, 1]);
+    expect(logRange(null, 2, 2)).toEqual([2, 3]);
+    expect(logRange(null, null, null)).toEqual([0, 1]);
+  });
+});
+
+describe("drawnAs", () => {
+  it.each([[[1.7e308, -1.7e308]], [[5e-324, 1e-320]], [[3e12, 1e10]], [[1, 2, null]], [[0, null]]])(
+    "keeps %j what it is, and within what can be drawn",
+    (values) => {
+      const { to, from } = drawnAs([values], false);
+
+      for (const value of values) {
+        if (value === null) continue;
+        const drawn = to(value) ?? Number.NaN;
+        expect(from(drawn)).toBe(value);
+        expect(Math.abs(drawn)).toBeLessThan(1e9);
+      }
+    },
+  );
+
+  it("has no place for zero and below on a logarithmic axis", () => {
+    const { to, from } = drawnAs([[-1, 0, 1000]], true);
+
+    expect([-1, 0, 1000].map(to)).toEqual([null, null, 3]);
+    expect(from(3)).toBe(1000);
+  });
+});
+
+describe("alone", () => {
+  it("finds the points between two holes, which no line reaches", () => {
+    expect(alone([1, null, 2, null, 3, 4])).toEqual([0, 2]);
+    expect(alone([null, 1])).toEqual([1]);
+    expect(alone([])).toEqual([]);
   });
 });

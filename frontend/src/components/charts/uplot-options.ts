@@ -1,5 +1,6 @@
 import type uPlot from "uplot";
 import { token } from "@/lib/theme";
+import { leastSpan, niceTicks, ROUNDING, tickTexts } from "./scale";
 
 export interface ChartColors {
   text: string;
@@ -32,7 +33,10 @@ export interface ChartSettings {
   /** How points are joined; straight lines if left out. */
   path?: uPlot.Series.PathBuilder | undefined;
   formatX: (value: number) => string;
-  formatY: (value: number) => string;
+  /** Both ends of x, the same for all charts that are looked at together. */
+  domain: () => [number, number];
+  /** The number that stands where `drawn` is drawn. */
+  numberAt: (drawn: number) => number;
   /** A range was drawn with the pointer. */
   onRange: (from: number, to: number) => void;
   onCursor: (index: number | null) => void;
@@ -43,18 +47,64 @@ export const MOST_DOTS = 24;
 /** Room above and below the values, as a share of their span. */
 const MARGIN = 0.1;
 
-/** The numbers that the vertical axis spans; around a value that never changes, close enough to read it. */
+/** The numbers that the vertical axis spans; around one that never changes but by rounding, close enough to read it. */
 export function yRange(_chart: unknown, low: number | null, high: number | null): [number, number] {
-  if (low === null || high === null) return [0, 1];
-  if (low === high) {
-    const room = low === 0 ? 1 : Math.abs(low) * MARGIN;
-    return [low - room, high + room];
+  if (low === null || high === null || !Number.isFinite(low) || !Number.isFinite(high)) return [0, 1];
+  if (high - low <= Math.max(leastSpan(low, high, ROUNDING.float32), 1e-300)) {
+    const room = Math.max(Math.abs(low), Math.abs(high)) * MARGIN;
+    return room < 1e-300 ? [-1, 1] : [low - room, high + room];
   }
   const room = (high - low) * MARGIN;
   // Values on one side of zero keep it as their floor where it is near.
   const floor = low >= 0 && low - room * 2 < 0 ? 0 : low - room;
   const ceiling = high <= 0 && high + room * 2 > 0 ? 0 : high + room;
   return [floor, ceiling];
+}
+
+/** Whole powers of ten around all values, of which these are the logarithms. */
+export function logRange(_chart: unknown, low: number | null, high: number | null): [number, number] {
+  if (low === null || high === null || !Number.isFinite(low) || !Number.isFinite(high)) return [0, 1];
+  const first = Math.floor(low);
+  return [first, Math.min(Math.log10(Number.MAX_VALUE), Math.max(first + 1, Math.ceil(high)))];
+}
+
+/** How values are drawn, and back: as logarithms, or by a factor that keeps their size what uPlot's axes can name. */
+export interface Drawn {
+  to: (value: number) => number | null;
+  from: (drawn: number) => number;
+}
+
+export function drawnAs(columns: readonly (readonly (number | null)[])[], log: boolean): Drawn {
+  // Numbers of zero and below have no place on a logarithmic axis.
+  if (log) return { to: (value) => (value > 0 ? Math.log10(value) : null), from: (drawn) => 10 ** drawn };
+  const largest = columns.reduce(
+    (most, column) => column.reduce<number>((found, value) => Math.max(found, Math.abs(value ?? 0)), most),
+    0,
+  );
+  if (largest === 0 || (largest > 1e-6 && largest < 1e9))
+    return { to: (value) => value, from: (drawn) => drawn };
+  const factor = 2 ** Math.max(-1000, Math.min(1000, -Math.round(Math.log2(largest))));
+  return { to: (value) => value * factor, from: (drawn) => drawn / factor };
+}
+
+const TICK_PX = 32;
+const DIGIT_PX = 6.4;
+
+function ySplits(log: boolean): uPlot.Axis.Splits {
+  return (chart, _axis, low, high) => {
+    const most = Math.max(2, Math.floor(chart.height / TICK_PX) - 1);
+    if (!log) return niceTicks(low, high, most);
+    const every = Math.ceil((high - low + 1) / most);
+    return Array.from({ length: Math.floor((high - low) / every) + 1 }, (_, i) => low + i * every);
+  };
+}
+
+/** Indices of points that no line reaches: both neighbours are holes. */
+export function alone(values: ArrayLike<number | null | undefined>): number[] {
+  const isHole = (at: number) => values[at] === null || values[at] === undefined;
+  return Array.from({ length: values.length }, (_, at) => at).filter(
+    (at) => !isHole(at) && isHole(at - 1) && isHole(at + 1),
+  );
 }
 
 /** Series are x, mean, max, min; the band lies between the last two. */
@@ -66,23 +116,41 @@ export function chartOptions(settings: ChartSettings): uPlot.Options {
     height,
     legend: { show: false },
     padding: [8, 12, 0, 0],
-    scales: { x: { time: false }, y: log ? { distr: 3, log: 10 } : { range: yRange } },
+    scales: {
+      x: { time: false, range: settings.domain },
+      y: { range: log ? logRange : yRange },
+    },
     cursor: {
       sync: { key: group, setSeries: false, scales: ["x", null] },
       drag: { x: true, y: false, setScale: false },
       points: { size: 7, fill: colors.curve, stroke: colors.curve },
     },
     axes: [
-      axis(colors, { size: 22, space: 72, values: settings.formatX }),
-      axis(colors, { size: 56, space: 32, values: settings.formatY }),
+      {
+        ...axis(colors, { size: 22, space: 72 }),
+        values: (_chart, splits) => splits.map((value) => (value === null ? "" : settings.formatX(value))),
+      },
+      {
+        ...axis(colors, { size: 56, space: TICK_PX }),
+        size: (_chart, texts) =>
+          Math.max(56, 12 + DIGIT_PX * Math.max(0, ...(texts ?? []).map((one) => one.length))),
+        splits: ySplits(log),
+        filter: (_chart, splits) => splits,
+        values: (_chart, splits) => tickTexts(splits.map(settings.numberAt)),
+      },
     ],
     series: [
       {},
       {
         stroke: colors.curve,
         width: 1.5,
-        // Few values are dots as well: a single one would draw no line at all.
-        points: { show: (chart) => chart.data[0].length <= MOST_DOTS, size: 5, fill: colors.curve },
+        // Few values are dots as well, and so is one between two holes: it would draw no line at all.
+        points: {
+          show: (chart) => chart.data[0].length <= MOST_DOTS,
+          filter: (chart, series, show) => (show ? null : alone(chart.data[series] ?? [])),
+          size: 5,
+          fill: colors.curve,
+        },
         spanGaps: false,
         ...joined,
       },
@@ -97,10 +165,7 @@ export function chartOptions(settings: ChartSettings): uPlot.Options {
   };
 }
 
-function axis(
-  colors: ChartColors,
-  some: { size: number; space: number; values: (value: number) => string },
-): uPlot.Axis {
+function axis(colors: ChartColors, some: { size: number; space: number }): uPlot.Axis {
   return {
     stroke: colors.text,
     font: colors.font,
@@ -110,7 +175,6 @@ function axis(
     grid: { stroke: colors.line, width: 1 },
     ticks: { show: false },
     border: { show: true, stroke: colors.strong, width: 1 },
-    values: (_chart, splits) => splits.map((value) => (value === null ? "" : some.values(value))),
   };
 }
 

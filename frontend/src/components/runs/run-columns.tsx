@@ -16,7 +16,7 @@ import {
   shortId,
 } from "@/lib/format";
 import { useNow } from "@/lib/now";
-import { becauseOf, runningSeconds, secondsLeft, stepsPerSecond } from "./run-facts";
+import { becauseOf, flawOf, runningSeconds, secondsLeft } from "./run-facts";
 
 type RunColumn = Column<RunSummary>;
 
@@ -25,7 +25,7 @@ export const RUN_COLUMNS = {
   state: {
     id: "state",
     header: "State",
-    cell: (run) => <StateBadge state={run.state} />,
+    cell: (run) => <StateBadge flaw={flawOf(run)} state={run.state} />,
     className: "w-28",
   },
   job: {
@@ -185,7 +185,7 @@ function Hosts({ names }: { names: readonly string[] }) {
 }
 
 function Rate({ run }: { run: RunSummary }) {
-  const rate = stepsPerSecond(run);
+  const rate = run.progress.steps_per_s ?? null;
   if (rate === null) return <Dash />;
   return <span title={isTerminal(run.state) ? "mean of the run" : "at present"}>{formatRate(rate)}</span>;
 }

@@ -15,12 +15,9 @@ export function secondsLeft(run: RunSummary): number | null {
   return Math.max(0, total_steps - step) / steps_per_s;
 }
 
-/** Steps per second: at present while the run is live, over its whole duration once it ended; null where unknown. */
-export function stepsPerSecond(run: RunSummary): number | null {
-  const { step, steps_per_s } = run.progress;
-  if (!isTerminal(run.state)) return steps_per_s ?? null;
-  const seconds = secondsBetween(run.started_at, run.ended_at, 0);
-  return step && run.started_at && run.ended_at && seconds ? step / seconds : null;
+/** `NaN`, `NaN and Infinity`: what its result holds that is no finite number; null where it holds none. */
+export function flawOf(run: Pick<RunSummary, "not_finite">): string | null {
+  return [...new Set(Object.values(run.not_finite ?? {}))].sort().join(" and ") || null;
 }
 
 /** What a waiting run waits for, or why one did not succeed, in a few words; null for every other. */

@@ -26,6 +26,15 @@ describe("StateBadge", () => {
     },
   );
 
+  it("does not tick off a success whose result is no number", () => {
+    const { container: plain } = render(<StateBadge state="SUCCEEDED" />);
+    const { container: odd } = render(<StateBadge flaw="NaN" state="SUCCEEDED" />);
+
+    expect(screen.getByText("Succeeded, NaN")).toBeTruthy();
+    expect(odd.querySelector(".text-ok")).toBeNull();
+    expect(odd.querySelector("svg")?.innerHTML).not.toBe(plain.querySelector("svg")?.innerHTML);
+  });
+
   it("shows a state that it does not know by its own name", () => {
     render(<StateBadge state="HIBERNATING" />);
     expect(screen.getByText("HIBERNATING")).toBeTruthy();

@@ -75,6 +75,10 @@ function appearance(state: string): Appearance {
   return STATES[state] ?? { word: state, tone: "idle", shape: "ring" };
 }
 
+function flawed(plain: Appearance, flaw: string | null | undefined): Appearance {
+  return flaw ? { word: `${plain.word}, ${flaw}`, tone: "warn", shape: "triangle" } : plain;
+}
+
 export function stateWord(state: string): string {
   return appearance(state).word;
 }
@@ -83,8 +87,14 @@ export function toneClass(tone: Tone): string {
   return TONE_CLASS[tone];
 }
 
-export function StateIcon({ state, size = 12 }: { state: string; size?: number }) {
-  const { tone, shape } = appearance(state);
+interface StateProps {
+  state: string;
+  /** What is wrong with what came out of it: a success that is none to tick off. */
+  flaw?: string | null | undefined;
+}
+
+export function StateIcon({ state, flaw, size = 12 }: StateProps & { size?: number }) {
+  const { tone, shape } = flawed(appearance(state), flaw);
   return (
     <svg
       aria-hidden="true"
@@ -104,8 +114,8 @@ export function StateIcon({ state, size = 12 }: { state: string; size?: number }
 }
 
 /** A state as icon, word and colour: never colour alone. */
-export function StateBadge({ state }: { state: string }) {
-  const { word, tone } = appearance(state);
+export function StateBadge({ state, flaw }: StateProps) {
+  const { word, tone } = flawed(appearance(state), flaw);
   return (
     <span
       className={classNames(
@@ -113,7 +123,7 @@ export function StateBadge({ state }: { state: string }) {
         TONE_CLASS[tone],
       )}
     >
-      <StateIcon state={state} />
+      <StateIcon flaw={flaw} state={state} />
       {word}
     </span>
   );

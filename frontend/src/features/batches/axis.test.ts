@@ -14,6 +14,11 @@ describe("an axis of a sweep", () => {
     expect([[64], [64, 32], "none", undefined].map(axis.at)).toEqual([0, 0.5, 1, null]);
   });
 
+  it("has a place for the largest numbers, and one for those that differ by rounding", () => {
+    expect([-1.7e308, 1.7e308].map(metricAxis("x", [-1.7e308, 1.7e308]).at)).toEqual([0, 1]);
+    expect(metricAxis("x", [0.1, 0.10000000000000002]).ticks).toHaveLength(1);
+  });
+
   it("puts a single value in the middle and marks outcomes by round numbers", () => {
     expect(axisOf("x", [3, 3]).at(3)).toBe(0.5);
     expect(metricAxis("accuracy", [0.81, 0.89]).ticks.map(({ text }) => text)).toEqual([

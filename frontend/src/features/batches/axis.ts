@@ -1,5 +1,5 @@
 import type { JsonValue } from "@/api/schema";
-import { niceTicks } from "@/components/charts/scale";
+import { extentOf, leastSpan, niceTicks, ROUNDING, shareOf, tickTexts } from "@/components/charts/scale";
 import { formatNumber } from "@/lib/format";
 
 /** Where the values of a parameter or metric stand along an axis, as a share of its length from the low end. */
@@ -31,23 +31,24 @@ export function axisOf(name: string, values: readonly (JsonValue | undefined)[])
 }
 
 function numeric(name: string, numbers: readonly number[], chosen: boolean): Axis {
-  const [low, high] = [Math.min(...numbers), Math.max(...numbers)];
-  if (low === high)
+  const [low, high] = extentOf(numbers);
+  if (high / 2 - low / 2 <= leastSpan(low, high, ROUNDING.float64))
     return {
       name,
       at: (v) => (typeof v === "number" ? 0.5 : null),
       ticks: [{ at: 0.5, text: formatNumber(low) }],
     };
   const log = low > 0 && high / low >= LOG_FROM;
-  const shape = log ? Math.log10 : (value: number) => value;
-  const share = (value: number) => (shape(value) - shape(low)) / (shape(high) - shape(low));
+  const share = log
+    ? (value: number) => shareOf(Math.log10(value), Math.log10(low), Math.log10(high))
+    : (value: number) => shareOf(value, low, high);
   const distinct = [...new Set(numbers)];
   const marks =
     chosen && distinct.length <= 6 ? distinct : log ? decades(low, high) : niceTicks(low, high, 5);
   return {
     name,
     at: (value) => (typeof value === "number" ? share(value) : null),
-    ticks: marks.map((value) => ({ at: share(value), text: formatNumber(value) })),
+    ticks: tickTexts(marks).map((text, i) => ({ at: share(marks[i] ?? low), text })),
   };
 }
 

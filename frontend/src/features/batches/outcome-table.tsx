@@ -1,6 +1,7 @@
 import { Link, useNavigate } from "@tanstack/react-router";
 import { type ReactNode, useMemo } from "react";
 import type { JsonValue, Outcome, Outcomes } from "@/api/schema";
+import { flawOf } from "@/components/runs/run-facts";
 import { type Column, DataTable } from "@/components/ui/data-table";
 import { LineText } from "@/components/ui/line-text";
 import { StateBadge } from "@/components/ui/state-badge";
@@ -23,7 +24,7 @@ export function OutcomeTable({ outcomes, sort }: { outcomes: Outcomes; sort: str
       {
         id: "state",
         header: <Sorter first="state" label="State" sort={sort} />,
-        cell: (row) => <StateBadge state={row.state} />,
+        cell: (row) => <StateBadge flaw={flawOf(row)} state={row.state} />,
       },
       ...parameters.map((name) => ({
         id: `parameter.${name}`,
@@ -41,7 +42,11 @@ export function OutcomeTable({ outcomes, sort }: { outcomes: Outcomes; sort: str
           />
         ),
         cell: (row: Outcome) =>
-          row.metrics[name] === undefined ? <Dash /> : formatNumber(row.metrics[name], 5),
+          row.metrics[name] === undefined ? (
+            <Odd value={row.not_finite?.[name]} />
+          ) : (
+            formatNumber(row.metrics[name], 5)
+          ),
         align: "right" as const,
       })),
       {
@@ -86,6 +91,11 @@ function Value({ value }: { value: JsonValue | undefined }) {
       {text}
     </code>
   );
+}
+
+/** A number that is none, as what it is; a dash where there is nothing. */
+function Odd({ value }: { value: string | undefined }) {
+  return value === undefined ? <Dash /> : <span className="text-warn">{value}</span>;
 }
 
 function Dash() {

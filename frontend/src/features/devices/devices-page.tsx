@@ -11,6 +11,7 @@ import { DeviceMap } from "./device-map";
 import { FilterBar } from "./filter-bar";
 import { HostTable } from "./host-table";
 import { Inspector } from "./inspector";
+import { HostNotices } from "./notices";
 import { findSelection, isShown } from "./selection";
 
 const route = getRouteApi("/devices");
@@ -74,7 +75,12 @@ function Fleet({ hosts, devices, banner }: FleetProps) {
               <DeviceMap devices={shown} hosts={hosts} onSelect={select} selected={sel} />
             </Section>
             <Section note={count(hosts.length, "machine")} title="Hosts">
-              <HostTable hosts={hosts} onSelect={select} selected={sel} />
+              <div className="space-y-3 pt-3">
+                {hosts.map((host) => (
+                  <HostNotices host={host} key={host.id} named />
+                ))}
+                <HostTable hosts={hosts} onSelect={select} selected={sel} />
+              </div>
             </Section>
           </>
         )}

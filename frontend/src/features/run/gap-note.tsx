@@ -5,8 +5,8 @@ import { gapsQuery } from "./queries";
 
 /** Says what is missing from a view; nothing where it is whole. */
 export function GapNote({ runId, what }: { runId: string; what: "log" | "metrics" | "reduction" }) {
-  const { data: dropped } = useQuery(gapsQuery(runId));
-  const sentence = dropped && gapSentence(dropped, what);
+  const { data: lost } = useQuery(gapsQuery(runId));
+  const sentence = lost && gapSentence(lost, what);
   if (!sentence) return null;
   return (
     <p className="mb-4 flex items-center gap-2 text-warn text-xs" data-testid="gap-note" role="status">

@@ -1,36 +1,47 @@
-import type { RunEvent } from "@/api/schema";
-import { count } from "@/lib/format";
+import type { Gap } from "@/api/schema";
+import { count, formatBytes } from "@/lib/format";
 
-/** How many records of each kind never arrived: dropped under load, or lost with the host. */
-export type Dropped = ReadonlyMap<string, number>;
+/** What is lost of one kind: records and bytes, as far as either is known. */
+interface Loss {
+  records: number;
+  bytes: number;
+}
 
-export function droppedOf(events: readonly Pick<RunEvent, "kind" | "body">[]): Dropped {
-  const dropped = new Map<string, number>();
-  for (const { kind, body } of events) {
-    if (kind !== "gap" || typeof body.what !== "string") continue;
-    const records = typeof body.count === "number" ? body.count : 1;
-    dropped.set(body.what, (dropped.get(body.what) ?? 0) + records);
+export type Lost = ReadonlyMap<Gap["what"], Loss>;
+
+export function lostOf(gaps: readonly Pick<Gap, "what" | "count" | "size_bytes">[]): Lost {
+  const lost = new Map<Gap["what"], Loss>();
+  for (const gap of gaps) {
+    const known = lost.get(gap.what) ?? { records: 0, bytes: 0 };
+    lost.set(gap.what, {
+      records: known.records + (gap.count ?? 0),
+      bytes: known.bytes + (gap.size_bytes ?? 0),
+    });
   }
-  return dropped;
+  return lost;
 }
 
 const RECORDS: Record<string, [one: string, many: string]> = {
-  log: ["piece of output", "pieces of output"],
   metrics: ["logged value", "logged values"],
   reduction: ["reduction", "reductions"],
+  spool: ["record of any kind", "records of any kind"],
 };
 
-/** What a view must own up to: records of its own kind, and those that were lost whatever they were. */
-export function gapSentence(dropped: Dropped, what: "log" | "metrics" | "reduction"): string | null {
-  const own = dropped.get(what) ?? 0;
-  const lost = dropped.get("spool") ?? 0;
-  const parts = [
-    own > 0 && `${count(own, ...recordsOf(what))} ${own === 1 ? "was" : "were"} dropped under load`,
-    lost > 0 && `${count(lost, "record")} of any kind ${lost === 1 ? "was" : "were"} lost with the worker`,
-  ].filter(Boolean);
+/** What a view must own up to: what is lost of its own kind, and what was lost whatever it was. */
+export function gapSentence(lost: Lost, what: "log" | "metrics" | "reduction"): string | null {
+  const parts = ([what, "spool"] as const).flatMap((kind) => {
+    const loss = lost.get(kind);
+    return loss ? [kind === "log" ? lostOutput(loss) : lostRecords(kind, loss)] : [];
+  });
   return parts.length > 0 ? `${parts.join("; ")}.` : null;
 }
 
-function recordsOf(what: string): [string, string] {
-  return RECORDS[what] ?? ["record", "records"];
+function lostOutput({ bytes }: Loss): string {
+  return bytes > 0 ? `${formatBytes(bytes)} of output lost` : "Output of unknown size lost";
+}
+
+function lostRecords(kind: string, { records, bytes }: Loss): string {
+  const [one, many] = RECORDS[kind] ?? ["record", "records"];
+  const size = bytes > 0 ? ` (${formatBytes(bytes)})` : "";
+  return records > 0 ? `${count(records, one, many)}${size} lost` : `An unknown number of ${many} lost`;
 }

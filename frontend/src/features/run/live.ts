@@ -14,7 +14,8 @@ const CONSEQUENCES: Record<
 > = {
   state: { keys: (id) => [keys.run(id), runKeys.attempts(id), runKeys.placement(id)], pauseMs: 100 },
   attempt: { keys: (id) => [keys.run(id), runKeys.attempts(id), runKeys.placement(id)], pauseMs: 100 },
-  member: { keys: (id) => [runKeys.attempts(id)], pauseMs: 200 },
+  /** A member that is made to wait, or goes on, changes why its run waits. */
+  member: { keys: (id) => [keys.run(id), runKeys.attempts(id)], pauseMs: 200 },
   placement: { keys: (id) => [runKeys.placement(id)], pauseMs: 100 },
   variable: { keys: (id) => [runKeys.placement(id)], pauseMs: 500 },
   metrics: { keys: (id) => [runKeys.metrics(id)], pauseMs: 1_000 },
@@ -23,7 +24,7 @@ const CONSEQUENCES: Record<
   "first reduction": { keys: (id) => [runKeys.reductions(id)], pauseMs: 500 },
   checkpoint: { keys: (id) => [runKeys.checkpoints(id)], pauseMs: 300 },
   restored: { keys: (id) => [runKeys.checkpoints(id), runKeys.attempts(id)], pauseMs: 100 },
-  gap: { keys: (id) => [runKeys.gaps(id)], pauseMs: 500 },
+  gap: { keys: (id) => [runKeys.gaps(id), runKeys.metrics(id)], pauseMs: 500 },
   result: { keys: (id) => [keys.run(id)], pauseMs: 100 },
   cancel: { keys: (id) => [keys.run(id)], pauseMs: 100 },
 };

@@ -1,7 +1,7 @@
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import { api, body } from "@/api/client";
 import { keys } from "@/api/queries";
-import { droppedOf } from "./gaps";
+import { lostOf } from "./gaps";
 
 const path = (id: string) => ({ run_id: id });
 
@@ -123,16 +123,16 @@ export function reductionQuery(id: string, reduction: string) {
   });
 }
 
-/** How much of each kind of telemetry was dropped. */
+/** How much of each kind of telemetry is lost. */
 export function gapsQuery(id: string) {
   return queryOptions({
     queryKey: runKeys.gaps(id),
     queryFn: async ({ signal }) => {
-      const query = { kind: ["gap"], limit: 200 };
+      const query = { limit: 200 };
       const page = await body(
-        api.GET("/api/v1/runs/{run_id}/events", { params: { path: path(id), query }, signal }),
+        api.GET("/api/v1/runs/{run_id}/gaps", { params: { path: path(id), query }, signal }),
       );
-      return droppedOf(page.items);
+      return lostOf(page.items);
     },
   });
 }

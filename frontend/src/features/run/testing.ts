@@ -87,6 +87,7 @@ export function logsOf(whole: string, from: number, to: number, some: Partial<Lo
     next_byte: end,
     end_byte: whole.length,
     lines: whole.split("\n").length - 1,
+    ended: false,
     complete: false,
     ...some,
   };

@@ -6,6 +6,7 @@ import { StateIcon } from "@/components/ui/state-badge";
 import { classNames } from "@/lib/class-names";
 import { useShortcut } from "@/lib/shortcuts";
 import {
+  flawOf,
   formatFilter,
   type ParsedFilter,
   parseFilter,
@@ -144,8 +145,7 @@ function Chips({ filter, onChange }: { filter: ParsedFilter; onChange: (filter: 
       ))}
       {filter.unknown.map((part) => (
         <span className="text-warn" key={part}>
-          <code>{part}</code> {/^version:\d+$/.test(part) ? "needs a job:NAME beside it" : "is not a filter"}{" "}
-          and was left out
+          <code>{part}</code> was left out: it {flawOf(part)}
         </span>
       ))}
       <Button compact look="quiet" onClick={() => onChange(parseFilter(""))}>

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { formatFilter, parseFilter, toggleState, toQuery } from "./filter";
+import { flawOf, formatFilter, parseFilter, toggleState, toQuery } from "./filter";
 
 describe("the runs filter", () => {
   it("takes states, job, labels and words apart", () => {
@@ -46,6 +46,19 @@ describe("the runs filter", () => {
     expect(filter.unknown).toEqual(["state:sleeping", "label:team"]);
     expect(toQuery(filter, undefined)).toMatchObject({ state: [], label: [], q: undefined });
     expect(formatFilter(filter)).toBe("state:sleeping label:team");
+  });
+
+  it.each([
+    ["owner:me", "is no filter; the filters are state:, job:, version:, batch:, label:"],
+    [":me", "is no filter; the filters are state:, job:, version:, batch:, label:"],
+    ["job:", "has no value"],
+    ["version:x", "is no number of a version"],
+    ["version:2", "needs a job:NAME beside it"],
+    ["label:team", "is not of the form label:NAME=VALUE"],
+  ])("names %j instead of searching for it", (part, flaw) => {
+    expect(parseFilter(part).unknown).toEqual([part]);
+    expect(toQuery(parseFilter(part), undefined).q).toBeUndefined();
+    expect(flawOf(part)).toBe(flaw);
   });
 
   it.each([

@@ -47,7 +47,8 @@ export function parseFilter(text: string): ParsedFilter {
     else if (key === "version" && /^[1-9]\d{0,8}$/.test(value)) filter.version = Number(value);
     else if (key === "batch" && value) filter.batch = value;
     else if (key === "label" && /^[^=]+=/.test(value)) filter.labels.push(value);
-    else if (key === "label" || key === "version") filter.unknown.push(part);
+    // No name of a job and no id has a colon: such a word could only find nothing.
+    else if (key !== null) filter.unknown.push(part);
     else filter.words.push(part);
   }
   return filter.job ? filter : withoutVersion(filter);
@@ -101,7 +102,19 @@ function addStates(filter: ParsedFilter, value: string, part: string): void {
   }
 }
 
-function split(part: string): [string, string] {
+/** Why a part was left out, in words that follow it. */
+export function flawOf(part: string): string {
+  const [key, value] = split(part);
+  if (key === "version" && /^\d+$/.test(value) && Number(value) > 0) return "needs a job:NAME beside it";
+  if (key === "state") return `is no state; the states are ${Object.keys(STATE_WORDS).join(", ")}`;
+  if (key === "label") return "is not of the form label:NAME=VALUE";
+  if (key !== null && KEYS.includes(key)) return value ? "is no number of a version" : "has no value";
+  return `is no filter; the filters are ${KEYS.map((known) => `${known}:`).join(", ")}`;
+}
+
+const KEYS = ["state", "job", "version", "batch", "label"];
+
+function split(part: string): [string | null, string] {
   const at = part.indexOf(":");
-  return at < 0 ? ["", part] : [part.slice(0, at), part.slice(at + 1)];
+  return at < 0 ? [null, part] : [part.slice(0, at), part.slice(at + 1)];
 }

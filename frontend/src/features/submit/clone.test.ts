@@ -23,6 +23,7 @@ const MIRRORED: JobSpec["strategy"] = {
   batch: "per_replica",
   cross_device_ops: "hierarchical",
   executor: "spmd",
+  collectives: "jax",
 };
 const TPU: JobSpec["strategy"] = {
   kind: "tpu",
@@ -153,6 +154,7 @@ describe("edit and run", () => {
     expect(buildRequest(draft, "sha256:00", ENTRYPOINT).request?.job.strategy).toEqual({
       kind: "mirrored",
       batch: "global",
+      collectives: "strategy",
       executor: "pmap",
     });
   });

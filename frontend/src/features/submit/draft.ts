@@ -5,6 +5,7 @@ import type { CheckpointSpec, JobSpec, JsonValue, Limits, RecordSpec, Retries } 
 export type StrategyKind = "mirrored" | "central_storage" | "tpu" | "one_device";
 export type Platform = "any" | "cpu" | "gpu" | "tpu";
 export type Spread = "pack" | "balance" | "one_host";
+export type Collectives = "strategy" | "jax";
 export type Executor = "auto" | "spmd" | "pmap" | "mpmd";
 
 /** What the run or version that a draft began as said; what the form does not edit is submitted as it was. */
@@ -40,6 +41,7 @@ export interface Draft {
   strategy: StrategyKind;
   batch: "global" | "per_replica";
   executor: Executor;
+  collectives: Collectives;
   parameterDevice: string;
   replicas: string;
   platform: Platform;
@@ -71,6 +73,7 @@ export const EMPTY_DRAFT: Draft = {
   strategy: "mirrored",
   batch: "global",
   executor: "auto",
+  collectives: "strategy",
   parameterDevice: "",
   replicas: "8",
   platform: "any",

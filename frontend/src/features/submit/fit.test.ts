@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import type { Device, Host, TpuSpec } from "@/api/schema";
 import { EMPTY_DRAFT } from "./draft";
 import { fitOf } from "./fit";
-import { shapeOf } from "./shape";
+import { type Shape, shapeOf } from "./shape";
 
 function devices(host: string, states: string, platform: Device["platform"] = "cpu"): Device[] {
   const names: Record<string, Device["state"]> = { f: "FREE", h: "HELD", q: "QUARANTINED" };
@@ -40,17 +40,24 @@ function hostIn(id: string, state: Host["state"]): Host {
     last_heartbeat_at: "",
     runs: [],
     drain_requested: false,
+    notices: [],
   };
 }
 
+/** A program that may be split over hosts. */
+const GANG = { ...EMPTY_DRAFT, collectives: "jax" } as const;
+
 interface Asked {
   draft?: Partial<typeof EMPTY_DRAFT>;
+  /** Of the shape, beside what follows from the draft. */
+  as?: Partial<Shape>;
   hosts?: Host[];
   waits?: boolean;
 }
 
-function fitFor(replicas: number, fleet: Device[], { draft, hosts = [], waits = false }: Asked = {}) {
-  return fitOf(fleet, hosts, shapeOf({ ...EMPTY_DRAFT, replicas: String(replicas), ...draft }), waits);
+function fitFor(replicas: number, fleet: Device[], { draft, as, hosts = [], waits = false }: Asked = {}) {
+  const shape = { ...shapeOf({ ...GANG, replicas: String(replicas), ...draft }), ...as };
+  return fitOf(fleet, hosts, shape, waits);
 }
 
 const TWO_HOSTS = [...devices("a", "ffff"), ...devices("b", "ff")];
@@ -90,7 +97,8 @@ describe("whether a run fits", () => {
     { spread: "one_host" },
     { strategy: "central_storage" },
     { executor: "mpmd" },
-    { strategy: "tpu", executor: "mpmd", spread: "balance" },
+    { collectives: "strategy" },
+    { collectives: "strategy", spread: "balance" },
   ] as const)("does not add up devices of several hosts with %j", (draft) => {
     expect(fitFor(6, TWO_HOSTS, { draft })).toMatchObject({
       verdict: "never",
@@ -99,12 +107,18 @@ describe("whether a run fits", () => {
     expect(fitFor(4, TWO_HOSTS, { draft }).verdict).toBe("now");
   });
 
-  it.each([{ spread: "balance" }, { strategy: "tpu" }, { executor: "pmap" }] as const)(
-    "adds them up with %j",
-    (draft) => {
-      expect(fitFor(6, TWO_HOSTS, { draft }).verdict).toBe("now");
-    },
-  );
+  it.each([
+    [{ strategy: "tpu" }, /The strategy tpu is not part of this version/],
+    [{ batch: "per_replica", executor: "pmap" }, /chooses its executor itself/],
+  ] as const)("never starts what no worker can run, even where it waits: %j", (draft, said) => {
+    const fit = fitFor(1, TWO_HOSTS, { draft, waits: true });
+    expect(fit.verdict).toBe("never");
+    expect(fit.sentence).toMatch(said);
+  });
+
+  it.each([{ spread: "balance" }, { executor: "pmap" }] as const)("adds them up with %j", (draft) => {
+    expect(fitFor(6, TWO_HOSTS, { draft }).verdict).toBe("now");
+  });
 
   it("never adds up devices of two platforms", () => {
     const fleet = [...devices("a", "ffff"), ...devices("b", "ff", "gpu")];
@@ -118,8 +132,9 @@ describe("whether a run fits", () => {
   it("gives each replica all its devices on one host", () => {
     const draft = { strategy: PAIRS.kind, origin: { strategy: PAIRS } };
     const odd = [...devices("a", "fff"), ...devices("b", "fff")];
-    expect(fitFor(2, odd, { draft }).verdict).toBe("now");
-    expect(fitFor(3, odd, { draft })).toMatchObject({
+    const as = { unsupported: null, oneHost: null };
+    expect(fitFor(2, odd, { draft, as }).verdict).toBe("now");
+    expect(fitFor(3, odd, { draft, as })).toMatchObject({
       verdict: "never",
       sentence:
         "It needs 3 replicas of 2 devices, but the 2 hosts together have 6 devices, room for 2 replicas.",

@@ -49,6 +49,7 @@ function fleetOf(devices: readonly Device[], hosts: readonly Host[], platform: s
 }
 
 function judge(fleets: readonly Fleet[], shape: Shape, waits: boolean): Omit<Fit, "hosts"> {
+  if (shape.unsupported) return { verdict: "never", sentence: shape.unsupported };
   const ready = fleets.find((fleet) => room(fleet, shape, "free") >= shape.replicas);
   if (ready) return { verdict: "now", sentence: startsOn(ready, shape) };
   const fleet = fleets.reduce((best, other) => (holdsMore(other, best, shape) ? other : best));

@@ -4,7 +4,13 @@ import { buildStrategy, textOf } from "./request";
 
 /** What the contracts take where nothing is said; null where no name is listed. */
 export const DEFAULTS = {
-  strategy: { batch: "global", executor: "auto", cross_device_ops: "auto", device_order: "auto" },
+  strategy: {
+    batch: "global",
+    collectives: "strategy",
+    executor: "auto",
+    cross_device_ops: "auto",
+    device_order: "auto",
+  },
   record: { reductions_every: 10 },
   checkpoint: { keep: 2 },
   limits: { grace_s: 30 },

@@ -16,7 +16,8 @@ describe("what a run needs", () => {
   afterEach(cleanup);
 
   it.each([
-    [{}, /else they are split over several/],
+    [{ collectives: "jax" }, /else they are split over several/],
+    [{}, /All replicas share one host, as the strategy mirrored needs/],
     [{ spread: "one_host" }, /All replicas share one host, as the spread needs/],
     [{ executor: "mpmd" }, /All replicas share one host, as the executor MPMD needs/],
     [{ strategy: "central_storage" }, /as the strategy central_storage needs/],

@@ -12,6 +12,8 @@ export interface Shape {
   platforms: readonly string[];
   /** What keeps the gang on one host; null where it may be split over several. */
   oneHost: string | null;
+  /** Why no worker can run it; null for a strategy that runs. */
+  unsupported: string | null;
 }
 
 /** What the run that the form stands for needs room for. */
@@ -22,13 +24,24 @@ export function shapeOf(draft: Draft): Shape {
     replicas: Number(draft.replicas) || 1,
     devicesPerReplica: computation.reduce((product, size) => product * size, 1),
     platforms: draft.platform === "any" ? PREFERRED : [draft.platform],
-    oneHost: strategyOnOneHost(draft) ?? (draft.spread === "one_host" ? "the spread" : null),
+    oneHost: draft.spread === "one_host" ? "the spread" : strategyOnOneHost(draft),
+    unsupported: unsupportedStrategy(draft),
   };
 }
 
+/** Why the server refuses the strategy, by the rules of `contracts/supported.py`. */
+export function unsupportedStrategy({ strategy, batch, executor }: Draft): string | null {
+  if (strategy === "tpu")
+    return "The strategy tpu is not part of this version. Mirrored, central storage and one device run on TPUs too.";
+  if (strategy === "mirrored" && batch === "per_replica" && executor !== "auto")
+    return "Mirrored with a batch per replica chooses its executor itself: leave it at Auto.";
+  return null;
+}
+
 /** What of the strategy cannot span hosts, whatever the spread. */
-export function strategyOnOneHost({ strategy, executor }: Draft): string | null {
+export function strategyOnOneHost({ strategy, executor, collectives }: Draft): string | null {
   if (strategy === "central_storage") return "the strategy central_storage";
   if (strategy === "one_device") return "the strategy one_device";
-  return executor === "mpmd" ? "the executor MPMD" : null;
+  if (executor === "mpmd") return "the executor MPMD";
+  return strategy === "mirrored" && collectives === "jax" ? null : `the strategy ${strategy}`;
 }

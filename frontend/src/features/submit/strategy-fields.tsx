@@ -1,8 +1,8 @@
 import { StrategyMark } from "@/components/ui/glyphs";
 import { type Choice, Select } from "@/components/ui/select";
-import type { Draft, Executor, Platform, Spread, StrategyKind } from "./draft";
+import type { Collectives, Draft, Executor, Platform, Spread, StrategyKind } from "./draft";
 import { Field, INPUT_CLASS } from "./field";
-import { strategyOnOneHost } from "./shape";
+import { strategyOnOneHost, unsupportedStrategy } from "./shape";
 
 const STRATEGIES: readonly Choice<StrategyKind>[] = [
   {
@@ -15,7 +15,7 @@ const STRATEGIES: readonly Choice<StrategyKind>[] = [
     label: <StrategyMark kind="central_storage" />,
     note: "Compute on all devices, variables on one parameter device",
   },
-  { value: "tpu", label: <StrategyMark kind="tpu" />, note: "Replicas on a TPU topology" },
+  { value: "tpu", label: <StrategyMark kind="tpu" />, note: "Not part of this version" },
   { value: "one_device", label: <StrategyMark kind="one_device" />, note: "Everything on one device" },
 ];
 
@@ -38,6 +38,11 @@ const BATCHES: readonly Choice<Draft["batch"]>[] = [
   { value: "per_replica", label: "Per replica", note: "Each replica gets a batch of its own" },
 ];
 
+const COLLECTIVES: readonly Choice<Collectives>[] = [
+  { value: "strategy", label: "The strategy's", note: "On one host" },
+  { value: "jax", label: "JAX's own", note: "The program calls them itself, also over several hosts" },
+];
+
 const SPREADS: readonly Choice<Spread>[] = [
   { value: "pack", label: "Pack", note: "One host with room, else few, filled one after the other" },
   { value: "balance", label: "Balance", note: "One host with room, else few, with equal shares" },
@@ -56,7 +61,7 @@ export function StrategyFields({ draft, errorOf, change }: StrategyFieldsProps) 
   const oneHost = strategyOnOneHost(draft);
   return (
     <div className="grid grid-cols-2 gap-x-4 gap-y-3 pt-3">
-      <Field error={errorOf("job.strategy")} label="Strategy">
+      <Field error={errorOf("job.strategy.kind") ?? unsupportedStrategy(draft) ?? undefined} label="Strategy">
         {({ id }) => (
           <Select
             choices={STRATEGIES}
@@ -129,6 +134,19 @@ export function StrategyFields({ draft, errorOf, change }: StrategyFieldsProps) 
               id={id}
               onChange={(batch) => change({ batch })}
               value={draft.batch}
+            />
+          )}
+        </Field>
+      )}
+      {draft.strategy === "mirrored" && (
+        <Field error={errorOf("job.strategy.collectives")} label="Collectives">
+          {({ id }) => (
+            <Select
+              choices={COLLECTIVES}
+              className="w-full"
+              id={id}
+              onChange={(collectives) => change({ collectives })}
+              value={draft.collectives}
             />
           )}
         </Field>

@@ -2,9 +2,10 @@
 
 from typing import Literal
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from drumline.contracts.api.pages import Page
+from drumline.contracts.api.runs import NotFinite
 from drumline.contracts.base import Reply, Timestamp
 from drumline.contracts.ids import BatchId, ProjectId, RunId
 from drumline.contracts.reasons import EndReason
@@ -55,6 +56,8 @@ class Outcome(Reply):
     reason: EndReason | None
     parameters: dict[str, JsonValue]
     metrics: dict[str, float]
+    not_finite: dict[str, NotFinite] = Field(default_factory=dict)
+    """Values of its result that are NaN or infinite: none of them is best."""
     duration_s: float | None
     """From the start of the program to its end; None before the end."""
 

@@ -59,6 +59,14 @@ class HostFailure(Reply):
     at: Timestamp
 
 
+class HostNotice(Reply):
+    """Something of a host that should be mended, and how; it takes runs all the same."""
+
+    code: str
+    message: str
+    fix: str
+
+
 class HostTrouble(Reply):
     """Too many runs failed on a host: it takes no more, or, where it is the only one, it is marked."""
 
@@ -88,6 +96,8 @@ class Host(Reply):
     drain_requested: bool = False
     """An operator wants no more runs here; `undrain` takes that back."""
     trouble: HostTrouble | None = None
+    notices: tuple[HostNotice, ...] = ()
+    """What its worker found at its start that should be mended, such as a GPU that its JAX cannot use."""
 
 
 class Overview(Reply):

@@ -59,6 +59,7 @@ WaitRule = Literal[
     "claiming",
     "stopping",
     "finishing",
+    "telemetry",
 ]
 """What a run can wait for."""
 
@@ -83,6 +84,10 @@ class Why(Reply):
     """What would let it start now; none in lists."""
     starts: Prediction | None = None
     """None where nothing is known."""
+
+
+NotFinite = Literal["NaN", "Infinity", "-Infinity"]
+"""A number that JSON does not have, as it is written in its place."""
 
 
 class Progress(Reply):
@@ -123,6 +128,8 @@ class RunSummary(Reply):
     """Names of the hosts of the last attempt."""
     batch: BatchId | None = None
     """The batch that it was submitted with."""
+    not_finite: dict[str, NotFinite] = Field(default_factory=dict)
+    """Values of its result that are NaN or infinite, by name, the first 20."""
 
 
 class Run(RunSummary):

@@ -71,12 +71,54 @@ class MetricSeries(Reply):
     points: MetricPoints
 
 
+class MetricGap(Reply):
+    """A stretch of the x axis in which values are lost: between the last value before it and the first one after it.
+
+    No line belongs over it.
+    """
+
+    start: float | None
+    """In the unit of x; `None` where nothing was logged before."""
+    end: float | None
+    """`None` where nothing was logged after."""
+    count: int | None
+    """Of values (`metrics`), or of records of any kind (`spool`); `None` where nobody knows."""
+    size_bytes: int | None
+    what: Literal["metrics", "spool"]
+
+
 class Metrics(Reply):
     """The metrics of a run, bucketed by the server."""
 
     run: RunId
     x: Literal["step", "time"]
     series: tuple[MetricSeries, ...]
+    gaps: tuple[MetricGap, ...] = ()
+    """Of the attempts that are shown; at most 1000."""
+
+
+class Gap(Reply):
+    """Telemetry of one member that is lost, with its size and its place. What is not known is `None`."""
+
+    id: str
+    attempt: AttemptId
+    member: MemberId
+    what: Literal["log", "metrics", "reduction", "spool", "result"]
+    """`spool` is of any kind: records that the host, or its disk, lost."""
+    count: int | None
+    size_bytes: int | None
+    detail: str
+    """Why, in a few words."""
+    first_byte: int | None
+    """Where lost output stood in the member's output; a line of the log says it there."""
+    next_byte: int | None
+    after_step: int | None
+    """Of the member's last metric before it, and its time."""
+    after: Timestamp | None
+    before_step: int | None
+    """Of the member's first metric after it, and its time."""
+    before: Timestamp | None
+    recorded_at: Timestamp
 
 
 class ReductionSummary(Reply):
@@ -85,6 +127,9 @@ class ReductionSummary(Reply):
     id: ReductionId
     attempt: AttemptId
     step: int
+    """The program's step."""
+    call: int | None = None
+    """The call of `strategy.run`, from 0; `None` in old rows, where `step` counts calls."""
     name: str
     op: Literal["sum", "mean"]
     axis: int | tuple[int, ...] | None
@@ -125,6 +170,13 @@ class ReductionName(Reply):
     ragged_steps: tuple[int, ...]
 
 
+class LogGap(Reply):
+    """How much output is lost."""
+
+    size_bytes: int | None
+    """`None` where nobody knows."""
+
+
 class LogSegment(Reply):
     """A stretch of output of one stream. Lines are cut at newlines by whoever shows them."""
 
@@ -134,6 +186,8 @@ class LogSegment(Reply):
     first_line: int
     """Number of the line that the segment's first byte belongs to, from 1."""
     text: str
+    gap: LogGap | None = None
+    """Set where output is lost: `text` is a line of ours that says so, and stands for the bytes that are missing."""
 
 
 class Logs(Reply):
@@ -150,8 +204,10 @@ class Logs(Reply):
     """Bytes of output stored so far."""
     lines: int
     """Newlines stored so far."""
+    ended: bool = False
+    """Whether nothing will be added."""
     complete: bool
-    """Whether the output ended: nothing will be added."""
+    """Whether it has ended, and nothing of it is lost."""
 
 
 class Checkpoint(Reply):

@@ -6,8 +6,12 @@ JAX 0.10 hands out ClosedJaxpr and counts a scan's operands; 0.12 has a Jaxpr wi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex
 
@@ -15,6 +19,18 @@ from drumline.distribute.errors import VariableScopeError
 
 Eqn = Any  # jax.extend.core.JaxprEqn, untyped upstream
 Closed = Any  # jax.extend.core.ClosedJaxpr
+
+
+def is_tracing() -> bool:
+    """True inside a function that JAX is transforming: under jit, grad, vmap, scan, cond, a loop ..."""
+    return bool(jex.get_opaque_trace_state() != _state_outside())
+
+
+@cache
+def _state_outside() -> Any:
+    """JAX's trace state outside every transformation, as every new thread has it."""
+    with ThreadPoolExecutor(1) as fresh:
+        return fresh.submit(jex.get_opaque_trace_state).result()
 
 
 def as_function(closed: Closed) -> Callable[..., list[Any]]:
@@ -163,3 +179,79 @@ def _without_names(debug_info: Any) -> Any:
 
 def _is_in(atom: Any, variables: set[Any]) -> bool:
     return not is_literal(atom) and atom in variables
+
+
+def difference(old: Closed, new: Closed) -> str | None:
+    """How ``new`` differs from ``old`` as a program, in words; None where it doesn't."""
+    return _open_difference(*open_with_consts(old), *open_with_consts(new))
+
+
+def _open_difference(old: Any, old_consts: Sequence[Any], new: Any, new_consts: Sequence[Any]) -> str | None:
+    if len(old.eqns) != len(new.eqns) or len(old.invars) != len(new.invars):
+        return (
+            f"it has {len(new.eqns)} operations on {len(new.invars)} inputs, not {len(old.eqns)} on {len(old.invars)}"
+        )
+    if len(old_consts) != len(new_consts) or not all(map(_is_same, old_consts, new_consts)):
+        return "it has other constants"
+    names: dict[Any, Any] = dict(zip([*old.constvars, *old.invars], [*new.constvars, *new.invars], strict=True))
+    for before, after in zip(old.eqns, new.eqns, strict=True):
+        if before.primitive is not after.primitive or not _are_same_atoms(before.invars, after.invars, names):
+            return f"it does {_shown(after)} at {source_line(after)} instead of {_shown(before)}"
+        inner = _params_difference(before, after)
+        if inner is not None:
+            return inner
+        names.update(zip(before.outvars, after.outvars, strict=True))
+    if not _are_same_atoms(old.outvars, new.outvars, names):
+        return "it returns other values"
+    return None
+
+
+def _params_difference(before: Eqn, after: Eqn) -> str | None:
+    if before.params.keys() != after.params.keys():
+        return f"{after.primitive.name} at {source_line(after)} has other parameters"
+    for name, old in before.params.items():
+        pairs = list(zip(_as_items(old), _as_items(after.params[name]), strict=False))
+        if len(_as_items(old)) != len(_as_items(after.params[name])):
+            return f"{after.primitive.name} at {source_line(after)} has another {name}"
+        for mine, other in pairs:
+            if isinstance(mine, (jex.ClosedJaxpr, jex.Jaxpr)):
+                inner = difference(mine, other)
+                if inner is not None:
+                    return inner
+            elif not callable(mine) and not _is_same(mine, other):
+                return f"{after.primitive.name} at {source_line(after)} has another {name}"
+    return None
+
+
+def _as_items(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (tuple, list)) else (value,)
+
+
+def _are_same_atoms(old: Sequence[Any], new: Sequence[Any], names: dict[Any, Any]) -> bool:
+    return len(old) == len(new) and all(_is_same_atom(mine, other, names) for mine, other in zip(old, new, strict=True))
+
+
+def _is_same_atom(old: Any, new: Any, names: dict[Any, Any]) -> bool:
+    if is_literal(old) or is_literal(new):
+        return is_literal(old) and is_literal(new) and old.aval == new.aval and _is_same(old.val, new.val)
+    return (
+        old in names and names[old] is new and str(old.aval) == str(new.aval)
+    )  # avals may hold refs, which compare by identity
+
+
+def _is_same(old: Any, new: Any) -> bool:
+    """Equal bits where there are numbers, equal values elsewhere."""
+    if old is new:
+        return True
+    if isinstance(old, (int, float, complex, np.generic, np.ndarray, jax.Array)):
+        if jnp.issubdtype(getattr(old, "dtype", np.float32), jax.dtypes.extended):
+            return False
+        before, after = np.asarray(old), np.asarray(new)
+        return before.dtype == after.dtype and before.shape == after.shape and before.tobytes() == after.tobytes()
+    compares = getattr(type(old), "__eq__", None) != object.__eq__
+    return bool(old == new) if compares else type(old) is type(new)
+
+
+def _shown(eqn: Eqn) -> str:
+    literals = [str(atom.val) for atom in eqn.invars if is_literal(atom)]
+    return f"{eqn.primitive.name}({', '.join(literals)})" if literals else str(eqn.primitive.name)

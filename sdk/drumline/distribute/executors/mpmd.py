@@ -29,6 +29,7 @@ from drumline.distribute.executors.members import Members
 from drumline.distribute.executors.program import ReplicaProgram, Request
 from drumline.distribute.executors.stages import collective_rounds, only_exchanges
 from drumline.distribute.observe import MAX_FREQUENT_ELEMENTS, CollectiveRecord, ProgramMemory
+from drumline.distribute.placement import owned
 from drumline.distribute.step import TracedStep, unflatten_outputs
 from drumline.distribute.taps import SUMS, tap_name
 from drumline.distribute.uniformity import mark_uniform
@@ -94,7 +95,7 @@ class MpmdStep:
         for i in self._traces[replica].leaf_indices:
             leaf = arguments.leaves[i]
             leaf = leaf.values[replica] if isinstance(leaf, PerReplica) else leaf
-            leaves.append(leaf if isinstance(leaf, (int, float, complex)) else jax.device_put(leaf, device))
+            leaves.append(leaf if isinstance(leaf, (int, float, complex)) else jax.device_put(owned(leaf), device))
         return leaves
 
     def _commit(self, variable: Any, held: Sequence[Any], results: list[list[Any]]) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import jax
 
-from drumline.distribute.context import in_replica_context
+from drumline.distribute.context import in_replica_context, refuse_in_traced_function
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError
 from drumline.distribute.input.context import InputContext
 from drumline.distribute.input.dataset import Dataset, as_dataset
@@ -116,6 +116,7 @@ class DistributedIterator:
     def __next__(self) -> Any:
         if in_replica_context():
             raise _inside_step("next(iterator)")
+        refuse_in_traced_function("next(iterator)")
         produced = self._ahead.next()
         if produced is None:
             raise StopIteration

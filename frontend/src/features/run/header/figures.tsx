@@ -2,7 +2,6 @@ import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import type { Run } from "@/api/schema";
 import { isTerminal } from "@/api/states";
-import { stepsPerSecond } from "@/components/runs/run-facts";
 import { count, formatDuration, formatInteger, formatRate, secondsBetween } from "@/lib/format";
 import { useNow } from "@/lib/now";
 import { placementQuery } from "../queries";
@@ -19,14 +18,8 @@ export function Figures({ run }: { run: Run }) {
       <Ruler ended={ended} state={run.state} step={step} total={total} />
       <dl className="mt-3 flex flex-wrap gap-x-8 gap-y-2">
         <Figure name="Step" value={stepText(step, total, ended)} />
-        {ended ? (
-          <Figure name="Mean steps/s" value={formatRate(stepsPerSecond(run))} />
-        ) : (
-          <>
-            <Figure name="Steps/s" value={formatRate(rate)} />
-            <Figure name="Examples/s" value={formatRate(examples)} />
-          </>
-        )}
+        <Figure name="Steps/s" value={formatRate(rate)} />
+        {!ended && <Figure name="Examples/s" value={formatRate(examples)} />}
         <Figure
           name={ended ? "Took" : "Elapsed"}
           value={run.started_at ? formatDuration(elapsed) : "not started"}

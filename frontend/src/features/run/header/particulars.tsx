@@ -1,7 +1,9 @@
 import { Link } from "@tanstack/react-router";
 import type { JsonValue, Run } from "@/api/schema";
+import { flawOf } from "@/components/runs/run-facts";
 import { StrategyMark } from "@/components/ui/glyphs";
 import { LineText } from "@/components/ui/line-text";
+import { classNames } from "@/lib/class-names";
 import { formatTime, formatUtc, shortId } from "@/lib/format";
 import { useNow } from "@/lib/now";
 
@@ -14,7 +16,10 @@ export function Particulars({ run }: { run: Run }) {
     <dl className="grid grid-cols-[auto_1fr] items-start gap-x-4 gap-y-0.5 text-xs">
       {run.state === "SUCCEEDED" && (
         <Line name="Result">
-          <code className="break-words text-text" data-testid="run-result">
+          <code
+            className={classNames("break-words", flawOf(run) ? "text-warn" : "text-text")}
+            data-testid="run-result"
+          >
             <LineText text={JSON.stringify(run.result)} />
           </code>
         </Line>

@@ -1,6 +1,7 @@
 import { Link } from "@tanstack/react-router";
 import type { Run } from "@/api/schema";
 import { isTerminal } from "@/api/states";
+import { flawOf } from "@/components/runs/run-facts";
 import { Waiting } from "@/components/runs/waiting";
 import { CopyButton } from "@/components/ui/copy-button";
 import { CopyMenu } from "@/components/ui/copy-menu";
@@ -36,7 +37,7 @@ export function RunHeader({ run }: { run: Run }) {
           </h1>
           <p className="mt-1 flex flex-wrap items-center gap-x-3 gap-y-1">
             <span data-state={run.state} data-testid="run-state">
-              <StateBadge state={run.state} />
+              <StateBadge flaw={flawOf(run)} state={run.state} />
             </span>
             <span className="text-muted" data-testid="run-reason">
               {stateSentence(run)}

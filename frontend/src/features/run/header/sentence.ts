@@ -13,7 +13,17 @@ const MEANING: Record<RunState, string> = {
 
 /** The state in a sentence: the typed reason where there is one, else what the state means. Why a run waits stands below it. */
 export function stateSentence(run: Run): string {
+  const odd = Object.entries(run.not_finite ?? {}).map(([name, value]) => `${name} is ${value}`);
+  if (run.state === "SUCCEEDED" && odd.length > 0)
+    return `The program returned a result that is not all finite numbers: ${listed(odd)}.`;
   if (run.reason) return run.reason.sentence;
   if (run.cancel_requested && run.state === "RUNNING") return MEANING.CANCELLING;
   return MEANING[run.state];
+}
+
+const MOST_NAMED = 4;
+
+function listed(parts: readonly string[]): string {
+  const more = parts.length - MOST_NAMED;
+  return `${parts.slice(0, MOST_NAMED).join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
 }

@@ -42,6 +42,28 @@ describe("LogBuffer", () => {
     expect(buffer.line(2)).toMatchObject({ text: "bc", stderr: true });
   });
 
+  it("shows where output is lost as a line of its own, and what comes after it in the lines that follow", () => {
+    const buffer = new LogBuffer();
+    const lost = segment("\n[drumline: 90 bytes of output lost here]\n", 3, 1, { gap: { size_bytes: 90 } });
+
+    buffer.add({
+      ...logsOf("", 0, 0),
+      segments: [segment("one", 0, 1), { ...lost, stream: "system" }, segment("two\n", 93, 3)],
+      first_byte: 0,
+      next_byte: 97,
+      end_byte: 97,
+      lines: 3,
+    });
+
+    expect([1, 2, 3].map((number) => buffer.line(number)?.gap)).toEqual([false, true, false]);
+    expect(buffer.line(2)).toMatchObject({
+      text: "[drumline: 90 bytes of output lost here]",
+      partial: false,
+    });
+    expect(buffer.line(3)).toMatchObject({ text: "two", partial: false });
+    expect(buffer.missing(1, 3)).toBeNull();
+  });
+
   it("counts the last line even before its newline comes, and lets it grow", () => {
     const buffer = new LogBuffer();
 

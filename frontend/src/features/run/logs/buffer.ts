@@ -7,6 +7,8 @@ export interface Line {
   /** Its last state, carriage returns collapsed, control sequences still inside. */
   text: string;
   stderr: boolean;
+  /** Says that output is lost here. */
+  gap: boolean;
   /** The beginning or the end lies in a page that is not loaded. */
   partial: boolean;
 }
@@ -14,6 +16,7 @@ export interface Line {
 interface Part {
   text: string;
   stderr: boolean;
+  gap: boolean;
 }
 
 /** One answer of the server, cut into lines. */
@@ -79,6 +82,7 @@ export class LogBuffer {
       number,
       text: collapseReturns(parts.map((part) => part.text).join("")),
       stderr: parts.some((part) => part.stderr),
+      gap: parts.some((part) => part.gap),
       partial: !this.isWhole(number, holding),
     };
   }
@@ -167,7 +171,8 @@ function pageOf(logs: Logs, used: number): LogPage | null {
       const at = segment.first_line + i - first.first_line;
       const parts = lines[at] ?? [];
       lines[at] = parts;
-      if (text !== "") parts.push({ text, stderr: segment.stream === "stderr" });
+      const kind = { stderr: segment.stream === "stderr", gap: Boolean(segment.gap) };
+      if (text !== "") parts.push({ text, ...kind });
     });
   }
   const endsWithNewline = segments.at(-1)?.text.endsWith("\n") ?? false;

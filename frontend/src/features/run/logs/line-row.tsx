@@ -22,6 +22,7 @@ export const LineRow = memo(function LineRow(props: LineRowProps) {
       className="relative pr-4"
       data-selected={selected || undefined}
       data-line={number}
+      data-gap={line?.gap || undefined}
       data-stream={line?.stderr ? "stderr" : "stdout"}
       style={{
         minHeight: LINE_HEIGHT,
@@ -52,7 +53,12 @@ export const LineRow = memo(function LineRow(props: LineRowProps) {
           <span className="sr-only">stderr: </span>|
         </span>
       )}
-      <span className={wrap ? "whitespace-pre-wrap break-all" : "whitespace-pre"}>
+      <span
+        className={classNames(
+          wrap ? "whitespace-pre-wrap break-all" : "whitespace-pre",
+          line?.gap && "text-warn italic",
+        )}
+      >
         {line ? <LineText find={find} text={line.text} /> : <span className="text-muted">…</span>}
       </span>
     </div>

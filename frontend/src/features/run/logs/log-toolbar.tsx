@@ -1,13 +1,15 @@
 import { getRouteApi } from "@tanstack/react-router";
-import { useMemo, useState } from "react";
+import { useState } from "react";
 import type { Attempt } from "@/api/schema";
-import { buttonClass, IconButton } from "@/components/ui/button";
+import { Button, buttonClass, IconButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icons";
-import { plainText } from "@/lib/ansi";
 import { classNames } from "@/lib/class-names";
-import { count, formatBytes, formatInteger } from "@/lib/format";
+import { count, formatBytes } from "@/lib/format";
 import type { LogBuffer } from "./buffer";
+
 import { MemberSelect } from "./member-select";
+import { foundText, type LogSearch } from "./search";
+import { useSearch } from "./use-search";
 
 const route = getRouteApi("/runs/$runId/logs");
 
@@ -66,21 +68,21 @@ export function LogToolbar(props: LogToolbarProps) {
   );
 }
 
-function Find({ buffer, revision, find, goTo }: LogToolbarProps) {
+function Find({ buffer, runId, attempt, member, find, goTo }: LogToolbarProps) {
   const navigate = route.useNavigate();
+  const search = useSearch({ runId, attempt, member }, find, buffer.endByte);
   const [at, setAt] = useState(-1);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: each revision may hold more lines
-  const hits = useMemo(() => hitsIn(buffer, find), [buffer, find, revision]);
+  const hits = search?.hits ?? [];
   const move = (by: number) => {
     if (hits.length === 0) return;
-    const next = (at + by + hits.length) % hits.length;
+    const next = at < 0 && by < 0 ? hits.length - 1 : (at + by + hits.length) % hits.length;
     setAt(next);
     goTo(hits[next] ?? 1);
   };
   return (
     <search className="flex items-center gap-1">
       <input
-        aria-label="Find in the loaded lines"
+        aria-label="Find in the whole log"
         className="h-7 w-56 max-w-full rounded-control border border-line-strong bg-bg px-2 text-xs"
         onChange={(event) => {
           setAt(-1);
@@ -92,19 +94,16 @@ function Find({ buffer, revision, find, goTo }: LogToolbarProps) {
           });
         }}
         onKeyDown={(event) => {
-          if (event.key === "Enter") move(event.shiftKey ? -1 : at < 0 ? 1 : 1);
+          if (event.key === "Enter") move(event.shiftKey ? -1 : 1);
+          if (event.key === "Escape") search?.stop();
         }}
-        placeholder="Find in loaded lines"
+        placeholder="Find in the log"
         type="search"
         value={find}
       />
       {find !== "" && (
         <>
-          <span aria-live="polite" className="min-w-16 px-1 text-muted text-xs">
-            {hits.length === 0
-              ? "not found"
-              : `${at >= 0 ? `${at + 1} of ` : ""}${formatInteger(hits.length)}`}
-          </span>
+          <Found at={at} search={search} />
           <IconButton disabled={hits.length === 0} label="Previous match" onClick={() => move(-1)}>
             <Icon className="rotate-180" name="down" size={14} />
           </IconButton>
@@ -117,14 +116,24 @@ function Find({ buffer, revision, find, goTo }: LogToolbarProps) {
   );
 }
 
-/** Numbers of the loaded lines that contain the text, whatever its case. */
-function hitsIn(buffer: LogBuffer, find: string): number[] {
-  if (find === "") return [];
-  const wanted = find.toLowerCase();
-  return [...buffer.loaded()].filter((number) =>
-    plainText(buffer.line(number)?.text ?? "")
-      .toLowerCase()
-      .includes(wanted),
+/** What was found, of how much that was looked at; and how to stop looking, or go on. */
+function Found({ search, at }: { search: LogSearch | null; at: number }) {
+  return (
+    <span className="flex min-w-16 items-center gap-1 whitespace-nowrap px-1 text-muted text-xs">
+      <span aria-live="polite" data-state={search?.state ?? "searching"} data-testid="log-found">
+        {foundText(search, at)}
+      </span>
+      {search?.state === "searching" && (
+        <Button compact look="quiet" onClick={() => search.stop()}>
+          Stop
+        </Button>
+      )}
+      {(search?.state === "stopped" || search?.state === "failed") && (
+        <Button compact look="quiet" onClick={() => void search.run()}>
+          {search.state === "failed" ? "Try again" : "Go on"}
+        </Button>
+      )}
+    </span>
   );
 }
 

@@ -28,6 +28,28 @@ function show(some = partial) {
   );
 }
 
+describe("numbers that are none", () => {
+  const bad = (some: object) => ({ ...scalar(Number.NaN), values: ["NaN"], nan_count: 1, ...some });
+
+  it("get no tick, although the result follows from them", () => {
+    const nan = bad({}) as unknown as ReturnType<typeof scalar>;
+    show(reduction({ op: "sum", axis: null, inputs: [scalar(1), nan], counts: [1, 1], output: nan }));
+
+    const verdict = screen.getByTestId("verdict");
+    expect(verdict.textContent).toBe("⚠ follows from the values shown, of which 2 are not finite");
+    expect(verdict.className).not.toContain("text-ok");
+    expect(document.body.textContent).not.toContain("✓");
+  });
+
+  it("get no tick where the result does not follow", () => {
+    show(
+      reduction({ op: "sum", axis: null, inputs: [scalar(1), scalar(1)], counts: [1, 1], output: scalar(3) }),
+    );
+
+    expect(document.body.textContent).not.toContain("✓");
+  });
+});
+
 describe("the three columns", () => {
   it("carry the values in full, and the values reproduce the result", () => {
     show();

@@ -1,5 +1,4 @@
-import type { Scale } from "@/components/charts/scale";
-import { formatNumber } from "@/lib/format";
+import { type Scale, tickTexts } from "@/components/charts/scale";
 import { histogram } from "./statistics";
 
 const BINS = 40;
@@ -16,6 +15,7 @@ export function Histogram({
   result: number | null;
 }) {
   const bins = histogram(values, BINS);
+  const texts = tickTexts(scale.ticks);
   const most = Math.max(1, ...bins.map((bin) => bin.count));
   return (
     <figure>
@@ -52,13 +52,13 @@ export function Histogram({
         )}
       </svg>
       <div className="relative h-5 text-2xs text-muted">
-        {scale.ticks.map((tick) => (
+        {scale.ticks.map((tick, i) => (
           <span
             className="absolute top-0.5 -translate-x-1/2"
             key={tick}
             style={{ left: `${scale.at(tick) * 100}%` }}
           >
-            {formatNumber(tick)}
+            {texts[i]}
           </span>
         ))}
       </div>

@@ -47,7 +47,7 @@ function Formula({ view }: { view: ReductionView }) {
   const wrong = ragged && naive !== null;
   return (
     <div className="mt-3 flex flex-col gap-3">
-      <Line mark={<span className="text-ok">✓</span>} name={wrong ? "right denominator" : "worked out"}>
+      <Line mark={<Mark view={view} />} name={wrong ? "right denominator" : "worked out"}>
         <code>
           Σ {total === null ? "?" : formatNumber(total, 6)}
           {reduction.op === "mean" && (
@@ -78,6 +78,13 @@ function Formula({ view }: { view: ReductionView }) {
       )}
     </div>
   );
+}
+
+/** The check of the arithmetic: no tick for numbers that are none, nor for what does not follow. */
+function Mark({ view: { recomputed, notFinite } }: { view: ReductionView }) {
+  if (recomputed.kind !== "worked_out") return <span className="text-muted">·</span>;
+  if (!recomputed.reproduces) return <span className="text-bad">✕</span>;
+  return notFinite > 0 ? <span className="text-warn">⚠</span> : <span className="text-ok">✓</span>;
 }
 
 function whyWrong(counts: readonly number[]): string {

@@ -1,5 +1,6 @@
 import { HeatStrip } from "@/components/charts/heat-strip";
 import { type Fact, Facts } from "@/components/ui/facts";
+import { classNames } from "@/lib/class-names";
 import { formatInteger, formatNumber } from "@/lib/format";
 import { shapeText } from "./arithmetic";
 import { fromWire } from "./numbers";
@@ -21,7 +22,10 @@ export function ResultColumn({ view }: { view: ReductionView }) {
     >
       <h3 className="mb-2 text-muted text-xs">Result</h3>
       {scalar !== null ? (
-        <p className="break-all font-mono text-lg" title={String(scalar)}>
+        <p
+          className={classNames("break-all font-mono text-lg", !Number.isFinite(scalar) && "text-warn")}
+          title={String(scalar)}
+        >
           {formatNumber(scalar, 6)}
         </p>
       ) : (
@@ -68,6 +72,14 @@ function Verdict({ view }: { view: ReductionView }) {
   const { recomputed } = view;
   if (recomputed.kind === "shapes_differ") return null;
   if (recomputed.kind === "not_kept") return <p className="mt-1 text-muted text-xs">{recomputed.sentence}</p>;
+  if (recomputed.reproduces && view.notFinite > 0) {
+    return (
+      <p className="mt-1 text-warn text-xs" data-reproduces="true" data-testid="verdict">
+        ⚠ follows from the values shown, of which {formatInteger(view.notFinite)}{" "}
+        {view.notFinite === 1 ? "is" : "are"} not finite
+      </p>
+    );
+  }
   if (recomputed.reproduces) {
     return (
       <p className="mt-1 text-ok text-xs" data-reproduces="true" data-testid="verdict">
@@ -82,12 +94,8 @@ function Verdict({ view }: { view: ReductionView }) {
   );
 }
 
-function factsOf({ reduction, spread, scalar, inputs }: ReductionView): Fact[] {
+function factsOf({ reduction, spread, scalar, notFinite }: ReductionView): Fact[] {
   const { output } = reduction;
-  const notFinite = inputs.reduce(
-    (sum, { summary }) => sum + (summary.nan_count ?? 0) + (summary.inf_count ?? 0),
-    0,
-  );
   const facts: Fact[] = [["Type", <code key="type">{output.dtype}</code>]];
   if (scalar !== null && spread) {
     facts.push(["Median", formatNumber(spread.median)], ["MAD", formatNumber(spread.mad)]);

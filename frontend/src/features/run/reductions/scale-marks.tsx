@@ -1,4 +1,4 @@
-import type { Scale } from "@/components/charts/scale";
+import { type Scale, tickTexts } from "@/components/charts/scale";
 import { classNames } from "@/lib/class-names";
 import { formatNumber } from "@/lib/format";
 import { hatchOf, REPLICA_COLORS } from "@/lib/replica-colors";
@@ -100,16 +100,17 @@ export function outlierText(deviations: number, direction: "high" | "low"): stri
 
 /** The scale's numbers. */
 export function ScaleAxis({ scale }: { scale: Scale }) {
+  const texts = tickTexts(scale.ticks);
   return (
     <div className="relative h-5 text-2xs text-muted">
-      {scale.ticks.map((tick) => (
+      {scale.ticks.map((tick, i) => (
         <span
           className="absolute top-0 -translate-x-1/2"
           key={tick}
           style={{ left: percent(scale.at(tick)) }}
         >
           <span className="mx-auto block h-1 w-px bg-line-strong" />
-          {formatNumber(tick)}
+          {texts[i]}
         </span>
       ))}
     </div>

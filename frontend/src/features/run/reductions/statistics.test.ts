@@ -11,6 +11,19 @@ describe("spreadOf", () => {
   });
 });
 
+describe("numbers at the ends of what there is", () => {
+  const large = [1.7e308, 1.7e308, -1.7e308, 1.7e308];
+
+  it("have a median, a mean and bins", () => {
+    expect(spreadOf([1.7e308, 1.6e308])?.median).toBeCloseTo(1.65e308, -300);
+    expect(stripOf([0.1, 0.1, 0.1], 1)[0]?.mean).toBe(0.1);
+    expect(stripOf([1.7e308, 1.7e308], 1)[0]?.mean).toBe(1.7e308);
+    const bins = histogram(large, 4);
+    expect(bins.map((bin) => bin.count)).toEqual([1, 0, 0, 3]);
+    expect(bins.every((bin) => Number.isFinite(bin.from) && Number.isFinite(bin.to))).toBe(true);
+  });
+});
+
 describe("outliersOf", () => {
   it("names the replica, the side and the distance in deviations", () => {
     expect(outliersOf([1, 1.1, 0.9, 1.05, 0.95, 2.4])).toMatchObject([

@@ -84,13 +84,14 @@ export function histogram(values: readonly number[], bins: number): Bin[] {
   if (finite.length === 0) return [];
   const [low, high] = extent(finite);
   if (low === high) return [{ from: low, to: high, count: finite.length }];
-  const width = (high - low) / bins;
+  const width = high / bins - low / bins;
   const counts = new Array<number>(bins).fill(0);
   for (const value of finite) {
-    const bin = Math.min(bins - 1, Math.floor((value - low) / width));
+    const bin = Math.min(bins - 1, Math.floor(value / width - low / width));
     counts[bin] = (counts[bin] ?? 0) + 1;
   }
-  return counts.map((count, i) => ({ from: low + i * width, to: low + (i + 1) * width, count }));
+  const edge = (i: number) => low * (1 - i / bins) + high * (i / bins);
+  return counts.map((count, i) => ({ from: edge(i), to: edge(i + 1), count }));
 }
 
 export interface StripBucket {
@@ -111,8 +112,9 @@ export function stripOf(values: readonly number[], most: number): StripBucket[] 
     const finite = part.filter(Number.isFinite);
     if (finite.length === 0) return { min: null, max: null, mean: null, notFinite: part.length };
     const [min, max] = extent(finite);
-    const mean = finite.reduce((sum, value) => sum + value, 0) / finite.length;
-    return { min, max, mean, notFinite: part.length - finite.length };
+    // Added up as parts, which are never too large; rounding must not put it outside of its own values.
+    const mean = finite.reduce((sum, value) => sum + value / finite.length, 0);
+    return { min, max, mean: Math.min(max, Math.max(min, mean)), notFinite: part.length - finite.length };
   });
 }
 
@@ -127,5 +129,7 @@ function median(values: readonly number[]): number {
   const sorted = [...values].sort((a, b) => a - b);
   const middle = sorted.length >> 1;
   const upper = sorted[middle] ?? Number.NaN;
-  return sorted.length % 2 === 1 ? upper : ((sorted[middle - 1] ?? Number.NaN) + upper) / 2;
+  if (sorted.length % 2 === 1) return upper;
+  const lower = sorted[middle - 1] ?? Number.NaN;
+  return Number.isFinite(lower + upper) ? (lower + upper) / 2 : lower / 2 + upper / 2;
 }

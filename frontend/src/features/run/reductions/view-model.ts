@@ -27,6 +27,8 @@ export interface ReductionView {
   recomputed: Recomputed;
   /** What averaging the replicas' own means would give; only for a mean over an axis with a scalar result. */
   naive: number | null;
+  /** How many of the numbers, put in or come out, are NaN or infinite. */
+  notFinite: number;
   /** The counts differ, so that the mean of means is another number. */
   ragged: boolean;
   scale: Scale | null;
@@ -53,6 +55,10 @@ export function viewOf(reduction: Reduction): ReductionView {
     scalar,
     recomputed: recompute(reduction),
     naive,
+    notFinite: [...reduction.inputs, reduction.output].reduce(
+      (sum, { nan_count, inf_count }) => sum + (nan_count ?? 0) + (inf_count ?? 0),
+      0,
+    ),
     ragged: new Set(reduction.counts).size > 1,
     // A sum is far from its parts: only a mean stands on the scale of the replicas' own values.
     scale: isScalar ? scaleOver(reduction.op === "mean" ? [...own, ...marks] : own) : null,

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { metricSeries } from "../testing";
 import { csvOf, exportWindows } from "./csv";
-import { bucketCaption, curveOf, hasBand, inOrder, nearestIndex } from "./series";
+import { bucketCaption, curveOf, domainOf, hasBand, inOrder, nearestIndex } from "./series";
 
 const points = (some: object) => ({ ...metricSeries().points, ...some });
 
@@ -19,6 +19,76 @@ describe("curveOf", () => {
   it("has a band only where values of a bucket differ", () => {
     expect(hasBand(curveOf(metricSeries()))).toBe(false);
     expect(hasBand(curveOf(metricSeries({ points: points({ max: [3, 1] }) })))).toBe(true);
+  });
+});
+
+describe("curveOf of odd numbers", () => {
+  it("keeps a constant constant: a mean beside its bounds is rounding", () => {
+    const curve = curveOf(
+      metricSeries({ points: points({ mean: [0.10000000000000002, 1], min: [0.1, 1], max: [0.1, 1] }) }),
+    );
+
+    expect(curve.mean[0]).toBe(0.1);
+    expect(hasBand(curve)).toBe(false);
+  });
+
+  it("says what stands where there is no number to draw", () => {
+    const curve = curveOf(metricSeries({ points: points({ mean: [null, 1], last: ["-Infinity", 1] }) }));
+
+    expect(curve.odd).toEqual(["-Infinity", null]);
+  });
+
+  it("has a hole where values were lost, and says how many", () => {
+    const series = metricSeries({
+      points: {
+        x: [0, 10, 20],
+        min: [1, 1, 1],
+        max: [1, 1, 1],
+        mean: [1, 1, 1],
+        last: [1, 1, 1],
+        count: [1, 1, 1],
+      },
+    });
+    const curve = curveOf(series, [
+      { start: 10, end: 20, count: 9, size_bytes: null, what: "metrics" },
+      { start: 20, end: null, count: 2, size_bytes: null, what: "metrics" },
+    ]);
+
+    expect(curve.x).toEqual([0, 10, 15, 20]);
+    for (const column of [curve.min, curve.mean, curve.max, curve.last])
+      expect(column).toEqual([1, 1, null, 1]);
+    expect(curve.odd[2]).toBe("9 values of all metrics lost");
+    expect(curve.lost).toBe(1);
+  });
+
+  it("keeps several gaps between the same two points in one hole", () => {
+    const gap = { start: 0, end: 1, count: 1, size_bytes: null, what: "metrics" } as const;
+    const unknown = { ...gap, count: null, what: "spool" } as const;
+    const curve = curveOf(metricSeries(), [gap, { ...gap, count: 2, what: "spool" }, unknown]);
+
+    expect(curve.x).toEqual([0, 0.5, 1]);
+    expect(curve.odd[1]).toBe("1 value of all metrics lost, 2 records lost, values lost here");
+  });
+});
+
+describe("domainOf", () => {
+  const over = (...x: number[]) =>
+    curveOf(
+      metricSeries({
+        points: { x, min: x, max: x, mean: x, last: x, count: x.map(() => 1) },
+      }),
+    );
+
+  it("is one for all curves, and what is zoomed to where that is said", () => {
+    const curves = [over(0, 50), over(20, 99), over()];
+
+    expect(domainOf(curves, undefined, undefined)).toEqual([0, 99]);
+    expect(domainOf(curves, 10, 30)).toEqual([10, 30]);
+  });
+
+  it("has a span around one place, and where there is none", () => {
+    expect(domainOf([over(7)], undefined, undefined)).toEqual([6.5, 7.5]);
+    expect(domainOf([], undefined, undefined)).toEqual([0, 1]);
   });
 });
 

@@ -1,4 +1,6 @@
-import type { MetricSeries } from "@/api/schema";
+import type { MetricGap, MetricSeries } from "@/api/schema";
+import { extentOf } from "@/components/charts/scale";
+import { count, formatNumber } from "@/lib/format";
 import { fromWire, type WireNumber } from "../reductions/numbers";
 
 export type XAxis = "step" | "time";
@@ -13,12 +15,16 @@ export interface Curve {
   max: (number | null)[];
   mean: (number | null)[];
   last: (number | null)[];
+  /** What stands at a place that has no number: `NaN`, `Infinity`, `12 values lost`. */
+  odd: (string | null)[];
   count: number[];
   bucketWidth: number;
   /** How many values were logged in all. */
   n: number;
   /** x of buckets without any finite value. */
   notFinite: number[];
+  /** At how many places between its values some were lost. */
+  lost: number;
 }
 
 const SYSTEM_ORDER = ["sys/steps_per_s", "sys/examples_per_s", "sys/step_ms"];
@@ -28,25 +34,83 @@ const SYSTEM: Record<string, { title: string; unit: string }> = {
   "sys/step_ms": { title: "Step time", unit: "ms" },
 };
 
-export function curveOf(series: MetricSeries): Curve {
+export function curveOf(series: MetricSeries, gaps: readonly MetricGap[] = []): Curve {
   const { points } = series;
   const column = (values: readonly WireNumber[]): (number | null)[] => values.map(finiteOrNull);
-  const mean = column(points.mean);
+  const [min, max] = [column(points.min), column(points.max)];
+  const mean = column(points.mean).map((value, at) => within(value, min[at], max[at]));
   const x = points.x.map((value) => fromWire(value) ?? Number.NaN);
-  return {
+  return withGaps(gaps, {
     name: series.name,
     title: SYSTEM[series.name]?.title ?? series.name,
     unit: SYSTEM[series.name]?.unit ?? series.unit,
     x,
-    min: column(points.min),
-    max: column(points.max),
+    min,
+    max,
     mean,
     last: column(points.last),
+    odd: points.last.map(oddText),
     count: [...points.count],
     bucketWidth: series.bucket_width,
     n: series.n,
     notFinite: x.filter((_, i) => mean[i] === null && (points.count[i] ?? 0) > 0),
-  };
+    lost: 0,
+  });
+}
+
+/** A hole between two points for each gap, so that neither line nor band goes across it. */
+function withGaps(gaps: readonly MetricGap[], curve: Curve): Curve {
+  const holed = { ...curve };
+  for (const gap of gaps) {
+    const [start, end] = [fromWire(gap.start), fromWire(gap.end)];
+    if (start === null || end === null) continue;
+    const at = holed.x.findIndex((x) => x > start);
+    const [left, right] = [holed.x[at - 1], holed.x[at]];
+    if (left === undefined || right === undefined) continue;
+    const told = lostText(gap);
+    holed.lost += 1;
+    if (holed.count[at] === 0) holed.odd = holed.odd.with(at, `${holed.odd[at]}, ${told}`);
+    else insert(holed, at, (left + right) / 2, told);
+  }
+  return holed;
+}
+
+/** A gap is in the stream of all metrics: how many of them were this one's nobody knows. */
+function lostText({ count: lost, what }: MetricGap): string {
+  if (lost === null) return "values lost here";
+  return what === "metrics" ? `${count(lost, "value")} of all metrics lost` : `${count(lost, "record")} lost`;
+}
+
+function insert(curve: Curve, at: number, x: number, odd: string): void {
+  curve.x = curve.x.toSpliced(at, 0, x);
+  curve.odd = curve.odd.toSpliced(at, 0, odd);
+  curve.count = curve.count.toSpliced(at, 0, 0);
+  for (const column of ["min", "max", "mean", "last"] as const)
+    curve[column] = curve[column].toSpliced(at, 0, null);
+}
+
+/** Both ends of x that all of the curves share: what is zoomed to, else everything there is. */
+export function domainOf(
+  curves: readonly Curve[],
+  from: number | undefined,
+  to: number | undefined,
+): [number, number] {
+  if (from !== undefined && to !== undefined && from < to) return [from, to];
+  const ends = curves.flatMap(({ x }) => [x[0], x.at(-1)]).filter((end) => end !== undefined);
+  const [low, high] = extentOf(ends.filter(Number.isFinite));
+  if (!(low <= high)) return [0, 1];
+  return low < high ? [low, high] : [low - 0.5, high + 0.5];
+}
+
+/** A mean may lie outside of what it is the mean of, by rounding. */
+function within(value: number | null, low: number | null | undefined, high: number | null | undefined) {
+  if (value === null || typeof low !== "number" || typeof high !== "number") return value;
+  return Math.min(high, Math.max(low, value));
+}
+
+function oddText(value: WireNumber): string | null {
+  const number = fromWire(value);
+  return number === null || Number.isFinite(number) ? null : formatNumber(number);
 }
 
 /** Speed first in its fixed order, then the program's own metrics by name. */

@@ -25,7 +25,10 @@ export function ThroughputTab() {
   const buckets = Math.min(MOST_BUCKETS, Math.max(LEAST_BUCKETS, Math.ceil(width / 400) * 200));
   const metrics = useQuery({ ...metricsQuery(runId, { x, from, to, attempt, buckets }), enabled: width > 0 });
   const run = useQuery(runQuery(runId));
-  const curves = useMemo(() => inOrder((metrics.data?.series ?? []).map(curveOf)), [metrics.data]);
+  const curves = useMemo(
+    () => inOrder((metrics.data?.series ?? []).map((each) => curveOf(each, metrics.data?.gaps))),
+    [metrics.data],
+  );
   const ended = run.data !== undefined && isTerminal(run.data.state);
   return (
     <div ref={box}>

@@ -1,0 +1,56 @@
+"""What a failed attempt costs of the retries that the user gave, by what it failed of."""
+
+import pytest
+
+from drumline.contracts.reasons import REASONS, Category, EndReason
+from drumline.contracts.states import RunState
+from drumline_server.attempts.retries import MOST_OF_CONTROL_PLANE
+from support.core import Core, Worker
+
+RETRYABLE = [reason for reason, facts in REASONS.items() if facts.retryable]
+OF_CONTROL_PLANE = [reason for reason in RETRYABLE if REASONS[reason].category is Category.CONTROL_PLANE]
+COUNTED = [reason for reason in RETRYABLE if REASONS[reason].category in (Category.USER, Category.INFRASTRUCTURE)]
+
+
+def _fail_once(core: Core, worker: Worker, run_id: str, reason: EndReason) -> RunState:
+    core.schedule()
+    member = worker.take()
+    member.end(reason)
+    state = core.run(run_id).state
+    if state is RunState.RETRY_WAIT:
+        core.clock.advance(46)
+        worker.beat()
+        core.reap()
+    return state
+
+
+@pytest.mark.parametrize("reason", OF_CONTROL_PLANE)
+def test_an_attempt_that_failed_for_a_cause_of_the_control_plane_costs_no_retry(core: Core, reason: EndReason) -> None:
+    worker = core.add_worker()
+    run_id = core.submit(resources={"replicas": 8}, retries={"user": 1, "infrastructure": 0}).id
+
+    states = [_fail_once(core, worker, run_id, reason) for _ in range(5)]
+    user_states = [_fail_once(core, worker, run_id, EndReason.PROGRAM_ERROR) for _ in range(2)]
+
+    assert states == [RunState.RETRY_WAIT] * 5
+    assert user_states == [RunState.RETRY_WAIT, RunState.FAILED]
+
+
+@pytest.mark.parametrize("reason", COUNTED)
+def test_an_attempt_that_failed_of_the_program_or_of_its_host_costs_a_retry(core: Core, reason: EndReason) -> None:
+    worker = core.add_worker()
+    run_id = core.submit(resources={"replicas": 8}, retries={"user": 1, "infrastructure": 1}).id
+
+    assert [_fail_once(core, worker, run_id, reason) for _ in range(2)] == [RunState.RETRY_WAIT, RunState.FAILED]
+
+
+def test_a_control_plane_that_fails_again_and_again_does_not_keep_a_run_for_ever(core: Core) -> None:
+    worker = core.add_worker()
+    run_id = core.submit(resources={"replicas": 8}).id
+
+    states = [_fail_once(core, worker, run_id, EndReason.BUNDLE_UNAVAILABLE) for _ in range(MOST_OF_CONTROL_PLANE + 1)]
+
+    assert states == [RunState.RETRY_WAIT] * MOST_OF_CONTROL_PLANE + [RunState.FAILED]
+    reason = core.run(run_id).reason
+    assert reason is not None
+    assert reason.code is EndReason.BUNDLE_UNAVAILABLE
