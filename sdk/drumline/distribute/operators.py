@@ -142,8 +142,19 @@ class ArrayOperators:
 def _compared(method: Any, left: ArrayOperators, right: object) -> Any:
     if not isinstance(right, (ArrayOperators, jax.Array, np.ndarray, np.generic, int, float, complex, list, tuple)):
         return NotImplemented
-    right = np.asarray(right) if isinstance(right, (list, tuple)) else right
+    if isinstance(right, (list, tuple)):
+        right = np.asarray(right, object if _is_ragged(right) else None)
+    if isinstance(right, np.ndarray) and right.dtype.kind in "OSUTmM":
+        return NotImplemented  # no JAX array can be equal to it
     return _apply(method, left, right)
+
+
+def _is_ragged(rows: Any) -> bool:
+    try:
+        np.shape(rows)
+    except ValueError:
+        return True
+    return False
 
 
 def _apply(method: Any, left: Any, right: Any) -> jax.Array:
