@@ -92,7 +92,9 @@ class _Aggregated(Variable):
                 "added up there; use aggregation='only_first_replica' or 'none'"
             )
         _check_mean(self)
-        if op in ("mul", "div"):  # a row that several replicas change is changed by each of them, as in TensorFlow
+        if (
+            op != "add" and op != "sub"
+        ):  # a row that several replicas change is changed by each of them, as in TensorFlow
             rows = rules.reduce(InStep(frame), ReduceOp.parse(self.aggregation.name), _detached(slices))
             frame.store(self, scatter(op, frame.load(self), rows))
             return
