@@ -13,6 +13,7 @@ from drumline.distribute import context, merge
 from drumline.distribute.combine import reduction, rules
 from drumline.distribute.combine.in_step import InStep
 from drumline.distribute.enums import ReduceOp
+from drumline.distribute.errors import InvalidTypeError
 from drumline.distribute.indexed_slices import is_slices
 from drumline.distribute.leaf_names import leaf_scope
 
@@ -51,6 +52,8 @@ def merge_call(fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[st
     all replicas come together.
     """
     replica = context.require_replica_context("merge_call")
+    if not isinstance(args, (tuple, list)):
+        raise InvalidTypeError(f"merge_call: args must be a tuple or a list, not {args!r:.60}; write args=(value,)")
     if context.current_frame() is None:
         with context.entered(context.ContextEntry(replica.strategy)):
             return fn(replica.strategy, *args, **(kwargs or {}))

@@ -11,7 +11,9 @@ import numpy as np
 from jax import lax
 
 from drumline.distribute import context
-from drumline.distribute.combine.aggregate import aggregate
+from drumline.distribute.combine import rules
+from drumline.distribute.combine.aggregate import aggregate, agreed
+from drumline.distribute.combine.in_step import InStep
 from drumline.distribute.combine.scatter import ScatterOp, combined, scatter, touched_rows
 from drumline.distribute.enums import ReduceOp, VariableAggregation, VariableSynchronization
 from drumline.distribute.errors import DivergingCopiesWarning, InvalidValueError, UnsupportedError
@@ -57,15 +59,19 @@ class _Aggregated(Variable):
         super()._update_outside(update, operand, what)
 
     def _update_in_merge(self, frame: Frame, update: Update, operand: Any, what: str) -> None:
-        if frame.num_replicas > 1:
-            self._refuse_own_components(operand, what)
+        if frame.num_replicas > 1 and isinstance(operand, PerReplica):
+            local = getattr(operand, "local", None)
+            if local is None or getattr(operand, "is_known_to_differ", False):
+                self._refuse_own_components(operand, what)
+            operand = agreed(self._cast(local), frame.num_replicas, self._own_components_refusal(operand, what))
         super()._update_in_merge(frame, update, operand, what)
 
     def _refuse_own_components(self, operand: Any, what: str) -> None:
         if isinstance(operand, PerReplica):
-            raise InvalidValueError(
-                f"{what} of {operand!r} to {self!r}, whose copies must stay equal; reduce it first, by strategy.reduce"
-            )
+            raise InvalidValueError(self._own_components_refusal(operand, what))
+
+    def _own_components_refusal(self, operand: Any, what: str) -> str:
+        return f"{what} of {operand!r} to {self!r}, whose copies must stay equal; reduce it first, by strategy.reduce"
 
     def _scatter_in_replica(self, frame: Frame, op: ScatterOp, slices: IndexedSlices) -> None:
         if self.aggregation is VariableAggregation.NONE:
@@ -86,6 +92,12 @@ class _Aggregated(Variable):
                 "added up there; use aggregation='only_first_replica' or 'none'"
             )
         _check_mean(self)
+        if (
+            op != "add" and op != "sub"
+        ):  # a row that several replicas change is changed by each of them, as in TensorFlow
+            rows = rules.reduce(InStep(frame), ReduceOp.parse(self.aggregation.name), _detached(slices))
+            frame.store(self, scatter(op, frame.load(self), rows))
+            return
         dense = IndexedSlices(lax.stop_gradient(slices.values), slices.indices).to_dense(self.shape).astype(self.dtype)
         total = aggregate(dense, self.aggregation, frame.num_replicas)
         touched = aggregate(touched_rows(slices, self.shape), VariableAggregation.SUM, frame.num_replicas)
@@ -306,6 +318,11 @@ class SyncOnReadVariable(_Stacked):
         self._buffer = self.strategy.stack_copies(
             [jnp.broadcast_to(jnp.asarray(share, self.dtype), self.shape) for share in shares]
         )
+
+
+def _detached(slices: IndexedSlices) -> IndexedSlices:
+    """The rows as arrays, without gradients."""
+    return IndexedSlices(lax.stop_gradient(jnp.asarray(slices.values)), jnp.asarray(slices.indices))
 
 
 def _check_mean(variable: Variable) -> None:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from drumline.distribute import context
-from drumline.distribute.combine.cross_device_ops import destination_devices, spread
+from drumline.distribute.combine.cross_device_ops import check_pairs, destination_devices, spread
 from drumline.distribute.devices import device_name
 from drumline.distribute.enums import ReduceOp
 from drumline.distribute.errors import InvalidValueError
 from drumline.distribute.indexed_slices import is_slices
-from drumline.distribute.merge import is_merged, local_part, merge
+from drumline.distribute.merge import agreed_part, is_merged, local_part, merge
 from drumline.distribute.values import DistributedValue, Mirrored, PerReplica, check_replicas, joined_slices
 from drumline.distribute.variables import Variable
 
@@ -80,6 +80,7 @@ class StrategyExtended:
         """Many ``reduce_to`` at once, results in order."""
         context.require_cross_replica_context(self._strategy, "reduce_to")
         op = ReduceOp.parse(reduce_op)
+        check_pairs(value_destination_pairs)
         value_destination_pairs = [(joined_slices(value), place) for value, place in value_destination_pairs]
         if any(is_merged(value) for value, _ in value_destination_pairs):
             return [self._strategy.reduce(op, value, axis=None) for value, _ in value_destination_pairs]
@@ -182,9 +183,16 @@ class StrategyExtended:
         with self._strategy.lock, context.entered(entry):
             return fn(var, *own_args, **own_kwargs)
 
+    def _own_part(self, var: Variable, leaf: Any) -> Any:
+        """What a copy of ``var`` takes of an argument: copies that must stay equal take what all replicas have."""
+        if not isinstance(leaf, PerReplica) or var.storage != "replicated" or self._strategy.num_replicas_in_sync == 1:
+            return local_part(leaf)
+        if not is_merged(leaf):
+            _refuse_own_components(var, [leaf])
+        return agreed_part(leaf, _own_components_refusal(var, leaf))
+
     def _update_traced(self, var: Variable, fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        _refuse_own_components(var, jax.tree.leaves((args, kwargs)))
-        own_args, own_kwargs = jax.tree.map(local_part, (tuple(args), kwargs))
+        own_args, own_kwargs = jax.tree.map(lambda leaf: self._own_part(var, leaf), (tuple(args), kwargs))
         with context.entered(context.ContextEntry(self._strategy, frame=context.current_frame(), updating=0)):
             return fn(var, *own_args, **own_kwargs)
 
@@ -193,10 +201,14 @@ def _refuse_own_components(var: Variable, arguments: list[Any]) -> None:
     """InvalidValueError where an update would make copies differ that have to stay equal."""
     own = [argument for argument in arguments if isinstance(argument, PerReplica)]
     if own and var.storage == "replicated":
-        raise InvalidValueError(
-            f"update of {var!r}, whose copies must stay equal, with {own[0]!r}; reduce it first, by strategy.reduce or "
-            "extended.reduce_to"
-        )
+        raise InvalidValueError(_own_components_refusal(var, own[0]))
+
+
+def _own_components_refusal(var: Variable, argument: PerReplica) -> str:
+    return (
+        f"update of {var!r}, whose copies must stay equal, with {argument!r}; reduce it first, by strategy.reduce or "
+        "extended.reduce_to"
+    )
 
 
 def _grouped(results: list[Any]) -> Any:

@@ -24,8 +24,8 @@ class IndexedSlices:
     """
 
     def __init__(self, values: Any, indices: Any, dense_shape: Any = None) -> None:
-        self.values = values
-        self.indices = indices
+        self.values = np.asarray(values) if isinstance(values, (list, tuple)) else values
+        self.indices = np.asarray(indices) if isinstance(indices, (list, tuple)) else indices
         self.dense_shape: tuple[int, ...] | None = None if dense_shape is None else _known_shape(dense_shape)
 
     @property
@@ -88,7 +88,10 @@ class IndexedSlices:
     @classmethod
     def tree_unflatten(cls, dense_shape: tuple[int, ...] | None, children: tuple[Any, Any]) -> IndexedSlices:
         """The inverse of ``tree_flatten``."""
-        return cls(*children, dense_shape)
+        slices = cls.__new__(cls)  # as it was taken apart: JAX puts any object in place of an array
+        slices.values, slices.indices = children
+        slices.dense_shape = dense_shape
+        return slices
 
     def __neg__(self) -> IndexedSlices:
         return IndexedSlices(-jnp.asarray(self.values), self.indices, self.dense_shape)

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from drumline.distribute import context
+from drumline.distribute.arguments import is_array_or_number, static_key
 from drumline.distribute.combine import reduction
+from drumline.distribute.combine.aggregate import agreed
 from drumline.distribute.combine.component_gather import gather_components
 from drumline.distribute.combine.in_step import InStep
 from drumline.distribute.enums import ReduceOp
@@ -27,11 +30,12 @@ if TYPE_CHECKING:
 class MergedValue(PerReplica):
     """A per-replica value of the step being traced. The other replicas' components are gathered when looked at."""
 
-    __slots__ = ("frame", "local", "shapes")
+    __slots__ = ("frame", "is_known_to_differ", "local", "shapes")
 
-    def __init__(self, local: Any, frame: Frame) -> None:
+    def __init__(self, local: Any, frame: Frame, *, is_known_to_differ: bool = False) -> None:
         super().__init__(None, None, None)
         self.local = jnp.asarray(local)
+        self.is_known_to_differ = is_known_to_differ
         self.frame = frame
         shapes = frame.exchange("merge_call", self.local.shape) if frame.exchange is not None else None
         self.shapes: list[tuple[int, ...]] = shapes or [self.local.shape] * frame.num_replicas
@@ -123,6 +127,17 @@ def local_part(value: Any) -> Any:
     return value.local if is_merged(value) else value
 
 
+def agreed_part(value: Any, refusal: str) -> Any:
+    """The component that every replica has of a value of the step, any other value as it is. InvalidValueError with the
+    text ``refusal`` once the step is traced, unless replicas provably have the same.
+    """
+    if not is_merged(value):
+        return value
+    if isinstance(value, MergedValue) and value.is_known_to_differ:
+        raise InvalidValueError(refusal)
+    return jax.tree.map(lambda part: agreed(part, value.num_replicas, refusal), value.local)
+
+
 def merge(
     replica: context.ReplicaContext, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
@@ -146,9 +161,30 @@ def merge(
 def _merged(leaf: Any, frame: Frame) -> Any:
     if is_slices(leaf):
         return _merged_slices(leaf, frame)
-    if frame.is_same_object(leaf) or not isinstance(leaf, jax.core.Tracer):
+    if not isinstance(leaf, jax.core.Tracer):
+        return _merged_constant(leaf, frame)
+    return leaf if frame.is_same_object(leaf) else MergedValue(leaf, frame)
+
+
+def _merged_constant(leaf: Any, frame: Frame) -> Any:
+    """Where each replica has its own program, a constant of one (its rows, its number) can be another's other value."""
+    if frame.exchange is None:
         return leaf
-    return MergedValue(leaf, frame)
+    values = frame.exchange("merge_call", leaf)
+    if all(_is_same_constant(value, leaf) for value in values):
+        return leaf
+    if all(map(is_array_or_number, values)):
+        return MergedValue(leaf, frame, is_known_to_differ=True)
+    return PerReplica.from_components(values)
+
+
+def _is_same_constant(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    if not (is_array_or_number(one) and is_array_or_number(other)):
+        return static_key(one) == static_key(other)
+    arrays = np.asarray(one), np.asarray(other)
+    return arrays[0].dtype == arrays[1].dtype and np.array_equal(*arrays)
 
 
 def _merged_slices(slices: IndexedSlices, frame: Frame) -> Any:
@@ -170,6 +206,6 @@ def _part(leaf: Any, frame: Frame) -> Any:
         return leaf
     if frame.replica is not None and not frame.is_shared:
         return leaf.values[frame.replica]
-    if len({jnp.shape(value) for value in leaf.values}) > 1:
+    if not all(map(is_array_or_number, leaf.values)) or len({jnp.shape(value) for value in leaf.values}) > 1:
         raise ReplicaNumberNeeded
     return lax.dynamic_index_in_dim(jnp.stack(leaf.values), lax.axis_index(REPLICA_AXIS), keepdims=False)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import numpy as np
 
 
 class ArrayOperators:
@@ -77,6 +78,36 @@ class ArrayOperators:
     def __ge__(self, other: Any) -> jax.Array:
         return _apply(operator.ge, self, other)
 
+    def __eq__(self, other: object) -> Any:
+        """Element by element, as arrays; with None and other things that are no array, identity."""
+        return _compared(operator.eq, self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return _compared(operator.ne, self, other)
+
+    __hash__ = object.__hash__  # by identity: a key stays the same while the value changes
+
+    def __and__(self, other: Any) -> jax.Array:
+        return _apply(operator.and_, self, other)
+
+    def __rand__(self, other: Any) -> jax.Array:
+        return _apply(operator.and_, other, self)
+
+    def __or__(self, other: Any) -> jax.Array:
+        return _apply(operator.or_, self, other)
+
+    def __ror__(self, other: Any) -> jax.Array:
+        return _apply(operator.or_, other, self)
+
+    def __xor__(self, other: Any) -> jax.Array:
+        return _apply(operator.xor, self, other)
+
+    def __rxor__(self, other: Any) -> jax.Array:
+        return _apply(operator.xor, other, self)
+
+    def __invert__(self) -> jax.Array:
+        return ~self.value
+
     def __neg__(self) -> jax.Array:
         return -self.value
 
@@ -97,6 +128,33 @@ class ArrayOperators:
 
     def __int__(self) -> int:
         return int(self.value)
+
+    def __index__(self) -> int:
+        return operator.index(self.value)
+
+    def __round__(self, digits: int = 0) -> jax.Array:
+        return round(self.value, digits)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.value, spec) if spec else str(self)
+
+
+def _compared(method: Any, left: ArrayOperators, right: object) -> Any:
+    if not isinstance(right, (ArrayOperators, jax.Array, np.ndarray, np.generic, int, float, complex, list, tuple)):
+        return NotImplemented
+    if isinstance(right, (list, tuple)):
+        right = np.asarray(right, object if _is_ragged(right) else None)
+    if isinstance(right, np.ndarray) and right.dtype.kind in "OSUTmM":
+        return NotImplemented  # no JAX array can be equal to it
+    return _apply(method, left, right)
+
+
+def _is_ragged(rows: Any) -> bool:
+    try:
+        np.shape(rows)
+    except ValueError:
+        return True
+    return False
 
 
 def _apply(method: Any, left: Any, right: Any) -> jax.Array:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class ScatterMethods:
-    """Each takes the rows and their values. Slices of several replicas are aggregated as ``assign_add``'s deltas are.
+    """Each takes the rows and their values. Slices of several replicas are aggregated as ``assign_add``'s deltas are;
+    a row that several of them multiply or divide is so by each (by its share of the mean, for a mean).
 
     UnsupportedError for synchronization "on_read", and for min, max and update with aggregation "sum" or "mean".
     """

@@ -116,7 +116,9 @@ def trace_step(
         outputs = _describe_outputs(traced, frame, returned, dict(zip(map(id, leaf_values), indices, strict=True)))
         owned = {id(variable): variable for variable in (*variables, *frame.created)}
         traced.written = [
-            variable for key, variable in owned.items() if key in frame.written or variable in frame.created
+            variable
+            for key, variable in owned.items()
+            if key in frame.written or any(variable is made for made in frame.created)
         ]
         traced.num_outputs = len(outputs)
         return [*outputs, *(frame.final(variable) for variable in traced.written)]

@@ -52,6 +52,11 @@ class Strategy(DeviceGroup, ExperimentalNames):
             raise InvalidValueError(f"executor={executor!r} is unknown; use one of {', '.join(EXECUTORS)}")
         super().__init__(devices)
         self._executor = executor
+        if cross_device_ops is not None and not isinstance(cross_device_ops, CrossDeviceOps):
+            raise InvalidTypeError(
+                f"cross_device_ops={cross_device_ops!r:.80} does not say how to reduce; pass an instance, such as "
+                "dist.ReductionToOneDevice()"
+            )
         self.cross_device_ops = cross_device_ops or default_cross_device_ops()
         self.observation = Observation(self)
         self._variables: list[weakref.ref[Variable]] = []
@@ -154,6 +159,8 @@ class Strategy(DeviceGroup, ExperimentalNames):
         if axis is _MISSING:
             raise InvalidTypeError("reduce needs axis: None to combine replicas only, 0 to combine the batch as well")
         context.require_cross_replica_context(self, "reduce")
+        if value is None and op is ReduceOp.SUM:
+            raise InvalidValueError("None has no sum over the replicas: does the step return what it computed?")
         return jax.tree.map(lambda leaf: self._reduce_leaf(op, leaf, axis, name), value, is_leaf=is_slices)
 
     def _reduce_leaf(self, op: ReduceOp, leaf: Any, axis: Any, name: str | None) -> Any:
@@ -205,6 +212,8 @@ class Strategy(DeviceGroup, ExperimentalNames):
         return jax.tree.map(lambda leaf: self._gather_leaf(joined_slices(leaf), axis), value, is_leaf=is_slices)
 
     def _gather_leaf(self, leaf: Any, axis: int) -> Any:
+        if isinstance(leaf, Variable) and leaf.storage != "single":
+            leaf = PerReplica.from_components(leaf.values)
         if is_slices(leaf):
             raise UnsupportedError(f"gather of {leaf!r}, which is not per replica; gather .to_dense()")
         if is_merged(leaf):

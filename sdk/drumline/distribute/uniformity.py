@@ -14,7 +14,7 @@ from typing import Any
 
 from drumline.distribute.combine.aggregate import aggregate_p
 from drumline.distribute.combine.component_gather import gather_components_p, return_gradients_p
-from drumline.distribute.errors import CollectiveError
+from drumline.distribute.errors import CollectiveError, InvalidValueError
 from drumline.distribute.executors import _jaxpr
 from drumline.distribute.values import REPLICA_AXIS
 
@@ -34,11 +34,15 @@ _CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "remat", "checkpo
 def mark_uniform(closed: Any, uniform_inputs: Sequence[bool]) -> tuple[Any, list[bool]]:
     """The jaxpr with its aggregations of uniform values marked so, and which outputs are uniform.
 
-    Raises CollectiveError for a collective that not every replica would reach.
+    Raises CollectiveError for a collective that not every replica would reach, InvalidValueError for a value that
+    replicas had to agree about and may not.
     """
     analysis = _Analysis()
     outputs = analysis.visit(closed.jaxpr, [True] * len(closed.jaxpr.constvars), list(uniform_inputs))
     uniform = analysis.uniform_aggregations
+    for key, refusal in analysis.refusals.items():
+        if not uniform[key]:
+            raise InvalidValueError(refusal)
 
     def change(eqn: Any) -> Any:
         if eqn.primitive is not aggregate_p or not uniform.get(_identity(eqn), False):
@@ -57,6 +61,7 @@ class _Analysis:
 
     def __init__(self) -> None:
         self.uniform_aggregations: dict[int, bool] = {}
+        self.refusals: dict[int, str] = {}  # of values that must be uniform
         self._differing_guard: str | None = None
 
     def visit(self, jaxpr: Any, consts: Sequence[bool], inputs: Sequence[bool]) -> list[bool]:
@@ -76,6 +81,8 @@ class _Analysis:
         name, count = eqn.primitive.name, len(eqn.outvars)
         if name in COLLECTIVES and _over_replicas(eqn):
             return self._collective(eqn, operands), operands
+        if eqn.primitive is gather_components_p:
+            return [True] * count, operands
         if name == "axis_index":
             return [REPLICA_AXIS not in _names(eqn.params["axis_name"])], operands
         if name in ("swap", "addupdate"):
@@ -104,6 +111,8 @@ class _Analysis:
         if eqn.primitive is aggregate_p:
             key = _identity(eqn)
             self.uniform_aggregations[key] = operands[0] and self.uniform_aggregations.get(key, True)
+            if eqn.params["refusal"] is not None:
+                self.refusals[key] = eqn.params["refusal"]
             return [True]
         groups = eqn.params.get("axis_index_groups")
         return [eqn.primitive.name in UNIFORM_RESULT and groups is None] * len(eqn.outvars)

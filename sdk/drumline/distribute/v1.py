@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from drumline.distribute import central_storage, mirrored, one_device
 from drumline.distribute.enums import ReduceOp
+from drumline.distribute.errors import InvalidTypeError
 from drumline.distribute.experimental_names import NumpyDatasets
 from drumline.distribute.strategy import Strategy
 
@@ -41,7 +42,15 @@ class StrategyV1(NumpyDatasets, Strategy):
         return v1.make_input_fn_iterator(self, input_fn, replication_mode)
 
     def experimental_run(self, fn: Callable[..., Any], input_iterator: InputIterator | None = None) -> Any:
-        """Runs ``fn`` on the next step of ``input_iterator``, or without arguments."""
+        """Runs ``fn`` on the next step of ``input_iterator``, or without arguments.
+
+        InvalidTypeError for anything that is no iterator of ``make_dataset_iterator`` or ``make_input_fn_iterator``.
+        """
+        if input_iterator is not None and not hasattr(input_iterator, "get_next"):
+            raise InvalidTypeError(
+                f"experimental_run was given {input_iterator!r:.60} for an iterator; pass what "
+                "make_dataset_iterator or make_input_fn_iterator returns, or use run(fn, args=(batch,))"
+            )
         return self.run(fn, () if input_iterator is None else (input_iterator.get_next(),))
 
     def reduce(self, reduce_op: ReduceOp | str, value: Any, axis: Any = None, *, name: str | None = None) -> Any:

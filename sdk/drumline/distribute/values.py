@@ -130,14 +130,21 @@ class PerReplica(DistributedValue):
             return f"PerReplica({replicas} x {self._stacked.dtype.name}{shape})"
         return f"PerReplica({', '.join(_describe(value) for value in self.values)})"
 
-    def __jax_array__(self) -> jax.Array:
-        raise _misuse(self)
+    @property
+    def __jax_array__(self) -> Callable[[], jax.Array]:
+        # As soon as JAX looks for it: its own message would not say what to write. No TypeError, which JAX would wrap.
+        raise InvalidValueError(str(_misuse(self)))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         raise _misuse(self)
 
     def __bool__(self) -> bool:
         raise _misuse(self)
+
+    def __format__(self, spec: str) -> str:
+        if spec:
+            raise _misuse(self)
+        return str(self)
 
 
 class PerReplicaSlices(PerReplica):
@@ -317,7 +324,8 @@ def _misuse(value: PerReplica) -> Exception:
 
     if in_replica_context():
         return InvalidValueError(
-            f"{value!r} was captured by the step; pass it in args, so that each replica gets its own component"
+            f"{value!r} was captured by the step; pass it in args: of a per-replica value in args each replica gets "
+            "its own component"
         )
     return InvalidTypeError(
         f"{value!r} has one component per replica and is no array; use strategy.local_results, strategy.reduce, "
@@ -332,6 +340,8 @@ def _reject_operator(self: PerReplica, *_: object) -> Any:
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"):
     setattr(PerReplica, f"__{_name}__", _reject_operator)
     setattr(PerReplica, f"__r{_name}__", _reject_operator)
+for _name in ("lt", "le", "gt", "ge", "neg", "abs", "getitem", "len", "iter", "float", "int", "index"):
+    setattr(PerReplica, f"__{_name}__", _reject_operator)
 
 __all__ = [
     "REPLICA_AXIS",

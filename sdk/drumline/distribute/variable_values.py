@@ -10,10 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from drumline.distribute.errors import CutOffError, VariableScopeError
+from drumline.distribute.errors import CutOffError, InvalidValueError, VariableScopeError
 from drumline.distribute.executors import _jaxpr
+from drumline.distribute.indexed_slices import IndexedSlices, is_slices
 from drumline.distribute.operators import ArrayOperators
 from drumline.distribute.placement import checked_host_array, owned, put
+from drumline.distribute.values import Mirrored, PerReplica, PerReplicaSlices
 
 Update = Callable[[Any, Any], Any]
 
@@ -28,7 +30,40 @@ def cast_for(variable: object, operand: Any, dtype: Any) -> Any:
     kind = jnp.result_type(source)
     if jnp.issubdtype(kind, jnp.inexact) and not jnp.issubdtype(dtype, jnp.inexact):
         raise CutOffError(f"{variable!r} holds {dtype}; a {kind} value would be cut off: cast it first")
-    return np.asarray(source, dtype) if is_number else jnp.asarray(source, dtype)
+    if jnp.issubdtype(kind, jnp.complexfloating) and not jnp.issubdtype(dtype, jnp.complexfloating):
+        raise CutOffError(f"{variable!r} holds {dtype}; the imaginary part of a {kind} value would be cut off")
+    if dtype == jnp.bool_ and kind != jnp.bool_:
+        raise CutOffError(f"{variable!r} holds bool; a {kind} value would be cut off: compare it first, value != 0")
+    if not is_number:
+        return jnp.asarray(source, dtype)
+    try:
+        return np.asarray(source, dtype)
+    except OverflowError:
+        raise InvalidValueError(f"{source} does not fit {variable!r}, which holds {dtype}") from None
+
+
+def check_shapes(variable: Any, operand: Any, what: str) -> None:
+    """InvalidValueError unless ``operand``, or each of its components, has the variable's shape."""
+    for shape in _shapes(operand):
+        if shape != variable.shape:
+            raise InvalidValueError(
+                f"{what} of a value of shape {list(shape)} to {variable!r}: the shapes must be equal; use "
+                "jnp.broadcast_to(value, v.shape) to give every element the same"
+            )
+
+
+def _shapes(operand: Any) -> list[tuple[int, ...]]:
+    operand = getattr(operand, "local", operand)  # of a step: this replica's
+    if isinstance(operand, (IndexedSlices, PerReplicaSlices)):
+        return []  # checked where they are made dense
+    if isinstance(operand, PerReplica):
+        stacked = operand.stacked
+        return [stacked.shape[1:]] if stacked is not None else [np.shape(value) for value in operand.values]
+    operand = operand.value if isinstance(operand, Mirrored) else operand
+    try:
+        return [] if is_slices(operand) else [tuple(np.shape(operand))]
+    except ValueError:
+        return []  # rows of different lengths: refused by the cast
 
 
 def refuse_in_traced_function(variable: object, what: str, *operands: Any) -> None:

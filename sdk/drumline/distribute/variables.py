@@ -31,6 +31,7 @@ from drumline.distribute.variable_storage import StoredValue
 from drumline.distribute.variable_values import (
     Update,
     cast_for,
+    check_shapes,
     initial_value_of,
     refuse_in_traced_function,
     replace_value,
@@ -77,7 +78,7 @@ class Variable(StoredValue, ScatterMethods, ArrayOperators):
         layout: Literal["mirrored"] = "mirrored",
     ) -> None:
         frame = context.current_frame()
-        if frame is not None and self in frame.made_before:
+        if frame is not None and any(self is made for made in frame.made_before):
             self._create_again(frame, initial_value)
             return
         if layout != "mirrored":
@@ -148,15 +149,19 @@ class Variable(StoredValue, ScatterMethods, ArrayOperators):
 
     def assign(self, value: Any) -> Variable:
         """Sets the value."""
-        return self._update(replace_value, value, "assign")
+        return self._update_whole(replace_value, value, "assign")
 
     def assign_add(self, delta: Any) -> Variable:
         """Adds ``delta``."""
-        return self._update(operator.add, delta, "assign_add")
+        return self._update_whole(operator.add, delta, "assign_add")
 
     def assign_sub(self, delta: Any) -> Variable:
         """Subtracts ``delta``."""
-        return self._update(operator.sub, delta, "assign_sub")
+        return self._update_whole(operator.sub, delta, "assign_sub")
+
+    def _update_whole(self, update: Update, operand: Any, what: str) -> Variable:
+        check_shapes(self, operand, what)
+        return self._update(update, operand, what)
 
     def _update(self, update: Update, operand: Any, what: str) -> Variable:
         entry = context.current_entry()

@@ -25,7 +25,7 @@ def _made(strategy: dist.Strategy, value: Any = 0.0) -> dist.Variable:
 
 
 def _add_one(variable: dist.Variable) -> Callable[[], Any]:
-    return lambda: variable.assign_add(1.0)
+    return lambda: variable.assign_add(np.ones(variable.shape))
 
 
 def test_a_variable_lies_once_on_its_home_after_every_step(central: dist.CentralStorageStrategy) -> None:

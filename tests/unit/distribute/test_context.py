@@ -145,10 +145,22 @@ def test_a_captured_per_replica_value_is_refused(two: dist.MirroredStrategy) -> 
 
 def test_a_per_replica_value_is_no_array(two: dist.MirroredStrategy) -> None:
     value: Any = batch()
-    misuses: list[Callable[[], Any]] = [lambda: value + 1, lambda: jnp.ones(2) + value, lambda: np.ones(2) * value]
-    for misuse in misuses:
-        with pytest.raises(TypeError, match=r"use strategy.local_results"):
+    operators: list[Callable[[], Any]] = [lambda: value + 1, lambda: np.ones(2) * value, lambda: value < 1]
+    protocols: list[Callable[[], Any]] = [
+        lambda: value[0],
+        lambda: float(value),
+        lambda: len(value),
+        lambda: iter(value),
+        lambda: f"{value:.2f}",
+    ]
+    for misuse in (*operators, *protocols):
+        with pytest.raises(TypeError, match=r"^PerReplica.*use strategy.local_results"):
             misuse()
+    functions: list[Callable[[Any], Any]] = [jnp.sum, jnp.exp, jax.jit(jnp.exp), lambda x: jnp.ones(2) + x]
+    for function in functions:
+        with pytest.raises(ValueError, match=r"^PerReplica.*use strategy.local_results"):
+            function(value)
+    assert f"{value}" == str(value) == repr(value)
 
 
 def test_a_strategy_cannot_be_copied(two: dist.MirroredStrategy) -> None:

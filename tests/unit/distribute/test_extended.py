@@ -84,11 +84,11 @@ def test_update_changes_each_copy_once(two: dist.MirroredStrategy) -> None:
 
     with two.scope():
         variable = dist.Variable(np.asarray([1], np.float32), aggregation="mean")
-        results = two.extended.update(variable, add, args=(1.0,), group=False)
+        results = two.extended.update(variable, add, args=([1.0],), group=False)
     assert [np.asarray(r).tolist() for r in results] == [[2], [2]]
     assert copies(variable) == [[2], [2]]
     assert contexts == [(True, None)] * 2
-    assert two.extended.update(variable, add, args=(1.0,)) is variable
+    assert two.extended.update(variable, add, args=([1.0],)) is variable
     assert copies(variable) == [[3], [3]]
 
 

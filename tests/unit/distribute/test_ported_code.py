@@ -181,6 +181,36 @@ def test_a_numpy_dataset_of_something_else_is_refused_by_name(rows: Any, error: 
         dist.v1.MirroredStrategy(jax.devices()[:2]).make_numpy_dataset(rows)
 
 
+@pytest.mark.parametrize("iterator", [5, [1, 2], "abc"])
+def test_experimental_run_takes_an_iterator(iterator: Any) -> None:
+    with pytest.raises(InvalidTypeError, match=r"for an iterator; pass what make_dataset_iterator"):
+        dist.v1.MirroredStrategy(jax.devices()[:2]).experimental_run(lambda x: x, iterator)
+
+
+def test_arguments_of_another_kind_are_refused_by_name(two: dist.MirroredStrategy) -> None:
+    value = two.distribute_values_from_function(lambda c: np.float32(1))
+    ops: Any = dist.ReductionToOneDevice
+    pairs: Any = [value]
+    attempts: list[tuple[Callable[[], Any], type[Exception], str]] = [
+        (
+            lambda: two.run(lambda x: dist.merge_call(_add_all, args=x), (value,)),
+            InvalidTypeError,
+            "args must be a tuple",
+        ),
+        (lambda: ops().batch_reduce("sum", pairs), InvalidValueError, "takes pairs"),
+        (lambda: two.extended.batch_reduce_to("sum", pairs), InvalidValueError, "takes pairs"),
+        (lambda: dist.MirroredStrategy(jax.devices()[:2], cross_device_ops=ops), InvalidTypeError, "pass an instance"),
+        (lambda: two.reduce("sum", None, axis=None), InvalidValueError, "None has no sum"),
+    ]
+    for attempt, error, message in attempts:
+        with pytest.raises(error, match=message):
+            attempt()
+
+
+def _add_all(strategy: dist.Strategy, x: Any) -> Any:
+    return strategy.reduce("sum", x, axis=None)
+
+
 def test_a_mirrored_value_reads_as_the_value(two: dist.MirroredStrategy) -> None:
     with two.scope():
         variable = dist.Variable(jnp.zeros(2), aggregation="sum")

@@ -279,7 +279,7 @@ def test_a_value_read_outside_survives_the_next_step(two: dist.MirroredStrategy)
     variable = make(two, np.asarray([1, 2], np.float32), aggregation="mean")
     before, raw = variable.value, variable.values
     for _ in range(2):
-        two.run(lambda: variable.assign_add(1.0))
+        two.run(lambda: variable.assign_add(np.ones(variable.shape)))
     assert before.tolist() == [1, 2]
     assert raw[1].tolist() == [1, 2]
     assert copies(variable) == [[3, 4]] * 2
@@ -293,7 +293,7 @@ def test_waiting_for_variables_waits_and_gives_no_value_out(kind: str, aggregati
     many = 3_000_000  # enough that the step is not done when it has been sent
 
     def step(times: jax.Array) -> None:
-        added = lax.fori_loop(0, times, lambda _, x: x + 1.0, jnp.float32(0))
+        added = jnp.ones(2, jnp.float32) * lax.fori_loop(0, times, lambda _, x: x + 1.0, jnp.float32(0))
         variable.assign_add(dist.all_reduce("mean", added))
 
     strategy.run(step, args=(jnp.int32(0),))  # compiles
@@ -310,13 +310,13 @@ def test_the_users_initial_array_survives_donation(two: dist.MirroredStrategy) -
     initial = jnp.arange(3.0)
     variable = make(two, initial, aggregation="mean")
     for _ in range(3):
-        two.run(lambda: variable.assign_add(1.0))
+        two.run(lambda: variable.assign_add(np.ones(variable.shape)))
     assert initial.tolist() == [0, 1, 2]
 
 
 def test_a_failed_step_after_donation_says_which_state_is_lost(two: dist.MirroredStrategy) -> None:
     variable = make(two, np.asarray([1, 2], np.float32), aggregation="mean", name="weights")
-    step = lambda: variable.assign_add(1.0)  # noqa: E731
+    step = lambda: variable.assign_add(np.ones(variable.shape))  # noqa: E731
     two.run(step)
     variable.lift_buffer(donate=True).delete()  # what XLA does to a donated buffer
     with pytest.raises(StateLostError, match=r"lost: weights"):

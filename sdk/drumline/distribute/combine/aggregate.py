@@ -23,10 +23,18 @@ aggregate_p = Primitive("replica_aggregate")
 
 def aggregate(value: Any, aggregation: VariableAggregation, num_replicas: int) -> Any:
     """One value from all replicas': their sum, their mean, or replica 0's; the same on every replica."""
-    return aggregate_p.bind(value, op=aggregation.name, num_replicas=num_replicas, uniform=False)
+    return aggregate_p.bind(value, op=aggregation.name, num_replicas=num_replicas, uniform=False, refusal=None)
 
 
-def combine(value: Any, *, op: str, num_replicas: int, uniform: bool) -> Any:
+def agreed(value: Any, num_replicas: int, refusal: str) -> Any:
+    """``value``, which all replicas must hold; InvalidValueError with the text ``refusal`` once the step is traced,
+    unless they provably do (an all-reduced value and what is computed from it, say).
+    """
+    first = VariableAggregation.ONLY_FIRST_REPLICA.name
+    return aggregate_p.bind(value, op=first, num_replicas=num_replicas, uniform=False, refusal=refusal)
+
+
+def combine(value: Any, *, op: str, num_replicas: int, uniform: bool, refusal: str | None) -> Any:
     """What the primitive means, with the axis bound. ``uniform``: every replica holds the same value already."""
     if uniform:
         return value * jnp.asarray(num_replicas, value.dtype) if op == "SUM" else value

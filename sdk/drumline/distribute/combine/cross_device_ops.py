@@ -59,6 +59,7 @@ class CrossDeviceOps:
     ) -> list[Any]:
         """Reduces many values, packed together where they have one dtype and one destination."""
         op, options = ReduceOp.parse(reduce_op), options or CommunicationOptions()
+        check_pairs(value_destination_pairs)
         results: list[Any] = [None] * len(value_destination_pairs)
         groups: dict[Any, list[int]] = {}
         for index, (value, destination) in enumerate(value_destination_pairs):
@@ -259,6 +260,13 @@ def _add_rows(rows: list[list[jax.Array]]) -> list[jax.Array]:
 @jax.jit
 def _pack(values: list[jax.Array]) -> jax.Array:
     return jnp.concatenate([jnp.ravel(value) for value in values])
+
+
+def check_pairs(pairs: Any) -> None:
+    """InvalidValueError unless all are pairs of a value and its destinations."""
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise InvalidValueError(f"batch_reduce takes pairs (value, destinations), not {pair!r:.60}")
 
 
 def _components(value: Any) -> list[Any]:

@@ -38,12 +38,6 @@ def touched_rows(slices: IndexedSlices, shape: tuple[int, ...]) -> jax.Array:
     return counts.reshape(-1, *(1,) * (len(shape) - 1))
 
 
-def combined(op: ScatterOp, current: Any, total: Any, touched: Any) -> jax.Array:
-    """``current`` with the replicas' summed slices ``total`` applied to the rows any of them touched."""
-    results: dict[str, Callable[[], Any]] = {
-        "add": lambda: current + total,
-        "sub": lambda: current - total,
-        "mul": lambda: current * total,
-        "div": lambda: lax.div(current, jnp.where(touched > 0, total, jnp.ones_like(total))),
-    }
-    return jnp.where(touched > 0, results[op](), current)
+def combined(op: Literal["add", "sub"], current: Any, total: Any, touched: Any) -> jax.Array:
+    """``current`` with the replicas' summed slices ``total`` added to, or subtracted from, the rows any touched."""
+    return jnp.where(touched > 0, current - total if op == "sub" else current + total, current)

@@ -61,6 +61,14 @@ def is_literal(atom: Any) -> bool:
     return isinstance(atom, jex.Literal)
 
 
+def without_literals(jaxpr: Any, results: Sequence[Any]) -> list[Any]:
+    """The results of an open jaxpr, with arrays in place of the numbers that were written into it as outputs."""
+    return [
+        np.asarray(result, atom.aval.dtype) if is_literal(atom) else result
+        for atom, result in zip(jaxpr.outvars, results, strict=True)
+    ]
+
+
 def subjaxprs(eqn: Eqn) -> Iterable[Any]:
     """The jaxprs (open ones) inside an equation's parameters."""
     for value in eqn.params.values():

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from drumline.distribute.errors import UnsupportedError
 from drumline.distribute.executors import _jaxpr
@@ -66,7 +67,11 @@ class ReplicaProgram:
             try:
                 request = evaluation.send(results)  # type: ignore[arg-type]  # None starts a generator
             except StopIteration as stop:
-                return self._per_member(stop.value)
+                outputs = _jaxpr.without_literals(self._jaxpr, stop.value)
+                return [
+                    [jax.device_put(value, device) if isinstance(value, np.ndarray) else value for value in own]
+                    for own, device in zip(self._per_member(outputs), members.devices, strict=True)
+                ]
             sent = yield [Request(request.eqns, operands) for operands in self._per_member(request.operands)]
             results = [members.join(column, None) for column in zip(*sent, strict=True)]
 

@@ -179,6 +179,7 @@ class SpmdStep:
         for i, value in zip([*self._donated, *self._kept], [*donated, *kept], strict=True):
             variables[i] = value
         results = _jaxpr.as_function(self._traced.jaxpr)(*constants, *variables, *leaves)
+        results = _jaxpr.without_literals(self._traced.jaxpr.jaxpr, results)
         outputs, new = results[: self._traced.num_outputs], results[self._traced.num_outputs :]
         if self._needs_token:
             outputs = [*outputs, jnp.zeros((), jnp.int8)]
