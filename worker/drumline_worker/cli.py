@@ -60,7 +60,8 @@ def run(
         enrolment = Enrolment(fd) if fd is not None else None
         asyncio.run(Agent(settings, enrolment, parent_fd, Reports(report_fd)).run())
     except AgentError as error:
-        raise click.ClickException(str(error)) from None
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(1)  # not 2: the command line was right
 
 
 def _settings(given: dict[str, Any]) -> WorkerSettings:

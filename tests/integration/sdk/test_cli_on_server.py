@@ -106,7 +106,7 @@ def test_spread_is_chosen_by_name_where_runs_are_made(cli: Cli, program: Path, c
     assert cli(*made, "--spread", "balance") == 0
     assert json.loads(cli.out)["resources"]["spread"] == "balance"
     assert cli(*made, "--spread", "one-host") == 2
-    assert "spread='one-host': Input should be 'pack', 'balance' or 'one_host'; did you mean 'one_host'?" in cli.err
+    assert "--spread 'one-host': Input should be 'pack', 'balance' or 'one_host'; did you mean 'one_host'?" in cli.err
 
 
 @pytest.mark.parametrize("command", ["submit", "jobs run"])
@@ -121,7 +121,7 @@ def test_retries_are_chosen_where_runs_are_made(cli: Cli, program: Path, client:
     assert cli(*made, "--retries", "2", "--infrastructure-retries", "7") == 0
     assert json.loads(cli.out)["retries"] == {"user": 2, "infrastructure": 7}
     assert cli(*made, "--infrastructure-retries", "-1") == 2
-    assert "retries.infrastructure=-1: Input should be greater than or equal to 0" in cli.err
+    assert "--infrastructure-retries -1: Input should be greater than or equal to 0" in cli.err
 
 
 def test_what_is_recorded_is_chosen_by_name_and_kept_by_the_version(cli: Cli, program: Path, client: Client) -> None:
@@ -254,7 +254,9 @@ def test_why_tells_the_rule_the_evidence_the_position_and_what_would_let_it_star
     assert cli("why", f"r-{waiting.id[-5:].lower()}") == 0
     first, sentence, *below = cli.out.splitlines()
     assert first == f"{waiting.id}  QUEUED"
-    assert sentence.startswith("Needs 4 replicas; alpha has 2 devices free. Position 1 in the queue. It starts when")
+    assert sentence.startswith(
+        "Needs 4 replicas on one host; alpha has 2 devices free. Position 1 in the queue. It starts when"
+    )
     assert below == [
         "  Submitted with 2 replicas it would start now.",
         f"  Starts when {ahead.id} ends.",
@@ -272,7 +274,10 @@ def test_plan_of_a_run_that_would_wait_tells_as_much_as_why(
 
     assert cli("plan", str(program), "-n", "4", "--no-probe") == 0
 
-    assert "it would wait: Needs 4 replicas; alpha has 2 devices free. Position 1 in the queue. It starts" in cli.out
+    assert (
+        "it would wait: Needs 4 replicas on one host; alpha has 2 devices free. Position 1 in the queue. It starts"
+        in cli.out
+    )
     assert "\n  Submitted with 2 replicas it would start now.\n" in cli.out
     assert f"\n  Starts when {ahead.id} ends.\n" in cli.out
 

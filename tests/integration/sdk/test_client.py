@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from pydantic import SecretStr
@@ -230,7 +229,6 @@ def test_program_that_is_no_path_is_told_what_to_pass(client: Client, source: An
         ({"epochs": np.int64(5)}, "int64 is no JSON"),
         ({"epochs": np.bool_(True)}, "bool is no JSON"),
         ({"epochs": [1, {"a": np.ones(3)}]}, r"parameters\.epochs\.1\.a=.*: ndarray is no JSON"),
-        ({"epochs": jnp.ones(3)}, "is no JSON"),
         ({"epochs": {1, 2}}, "set is no JSON; pass numbers, text, lists or dicts"),
         ({"epochs": {1: 2}}, "the key 1 is no text"),
         ({1: 2}, "the name of a parameter is text"),

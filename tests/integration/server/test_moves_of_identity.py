@@ -12,7 +12,7 @@ from drumline.contracts.worker_api import MemberBeat, MemberNotice
 from drumline_server.errors import DrumlineError
 from drumline_server.scheduler.loops import Reaper
 from drumline_server.settings import Settings
-from support.core import TAKEOVER_S, Core, Member, Worker
+from support.core import GANG, TAKEOVER_S, Core, Member, Worker
 
 HELD, FREE, QUARANTINED = [DeviceState.HELD] * 8, [DeviceState.FREE] * 8, [DeviceState.QUARANTINED] * 8
 
@@ -266,7 +266,7 @@ def test_worker_that_comes_back_to_its_place_decides_about_what_it_had(core: Cor
 def test_devices_that_were_to_be_released_elsewhere_are_not_free_by_a_move(core: Core) -> None:
     """Claimed, fenced off before the gang was whole, and its worker has not proven the end."""
     alpha, _ = core.add_worker("alpha", 1), core.add_worker("beta", 1)
-    core.submit(resources={"replicas": 2})
+    core.submit(job=GANG, resources={"replicas": 2})
     core.schedule()
     (notice,) = alpha.beat().assigned
     alpha.claim(notice)

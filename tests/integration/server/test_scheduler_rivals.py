@@ -15,7 +15,7 @@ from drumline_server.db import Database
 from drumline_server.models import Attempt, Hold, Lease
 from drumline_server.scheduler.leadership import LeadershipLostError, LeasedLeadership, SoleServer, leadership_of
 from drumline_server.scheduler.rounds import Guard, schedule, unguarded
-from support.core import TERMS, Core
+from support.core import GANG, TERMS, Core
 from support.processes import wait_until
 
 HOSTS, DEVICES, RUNS = 6, 4, 30
@@ -35,7 +35,7 @@ def fill(core: Core) -> None:
     for number in range(HOSTS):
         core.add_worker(f"host-{number}", devices=DEVICES)
     for number in range(RUNS):
-        core.submit(resources={"replicas": (1, 2, 6)[number % 3]})
+        core.submit(job=GANG, resources={"replicas": (1, 2, 6)[number % 3]})
 
 
 def finish_all(core: Core) -> None:

@@ -10,7 +10,7 @@ from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RunState
 from drumline.contracts.worker_api import MemberBeat
 from drumline_server.telemetry import gaps, logs
-from support.core import Core, Member, Worker
+from support.core import GANG, Core, Member, Worker
 
 
 def _beat(member: Member, activity: str, **more: Any) -> MemberBeat:  # Any: fields of the tick
@@ -33,7 +33,7 @@ def _logs(core: Core, run_id: str) -> api.Logs:
 def gang(core: Core) -> tuple[Member, Member]:
     """Two members on two hosts, whose program runs."""
     workers = [core.add_worker(name, devices=2) for name in ("alpha", "beta")]
-    core.submit(resources={"replicas": 4}, limits={"step_s": 20})
+    core.submit(job=GANG, resources={"replicas": 4}, limits={"step_s": 20})
     core.schedule()
     first, second = (_take(worker) for worker in workers)
     return first.start(), second.start()

@@ -184,19 +184,19 @@ def test_content_that_was_read_once_is_not_read_again(server: EdgeServer) -> Non
     assert [each.process.pid for each in reading._children if each.process] == before
 
 
-def test_no_bundle_takes_the_last_of_the_disk(sqlite_url: str, tmp_path: Path) -> None:
-    with edge_server(sqlite_url, tmp_path / "data", disk_kept_bytes=2**60) as server:
+def test_no_bundle_takes_the_last_of_the_disk(tmp_path: Path) -> None:
+    with edge_server(f"sqlite:///{tmp_path}/own.db", tmp_path / "own", disk_kept_bytes=2**60) as server:
         answer = _upload(server.admin, _ENTRY)
 
         assert answer.status_code == httpx2.codes.SERVICE_UNAVAILABLE
         assert "bytes left" in answer.json()["detail"]
         assert "DRUMLINE_DISK_KEPT_BYTES" in answer.json()["hint"]
-        assert list((tmp_path / "data" / "blobs" / "incoming").iterdir()) == []
+        assert list((tmp_path / "own" / "blobs" / "incoming").iterdir()) == []
         assert server.admin.get("/api/v1/runs").status_code == httpx2.codes.OK
 
 
-def test_further_uploads_of_a_token_wait_and_those_of_others_do_not(sqlite_url: str, tmp_path: Path) -> None:
-    incoming = tmp_path / "data" / "blobs" / "incoming"
+def test_further_uploads_of_a_token_wait_and_those_of_others_do_not(tmp_path: Path) -> None:
+    incoming = tmp_path / "own" / "blobs" / "incoming"
     done = threading.Event()
 
     def slowly() -> Iterator[bytes]:
@@ -207,7 +207,10 @@ def test_further_uploads_of_a_token_wait_and_those_of_others_do_not(sqlite_url: 
     def upload(client: httpx2.Client) -> int:
         return client.post("/api/v1/bundles", content=slowly(), headers=_PYTHON, timeout=60).status_code
 
-    with edge_server(sqlite_url, tmp_path / "data", uploads_per_token=2) as server, ThreadPoolExecutor(4) as pool:
+    with (
+        edge_server(f"sqlite:///{tmp_path}/own.db", tmp_path / "own", uploads_per_token=2) as server,
+        ThreadPoolExecutor(4) as pool,
+    ):
         token = server.token("submitter")
         uploads = [pool.submit(upload, server.client(token)) for _ in range(4)]
         wait_until(lambda: len(list(incoming.iterdir())) == 2, timeout_s=5, what="two uploads are received")
@@ -217,8 +220,8 @@ def test_further_uploads_of_a_token_wait_and_those_of_others_do_not(sqlite_url: 
         assert {each.result() for each in uploads} == {httpx2.codes.CREATED}
 
 
-def test_slow_readers_keep_few_large_answers_in_memory(sqlite_url: str, tmp_path: Path) -> None:
-    with edge_server(sqlite_url, tmp_path / "data", large_answers_per_token=2) as server:
+def test_slow_readers_keep_few_large_answers_in_memory(tmp_path: Path) -> None:
+    with edge_server(f"sqlite:///{tmp_path}/own.db", tmp_path / "own", large_answers_per_token=2) as server:
         token = server.token("viewer")
         archive = make_zip(*(f"{number}.txt" for number in range(7)), content=b"\x01" * 500_000)
         made = server.admin.post("/api/v1/bundles", content=archive, headers={"Content-Type": "application/zip"}).json()

@@ -1,6 +1,5 @@
 """`drumline up` and its parts: what dies in a loop is named with its last line and the cure, and nothing is `ready`."""
 
-import os
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from support.broker import broken_server
 from support.deployment import Deployment
 from support.installs import Install, full_install, light_install, server_install
 from support.processes import processes_of, wait_until, words_of
@@ -80,18 +80,13 @@ def test_a_celery_child_that_dies_in_a_loop_is_named_and_nothing_is_called_ready
 
 
 def test_a_redis_that_dies_in_a_loop_is_named_and_nothing_is_called_ready(tmp_path: Path, data_dir: Path) -> None:
-    broken = tmp_path / "bin" / "redis-server"
-    broken.parent.mkdir()
-    broken.write_text("#!/bin/sh\necho Can not load module >&2\nexit 3\n")
-    broken.chmod(0o755)
-    path = f"{broken.parent}{os.pathsep}{os.environ['PATH']}"
-    deployment = Deployment.start(data_dir, "--no-worker", environment={"PATH": path})
+    deployment = Deployment.start(data_dir, "--no-worker", environment=broken_server(tmp_path / "broken"))
     try:
         wait_until(lambda: "Drumline works" in deployment.said, timeout_s=ENDS_S, what="it says how it works")
 
         assert "Drumline works, but without redis, without a worker" in deployment.said
-        assert "ends: Can not load module" in deployment.said
-        assert "PATH" in deployment.said
+        assert "ends: no" in deployment.said
+        assert "pip install --upgrade 'drumline[all]'" in deployment.said
         assert "is ready" not in deployment.said
     finally:
         assert deployment.stop() == 0

@@ -27,6 +27,12 @@ def main(run, *, lines: int, until: str):
 """
 
 
+def logged(member: MemberRecord) -> list[tuple[int, float]]:
+    """What the program logged as `value`, in the order in which it came."""
+    columns = [zip(event.names, event.steps, event.values, strict=True) for event in member.of_kind("metrics")]
+    return [(step, value) for rows in columns for name, step, value in rows if name == "value"]
+
+
 def test_events_of_a_server_outage_arrive_afterwards_without_a_gap(server: WorkerServer, worker: WorkerProcess) -> None:
     go = worker.data_dir / "go"
     member = server.assign(CHATTY, parameters={"lines": 5_000, "until": str(go)})
@@ -38,8 +44,7 @@ def test_events_of_a_server_outage_arrive_afterwards_without_a_gap(server: Worke
     assert (end.reason, member.result) == (EndReason.COMPLETED, 5_000)
     assert sorted(member.events) == list(range(1, end.last_seq + 1))
     assert member.log == "".join(f"line {line}\n" for line in range(5_000)) + "said all\n"
-    steps = [step for event in member.of_kind("metrics") for step in event.steps]
-    assert steps == list(range(5_000))
+    assert [step for step, _ in logged(member)] == list(range(5_000))
     offsets = [(event.offset, len(event.text.encode())) for event in member.of_kind("log")]
     assert all(at + size == following for (at, size), (following, _) in pairwise(offsets))
 
@@ -187,10 +192,7 @@ def main(run):
     end = server.wait_drained(member, timeout_s=120)
     assert (end.reason, member.result) == (EndReason.COMPLETED, "done"), member.log
     assert member.of_kind("gap") == []
-    assert [step for event in member.of_kind("metrics") for step in event.steps] == list(range(200_000))
-    assert [value for event in member.of_kind("metrics") for value in event.values] == [
-        step / 3 for step in range(200_000)
-    ]
+    assert logged(member) == [(step, step / 3) for step in range(200_000)]
 
 
 def test_a_reduction_of_large_arrays_is_summarized(server: WorkerServer, worker: WorkerProcess) -> None:
