@@ -124,9 +124,13 @@ class Stepper:
             if self._needs_program_per_replica(arguments):
                 return _Program(trace_replicas(strategy, fn, arguments, made_before, is_shared=True), is_shared=False)
             return _Program([trace_step(strategy, fn, arguments, made_before, [])], is_shared=True)
-        except (ReplicaNumberNeeded, *_NEEDS_CONCRETE):
+        except (ReplicaNumberNeeded, *_NEEDS_CONCRETE) as error:
             if strategy.executor not in ("auto", "mpmd"):
-                raise
+                raise InvalidValueError(
+                    f"executor={strategy.executor!r} traces a step once for all replicas, and its Python needs a number "
+                    "that is not known then; use jax.lax.cond, or executor='auto', which traces each replica where it "
+                    "asks for its number"
+                ) from error
         return _Program(trace_replicas(strategy, fn, arguments, made_before, is_shared=False), is_shared=False)
 
     def _compile(self, program: _Program, arguments: StepArguments, options: RunOptions) -> Any:

@@ -80,7 +80,7 @@ def test_a_merge_that_only_some_replicas_call_is_refused(executor: str, who: int
             call(jnp.asarray(replica))
 
     # spmd and pmap have one program for all replicas, in which the number of the replica is not known
-    error = RuntimeError if executor not in ("spmd", "pmap") else jax.errors.TracerBoolConversionError
+    error = RuntimeError if executor not in ("spmd", "pmap") else InvalidValueError
     with pytest.raises(error, match=r"merge_call|replica"):
         strategy.run(step)
     assert float(variable) == 0
@@ -280,3 +280,15 @@ def test_copies_that_stay_equal_take_no_components_of_their_own(two: dist.Mirror
         with pytest.raises(InvalidValueError, match=r"whose copies must stay equal.* reduce it first"):
             attempt()
     assert [float(copy) for copy in variable.values] == [0, 0]
+
+
+@pytest.mark.parametrize("executor", ["spmd", "pmap"])
+def test_python_that_needs_a_replicas_number_is_told_the_way_out_where_one_program_was_asked_for(executor: str) -> None:
+    strategy = dist.MirroredStrategy(jax.devices()[:2], executor=executor)
+
+    def step() -> Any:
+        number = dist.get_replica_context().replica_id_in_sync_group  # type: ignore[union-attr]  # in run
+        return jnp.float32(1 if number == 0 else 2)
+
+    with pytest.raises(InvalidValueError, match=r"executor='\w+' traces a step once.*jax\.lax\.cond"):
+        strategy.run(step)
