@@ -128,8 +128,8 @@ class Stepper:
             if strategy.executor not in ("auto", "mpmd"):
                 raise InvalidValueError(
                     f"executor={strategy.executor!r} traces a step once for all replicas, and its Python needs a "
-                    "number that is not known then; use jax.lax.cond, or executor='auto', which traces each replica where it "
-                    "asks for its number"
+                    "number that is not known then; use jax.lax.cond, or executor='auto', which traces each replica "
+                    "where it asks for its number"
                 ) from error
         return _Program(trace_replicas(strategy, fn, arguments, made_before, is_shared=False), is_shared=False)
 
