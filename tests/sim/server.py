@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+import json
 import re
 import traceback
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
 from drumline.contracts.doorbell import Doorbell, ProbeDoorbell
+from drumline.contracts.events import EventBatch
+from drumline.contracts.records import FRAMED
 from drumline_server.api_errors import STATUS, problem_body, problem_headers
 from drumline_server.auth.principal import Principal, Role, WorkerPrincipal
 from drumline_server.db import DatabaseUnavailableError
@@ -180,9 +183,17 @@ class Server:
             "response": Response() if not worker else None,
         }
         if endpoint.body is not None:
-            known["body"] = endpoint.body.model_validate_json(request.body)
+            known["body"] = _read(endpoint.body, request.body)
         returned = await endpoint.call(**{name: known[name] for name in endpoint.parameters})
         return Answer(200, b"" if returned is None else returned.model_dump_json().encode())
+
+
+def _read(model: type[BaseModel], body: bytes) -> BaseModel:
+    """A body as JSON, or as records where it has more than one line."""
+    head, *records = filter(None, body.split(b"\n"))
+    if not records:
+        return model.model_validate_json(body)
+    return model.model_validate({**json.loads(head), FRAMED[EventBatch].field: [json.loads(each) for each in records]})
 
 
 def token_of(host_id: str) -> str:
