@@ -20,7 +20,7 @@ from drumline_server.bundles.blobs import BlobStore
 from drumline_server.bundles.identity import require_own_store
 from drumline_server.bundles.reading import Reading
 from drumline_server.clock import Clock, SystemClock
-from drumline_server.db import Database
+from drumline_server.db import Database, DatabaseUnavailableError
 from drumline_server.devices import endpoints as devices
 from drumline_server.edge.bodies import BodyCap, Pace
 from drumline_server.edge.compression import Compression
@@ -50,6 +50,9 @@ from drumline_server.workers.heartbeats import renew_quiet
 
 LOGIN_BODY_BYTES = 4096
 """Of the one request that is read before anybody has said who it is."""
+
+
+_START_TRIES, _START_AGAIN_S = 10, 0.2
 
 
 def create_app(settings: Settings, *, clock: Clock | None = None) -> FastAPI:
@@ -165,8 +168,21 @@ def prepare(settings: Settings) -> None:
 
 
 async def _make_usable(database: Database, settings: Settings, clock: Clock) -> None:
-    """Sees to the default project and an admin token in the data directory."""
-    await database.write(lambda session: bootstrap.ensure_admin_token(session, settings.data_dir, now=clock.now()))
+    """Sees to the default project and an admin token in the data directory. Raises DatabaseUnavailableError.
+
+    SQLite says "locked" at once, whatever time it was told to wait, while another process closes the file or brings it
+    into WAL mode: one that is refused here for its data directory does just that.
+    """
+    for tries_left in reversed(range(_START_TRIES)):
+        try:
+            return await database.write(
+                lambda session: bootstrap.ensure_admin_token(session, settings.data_dir, now=clock.now())
+            )
+        except DatabaseUnavailableError:
+            if not tries_left:
+                raise
+            await asyncio.sleep(_START_AGAIN_S)
+    return None
 
 
 def _share_transactions(app: FastAPI, database: Database) -> None:
