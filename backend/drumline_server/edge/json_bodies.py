@@ -26,7 +26,10 @@ MAX_JSON_VALUES = 64_000
 """Of a body that is one JSON text: what 4096 devices of a host take."""
 _AT_ONCE_BYTES = 64 * 1024
 """Records that are read between two turns of the loop; one that is larger is read alone."""
-_AT_ONCE_TOKENS = 20_000
+_AT_ONCE_TOKENS = 4_000
+"""Some 8 ms: a heartbeat needs several turns of the loop, and each waits for one of these."""
+_REST_S = 0.001
+"""Without a rest the threads of the database get the interpreter only every 5 ms, for one statement each."""
 _SHOWN_ERRORS = 20
 _ELSEWHERE = "put large values into the program's bundle"
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{},]', re.DOTALL)
@@ -183,7 +186,7 @@ async def _parted(body: bytes, framing: Framing) -> tuple[bytes, list[bytes]]:
     parting = _Parting(body, framing)
     for number, token in enumerate(_TOKEN.finditer(body)):
         if number % _AT_ONCE_TOKENS == 0:
-            await asyncio.sleep(0)
+            await asyncio.sleep(_REST_S)
         if parting.take(token.group()[:1], token.start(), token.end()):
             break
     return parting.head, parting.records
@@ -253,7 +256,7 @@ async def _require_few(text: bytes, most: int, *place: str | int) -> None:
     found = 0
     for number, token in enumerate(_TOKEN.finditer(text)):
         if number % _AT_ONCE_TOKENS == 0:
-            await asyncio.sleep(0)
+            await asyncio.sleep(_REST_S)
         found += token.group()[:1] in (b",", b"[", b"{")
         if found > most:
             raise _refused(f"holds more than {most} values: {_ELSEWHERE}", *place)
