@@ -75,12 +75,13 @@ def _prepare_run(plan: MemberPlan, channel: Channel) -> tuple[WorkerRun, ProbeOb
     ticker.enter("own_code")
     strategy = build_strategy(claimed.strategy, [device for _, device in devices])
     stop_request, probe = StopRequest(), None
-    telemetry = Telemetry(channel, stop_request.raise_if_insisted)
     if plan.probe_steps is None:
+        telemetry = Telemetry(channel, stop_request.raise_if_insisted)
         observer = RunObserver(channel, telemetry, ticker, _device_ids(devices), stop_request.step_began)
         strategy.observe(observer, reductions_every=claimed.record.reductions_every)
     else:
         probe = ProbeObserver([device.id for _, device in devices], plan.probe_steps, stop_request)
+        telemetry = Telemetry(channel, stop_request.raise_if_insisted, probe)
         strategy.observe(probe, reductions_every=1)
     on_sigterm(stop_request.ask)
 
