@@ -3782,6 +3782,10 @@ export interface components {
              * @enum {string}
              */
             kind: "result";
+            /** Not Finite */
+            not_finite?: {
+                [key: string]: "NaN" | "Infinity" | "-Infinity";
+            };
             /** Seq */
             seq: number;
             value: components["schemas"]["JsonValue"];

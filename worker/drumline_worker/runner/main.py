@@ -127,14 +127,14 @@ def _run_program(
 
 def _succeed(returned: Any, run: WorkerRun, channel: Channel) -> int:
     try:
-        value = json_result(returned)
+        result = json_result(returned)
     except (TypeError, ValueError) as error:
         run.close()
         sys.stderr.write(f"drumline: {error}\n")
         return _fail(channel, EndReason.BAD_RESULT, error)
     run.close()
     channel.send("state", phase="finishing")
-    channel.send("result", value=value)
+    channel.send("result", value=result.value, not_finite=result.not_finite)
     return 0
 
 
