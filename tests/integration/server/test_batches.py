@@ -320,8 +320,9 @@ def test_outcomes_are_sorted_best_first_and_runs_without_a_number_come_last(serv
 
 def test_a_number_that_is_none_is_shown_as_what_it_is_and_is_never_best(server: EdgeServer, worker: Worker) -> None:
     batch = swept(server, resources={"replicas": 8})["batch"]["id"]
-    odd = finish(worker, {"loss": "NaN", "best": {"loss": float("-inf")}, "history": [1.0, "NaN"]})
-    good = finish(worker, {"loss": 0.5, "best": {"loss": 0.4}})
+    nan = float("nan")
+    odd = finish(worker, {"loss": nan, "best": {"loss": float("-inf")}, "history": [1.0, nan], "note": "NaN"})
+    good = finish(worker, {"loss": 0.5, "best": {"loss": 0.4}, "note": "Infinity"})
 
     for sort in ("best.loss", "best.best.loss", "metrics.loss", "-metrics.loss"):
         items = get(server, f"/batches/{batch}/outcomes", sort=sort)["items"]

@@ -5,11 +5,11 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from drumline.contracts.api.pages import Page
-from drumline.contracts.api.runs import NotFinite
 from drumline.contracts.base import Reply, Timestamp
 from drumline.contracts.ids import BatchId, ProjectId, RunId
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RunState
+from drumline.contracts.storable import NotFinite
 from drumline.contracts.sweeps import SweepSpec
 
 
