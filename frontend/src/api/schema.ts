@@ -2933,11 +2933,13 @@ export interface components {
         };
         /**
          * PlannedBatch
-         * @description Rows that each replica gets in a step, and in how many of the steps looked at.
+         * @description Rows that each replica gets in a call of `strategy.run`, and in how many of the program's steps.
          */
         PlannedBatch: {
             /** Executor */
             executor: string;
+            /** First Call */
+            first_call?: number | null;
             /** First Step */
             first_step: number;
             /** Rows */
@@ -2956,6 +2958,8 @@ export interface components {
             dtype: string;
             /** Executor */
             executor: string;
+            /** First Call */
+            first_call?: number | null;
             /** First Step */
             first_step: number;
             /** Kind */
@@ -3003,6 +3007,8 @@ export interface components {
             argument: number;
             /** Code */
             code: number;
+            /** First Call */
+            first_call?: number | null;
             /** First Step */
             first_step: number;
             /** Output */
@@ -3155,7 +3161,7 @@ export interface components {
         ProbeState: "none" | "waiting" | "running" | "ready" | "failed" | "busy";
         /**
          * ProbeTerms
-         * @description How long a probe may take, and how many steps it looks at.
+         * @description How long a probe may take, and how many of the program's steps it looks at.
          */
         ProbeTerms: {
             /**
@@ -3176,6 +3182,8 @@ export interface components {
         ProbedProgram: {
             /** Batches */
             batches: components["schemas"]["PlannedBatch"][];
+            /** Calls */
+            calls?: number | null;
             /** Collectives */
             collectives: components["schemas"]["PlannedCollective"][];
             /** Ended */
@@ -3779,6 +3787,10 @@ export interface components {
              * @enum {string}
              */
             kind: "result";
+            /** Not Finite */
+            not_finite?: {
+                [key: string]: "NaN" | "Infinity" | "-Infinity";
+            };
             /** Seq */
             seq: number;
             value: components["schemas"]["JsonValue"];

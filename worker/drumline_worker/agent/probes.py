@@ -95,7 +95,7 @@ class Probes:
         await self._launch(order, directory)
         ending = await self._follow(order, directory)
         program, output = await asyncio.to_thread(_what_it_said, directory, ending)  # it may have said a lot
-        if program is not None and program.steps:
+        if program is not None and program.calls:
             return {"program": program}
         return {**_why_nothing(order, ending, program), "output": output}
 

@@ -78,12 +78,13 @@ def _prepare_run(plan: MemberPlan, channel: Channel, tally: Tally) -> tuple[Work
     ticker.enter("own_code")
     strategy = build_strategy(claimed.strategy, [device for _, device in devices])
     stop_request, probe = StopRequest(), None
-    telemetry = Telemetry(channel, stop_request.raise_if_insisted, tally)
     if plan.probe_steps is None:
+        telemetry = Telemetry(channel, stop_request.raise_if_insisted, tally)
         observer = RunObserver(channel, telemetry, ticker, _device_ids(devices), stop_request.step_began)
         strategy.observe(observer, reductions_every=claimed.record.reductions_every)
     else:
         probe = ProbeObserver([device.id for _, device in devices], plan.probe_steps, stop_request)
+        telemetry = Telemetry(channel, stop_request.raise_if_insisted, tally, probe)
         strategy.observe(probe, reductions_every=1)
     on_sigterm(stop_request.ask)
 
@@ -126,14 +127,14 @@ def _run_program(
 
 def _succeed(returned: Any, run: WorkerRun, channel: Channel) -> int:
     try:
-        value = json_result(returned)
+        result = json_result(returned)
     except (TypeError, ValueError) as error:
         run.close()
         sys.stderr.write(f"drumline: {error}\n")
         return _fail(channel, EndReason.BAD_RESULT, error)
     run.close()
     channel.send("state", phase="finishing")
-    channel.send("result", value=value)
+    channel.send("result", value=result.value, not_finite=result.not_finite)
     return 0
 
 

@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from drumline.distribute.observe import ReductionRecord, StepRecord
 from drumline_worker.runner.channel import Channel
@@ -47,18 +47,34 @@ class _Speed:
     at_micros: int
 
 
+class StepListener(Protocol):
+    """Hears what the program says of its steps, on the program's thread."""
+
+    def step_named(self, step: int) -> None:
+        """The program is done with a step."""
+
+    def total_told(self, total: int) -> None:
+        """There will be so many steps."""
+
+
 class Telemetry:
     """Points, reductions and progress. Who reports faster than the thread can send waits for it (rule P12).
 
     `on_wait` is called about once a second by who waits, and may raise to give up. `tally` counts what is to be sent.
+    `listener` hears of the program's steps as well.
     """
 
     def __init__(
-        self, channel: Channel, on_wait: Callable[[], None] = lambda: None, tally: Tally | None = None
+        self,
+        channel: Channel,
+        on_wait: Callable[[], None] = lambda: None,
+        tally: Tally | None = None,
+        listener: StepListener | None = None,
     ) -> None:
         self._channel = channel
         self._on_wait = on_wait
         self._tally = tally or Tally()
+        self._listener = listener
         self._changed = threading.Condition()
         self._points: deque[_Point] = deque()
         self._steps: StepNumbers[ReductionRecord | _Speed] = StepNumbers()
@@ -85,6 +101,8 @@ class Telemetry:
 
     def name_step(self, step: int) -> None:
         """The program is done with a step: what was recorded since it named the last one belongs to it, or before."""
+        if self._listener is not None:
+            self._listener.step_named(step)
         with self._changed:
             was_named, first = self._steps.named is not None, self._steps.next
             gained, numbered = self._steps.name(step)
@@ -127,6 +145,8 @@ class Telemetry:
 
     def total_steps(self, total: int) -> None:
         """How many steps there will be."""
+        if self._listener is not None:
+            self._listener.total_told(total)
         with self._changed:
             self._total_steps = total
             self._wake()

@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError
 from drumline.contracts.base import Contract, Text
 from drumline.contracts.events import (
     MAX_RESULT_BYTES,
+    MAX_RESULT_MARKS_BYTES,
     CheckpointEvent,
     GapEvent,
     MetricsEvent,
@@ -103,7 +104,7 @@ class Inbox:
         if {"seq", "at"} & message.keys():
             self._refuse(f"a {kind} event came with a seq or time of its own")
             return None
-        if kind == "result" and (self.has_result or size > MAX_RESULT_BYTES + 1_024):
+        if kind == "result" and (self.has_result or size > MAX_RESULT_BYTES + MAX_RESULT_MARKS_BYTES):
             self._refuse("a second result" if self.has_result else f"a result of {size} bytes")
             return None
         event = self._journal.check(message)
