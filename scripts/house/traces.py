@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -75,9 +74,11 @@ class Tracer:
     session: Session
     deployment: Deployment
     folder: Path
-    dashboard: Dashboard | None
+    dashboard: Dashboard
     shown: list[Any] = field(default_factory=list)
     """What the browser covered in each recording of the reduction. Any: V8's own JSON."""
+    shown_idle: Any = None
+    """And while nothing was reduced."""
 
     def trace_all(self) -> None:
         """The dying host last."""
@@ -146,34 +147,27 @@ class Tracer:
         self._settle()
 
     def _trace_reductions(self, run: str) -> None:
-        """Until the page shows it; the page is open and has shown one before. Then the run idles."""
-        folder = self.folder / run
-        page = None if self.dashboard is None else self.dashboard.open(f"/runs/{run}/reductions", self._login())
-        for repeat in range(TIMES + 1):
-            if repeat == 0 or page is None:
-                (folder / f"reduce-{repeat}").touch()
-                wait_until(partial(self._has_reductions, run, repeat + 1), "a reduction is recorded")
-                if page is not None:
-                    page.wait_for_reduction()
-                time.sleep(_SETTLE_S)
-                continue
+        """Until the page shows it; the page is open and has shown one before. Then run and page idle."""
+        page = self.dashboard.open(f"/runs/{run}/reductions", self._login())
+        (self.folder / run / "reduce-0").touch()
+        page.wait_for_reduction()
+        for repeat in range(1, TIMES + 1):
+            time.sleep(_SETTLE_S)
             page.forget()
             with self.session.record(REDUCTION):
-                (folder / f"reduce-{repeat}").touch()
+                (self.folder / run / f"reduce-{repeat}").touch()
                 page.wait_for_next_reduction()
             self.shown.append(page.take())
-            time.sleep(_SETTLE_S)
+        time.sleep(_SETTLE_S)
+        page.forget()
         self._idle_with_run(run)
-        if page is not None:
-            page.close()
+        self.shown_idle = page.take()
+        page.close()
 
     def _idle_with_run(self, run: str) -> None:
         until = time.monotonic() + IDLE_S
         with self.session.record(IDLE):
             wait_until(lambda: self.deployment.state(run) == "RUNNING" and time.monotonic() > until, f"{run} idles")
-
-    def _has_reductions(self, run: str, count: int) -> bool:
-        return len(self.deployment.get(f"/runs/{run}/reductions")["items"]) >= count
 
     def _login(self) -> str:
         return self.deployment.drumline("server", "login-link").strip()
@@ -184,13 +178,13 @@ def _run_id(printed: Any) -> str:
     return str(run["id"])
 
 
-def trace(session: Session, folder: Path, dashboard: Dashboard | None) -> list[Any]:
-    """Records everything; what the browser covered comes back. Raises TraceError."""
+def trace(session: Session, folder: Path, dashboard: Dashboard) -> Tracer:
+    """Records everything; the tracer has what the browser covered. Raises TraceError."""
     with deployed(session.python, folder) as deployment:
         tracer = Tracer(session, deployment, folder, dashboard)
         tracer.trace_all()
     _step(session)
-    return tracer.shown
+    return tracer
 
 
 def _step(session: Session) -> None:
