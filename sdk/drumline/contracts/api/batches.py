@@ -27,6 +27,10 @@ class Batch(Reply):
     """How its runs were declared; None for a batch of single submissions."""
     submitted_by: str
     created_at: Timestamp
+    complete: bool = True
+    """Whether all of its runs are queued; a large batch is queued in parts."""
+    hint: str = ""
+    """What to do where the batch stays incomplete."""
 
 
 class SubmittedBatch(Reply):
