@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
+from pydantic import JsonValue
 
 from drumline import Client, Run
 from drumline.contracts.states import RunState
@@ -74,7 +75,7 @@ def client(deployment: Deployment) -> Iterator[Client]:
 def test_steps_and_rates_are_the_same_wherever_they_are_shown(
     deployment: Deployment, client: Client, programs: Programs, page: Page, go: Path
 ) -> None:
-    parameters = {"go": str(go), "steps": STEPS, "every": EVERY}
+    parameters: dict[str, JsonValue] = {"go": str(go), "steps": STEPS, "every": EVERY}
     run = client.submit(programs.write("paced", PACED), replicas=8, parameters=parameters)
     wait_until(lambda: run.refresh().progress.step == STEPS // 2, timeout_s=120, what="half of it is done")
     waiting = client.submit(programs.write("next", PACED), replicas=8, parameters=parameters)

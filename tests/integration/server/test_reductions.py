@@ -1,6 +1,7 @@
 """A program may reduce several times under one name in a step: each is listed, in its order, with its place."""
 
 import pytest
+from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline_server.telemetry.reductions import ReductionFilter, get_reduction, list_reductions
@@ -8,6 +9,7 @@ from support.attempts import again
 from support.core import Core, Member
 
 SEVERAL = 12
+Page = api.Page[api.ReductionSummary]
 
 
 @pytest.fixture
@@ -35,10 +37,7 @@ def test_several_reductions_of_one_name_in_a_step_keep_their_order_and_say_which
         ("other", "host", 1, 1): (7.0, 1),
         ("loss", "in_step", 1, 1): (8.0, 1),
     }
-    whole = [
-        core.read(lambda session, row=row: get_reduction(session, core.project_id, run_of(member), row.id))
-        for row in listed
-    ]
+    whole = [read_whole(core, member, row.id) for row in listed]
     assert [(one.nth, one.of) for one in whole] == [(row.nth, row.of) for row in listed]
 
 
@@ -64,18 +63,27 @@ def record(member: Member, *made: tuple[str, float, str], step: int = 0) -> None
     )
 
 
-def pages(core: Core, member: Member, *, limit: int) -> list[api.Page[api.ReductionSummary]]:
+def pages(core: Core, member: Member, *, limit: int) -> list[Page]:
     """All pages of the run's list."""
-    wanted, found, cursor = ReductionFilter(None, None, None), list[api.Page[api.ReductionSummary]](), None
-    while not found or cursor is not None:
-        page = core.read(
-            lambda session, at=cursor: list_reductions(
-                session, core.project_id, run_of(member), wanted, cursor=at, limit=limit
-            )
-        )
-        found.append(page)
-        cursor = page.next
+    found = [read_page(core, member, None, limit)]
+    while found[-1].next is not None:
+        found.append(read_page(core, member, found[-1].next, limit))
     return found
+
+
+def read_page(core: Core, member: Member, cursor: str | None, limit: int) -> Page:
+    """One page of it."""
+    wanted = ReductionFilter(None, None, None)
+
+    def read(session: Session) -> Page:
+        return list_reductions(session, core.project_id, run_of(member), wanted, cursor=cursor, limit=limit)
+
+    return core.read(read)
+
+
+def read_whole(core: Core, member: Member, reduction: str) -> api.Reduction:
+    """One of them."""
+    return core.read(lambda session: get_reduction(session, core.project_id, run_of(member), reduction))
 
 
 def run_of(member: Member) -> str:
