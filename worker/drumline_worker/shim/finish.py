@@ -30,7 +30,7 @@ def too_late(stopper: Stopper, at: float) -> Ending | None:
     if stopper.due(at) is None:
         return None
     message = "The server had not been heard of for so long that its process was not started."
-    return Ending(reason=EndReason.START_FAILED, message=message, last_seq=0, ended_at=now(), devices_released=True)
+    return Ending(reason=EndReason.NOT_STARTED, message=message, last_seq=0, ended_at=now(), devices_released=True)
 
 
 class Finish:
