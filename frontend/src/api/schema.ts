@@ -862,7 +862,7 @@ export interface paths {
         put?: never;
         /**
          * Submit Batch
-         * @description Submits up to 1000 runs at once: all of them are queued, or none. A refusal names each run and field.
+         * @description Submits up to 10 000 runs at once: if one is refused none is queued. A refusal names each run and field.
          */
         post: operations["submit_batch"];
         delete?: never;
@@ -1322,8 +1322,18 @@ export interface components {
          * @description A batch, and how many of its runs are in which state.
          */
         Batch: {
+            /**
+             * Complete
+             * @default true
+             */
+            complete: boolean;
             /** Created At */
             created_at: string;
+            /**
+             * Hint
+             * @default
+             */
+            hint: string;
             /** Id */
             id: string;
             /** Jobs */
@@ -1345,7 +1355,7 @@ export interface components {
         };
         /**
          * BatchSubmit
-         * @description Body of `POST /runs:batch`: all of the runs are queued, or none.
+         * @description Body of `POST /runs:batch`: where one of the runs is refused, none is queued.
          */
         BatchSubmit: {
             /**
