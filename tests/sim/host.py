@@ -15,19 +15,19 @@ from pydantic import SecretStr
 from drumline.contracts.base import from_micros
 from drumline.contracts.doorbell import Doorbell, ProbeDoorbell
 from drumline.contracts.worker_api import DeviceReport, Register, Registered
+from drumline_worker.agent.agent_context import Layout, Workbench
 from drumline_worker.agent.api import Api, RefusedError, UnreachableError, _error
 from drumline_worker.agent.bundles import BundleUnavailableError
 from drumline_worker.agent.compile_cache import CompiledEntries
 from drumline_worker.agent.launcher_client import LaunchError
-from drumline_worker.agent.leftovers import end_strays, find_members
-from drumline_worker.agent.members import Members
-from drumline_worker.agent.session import Session, SupersededError
-from drumline_worker.agent.workbench import Layout, Workbench
-from drumline_worker.clock import host_clock
-from drumline_worker.doorbell import CeleryConfig
-from drumline_worker.launching import Launched
-from drumline_worker.rundir import RunDirectory
-from drumline_worker.tasks import open_envelope
+from drumline_worker.agent.maintenance import end_strays, find_members
+from drumline_worker.agent.member_registry import Members
+from drumline_worker.agent.registration import Session, SupersededError
+from drumline_worker.celery_child.tasks import open_envelope
+from drumline_worker.host.clock import host_clock
+from drumline_worker.host.doorbell import CeleryConfig
+from drumline_worker.host.launcher_messages import Launched
+from drumline_worker.host.rundir import RunDirectory
 from sim.network import Line, Request, UnansweredError
 from sim.process import Process
 from sim.server import START_US
@@ -71,7 +71,7 @@ class Host:
         self.context = with_context
         self.layout.create()
 
-    # its clock, as `drumline_worker.clock` asks it
+    # its clock, as `drumline_worker.host.clock` asks it
 
     def boottime(self) -> float:
         return (self.world.timeline.now - self._booted_at) * self.rate + _BOOTED_S
@@ -261,7 +261,7 @@ class SimRunDirectory(RunDirectory):
 
 
 class Agent:
-    """The agent's process, put together as `drumline_worker.agent.main` does."""
+    """The agent's process, put together as `drumline_worker.agent.agent` does."""
 
     def __init__(self, host: Host) -> None:
         self.host = host

@@ -23,9 +23,9 @@ from drumline_server.telemetry import ingest
 from drumline_server.workers import claims, ends, heartbeats, registration
 from drumline_server.workers.succession import Change
 from drumline_worker.agent import member
-from drumline_worker.agent.session import Session
-from drumline_worker.clock import boottime
-from drumline_worker.shim.stopping import Action, Stopper
+from drumline_worker.agent.registration import Session
+from drumline_worker.host.clock import boottime
+from drumline_worker.shim.stopper import Action, Stopper
 from sim import host, shim
 
 Patch = tuple[Any, str, Any]  # Any: modules and classes, and what stands in for the real thing

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from typing import Any
 
-from drumline_worker.agent.meeting_place import MeetingPlace
+from drumline_worker.agent.agent_context import MeetingPlace
 
 _MEET = """
 import json, sys

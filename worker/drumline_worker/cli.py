@@ -51,8 +51,8 @@ def run(
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     settings = _settings({name: value for name, value in given.items() if value is not None})
     with uncollected():
-        from drumline_worker.agent.enrolment import Enrolment
-        from drumline_worker.agent.main import Agent, AgentError
+        from drumline_worker.agent.agent import Agent, AgentError
+        from drumline_worker.agent.identity import Enrolment
         from drumline_worker.agent.reports import Reports
 
     fd = os.open(enroll_token_file, os.O_RDONLY | os.O_CLOEXEC) if enroll_token_file is not None else enroll_fd

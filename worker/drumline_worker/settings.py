@@ -6,7 +6,7 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from drumline_worker.rundir import SPOOL_BYTES
+from drumline_worker.host.rundir import SPOOL_BYTES
 
 _LOOPBACK = ("http://127.", "http://localhost", "http://[::1]")
 

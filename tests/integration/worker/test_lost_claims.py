@@ -15,10 +15,10 @@ from drumline.contracts.events import MemberAck, MemberEnd
 from drumline.contracts.ids import new_id
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import EndReason
+from drumline_worker.agent.agent_context import Layout, Workbench
 from drumline_worker.agent.api import Api
 from drumline_worker.agent.backoff import Backoff
 from drumline_worker.agent.member import Member
-from drumline_worker.agent.workbench import Layout, Workbench
 from support.scripted_server import NO_ANSWER, TOKEN, Answer, ScriptedServer, ok, problem
 
 FENCE = 3

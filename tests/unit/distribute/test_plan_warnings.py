@@ -11,8 +11,8 @@ import pytest
 import drumline.distribute as dist
 from drumline.contracts.plans import ProbedProgram
 from drumline.local.stop_request import StopRequest
-from drumline_worker.runner.context import WorkerRun
-from drumline_worker.runner.probing import ProbeObserver
+from drumline_worker.runner.probe_observer import ProbeObserver
+from drumline_worker.runner.worker_run import WorkerRun
 
 PROBED_STEPS = 2
 UNWEIGHTED = "each replica weighs the same, so rows do not"

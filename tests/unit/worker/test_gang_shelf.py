@@ -19,7 +19,7 @@ from drumline.local.checkpoint_store import CheckpointStore
 from drumline.local.checkpoints import Checkpoints, Found
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.gang_shelf import MemberShelf, open_shelf
-from drumline_worker.runner.telemetry import Telemetry
+from drumline_worker.runner.runner_telemetry import Telemetry
 from support.member_plans import member_plan
 
 

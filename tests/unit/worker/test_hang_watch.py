@@ -7,14 +7,14 @@ from typing import Any, cast
 import pytest
 
 from drumline.contracts.ids import new_id
-from drumline_worker.rundir import RunDirectory
-from drumline_worker.shim import hanging
-from drumline_worker.shim.hanging import HangWatch
+from drumline_worker.host.rundir import RunDirectory
+from drumline_worker.host.shim_messages import Tick
+from drumline_worker.host.spool import SpoolWriter
+from drumline_worker.shim import hang_watch
+from drumline_worker.shim.hang_watch import HangWatch
 from drumline_worker.shim.journal import Journal
 from drumline_worker.shim.output import OutputBuffer
-from drumline_worker.shim.stopping import Stopper
-from drumline_worker.shim.tick import Tick
-from drumline_worker.spool import SpoolWriter
+from drumline_worker.shim.stopper import Stopper
 from support.member_plans import member_plan
 
 STEP_S = 20.0
@@ -26,7 +26,7 @@ class _Watched:
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
         self.now = 0.0
-        monkeypatch.setattr(hanging, "boottime", lambda: self.now)
+        monkeypatch.setattr(hang_watch, "boottime", lambda: self.now)
         plan = member_plan(new_id("mem"))
         claimed = plan.claimed.model_copy(
             update={

@@ -13,13 +13,13 @@ from drumline.contracts.ids import new_id
 from drumline.contracts.problems import Problem
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.worker_api import Claim, Claimed
+from drumline_worker.agent.agent_context import Layout, Workbench
 from drumline_worker.agent.api import RefusedError
 from drumline_worker.agent.compile_cache import CompiledEntries
 from drumline_worker.agent.member import Member
-from drumline_worker.agent.starting import ClaimLostError, claim
-from drumline_worker.agent.workbench import Layout, Workbench
-from drumline_worker.clock import boot_id, now
-from drumline_worker.rundir import RunDirectory, ShimIdentity
+from drumline_worker.agent.start import ClaimLostError, claim
+from drumline_worker.host.clock import boot_id, now
+from drumline_worker.host.rundir import RunDirectory, ShimIdentity
 from support.member_plans import member_plan
 
 SHIM = ShimIdentity(pid=7, start_ticks=1, started_at=now())

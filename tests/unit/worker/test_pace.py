@@ -3,7 +3,7 @@
 import pytest
 
 from drumline.distribute.observe import StepRecord
-from drumline_worker.runner.pace import Pace, Window
+from drumline_worker.runner.step_rate import Pace, Window
 
 SECOND = 1_000_000_000
 

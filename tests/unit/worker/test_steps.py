@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from drumline_worker.runner.steps import HOLD_NS, StepNumbers
+from drumline_worker.runner.step_numbers import HOLD_NS, StepNumbers
 
 
 class _Program:

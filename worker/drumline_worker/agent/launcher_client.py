@@ -11,8 +11,8 @@ from pathlib import Path
 
 from drumline_worker.agent.backoff import Backoff
 from drumline_worker.agent.environment import launcher_environment
-from drumline_worker.framing import Decoder, encode_payload
-from drumline_worker.launching import (
+from drumline_worker.host.framing import Decoder, encode_payload
+from drumline_worker.host.launcher_messages import (
     TRY_S,
     FromLauncher,
     Gone,
@@ -182,7 +182,7 @@ class LauncherClient:
         if self._parent_fd is not None:
             arguments += ["--parent-fd", str(self._parent_fd)]
         return await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", "drumline_worker.launcher", *arguments,
+            sys.executable, "-P", "-m", "drumline_worker.launcher.launcher", *arguments,
             env=launcher_environment(self._home), cwd=self._home, pass_fds=fds, stdin=subprocess.DEVNULL,
             start_new_session=True,
         )  # fmt: skip

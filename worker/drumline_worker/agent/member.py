@@ -6,20 +6,19 @@ import logging
 from drumline.contracts.events import MemberAck, MemberEnd, MemberTick
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.worker_api import CLAIM_AGAIN_S, Claimed, LiveMember, MemberBeat, UnsentTelemetry
+from drumline_worker.agent.agent_context import MeetingPlace, Workbench
 from drumline_worker.agent.api import RefusedError, UnreachableError
 from drumline_worker.agent.backoff import Backoff
 from drumline_worker.agent.bundles import BundleUnavailableError
 from drumline_worker.agent.launcher_client import LaunchError
-from drumline_worker.agent.leftovers import end_strays
-from drumline_worker.agent.meeting_place import MeetingPlace
+from drumline_worker.agent.maintenance import end_strays
 from drumline_worker.agent.shim_link import ShimLink
-from drumline_worker.agent.starting import ClaimLostError, claim, launch, prepare
-from drumline_worker.agent.telemetry import TelemetrySender
-from drumline_worker.agent.workbench import Workbench
-from drumline_worker.clock import boot_id, boottime, now
-from drumline_worker.rundir import Ending, MemberPlan
-from drumline_worker.shim.messages import Acked, Alive, Ended, Hold, Spooled, Stop, StopCause
-from drumline_worker.spool import SpoolReader, last_seq_on_disk
+from drumline_worker.agent.start import ClaimLostError, claim, launch, prepare
+from drumline_worker.agent.telemetry_sender import TelemetrySender
+from drumline_worker.host.clock import boot_id, boottime, now
+from drumline_worker.host.rundir import Ending, MemberPlan
+from drumline_worker.host.shim_messages import Acked, Alive, Ended, Hold, Spooled, Stop, StopCause
+from drumline_worker.host.spool import SpoolReader, last_seq_on_disk
 
 _LOG = logging.getLogger(__name__)
 _PROOF_S = 5.0

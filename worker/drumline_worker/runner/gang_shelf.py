@@ -12,8 +12,8 @@ from drumline.local.checkpoint_store import CheckpointStore
 from drumline.local.checkpoints import Found, Shelf
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.gang_store import GangStore, Seat
+from drumline_worker.runner.runner_telemetry import Telemetry
 from drumline_worker.runner.shelf import RegisteredShelf
-from drumline_worker.runner.telemetry import Telemetry
 
 _NO_STORE = (
     "the hosts of this run keep checkpoints each for itself, and a run over several needs one place that all of them "

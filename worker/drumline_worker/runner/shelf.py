@@ -11,7 +11,7 @@ from drumline.errors import CheckpointGoneError
 from drumline.local.checkpoint_store import CheckpointStore, Committed, DamagedCheckpointError, relative_path
 from drumline.local.checkpoints import Found
 from drumline_worker.runner.channel import Channel
-from drumline_worker.runner.telemetry import Telemetry
+from drumline_worker.runner.runner_telemetry import Telemetry
 
 
 class Writer(Protocol):

@@ -7,9 +7,9 @@ import struct
 from pydantic import ValidationError
 
 from drumline.contracts.base import Contract
-from drumline_worker.framing import Decoder, FramingError, encode_payload
-from drumline_worker.processes import descendants
-from drumline_worker.shim.messages import FromAgent, Spooled, Wish
+from drumline_worker.host.framing import Decoder, FramingError, encode_payload
+from drumline_worker.host.processes import descendants
+from drumline_worker.host.shim_messages import FromAgent, Spooled, Wish
 
 _PEER = struct.Struct("3i")
 _FAREWELL_S = 2.0

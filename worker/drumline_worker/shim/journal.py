@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from drumline.contracts.events import MAX_CUT_BYTES, GapEvent, LogEvent, MetricsEvent, WorkerEvent
-from drumline_worker.clock import now
-from drumline_worker.rundir import SPOOL_BYTES
-from drumline_worker.spool import MAX_RECORD_BYTES, SpoolWriter
+from drumline_worker.host.clock import now
+from drumline_worker.host.rundir import SPOOL_BYTES
+from drumline_worker.host.spool import EVENT, MAX_RECORD_BYTES, SpoolWriter
 
 MEMORY_BYTES = 64 * 1024 * 1024
 """What waits at most for a disk that is full; beyond it the program waits."""
@@ -21,7 +19,6 @@ _BLANK = b'{"seq":1'
 """How every event begins until it has its place."""
 _KEPT_AT_ANY_COST = frozenset({"state", "placement", "checkpoint", "restored", "gap", "result"})
 """Few and small, and what a run is known by."""
-EVENT: TypeAdapter[WorkerEvent] = TypeAdapter(WorkerEvent)
 
 
 class SpoolFullError(OSError):

@@ -6,13 +6,17 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from drumline_worker.processes import close_all_fds_but, die_with_parent, set_name
-from drumline_worker.rundir import MemberPlan, RunDirectory
-from drumline_worker.shim.stacks import STACK_SIGNAL, Stacks
+from drumline_worker.host.processes import close_all_fds_but, die_with_parent, set_name
+from drumline_worker.host.rundir import MemberPlan, RunDirectory
+from drumline_worker.host.shim_messages import STACK_SIGNAL
+from drumline_worker.shim.stacks import Stacks
 
+RunMember = Callable[[RunDirectory, MemberPlan, socket.socket, int], int]
+"""Runs the program: of run directory, plan, socket to the shim and descriptor for its stacks makes an exit code."""
 _SOCKET_BUFFER = 1024 * 1024
 _OOM_SCORE = "500"
 """When memory runs out, the program goes before anything of ours."""
@@ -29,8 +33,8 @@ class Runner:
     stacks: Stacks
 
 
-def start_runner(directory: RunDirectory, plan: MemberPlan) -> Runner:
-    """Forks the runner into its own session. It dies with the shim."""
+def start_runner(directory: RunDirectory, plan: MemberPlan, run_member: RunMember) -> Runner:
+    """Forks the runner, whose life `run_member` is, into its own session. It dies with the shim."""
     ours, theirs = socket.socketpair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BUFFER)
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER)
@@ -40,7 +44,7 @@ def start_runner(directory: RunDirectory, plan: MemberPlan) -> Runner:
     shim = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _become_runner(shim, _Ends(theirs, out_write, err_write, stacks_write), directory, plan)
+        _become_runner(shim, _Ends(theirs, out_write, err_write, stacks_write), directory, plan, run_member)
     theirs.close()
     os.close(out_write)
     os.close(err_write)
@@ -60,7 +64,7 @@ class _Ends:
     stacks: int
 
 
-def _become_runner(shim: int, ends: _Ends, directory: RunDirectory, plan: MemberPlan) -> None:
+def _become_runner(shim: int, ends: _Ends, directory: RunDirectory, plan: MemberPlan, run_member: RunMember) -> None:
     """Never returns. Whatever goes wrong goes to stderr, which is the run's log by then."""
     try:
         die_with_parent(shim)
@@ -75,8 +79,6 @@ def _become_runner(shim: int, ends: _Ends, directory: RunDirectory, plan: Member
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
         set_name("drumline-runner")
-        from drumline_worker.runner.main import run_member
-
         code = run_member(directory, plan, ends.link, ends.stacks)
     except BaseException:  # noqa: BLE001 - the last line of defence of this process: it must end here, not in the shim
         traceback.print_exc()

@@ -17,9 +17,8 @@ import math
 from dataclasses import dataclass
 
 from drumline.contracts.spec import Limits
-from drumline_worker.shim.tick import Tick
+from drumline_worker.host.shim_messages import RENDEZVOUS_S, Tick
 
-RENDEZVOUS_S = 300.0
 FIRST_STEP_S = 900.0
 STEP_S = 60.0
 USUAL_STEPS = 10.0
