@@ -10,7 +10,7 @@ from urllib.parse import quote
 from pydantic import JsonValue
 
 from drumline import bundle, program
-from drumline._transport import TIMEOUT_S, Body, Transport
+from drumline._transport import TIMEOUT_S, Body, Transport, iterate_pages
 from drumline._validation import refuse, require_id, require_parameters, require_source, typed_errors
 from drumline.config import Config
 from drumline.contracts import api
@@ -34,7 +34,6 @@ from drumline.contracts.sweeps import BatchSubmit, GridSweep, SweepSpec, SweepSu
 from drumline.errors import NotFoundError
 from drumline.resources.batches import Batch
 from drumline.resources.jobs import Job, job_path
-from drumline.resources.pages import iterate_pages
 from drumline.resources.plans import Plan, make_plan
 from drumline.resources.runs import Run, submit_run
 from drumline.strategy_options import parse_strategy

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import click
 
 from drumline.cli.options import connect, json_option, server_options
-from drumline.cli.terminal import age, json_text, plain, size, table
+from drumline.cli.terminal import age, json_text
+from drumline.wording import plain, size_text, table
 
 if TYPE_CHECKING:
     from drumline.client import Client
@@ -122,7 +123,7 @@ def _row(host: "Host") -> tuple[str, ...]:
         f"{host.free_devices}/{host.devices}",
         ",".join(host.platforms),
         str(host.cpu_count),
-        size(host.memory_bytes),
+        size_text(host.memory_bytes),
         age(host.last_heartbeat_at),
         host.jax_version,
     )

@@ -8,15 +8,15 @@ from typing import Any
 import click
 
 from drumline.cli.exits import DETACHED, OK, RUN_FAILED
-from drumline.cli.terminal import duration, inert_json, json_text, plain
+from drumline.cli.terminal import inert_json, json_text
 from drumline.contracts.api import RunEvent
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RUN_MEANING, RunState
 from drumline.errors import DrumlineError
 from drumline.progress import Progress, open_progress
 from drumline.resources.runs import Run, describe_reason
-from drumline.resources.why_text import as_lines
-from drumline.wording import counted, size_text
+from drumline.resources.text import why_lines
+from drumline.wording import counted, duration, plain, size_text
 
 MAX_SCALARS = 8
 SYSTEM_PREFIX = "sys/"
@@ -252,7 +252,7 @@ class View:
         if why is None or (said := (why.rule, why.position)) == self._said:
             return
         self._said = said
-        for line in as_lines(why):
+        for line in why_lines(why):
             self._progress.line(f"  {line}")
 
     def _show_attempt(self, body: dict[str, Any]) -> None:

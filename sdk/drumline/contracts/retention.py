@@ -12,6 +12,11 @@ class CheckpointKey(NamedTuple):
     fence: int
     step: int
 
+    @property
+    def path(self) -> str:
+        """Where it lies below its run's directory."""
+        return f"f{self.fence}/step_{self.step}"
+
 
 def kept(checkpoints: Iterable[CheckpointKey], policy: CheckpointSpec) -> set[CheckpointKey]:
     """Those of the registered `checkpoints` that stay: the newest `keep`, and every one that `keep_every_steps` names.

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 
-from drumline._transport import Transport
+from drumline._transport import Transport, iterate_pages
 from drumline.contracts.api import Reduction, ReductionName, ReductionNames, ReductionSummary
 from drumline.contracts.events import ArraySummary
 from drumline.errors import RunError
-from drumline.resources.pages import iterate_pages
 
 _SHOWN_VALUES = 6
 

@@ -8,17 +8,15 @@ from urllib.parse import quote
 from pydantic import JsonValue
 
 from drumline import errors
-from drumline._transport import Body, Transport
+from drumline._transport import Body, Transport, iterate_pages
 from drumline._validation import typed_errors
 from drumline.contracts import api
 from drumline.contracts.spec import RunSubmit
 from drumline.contracts.states import TERMINAL_RUN, RunState
 from drumline.resources import notebook
-from drumline.resources.pages import iterate_pages
 from drumline.resources.reductions import Reductions
 from drumline.resources.run_events import CutCallback, stream_events
-from drumline.resources.run_logs import LogFollower, LogSource, follow_logs, read_logs
-from drumline.resources.run_stacks import read_stacks
+from drumline.resources.run_logs import LogFollower, LogSource, follow_logs, read_logs, read_stacks
 from drumline.resources.waiting import Pauses, wait_until
 
 PAUSES = Pauses(0.05, 1.0)

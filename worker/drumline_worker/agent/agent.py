@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from drumline.checkpoints.store import volume_name
 from drumline.contracts.ids import is_id
 from drumline.contracts.worker_api import HEARTBEAT_S, Enroll, HostNotice, Register
 from drumline_worker.agent import accelerators, compile_cache
@@ -22,7 +23,6 @@ from drumline_worker.agent.api import Api, RefusedError, UnreachableError
 from drumline_worker.agent.backoff import Backoff
 from drumline_worker.agent.bundles import BundleCache
 from drumline_worker.agent.celery_child import CeleryChild
-from drumline_worker.agent.checkpoint_volume import volume_name
 from drumline_worker.agent.doorbell import DoorbellSocket
 from drumline_worker.agent.identity import (
     EmptyTokenError,

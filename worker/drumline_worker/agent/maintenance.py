@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from drumline.contracts.ids import is_id
+from drumline.checkpoints.store import remove_run, stored_runs
 from drumline.contracts.worker_api import StoredRuns
 from drumline_worker.agent import compile_cache
 from drumline_worker.agent.agent_context import Layout, Workbench
@@ -85,14 +85,10 @@ async def keep_house(bench: Workbench, compiled_bytes: int) -> None:
 
 async def _delete_expired(bench: Workbench) -> None:
     """Checkpoints of runs that ended long ago; which, the server says. What it does not know stays."""
-    stored = await asyncio.to_thread(_runs_in, bench.checkpoints)
+    stored = await asyncio.to_thread(stored_runs, bench.checkpoints)
     for first in range(0, len(stored), _ASKED_AT_ONCE):
         asked = stored[first : first + _ASKED_AT_ONCE]
         expired = await bench.api.expire_checkpoints(StoredRuns(incarnation=bench.session.incarnation, runs=asked))
         for run in set(expired.runs).intersection(asked):
-            await asyncio.to_thread(shutil.rmtree, bench.checkpoints / run, ignore_errors=True)
+            await asyncio.to_thread(remove_run, bench.checkpoints, run)
             _LOG.info("deleted the checkpoints of %s: it ended long ago", run)
-
-
-def _runs_in(store: Path) -> tuple[str, ...]:
-    return tuple(sorted(path.name for path in store.iterdir() if is_id(path.name, "run"))) if store.is_dir() else ()

@@ -11,25 +11,25 @@ from typing import Any, TextIO
 import jax
 import numpy as np
 
+from drumline.checkpoints.managers import open_manager
+from drumline.checkpoints.run_checkpoints import RunCheckpoints
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.worker_api import AssignedDevice
 from drumline.errors import UnsupportedStrategyError
 from drumline.job import RunStopping
 from drumline.local import build_strategy, json_result, on_sigterm
-from drumline.local.checkpoints import Checkpoints
 from drumline.local.stop_request import StopRequest
 from drumline_worker.host.rundir import MemberPlan, RunDirectory
 from drumline_worker.host.shim_messages import STACK_SIGNAL
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.devices import DevicesUnavailableError, claim_devices
-from drumline_worker.runner.gang_shelf import open_shelf
 from drumline_worker.runner.observer import RunObserver
 from drumline_worker.runner.probe_observer import ProbeObserver
 from drumline_worker.runner.program import load_main, with_defaults
 from drumline_worker.runner.rendezvous import NoMeetingError, is_peer_loss, part
 from drumline_worker.runner.runner_telemetry import Telemetry
 from drumline_worker.runner.ticker import Ticker
-from drumline_worker.runner.worker_run import WorkerRun
+from drumline_worker.runner.worker_run import CheckpointEvents, WorkerRun
 
 MAX_MESSAGE_CHARS = 4_000
 
@@ -88,9 +88,9 @@ def _prepare_run(plan: MemberPlan, channel: Channel) -> tuple[WorkerRun, ProbeOb
         ticker.waits()
         stop_request.raise_if_insisted()
 
-    shelf = open_shelf(Path(plan.checkpoints), claimed, channel, telemetry, on_wait)
-    channel.listen(stop_request.ask, shelf.registered)
-    checkpoints = Checkpoints(shelf, claimed.checkpoint, strategy)
+    manager = open_manager(Path(plan.checkpoints), claimed, CheckpointEvents(channel, telemetry), on_wait)
+    channel.listen(stop_request.ask, manager.registered)
+    checkpoints = RunCheckpoints(manager, claimed.checkpoint, strategy)
     return WorkerRun(claimed.run, strategy, telemetry, ticker, checkpoints, stop_request), probe
 
 

@@ -1,16 +1,19 @@
 """The RunContext that a program sees on a worker."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from pydantic import JsonValue
 
 import drumline.distribute as dist
+from drumline.checkpoints.run_checkpoints import RunCheckpoints
+from drumline.checkpoints.store import Committed
+from drumline.contracts.worker_api import ResumePoint
 from drumline.job import Scalar
-from drumline.local.checkpoints import Checkpoints
-from drumline.local.context import check_scalar, whole_number
+from drumline.local.local_run import check_scalar, whole_number
 from drumline.local.stop_request import StopRequest
+from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.runner_telemetry import Telemetry
 from drumline_worker.runner.ticker import Ticker
 
@@ -24,7 +27,7 @@ class WorkerRun:
         strategy: dist.Strategy,
         telemetry: Telemetry,
         ticker: Ticker,
-        checkpoints: Checkpoints,
+        checkpoints: RunCheckpoints,
         stop_request: StopRequest,
     ) -> None:
         self._id = run_id
@@ -97,3 +100,30 @@ class WorkerRun:
         """Sends what was logged; call it once, when the program has ended."""
         self._ticker.enter("finishing")
         self._telemetry.close()
+
+
+class CheckpointEvents:
+    """`drumline.checkpoints.managers.CheckpointReports` as events of the run."""
+
+    def __init__(self, channel: Channel, telemetry: Telemetry) -> None:
+        self._channel = channel
+        self._telemetry = telemetry
+
+    def flush(self) -> None:
+        """Returns once all that was recorded before is on its way."""
+        self._telemetry.flush()
+
+    def saved(self, committed: Committed) -> None:
+        """The server may offer it from now on."""
+        self._channel.send(
+            "checkpoint",
+            step=committed.key.step,
+            path=committed.key.path,
+            size_bytes=committed.size_bytes,
+            manifest=committed.manifest,
+        )
+
+    def restored(self, point: ResumePoint | None, damaged: Sequence[str]) -> None:
+        """Where the program resumes, and what it could not resume from."""
+        where = {"checkpoint": point.checkpoint, "step": point.step} if point is not None else {}
+        self._channel.send("restored", **where, damaged=list(damaged))

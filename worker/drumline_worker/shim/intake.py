@@ -20,6 +20,7 @@ from drumline.contracts.events import (
     ResultEvent,
     WorkerEvent,
 )
+from drumline.contracts.retention import CheckpointKey
 from drumline.contracts.storable import unstorable
 from drumline_worker.host.framing import MAX_MESSAGE_BYTES, Decoder, FramingError, parse
 from drumline_worker.host.shim_messages import Failure, Tick
@@ -97,8 +98,8 @@ class Inbox:
         if isinstance(event, MetricsEvent) and not _is_rectangular(event):
             self._refuse("a metrics event with columns of different lengths")
             return None
-        if isinstance(event, CheckpointEvent) and event.path != f"f{self._fence}/step_{event.step}":
-            self._refuse(f"a checkpoint at {event.path!r:.60}; its place is f{self._fence}/step_{event.step}")
+        if isinstance(event, CheckpointEvent) and event.path != (own := CheckpointKey(self._fence, event.step).path):
+            self._refuse(f"a checkpoint at {event.path!r:.60}; its place is {own}")
             return None
         if isinstance(event, ResultEvent) and (flaw := unstorable(event.value)):
             self._refuse(f"a result that {flaw}")

@@ -20,17 +20,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from drumline.checkpoints.store import STATE, CheckpointStore, Committed, durable, put_file, sync
 from drumline.contracts.retention import CheckpointKey
 from drumline.errors import CheckpointFailedError
-from drumline.local.checkpoint_store import STATE, CheckpointStore, Committed, durable, put_file, sync
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.25
 _TELL_AFTER_S = 10.0
 _DRAFT, _COMMITTED, _CHOSEN = "draft", "committed", "chosen.json"
 
 
-class Seat(NamedTuple):
-    """A member's place in the gang of a run, which has `size` members."""
+class GangRank(NamedTuple):
+    """Which of the `size` members of a run's gang this process is."""
 
     run: str
     rank: int
@@ -47,12 +47,12 @@ class GangStore:
     def __init__(
         self,
         store: CheckpointStore,
-        seat: Seat,
+        own: GangRank,
         require_one_state: Callable[[Path], None],
         on_wait: Callable[[], None],
     ) -> None:
         self._store = store
-        self._run, self._rank, self._size = seat
+        self._run, self._rank, self._size = own
         self._require_one_state = require_one_state
         self._on_wait = on_wait
         self._saves = 0

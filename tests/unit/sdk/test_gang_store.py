@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from drumline.checkpoints import gang_store
+from drumline.checkpoints.gang_store import GangRank, GangStore
+from drumline.checkpoints.store import CheckpointStore
 from drumline.contracts.retention import CheckpointKey
 from drumline.distribute.errors import InvalidValueError
 from drumline.errors import CheckpointFailedError
 from drumline.job import RunStopping
-from drumline.local.checkpoint_store import CheckpointStore
-from drumline_worker.runner import gang_store
-from drumline_worker.runner.gang_store import GangStore, Seat
 from support.processes import wait_until
 
 SIZE = 3
@@ -27,7 +27,7 @@ class Gang:
         self.store = CheckpointStore(root, fence)
         self.compared: list[Path] = []
         self.members = [
-            GangStore(CheckpointStore(root, fence), Seat(RUN, rank, SIZE), self.compared.append, lambda: None)
+            GangStore(CheckpointStore(root, fence), GangRank(RUN, rank, SIZE), self.compared.append, lambda: None)
             for rank in range(SIZE)
         ]
         self._pool = pool
@@ -134,7 +134,7 @@ def test_what_is_not_one_state_is_no_checkpoint(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor() as pool:
         gang = Gang(tmp_path, pool)
-        gang.members[0] = GangStore(gang.store, Seat(RUN, 0, SIZE), refuse, lambda: None)
+        gang.members[0] = GangStore(gang.store, GangRank(RUN, 0, SIZE), refuse, lambda: None)
         first, *others = gang.save([3] * SIZE)
 
     assert isinstance(first, InvalidValueError)
@@ -158,7 +158,7 @@ def test_a_wait_ends_with_what_it_is_told(tmp_path: Path) -> None:
     with ThreadPoolExecutor() as pool:
         gang = Gang(tmp_path, pool)
         gang.members = [
-            GangStore(CheckpointStore(tmp_path, 1), Seat(RUN, rank, SIZE), print, stop) for rank in range(SIZE)
+            GangStore(CheckpointStore(tmp_path, 1), GangRank(RUN, rank, SIZE), print, stop) for rank in range(SIZE)
         ]
         with pytest.raises(RunStopping):
             gang.begin(0, 3).result(timeout=30)
@@ -228,6 +228,6 @@ def test_what_an_attempt_left_behind_goes_and_its_checkpoints_stay(new_gang: Cal
     nothing.save([5] * SIZE, ["new", "", "new"])
 
     later = new_gang(3)
-    later.store.remove_rubble()
+    later.store.remove_partial()
     assert sorted(path.name for path in first.store.drafts.iterdir()) == ["step_3"]
     assert not nothing.store.drafts.exists()

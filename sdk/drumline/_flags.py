@@ -1,4 +1,4 @@
-"""Lengths of time as people type them."""
+"""What flags take, in the commands of `drumline` and in those of a program that runs by itself."""
 
 import re
 from itertools import pairwise
@@ -24,6 +24,19 @@ class Duration(click.ParamType[float]):
         if seconds is None:
             self.fail(f"{value!r:.60} is no length of time; write seconds, or such as 90s, 5m, 1h30m, 2d", param, ctx)
         return seconds
+
+
+class KeyValue(click.ParamType[tuple[str, str]]):
+    """`NAME=VALUE`, as a pair of texts."""
+
+    name = "name=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Splits at the first `=`."""
+        name, equals, text = str(value).partition("=")
+        if not name or not equals:
+            self.fail(f"{value!r} is not of the form NAME=VALUE", param, ctx)
+        return name, text
 
 
 def _seconds(text: str) -> float | None:

@@ -1,16 +1,19 @@
-"""A plan as text: placement, batches, variables, exchanges, memory, warnings."""
+"""Plans and waits as text: placement, batches, exchanges, warnings; why a run waits, and what would let it start."""
 
+import json
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 
-from drumline.cli.terminal import plain, size, table
+from pydantic import JsonValue
+
 from drumline.contracts import api
 from drumline.contracts.plans import PlannedCollective, PlannedVariable, ProbedProgram, ProbeState
-from drumline.resources.why_text import as_lines
+from drumline.wording import duration, plain, size_text, table
 
 MAX_ROWS = 24
 
 
-def as_text(plan: api.Plan) -> str:
+def plan_text(plan: api.Plan) -> str:
     """The whole plan, section by section."""
     sections = [_headline(plan), _placement(plan)]
     if plan.program is not None:
@@ -22,7 +25,7 @@ def as_text(plan: api.Plan) -> str:
     return plain("\n\n".join(section for section in sections if section))
 
 
-def as_comparison(comparison: api.PlanComparison) -> str:
+def comparison_text(comparison: api.PlanComparison) -> str:
     """A run beside its plan: differences first, then how much agrees."""
     wrong = [row for row in comparison.rows if row.verdict in ("different", "missing", "not_planned")]
     same = sum(row.verdict == "same" for row in comparison.rows)
@@ -41,7 +44,7 @@ def _headline(plan: api.Plan) -> str:
     what = f"{run.job.name}: {run.job.strategy.kind}, {run.resources.replicas} replicas"
     if plan.starts_now:
         return f"{what}; it would start at once"
-    why = ": " + "\n".join(as_lines(plan.why)) if plan.why else ""
+    why = ": " + "\n".join(why_lines(plan.why)) if plan.why else ""
     return f"{what}; it would wait{why}"
 
 
@@ -69,7 +72,7 @@ def _program(program: ProbedProgram) -> list[str]:
         for batch in program.batches
     ]
     memory = [
-        (f"{one.first_step}", *map(size, (one.argument, one.output, one.temp, one.peak))) for one in program.memory
+        (f"{one.first_step}", *map(size_text, (one.argument, one.output, one.temp, one.peak))) for one in program.memory
     ]
     return [
         f"{program.strategy}, {seen}",
@@ -85,12 +88,12 @@ def _program(program: ProbedProgram) -> list[str]:
 
 def _variable(one: PlannedVariable) -> tuple[str, ...]:
     shape = ", ".join(map(str, one.shape))
-    return one.name, f"{one.dtype}[{shape}]", size(one.size_bytes), ", ".join(map(str, one.homes))
+    return one.name, f"{one.dtype}[{shape}]", size_text(one.size_bytes), ", ".join(map(str, one.homes))
 
 
 def _collective(one: PlannedCollective) -> tuple[str, ...]:
     times = "varies" if one.times is None else str(one.times)
-    return one.name, one.op or "-", size(one.size_bytes), times, str(one.first_step)
+    return one.name, one.op or "-", size_text(one.size_bytes), times, str(one.first_step)
 
 
 def _limited(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -100,3 +103,27 @@ def _limited(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         return ""
     more = f"\n... and {len(all_rows) - MAX_ROWS} more" if len(all_rows) > MAX_ROWS else ""
     return table(headings, all_rows[:MAX_ROWS]) + more
+
+
+def why_lines(why: api.Why) -> list[str]:
+    """What blocks the run, its place in the queue and the remedy on the first line; the rest below, indented."""
+    place = "" if why.position is None else f" Position {why.position} in the queue."
+    lines = [f"{why.sentence}{place} {why.remedy}".rstrip()]
+    lines += [f"  {suggestion.sentence}" for suggestion in why.suggestions]
+    if why.starts is not None:
+        lines.append(f"  expected to start in {_until(why.starts.at)}, by {why.starts.basis}")
+    lines.append(f"  {_seen(why)}")
+    return [plain(line) for line in lines]
+
+
+def _until(moment: datetime) -> str:
+    return duration(max(0.0, (moment - datetime.now(UTC)).total_seconds()))
+
+
+def _seen(why: api.Why) -> str:
+    seen = ", ".join(f"{name.replace('_', ' ')} {_value(value)}" for name, value in why.evidence.items())
+    return f"rule {why.rule}: {seen}" if seen else f"rule {why.rule}"
+
+
+def _value(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

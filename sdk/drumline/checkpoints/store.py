@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from drumline.contracts.ids import is_id, new_id
 from drumline.contracts.retention import CheckpointKey
 from drumline.errors import DrumlineError
 
@@ -29,7 +30,7 @@ STATE = "state"
 _READ_BYTES = 1 << 20
 _FENCE = re.compile(r"f([1-9]\d*)")
 _STEP = re.compile(r"step_(\d+)")
-
+_NAME_FILE = ".drumline-store"
 
 Facts = tuple[int, str]
 """Size and SHA-256 of a file."""
@@ -73,10 +74,10 @@ class CheckpointStore:
 
     def path(self, key: CheckpointKey) -> Path:
         """Where that checkpoint is, or would be."""
-        return self._root / relative_path(key)
+        return self._root / key.path
 
     def write(self, step: int, write_state: Callable[[Path], None]) -> Committed:
-        """Commits what `write_state` puts into the directory that it is given. OSError when the disk plays no part."""
+        """Commits what `write_state` puts into the directory that it is given. Raises OSError when the write fails."""
         draft = self.drafts / f".step_{step}.tmp"
         draft.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _remove(draft)
@@ -139,7 +140,7 @@ class CheckpointStore:
         (path / _MARKER).unlink(missing_ok=True)
         _remove(path)
 
-    def remove_rubble(self) -> None:
+    def remove_partial(self) -> None:
         """Deletes what earlier writers of this run left unfinished, as far as it can: one may still be at it."""
         for directory, fence in self._fences():
             if fence >= self.fence:
@@ -164,11 +165,6 @@ class CheckpointStore:
         return [(path, int(match[1])) for path in self._root.iterdir() if (match := _FENCE.fullmatch(path.name))]
 
 
-def relative_path(key: CheckpointKey) -> str:
-    """The path of a checkpoint below its run's directory."""
-    return f"f{key.fence}/step_{key.step}"
-
-
 def claim_fence(root: Path) -> int:
     """A fence that no other process has, for runs without a server: the next directory that nobody made yet."""
     root.mkdir(parents=True, exist_ok=True)
@@ -180,6 +176,31 @@ def claim_fence(root: Path) -> int:
         except FileExistsError:
             continue
         return fence
+
+
+def volume_name(directory: Path) -> str:
+    """The name of the volume at `directory`, made by the first worker that asks. OSError for one that can't be used."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    named = directory / _NAME_FILE
+    draft = directory / f"{_NAME_FILE}.{os.getpid()}.{new_id('tmp')}"
+    draft.write_text(new_id("vol"))
+    try:
+        os.link(draft, named)  # of several at once only one succeeds, and its file is whole
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()
+    return named.read_text().strip()
+
+
+def stored_runs(root: Path) -> tuple[str, ...]:
+    """The runs that have checkpoints below `root`."""
+    return tuple(sorted(path.name for path in root.iterdir() if is_id(path.name, "run"))) if root.is_dir() else ()
+
+
+def remove_run(root: Path, run: str) -> None:
+    """Deletes all checkpoints of a run below `root`, as far as it can."""
+    shutil.rmtree(root / run, ignore_errors=True)
 
 
 def durable(directory: Path) -> dict[str, Facts]:

@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from drumline.checkpoints.run_checkpoints import RunCheckpoints
 from drumline.contracts.storable import unstorable_text
 from drumline.job import Scalar
-from drumline.local.checkpoints import Checkpoints
 from drumline.local.stop_request import StopRequest
 from drumline.progress import Progress
 
@@ -24,7 +24,7 @@ class LocalRun:
     """A `drumline.job.RunContext` that shows progress and keeps nothing but checkpoints."""
 
     def __init__(
-        self, parameters: Mapping[str, JsonValue], strategy: Any, progress: Progress, checkpoints: Checkpoints
+        self, parameters: Mapping[str, JsonValue], strategy: Any, progress: Progress, checkpoints: RunCheckpoints
     ) -> None:
         self._parameters = MappingProxyType(dict(parameters))
         self._strategy = strategy

@@ -1,36 +1,37 @@
 """Members of a gang save together, go on from the same checkpoint, and all hear where they cannot."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 import drumline.distribute as dist
+from drumline.checkpoints.managers import Found, RegisteredManager, open_manager
+from drumline.checkpoints.run_checkpoints import RunCheckpoints
+from drumline.checkpoints.store import CheckpointStore, Committed
 from drumline.contracts.ids import new_id
 from drumline.contracts.retention import CheckpointKey
 from drumline.contracts.spec import CheckpointSpec
 from drumline.contracts.worker_api import Claimed, Rendezvous, ResumePoint
 from drumline.errors import CheckpointFailedError, CheckpointGoneError
-from drumline.local.checkpoint_store import CheckpointStore
-from drumline.local.checkpoints import Checkpoints, Found
-from drumline_worker.runner.channel import Channel
-from drumline_worker.runner.gang_shelf import MemberShelf, open_shelf
-from drumline_worker.runner.runner_telemetry import Telemetry
 from support.member_plans import member_plan
 
 
 class Events:
-    """A channel and a telemetry that keep what they are told."""
+    """Reports that are kept."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def send(self, kind: str, **fields: object) -> None:
-        self.told.append(kind)
+    def saved(self, committed: Committed) -> None:
+        self.told.append("checkpoint")
+
+    def restored(self, point: ResumePoint | None, damaged: Sequence[str]) -> None:
+        self.told.append("restored")
 
     def flush(self) -> None:
         self.told.append("flush")
@@ -44,7 +45,7 @@ class Gang:
         self.claimed = member_plan(new_id("mem")).claimed.model_copy(update=claimed)
         self.store = CheckpointStore(root / self.claimed.run, self.claimed.fence)
         self.events = [Events(), Events()]
-        self.shelves = [self._shelf(rank) for rank in (0, 1)]
+        self.managers = [self._manager(rank) for rank in (0, 1)]
         self._pool = pool
 
     def again(self, **claimed: object) -> "Gang":
@@ -52,16 +53,16 @@ class Gang:
         fresh = {"run": self.claimed.run, "fence": self.claimed.fence + 1, **claimed}
         return Gang(self.root, self._pool, **fresh)
 
-    def both(self, act: Callable[[MemberShelf, int], Any]) -> list[Future[Any]]:
+    def both(self, act: Callable[[RegisteredManager, int], Any]) -> list[Future[Any]]:
         """What became of it in each member. Any: whatever they do."""
-        begun = [self._pool.submit(act, shelf, rank) for rank, shelf in enumerate(self.shelves)]
+        begun = [self._pool.submit(act, manager, rank) for rank, manager in enumerate(self.managers)]
         for each in begun:
             each.exception(timeout=30)
         return begun
 
     def save(self, step: int) -> ResumePoint:
         """Both save that step; as the server would offer it later."""
-        for saved in self.both(lambda shelf, rank: shelf.put(step, lambda path: write_part(path, rank))):
+        for saved in self.both(lambda manager, rank: manager.save(step, lambda path: write_part(path, rank))):
             saved.result()
         run, fence = self.claimed.run, self.claimed.fence
         manifest = (self.store.path(CheckpointKey(fence, step)) / "COMMITTED").read_text()
@@ -69,12 +70,12 @@ class Gang:
 
     def newest(self) -> list[Found | None]:
         """Where both would go on."""
-        return [found.result() for found in self.both(lambda shelf, rank: shelf.newest())]
+        return [found.result() for found in self.both(lambda manager, rank: manager.newest())]
 
-    def _shelf(self, rank: int) -> MemberShelf:
+    def _manager(self, rank: int) -> RegisteredManager:
         own: Claimed = self.claimed.model_copy(update={"rendezvous": Rendezvous(rank=rank, size=2, one_store=True)})
         events = self.events[rank]
-        return open_shelf(self.root, own, cast(Channel, events), cast(Telemetry, events), lambda: None)
+        return open_manager(self.root, own, events, lambda: None)
 
 
 def write_part(path: Path, rank: int) -> None:
@@ -127,7 +128,7 @@ def test_the_next_attempt_passes_over_a_damaged_checkpoint_in_all_its_members(ga
 
 def test_both_hear_that_nothing_is_left_of_what_they_were_to_go_on_from(gang: Gang) -> None:
     gone = gang.again(resume_from=new_id("chk"))
-    for found in gone.both(lambda shelf, rank: shelf.newest()):
+    for found in gone.both(lambda manager, rank: manager.newest()):
         with pytest.raises(CheckpointGoneError, match="nothing is left of checkpoint chk_"):
             found.result()
 
@@ -139,7 +140,7 @@ def test_a_member_hears_that_rank_0_could_not_read(gang: Gang, monkeypatch: pyte
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(CheckpointStore, "verified", fails)
-    first, second = later.both(lambda shelf, rank: shelf.newest())
+    first, second = later.both(lambda manager, rank: manager.newest())
     assert isinstance(first.exception(), OSError)
     with pytest.raises(CheckpointFailedError, match=r"rank 0: OSError: .*Input/output error"):
         second.result()
@@ -149,27 +150,27 @@ def test_what_cannot_be_deleted_fails_no_save(gang: Gang, monkeypatch: pytest.Mo
     def fails(*_: object) -> None:
         raise OSError(116, "Stale file handle")
 
-    monkeypatch.setattr(CheckpointStore, "remove_rubble", fails)
+    monkeypatch.setattr(CheckpointStore, "remove_partial", fails)
     gang.save(3)
     gang.save(4)
     assert gang.store.committed() == [(1, 4), (1, 3)]
 
 
 def test_a_gang_saves_what_is_due_also_when_it_is_to_stop_and_after_a_save_that_failed() -> None:
-    class Shelf:
-        alone = False
+    class Failing:
+        saves_alone = False
         steps: list[int] = []  # noqa: RUF012 - one object
 
-        def put(self, step: int, write: object) -> Path:
+        def save(self, step: int, write: object) -> Path:
             self.steps.append(step)
             raise OSError(28, "No space left on device")
 
         def newest(self) -> None:
             return None
 
-    shelf = Shelf()
-    checkpoints = Checkpoints(shelf, CheckpointSpec(every_steps=3), dist.OneDeviceStrategy("CPU:0"))
+    manager = Failing()
+    checkpoints = RunCheckpoints(manager, CheckpointSpec(every_steps=3), dist.OneDeviceStrategy("CPU:0"))
     for step in range(7):
         with suppress(OSError):
             checkpoints.offer({}, step, stopping=step == 3)
-    assert shelf.steps == [2, 5], "the other members, which may have saved, count from there too"
+    assert manager.steps == [2, 5], "the other members, which may have saved, count from there too"
