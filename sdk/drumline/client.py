@@ -104,7 +104,7 @@ class Client:
         `name` is the job's, by default the file's; `entrypoint` (`module:function`) is needed only where a program has
         several. Where no host alone has room, `spread` says how a gang is split: `pack` fills one host after the other,
         `balance` gives equal shares, `one_host` splits nothing. `wait_for_devices` queues more replicas than the hosts
-        known now have devices for. `resume_from`, the id of a run or of a checkpoint, lets the program go on from
+        known now have devices for. `resume_from`, the id of a run or of a checkpoint, lets the program resume from
         there. A key of your own makes a repeated call safe: the same key and program give the same run.
         Raises BundleError, ProgramError (parameters too) before anything is sent, TooManyReplicasError.
         """
@@ -271,7 +271,7 @@ class Client:
         return iterate_pages(self._transport, "/devices", api.Device)
 
     def drain_host(self, host_id: str) -> api.Host:
-        """Gives the host no more runs; programs there stop in their grace and go on elsewhere."""
+        """Gives the host no more runs; programs there stop in their grace and resume elsewhere."""
         return self._act("hosts", host_id, "drain", api.Host)
 
     def undrain_host(self, host_id: str) -> api.Host:

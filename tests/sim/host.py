@@ -15,14 +15,14 @@ from pydantic import SecretStr
 from drumline.contracts.base import from_micros
 from drumline.contracts.doorbell import Doorbell, ProbeDoorbell
 from drumline.contracts.worker_api import DeviceReport, Register, Registered
-from drumline_worker.agent.agent_context import Layout, Workbench
+from drumline_worker.agent.agent_context import AgentContext, Layout
 from drumline_worker.agent.api import Api, RefusedError, UnreachableError, _error
 from drumline_worker.agent.bundles import BundleUnavailableError
 from drumline_worker.agent.compile_cache import CompiledEntries
 from drumline_worker.agent.launcher_client import LaunchError
 from drumline_worker.agent.maintenance import end_strays, find_members
-from drumline_worker.agent.member_registry import Members
-from drumline_worker.agent.registration import Session, SupersededError
+from drumline_worker.agent.member_registry import MemberRegistry
+from drumline_worker.agent.registration import Registration, SupersededError
 from drumline_worker.celery_child.tasks import open_envelope
 from drumline_worker.host.clock import host_clock
 from drumline_worker.host.doorbell import CeleryConfig
@@ -292,18 +292,20 @@ class Agent:
         adopted = {plan.claimed.member for plan in found}
         unproven = await end_strays(layout.runs, lambda member: member not in adopted)
         introduction = introduction.model_copy(update={"unproven": tuple(unproven)})
-        self.session = Session(api, introduction, self._refused)
+        self.registration = Registration(api, introduction, self._refused)
         bundles, launcher = cast(Any, SimBundles(self.host)), cast(Any, self.launcher)
         meeting = cast(Any, SimMeetingPlace)
         compiled = CompiledEntries(layout.compiled_entries)
         place = introduction.place
-        self.members = Members(
-            Workbench(api, self.session, launcher, bundles, layout, layout.checkpoints, meeting, compiled, place)
+        self.members = MemberRegistry(
+            AgentContext(
+                api, self.registration, launcher, bundles, layout, layout.checkpoints, meeting, compiled, place
+            )
         )
         for plan in found:
             self.members.adopt(plan)
         try:
-            await self.session.run(self.members, self._use)
+            await self.registration.run(self.members, self._use)
         except SupersededError:
             await self.members.kill(8.0)
             await self.members.settle(1.0)
@@ -316,9 +318,9 @@ class Agent:
             self.process.start(self._wind_down)
 
     async def _wind_down(self) -> None:
-        self.session.drain()
+        self.registration.drain()
         await self.members.drain()
-        await self.session.until_drain_is_known(1.0)
+        await self.registration.until_drain_is_known(1.0)
         if self.host.agent is self:
             self.host.kill_agent(self.host.world.timeline.rng.uniform(1.0, 10.0))
 

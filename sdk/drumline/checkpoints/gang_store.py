@@ -6,7 +6,7 @@
                    part_<rank>   this member's part is durable: the step, and its files with sizes and hashes
                    failed_<rank> why there will be none
                    committed     rank 0 has made it the checkpoint of the step, whatever failed after that
-               chosen.json       where rank 0 goes on, and all others with it
+               chosen.json       where rank 0 resumes, and all others with it
 ```
 The members need nothing of each other but these files. Who is gone is noticed by others: JAX ends the rest of a gang.
 """
@@ -87,7 +87,7 @@ class GangStore:
         return self._store.path(CheckpointKey(self._store.fence, step)) / STATE
 
     def choose(self, choice: Mapping[str, Any]) -> None:
-        """Rank 0 tells the others where all of them go on. Any: JSON."""
+        """Rank 0 tells the others where all of them resume. Any: JSON."""
         self._store.drafts.mkdir(mode=0o700, parents=True, exist_ok=True)
         put_file(self._store.drafts / _CHOSEN, json.dumps(choice).encode())
 
@@ -186,7 +186,7 @@ class GangStore:
 
 
 def _listed(directory: Path) -> set[str]:
-    """The names in a directory, as it is opened anew: of one name a network's cache may give an old answer.
+    """The names in a directory, as it is opened again: of one name a network's cache may give an old answer.
 
     Where it can't be read nothing is there yet: it may be new, or its server away for a moment.
     """

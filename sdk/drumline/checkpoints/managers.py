@@ -223,8 +223,8 @@ class PrimaryManager:
         if self._resume_from is not None:
             raise CheckpointGoneError(
                 self._run,
-                f"run.restore: nothing is left of checkpoint {self._resume_from}, which this run was told to go on "
-                f"from; to begin anew: drumline rerun {self._run} --from-start",
+                f"run.restore: nothing is left of checkpoint {self._resume_from}, which this run was told to resume "
+                f"from; to start over: drumline rerun {self._run} --from-start",
             )
         return None
 

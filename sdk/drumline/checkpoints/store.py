@@ -131,7 +131,7 @@ class CheckpointStore:
         return path / STATE
 
     def committed(self) -> list[CheckpointKey]:
-        """Every checkpoint with a marker, the one to go on from first."""
+        """Every checkpoint with a marker, the one to resume from first."""
         return sorted((key for key, path in self._found() if (path / _MARKER).exists()), reverse=True)
 
     def remove(self, key: CheckpointKey) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @json_option
 @server_options
 def checkpoints(run_id: str, as_json: bool, url: str | None) -> None:
-    """List the checkpoints of RUN, the one that it would go on from first."""
+    """List the checkpoints of RUN, the one that it would resume from first."""
     with connect(url) as client:
         run = find_run(client, run_id)
         found = list(run.checkpoints())

@@ -40,7 +40,7 @@ def hosts(context: click.Context, as_json: bool, url: str | None) -> None:
 @json_option
 @server_options
 def drain(name: str, as_json: bool, url: str | None) -> None:
-    """Give a host no more runs; those that run there stop in their grace and go on elsewhere."""
+    """Give a host no more runs; those that run there stop in their grace and resume elsewhere."""
     with connect(url) as client:
         _tell(client.drain_host(_find(client, name).id), as_json)
 

@@ -7,7 +7,7 @@ from drumline.contracts.spec import CheckpointSpec
 
 
 class CheckpointKey(NamedTuple):
-    """What tells a run's checkpoints apart. The greatest is the one to go on from: a later attempt's counts more."""
+    """What tells a run's checkpoints apart. The greatest is the one to resume from: a later attempt's counts more."""
 
     fence: int
     step: int

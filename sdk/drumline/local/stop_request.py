@@ -99,7 +99,7 @@ def on_sigterm(stop: Callable[[], None]) -> None:
 
     A Python handler runs in the main thread, and only when that thread looks up from its byte code. If the kernel
     delivers the signal to another thread, as one of XLA's, CPython leaves the main thread's flag unset, and a loop that
-    never waits goes on for ever. So a thread listens at the wake-up descriptor, which every delivery writes to.
+    never waits runs for ever. So a thread listens at the wake-up descriptor, which every delivery writes to.
     """
     listener, alarm = socket.socketpair()
     alarm.setblocking(False)

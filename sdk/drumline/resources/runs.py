@@ -91,7 +91,7 @@ class Run:
         return iterate_pages(self._transport, f"{self._path}/attempts", api.Attempt)
 
     def checkpoints(self) -> Iterator[api.Checkpoint]:
-        """Its registered checkpoints, the one that it would go on from first."""
+        """Its registered checkpoints, the one that it would resume from first."""
         return iterate_pages(self._transport, f"{self._path}/checkpoints", api.Checkpoint)
 
     def refresh(self) -> "Run":
@@ -126,7 +126,7 @@ class Run:
     def logs(
         self, *, follow: bool = False, start: int = 0, attempt: str | None = None, member: str | None = None
     ) -> Iterator[api.LogSegment]:
-        """Its output from byte `start` on (negative: so many bytes before the end); `follow` goes on until it ends.
+        """Its output from byte `start` on (negative: so many bytes before the end); `follow` waits for more.
 
         Of the newest attempt's first member, unless `attempt` or `member` is named.
         """
@@ -185,7 +185,7 @@ class Run:
     ) -> "Run":
         """Submits it again with its own version, parameters and options, and returns the new run at once.
 
-        One that went on from a checkpoint does so again, unless `from_start`. Raises InvalidRequestError where that is
+        One that resumed from a checkpoint does so again, unless `from_start`. Raises InvalidRequestError where that is
         gone.
         """
         body = Body.of(api.RerunRequest(wait_for_devices=wait_for_devices, from_start=from_start))

@@ -15,10 +15,10 @@ from drumline.contracts.events import MemberAck, MemberEnd
 from drumline.contracts.ids import new_id
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import EndReason
-from drumline_worker.agent.agent_context import Layout, Workbench
+from drumline_worker.agent.agent_context import AgentContext, Layout
 from drumline_worker.agent.api import Api
 from drumline_worker.agent.backoff import Backoff
-from drumline_worker.agent.member import Member
+from drumline_worker.agent.member import HostedMember
 from support.scripted_server import NO_ANSWER, TOKEN, Answer, ScriptedServer, ok, problem
 
 FENCE = 3
@@ -56,11 +56,11 @@ class Stage:
         )
         nothing = cast(Any, None)  # nothing is launched here
         layout = self.layout
-        bench = Workbench(
+        context = AgentContext(
             api, cast(Any, session), nothing, nothing, layout, layout.checkpoints, nothing, nothing, place=""
         )
         try:
-            await Member(bench, self.member, FENCE).run()
+            await HostedMember(context, self.member, FENCE).run()
         finally:
             await api.close()
 

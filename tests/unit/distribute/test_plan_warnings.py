@@ -50,7 +50,7 @@ def warned(use: Use, dataset: Any, replicas: int = 4, steps: int = PROBED_STEPS)
         for batch in strategy.distribute_dataset(dataset):
             use(strategy, batch)
 
-    program = ProbedProgram.model_validate(probe.watching(main)(cast("WorkerRun", None)))
+    program = ProbedProgram.model_validate(probe.wrap(main)(cast("WorkerRun", None)))
     assert program.steps <= steps
     return [(warning.code, warning.message) for warning in program.warnings]
 

@@ -61,10 +61,10 @@ def in_gang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Watched:
 def test_a_program_that_waits_is_shown_as_waiting_and_its_limit_counts_only_before_and_after(alone: _Watched) -> None:
     assert not alone.expires_within(10)
     alone.watch.wait(True)
-    assert alone.watch.place().activity == "waiting_for_telemetry"
+    assert alone.watch.status().activity == "waiting_for_telemetry"
     assert not alone.expires_within(1_000)
     alone.watch.wait(False)
-    assert alone.watch.place().activity == "in_step"
+    assert alone.watch.status().activity == "in_step"
     assert not alone.expires_within(8)
     assert alone.expires_within(4)
 
@@ -75,7 +75,7 @@ def test_a_member_whose_peer_waits_is_let_wait_for_it(in_gang: _Watched) -> None
 
     in_gang.watch.peer_waits(True)
     assert not in_gang.expires_within(1_000, hear_server)
-    assert in_gang.watch.place().activity == "in_step"
+    assert in_gang.watch.status().activity == "in_step"
     in_gang.watch.peer_waits(False)
     assert not in_gang.expires_within(STEP_S - 1, hear_server)
     assert in_gang.expires_within(2, hear_server)

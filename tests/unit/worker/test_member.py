@@ -13,10 +13,10 @@ from drumline.contracts.ids import new_id
 from drumline.contracts.problems import Problem
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.worker_api import Claim, Claimed
-from drumline_worker.agent.agent_context import Layout, Workbench
+from drumline_worker.agent.agent_context import AgentContext, Layout
 from drumline_worker.agent.api import RefusedError
 from drumline_worker.agent.compile_cache import CompiledEntries
-from drumline_worker.agent.member import Member
+from drumline_worker.agent.member import HostedMember
 from drumline_worker.agent.start import ClaimLostError, claim
 from drumline_worker.host.clock import boot_id, now
 from drumline_worker.host.rundir import RunDirectory, ShimIdentity
@@ -32,10 +32,10 @@ class Launched:
         layout = Layout(root)
         layout.create()
         plan = member_plan(new_id("mem"), boot=boot_id())
-        bench = cast(Any, SimpleNamespace(layout=layout))  # all that a member asks of it here
+        context = cast(Any, SimpleNamespace(layout=layout))  # all that a member asks of it here
         self.directory: RunDirectory = layout.run_directory(plan.claimed.member)
         self.directory.create()
-        self.member = Member(bench, plan.claimed.member, plan.claimed.fence, plan)
+        self.member = HostedMember(context, plan.claimed.member, plan.claimed.fence, plan)
 
 
 @pytest.fixture
@@ -78,8 +78,8 @@ class Starting:
         )  # fmt: skip
         ours = cast(Any, self)  # API, launcher and bundles: all that a start asks of them
         compiled = CompiledEntries(layout.compiled_entries)
-        bench = Workbench(ours, cast(Any, session), ours, ours, layout, root, ours, compiled, place="here")
-        self.member = Member(bench, self.claimed.member, self.claimed.fence)
+        context = AgentContext(ours, cast(Any, session), ours, ours, layout, root, ours, compiled, place="here")
+        self.member = HostedMember(context, self.claimed.member, self.claimed.fence)
 
     async def _at_once(self) -> None:
         pass
@@ -147,9 +147,9 @@ class Asked:
 
 def test_claim_that_met_a_registration_is_asked_again_when_that_is_settled() -> None:
     asked = Asked()
-    bench = cast(Any, SimpleNamespace(session=asked, api=asked))  # all that a claim needs
+    context = cast(Any, SimpleNamespace(session=asked, api=asked))  # all that a claim needs
 
     with pytest.raises(ClaimLostError):
-        asyncio.run(claim(bench, new_id("mem"), 1))
+        asyncio.run(claim(context, new_id("mem"), 1))
 
     assert asked.heard == ["settled", "claimed"] * 2

@@ -18,7 +18,7 @@ from drumline.checkpoints.store import volume_name
 from drumline.contracts.ids import is_id
 from drumline.contracts.worker_api import HEARTBEAT_S, Enroll, HostNotice, Register
 from drumline_worker.agent import accelerators, compile_cache
-from drumline_worker.agent.agent_context import Layout, MeetingPlace, Workbench, own_address
+from drumline_worker.agent.agent_context import AgentContext, CoordinatorPort, Layout, own_address
 from drumline_worker.agent.api import Api, RefusedError, UnreachableError
 from drumline_worker.agent.backoff import Backoff
 from drumline_worker.agent.bundles import BundleCache
@@ -34,12 +34,12 @@ from drumline_worker.agent.identity import (
     place_of,
 )
 from drumline_worker.agent.launcher_client import LauncherClient, LaunchError
-from drumline_worker.agent.maintenance import end_strays, find_members, keep_house
-from drumline_worker.agent.member_registry import Members
-from drumline_worker.agent.registration import Session, SupersededError
+from drumline_worker.agent.maintenance import end_strays, find_members, run_maintenance
+from drumline_worker.agent.member_registry import MemberRegistry
+from drumline_worker.agent.registration import Registration, SupersededError
 from drumline_worker.agent.reports import Reports
 from drumline_worker.host.clock import boot_id
-from drumline_worker.host.launcher_messages import Probed
+from drumline_worker.host.launcher_messages import DevicesListed
 from drumline_worker.settings import WorkerSettings
 
 _LOG = logging.getLogger(__name__)
@@ -71,8 +71,8 @@ class Agent:
         self._api = Api(settings.server, trust_env=not settings.is_local)
         self._launcher = LauncherClient(self._layout.home, parent_fd, self._without_launcher)
         self._celery = CeleryChild(self._layout.agent / "doorbell.sock", self._layout.home, self._without_celery)
-        self._session: Session | None = None
-        self._members: Members | None = None
+        self._registration: Registration | None = None
+        self._members: MemberRegistry | None = None
         self._stop_wanted = asyncio.Event()
         self._kill_wanted = asyncio.Event()
 
@@ -89,7 +89,7 @@ class Agent:
                     await task
                 await self._wind_down()
             except SupersededError as error:
-                await self._make_way()
+                await self._step_down()
                 raise AgentError(f"{error}; what ran here was ended. Give each worker a name of its own") from None
             finally:
                 await _cancel([*serving, told])
@@ -108,40 +108,40 @@ class Agent:
         in_use = {Path(plan.compile_cache) for plan in found}
         await asyncio.to_thread(compile_cache.clear, self._layout.compile_cache, in_use)
         introduction = introduction.model_copy(update={"unproven": tuple(filter(_is_member, unproven))})
-        self._session = Session(self._api, introduction, self._refused)
+        self._registration = Registration(self._api, introduction, self._refused)
         bundles = BundleCache(self._layout.bundles, self._api, self._settings.bundle_cache_bytes)
-        bench = Workbench(
+        context = AgentContext(
             self._api,
-            self._session,
+            self._registration,
             self._launcher,
             bundles,
             self._layout,
             self._checkpoints,
-            self._meeting_place,
+            self._open_coordinator_port,
             compile_cache.CompiledEntries(self._layout.compiled_entries),
             introduction.place,
             self._settings.spool_bytes,
         )
-        self._members = Members(bench)
+        self._members = MemberRegistry(context)
         for plan in found:
             self._members.adopt(plan)
         doorbell = DoorbellSocket(self._layout.agent / "doorbell.sock", self._members.ring)
         with _first_of_group():
             async with doorbell.listening(), asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._celery.run())
-                tasks.create_task(keep_house(bench, self._settings.compile_cache_bytes))
-                tasks.create_task(self._session.run(self._members, self._celery.use))
-                tasks.create_task(self._report_ready(self._session, len(introduction.devices)))
+                tasks.create_task(run_maintenance(context, self._settings.compile_cache_bytes))
+                tasks.create_task(self._registration.run(self._members, self._celery.use))
+                tasks.create_task(self._report_ready(self._registration, len(introduction.devices)))
 
-    async def _report_ready(self, session: Session, devices: int) -> None:
+    async def _report_ready(self, registration: Registration, devices: int) -> None:
         self._reports.doing("registers with the server")
-        await session.until_registered()
+        await registration.until_registered()
         self._reports.doing("starts its Celery child")
         await self._celery.until_settled(_CELERY_S)
         self._reports.ready(devices)
 
     def _without_launcher(self, flaw: str) -> None:
-        """At the start this ends the worker; later it goes on, for the sake of what runs already."""
+        """At the start this ends the worker; later it keeps serving, for the sake of what runs already."""
         _LOG.error("no program can start here: %s", flaw)
         self._reports.trouble("launcher", f"{flaw}. No program can start there until it comes up")
 
@@ -149,8 +149,8 @@ class Agent:
         _LOG.error("runs start up to %.0f s later: %s", HEARTBEAT_S, flaw)
         self._reports.trouble("celery", f"{flaw}. Runs start all the same, up to {HEARTBEAT_S:.0f} s later")
 
-    def _meeting_place(self) -> MeetingPlace:
-        return MeetingPlace(self._settings.address or own_address(self._settings.server))
+    def _open_coordinator_port(self) -> CoordinatorPort:
+        return CoordinatorPort(self._settings.address or own_address(self._settings.server))
 
     async def _identify(self) -> None:
         try:
@@ -204,12 +204,12 @@ class Agent:
     async def _introduce(self) -> Register:
         self._reports.doing("imports JAX and looks for devices")
         try:
-            probed = await self._launcher.probe(self._settings.cpu_devices)
+            listed = await self._launcher.list_devices(self._settings.cpu_devices)
         except LaunchError as error:
             raise AgentError(f"the devices of this host can't be listed: {error}") from None
-        devices = probed.devices
+        devices = listed.devices
         _LOG.info("found %d devices: %s", len(devices), ", ".join(sorted({device.kind for device in devices})))
-        notices = await asyncio.to_thread(_unused_accelerators, probed)
+        notices = await asyncio.to_thread(_unused_accelerators, listed)
         for notice in notices:
             _LOG.warning("%s %s", notice.message, notice.fix)
             self._reports.trouble("devices", f"{notice.message} {notice.fix}")
@@ -226,18 +226,19 @@ class Agent:
             notices=notices,
         )
 
-    # what the session asks
+    # when the server refuses
 
     async def _refused(self, error: RefusedError) -> None:
         """A token that died is replaced if we were given a fresh one; a worker that never served gives up.
 
         Raises SupersededError for a token that ended while we served: revoked, or another enrolled under our name.
         """
-        if error.status == HTTPStatus.UNAUTHORIZED and self._session is not None and self._session.ever_registered:
+        served = self._registration is not None and self._registration.ever_registered
+        if error.status == HTTPStatus.UNAUTHORIZED and served:
             raise SupersededError(f"the server does not take this worker's token any more ({error})")
         if error.status == HTTPStatus.UNAUTHORIZED and self._enrolment is not None:
             await self._enroll()
-        elif self._session is not None and self._session.ever_registered:
+        elif served:
             _LOG.error("the server refuses this worker: %s", error)
         else:
             raise AgentError(
@@ -266,30 +267,30 @@ class Agent:
         self._kill_wanted.set()
         self._stop_wanted.set()
 
-    async def _make_way(self) -> None:
-        """Nothing may go on here whose devices the server gives to others; it is told that nothing does."""
+    async def _step_down(self) -> None:
+        """Nothing may keep running here whose devices the server gives to others; it is told that nothing does."""
         if self._members is not None:
             await self._members.kill(_KILL_S)
             await self._members.settle(_LAST_WORDS_S)
 
     async def _wind_down(self) -> None:
-        if self._members is None or self._session is None:
+        if self._members is None or self._registration is None:
             return
-        self._session.drain()
+        self._registration.drain()
         drained = asyncio.create_task(self._members.drain())
         killed = asyncio.create_task(self._kill_wanted.wait())
         await asyncio.wait([drained, killed], return_when=asyncio.FIRST_COMPLETED)
         if self._kill_wanted.is_set():
             await self._members.kill(_KILL_S)
             await asyncio.wait([drained], timeout=_LAST_WORDS_S)
-        elif self._session.ever_registered:
-            await self._session.until_drain_is_known(_LAST_WORDS_S)
+        elif self._registration.ever_registered:
+            await self._registration.until_drain_is_known(_LAST_WORDS_S)
         await _cancel([drained, killed])
 
 
-def _unused_accelerators(probed: Probed) -> tuple[HostNotice, ...]:
-    platforms = {device.platform for device in probed.devices}
-    return accelerators.unused(accelerators.find_drivers(), platforms, probed.flaws, accelerators.installed_packages())
+def _unused_accelerators(listed: DevicesListed) -> tuple[HostNotice, ...]:
+    platforms = {device.platform for device in listed.devices}
+    return accelerators.unused(accelerators.find_drivers(), platforms, listed.flaws, accelerators.installed_packages())
 
 
 def _is_member(name: str) -> bool:

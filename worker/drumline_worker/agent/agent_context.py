@@ -13,7 +13,7 @@ from drumline_worker.agent.api import Api
 from drumline_worker.agent.bundles import BundleCache
 from drumline_worker.agent.compile_cache import CompiledEntries
 from drumline_worker.agent.launcher_client import LauncherClient
-from drumline_worker.agent.registration import Session
+from drumline_worker.agent.registration import Registration
 from drumline_worker.host.rundir import SPOOL_BYTES, RunDirectory
 
 _version = cache(importlib.metadata.version)
@@ -81,7 +81,7 @@ class Layout:
         return RunDirectory(self.runs / member)
 
 
-class MeetingPlace:
+class CoordinatorPort:
     """A port kept by a socket that is bound and never listens; the runner's service binds it too (SO_REUSEPORT)."""
 
     def __init__(self, address: str) -> None:
@@ -107,17 +107,17 @@ def own_address(server: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Workbench:
+class AgentContext:
     """Tools that members share."""
 
     api: Api
-    session: Session
+    registration: Registration
     launcher: LauncherClient
     bundles: BundleCache
     layout: Layout
     checkpoints: Path
     """Checkpoints by run: here, or on a volume that other hosts mount too."""
-    meeting_place: Callable[[], MeetingPlace]
+    open_coordinator_port: Callable[[], CoordinatorPort]
     """Opens one for a gang whose rank 0 is here. Raises OSError."""
     compiled: CompiledEntries
     """What is in the compilation caches, by hash."""

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from drumline.checkpoints.store import remove_run, stored_runs
 from drumline.contracts.worker_api import StoredRuns
 from drumline_worker.agent import compile_cache
-from drumline_worker.agent.agent_context import Layout, Workbench
+from drumline_worker.agent.agent_context import AgentContext, Layout
 from drumline_worker.agent.api import RefusedError, UnreachableError
 from drumline_worker.host.processes import kill_quietly, processes_below
 from drumline_worker.host.rundir import MemberPlan, RunDirectory
@@ -71,24 +71,26 @@ _EVERY_S = 600.0
 _ASKED_AT_ONCE = 1_000
 
 
-async def keep_house(bench: Workbench, compiled_bytes: int) -> None:
+async def run_maintenance(context: AgentContext, compiled_bytes: int) -> None:
     """Once the worker is registered and every ten minutes then, until cancelled."""
-    await bench.session.until_registered()
+    await context.registration.until_registered()
     while True:
         try:
-            await asyncio.to_thread(compile_cache.evict, bench.layout.compile_cache, compiled_bytes)
-            await _delete_expired(bench)
+            await asyncio.to_thread(compile_cache.evict, context.layout.compile_cache, compiled_bytes)
+            await _delete_expired(context)
         except (OSError, UnreachableError, RefusedError) as error:
             _LOG.warning("could not clear away everything that is not needed any more: %s", error)
         await asyncio.sleep(_EVERY_S)
 
 
-async def _delete_expired(bench: Workbench) -> None:
+async def _delete_expired(context: AgentContext) -> None:
     """Checkpoints of runs that ended long ago; which, the server says. What it does not know stays."""
-    stored = await asyncio.to_thread(stored_runs, bench.checkpoints)
+    stored = await asyncio.to_thread(stored_runs, context.checkpoints)
     for first in range(0, len(stored), _ASKED_AT_ONCE):
         asked = stored[first : first + _ASKED_AT_ONCE]
-        expired = await bench.api.expire_checkpoints(StoredRuns(incarnation=bench.session.incarnation, runs=asked))
+        expired = await context.api.expire_checkpoints(
+            StoredRuns(incarnation=context.registration.incarnation, runs=asked)
+        )
         for run in set(expired.runs).intersection(asked):
-            await asyncio.to_thread(remove_run, bench.checkpoints, run)
+            await asyncio.to_thread(remove_run, context.checkpoints, run)
             _LOG.info("deleted the checkpoints of %s: it ended long ago", run)

@@ -5,11 +5,11 @@ import logging
 from collections.abc import Coroutine
 
 from drumline.contracts.worker_api import HeartbeatReply, LiveMember, MemberBeat, MemberNotice, UnsentTelemetry
-from drumline_worker.agent.agent_context import Workbench
+from drumline_worker.agent.agent_context import AgentContext
 from drumline_worker.agent.backoff import Backoff
-from drumline_worker.agent.device_checks import DeviceProbes
-from drumline_worker.agent.member import Member
-from drumline_worker.agent.plan_probes import Probes
+from drumline_worker.agent.device_checks import DeviceChecks
+from drumline_worker.agent.member import HostedMember
+from drumline_worker.agent.plan_probes import PlanProbes
 from drumline_worker.host.doorbell import Ring
 from drumline_worker.host.rundir import MemberPlan
 from drumline_worker.host.shim_messages import StopCause
@@ -17,22 +17,22 @@ from drumline_worker.host.shim_messages import StopCause
 _LOG = logging.getLogger(__name__)
 
 
-class Members:
+class MemberRegistry:
     """Turns notices into members and passes news on to them."""
 
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
-        self._members: dict[str, Member] = {}
+    def __init__(self, context: AgentContext) -> None:
+        self._context = context
+        self._members: dict[str, HostedMember] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._draining = False
-        self._probes = Probes(bench)
+        self._probes = PlanProbes(context)
         self._drain_ordered = False
-        self._device_probes = DeviceProbes(bench)
+        self._device_checks = DeviceChecks(context)
 
     def ring(self, ring: Ring) -> None:
         """There is a member to claim, or news of one that is here, or a plan to probe, as far as the ring is true."""
         if ring.member is None or ring.member in self._members:
-            self._bench.session.beat_soon()
+            self._context.registration.beat_soon()
         else:
             self._take_on(ring.member, ring.fence)
 
@@ -40,15 +40,15 @@ class Members:
         """Claims a member; whether it is there to be claimed, the server decides."""
         if self._draining or self._drain_ordered:
             return
-        newcomer = Member(self._bench, member, fence)
-        self._keep(newcomer, newcomer.run())
+        newcomer = HostedMember(self._context, member, fence)
+        self._start(newcomer, newcomer.run())
 
     def adopt(self, plan: MemberPlan) -> None:
         """A member that an earlier agent started."""
-        member = Member(self._bench, plan.claimed.member, plan.claimed.fence, plan)
-        self._keep(member, member.adopt())
+        member = HostedMember(self._context, plan.claimed.member, plan.claimed.fence, plan)
+        self._start(member, member.adopt())
 
-    def take_news(self, reply: HeartbeatReply) -> None:
+    def apply_reply(self, reply: HeartbeatReply) -> None:
         """What the server wants of members."""
         for notice in reply.fenced:
             if (member := self._members.get(notice.member)) is not None:
@@ -64,8 +64,8 @@ class Members:
         for notice in reply.assigned:
             if notice.member not in self._members:
                 self._take_on(notice.member, notice.fence)
-        self._probes.take_news(reply)
-        self._device_probes.want(reply.probes, self._members.keys())
+        self._probes.apply_reply(reply)
+        self._device_checks.want(reply.probes, self._members.keys())
 
     def _stop(self, notice: MemberNotice) -> None:
         if (member := self._members.get(notice.member)) is None:
@@ -126,28 +126,28 @@ class Members:
     async def abandon(self) -> None:
         """Ends the tasks; what they did not report yet lies on disk for the next agent."""
         await self._probes.close()
-        await self._device_probes.close()
+        await self._device_checks.close()
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    def _keep(self, member: Member, life: Coroutine[None, None, None]) -> None:
+    def _start(self, member: HostedMember, life: Coroutine[None, None, None]) -> None:
         self._members[member.id] = member
-        task = asyncio.create_task(self._see_through(member, life), name=member.id)
+        task = asyncio.create_task(self._supervise(member, life), name=member.id)
         self._tasks[member.id] = task
-        task.add_done_callback(lambda _: self._let_go(member))
+        task.add_done_callback(lambda _: self._remove(member))
 
-    async def _see_through(self, member: Member, life: Coroutine[None, None, None]) -> None:
+    async def _supervise(self, member: HostedMember, life: Coroutine[None, None, None]) -> None:
         """After an error of ours, a full disk for one, the member is not forgotten: its end has to be told."""
         backoff = Backoff()
         while True:
             try:
                 return await life
             except Exception:  # noqa: BLE001 - whatever it is, a member that we forgot would run or wait for ever
-                _LOG.exception("an error of ours in the life of %s; going on with what is on disk", member.id)
+                _LOG.exception("an error of ours in the life of %s; continuing with what is on disk", member.id)
             await asyncio.sleep(backoff.next_s())
             life = member.adopt()
 
-    def _let_go(self, member: Member) -> None:
+    def _remove(self, member: HostedMember) -> None:
         member.ended.set()
         del self._members[member.id], self._tasks[member.id]

@@ -12,7 +12,7 @@ from drumline.contracts.plans import PlanReport, ProbedProgram, ProbeFault, Prob
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import CheckpointSpec, Limits, RecordSpec
 from drumline.contracts.worker_api import TERM_BEFORE_TAKEOVER_S, AssignedDevice, Claimed, HeartbeatReply, Rendezvous
-from drumline_worker.agent.agent_context import Workbench
+from drumline_worker.agent.agent_context import AgentContext
 from drumline_worker.agent.api import RefusedError, UnreachableError
 from drumline_worker.agent.backoff import Backoff
 from drumline_worker.agent.bundles import BundleUnavailableError
@@ -35,21 +35,21 @@ _PROOF_S = 10.0
 _OUTPUT_CHARS = 4_000
 
 
-class Probes:
+class PlanProbes:
     """The probes of this host. Everything they leave lies in one directory that each new agent empties."""
 
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
+    def __init__(self, context: AgentContext) -> None:
+        self._context = context
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._draining = False
-        shutil.rmtree(bench.layout.probes, ignore_errors=True)
-        bench.layout.probes.mkdir(mode=0o700)
+        shutil.rmtree(context.layout.probes, ignore_errors=True)
+        context.layout.probes.mkdir(mode=0o700)
 
     def plans(self) -> tuple[str, ...]:
         """For the heartbeat."""
         return tuple(self._tasks)
 
-    def take_news(self, reply: HeartbeatReply) -> None:
+    def apply_reply(self, reply: HeartbeatReply) -> None:
         """Starts what is wanted and ends what is not wanted any more."""
         for plan in reply.unwanted_plans:
             if (task := self._tasks.get(plan)) is not None:
@@ -76,7 +76,7 @@ class Probes:
         await self._report(order, {"busy": True, "message": "This host probes another plan."})
 
     async def _probe(self, order: ProbeOrder) -> None:
-        directory = RunDirectory(self._bench.layout.probes / order.plan)
+        directory = RunDirectory(self._context.layout.probes / order.plan)
         try:
             answer = await self._answer(order, directory)
         except (BundleUnavailableError, LaunchError, OSError) as error:
@@ -85,8 +85,8 @@ class Probes:
             _LOG.exception("an error of ours in the probe of %s", order.plan)
             answer = _fault("unavailable", f"The probe failed: {error}")
         finally:
-            await self._bench.launcher.wait_gone(order.plan, _PROOF_S)
-            self._bench.launcher.forget(order.plan)
+            await self._context.launcher.wait_gone(order.plan, _PROOF_S)
+            self._context.launcher.forget(order.plan)
             shutil.rmtree(directory.path, ignore_errors=True)
         await self._report(order, answer)
 
@@ -100,7 +100,7 @@ class Probes:
 
     async def _launch(self, order: ProbeOrder, directory: RunDirectory) -> None:
         directory.create()
-        await self._bench.bundles.extract(order.bundle, directory.program)
+        await self._context.bundles.extract(order.bundle, directory.program)
         compiled = directory.path / "compiled"
         compiled.mkdir(mode=0o700)
         plan = MemberPlan(
@@ -113,7 +113,7 @@ class Probes:
             probe_steps=order.steps,
         )
         directory.write_plan(plan)
-        await self._bench.launcher.start(order.plan, directory.path)
+        await self._context.launcher.start(order.plan, directory.path)
 
     async def _follow(self, order: ProbeOrder, directory: RunDirectory) -> Ending | None:
         """Until the program has ended, or was ended at the limit or by a cancel; None where its shim died."""
@@ -136,9 +136,9 @@ class Probes:
     async def _report(self, order: ProbeOrder, answer: dict[str, object]) -> None:
         backoff = Backoff()
         while True:
-            report = PlanReport.model_validate({"incarnation": self._bench.session.incarnation, **answer})
+            report = PlanReport.model_validate({"incarnation": self._context.registration.incarnation, **answer})
             try:
-                return await self._bench.api.report_plan(order.plan, report)
+                return await self._context.api.report_plan(order.plan, report)
             except UnreachableError as error:
                 await asyncio.sleep(error.retry_after_s or backoff.next_s())
             except RefusedError as error:

@@ -30,8 +30,8 @@ class SupersededError(Exception):
     """Another worker serves this host now: what runs here does not count any more."""
 
 
-class Population(Protocol):
-    """The members on this host, as far as the session is concerned."""
+class HostMembers(Protocol):
+    """The members on this host, as far as registering and heartbeats are concerned."""
 
     def live(self) -> tuple[LiveMember, ...]:
         """For the registration."""
@@ -48,11 +48,11 @@ class Population(Protocol):
     def unsent(self) -> tuple[UnsentTelemetry, ...]:
         """Members that have ended with telemetry still to be sent, for the heartbeat."""
 
-    def take_news(self, reply: HeartbeatReply) -> None:
+    def apply_reply(self, reply: HeartbeatReply) -> None:
         """What the server wants of members and probes."""
 
 
-class Session:
+class Registration:
     """Registers, beats, and registers again when the server has forgotten this incarnation."""
 
     def __init__(self, api: Api, introduction: Register, on_refused: Callable[[RefusedError], Awaitable[None]]) -> None:
@@ -65,7 +65,7 @@ class Session:
         self._registered: Registered | None = None
         self._replaces = ""
         """The newest incarnation of this host that we know of."""
-        self.registrations = 0
+        self.times_sent = 0
         """How many were sent. The server gives up what one does not list."""
         self._settled = asyncio.Event()
         self._draining = False
@@ -76,10 +76,10 @@ class Session:
     @property
     def incarnation(self) -> str:
         """The current incarnation."""
-        return self.registered.incarnation
+        return self.answer.incarnation
 
     @property
-    def registered(self) -> Registered:
+    def answer(self) -> Registered:
         """What the server said last; only asked for after the first registration."""
         if self._registered is None:
             raise RuntimeError("the worker is not registered yet")
@@ -118,23 +118,23 @@ class Session:
             async with asyncio.timeout(timeout_s):
                 await self._drain_is_known.wait()
 
-    async def run(self, members: Population, on_registered: Callable[[Registered], None]) -> None:
+    async def run(self, members: HostMembers, on_registered: Callable[[Registered], None]) -> None:
         """Until cancelled. Raises SupersededError."""
         while True:
             sent_at = await self._register(members)
-            on_registered(self.registered)
-            self._acknowledged(sent_at, members)
+            on_registered(self.answer)
+            self._note_ack(sent_at, members)
             self._ready.set()
             await self._beat_until_forgotten(members)
 
-    async def _register(self, members: Population) -> float:
+    async def _register(self, members: HostMembers) -> float:
         """Returns the CLOCK_BOOTTIME at which the registration was sent that the server took."""
         self._settled.clear()
         backoff = Backoff()
         unanswered = False  # a registration that got no answer may have been taken all the same
         while True:
             sent_at = boottime()
-            self.registrations += 1
+            self.times_sent += 1
             body = self._introduction.model_copy(update={"members": members.live(), "replaces": self._replaces})
             try:
                 self._registered = await self._api.register(body)
@@ -145,7 +145,7 @@ class Session:
                 await asyncio.sleep(error.retry_after_s or wait_s)
             except RefusedError as error:
                 if self.ever_registered and not unanswered:
-                    _make_way(error)
+                    _raise_if_superseded(error)
                 if error.newest_incarnation not in (None, self._replaces):
                     self._replaces = error.newest_incarnation or ""
                     continue
@@ -159,7 +159,7 @@ class Session:
         _LOG.info("registered as %s (%s)", self._registered.host, self._registered.incarnation)
         return sent_at
 
-    async def _beat_until_forgotten(self, members: Population) -> None:
+    async def _beat_until_forgotten(self, members: HostMembers) -> None:
         missed = 0
         while not self._again.is_set():
             self._beat_now.clear()  # before it is sent: what comes while it is under way wants another
@@ -173,7 +173,7 @@ class Session:
                     _LOG.warning("a heartbeat was not acknowledged: %s", error)
                 await self._pause(_TRY_AGAIN_S)
             except RefusedError as error:
-                _make_way(error)
+                _raise_if_superseded(error)
                 _LOG.warning("the server does not know this worker any more (%s); registering again", error)
                 return
             else:
@@ -182,11 +182,11 @@ class Session:
                 missed = 0
                 if heartbeat.draining:
                     self._drain_is_known.set()
-                self._acknowledged(sent_at, members)
-                members.take_news(reply)
-                await self._pause(self.registered.heartbeat_s)
+                self._note_ack(sent_at, members)
+                members.apply_reply(reply)
+                await self._pause(self.answer.heartbeat_s)
 
-    def _heartbeat(self, members: Population) -> Heartbeat:
+    def _heartbeat(self, members: HostMembers) -> Heartbeat:
         return Heartbeat(
             incarnation=self.incarnation,
             sent_at=now(),
@@ -196,7 +196,7 @@ class Session:
             draining=self._draining,
         )
 
-    def _acknowledged(self, sent_at: float, members: Population) -> None:
+    def _note_ack(self, sent_at: float, members: HostMembers) -> None:
         self.alive_at = sent_at
         members.alive(sent_at)
 
@@ -209,7 +209,7 @@ class Session:
         await asyncio.sleep(_LEAST_PAUSE_S)
 
 
-def _make_way(error: RefusedError) -> None:
+def _raise_if_superseded(error: RefusedError) -> None:
     """A worker that was replaced must not come back: the two would take each other's work away for ever."""
     if error.superseded:
         raise SupersededError(f"another worker serves this host now, with the same token: {error}")

@@ -38,5 +38,5 @@ class ShimLink:
             return
 
     def close(self) -> None:
-        """Hangs up; the shim goes on."""
+        """Hangs up; the shim keeps running."""
         self._writer.close()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from drumline.contracts.events import GapEvent, MemberAck
 from drumline_worker.agent.api import Api, RefusedError, UnreachableError
 from drumline_worker.agent.backoff import Backoff
-from drumline_worker.agent.registration import Session
+from drumline_worker.agent.registration import Registration
 from drumline_worker.host.clock import now
 from drumline_worker.host.spool import Record, SpoolReader
 
@@ -19,7 +19,7 @@ _LOG = logging.getLogger(__name__)
 MAX_BATCH_EVENTS = 1_000
 MAX_BATCH_BYTES = 960 * 1024
 """Of events; with what frames them a batch stays below the server's limit of 1 MiB."""
-PACE_S = 0.1
+PAUSE_S = 0.1
 """While the program runs and nothing is left over, at most ten batches a second: events collect meanwhile."""
 _NO_WINDOW_S = 1.0
 
@@ -30,7 +30,7 @@ class TelemetrySender:
     def __init__(
         self,
         api: Api,
-        session: Session,
+        registration: Registration,
         member: str,
         fence: int,
         reader: SpoolReader,
@@ -39,7 +39,7 @@ class TelemetrySender:
         turns: asyncio.Semaphore,
     ) -> None:
         self._api = api
-        self._session = session
+        self._registration = registration
         self._member = member
         self._fence = fence
         self._reader = reader
@@ -83,11 +83,11 @@ class TelemetrySender:
                 elif not await self._send_batch():
                     return
                 else:
-                    await self._pace()
+                    await self._pause()
         finally:
             self._reader.close()
 
-    async def _pace(self) -> None:
+    async def _pause(self) -> None:
         """Lets events collect, unless the program has ended or there is more to send."""
         if self._window == 0:
             await asyncio.sleep(_NO_WINDOW_S)
@@ -95,7 +95,7 @@ class TelemetrySender:
         if self._acked < self._spooled:
             return
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PACE_S):
+            async with asyncio.timeout(PAUSE_S):
                 await self._finished.wait()
 
     async def _send_batch(self) -> bool:
@@ -118,7 +118,7 @@ class TelemetrySender:
         return True
 
     def _head(self, first_seq: int) -> str:
-        return f'"fence":{self._fence},"incarnation":"{self._session.incarnation}","first_seq":{first_seq}'
+        return f'"fence":{self._fence},"incarnation":"{self._registration.incarnation}","first_seq":{first_seq}'
 
     def _accept(self, ack: MemberAck) -> None:
         self._acked = max(self._acked, ack.acked_seq)
@@ -136,7 +136,7 @@ class TelemetrySender:
             self._on_fenced()
             return False
         if error.worker_is_unknown:
-            self._session.register_again()
+            self._registration.register_again()
             await asyncio.sleep(self._backoff.next_s())
         elif len(batch) > 1:
             self._batch_limit = len(batch) // 2

@@ -14,7 +14,7 @@ class HostClock(Protocol):
     """The clocks of one host."""
 
     def boottime(self) -> float:
-        """Seconds since boot on CLOCK_BOOTTIME, which goes on in suspend and never jumps, for all processes."""
+        """Seconds since boot on CLOCK_BOOTTIME, which counts suspend and never jumps, for all processes."""
 
     def now(self) -> datetime:
         """The wall clock in UTC."""
@@ -44,7 +44,7 @@ _SYSTEM = SystemHostClock()
 
 
 def boottime() -> float:
-    """Seconds since boot on CLOCK_BOOTTIME, which goes on in suspend and never jumps, for all processes."""
+    """Seconds since boot on CLOCK_BOOTTIME, which counts suspend and never jumps, for all processes."""
     return host_clock.get(_SYSTEM).boottime()
 
 

@@ -9,7 +9,7 @@ MAX_FRAME_BYTES = 65_536
 MAX_MESSAGE_BYTES = 2 * 1024 * 1024
 _HEADER = struct.Struct(">I")
 _MORE = 1 << 31
-"""Set in a frame's length when the message goes on in the next frame."""
+"""Set in a frame's length when the message continues in the next frame."""
 
 Message = dict[str, Any]  # Any: JSON as it came; every reader validates it with a model
 

@@ -19,17 +19,17 @@ class Start(Contract):
     directory: str
 
 
-class Probe(Contract):
+class ListDevices(Contract):
     """Look what devices there are."""
 
-    op: Literal["probe"] = "probe"
+    op: Literal["list_devices"] = "list_devices"
     cpu_devices: int
 
 
-class Try(Contract):
+class TryDevice(Contract):
     """Run a small program on one device, in a process of its own."""
 
-    op: Literal["try"] = "try"
+    op: Literal["try_device"] = "try_device"
     name: str
     platform: str
     index: int
@@ -73,24 +73,24 @@ class Gone(Contract):
     exit_code: int
 
 
-class Probed(Contract):
+class DevicesListed(Contract):
     """The devices of this host."""
 
-    op: Literal["probed"] = "probed"
+    op: Literal["devices_listed"] = "devices_listed"
     devices: tuple[DeviceReport, ...]
     flaws: dict[str, str] = Field(default_factory=dict)
     """What JAX said of platforms that it has no device of."""
 
 
-class Tried(Contract):
+class DeviceTried(Contract):
     """What became of it: the flaw, or None for the right answer."""
 
-    op: Literal["tried"] = "tried"
+    op: Literal["device_tried"] = "device_tried"
     name: str
     flaw: str | None
 
 
-Request = Start | Probe | Try
-Reply = Ready | Unready | Launched | LaunchFailed | Gone | Probed | Tried
+Request = Start | ListDevices | TryDevice
+Reply = Ready | Unready | Launched | LaunchFailed | Gone | DevicesListed | DeviceTried
 ForLauncher: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="op")])
 FromLauncher: TypeAdapter[Reply] = TypeAdapter(Annotated[Reply, Field(discriminator="op")])

@@ -67,12 +67,12 @@ def processes_below(directory: Path) -> Iterator[tuple[int, str]]:
     below = os.fsencode(os.path.realpath(directory)) + b"/"
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) != os.getpid() and start_ticks(int(entry)) is not None:
-            _, found, rest = _places(entry).partition(below)
+            _, found, rest = _cwd_and_environ(entry).partition(below)
             if found:
                 yield int(entry), os.fsdecode(rest.split(b"/", 1)[0].split(b"\0", 1)[0])
 
 
-def _places(pid: str) -> bytes:
+def _cwd_and_environ(pid: str) -> bytes:
     """The working directory and the environment; nothing of a process that is gone or belongs to somebody else."""
     try:
         return os.fsencode(os.readlink(f"/proc/{pid}/cwd")) + b"/\0" + Path(f"/proc/{pid}/environ").read_bytes()

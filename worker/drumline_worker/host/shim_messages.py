@@ -61,7 +61,7 @@ class Hold(Contract):
     held: bool
 
 
-class Place(Contract):
+class ProgramStatus(Contract):
     """What the shim last heard from the program's process; times are CLOCK_BOOTTIME."""
 
     activity: Activity
@@ -97,7 +97,7 @@ class Spooled(Contract):
     seq: int
     step: int | None = None
     last_collective: str | None = None
-    place: Place | None = None
+    place: ProgramStatus | None = None
 
 
 class Ended(Contract):

@@ -131,7 +131,7 @@ class Record:
 
 
 class SpoolReader:
-    """Reads records in order of seq while the writer goes on appending."""
+    """Reads records in order of seq while the writer keeps appending."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -211,7 +211,7 @@ class SpoolReader:
         return all(_read_record(self._file) is not None for _ in range(seq - _first_seq(path)))
 
     def _damaged(self, seq: int, last_seq: int) -> Record:
-        """Where a record is not whole, nothing more can be read from its segment; the next one goes on."""
+        """Where a record is not whole, nothing more can be read from its segment; reading resumes with the next one."""
         later = [first for path in _segments(self._directory) if (first := _first_seq(path)) > seq]
         self._damage_until = min([*later, last_seq + 1])
         lost = 0

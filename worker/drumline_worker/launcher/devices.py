@@ -14,7 +14,7 @@ _MOST = 500
 _ACCELERATORS = (("gpu", "gpu"), ("tpu", "tpu"))
 
 
-def probe(cpu_devices: int) -> tuple[list[DeviceReport], dict[str, str]]:
+def list_devices(cpu_devices: int) -> tuple[list[DeviceReport], dict[str, str]]:
     """GPUs or TPUs where JAX finds some, else `cpu_devices` simulated CPU devices; and why not, by platform.
 
     Starts JAX's backends.

@@ -23,17 +23,17 @@ from pydantic import ValidationError
 from drumline_worker.host.framing import Decoder, encode_payload
 from drumline_worker.host.launcher_messages import (
     TRY_S,
+    DevicesListed,
+    DeviceTried,
     ForLauncher,
     Gone,
     Launched,
     LaunchFailed,
-    Probe,
-    Probed,
+    ListDevices,
     Ready,
     Reply,
     Start,
-    Tried,
-    Try,
+    TryDevice,
     Unready,
 )
 from drumline_worker.host.processes import (
@@ -94,8 +94,8 @@ class Launcher:
             request = ForLauncher.validate_json(payload)
             if isinstance(request, Start):
                 self._start(request)
-            elif isinstance(request, Probe):
-                self._probe(request)
+            elif isinstance(request, ListDevices):
+                self._list_devices(request)
             else:
                 self._try(request)
         return bool(raw)
@@ -118,19 +118,19 @@ class Launcher:
         self._children[pid] = request.member
         self._reply(Launched(member=request.member, pid=pid))
 
-    def _probe(self, request: Probe) -> None:
-        """The child answers by itself: the launcher goes on at once."""
+    def _list_devices(self, request: ListDevices) -> None:
+        """The child answers by itself: the launcher does not wait."""
         link = self._link
 
         def answer() -> None:
-            from drumline_worker.launcher.devices import probe
+            from drumline_worker.launcher.devices import list_devices
 
-            devices, flaws = probe(request.cpu_devices)
-            link.sendall(_frames(Probed(devices=tuple(devices), flaws=flaws)))
+            devices, flaws = list_devices(request.cpu_devices)
+            link.sendall(_frames(DevicesListed(devices=tuple(devices), flaws=flaws)))
 
-        self._children[self._fork(answer, {link.fileno()})] = "probe"
+        self._children[self._fork(answer, {link.fileno()})] = "list_devices"
 
-    def _try(self, request: Try) -> None:
+    def _try(self, request: TryDevice) -> None:
         """The child answers by itself, or is ended by an alarm that a hanging driver cannot hold up in user space."""
         link = self._link
 
@@ -139,7 +139,7 @@ class Launcher:
 
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(TRY_S)
-            link.sendall(_frames(Tried(name=request.name, flaw=try_device(request.platform, request.index))))
+            link.sendall(_frames(DeviceTried(name=request.name, flaw=try_device(request.platform, request.index))))
 
         self._children[self._fork(answer, {link.fileno()})] = request.name
 

@@ -8,12 +8,12 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import Any
 
-from drumline._preload import uncollected
+from drumline._preload import without_collection
 
 
 def warm_up() -> None:
     """Imports what forks use, and lets JAX find and compile (regular expressions, not programs) what it keeps."""
-    with uncollected():
+    with without_collection():
         import grain  # noqa: F401
         import jaxlib.mlir.dialects.builtin  # JAX imports it and the next no sooner than it lowers a first program
         import jaxlib.mlir.dialects.mhlo  # noqa: F401

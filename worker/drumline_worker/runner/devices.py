@@ -9,7 +9,7 @@ import drumline.distribute as dist
 from drumline.contracts.worker_api import AssignedDevice
 from drumline.wording import counted
 from drumline_worker.host.rundir import MemberPlan
-from drumline_worker.runner.rendezvous import gang_devices, meet
+from drumline_worker.runner.rendezvous import gang_devices, join
 
 _PATIENT_COLLECTIVES = "--xla_cpu_collective_call_terminate_timeout_seconds=604800"
 """XLA aborts the process when a replica comes 40 s late to a collective; that is for the watchdog to judge."""
@@ -33,7 +33,7 @@ def claim_devices(plan: MemberPlan) -> list[tuple[AssignedDevice, jax.Device]]:
     (platform,) = platforms
     indexes = sorted(device.index for device in assigned)
     choose_devices(platform, indexes)
-    meet(plan)
+    join(plan)
     present = jax.local_devices(backend=platform)
     if len(present) != len(assigned):
         raise DevicesUnavailableError(

@@ -64,7 +64,7 @@ class ProbeObserver:
         self._programs: list[StepProgramRecord] = []
         self._memory: list[PlannedMemory] = []
 
-    def watching(self, main: Main) -> Main:
+    def wrap(self, main: Main) -> Main:
         """`main`, but it returns the JSON of a ProbedProgram, also where it was stopped after the last step wanted."""
 
         @functools.wraps(main)
@@ -179,7 +179,7 @@ class ProbeObserver:
             batches=tuple(self._batches.values())[:_MAX_PROGRAMS],
             inputs=tuple(_planned_input(one) for one in self._inputs.values())[:_MAX_INPUTS],
             memory=tuple(self._memory[:_MAX_PROGRAMS]),
-            warnings=(*self._own_warnings(), *_told(caught))[:_MAX_WARNINGS],
+            warnings=(*self._own_warnings(), *_engine_warnings(caught))[:_MAX_WARNINGS],
             seconds=time.monotonic() - self._began_at,
         )
 
@@ -219,7 +219,7 @@ def _in_step(operation: CollectiveOperation, record: StepProgramRecord) -> Plann
     )
 
 
-def _told(caught: Sequence[warnings.WarningMessage]) -> list[PlanWarning]:
+def _engine_warnings(caught: Sequence[warnings.WarningMessage]) -> list[PlanWarning]:
     """The engine's own warnings, each once."""
     told: dict[str, PlanWarning] = {}
     for one in caught:

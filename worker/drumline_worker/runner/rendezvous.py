@@ -13,27 +13,27 @@ from drumline_worker.host.shim_messages import RENDEZVOUS_S
 
 PEER_SILENT_S = 15
 """JAX ends every process of a gang this long after one fell silent; its own default is 100 s."""
-_FAREWELL_S = 900
+_LEAVE_S = 900
 """How long a member that has returned waits for the others; if the first went, JAX would end the rest."""
 
 
 _PEER_LOST = re.compile(r"gloo|nccl|coordination service|connection (closed|reset|refused)|unhealthy", re.IGNORECASE)
 
 
-class NoMeetingError(Exception):
+class RendezvousError(Exception):
     """The gang did not come together in time."""
 
 
-def meet(plan: MemberPlan) -> None:
+def join(plan: MemberPlan) -> None:
     """Joins the processes of the gang; returns when all are there. Does nothing for a gang of one.
 
-    Raises NoMeetingError.
+    Raises RendezvousError.
     """
     rendezvous = plan.claimed.rendezvous
     if rendezvous.size == 1:
         return
     if rendezvous.coordinator is None:
-        raise NoMeetingError(f"a gang of {rendezvous.size} was started without a place to meet")
+        raise RendezvousError(f"a gang of {rendezvous.size} was started without a place to meet")
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # it would swallow SIGTERM
     limit_s = plan.claimed.limits.rendezvous_s or RENDEZVOUS_S
@@ -46,13 +46,13 @@ def meet(plan: MemberPlan) -> None:
             coordinator_bind_address=_bind_address(rendezvous.coordinator),
             initialization_timeout=max(1, int(limit_s)),
             heartbeat_timeout_seconds=PEER_SILENT_S,
-            shutdown_timeout_seconds=_FAREWELL_S,
+            shutdown_timeout_seconds=_LEAVE_S,
         )
     except RuntimeError as error:
-        raise NoMeetingError(f"the gang did not meet at {rendezvous.coordinator}: {error}") from None
+        raise RendezvousError(f"the gang did not meet at {rendezvous.coordinator}: {error}") from None
 
 
-def part(plan: MemberPlan) -> None:
+def leave(plan: MemberPlan) -> None:
     """Waits until every member has returned."""
     if plan.claimed.rendezvous.size > 1:
         jax.distributed.shutdown()
@@ -74,7 +74,7 @@ def gang_devices(plan: MemberPlan, platform: str) -> list[tuple[AssignedDevice, 
         present[device.process_index].append(device)
     for rank, wanted in indexes.items():
         if len(present[rank]) != len(wanted):
-            raise NoMeetingError(
+            raise RendezvousError(
                 f"rank {rank} shows {len(present[rank])} {platform} devices; {len(wanted)} were assigned"
             )
     return [(each, present[each.rank][indexes[each.rank].index(each.index)]) for each in assigned]

@@ -26,7 +26,7 @@ from drumline_worker.runner.devices import DevicesUnavailableError, claim_device
 from drumline_worker.runner.observer import RunObserver
 from drumline_worker.runner.probe_observer import ProbeObserver
 from drumline_worker.runner.program import load_main, with_defaults
-from drumline_worker.runner.rendezvous import NoMeetingError, is_peer_loss, part
+from drumline_worker.runner.rendezvous import RendezvousError, is_peer_loss, leave
 from drumline_worker.runner.runner_telemetry import Telemetry
 from drumline_worker.runner.ticker import Ticker
 from drumline_worker.runner.worker_run import CheckpointEvents, WorkerRun
@@ -44,7 +44,7 @@ def run_member(directory: RunDirectory, plan: MemberPlan, link: socket.socket, s
     channel.send("state", phase="loading")
     try:
         run, probe = _prepare_run(plan, channel)
-    except (DevicesUnavailableError, NoMeetingError, UnsupportedStrategyError, RuntimeError) as error:
+    except (DevicesUnavailableError, RendezvousError, UnsupportedStrategyError, RuntimeError) as error:
         bad = EndReason.BAD_PROGRAM if isinstance(error, UnsupportedStrategyError) else EndReason.START_FAILED
         sys.stderr.write(f"drumline: {error}\n")
         return _fail(channel, bad, error)
@@ -104,9 +104,9 @@ def _run_program(
     try:
         main = load_main(directory.program, plan.claimed.entrypoint)
         parameters = with_defaults(main, plan.claimed.parameters)
-        main = main if probe is None else probe.watching(main)
+        main = main if probe is None else probe.wrap(main)
     except BaseException as error:  # noqa: BLE001 - the program's own code runs on import; all it raises is told
-        return _ended_by(error, run, channel, EndReason.BAD_PROGRAM, directory.program)
+        return _report_error(error, run, channel, EndReason.BAD_PROGRAM, directory.program)
     run.start(parameters)
     channel.send("state", phase="running")
     try:
@@ -114,10 +114,10 @@ def _run_program(
     except BaseException as error:  # noqa: BLE001 - whatever a program raises, SystemExit included
         lost = plan.claimed.rendezvous.size > 1 and is_peer_loss(error)
         reason = EndReason.PEER_LOST if lost else EndReason.PROGRAM_ERROR
-        return _ended_by(error, run, channel, reason, directory.program)
+        return _report_error(error, run, channel, reason, directory.program)
     code = _succeed(returned, run, channel)
     if code == 0:
-        part(plan)
+        leave(plan)
     return code
 
 
@@ -134,7 +134,7 @@ def _succeed(returned: Any, run: WorkerRun, channel: Channel) -> int:
     return 0
 
 
-def _ended_by(error: BaseException, run: WorkerRun, channel: Channel, reason: EndReason, program: Path) -> int:
+def _report_error(error: BaseException, run: WorkerRun, channel: Channel, reason: EndReason, program: Path) -> int:
     run.close()
     if isinstance(error, SystemExit):
         return _exit_code(error)
@@ -143,7 +143,7 @@ def _ended_by(error: BaseException, run: WorkerRun, channel: Channel, reason: En
         return 1
     if isinstance(error, MemoryError):
         reason = EndReason.OUT_OF_MEMORY
-    sys.stderr.write(_told(error, program))
+    sys.stderr.write(_format_error(error, program))
     return _fail(channel, reason, error)
 
 
@@ -162,7 +162,7 @@ def _exit_code(error: SystemExit) -> int:
     return 1
 
 
-def _told(error: BaseException, program: Path) -> str:
+def _format_error(error: BaseException, program: Path) -> str:
     """The traceback with the program's files named as in its bundle, as stacks of a hang name them."""
     return "".join(traceback.format_exception(_without_our_frames(error))).replace(f'"{program}/', '"')
 

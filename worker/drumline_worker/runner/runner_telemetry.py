@@ -11,7 +11,7 @@ from drumline.contracts.events import MAX_REDUCTION_VALUES
 from drumline.distribute.observe import ArraySummary, ReductionRecord, StepRecord, summarize
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.step_numbers import Numbered, StepNumbers
-from drumline_worker.runner.step_rate import Pace, Window
+from drumline_worker.runner.step_rate import StepRate, Window
 
 FLUSH_S = 0.25
 MAX_POINTS = 250_000
@@ -61,7 +61,7 @@ class Telemetry:
         self._reductions: deque[Numbered[ReductionRecord]] = deque()
         self._reduction_bytes = 0
         """Of those that wait to be sent, and of those whose step is not named yet."""
-        self._pace = Pace()
+        self._rate = StepRate()
         self._figures: dict[str, float] = {}
         self._total_steps: int | None = None
         self._last_collective: str | None = None
@@ -88,12 +88,12 @@ class Telemetry:
                 # Speed is measured from the end of the first step on: its own calls were compiled.
                 if not (isinstance(one.record, _Speed) and one.step <= first):
                     self._take(one, calls_per_step=self._steps.calls_per_step)
-            self._note_pace(self._pace.name(gained, time.monotonic_ns()))
+            self._note_window(self._rate.name(gained, time.monotonic_ns()))
             self._hurried = self._hurried or not was_named
             self._wake()
 
     def restored(self, next_step: int, calls: int) -> None:
-        """The program goes on after a checkpoint: with its step, and with the calls of its strategy."""
+        """The program resumes from a checkpoint: with its step, and with the calls of its strategy."""
         with self._changed:
             self._steps.restored(next_step, calls)
 
@@ -113,7 +113,7 @@ class Telemetry:
         with self._changed:
             self._hurried = self._hurried or self._steps.called is None
             self._steps.returned(record.step)
-            self._note_pace(self._pace.call(record))
+            self._note_window(self._rate.call(record))
             self._wake()
 
     def collective(self, name: str) -> None:
@@ -140,9 +140,9 @@ class Telemetry:
         """Sends what is left and returns when it is sent."""
         with self._changed:
             self._number(self._steps.rest(self._total_steps))
-            self._note_pace(self._pace.rest())
+            self._note_window(self._rate.rest())
             self._number(self._steps.rest(self._total_steps))
-            self._figures = self._pace.mean() or self._figures
+            self._figures = self._rate.mean() or self._figures
             self._closed = True
             self._changed.notify_all()
         self._thread.join()
@@ -152,7 +152,7 @@ class Telemetry:
             self._take(one, calls_per_step=1.0)
 
     def _take(self, one: Numbered[ReductionRecord | _Speed], *, calls_per_step: float) -> None:
-        """Something whose step is known now goes on its way."""
+        """Queues a record whose step is known now."""
         if isinstance(one.record, _Speed):
             self._add_figures(one.record.window.of_steps(calls_per_step), one.step, one.record.at_micros)
         else:
@@ -171,11 +171,11 @@ class Telemetry:
             if not self._changed.wait_for(has_room, _LOOK_AGAIN_S):
                 self._on_wait()
 
-    def _note_pace(self, window: Window | None) -> None:
+    def _note_window(self, window: Window | None) -> None:
         """Windows are cut where the program steps: this thread's delays do not show in them."""
         if window is None:
             return
-        self._figures, at = self._pace.present(), time.time_ns() // 1_000
+        self._figures, at = self._rate.present(), time.time_ns() // 1_000
         if self._steps.named is not None:
             self._add_figures(window, self._steps.named, at)
         else:  # it may still name steps, of which a call is a part or several

@@ -39,7 +39,7 @@ class StepNumbers(Generic[Record]):
         """Calls that had returned when it was named."""
         self._calls = 0
         self._rhythm = (1, 1)
-        """Steps and calls between the last two names: what comes next is expected to go on so."""
+        """Steps and calls between the last two names: what comes next is expected to have the same."""
         self._named = False
 
     @property
@@ -63,7 +63,7 @@ class StepNumbers(Generic[Record]):
         return self._calls - 1 if self._calls else None
 
     def restored(self, next_step: int, calls: int) -> None:
-        """The program goes on after a checkpoint that was saved after so many calls."""
+        """The program resumes from a checkpoint that was saved after so many calls."""
         self._last, self._calls_then, self._calls = next_step - 1, calls, calls
 
     def returned(self, call: int) -> None:

@@ -36,7 +36,7 @@ class Window:
         return Window(self.steps / calls_per_step, self.examples, self.seconds)
 
 
-class Pace:
+class StepRate:
     """Counts from the end of the first step on: what comes before is loading and compiling.
 
     A window ends with the first step that is done 0.2 s or more after its begin: a slow program has one for each step.
@@ -77,7 +77,7 @@ class Pace:
     def name(self, steps: int, at_ns: int) -> Window | None:
         """The program named a step, which is `steps` further than the last; the window that it ends."""
         if not self._named:
-            # Calls may be more or fewer than steps: what was counted by them so far does not go on.
+            # Calls may be more or fewer than steps: what was counted by them so far is dropped.
             self._named, self._told = True, False
             self._first_named = steps, at_ns
             self._examples_before += self._all_examples + self._examples
@@ -99,7 +99,7 @@ class Pace:
 
     def present(self) -> dict[str, float]:
         """The figures of the last 5 s; nothing before there are any."""
-        return _together(self._recent).figures if self._recent else {}
+        return _merge(self._recent).figures if self._recent else {}
 
     def mean(self) -> dict[str, float]:
         """The figures of the time from the first step to the last; nothing before there are any."""
@@ -126,6 +126,6 @@ class Pace:
         return window
 
 
-def _together(windows: deque[Window]) -> Window:
+def _merge(windows: deque[Window]) -> Window:
     steps, examples = sum(one.steps for one in windows), sum(one.examples for one in windows)
     return Window(steps, examples, sum(one.seconds for one in windows))

@@ -81,7 +81,7 @@ class Ticker:
             time.sleep(TICK_S)
 
     def _tell(self) -> bool:
-        """False once the program has closed the socket: its shim goes on by what it heard last."""
+        """False once the program has closed the socket: its shim judges by what it heard last."""
         try:
             self._channel.send(
                 "tick",
@@ -98,7 +98,7 @@ class Ticker:
     def _activity(self) -> Activity:
         if self._phase != "own_code":
             return self._phase
-        if self._advances != self._advances_told:  # it gets on: where it stands matters to nobody
+        if self._advances != self._advances_told:  # it progresses: where it stands matters to nobody
             self._advances_told = self._advances
             return "in_step" if self._in_step else "own_code"
         self._stacks.look()

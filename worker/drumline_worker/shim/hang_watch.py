@@ -6,7 +6,7 @@ from drumline.contracts.worker_api import HEARTBEAT_S
 from drumline_worker.host.clock import boottime
 from drumline_worker.host.processes import cpu_seconds, descendants
 from drumline_worker.host.rundir import MemberPlan, RunDirectory
-from drumline_worker.host.shim_messages import Place, Tick
+from drumline_worker.host.shim_messages import ProgramStatus, Tick
 from drumline_worker.shim.journal import Journal
 from drumline_worker.shim.output import OutputBuffer
 from drumline_worker.shim.spawn import Runner
@@ -47,7 +47,7 @@ class HangWatch:
     def hear(self, tick: Tick) -> None:
         """The program's process told where it is; what it tells once it is taken for hung says nothing of the cause.
 
-        A process that was stopped goes on for its dump, and may come further than those that waited for it.
+        A stopped process is resumed for its dump, and may come further than those that waited for it.
         """
         if self._decided_at is None:
             self._watchdog.hear(tick, boottime())
@@ -75,7 +75,7 @@ class HangWatch:
         """The server acknowledged a heartbeat sent at `at`, CLOCK_BOOTTIME."""
         self._server_heard_at = max(self._server_heard_at, at)
 
-    def told(self) -> None:
+    def hear_of_gang(self) -> None:
         """The server says that the gang hangs."""
         self._decide(boottime())
 
@@ -98,10 +98,10 @@ class HangWatch:
             return math.inf
         return max(0.0, self._watchdog.next_at() - boottime())
 
-    def place(self) -> Place:
+    def status(self) -> ProgramStatus:
         """For the agent; a whole second is fine enough for what is only compared."""
         watchdog = self._watchdog
-        return Place(
+        return ProgramStatus(
             activity="waiting_for_telemetry" if self._waits else watchdog.tick.activity,
             advances=watchdog.tick.advances,
             collectives=watchdog.tick.collectives,

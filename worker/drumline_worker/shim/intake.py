@@ -149,7 +149,7 @@ class Intake:
         """Whether nothing is read, as the spool is full."""
 
     def turn(self) -> bool:
-        """Pauses or goes on, by the room that there is; whether that changed."""
+        """Pauses or resumes, by the room that there is; whether that changed."""
         if not self.is_paused and self._journal.full:
             for source in self._open:
                 self._selector.unregister(source)

@@ -26,7 +26,7 @@ DISK_S = 20.0
 """How long an ended member waits for room on a full disk before it gives up what the disk did not take."""
 DISK_LOOK_S = 0.2
 _MAX_WAIT_S = 5.0
-"""select sleeps on a clock that stands still in suspend, so that the deadline is looked at again after this."""
+"""select sleeps on a clock that stops in suspend, so that the deadline is looked at again after this."""
 
 
 def run_shim(directory: RunDirectory, listener: socket.socket, parent_fd: int | None, run_member: RunMember) -> None:
@@ -68,15 +68,15 @@ class Shim:
 
     def run(self) -> None:
         """Starts the runner unless it is too late, looks after it, finishes."""
-        ending = too_late(self._stopper, boottime()) or self._see_through()
+        ending = too_late(self._stopper, boottime()) or self._supervise()
         try:
             self._spool.close()
             self._directory.write_ending(ending)
         finally:
             for agent in self._agents:
-                agent.farewell(Ended(ending=ending))
+                agent.send_final(Ended(ending=ending))
 
-    def _see_through(self) -> Ending:
+    def _supervise(self) -> Ending:
         in_gang = self._plan.claimed.rendezvous.size > 1
         finish = Finish(self._stopper, self._inbox, self._journal, in_gang=in_gang)
         self._spool.keep_reserve()
@@ -202,7 +202,7 @@ class Shim:
         elif isinstance(message, Hold):
             self._hangs.peer_waits(message.held)
         elif isinstance(message, Stop) and message.cause is StopCause.HANG:
-            self._hangs.told()
+            self._hangs.hear_of_gang()
         elif isinstance(message, Stop):
             self._stopper.stop(message.cause, message.grace_s, boottime())
         else:
@@ -221,7 +221,7 @@ class Shim:
             seq=self._journal.last_seq,
             step=progress.step if progress else None,
             last_collective=progress.last_collective if progress else None,
-            place=self._hangs.place(),
+            place=self._hangs.status(),
         )
         for agent in [agent for agent in self._agents if not agent.tell(news)]:
             self._forget(agent)

@@ -22,7 +22,7 @@ class Stacks:
         self._raw = bytearray()
 
     def ask(self, pid: int) -> None:
-        """Lets the runner write its stacks; a stopped process is let go on, else no handler would run."""
+        """Lets the runner write its stacks; a stopped process is resumed, else no handler would run."""
         kill_quietly(pid, STACK_SIGNAL)
         kill_quietly(pid, signal.SIGCONT)
 
