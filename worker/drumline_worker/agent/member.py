@@ -142,6 +142,11 @@ class HostedMember:
             started_at=shim.started_at,
         )
 
+    @property
+    def is_unstarted(self) -> bool:
+        """Whether it is claimed and gets no process any more, as `live` did not list it."""
+        return self._claimed is not None and (self._is_revoked or not self._is_launched)
+
     # life
 
     def _revoke_start(self) -> bool:
@@ -197,14 +202,14 @@ class HostedMember:
         self._is_launched = True
         await launch(self._context, claimed)
         if self._is_revoked:
-            raise _UnwantedError(EndReason.START_FAILED, _GIVEN_UP)
+            raise _UnwantedError(EndReason.NOT_STARTED, _GIVEN_UP)
 
     def _require_wanted(self) -> None:
         """To be asked at the last moment. Raises _UnwantedError."""
         if self._stop is not None:
             raise _UnwantedError(EndReason(self._stop.cause), "Stopped before its process was started.")
         if self._claimed_in != self._context.registration.times_sent:
-            raise _UnwantedError(EndReason.START_FAILED, _GIVEN_UP)
+            raise _UnwantedError(EndReason.NOT_STARTED, _GIVEN_UP)
 
     async def _take(self) -> Claimed | None:
         try:

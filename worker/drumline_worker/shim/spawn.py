@@ -7,16 +7,17 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from drumline_worker.host.processes import close_all_fds_but, die_with_parent, set_name
 from drumline_worker.host.rundir import MemberPlan, RunDirectory
 from drumline_worker.host.shim_messages import STACK_SIGNAL
+from drumline_worker.host.tally import Tally
 from drumline_worker.shim.stacks import Stacks
 
-RunMember = Callable[[RunDirectory, MemberPlan, socket.socket, int], int]
-"""Runs the program: of run directory, plan, socket to the shim and descriptor for its stacks makes an exit code."""
+RunMember = Callable[[RunDirectory, MemberPlan, socket.socket, int, Tally], int]
+"""Runs the program; gets run directory, plan, socket to the shim, descriptor for stacks, tally. Its exit code."""
 _SOCKET_BUFFER = 1024 * 1024
 _OOM_SCORE = "500"
 """When memory runs out, the program goes before anything of ours."""
@@ -31,6 +32,8 @@ class Runner:
     stdout: int
     stderr: int
     stacks: Stacks
+    tally: Tally = field(default_factory=Tally)
+    """What its program has logged, sent or not."""
 
 
 def start_runner(directory: RunDirectory, plan: MemberPlan, run_member: RunMember) -> Runner:
@@ -41,17 +44,18 @@ def start_runner(directory: RunDirectory, plan: MemberPlan, run_member: RunMembe
     out_read, out_write = os.pipe()
     err_read, err_write = os.pipe()
     stacks_read, stacks_write = os.pipe()
-    shim = os.getpid()
+    shim, tally = os.getpid(), Tally()
     pid = os.fork()
     if pid == 0:
-        _become_runner(shim, _Ends(theirs, out_write, err_write, stacks_write), directory, plan, run_member)
+        ends = _Ends(theirs, out_write, err_write, stacks_write, tally)
+        _become_runner(shim, ends, directory, plan, run_member)
     theirs.close()
     os.close(out_write)
     os.close(err_write)
     os.close(stacks_write)
     for fd in (ours.fileno(), out_read, err_read, stacks_read):
         os.set_blocking(fd, False)
-    return Runner(pid, ours, out_read, err_read, Stacks(stacks_read))
+    return Runner(pid, ours, out_read, err_read, Stacks(stacks_read), tally)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,7 @@ class _Ends:
     out: int
     err: int
     stacks: int
+    tally: Tally
 
 
 def _become_runner(shim: int, ends: _Ends, directory: RunDirectory, plan: MemberPlan, run_member: RunMember) -> None:
@@ -79,7 +84,7 @@ def _become_runner(shim: int, ends: _Ends, directory: RunDirectory, plan: Member
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
         set_name("drumline-runner")
-        code = run_member(directory, plan, ends.link, ends.stacks)
+        code = run_member(directory, plan, ends.link, ends.stacks, ends.tally)
     except BaseException:  # noqa: BLE001 - the last line of defence of this process: it must end here, not in the shim
         traceback.print_exc()
         code = 1
