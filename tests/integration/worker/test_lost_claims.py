@@ -51,13 +51,13 @@ class Stage:
     async def _live(self) -> None:
         api = Api(self.server.url, trust_env=False)
         api.use_token(SecretStr(TOKEN))
-        session = SimpleNamespace(
-            incarnation=new_id("inc"), registrations=1, register_again=lambda: None, until_settled=settled
+        registration = SimpleNamespace(
+            incarnation=new_id("inc"), times_sent=1, register_again=lambda: None, until_settled=settled
         )
         nothing = cast(Any, None)  # nothing is launched here
         layout = self.layout
         context = AgentContext(
-            api, cast(Any, session), nothing, nothing, layout, layout.checkpoints, nothing, nothing, place=""
+            api, cast(Any, registration), nothing, nothing, layout, layout.checkpoints, nothing, nothing, place=""
         )
         try:
             await HostedMember(context, self.member, FENCE).run()

@@ -72,13 +72,13 @@ class Starting:
         self.while_starting: Callable[[], object] = lambda: None
         self.ends: list[MemberEnd] = []
         self.started: list[str] = []
-        session = SimpleNamespace(
-            registrations=1, incarnation=new_id("inc"), until_settled=self._at_once, alive_at=0.0,
-            registered=SimpleNamespace(takeover_s=120.0),
+        registration = SimpleNamespace(
+            times_sent=1, incarnation=new_id("inc"), until_settled=self._at_once, alive_at=0.0,
+            answer=SimpleNamespace(takeover_s=120.0),
         )  # fmt: skip
         ours = cast(Any, self)  # API, launcher and bundles: all that a start asks of them
         compiled = CompiledEntries(layout.compiled_entries)
-        context = AgentContext(ours, cast(Any, session), ours, ours, layout, root, ours, compiled, place="here")
+        context = AgentContext(ours, cast(Any, registration), ours, ours, layout, root, ours, compiled, place="here")
         self.member = HostedMember(context, self.claimed.member, self.claimed.fence)
 
     async def _at_once(self) -> None:
@@ -127,10 +127,10 @@ def test_start_that_a_registration_revoked_is_told_as_failed(tmp_path: Path) -> 
 
 
 class Asked:
-    """A session and a server: the first claim meets a registration, by which the server gives the member up."""
+    """A registration and a server: the first claim meets a registration, by which the server gives the member up."""
 
     def __init__(self) -> None:
-        self.registrations = 1
+        self.times_sent = 1
         self.incarnation = new_id("inc")
         self.heard: list[str] = []
 
@@ -139,15 +139,15 @@ class Asked:
 
     async def claim(self, member: str, _: Claim) -> str:
         self.heard.append("claimed")
-        if self.registrations == 1:
-            self.registrations = 2
+        if self.times_sent == 1:
+            self.times_sent = 2
             return member
         raise RefusedError(Problem(title="fenced", status=409, code="fenced", detail="it is over"))
 
 
 def test_claim_that_met_a_registration_is_asked_again_when_that_is_settled() -> None:
     asked = Asked()
-    context = cast(Any, SimpleNamespace(session=asked, api=asked))  # all that a claim needs
+    context = cast(Any, SimpleNamespace(registration=asked, api=asked))  # all that a claim needs
 
     with pytest.raises(ClaimLostError):
         asyncio.run(claim(context, new_id("mem"), 1))
