@@ -1,19 +1,21 @@
 """`make house`: what a newcomer has to walk through, in figures; JSON in build/house.json.
 
 Four traces and one step, recorded in every process and in the browser (`traces.py`), the shape of the code (`shape.py`)
-and its public surface (`surface.py`). Names no module of the product: it starts what a user starts.
+and whether docs/lifecycle.md tells what happens (`lifecycle.py`). Names no module of the product: it starts what users
+start.
 """
 
 import argparse
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from scripts.house import browser, environment, figures, recordings, shape, traces
+from scripts.house import browser, environment, figures, lifecycle, recordings, shape, traces
 from scripts.house.deployment import TraceError
 from scripts.house.report import report
 
@@ -30,6 +32,7 @@ def main() -> int:
     parser.add_argument("--shape-only", action="store_true", help="record no trace")
     options = parser.parse_args()
     root = options.root.resolve()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # what was started is stopped
     try:
         python, traced = ("", {}) if options.shape_only else _trace(root, options.uv)
     except (environment.NoPythonError, TraceError) as error:
@@ -39,8 +42,12 @@ def main() -> int:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(house, indent=1) + "\n")
     print(report(house, json.loads(BASELINE.read_text()) if BASELINE.exists() else None))
-    print(f"\nEvery function by file: {options.out}")
-    return 0
+    print(f"\nEvery function in the order of first entry: {options.out}")
+    page = root / lifecycle.PAGE
+    wrong = lifecycle.compare(page.read_text(), traced) if traced and page.exists() else []
+    for each in wrong:
+        print(f"{lifecycle.PAGE}: {each}", file=sys.stderr)
+    return 1 if wrong else 0
 
 
 def _trace(root: Path, uv: str) -> tuple[str, dict[str, Any]]:
@@ -51,17 +58,17 @@ def _trace(root: Path, uv: str) -> tuple[str, dict[str, Any]]:
     session.prepare(root)
     try:
         with browser.dashboard() as dashboard, tempfile.TemporaryDirectory(prefix="house-") as folder:
-            shown = traces.trace(session, Path(folder), dashboard)
+            tracer = traces.trace(session, Path(folder), dashboard)
     finally:
         session.close()
     version = subprocess.run([python, "-V"], capture_output=True, text=True, check=True).stdout.split()[1]
-    return version, _figures(session, root, shown, built)
+    return version, _figures(tracer, root, built)
 
 
-def _figures(session: traces.Session, root: Path, shown: list[Any], built: Path) -> dict[str, Any]:
-    read = recordings.read(session.folder, root)
+def _figures(tracer: traces.Tracer, root: Path, built: Path) -> dict[str, Any]:
+    read = recordings.read(tracer.session.folder, root)
     named: dict[str, list[recordings.Recording]] = {}
-    for number, name in session.recordings.items():
+    for number, name in tracer.session.recordings.items():
         named.setdefault(name, []).append(read.get(number, recordings.Recording()))
     idle = named.pop(traces.IDLE)
     of = figures.Figures(shape.Code(root)).of
@@ -72,7 +79,7 @@ def _figures(session: traces.Session, root: Path, shown: list[Any], built: Path)
         found[name] = of(recordings.without(several, idle))
         found[name]["processes"] = max(each.processes for each in several)
         if name == traces.REDUCTION:
-            found[f"{name}, in the browser"] = figures.of_browser(shown, built, root)
+            found[f"{name}, in the browser"] = figures.of_browser(tracer.shown, tracer.shown_idle, built, root)
     return found
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
+from scripts.house.deployment import TraceError
 
 _FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 _WAIT_MS = 60_000
@@ -61,12 +62,11 @@ class Dashboard:
 
 
 @contextmanager
-def dashboard() -> Iterator[Dashboard | None]:
-    """None where there is no Chromium."""
+def dashboard() -> Iterator[Dashboard]:
+    """Raises TraceError where there is no Chromium."""
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if path is None:
-        yield None
-        return
+        raise TraceError("no Chromium on PATH: make .venv/.chromium installs one")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=[*_FLAGS])
         yield Dashboard(browser)

@@ -2,16 +2,19 @@
 
 import ast
 import json
+import os
+import re
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from scripts.house.recordings import CallPath, Function
-from scripts.house.rooms import room_of
+from scripts.house.rooms import DASHBOARD, room_of
 from scripts.house.shape import Code, Definition
 
 Edge = tuple[Function, Function]
+_FROM = re.compile(r"\bfrom ['\"]((?:@/|\.)[^'\"]*)")
 MAPPER = Path(__file__).with_name("functions.mjs")
 
 
@@ -63,26 +66,51 @@ class Figures:
         return (caller.file, room_of(Path(called.file))) in self._imports
 
 
-def of_browser(shown: Sequence[Any], built: Path, root: Path) -> dict[str, Any]:
-    """Of what Chromium covered in most of the recordings. V8 tells no callers: no crossings. Any: its JSON."""
+def of_browser(shown: Sequence[Any], idle: Any, built: Path, root: Path) -> dict[str, Any]:
+    """Of what Chromium covered in most of the recordings and not while the page was idle. Any: V8's JSON.
+
+    V8 tells no callers: what counts as a crossing is that an entered file imports an entered file of another room.
+    """
+    background = _named(idle, built, root).keys()
     counted: dict[tuple[str, int], int] = {}
     found: dict[tuple[str, int], dict[str, Any]] = {}
     for coverage in shown:
-        mapped = subprocess.run(
-            ["node", str(MAPPER), str(built), str(root / "frontend" / "src")],
-            input=json.dumps(coverage), capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        functions = {(each["file"], each["line"]): each for each in json.loads(mapped.stdout)}
+        functions = _named(coverage, built, root)
         found |= functions
-        for key in functions:
+        for key in functions.keys() - background:
             counted[key] = counted.get(key, 0) + 1
     chosen = [found[key] for key, count in counted.items() if 2 * count > len(shown)]
+    files = {each["file"] for each in chosen}
+    crossings = [
+        edge for edge in _dashboard_imports(root, files) if room_of(Path(edge[0].file)) != room_of(Path(edge[1].file))
+    ]
     return {
-        "files": len({each["file"] for each in chosen}),
+        "files": len(files),
         "functions": len(chosen),
         "lines": sum(each["lines"] for each in chosen),
+        "crossings": len(crossings),
+        "both_ways": _both_ways(crossings),
+        "rooms_crossed": _by_rooms(crossings),
         "entered": sorted(f"{each['file']}:{each['line']}" for each in chosen),
     }
+
+
+def _named(coverage: Any, built: Path, root: Path) -> dict[tuple[str, int], dict[str, Any]]:
+    mapped = subprocess.run(
+        ["node", str(MAPPER), str(built), str(root / DASHBOARD)],
+        input=json.dumps(coverage), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return {(each["file"], each["line"]): each for each in json.loads(mapped.stdout)}
+
+
+def _dashboard_imports(root: Path, files: set[str]) -> Iterator[Edge]:
+    for file in files:
+        for name in _FROM.findall((root / file).read_text()):
+            base = root / DASHBOARD / name[2:] if name.startswith("@/") else (root / file).parent / name
+            for end in (".ts", ".tsx", "/index.ts", "/index.tsx"):
+                imported = os.path.relpath(f"{base}{end}", root)
+                if imported in files:
+                    yield Function(file, 0, ""), Function(imported, 0, "")
 
 
 def _first_line(node: Definition) -> int:

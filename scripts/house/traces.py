@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -75,9 +74,11 @@ class Tracer:
     session: Session
     deployment: Deployment
     folder: Path
-    dashboard: Dashboard | None
+    dashboard: Dashboard
     shown: list[Any] = field(default_factory=list)
     """What the browser covered in each recording of the reduction. Any: V8's own JSON."""
+    shown_idle: Any = None
+    """And while nothing was reduced."""
 
     def trace_all(self) -> None:
         """The dying host last."""
@@ -94,17 +95,18 @@ class Tracer:
         else:
             with self.session.record(SUBMIT):
                 run = self._start()
+        (self.folder / run / "end").touch()
         wait_until(lambda: self.deployment.state(run) == "SUCCEEDED", f"{run} succeeds")
         self._settle()
 
-    def _start(self, *, hold: bool = False) -> str:
+    def _start(self) -> str:
         folder = self.folder / str(time.monotonic_ns())
         folder.mkdir()
         program = self.folder / "traced.py"
         program.write_text(TRACED)
         printed = self.deployment.drumline(
             "submit", str(program), "--replicas", str(REPLICAS), "--detach", "--json", "--record", "reductions_every=1",
-            "-p", f"folder={folder}", "-p", f"hold={str(hold).lower()}",
+            "-p", f"folder={folder}",
         )  # fmt: skip
         wait_until((folder / "began").exists, "the program's first line")
         run = _run_id(json.loads(printed))
@@ -121,13 +123,13 @@ class Tracer:
             time.sleep(IDLE_S)
 
     def _with_a_run_that_holds(self) -> None:
-        self._cancel(self._start(hold=True), record=False)
+        self._cancel(self._start(), record=False)
         for repeat in range(TIMES):
-            run = self._start(hold=True)
+            run = self._start()
             if repeat == 0:
                 self._trace_reductions(run)
             self._cancel(run, record=True)
-        run = self._start(hold=True)
+        run = self._start()
         time.sleep(_SETTLE_S)
         with self.session.record(HOST_DIES):
             self.deployment.kill_host()
@@ -146,34 +148,27 @@ class Tracer:
         self._settle()
 
     def _trace_reductions(self, run: str) -> None:
-        """Until the page shows it; the page is open and has shown one before. Then the run idles."""
-        folder = self.folder / run
-        page = None if self.dashboard is None else self.dashboard.open(f"/runs/{run}/reductions", self._login())
-        for repeat in range(TIMES + 1):
-            if repeat == 0 or page is None:
-                (folder / f"reduce-{repeat}").touch()
-                wait_until(partial(self._has_reductions, run, repeat + 1), "a reduction is recorded")
-                if page is not None:
-                    page.wait_for_reduction()
-                time.sleep(_SETTLE_S)
-                continue
+        """Until the page shows it; the page is open and has shown one before. Then run and page idle."""
+        page = self.dashboard.open(f"/runs/{run}/reductions", self._login())
+        (self.folder / run / "reduce-0").touch()
+        page.wait_for_reduction()
+        for repeat in range(1, TIMES + 1):
+            time.sleep(_SETTLE_S)
             page.forget()
             with self.session.record(REDUCTION):
-                (folder / f"reduce-{repeat}").touch()
+                (self.folder / run / f"reduce-{repeat}").touch()
                 page.wait_for_next_reduction()
             self.shown.append(page.take())
-            time.sleep(_SETTLE_S)
+        time.sleep(_SETTLE_S)
+        page.forget()
         self._idle_with_run(run)
-        if page is not None:
-            page.close()
+        self.shown_idle = page.take()
+        page.close()
 
     def _idle_with_run(self, run: str) -> None:
         until = time.monotonic() + IDLE_S
         with self.session.record(IDLE):
             wait_until(lambda: self.deployment.state(run) == "RUNNING" and time.monotonic() > until, f"{run} idles")
-
-    def _has_reductions(self, run: str, count: int) -> bool:
-        return len(self.deployment.get(f"/runs/{run}/reductions")["items"]) >= count
 
     def _login(self) -> str:
         return self.deployment.drumline("server", "login-link").strip()
@@ -184,13 +179,13 @@ def _run_id(printed: Any) -> str:
     return str(run["id"])
 
 
-def trace(session: Session, folder: Path, dashboard: Dashboard | None) -> list[Any]:
-    """Records everything; what the browser covered comes back. Raises TraceError."""
+def trace(session: Session, folder: Path, dashboard: Dashboard) -> Tracer:
+    """Records everything; the tracer has what the browser covered. Raises TraceError."""
     with deployed(session.python, folder) as deployment:
         tracer = Tracer(session, deployment, folder, dashboard)
         tracer.trace_all()
     _step(session)
-    return tracer.shown
+    return tracer
 
 
 def _step(session: Session) -> None:

@@ -3463,6 +3463,16 @@ export interface components {
             /** Name */
             name: string;
             /**
+             * Nth
+             * @default 1
+             */
+            nth: number;
+            /**
+             * Of
+             * @default 1
+             */
+            of: number;
+            /**
              * Op
              * @enum {string}
              */
@@ -3579,6 +3589,16 @@ export interface components {
             id: string;
             /** Name */
             name: string;
+            /**
+             * Nth
+             * @default 1
+             */
+            nth: number;
+            /**
+             * Of
+             * @default 1
+             */
+            of: number;
             /**
              * Op
              * @enum {string}

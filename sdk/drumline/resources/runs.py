@@ -57,6 +57,11 @@ class Run:
         return self.details.reason
 
     @property
+    def progress(self) -> api.Progress:
+        """Its steps done, of how many, and how fast, as last known; see docs/glossary.md."""
+        return self.details.progress
+
+    @property
     def url(self) -> str:
         """Its page in the dashboard."""
         return f"{self._transport.config.url}/runs/{self.id}"

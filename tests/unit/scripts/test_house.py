@@ -4,6 +4,7 @@ import textwrap
 from pathlib import Path
 
 from scripts.house.figures import Figures
+from scripts.house.lifecycle import compare
 from scripts.house.recordings import Function, Recording, read, without
 from scripts.house.rooms import room_of
 from scripts.house.shape import Code, circles, unused
@@ -105,3 +106,31 @@ def test_a_room_is_the_package_below_its_distribution() -> None:
     }
 
     assert {file: room_of(Path(file)) for file in rooms} == rooms
+
+
+def test_steps_of_the_lifecycle_page_are_entered_in_their_order() -> None:
+    entered = [
+        "sdk/d/client.py:Client.submit",
+        "backend/s/submit.py:submit_run",
+        "backend/s/loops.py:start.<locals>.look",
+    ]
+    page = """
+        # Lifecycle
+        <!-- trace: submit -->
+        1. The client asks (`Client.submit`).
+        2. The server stores it,
+           by `submit.submit_run`, which `Client` knows nothing of.
+        3. The loop looks: `loops.start.look()`.
+    """
+
+    assert compare(textwrap.dedent(page), {"submit": {"entered": entered}}) == []
+    assert compare(textwrap.dedent(page), {"submit": {"entered": entered[::-1]}}) == [
+        "submit, step 2: submit.submit_run is entered before the step above",
+        "submit, step 3: loops.start.look is entered before the step above",
+    ]
+    assert compare(textwrap.dedent(page), {"submit": {"entered": entered[:2]}}) == [
+        "submit, step 3: loops.start.look is not on the way"
+    ]
+    assert compare(textwrap.dedent(page), {"cancel": {"entered": entered}}) == [
+        "submit: there is no such trace, only cancel"
+    ]

@@ -134,6 +134,10 @@ class ReductionSummary(Reply):
     op: Literal["sum", "mean"]
     axis: int | tuple[int, ...] | None
     origin: Literal["host", "in_step"]
+    nth: int = 1
+    """Which one of its name and origin in its step, from 1: a program may reduce several times under one name."""
+    of: int = 1
+    """How many there are."""
     replicas: int
     ragged: bool
     """Whether the replicas contributed different numbers of elements."""
