@@ -1495,7 +1495,7 @@ export interface components {
         };
         /**
          * CheckpointState
-         * @description Whether a run can go on from a checkpoint.
+         * @description Whether a run can resume from a checkpoint.
          * @enum {string}
          */
         CheckpointState: "KEPT" | "DELETED" | "DAMAGED";
@@ -3777,7 +3777,7 @@ export interface components {
         };
         /**
          * RestoredEvent
-         * @description The program asked for the state to go on from: which checkpoint it got, and which were found damaged before.
+         * @description The program asked for the state to resume from: which checkpoint it got, and which were found damaged before.
          */
         RestoredEvent: {
             /**
@@ -3827,7 +3827,7 @@ export interface components {
         };
         /**
          * ResumePoint
-         * @description A registered checkpoint that an attempt may go on from; its files are in `<store>/<run>/f<fence>/step_<step>`.
+         * @description A checkpoint that an attempt may resume from; its files are in `<store>/<run>/f<fence>/step_<step>`.
          */
         ResumePoint: {
             /** Checkpoint */
