@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from drumline.contracts.retention import kept
 from drumline.contracts.spec import CheckpointSpec
-from drumline.distribute.saved_parts import require_one_process
-from drumline.distribute.saved_state import name_checkpoint, read_state, write_state
+from drumline.distribute.checkpoint.saved_parts import require_one_process
+from drumline.distribute.checkpoint.saved_state import name_checkpoint, read_state, write_state
 from drumline.local.checkpoint_store import CheckpointStore, DamagedCheckpointError, claim_fence
 
 if TYPE_CHECKING:

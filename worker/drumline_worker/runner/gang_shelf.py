@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Protocol
 
 from drumline.contracts.worker_api import Claimed
+from drumline.distribute.checkpoint.saved_parts import require_one_state
 from drumline.distribute.errors import UnsupportedError
-from drumline.distribute.saved_parts import require_one_state
 from drumline.errors import CheckpointFailedError, CheckpointGoneError
 from drumline.local.checkpoint_store import CheckpointStore
 from drumline.local.checkpoints import Found, Shelf

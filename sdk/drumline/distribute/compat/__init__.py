@@ -1,0 +1,1 @@
+"""Strategies of older TensorFlow versions."""
