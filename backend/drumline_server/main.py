@@ -196,7 +196,10 @@ def _share_transactions(app: FastAPI, database: Database) -> None:
     )
     app.state.people = Remembered(people, database.wakeups, clock)
     app.state.workers = Remembered(workers, database.wakeups, clock)
-    app.state.submissions = Together(database.write, lambda *asked: submit_all(*asked, now=clock.now()))
+    most_waiting = app.state.settings.waiting_runs
+    app.state.submissions = Together(
+        database.write, lambda *asked: submit_all(*asked, most_waiting=most_waiting, now=clock.now())
+    )
     app.state.quiet_beats = Together(database.write, lambda *asked: renew_quiet(*asked, now=clock.now()))
 
 

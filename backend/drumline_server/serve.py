@@ -1,6 +1,7 @@
 """Runs the API process: binds the port, serves until told to stop, and watches whether its parent lives."""
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -65,6 +66,7 @@ def serve(settings: Settings, lifeline: Lifeline) -> None:
         raise ServeError(f"DRUMLINE_BROKER_URL: {error}") from error
     settings = _fit_descriptors(settings)
     server = Server(configure(settings, create_app(settings)), listener, lifeline)
+    gc.freeze()  # a full collection holds the interpreter: what stays for good need not be gone through each time
     server.run(sockets=[listener])
 
 

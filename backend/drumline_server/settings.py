@@ -93,6 +93,8 @@ class Settings(BaseSettings):
     """How long a one-time login code is good."""
     enrolment_s: Annotated[int, Field(ge=10, le=86_400)] = 600
     """How long a single-use enrolment token made by `drumline up` is good."""
+    waiting_runs: Annotated[int, Field(ge=1)] = 50_000
+    """Runs of one project that may wait for devices; further ones are refused."""
     logins_per_minute: Annotated[int, Field(ge=1)] = 10
     """Failed logins of one address in a minute, after which only a good credential is answered."""
     sessions_per_token: Annotated[int, Field(ge=1)] = 100

@@ -167,7 +167,7 @@ class Client:
     def submit_batch(
         self, requests: Sequence[RunSubmit], *, name: str = "", idempotency_key: str | None = None
     ) -> Batch:
-        """Submits up to 1000 prepared runs at once: all of them are queued, or none.
+        """Submits up to 10 000 prepared runs at once; where one of them is refused, none is queued.
 
             requests = [client.prepare("digits.py", parameters={"seed": seed}) for seed in range(5)]
             client.submit_batch(requests).wait()

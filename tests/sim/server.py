@@ -34,6 +34,7 @@ from drumline_server.workers import heartbeats
 from drumline_server.workers.doorbell_keys import DoorbellKeys
 from sim.network import Answer, Reply, Request
 from sim.process import Process, pause
+from support.core import MOST_WAITING
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -110,7 +111,10 @@ class Server:
             self._world.timeline.note(self.name, "starts")
             database = SimDatabase(self._world, self, self.process)
             self._together = {
-                "submissions": Together(database.write, lambda *asked: submission.submit_all(*asked, now=self.now())),
+                "submissions": Together(
+                    database.write,
+                    lambda *asked: submission.submit_all(*asked, most_waiting=MOST_WAITING, now=self.now()),
+                ),
                 "quiet": Together(database.write, lambda *asked: heartbeats.renew_quiet(*asked, now=self.now())),
             }
             self.process.start(lambda: self._loop(database))

@@ -180,10 +180,15 @@ def _part(session: Session, host: Host, body: Register, alive: set[str], lease: 
             left.add(member_id)
         else:
             proven_dead = change is Change.REBOOT or member_id not in body.unproven
-            loss.lose_member(
-                session, held.run, held.attempt, held.member, EndReason.HOST_REBOOTED, proven_dead=proven_dead, now=now
-            )
+            reason = _reason_of_loss(held.member, body)
+            loss.lose_member(session, held.run, held.attempt, held.member, reason, proven_dead=proven_dead, now=now)
     return left
+
+
+def _reason_of_loss(member: Member, body: Register) -> EndReason:
+    """What its worker had not started yet is nobody's failure: the worker lives, and only had to register again."""
+    never_began = member.state == MemberState.CLAIMED and not member.acked_seq
+    return EndReason.NOT_STARTED if never_began and member.id in body.unstarted else EndReason.HOST_REBOOTED
 
 
 def _leave_behind(session: Session, host: Host, held: Held, older: Incarnation, lease: _Lease, *, now: int) -> None:

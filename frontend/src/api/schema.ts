@@ -1622,7 +1622,7 @@ export interface components {
          * @description The typed reason that stands beside a terminal state.
          * @enum {string}
          */
-        EndReason: "COMPLETED" | "PROGRAM_ERROR" | "PROGRAM_CRASHED" | "PROGRAM_EXITED" | "BAD_PROGRAM" | "BAD_RESULT" | "KILLED" | "SHIM_KILLED" | "OUT_OF_MEMORY" | "HANG" | "PEER_LOST" | "LOST" | "HOST_REBOOTED" | "START_FAILED" | "BUNDLE_UNAVAILABLE" | "SPOOL_FULL" | "NOT_CLAIMED" | "QUEUE_LIMIT" | "RUN_LIMIT" | "CANCELLED" | "PREEMPTED" | "POISON" | "FENCED";
+        EndReason: "COMPLETED" | "PROGRAM_ERROR" | "PROGRAM_CRASHED" | "PROGRAM_EXITED" | "BAD_PROGRAM" | "BAD_RESULT" | "KILLED" | "SHIM_KILLED" | "OUT_OF_MEMORY" | "HANG" | "PEER_LOST" | "LOST" | "HOST_REBOOTED" | "START_FAILED" | "NOT_STARTED" | "BUNDLE_UNAVAILABLE" | "SPOOL_FULL" | "NOT_CLAIMED" | "QUEUE_LIMIT" | "RUN_LIMIT" | "CANCELLED" | "PREEMPTED" | "POISON" | "FENCED";
         /**
          * Enroll
          * @description Body of `POST /worker/enroll`, with a single-use enrolment token as bearer.
@@ -2933,11 +2933,13 @@ export interface components {
         };
         /**
          * PlannedBatch
-         * @description Rows that each replica gets in a step, and in how many of the steps looked at.
+         * @description Rows that each replica gets in a call of `strategy.run`, and in how many of the program's steps.
          */
         PlannedBatch: {
             /** Executor */
             executor: string;
+            /** First Call */
+            first_call?: number | null;
             /** First Step */
             first_step: number;
             /** Rows */
@@ -2956,6 +2958,8 @@ export interface components {
             dtype: string;
             /** Executor */
             executor: string;
+            /** First Call */
+            first_call?: number | null;
             /** First Step */
             first_step: number;
             /** Kind */
@@ -3003,6 +3007,8 @@ export interface components {
             argument: number;
             /** Code */
             code: number;
+            /** First Call */
+            first_call?: number | null;
             /** First Step */
             first_step: number;
             /** Output */
@@ -3155,7 +3161,7 @@ export interface components {
         ProbeState: "none" | "waiting" | "running" | "ready" | "failed" | "busy";
         /**
          * ProbeTerms
-         * @description How long a probe may take, and how many steps it looks at.
+         * @description How long a probe may take, and how many of the program's steps it looks at.
          */
         ProbeTerms: {
             /**
@@ -3176,6 +3182,8 @@ export interface components {
         ProbedProgram: {
             /** Batches */
             batches: components["schemas"]["PlannedBatch"][];
+            /** Calls */
+            calls?: number | null;
             /** Collectives */
             collectives: components["schemas"]["PlannedCollective"][];
             /** Ended */
@@ -3641,6 +3649,11 @@ export interface components {
              * @default []
              */
             unproven: string[];
+            /**
+             * Unstarted
+             * @default []
+             */
+            unstarted: string[];
             /** Version */
             version: string;
         };
@@ -3774,6 +3787,10 @@ export interface components {
              * @enum {string}
              */
             kind: "result";
+            /** Not Finite */
+            not_finite?: {
+                [key: string]: "NaN" | "Infinity" | "-Infinity";
+            };
             /** Seq */
             seq: number;
             value: components["schemas"]["JsonValue"];

@@ -58,6 +58,8 @@ def show(
     headings = ("RUN", "STATE", *page.parameters, *names, "DURATION")
     click.echo(table(headings, [_outcome_row(row, page.parameters, names) for row in page.items]))
     click.echo(f"{_states(batch.details)}; {len(page.items)} of {page.total} shown  {batch.url}", err=True)
+    if batch.details.hint:
+        click.echo(batch.details.hint, err=True)
 
 
 @batches.command()
@@ -78,7 +80,8 @@ def _batch_row(batch: "api.Batch") -> tuple[str, ...]:
 
 
 def _states(batch: "api.Batch") -> str:
-    return ", ".join(f"{count} {state.lower()}" for state, count in batch.states.items())
+    states = ", ".join(f"{count} {state.lower()}" for state, count in batch.states.items())
+    return states if batch.complete else f"{states}, {batch.size - sum(batch.states.values())} not queued yet"
 
 
 def _outcome_row(row: "api.Outcome", parameters: tuple[str, ...], metrics: tuple[str, ...]) -> tuple[str, ...]:

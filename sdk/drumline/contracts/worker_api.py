@@ -117,6 +117,8 @@ class Register(Contract):
     members: Annotated[tuple[LiveMember, ...], Field(fail_fast=True), AtMost(4_096)] = ()
     unproven: Annotated[tuple[MemberId, ...], Field(fail_fast=True), AtMost(4_096)] = ()
     """Members that are over, with processes that SIGKILL did not end."""
+    unstarted: Annotated[tuple[MemberId, ...], Field(fail_fast=True), AtMost(4_096)] = ()
+    """Members that this worker has claimed and started no process of, nor will."""
     notices: Annotated[tuple[HostNotice, ...], Field(max_length=8)] = ()
     checkpoint_store: Annotated[Text, StringConstraints(max_length=100)] = ""
     """Names the volume that holds the checkpoints where hosts may share it; empty for a directory of this host."""

@@ -86,7 +86,7 @@ def _execute(main: Callable[..., Any], parameters: dict[str, JsonValue], setting
 
 def _finish(main: Callable[..., Any], run: LocalRun, parameters: dict[str, JsonValue], progress: Progress) -> int:
     try:
-        result = json_result(main(run, **parameters))
+        result = json_result(main(run, **parameters)).value
         run.show_last()
     except RunStopping:
         progress.line("stopped on request")

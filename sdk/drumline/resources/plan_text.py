@@ -4,8 +4,16 @@ from collections.abc import Iterable, Sequence
 
 from drumline.cli.terminal import plain, size, table
 from drumline.contracts import api
-from drumline.contracts.plans import PlannedCollective, PlannedVariable, ProbedProgram, ProbeState
+from drumline.contracts.plans import (
+    PlannedBatch,
+    PlannedCollective,
+    PlannedMemory,
+    PlannedVariable,
+    ProbedProgram,
+    ProbeState,
+)
 from drumline.resources.why_text import as_lines
+from drumline.wording import counted
 
 MAX_ROWS = 24
 
@@ -63,24 +71,34 @@ def _probe(probe: api.Probe) -> str:
 
 
 def _program(program: ProbedProgram) -> list[str]:
-    seen = "the whole program" if program.ended else f"the first {program.steps} steps"
     batches = [
-        (f"{batch.first_step}", ", ".join(map(str, batch.rows)), str(sum(batch.rows)), batch.executor)
+        (_place(batch), ", ".join(map(str, batch.rows)), str(sum(batch.rows)), batch.executor)
         for batch in program.batches
     ]
-    memory = [
-        (f"{one.first_step}", *map(size, (one.argument, one.output, one.temp, one.peak))) for one in program.memory
-    ]
+    memory = [(_place(one), *map(size, (one.argument, one.output, one.temp, one.peak))) for one in program.memory]
     return [
-        f"{program.strategy}, {seen}",
+        f"{program.strategy}, {_seen(program)}",
         _limited(("FROM STEP", "ROWS PER REPLICA", "SUM", "EXECUTOR"), batches),
         _limited(("VARIABLE", "TYPE", "SIZE", "COPIES ON #"), map(_variable, program.variables)),
         _limited(
-            ("EXCHANGE", "OP", "EACH PUTS IN", "TIMES A STEP", "FROM STEP"), map(_collective, program.collectives)
+            ("EXCHANGE", "OP", "EACH PUTS IN", "TIMES A CALL", "FROM STEP"), map(_collective, program.collectives)
         ),
         _limited(("FROM STEP", "ARGUMENTS", "OUTPUTS", "TEMPORARY", "PEAK PER DEVICE"), memory),
         *(one.text for one in program.inputs),
     ]
+
+
+def _seen(program: ProbedProgram) -> str:
+    """How much of the program was looked at; its calls where they are not its steps."""
+    steps = counted(program.steps, "step")
+    of_calls = program.calls is not None and program.calls != program.steps
+    calls = f" ({counted(program.calls or 0, 'call')} of strategy.run)" if of_calls else ""
+    return f"the whole program, {steps}{calls}" if program.ended else f"the first {steps}{calls}"
+
+
+def _place(one: PlannedBatch | PlannedCollective | PlannedMemory) -> str:
+    """`3`, or `3 (call 7)` where steps and calls differ."""
+    return f"{one.first_step}" if one.call == one.first_step else f"{one.first_step} (call {one.call})"
 
 
 def _variable(one: PlannedVariable) -> tuple[str, ...]:
@@ -90,7 +108,7 @@ def _variable(one: PlannedVariable) -> tuple[str, ...]:
 
 def _collective(one: PlannedCollective) -> tuple[str, ...]:
     times = "varies" if one.times is None else str(one.times)
-    return one.name, one.op or "-", size(one.size_bytes), times, str(one.first_step)
+    return one.name, one.op or "-", size(one.size_bytes), times, _place(one)
 
 
 def _limited(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

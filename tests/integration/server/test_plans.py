@@ -318,7 +318,7 @@ def test_what_a_run_does_otherwise_than_planned_is_named(core: Core) -> None:
     told = [(row.about, row.name, row.verdict) for row in shown.rows if row.about != "replica"]
     assert told == [
         ("variable", "w", "different"),
-        ("batch", "rows in call 0", "different"),
+        ("batch", "rows in step 0", "different"),
         ("collective", "loss", "missing"),
         ("collective", "loss", "not_planned"),
     ]

@@ -123,7 +123,7 @@ def test_start_that_a_registration_revoked_is_told_as_failed(tmp_path: Path) -> 
     asyncio.run(starting.member.run())
 
     assert starting.started == [starting.claimed.member]
-    assert [(end.reason, end.devices_released) for end in starting.ends] == [(EndReason.START_FAILED, True)]
+    assert [(end.reason, end.devices_released) for end in starting.ends] == [(EndReason.NOT_STARTED, True)]
 
 
 class Asked:

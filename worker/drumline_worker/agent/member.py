@@ -143,6 +143,11 @@ class Member:
             started_at=shim.started_at,
         )
 
+    @property
+    def is_unstarted(self) -> bool:
+        """Whether it is claimed and gets no process any more, as `live` did not list it."""
+        return self._claimed is not None and (self._is_revoked or not self._is_launched)
+
     # life
 
     def _revoke_start(self) -> bool:
@@ -198,14 +203,14 @@ class Member:
         self._is_launched = True
         await launch(self._bench, claimed)
         if self._is_revoked:
-            raise _UnwantedError(EndReason.START_FAILED, _GIVEN_UP)
+            raise _UnwantedError(EndReason.NOT_STARTED, _GIVEN_UP)
 
     def _require_wanted(self) -> None:
         """To be asked at the last moment. Raises _UnwantedError."""
         if self._stop is not None:
             raise _UnwantedError(EndReason(self._stop.cause), "Stopped before its process was started.")
         if self._claimed_in != self._bench.session.registrations:
-            raise _UnwantedError(EndReason.START_FAILED, _GIVEN_UP)
+            raise _UnwantedError(EndReason.NOT_STARTED, _GIVEN_UP)
 
     async def _take(self) -> Claimed | None:
         try:

@@ -96,6 +96,10 @@ class Members:
         """For the registration."""
         return tuple(live for member in self._members.values() if (live := member.live()) is not None)
 
+    def unstarted(self) -> tuple[str, ...]:
+        """For the registration, after `live`."""
+        return tuple(member.id for member in self._members.values() if member.is_unstarted)
+
     async def drain(self) -> None:
         """No new members; asks all to stop, and returns when all are reported."""
         self._draining = True

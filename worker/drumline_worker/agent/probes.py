@@ -95,7 +95,7 @@ class Probes:
         await self._launch(order, directory)
         ending = await self._follow(order, directory)
         program, output = await asyncio.to_thread(_what_it_said, directory, ending)  # it may have said a lot
-        if program is not None and program.steps:
+        if program is not None and program.calls:
             return {"program": program}
         return {**_why_nothing(order, ending, program), "output": output}
 
@@ -214,7 +214,12 @@ def _program(event: ResultEvent) -> ProbedProgram | None:
 def _why_nothing(order: ProbeOrder, ending: Ending | None, program: ProbedProgram | None) -> dict[str, object]:
     if program is not None:
         return _fault("no_step", "The program ended without one step of its strategy (strategy.run was never called).")
-    if ending is None or ending.reason in (EndReason.KILLED, EndReason.SPOOL_FULL, EndReason.START_FAILED):
+    if ending is None or ending.reason in (
+        EndReason.KILLED,
+        EndReason.SPOOL_FULL,
+        EndReason.START_FAILED,
+        EndReason.NOT_STARTED,
+    ):
         return _fault("unavailable", ending.message if ending else "The probe's process was killed from outside.")
     if ending.reason in (EndReason.CANCELLED, EndReason.LOST):
         return _fault("timed_out", f"The program came to no step within {order.limit_s:g} s.")

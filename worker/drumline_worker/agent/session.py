@@ -36,6 +36,9 @@ class Population(Protocol):
     def live(self) -> tuple[LiveMember, ...]:
         """For the registration."""
 
+    def unstarted(self) -> tuple[str, ...]:
+        """For the registration, after `live`."""
+
     def beats(self) -> tuple[MemberBeat, ...]:
         """For the heartbeat."""
 
@@ -135,7 +138,9 @@ class Session:
         while True:
             sent_at = boottime()
             self.registrations += 1
-            body = self._introduction.model_copy(update={"members": members.live(), "replaces": self._replaces})
+            live = members.live()
+            news = {"members": live, "unstarted": members.unstarted(), "replaces": self._replaces}
+            body = self._introduction.model_copy(update=news)
             try:
                 self._registered = await self._api.register(body)
             except UnreachableError as error:

@@ -30,12 +30,15 @@ from drumline_worker.runner.program import load_main, with_defaults
 from drumline_worker.runner.telemetry import Telemetry
 from drumline_worker.runner.ticking import Ticker
 from drumline_worker.shim.stacks import STACK_SIGNAL
+from drumline_worker.tally import Tally
 
 MAX_MESSAGE_CHARS = 4_000
 
 
-def run_member(directory: RunDirectory, plan: MemberPlan, link: socket.socket, stacks: int) -> int:
+def run_member(directory: RunDirectory, plan: MemberPlan, link: socket.socket, stacks: int, tally: Tally) -> int:
     """Runs the program and returns the exit code of this process; its stacks go to `stacks` when the shim asks.
+
+    What it logs is counted in `tally`.
 
     0 only after `main` returned something that JSON holds; 1 after a failure that was reported to the shim.
     """
@@ -43,7 +46,7 @@ def run_member(directory: RunDirectory, plan: MemberPlan, link: socket.socket, s
     channel = Channel(link)
     channel.send("state", phase="loading")
     try:
-        run, probe = _prepare_run(plan, channel)
+        run, probe = _prepare_run(plan, channel, tally)
     except (DevicesUnavailableError, NoMeetingError, UnsupportedStrategyError, RuntimeError) as error:
         bad = EndReason.BAD_PROGRAM if isinstance(error, UnsupportedStrategyError) else EndReason.START_FAILED
         sys.stderr.write(f"drumline: {error}\n")
@@ -67,7 +70,7 @@ def _text_to(fd: int) -> TextIO:
     return open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
-def _prepare_run(plan: MemberPlan, channel: Channel) -> tuple[WorkerRun, ProbeObserver | None]:
+def _prepare_run(plan: MemberPlan, channel: Channel, tally: Tally) -> tuple[WorkerRun, ProbeObserver | None]:
     claimed = plan.claimed
     ticker = Ticker(channel, "own_code" if claimed.rendezvous.size == 1 else "rendezvous")
     ticker.start()
@@ -75,12 +78,13 @@ def _prepare_run(plan: MemberPlan, channel: Channel) -> tuple[WorkerRun, ProbeOb
     ticker.enter("own_code")
     strategy = build_strategy(claimed.strategy, [device for _, device in devices])
     stop_request, probe = StopRequest(), None
-    telemetry = Telemetry(channel, stop_request.raise_if_insisted)
     if plan.probe_steps is None:
+        telemetry = Telemetry(channel, stop_request.raise_if_insisted, tally)
         observer = RunObserver(channel, telemetry, ticker, _device_ids(devices), stop_request.step_began)
         strategy.observe(observer, reductions_every=claimed.record.reductions_every)
     else:
         probe = ProbeObserver([device.id for _, device in devices], plan.probe_steps, stop_request)
+        telemetry = Telemetry(channel, stop_request.raise_if_insisted, tally, probe)
         strategy.observe(probe, reductions_every=1)
     on_sigterm(stop_request.ask)
 
@@ -123,14 +127,14 @@ def _run_program(
 
 def _succeed(returned: Any, run: WorkerRun, channel: Channel) -> int:
     try:
-        value = json_result(returned)
+        result = json_result(returned)
     except (TypeError, ValueError) as error:
         run.close()
         sys.stderr.write(f"drumline: {error}\n")
         return _fail(channel, EndReason.BAD_RESULT, error)
     run.close()
     channel.send("state", phase="finishing")
-    channel.send("result", value=value)
+    channel.send("result", value=result.value, not_finite=result.not_finite)
     return 0
 
 

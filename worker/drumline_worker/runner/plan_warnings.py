@@ -1,6 +1,6 @@
 """Warns of what short batches do, also where they come long after the steps that a probe looks at."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from drumline.contracts.plans import PlannedBatch, PlanWarning
@@ -25,8 +25,8 @@ def of_partial_batches(inputs: Sequence[InputExplanation], batches: Sequence[Pla
     for one in inputs:
         if one.partial_step is not None and one.first_step is not None:
             texts[one.partial_step] = (
-                f"{one.dataset[:300]} gives a partial batch in {_place(one)}: rows per replica "
-                f"{_listed(one.partial_step)}; in step 0 {_listed(one.first_step)}"
+                f"{_place(one)} of {one.dataset[:300]} is a partial batch: rows per replica "
+                f"{_listed(one.partial_step)}; in batch 0 {_listed(one.first_step)}"
             )
     whole = {one.first_step for one in inputs}
     for batch in batches:
@@ -38,10 +38,14 @@ def of_partial_batches(inputs: Sequence[InputExplanation], batches: Sequence[Pla
 
 
 def of_means_of_means(
-    inputs: Sequence[InputExplanation], outside: Collection[MeanOverReplicas], programs: Sequence[StepProgramRecord]
+    inputs: Sequence[InputExplanation],
+    outside: Collection[MeanOverReplicas],
+    programs: Sequence[StepProgramRecord],
+    step_of: Mapping[int, int],
 ) -> list[PlanWarning]:
     """Means over replicas, `outside` steps or in their `programs`, that some batch makes means of means.
 
+    `step_of` gives the program's step of a call.
     Where a reduction outside a step was seen to be one, the engine has warned.
     """
     inside = _means_inside(programs)
@@ -56,7 +60,7 @@ def of_means_of_means(
     for program in programs:
         for name in _names_inside(program, {mean.name for mean in inside}):
             if program.rows is not None and len(set(program.rows)) > 1:
-                texts.setdefault((name, program.rows), f"step {program.step}")
+                texts.setdefault((name, program.rows), f"step {step_of.get(program.step, program.step)}")
     return [PlanWarning(code="mean_of_means", message=_unweighted(*key, where)) for key, where in texts.items()]
 
 
@@ -84,7 +88,8 @@ def _unweighted(name: str, rows: Rows, where: str) -> str:
 
 
 def _place(one: InputExplanation) -> str:
-    return f"step {one.partial_at}" if one.steps is None else f"step {one.partial_at} of {one.steps}"
+    """Counted in the batches that the dataset gives out: which steps they are in is the program's affair."""
+    return f"batch {one.partial_at}" if one.steps is None else f"batch {one.partial_at} of {one.steps}"
 
 
 def _listed(rows: Rows) -> str:

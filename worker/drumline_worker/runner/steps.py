@@ -58,6 +58,14 @@ class StepNumbers(Generic[Record]):
         return self._last + 1 + (0 if self._named else self._calls - self._calls_then)
 
     @property
+    def likely_done(self) -> int:
+        """`done`, with the calls since the last name taken for as many steps as they are likely to be."""
+        if not self._named:
+            return self.done
+        gained, calls = self._rhythm
+        return self._last + 1 + max(0, self._calls - self._calls_then) * gained // calls
+
+    @property
     def called(self) -> int | None:
         """The call that returned last; None before the first."""
         return self._calls - 1 if self._calls else None

@@ -5,13 +5,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from drumline.distribute.observe import ReductionRecord, StepRecord
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.pace import Pace, Window
 from drumline_worker.runner.records import reduction_fields
 from drumline_worker.runner.steps import Numbered, StepNumbers
+from drumline_worker.tally import Tally
 
 FLUSH_S = 0.25
 MAX_POINTS = 250_000
@@ -46,15 +47,34 @@ class _Speed:
     at_micros: int
 
 
+class StepListener(Protocol):
+    """Hears what the program says of its steps, on the program's thread."""
+
+    def step_named(self, step: int) -> None:
+        """The program is done with a step."""
+
+    def total_told(self, total: int) -> None:
+        """There will be so many steps."""
+
+
 class Telemetry:
     """Points, reductions and progress. Who reports faster than the thread can send waits for it (rule P12).
 
-    `on_wait` is called about once a second by who waits, and may raise to give up.
+    `on_wait` is called about once a second by who waits, and may raise to give up. `tally` counts what is to be sent.
+    `listener` hears of the program's steps as well.
     """
 
-    def __init__(self, channel: Channel, on_wait: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        on_wait: Callable[[], None] = lambda: None,
+        tally: Tally | None = None,
+        listener: StepListener | None = None,
+    ) -> None:
         self._channel = channel
         self._on_wait = on_wait
+        self._tally = tally or Tally()
+        self._listener = listener
         self._changed = threading.Condition()
         self._points: deque[_Point] = deque()
         self._steps: StepNumbers[ReductionRecord | _Speed] = StepNumbers()
@@ -76,11 +96,13 @@ class Telemetry:
         """A scalar, possibly still being computed on a device. Any: number or array."""
         with self._changed:
             self._await_room(lambda: len(self._points) < MAX_POINTS)
-            self._points.append(_Point(name, step, time.time_ns() // 1_000, value))
+            self._add_point(_Point(name, step, time.time_ns() // 1_000, value))
             self._wake()
 
     def name_step(self, step: int) -> None:
         """The program is done with a step: what was recorded since it named the last one belongs to it, or before."""
+        if self._listener is not None:
+            self._listener.step_named(step)
         with self._changed:
             was_named, first = self._steps.named is not None, self._steps.next
             gained, numbered = self._steps.name(step)
@@ -104,6 +126,7 @@ class Telemetry:
             if not self._has_room_for(size):  # what is only held for its step would be waited for in vain
                 self._number(self._steps.likely(self._total_steps))
             self._await_room(lambda: self._has_room_for(size))
+            self._tally.count_reduction()
             self._steps.hold(record.step, record, time.monotonic_ns())
             self._reduction_bytes += size
             self._wake()
@@ -122,6 +145,8 @@ class Telemetry:
 
     def total_steps(self, total: int) -> None:
         """How many steps there will be."""
+        if self._listener is not None:
+            self._listener.total_told(total)
         with self._changed:
             self._total_steps = total
             self._wake()
@@ -184,7 +209,11 @@ class Telemetry:
 
     def _add_figures(self, window: Window, step: int, at_micros: int) -> None:
         for name, value in window.figures.items():
-            self._points.append(_Point(f"sys/{name}", step, at_micros, value))
+            self._add_point(_Point(f"sys/{name}", step, at_micros, value))
+
+    def _add_point(self, point: _Point) -> None:
+        self._tally.count_value()
+        self._points.append(point)
 
     def _wake(self) -> None:
         if not self._dirty or self._hurried:

@@ -9,9 +9,12 @@ from pydantic import Field, ValidationError
 from drumline.contracts.base import Contract, Text
 from drumline.contracts.events import (
     MAX_RESULT_BYTES,
+    MAX_RESULT_MARKS_BYTES,
     CheckpointEvent,
+    GapEvent,
     MetricsEvent,
     ProgressEvent,
+    ReductionEvent,
     ResultEvent,
     WorkerEvent,
 )
@@ -53,6 +56,8 @@ class Inbox:
         self._checkpoint_seqs: list[int] = []
         self._output = output
         self._decoder = Decoder(MAX_MESSAGE_BYTES)
+        self.values = self.reductions = 0
+        """How many came, those included of which it was said that they are lost."""
         self.has_result = False
         self.failure: Failure | None = None
         self.progress: ProgressEvent | None = None
@@ -99,7 +104,7 @@ class Inbox:
         if {"seq", "at"} & message.keys():
             self._refuse(f"a {kind} event came with a seq or time of its own")
             return None
-        if kind == "result" and (self.has_result or size > MAX_RESULT_BYTES + 1_024):
+        if kind == "result" and (self.has_result or size > MAX_RESULT_BYTES + MAX_RESULT_MARKS_BYTES):
             self._refuse("a second result" if self.has_result else f"a result of {size} bytes")
             return None
         event = self._journal.check(message)
@@ -122,6 +127,17 @@ class Inbox:
             self.has_result = True
         elif isinstance(event, ProgressEvent):
             self.progress = event
+        self._count(event)
+
+    def _count(self, event: WorkerEvent) -> None:
+        if isinstance(event, MetricsEvent):
+            self.values += len(event.names)
+        elif isinstance(event, ReductionEvent):
+            self.reductions += 1
+        elif isinstance(event, GapEvent) and event.what == "metrics":
+            self.values += event.count
+        elif isinstance(event, GapEvent) and event.what == "reduction":
+            self.reductions += event.count
 
     def _refuse(self, why: str) -> None:
         self.refused += 1

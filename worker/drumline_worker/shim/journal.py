@@ -96,9 +96,9 @@ class Journal:
         """Checks and appends an event of our own."""
         self.write(self.check({"kind": kind, **fields}))
 
-    def gap(self, what: str, count: int = 1, size_bytes: int = 0) -> None:
+    def gap(self, what: str, count: int = 1, size_bytes: int = 0, detail: str = "") -> None:
         """Says at this place of the stream what is not kept."""
-        self.record("gap", what=what, count=count, size_bytes=size_bytes)
+        self.record("gap", what=what, count=count, size_bytes=size_bytes, detail=detail)
 
     def catch_up(self) -> None:
         """Moves what waits in memory to the disk, as far as it takes it."""

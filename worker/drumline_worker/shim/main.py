@@ -84,7 +84,7 @@ class Shim:
         while self._status is None:
             self._turn(runner, intake)
         self._hangs.write_stacks(runner)
-        released = finish.end_program(intake, self._output)
+        released = finish.end_program(intake, self._output, runner.tally)
         self._await_disk()
         return finish.ending(self._status, released, self._output, self._pump, self._hangs.message)
 

@@ -6,12 +6,13 @@ import signal
 import socket
 import sys
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from drumline_worker.processes import close_all_fds_but, die_with_parent, set_name
 from drumline_worker.rundir import MemberPlan, RunDirectory
 from drumline_worker.shim.stacks import STACK_SIGNAL, Stacks
+from drumline_worker.tally import Tally
 
 _SOCKET_BUFFER = 1024 * 1024
 _OOM_SCORE = "500"
@@ -27,6 +28,8 @@ class Runner:
     stdout: int
     stderr: int
     stacks: Stacks
+    tally: Tally = field(default_factory=Tally)
+    """What its program has logged, sent or not."""
 
 
 def start_runner(directory: RunDirectory, plan: MemberPlan) -> Runner:
@@ -37,17 +40,17 @@ def start_runner(directory: RunDirectory, plan: MemberPlan) -> Runner:
     out_read, out_write = os.pipe()
     err_read, err_write = os.pipe()
     stacks_read, stacks_write = os.pipe()
-    shim = os.getpid()
+    shim, tally = os.getpid(), Tally()
     pid = os.fork()
     if pid == 0:
-        _become_runner(shim, _Ends(theirs, out_write, err_write, stacks_write), directory, plan)
+        _become_runner(shim, _Ends(theirs, out_write, err_write, stacks_write, tally), directory, plan)
     theirs.close()
     os.close(out_write)
     os.close(err_write)
     os.close(stacks_write)
     for fd in (ours.fileno(), out_read, err_read, stacks_read):
         os.set_blocking(fd, False)
-    return Runner(pid, ours, out_read, err_read, Stacks(stacks_read))
+    return Runner(pid, ours, out_read, err_read, Stacks(stacks_read), tally)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ class _Ends:
     out: int
     err: int
     stacks: int
+    tally: Tally
 
 
 def _become_runner(shim: int, ends: _Ends, directory: RunDirectory, plan: MemberPlan) -> None:
@@ -77,7 +81,7 @@ def _become_runner(shim: int, ends: _Ends, directory: RunDirectory, plan: Member
         set_name("drumline-runner")
         from drumline_worker.runner.main import run_member
 
-        code = run_member(directory, plan, ends.link, ends.stacks)
+        code = run_member(directory, plan, ends.link, ends.stacks, ends.tally)
     except BaseException:  # noqa: BLE001 - the last line of defence of this process: it must end here, not in the shim
         traceback.print_exc()
         code = 1

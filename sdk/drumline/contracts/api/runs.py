@@ -10,6 +10,7 @@ from drumline.contracts.ids import AttemptId, BatchId, CheckpointId, HostId, Mem
 from drumline.contracts.reasons import Category, EndReason
 from drumline.contracts.spec import Limits, Resources, Retries
 from drumline.contracts.states import AttemptState, MemberState, RunState
+from drumline.contracts.storable import NotFinite
 
 
 class Reason(Reply):
@@ -84,10 +85,6 @@ class Why(Reply):
     """What would let it start now; none in lists."""
     starts: Prediction | None = None
     """None where nothing is known."""
-
-
-NotFinite = Literal["NaN", "Infinity", "-Infinity"]
-"""A number that JSON does not have, as it is written in its place."""
 
 
 class Progress(Reply):
