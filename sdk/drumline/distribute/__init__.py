@@ -21,7 +21,7 @@ Importing has no side effect: no backend is started, nothing in the environment 
 from typing import TYPE_CHECKING, Any
 
 import drumline.distribute._requires  # noqa: F401 - first: it names the extra that is missing
-from drumline.distribute import errors, observe
+from drumline.distribute import contrib, errors, observe, v1
 from drumline.distribute.base.devices import set_cpu_devices
 from drumline.distribute.base.enums import ReduceOp, VariableAggregation, VariableSynchronization
 from drumline.distribute.checkpoint import Checkpoints
@@ -33,7 +33,6 @@ from drumline.distribute.combine.cross_device_ops import (
     NcclAllReduce,
     ReductionToOneDevice,
 )
-from drumline.distribute.compat import contrib, v1
 from drumline.distribute.contexts.context import has_strategy, in_cross_replica_context
 from drumline.distribute.running.run_options import RunOptions, ValueContext
 from drumline.distribute.strategies.central_storage import CentralStorageStrategy

@@ -57,11 +57,14 @@ class Strategy(VariableOwner, ExperimentalNames):
                 "dist.ReductionToOneDevice()"
             )
         self.cross_device_ops = cross_device_ops or default_cross_device_ops()
-        self.stacks_values = executor != "mpmd"
         self._observation = Observation(self)
         self._runner = StepRunner(self, executor, self.cross_device_ops, self._observation)
 
     # what it is
+
+    @property
+    def stacks_values(self) -> bool:
+        return self._executor != "mpmd"
 
     @property
     def cluster_resolver(self) -> Any:

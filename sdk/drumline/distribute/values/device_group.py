@@ -20,9 +20,6 @@ from drumline.distribute.values.placement import ReplicatedArrays, checked_host_
 class DeviceGroup:
     """One device per replica, as a mesh with the axis ``replica``."""
 
-    #: False where regular values are not held as one array over the mesh, but as components.
-    stacks_values: bool = True
-
     def __init__(self, devices: Sequence[jax.Device]) -> None:
         self._devices = tuple(devices)
         self.lock = threading.RLock()
@@ -43,6 +40,11 @@ class DeviceGroup:
                 "Leave collectives=jax out, so that all replicas share one host, or use JAX's own collectives over "
                 "strategy.devices, such as jax.experimental.multihost_utils"
             )
+
+    @property
+    def stacks_values(self) -> bool:
+        """True when regular values are held as one array over the mesh."""
+        return True
 
     @property
     def num_replicas_in_sync(self) -> int:

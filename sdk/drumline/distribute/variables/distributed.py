@@ -14,7 +14,6 @@ from drumline.distribute.base.enums import ReduceOp, VariableAggregation, Variab
 from drumline.distribute.combine import rules
 from drumline.distribute.combine.aggregate import aggregate, agreed
 from drumline.distribute.combine.in_step import InStepCombiner
-from drumline.distribute.combine.outside_steps import reduce_stacked
 from drumline.distribute.combine.scatter import ScatterOp, combined, scatter, touched_rows
 from drumline.distribute.contexts import context
 from drumline.distribute.contexts.step_trace import StepTrace
@@ -111,7 +110,7 @@ class MirroredVariable(_Aggregated):
     storage: Storage = "replicated"
     auto_synchronization = VariableSynchronization.ON_WRITE
 
-    def lift_on_mesh(self, group: DeviceGroup, donate: bool) -> jax.Array:
+    def lift_on_mesh(self, strategy: DeviceGroup, donate: bool) -> jax.Array:
         return self.lift_buffer(donate)
 
     def commit_buffer(self, array: jax.Array) -> None:
@@ -148,9 +147,9 @@ class AggregatingVariable(_Aggregated):
     #: The home's copy and the replicated array it is part of; stale once the buffer is another.
     _left: tuple[jax.Array, jax.Array] | None = None
 
-    def lift_on_mesh(self, group: DeviceGroup, donate: bool) -> jax.Array:
-        if self._left is None or self._left[0] is not self._buffer or group is not self.strategy:
-            return super().lift_on_mesh(group, donate)
+    def lift_on_mesh(self, strategy: DeviceGroup, donate: bool) -> jax.Array:
+        if self._left is None or self._left[0] is not self._buffer or strategy is not self.strategy:
+            return super().lift_on_mesh(strategy, donate)
         _, everywhere = self._left
         if donate:
             self._left = None
@@ -176,7 +175,7 @@ class _Stacked(Variable):
 
     storage: Storage = "stacked"
 
-    def lift_on_mesh(self, group: DeviceGroup, donate: bool) -> jax.Array:
+    def lift_on_mesh(self, strategy: DeviceGroup, donate: bool) -> jax.Array:
         return self.lift_buffer(donate)
 
     def commit_buffer(self, array: jax.Array) -> None:
@@ -266,7 +265,7 @@ class SyncOnReadVariable(_Stacked):
         if self.aggregation is VariableAggregation.ONLY_FIRST_REPLICA:
             return self.values[0]
         op = ReduceOp.parse(self.aggregation.name)
-        return reduce_stacked(self.strategy, op, self._buffer)
+        return self.strategy.reduce_stacked(op, self._buffer)
 
     def _read_in(self, trace: StepTrace) -> jax.Array:
         local = super()._read_in(trace)

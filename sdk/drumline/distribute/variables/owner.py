@@ -8,7 +8,8 @@ from typing import Any, ClassVar, cast
 
 import jax
 
-from drumline.distribute.base.enums import VariableAggregation, VariableSynchronization
+from drumline.distribute.base.enums import ReduceOp, VariableAggregation, VariableSynchronization
+from drumline.distribute.combine import outside_steps
 from drumline.distribute.contexts import context
 from drumline.distribute.values.device_group import DeviceGroup
 
@@ -40,6 +41,10 @@ class VariableOwner(DeviceGroup):
     def register_variable(self, variable: Any) -> None:
         """Makes ``variable`` an input of the steps traced from now on."""
         self._variables.append(weakref.ref(variable))
+
+    def reduce_stacked(self, op: ReduceOp, array: jax.Array, axis: Any = None) -> jax.Array:
+        """Reduces [replicas, *shape] on the devices that hold it."""
+        return outside_steps.reduce_stacked(self, op, array, axis)
 
     def next_variable_name(self) -> str:
         """The name of a variable that was given none."""

@@ -53,10 +53,10 @@ class StoredValue:
 
     # what a step does with it (see executors)
 
-    def lift_on_mesh(self, group: DeviceGroup, donate: bool) -> jax.Array:
+    def lift_on_mesh(self, strategy: DeviceGroup, donate: bool) -> jax.Array:
         """What one program for all replicas of ``strategy`` takes as input."""
         buffer = self.lift_buffer(donate)
-        return group.broadcast_home(buffer) if donate else group.replicated.place(buffer)
+        return strategy.broadcast_home(buffer) if donate else strategy.replicated.place(buffer)
 
     def lift_buffer(self, donate: bool) -> jax.Array:
         """The array a step takes as input; a copy if it will be donated while someone else may hold it."""
