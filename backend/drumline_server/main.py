@@ -41,6 +41,7 @@ from drumline_server.routing import API
 from drumline_server.runs import endpoints as runs
 from drumline_server.runs.submission import submit_all
 from drumline_server.scheduler.loops import start_loops
+from drumline_server.scheduler.peers import present
 from drumline_server.settings import Settings
 from drumline_server.telemetry import endpoints as telemetry
 from drumline_server.together import Together
@@ -146,7 +147,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.blobs = BlobStore(settings.data_dir / "blobs", kept_free=settings.disk_kept_bytes)
         app.state.doorbell_keys = DoorbellKeys.load(settings)
         await _make_usable(database, settings, app.state.clock)
-        async with _following(app.state.live, database), _looping(app):
+        staying = present(database, app.state.clock, takeover_s=settings.takeover_s)
+        async with _following(app.state.live, database), staying, _looping(app):
             yield
     finally:
         await app.state.reading.close()

@@ -8,7 +8,7 @@ from drumline_server.models.batch import Batch
 from drumline_server.models.fleet import Device, Hold, Host, Incarnation
 from drumline_server.models.idempotency import IdempotencyKey
 from drumline_server.models.job import Bundle, Job, JobChange, JobVersion
-from drumline_server.models.lease import Lease
+from drumline_server.models.lease import Lease, ServerProcess
 from drumline_server.models.outbox import Outbox
 from drumline_server.models.plan import Plan
 from drumline_server.models.run import Run, RunLabel
@@ -61,6 +61,7 @@ __all__ = [
     "Run",
     "RunEvent",
     "RunLabel",
+    "ServerProcess",
     "Store",
     "Token",
     "VariableRecord",

@@ -22,6 +22,7 @@ from drumline_server.queue import BrokerUnavailableError, DoorbellQueue
 from drumline_server.scheduler import reap
 from drumline_server.scheduler.clock_steps import pull_back
 from drumline_server.scheduler.leadership import Leadership, LeadershipLostError, SoleServer, leadership_of
+from drumline_server.scheduler.peers import longest_stall_us
 from drumline_server.scheduler.relay import Relay
 from drumline_server.scheduler.rounds import Terms, schedule
 from drumline_server.scheduler.stalls import Stalls, watch_stalls
@@ -179,8 +180,8 @@ async def _forget(database: Database, clock: Clock) -> None:
 
 class Reaper:
     """Looks for deadlines. After the server's start, a jump of its clock or a time without rounds, as in a server that
-    only now runs the loops, no lease runs out for one full T. While the server stands still again and again, each runs
-    out later by as long as it stood still.
+    only now runs the loops, no lease runs out for one full T. While this server, or another of the same
+    database, stands still again and again, each runs out later by as long as it stood still.
 
     After a jump back, or a start that may follow one, what waits for a time that is far off now is pulled back.
     """
@@ -225,7 +226,8 @@ class Reaper:
 
     def _due(self, session: Session, now: int) -> list[reap.Deed]:
         takeover_s = reap.longest_takeover_s(session, self._settings.takeover_s)
-        stalled_us = self._stalls.since(now - int(2 * takeover_s * _MICROS))
+        own_us = self._stalls.since(now - int(2 * takeover_s * _MICROS))
+        stalled_us = max(own_us, longest_stall_us(session, takeover_s))
         deadlines = reap.Deadlines(takeover_s, self._settings.suspect_s, self._leases_from, stalled_us)
         return reap.due(session, deadlines, self._clock, now=now)
 
