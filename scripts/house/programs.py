@@ -9,15 +9,15 @@ import jax.numpy as jnp
 import drumline.distribute as dist
 
 
-def main(run, *, folder: str, hold: bool = False):
-    """Leaves a file at its first line; then, told to hold, reduces once for each file that it finds.
+def main(run, *, folder: str):
+    """Leaves a file at its first line; then reduces once for each file that it finds, until it finds `end`.
 
     Asked to stop it logs once more, which ends it as any program that goes on.
     """
     Path(folder, "began").touch()
     strategy = run.strategy
     done = 0
-    while hold:
+    while not Path(folder, "end").exists():
         if run.should_stop:
             run.log(step=done, stopped=1)
         if Path(folder, f"reduce-{done}").exists():

@@ -65,7 +65,8 @@ def _shape(house: House, before: House | None) -> Iterator[str]:
     yield from _line(
         "longest function [40]", _longest(shape["longest_function"]), old and _longest(old["longest_function"])
     )
-    yield from _line("functions over 40 lines [0]", shape["functions_too_long"], old and old["functions_too_long"])
+    for what in ("files_too_long", "functions_too_long"):
+        yield from _line(f"{what.replace('_', ' ')} [0]", len(shape[what]), old and len(old[what]))
     yield from _line("unused exports", len(shape["unused_exports"]), old and len(old["unused_exports"]))
     yield from _line("  named nowhere at all", len(shape["dead"]), old and len(old["dead"]))
     mine, theirs = shape["dashboard"], old and old["dashboard"]

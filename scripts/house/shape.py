@@ -85,9 +85,9 @@ def measure(root: Path) -> dict[str, Any]:
         "statements_in_all": sum(statements.values()),
         "circles": circles(code),
         "longest_file": {"lines": lengths[0][0], "file": lengths[0][1]},
-        "files_too_long": sum(lines > LONGEST_FILE for lines, _ in lengths),
+        "files_too_long": [file for lines, file in lengths if lines > LONGEST_FILE],
         "longest_function": {"lines": functions[0][0], "function": functions[0][1]},
-        "functions_too_long": sum(lines > LONGEST_FUNCTION for lines, _ in functions),
+        "functions_too_long": [name for lines, name in functions if lines > LONGEST_FUNCTION],
         "unused_exports": exports,
         "dead": [name for name in exports if _mentions(code, name) == 1],
         "dashboard": _dashboard(root),
@@ -200,7 +200,7 @@ def _dashboard(root: Path) -> dict[str, Any]:
         "files": len(texts),
         "lines": sum(lines for lines, _ in lengths),
         "longest_file": {"lines": lengths[0][0], "file": lengths[0][1]},
-        "files_too_long": sum(lines > LONGEST_FILE for lines, _ in lengths),
+        "files_too_long": [file for lines, file in lengths if lines > LONGEST_FILE],
         "unused_exports": sorted(alone),
     }
 

@@ -95,17 +95,18 @@ class Tracer:
         else:
             with self.session.record(SUBMIT):
                 run = self._start()
+        (self.folder / run / "end").touch()
         wait_until(lambda: self.deployment.state(run) == "SUCCEEDED", f"{run} succeeds")
         self._settle()
 
-    def _start(self, *, hold: bool = False) -> str:
+    def _start(self) -> str:
         folder = self.folder / str(time.monotonic_ns())
         folder.mkdir()
         program = self.folder / "traced.py"
         program.write_text(TRACED)
         printed = self.deployment.drumline(
             "submit", str(program), "--replicas", str(REPLICAS), "--detach", "--json", "--record", "reductions_every=1",
-            "-p", f"folder={folder}", "-p", f"hold={str(hold).lower()}",
+            "-p", f"folder={folder}",
         )  # fmt: skip
         wait_until((folder / "began").exists, "the program's first line")
         run = _run_id(json.loads(printed))
@@ -122,13 +123,13 @@ class Tracer:
             time.sleep(IDLE_S)
 
     def _with_a_run_that_holds(self) -> None:
-        self._cancel(self._start(hold=True), record=False)
+        self._cancel(self._start(), record=False)
         for repeat in range(TIMES):
-            run = self._start(hold=True)
+            run = self._start()
             if repeat == 0:
                 self._trace_reductions(run)
             self._cancel(run, record=True)
-        run = self._start(hold=True)
+        run = self._start()
         time.sleep(_SETTLE_S)
         with self.session.record(HOST_DIES):
             self.deployment.kill_host()

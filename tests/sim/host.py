@@ -15,19 +15,19 @@ from pydantic import SecretStr
 from drumline.contracts.base import from_micros
 from drumline.contracts.doorbell import Doorbell, ProbeDoorbell
 from drumline.contracts.worker_api import DeviceReport, Register, Registered
+from drumline_worker.agent.agent_context import AgentContext, Layout
 from drumline_worker.agent.api import Api, RefusedError, UnreachableError, _error
 from drumline_worker.agent.bundles import BundleUnavailableError
 from drumline_worker.agent.compile_cache import CompiledEntries
 from drumline_worker.agent.launcher_client import LaunchError
-from drumline_worker.agent.leftovers import end_strays, find_members
-from drumline_worker.agent.members import Members
-from drumline_worker.agent.session import Session, SupersededError
-from drumline_worker.agent.workbench import Layout, Workbench
-from drumline_worker.clock import host_clock
-from drumline_worker.doorbell import CeleryConfig
-from drumline_worker.launching import Launched
-from drumline_worker.rundir import RunDirectory
-from drumline_worker.tasks import open_envelope
+from drumline_worker.agent.maintenance import end_strays, find_members
+from drumline_worker.agent.member_registry import MemberRegistry
+from drumline_worker.agent.registration import Registration, SupersededError
+from drumline_worker.celery_child.tasks import open_envelope
+from drumline_worker.host.clock import host_clock
+from drumline_worker.host.doorbell import CeleryConfig
+from drumline_worker.host.launcher_messages import Launched
+from drumline_worker.host.rundir import RunDirectory
 from sim.network import Line, Request, UnansweredError
 from sim.process import Process
 from sim.server import START_US
@@ -71,7 +71,7 @@ class Host:
         self.context = with_context
         self.layout.create()
 
-    # its clock, as `drumline_worker.clock` asks it
+    # its clock, as `drumline_worker.host.clock` asks it
 
     def boottime(self) -> float:
         return (self.world.timeline.now - self._booted_at) * self.rate + _BOOTED_S
@@ -261,7 +261,7 @@ class SimRunDirectory(RunDirectory):
 
 
 class Agent:
-    """The agent's process, put together as `drumline_worker.agent.main` does."""
+    """The agent's process, put together as `drumline_worker.agent.agent` does."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -292,18 +292,20 @@ class Agent:
         adopted = {plan.claimed.member for plan in found}
         unproven = await end_strays(layout.runs, lambda member: member not in adopted)
         introduction = introduction.model_copy(update={"unproven": tuple(unproven)})
-        self.session = Session(api, introduction, self._refused)
+        self.registration = Registration(api, introduction, self._refused)
         bundles, launcher = cast(Any, SimBundles(self.host)), cast(Any, self.launcher)
         meeting = cast(Any, SimMeetingPlace)
         compiled = CompiledEntries(layout.compiled_entries)
         place = introduction.place
-        self.members = Members(
-            Workbench(api, self.session, launcher, bundles, layout, layout.checkpoints, meeting, compiled, place)
+        self.members = MemberRegistry(
+            AgentContext(
+                api, self.registration, launcher, bundles, layout, layout.checkpoints, meeting, compiled, place
+            )
         )
         for plan in found:
             self.members.adopt(plan)
         try:
-            await self.session.run(self.members, self._use)
+            await self.registration.run(self.members, self._use)
         except SupersededError:
             await self.members.kill(8.0)
             await self.members.settle(1.0)
@@ -316,9 +318,9 @@ class Agent:
             self.process.start(self._wind_down)
 
     async def _wind_down(self) -> None:
-        self.session.drain()
+        self.registration.drain()
         await self.members.drain()
-        await self.session.until_drain_is_known(1.0)
+        await self.registration.until_drain_is_known(1.0)
         if self.host.agent is self:
             self.host.kill_agent(self.host.world.timeline.rng.uniform(1.0, 10.0))
 

@@ -23,9 +23,9 @@ from drumline_server.telemetry import ingest
 from drumline_server.workers import claims, ends, heartbeats, registration
 from drumline_server.workers.succession import Change
 from drumline_worker.agent import member
-from drumline_worker.agent.session import Session
-from drumline_worker.clock import boottime
-from drumline_worker.shim.stopping import Action, Stopper
+from drumline_worker.agent.registration import Registration
+from drumline_worker.host.clock import boottime
+from drumline_worker.shim.stopper import Action, Stopper
 from sim import host, shim
 
 Patch = tuple[Any, str, Any]  # Any: modules and classes, and what stands in for the real thing
@@ -88,7 +88,7 @@ class _UnmovedDeadlines(reap.Deadlines):
 
 _WAITING = AttemptState.DISPATCHED
 _real_pending = Stopper._pending
-_real_acknowledged = Session._acknowledged
+_real_acknowledged = Registration._note_ack
 _real_lose_member = loss.lose_member
 _real_renew = heartbeats._renew
 _real_end_member = ends.end_member
@@ -110,7 +110,7 @@ def _never_kill(self: Stopper) -> list[Any]:
     return [step for step in _real_pending(self) if step.action is not Action.KILL]
 
 
-def _acknowledged_now(self: Session, sent_at: float, members: Any) -> None:
+def _acknowledged_now(self: Registration, sent_at: float, members: Any) -> None:
     del sent_at
     _real_acknowledged(self, boottime(), members)
 
@@ -194,7 +194,7 @@ MUTANTS = (
     _off("takeover_too_early", "P6: takeover only after T", (reap, "Deadlines", _EarlyDeadlines)),
     _off("no_self_fencing", "P6: the shim kills at T-10 s", (Stopper, "_pending", _pending_without_lease)),
     _off(
-        "lease_from_the_answer", "P6: the lease counts from the sending", (Session, "_acknowledged", _acknowledged_now)
+        "lease_from_the_answer", "P6: the lease counts from the sending", (Registration, "_note_ack", _acknowledged_now)
     ),
     _off("clock_jumps_trusted", "P8: no lease ends for T after a jump", (reap, "Deadlines", _UnmovedDeadlines)),
     _off("worker_clock_trusted", "P8: server time only", (heartbeats, "_renew", _renew_by_its_clock)),

@@ -862,7 +862,7 @@ export interface paths {
         put?: never;
         /**
          * Submit Batch
-         * @description Submits up to 1000 runs at once: all of them are queued, or none. A refusal names each run and field.
+         * @description Submits up to 10 000 runs at once: if one is refused none is queued. A refusal names each run and field.
          */
         post: operations["submit_batch"];
         delete?: never;
@@ -1322,8 +1322,18 @@ export interface components {
          * @description A batch, and how many of its runs are in which state.
          */
         Batch: {
+            /**
+             * Complete
+             * @default true
+             */
+            complete: boolean;
             /** Created At */
             created_at: string;
+            /**
+             * Hint
+             * @default
+             */
+            hint: string;
             /** Id */
             id: string;
             /** Jobs */
@@ -1345,7 +1355,7 @@ export interface components {
         };
         /**
          * BatchSubmit
-         * @description Body of `POST /runs:batch`: all of the runs are queued, or none.
+         * @description Body of `POST /runs:batch`: where one of the runs is refused, none is queued.
          */
         BatchSubmit: {
             /**
@@ -1485,7 +1495,7 @@ export interface components {
         };
         /**
          * CheckpointState
-         * @description Whether a run can go on from a checkpoint.
+         * @description Whether a run can resume from a checkpoint.
          * @enum {string}
          */
         CheckpointState: "KEPT" | "DELETED" | "DAMAGED";
@@ -3767,7 +3777,7 @@ export interface components {
         };
         /**
          * RestoredEvent
-         * @description The program asked for the state to go on from: which checkpoint it got, and which were found damaged before.
+         * @description The program asked for the state to resume from: which checkpoint it got, and which were found damaged before.
          */
         RestoredEvent: {
             /**
@@ -3817,7 +3827,7 @@ export interface components {
         };
         /**
          * ResumePoint
-         * @description A registered checkpoint that an attempt may go on from; its files are in `<store>/<run>/f<fence>/step_<step>`.
+         * @description A checkpoint that an attempt may resume from; its files are in `<store>/<run>/f<fence>/step_<step>`.
          */
         ResumePoint: {
             /** Checkpoint */

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from drumline.cli.durations import Duration
+from drumline._flags import Duration
 from drumline.cli.options import connect, json_option, server_options
-from drumline.cli.terminal import age, duration, json_text, table
+from drumline.cli.terminal import age, json_text
+from drumline.wording import duration, table
 
 if TYPE_CHECKING:
     from drumline.contracts import api

@@ -168,11 +168,11 @@ class CheckpointEvent(_Event):
 
 
 class RestoredEvent(_Event):
-    """The program asked for the state to go on from: which checkpoint it got, and which were found damaged before."""
+    """The program asked for the state to resume from: which checkpoint it got, and which were found damaged before."""
 
     kind: Literal["restored"] = "restored"
     checkpoint: CheckpointId | None = None
-    """`None` where none was whole: the program begins anew."""
+    """`None` where none was whole: the program starts over."""
     step: Step | None = None
     damaged: Annotated[tuple[CheckpointId, ...], Field(fail_fast=True), AtMost(1_000)] = ()
 

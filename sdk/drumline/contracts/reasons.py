@@ -96,7 +96,7 @@ REASONS: dict[EndReason, ReasonFacts] = {
     EndReason.QUEUE_LIMIT: ReasonFacts(Category.CAPACITY, False, "Waited longer than its queue limit."),
     EndReason.RUN_LIMIT: ReasonFacts(Category.POLICY, False, "Ran longer than its time limit."),
     EndReason.CANCELLED: ReasonFacts(Category.USER, False, "Stopped on request."),
-    EndReason.PREEMPTED: ReasonFacts(Category.CAPACITY, True, "The host is draining; the run goes on elsewhere."),
+    EndReason.PREEMPTED: ReasonFacts(Category.CAPACITY, True, "The host is draining; the run resumes elsewhere."),
     EndReason.POISON: ReasonFacts(
         Category.USER, False, "The run took down two hosts, or three attempts of the only one."
     ),

@@ -209,9 +209,9 @@ class HeartbeatReply(Reply):
     unwanted_plans: tuple[PlanId, ...] = ()
     """Of those that it named."""
     held: tuple[MemberId, ...] = ()
-    """Members whose gang waits for the telemetry of another one to be taken: their clocks stand still (P12)."""
+    """Members whose gang waits for the telemetry of another one to be taken: their clocks are paused (P12)."""
     drain: bool = False
-    """Whether an operator wants the host to claim nothing more, and its programs to stop and go on elsewhere."""
+    """Whether an operator wants the host to claim nothing more, and its programs to stop and resume elsewhere."""
     server_time: Timestamp
 
 
@@ -290,7 +290,7 @@ class Rendezvous(Reply):
 
 
 class ResumePoint(Reply):
-    """A registered checkpoint that an attempt may go on from; its files are in `<store>/<run>/f<fence>/step_<step>`."""
+    """A checkpoint that an attempt may resume from; its files are in `<store>/<run>/f<fence>/step_<step>`."""
 
     checkpoint: CheckpointId
     run: RunId
@@ -321,6 +321,6 @@ class Claimed(Reply):
     rendezvous: Rendezvous
     cancel: bool
     resume: Annotated[tuple[ResumePoint, ...], Field(fail_fast=True), AtMost(1_000)] = ()
-    """Where to go on, best first: the first that verifies. None means from the beginning, unless there is:"""
+    """Where to resume, best first: the first that verifies. None means from the beginning, unless there is:"""
     resume_from: CheckpointId | None = None
-    """The run was told to go on from this one. Where nothing of `resume` can be read it fails: it never begins anew."""
+    """The run was told to resume from this one. Where nothing of `resume` can be read it fails."""

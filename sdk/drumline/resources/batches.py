@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from urllib.parse import quote
 
-from drumline._transport import Body, Params, Transport
+from drumline._transport import Body, Params, Transport, iterate_pages
 from drumline._validation import typed_errors
 from drumline.contracts import api
 from drumline.contracts.states import TERMINAL_RUN
-from drumline.resources.pages import iterate_pages
 from drumline.resources.waiting import Pauses, wait_until
 
 PAUSES = Pauses(0.1, 5.0)

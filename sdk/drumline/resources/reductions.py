@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from itertools import islice
 
-from drumline._transport import Transport
+from drumline._transport import Transport, iterate_pages
 from drumline.contracts.api import Reduction, ReductionName, ReductionNames, ReductionSummary
 from drumline.contracts.events import ArraySummary
 from drumline.errors import RunError
-from drumline.resources.pages import iterate_pages
 
 _SHOWN_VALUES = 6
 

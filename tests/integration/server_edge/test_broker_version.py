@@ -15,7 +15,7 @@ from drumline.contracts.doorbell import ring
 from drumline.contracts.ids import new_id
 from drumline_server.embedded.redis import find_binary
 from drumline_server.queue import BrokerRefusedError, BrokerUnavailableError, DoorbellQueue, require_safe
-from drumline_worker.doorbell import CeleryConfig
+from drumline_worker.host.doorbell import CeleryConfig
 from support.old_broker import broker_that_says
 from support.processes import wait_until
 
@@ -129,7 +129,7 @@ def run_celery_child(url: str) -> "subprocess.CompletedProcess[str]":
     try:
         os.write(ours, config.model_dump_json().encode() + b"\n")
         return subprocess.run(
-            [sys.executable, "-m", "drumline_worker.celery_app", "--config-fd", str(theirs)],
+            [sys.executable, "-m", "drumline_worker.celery_child.celery_app", "--config-fd", str(theirs)],
             pass_fds=[theirs],
             capture_output=True,
             text=True,

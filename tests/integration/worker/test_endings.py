@@ -9,7 +9,7 @@ import pytest
 
 from drumline import bundle
 from drumline.contracts.reasons import EndReason
-from drumline_worker.rundir import RunDirectory
+from drumline_worker.host.rundir import RunDirectory
 from support.processes import living, wait_until
 from support.worker_process import WorkerProcess
 from support.worker_server import WorkerServer

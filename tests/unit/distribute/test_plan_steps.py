@@ -10,8 +10,8 @@ import pytest
 import drumline.distribute as dist
 from drumline.contracts.plans import ProbedProgram
 from drumline.local.stop_request import StopRequest
-from drumline_worker.runner.context import WorkerRun
-from drumline_worker.runner.probing import ProbeObserver
+from drumline_worker.runner.probe_observer import ProbeObserver
+from drumline_worker.runner.worker_run import WorkerRun
 
 MOST_CALLS = 10_000
 Call = Callable[[], None]
@@ -99,4 +99,4 @@ def probed(program: Program, *, limit: int, every: int = 1) -> ProbedProgram:
     def main(_: WorkerRun) -> None:
         program(call, probe)
 
-    return ProbedProgram.model_validate(probe.watching(main)(cast("WorkerRun", None)))
+    return ProbedProgram.model_validate(probe.wrap(main)(cast("WorkerRun", None)))

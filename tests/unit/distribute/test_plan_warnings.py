@@ -11,8 +11,8 @@ import pytest
 import drumline.distribute as dist
 from drumline.contracts.plans import ProbedProgram
 from drumline.local.stop_request import StopRequest
-from drumline_worker.runner.context import WorkerRun
-from drumline_worker.runner.probing import ProbeObserver
+from drumline_worker.runner.probe_observer import ProbeObserver
+from drumline_worker.runner.worker_run import WorkerRun
 
 PROBED_STEPS = 2
 UNWEIGHTED = "each replica weighs the same, so rows do not"
@@ -50,7 +50,7 @@ def warned(use: Use, dataset: Any, replicas: int = 4, steps: int = PROBED_STEPS)
         for batch in strategy.distribute_dataset(dataset):
             use(strategy, batch)
 
-    program = ProbedProgram.model_validate(probe.watching(main)(cast("WorkerRun", None)))
+    program = ProbedProgram.model_validate(probe.wrap(main)(cast("WorkerRun", None)))
     assert program.steps <= steps
     return [(warning.code, warning.message) for warning in program.warnings]
 

@@ -1,13 +1,49 @@
 """`make house`: what counts of a recording, and what of the code's shape."""
 
+import json
+import signal
+import subprocess
 import textwrap
 from pathlib import Path
 
+from scripts import pythons
 from scripts.house.figures import Figures
 from scripts.house.lifecycle import compare
 from scripts.house.recordings import Function, Recording, read, without
 from scripts.house.rooms import room_of
 from scripts.house.shape import Code, circles, unused
+
+RECORDER = Path(__file__).resolve().parents[3] / "scripts" / "house" / "recorder.py"
+WORK = """
+    import asyncio
+    import os
+    import signal
+
+
+    def outer():
+        inner()
+        child = os.fork()
+        if child == 0:
+            forked()
+            os._exit(0)
+        os.waitpid(child, 0)
+        sorted([2, 1], key=lambda _: 0)
+        asyncio.run(later())
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+    def inner():
+        pass
+
+
+    def forked():
+        pass
+
+
+    async def later():
+        await asyncio.sleep(0)
+        inner()
+"""
 
 
 def write(root: Path, sources: dict[str, str]) -> Path:
@@ -134,3 +170,31 @@ def test_steps_of_the_lifecycle_page_are_entered_in_their_order() -> None:
     assert compare(textwrap.dedent(page), {"cancel": {"entered": entered}}) == [
         "submit: there is no such trace, only cancel"
     ]
+
+
+def test_on_every_python_that_can_a_killed_process_and_its_fork_leave_the_paths_that_they_went(tmp_path: Path) -> None:
+    for minor, python in pythons.choose(pythons.candidates("uv")).found.items():
+        if minor >= (3, 12):
+            recording = _recorded(python.path, tmp_path / python.name)
+
+            assert {tuple(each.name for each in path) for path in recording.paths} == {
+                ("outer",),
+                ("outer", "inner"),
+                ("outer", "forked"),
+                ("outer", "later"),
+                ("outer", "later", "inner"),
+            }
+            assert recording.processes == 2
+
+
+def _recorded(python: str, folder: Path) -> Recording:
+    recordings, root, settings = folder / "recordings", folder / "checkout", folder / "house.json"
+    recordings.mkdir(parents=True)
+    root.mkdir()
+    (recordings / "control").write_bytes(b"\1")
+    settings.write_text(json.dumps({"folder": str(recordings), "root": str(root)}))
+    (root / "work.py").write_text(textwrap.dedent(WORK).lstrip())
+    code = f"import recorder; recorder.start({str(settings)!r}); import work; work.outer()"
+    killed = subprocess.run([python, "-c", code], env={"PYTHONPATH": f"{RECORDER.parent}:{root}"}, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    return read(recordings, root)[1]

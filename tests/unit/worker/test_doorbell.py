@@ -7,8 +7,8 @@ from pydantic import ValidationError
 
 from drumline.contracts.doorbell import Doorbell, DoorbellError, ProbeDoorbell, derive_key, ring, ring_for_probe
 from drumline.contracts.ids import new_id
-from drumline_worker.doorbell import CeleryConfig
-from drumline_worker.tasks import open_envelope
+from drumline_worker.celery_child.tasks import open_envelope
+from drumline_worker.host.doorbell import CeleryConfig
 
 HOST, ATTEMPT, MEMBER = new_id("hst"), new_id("att"), new_id("mem")
 KEY = derive_key(b"secret", HOST, "k1")

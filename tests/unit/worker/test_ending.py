@@ -5,10 +5,9 @@ import signal
 import pytest
 
 from drumline.contracts.reasons import EndReason
+from drumline_worker.host.shim_messages import Failure, StopCause
 from drumline_worker.shim.ending import Evidence, judge
-from drumline_worker.shim.inbox import Failure
-from drumline_worker.shim.messages import StopCause
-from drumline_worker.shim.stopping import Stopper
+from drumline_worker.shim.stopper import Stopper
 
 
 def _exited(code: int) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline_worker.spool import RESERVE_BYTES, Record, SpoolReader, SpoolWriter, last_seq_on_disk
+from drumline_worker.host.spool import RESERVE_BYTES, Record, SpoolReader, SpoolWriter, last_seq_on_disk
 
 EVERYTHING = 10**9
 

@@ -1,7 +1,7 @@
 """When the program is asked, told and made to stop, on a clock of the test."""
 
-from drumline_worker.shim.messages import StopCause
-from drumline_worker.shim.stopping import Action, Stopper
+from drumline_worker.host.shim_messages import StopCause
+from drumline_worker.shim.stopper import Action, Stopper
 
 T = 120.0
 

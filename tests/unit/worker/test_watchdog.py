@@ -5,9 +5,8 @@ import math
 import pytest
 
 from drumline.contracts.spec import Limits
-from drumline_worker.shim.messages import StopCause
-from drumline_worker.shim.stopping import Action, Stopper
-from drumline_worker.shim.tick import Tick
+from drumline_worker.host.shim_messages import StopCause, Tick
+from drumline_worker.shim.stopper import Action, Stopper
 from drumline_worker.shim.watchdog import Watchdog
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from drumline.contracts.worker_api import Registered
 from drumline_worker.agent.backoff import Backoff
 from drumline_worker.agent.environment import child_environment
-from drumline_worker.doorbell import CeleryConfig
+from drumline_worker.host.doorbell import CeleryConfig
 
 _LOG = logging.getLogger(__name__)
 _STEADY_S = 30.0
@@ -132,7 +132,7 @@ class CeleryChild:
 
     async def _spawn(self, config: int, ready: int) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", "drumline_worker.celery_app",
+            sys.executable, "-P", "-m", "drumline_worker.celery_child.celery_app",
             "--config-fd", str(config), "--ready-fd", str(ready),
             env=child_environment(), cwd=self._home, pass_fds=[config, ready], start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from drumline_worker.doorbell import Ring
-from drumline_worker.framing import Decoder, FramingError
+from drumline_worker.host.doorbell import Ring
+from drumline_worker.host.framing import Decoder, FramingError
 
 _LOG = logging.getLogger(__name__)
 _RING_S = 5.0

@@ -227,7 +227,7 @@ class Checkpoint(Reply):
     """The host that wrote it."""
     host_name: str
     shared: bool
-    """Whether other hosts read the same volume; else only this one can go on from it."""
+    """Whether other hosts read the same volume; else only this one can resume from it."""
     path: str
     """Below the run's directory on the volume."""
     size_bytes: int
