@@ -22,8 +22,11 @@ import click
 
 ROOT = Path(__file__).resolve().parents[2]
 SNAPSHOT = ROOT / "tests" / "house" / "surface.json"
-MODULES = ("drumline", "drumline.distribute", "drumline.errors", "drumline.job", "drumline.local")
-"""And the modules that one of them names in its `__all__`."""
+MODULES = (
+    "drumline", "drumline.distribute", "drumline.distribute.checkpoint", "drumline.errors", "drumline.job",
+    "drumline.local",
+)  # fmt: skip
+"""What pages and examples import, and the modules that one of them names in its `__all__`, by the name it gives."""
 Surface = dict[str, dict[str, Any]]
 """Kinds of things, each a name with what its users rely on. Any: text, or a list of names."""
 _OWN_TO_THIS_PROCESS = re.compile(r" at 0x[0-9a-f]+|(?<=<)class |(?<=[<' ])[a-z_]+(?:\.[a-z_]+)*\.(?=[A-Z_])")
@@ -58,14 +61,13 @@ def _keeps(wanted: Any, found: Any) -> bool:
 
 
 def _python() -> Iterator[tuple[str, Any]]:
-    queue = list(MODULES)
-    for name in queue:
-        module = importlib.import_module(name)
+    queue = [(name, importlib.import_module(name)) for name in MODULES]
+    for name, module in queue:
         for public in _public_names(module):
             value = getattr(module, public)
             if isinstance(value, ModuleType):
-                if value.__name__ not in queue:
-                    queue.append(value.__name__)
+                if all(value is not known for _, known in queue):
+                    queue.append((f"{name}.{public}", value))
                 continue
             yield f"{name}.{public}", _signature(value)
             if inspect.isclass(value):

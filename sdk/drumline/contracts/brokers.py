@@ -85,7 +85,9 @@ def judge_banner(text: str) -> Judgement:
 
 def _other_name(fields: dict[str, str]) -> str:
     """What else speaks the protocol: it gives Redis's version for the commands it knows, and its own beside it."""
-    if "keydb" in fields.get("executable", "").lower() or "mvcc_depth" in fields:
+    # Valkey may lie where KeyDB lay before, and be called as that was.
+    of_keydb = "keydb" in fields.get("executable", "").lower() and "valkey_version" not in fields
+    if of_keydb or "mvcc_depth" in fields:
         return f"KeyDB {fields.get('redis_version', '')}".strip()
     for field, value in fields.items():
         if field.endswith("_version") and field not in _OWN_FIELDS:
