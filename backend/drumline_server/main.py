@@ -27,6 +27,7 @@ from drumline_server.edge.compression import Compression
 from drumline_server.edge.connections import ConnectionLimits, Connections, is_crowded
 from drumline_server.edge.context import RequestContext
 from drumline_server.edge.gate import Gate
+from drumline_server.edge.logins import LoginTurns
 from drumline_server.edge.proxies import Proxies
 from drumline_server.edge.shares import Shares
 from drumline_server.edge.static import Dashboard
@@ -98,6 +99,7 @@ def _add_routes(app: FastAPI) -> None:
 def _add_middleware(app: FastAPI, settings: Settings) -> None:
     """The layers around every request; the last one added is the outermost."""
     app.add_middleware(Compression)
+    app.add_middleware(LoginTurns, path=f"{API}/sessions")
     app.add_middleware(
         BodyCap, limit_of=lambda path: _body_limit(settings, path), pace_of=lambda path: _body_pace(settings, path)
     )

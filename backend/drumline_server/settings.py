@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from drumline.contracts.worker_api import CLAIM_S, HEARTBEAT_S, SUSPECT_S, TAKEOVER_S
+from drumline.contracts.timing import CLAIM_S, HEARTBEAT_S, SUSPECT_S, TAKEOVER_S
 
 MIB = 1024 * 1024
 MAX_PROXIES = 64

@@ -99,7 +99,14 @@ class MemberRecord:
 class WorkerServer:
     """`start`, give work with `assign`, look at `members`."""
 
-    def __init__(self, takeover_s: float = 120.0, heartbeat_s: float = 0.25, broker_url: str | None = None) -> None:
+    def __init__(
+        self,
+        takeover_s: float = 120.0,
+        heartbeat_s: float = 0.25,
+        broker_url: str | None = None,
+        time_scale: float = 0.2,
+    ) -> None:
+        self.time_scale = time_scale
         self.takeover_s = takeover_s
         self.heartbeat_s = heartbeat_s
         self.broker_url = broker_url
@@ -425,6 +432,7 @@ class WorkerServer:
                 "doorbell_key": self.key.hex(),
                 "heartbeat_s": self.heartbeat_s,
                 "takeover_s": self.takeover_s,
+                "time_scale": self.time_scale,
                 "server_version": "test",
             }
         )

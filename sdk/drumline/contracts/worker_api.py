@@ -25,18 +25,9 @@ from drumline.contracts.ids import (
 from drumline.contracts.plans import ProbeOrder
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import CheckpointSpec, Entrypoint, Limits, RecordSpec, StrategySpec
+from drumline.contracts.timing import TimeScale
 
 PROTOCOL_VERSION = 1
-HEARTBEAT_S = 5.0
-SUSPECT_S = 15.0
-TAKEOVER_S = 120.0
-"""A host silent for so long has lost its members; its shims are killed 10 s earlier, on their own clock."""
-TERM_BEFORE_TAKEOVER_S = 20.0
-KILL_BEFORE_TAKEOVER_S = 10.0
-CLAIM_S = 60.0
-"""All members of an attempt must be claimed within this many seconds, else it expires."""
-CLAIM_AGAIN_S = 0.5
-"""How often a member asks whether its gang is complete."""
 
 Coordinator = Annotated[
     Text,
@@ -142,6 +133,9 @@ class Registered(Reply):
     """Hex key that signs this host's doorbells."""
     heartbeat_s: float
     takeover_s: float
+    """Both in force, `time_scale` included."""
+    time_scale: TimeScale = 1.0
+    """Of what the worker knows by itself: the lead times of TERM and KILL, and when it tries again."""
     server_version: str
 
 

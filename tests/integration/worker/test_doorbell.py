@@ -20,6 +20,7 @@ from support.processes import wait_until
 from support.worker_process import WorkerProcess
 from support.worker_server import MemberRecord, WorkerServer
 
+CHILD = "drumline_worker.celery_child.celery_app"
 ONE = "def main(run):\n    return 1\n"
 
 
@@ -195,7 +196,7 @@ def test_work_starts_by_heartbeat_while_redis_is_away_and_by_doorbell_when_it_is
 def test_neither_arguments_nor_environment_of_the_celery_child_hold_a_secret(
     server: WorkerServer, worker: WorkerProcess
 ) -> None:
-    (child,) = [process for process in worker.processes() if "celery_child.celery_app" in _command(process)]
+    (child,) = [process for process in worker.processes() if CHILD in _command(process)]
     seen = " ".join(child.cmdline()) + Path(f"/proc/{child.pid}/environ").read_text()
     for secret in (server.key.hex(), server.worker_token, str(server.broker_url)):
         assert secret not in seen
@@ -204,7 +205,7 @@ def test_neither_arguments_nor_environment_of_the_celery_child_hold_a_secret(
 def test_a_dead_celery_child_is_started_again(
     server: WorkerServer, worker: WorkerProcess, queue: DoorbellQueue
 ) -> None:
-    (child,) = [process for process in worker.processes() if "celery_child.celery_app" in _command(process)]
+    (child,) = [process for process in worker.processes() if CHILD in _command(process)]
     child.kill()
     member = server.assign(ONE)
     _ring_until_heard(server, queue, member)

@@ -16,7 +16,8 @@ from pydantic import SecretStr
 
 from drumline.checkpoints.store import volume_name
 from drumline.contracts.ids import is_id
-from drumline.contracts.worker_api import HEARTBEAT_S, Enroll, HostNotice, Register
+from drumline.contracts.timing import HEARTBEAT_S
+from drumline.contracts.worker_api import Enroll, HostNotice, Register
 from drumline_worker.agent import accelerators, compile_cache
 from drumline_worker.agent.agent_context import AgentContext, CoordinatorPort, Layout, own_address
 from drumline_worker.agent.api import Api, RefusedError, UnreachableError

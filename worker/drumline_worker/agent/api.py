@@ -1,5 +1,6 @@
 """The server's worker endpoints."""
 
+import asyncio
 import hashlib
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -103,9 +104,13 @@ class Api:
         """Starts a new incarnation."""
         return await self._post("/register", body.model_dump_json().encode(), Registered)
 
-    async def heartbeat(self, body: Heartbeat) -> HeartbeatReply:
-        """Says that the worker lives; brings news."""
-        return await self._post("/heartbeat", body.model_dump_json().encode(), HeartbeatReply)
+    async def heartbeat(self, body: Heartbeat, answer_s: float) -> HeartbeatReply:
+        """Says that the worker lives; brings news. UnreachableError after `answer_s` without an answer."""
+        try:
+            async with asyncio.timeout(answer_s):
+                return await self._post("/heartbeat", body.model_dump_json().encode(), HeartbeatReply)
+        except TimeoutError:
+            raise UnreachableError(f"no answer in {answer_s:g} s") from None
 
     async def claim(self, member: str, body: Claim) -> Claimed:
         """Takes a member; refused when somebody was first or it is over."""

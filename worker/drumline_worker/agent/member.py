@@ -5,7 +5,8 @@ import logging
 
 from drumline.contracts.events import MemberAck, MemberEnd, MemberTick
 from drumline.contracts.reasons import EndReason
-from drumline.contracts.worker_api import CLAIM_AGAIN_S, Claimed, LiveMember, MemberBeat, UnsentTelemetry
+from drumline.contracts.timing import CLAIM_AGAIN_S
+from drumline.contracts.worker_api import Claimed, LiveMember, MemberBeat, UnsentTelemetry
 from drumline_worker.agent.agent_context import AgentContext, CoordinatorPort
 from drumline_worker.agent.api import RefusedError, UnreachableError
 from drumline_worker.agent.backoff import Backoff

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from drumline.contracts.timing import HEARTBEAT_AGAIN_S, HEARTBEAT_ANSWER_S
 from drumline.contracts.worker_api import (
     Heartbeat,
     HeartbeatReply,
@@ -22,8 +23,6 @@ from drumline_worker.host.clock import boottime, now
 _LOG = logging.getLogger(__name__)
 _LEAST_PAUSE_S = 0.1
 """However often it is woken: doorbells can be rung again by whoever can write to the broker."""
-_TRY_AGAIN_S = 1.0
-"""A heartbeat that failed is repeated sooner than the next one is due."""
 
 
 class SupersededError(Exception):
@@ -171,12 +170,12 @@ class Registration:
             sent_at = boottime()
             try:
                 heartbeat = self._heartbeat(members)
-                reply = await self._api.heartbeat(heartbeat)
+                reply = await self._api.heartbeat(heartbeat, HEARTBEAT_ANSWER_S * self.answer.time_scale)
             except UnreachableError as error:
                 missed += 1
                 if missed == 1:
                     _LOG.warning("a heartbeat was not acknowledged: %s", error)
-                await self._pause(_TRY_AGAIN_S)
+                await self._pause(HEARTBEAT_AGAIN_S * self.answer.time_scale)
             except RefusedError as error:
                 _raise_if_superseded(error)
                 _LOG.warning("the server does not know this worker any more (%s); registering again", error)

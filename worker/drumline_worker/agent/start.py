@@ -70,6 +70,7 @@ async def launch(context: AgentContext, claimed: Claimed) -> None:
         compile_cache=str(compiled),
         checkpoints=str(context.checkpoints),
         takeover_s=context.registration.answer.takeover_s,
+        time_scale=context.registration.answer.time_scale,
         alive_at=context.registration.alive_at,
         boot_id=boot_id(),
         place=context.place,
