@@ -18,8 +18,8 @@ from drumline.checkpoints.store import CheckpointStore, Committed, DamagedCheckp
 from drumline.contracts.retention import CheckpointKey, kept
 from drumline.contracts.spec import CheckpointSpec
 from drumline.contracts.worker_api import Claimed, ResumePoint
+from drumline.distribute.checkpoint.saved_parts import require_one_process, require_one_state
 from drumline.distribute.errors import UnsupportedError
-from drumline.distribute.saved_parts import require_one_process, require_one_state
 from drumline.errors import CheckpointFailedError, CheckpointGoneError
 
 _NO_STORE = (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from drumline.checkpoints.managers import CheckpointManager
 from drumline.contracts.spec import CheckpointSpec
-from drumline.distribute.saved_state import name_checkpoint, read_state, write_state
+from drumline.distribute.checkpoint.saved_state import name_checkpoint, read_state, write_state
 
 if TYPE_CHECKING:
     import drumline.distribute as dist

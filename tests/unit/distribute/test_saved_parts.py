@@ -22,10 +22,10 @@ from jax.experimental import multihost_utils
 
 import drumline.distribute as dist
 from drumline.contracts.spec import CheckpointSpec
-from drumline.distribute.saved_parts import require_one_state
+from drumline.distribute.checkpoint.saved_parts import require_one_state
 from drumline.checkpoints.managers import LocalManager
 from drumline.distribute.errors import InvalidValueError, UnsupportedError
-from drumline.distribute.saved_state import read_state, write_state
+from drumline.distribute.checkpoint.saved_state import read_state, write_state
 
 MESH = jax.sharding.Mesh(np.array(jax.devices()), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
 EVERYWHERE = jax.sharding.NamedSharding(MESH, jax.P())

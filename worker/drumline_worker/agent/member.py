@@ -5,7 +5,8 @@ import logging
 
 from drumline.contracts.events import MemberAck, MemberEnd, MemberTick
 from drumline.contracts.reasons import EndReason
-from drumline.contracts.worker_api import CLAIM_AGAIN_S, Claimed, LiveMember, MemberBeat, UnsentTelemetry
+from drumline.contracts.timing import CLAIM_AGAIN_S
+from drumline.contracts.worker_api import Claimed, LiveMember, MemberBeat, UnsentTelemetry
 from drumline_worker.agent.agent_context import AgentContext, CoordinatorPort
 from drumline_worker.agent.api import RefusedError, UnreachableError
 from drumline_worker.agent.backoff import Backoff
@@ -224,7 +225,7 @@ class HostedMember:
         return claimed
 
     async def _prove_gone(self) -> None:
-        """Others get its devices then. It may have run here: doorbells ring late, also after an end without proof."""
+        """Others get its devices then. It may have run here: answers come late, also after an end without proof."""
         survivors = await end_strays(self._context.layout.runs, self.id.__eq__)
         if survivors:
             _LOG.warning("%s is over, and processes of it survive SIGKILL: %s", self.id, survivors[self.id])

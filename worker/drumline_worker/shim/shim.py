@@ -56,7 +56,7 @@ class Shim:
         self._spool = SpoolWriter(directory.spool)
         self._journal = Journal(self._spool, self._plan.spool_bytes)
         self._output = OutputBuffer()
-        self._stopper = Stopper(self._plan.takeover_s, self._plan.alive_at)
+        self._stopper = Stopper(self._plan.lease, self._plan.alive_at)
         self._hangs = HangWatch(directory, self._plan, self._stopper, self._output, self._journal)
         self._inbox = Inbox(self._journal, self._output, self._plan.claimed.fence, self._hangs.hear)
         self._pump = Pump(self._journal, self._output)
