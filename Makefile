@@ -23,7 +23,7 @@ export PYTHONUNBUFFERED := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit integration simulation sim e2e frontend-test conformance chaos machine fuzz pythons test-pythons accelerator bench bench-engine bench-accelerator bench-orchestration bench-fairness bench-telemetry bench-peers openapi lock build clean
+.PHONY: help demo test check unit integration simulation sim e2e frontend-test conformance chaos machine fuzz pythons test-pythons accelerator bench bench-engine bench-accelerator bench-orchestration bench-fairness bench-telemetry bench-peers house surface openapi lock build clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -101,6 +101,12 @@ machine: .venv/.dev ## EXAMPLES histories of users, workers and time through HTT
 
 fuzz: .venv/.dev ## REQUESTS odd requests to every route; report in build/fuzz/
 	PYTHONPATH=tests $(PY) -m fuzz --requests $(or $(REQUESTS),10000)
+
+house: .venv/.dev frontend/node_modules/.installed .venv/.chromium ## what a newcomer walks through: files, functions and crossings of four traces; JSON in build/house.json
+	$(PY) -m scripts.house --uv "$(UV)"
+
+surface: .venv/.dev ## take the snapshot of the public surface anew, which a test compares
+	$(PY) -m scripts.house.surface --write
 
 openapi: .venv/.dev frontend/node_modules/.installed ## write frontend/openapi.json and the dashboard's types
 	$(PY) scripts/openapi.py

@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SUPPORTED = ((3, 11), (3, 12), (3, 13), (3, 14))
-REQUIREMENTS = ROOT / "requirements" / "dev.txt"
+REQUIREMENTS = Path("requirements", "dev.txt")
 STAMP = ".installed"
 _START_S = 30.0
 _ASK = """
@@ -211,17 +211,17 @@ def test(python: Python, uv: str, tests: Sequence[str], folder: Path) -> bool:
     return passed
 
 
-def prepare(python: Python, uv: str, environment: Path) -> bool:
-    """Makes the environment hold the pinned set and this checkout, unless it does; whether that went well."""
+def prepare(python: Python, uv: str, environment: Path, root: Path = ROOT) -> bool:
+    """Makes the environment hold the pinned set and the checkout `root`, unless it does; whether that went well."""
     stamp = environment / STAMP
-    state = f"{python.path} {python.name} {_pins()}"
+    state = f"{python.path} {python.name} {_pins(root)}"
     if stamp.exists() and stamp.read_text() == state:
         return True
     interpreter = ["--python", str(environment / "bin" / "python")]
     steps = (
         [uv, "venv", "--quiet", "--clear", "--python", python.path, str(environment)],
-        [uv, "pip", "install", "--quiet", *interpreter, "--require-hashes", "-r", str(REQUIREMENTS)],
-        [uv, "pip", "install", "--quiet", *interpreter, "--no-deps", "--no-build-isolation", "--editable", str(ROOT)],
+        [uv, "pip", "install", "--quiet", *interpreter, "--require-hashes", "-r", str(root / REQUIREMENTS)],
+        [uv, "pip", "install", "--quiet", *interpreter, "--no-deps", "--no-build-isolation", "--editable", str(root)],
     )
     for step in steps:
         if subprocess.run(step, check=False).returncode:
@@ -230,9 +230,9 @@ def prepare(python: Python, uv: str, environment: Path) -> bool:
     return True
 
 
-def _pins() -> str:
+def _pins(root: Path) -> str:
     """Changes with what is to be installed."""
-    return hashlib.sha256(REQUIREMENTS.read_bytes() + (ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    return hashlib.sha256((root / REQUIREMENTS).read_bytes() + (root / "pyproject.toml").read_bytes()).hexdigest()
 
 
 def _said(command: Sequence[str]) -> str:

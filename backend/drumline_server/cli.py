@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from drumline._preload import uncollected
+from drumline._preload import without_collection
 from drumline.cli.exits import SERVER
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def server() -> None:
 @click.option("--listen-fd", type=int, hidden=True, help="A listening socket to serve on, in place of host and port.")
 def api(host: str | None, port: int | None, parent_fd: int | None, ready_fd: int | None, listen_fd: int | None) -> None:
     """Serve the API, the dashboard and the loops until SIGTERM."""
-    with uncollected():
+    with without_collection():
         settings = _settings(host=host, port=port)
         from drumline_server.serve import Lifeline, ServeError, serve
 

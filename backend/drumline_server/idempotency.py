@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
-from sqlalchemy import Row, bindparam, delete, insert, select, text
+from sqlalchemy import Row, bindparam, delete, insert, select, text, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts.problems import ProblemCode
@@ -26,6 +26,8 @@ _TAKE_TURNS = text(
     "FROM unnest(CAST(:numbers AS bigint[])) WITH ORDINALITY AS turn(number, place) ORDER BY place"
 )
 _Kept = Row[str, str, Any, int]  # Any: JSON of the first answer
+UNFINISHED = "unfinished"
+"""In place of an answer: the id of what the request has begun to make, in more than one transaction."""
 KEPT_US = 7 * 86_400 * 1_000_000
 
 
@@ -75,7 +77,7 @@ def replays(session: Session, requests: Sequence[Keyed], *, now: int) -> list[di
 def is_answered(session: Session, request: Keyed, *, now: int) -> bool:
     """Whether the key has an answer: a look without taking turns, for what need not be done again."""
     row = _kept(session, [request]).get(request.names)
-    return row is not None and row.created_at + KEPT_US >= now
+    return row is not None and row.created_at + KEPT_US >= now and UNFINISHED not in row.answer
 
 
 def remember(
@@ -95,6 +97,12 @@ def remember(
             for request, answer in answers
         ],
     )
+
+
+def finish(session: Session, request: Keyed, answer: BaseModel) -> None:
+    """Puts the answer in the place of `UNFINISHED`."""
+    kept = (_ROW[name] == value for name, value in zip(_NAMES, request.names, strict=True))
+    session.execute(update(table_of(IdempotencyKey)).where(*kept).values(answer=answer))
 
 
 def forget_old(session: Session, *, now: int) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from drumline.contracts.worker_api import CLAIM_S, HEARTBEAT_S, SUSPECT_S, TAKEOVER_S
+from drumline.contracts.timing import CLAIM_S, HEARTBEAT_S, SUSPECT_S, TAKEOVER_S
 
 MIB = 1024 * 1024
 MAX_PROXIES = 64
@@ -20,15 +20,13 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="DRUMLINE_", extra="ignore", frozen=True)
 
     data_dir: Path = Path("~/.drumline")
-    """Where the embedded database, bundles and the server's secret live; 0700."""
+    """Where the embedded database and bundles live; 0700."""
     database_url: SecretStr = SecretStr("")
     """`sqlite:///...` or `postgresql+psycopg://...`; empty means SQLite in the data directory."""
     database_pool_size: Annotated[int, Field(ge=1, le=200)] = 10
     """Connections to PostgreSQL, or readers of SQLite."""
     broker_url: SecretStr = SecretStr("")
     """`redis://...` or `redis+socket:///...`; empty means no broker: workers learn of their work by heartbeat."""
-    secret_key: SecretStr = SecretStr("")
-    """Signs doorbells and cursors; empty means a random one kept in the data directory."""
 
     host: str = "127.0.0.1"
     """Address to listen on."""
@@ -93,6 +91,8 @@ class Settings(BaseSettings):
     """How long a one-time login code is good."""
     enrolment_s: Annotated[int, Field(ge=10, le=86_400)] = 600
     """How long a single-use enrolment token made by `drumline up` is good."""
+    waiting_runs: Annotated[int, Field(ge=1)] = 50_000
+    """Runs of one project that may wait for devices; further ones are refused."""
     logins_per_minute: Annotated[int, Field(ge=1)] = 10
     """Failed logins of one address in a minute, after which only a good credential is answered."""
     sessions_per_token: Annotated[int, Field(ge=1)] = 100
@@ -112,8 +112,6 @@ class Settings(BaseSettings):
     """All members of an attempt must be claimed within this time."""
     checkpoint_days: Annotated[int, Field(ge=1, le=36_500)] = 30
     """For so many days after a run's end others can go on from its checkpoints; then its workers delete them."""
-    ring_every_s: Annotated[float, Field(gt=0)] = 10.0
-    """How often the relay rings again for an attempt that is not claimed."""
     schedule_every_s: Annotated[float, Field(gt=0)] = 1.0
     """How often the scheduler looks without being woken."""
     ageing_unit_s: Annotated[float, Field(ge=1, le=86_400)] = 60.0
@@ -123,7 +121,7 @@ class Settings(BaseSettings):
     reap_every_s: Annotated[float, Field(gt=0)] = 1.0
     """How often deadlines are looked at."""
     loops: bool = True
-    """Whether this process runs the loops (schedule, relay, reap); with SQLite it must."""
+    """Whether this process runs the loops (schedule, reap); with SQLite it must."""
 
     live_poll_s: Annotated[float, Field(gt=0)] = 1.0
     """How often the live hub looks for events that another process wrote."""

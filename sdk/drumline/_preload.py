@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def without_collection() -> Iterator[None]:
     """No garbage collection inside; what came to be in it is never looked through afterwards.
 
     Imported modules live as long as their process. Looking through them again and again while they are imported takes

@@ -15,6 +15,8 @@ from pydantic import BaseModel, ValidationError
 
 from drumline import errors
 from drumline.config import Config
+from drumline.contracts.api import Page
+from drumline.contracts.base import Reply
 from drumline.contracts.problems import Problem, ProblemCode
 
 API = "/api/v1"
@@ -28,6 +30,7 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "DELETE", "PUT"})
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 Model = TypeVar("Model", bound=BaseModel)
+Item = TypeVar("Item", bound=Reply)
 Params = Mapping[str, Any]  # Any: what httpx2 takes as query values, with None for a parameter left out
 
 _BY_CODE: dict[str, type[errors.APIError]] = {
@@ -248,3 +251,14 @@ def _given(params: Params) -> dict[str, Any]:
 def _retry_after(response: httpx2.Response) -> float | None:
     value = response.headers.get("Retry-After", "")
     return min(float(value), MAX_BACKOFF_S) if value.isdigit() else None
+
+
+def iterate_pages(transport: Transport, path: str, item: type[Item], params: Params | None = None) -> Iterator[Item]:
+    """Every item of a list, page by page."""
+    cursor: str | None = None
+    while True:
+        page = transport.get(path, Page[item], {**(params or {}), "cursor": cursor})  # type: ignore[valid-type]  # generic at run time
+        yield from page.items
+        cursor = page.next
+        if cursor is None:
+            return

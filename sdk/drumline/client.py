@@ -10,7 +10,7 @@ from urllib.parse import quote
 from pydantic import JsonValue
 
 from drumline import bundle, program
-from drumline._transport import TIMEOUT_S, Body, Transport
+from drumline._transport import TIMEOUT_S, Body, Transport, iterate_pages
 from drumline._validation import refuse, require_id, require_parameters, require_source, typed_errors
 from drumline.config import Config
 from drumline.contracts import api
@@ -34,7 +34,6 @@ from drumline.contracts.sweeps import BatchSubmit, GridSweep, SweepSpec, SweepSu
 from drumline.errors import NotFoundError
 from drumline.resources.batches import Batch
 from drumline.resources.jobs import Job, job_path
-from drumline.resources.pages import iterate_pages
 from drumline.resources.plans import Plan, make_plan
 from drumline.resources.runs import Run, submit_run
 from drumline.strategy_options import parse_strategy
@@ -105,7 +104,7 @@ class Client:
         `name` is the job's, by default the file's; `entrypoint` (`module:function`) is needed only where a program has
         several. Where no host alone has room, `spread` says how a gang is split: `pack` fills one host after the other,
         `balance` gives equal shares, `one_host` splits nothing. `wait_for_devices` queues more replicas than the hosts
-        known now have devices for. `resume_from`, the id of a run or of a checkpoint, lets the program go on from
+        known now have devices for. `resume_from`, the id of a run or of a checkpoint, lets the program resume from
         there. A key of your own makes a repeated call safe: the same key and program give the same run.
         Raises BundleError, ProgramError (parameters too) before anything is sent, TooManyReplicasError.
         """
@@ -167,7 +166,7 @@ class Client:
     def submit_batch(
         self, requests: Sequence[RunSubmit], *, name: str = "", idempotency_key: str | None = None
     ) -> Batch:
-        """Submits up to 1000 prepared runs at once: all of them are queued, or none.
+        """Submits up to 10 000 prepared runs at once; where one of them is refused, none is queued.
 
             requests = [client.prepare("digits.py", parameters={"seed": seed}) for seed in range(5)]
             client.submit_batch(requests).wait()
@@ -272,7 +271,7 @@ class Client:
         return iterate_pages(self._transport, "/devices", api.Device)
 
     def drain_host(self, host_id: str) -> api.Host:
-        """Gives the host no more runs; programs there stop in their grace and go on elsewhere."""
+        """Gives the host no more runs; programs there stop in their grace and resume elsewhere."""
         return self._act("hosts", host_id, "drain", api.Host)
 
     def undrain_host(self, host_id: str) -> api.Host:

@@ -18,7 +18,7 @@ DrumlineError                     base of all
 ├── RunError                      about one run
 │   ├── RunNotEndedError          it has no result yet
 │   ├── RunFailedError            it failed; `reason` says why
-│   ├── CheckpointGoneError       nothing is left of what it was told to go on from
+│   ├── CheckpointGoneError       nothing is left of what it was told to resume from
 │   ├── CheckpointFailedError     one of its processes could not save with the others
 │   └── RunCancelledError         it was stopped on request
 └── APIError                      the server refused: `status`, `code`, `request_id`, `hint`
@@ -128,7 +128,7 @@ class StreamError(DrumlineError):
 
 
 class WaitTimeoutError(DrumlineError, TimeoutError):
-    """The run did not end in time; it goes on."""
+    """The run did not end in time; it keeps running."""
 
 
 class RunError(DrumlineError):
@@ -153,7 +153,7 @@ class RunFailedError(RunError):
 
 
 class CheckpointGoneError(RunError):
-    """Nothing is left of the checkpoint that a run was told to go on from. Raised in the program, by `run.restore`."""
+    """Nothing is left of the checkpoint that a run was told to resume from. Raised in the program, by `run.restore`."""
 
 
 class CheckpointFailedError(RunError):

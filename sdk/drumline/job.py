@@ -18,7 +18,7 @@ class RunStopping(BaseException):
     """The run is asked to stop. Raised by `strategy.run` and `run.log` at the next step after a cancel or SIGTERM.
 
     Like KeyboardInterrupt it is no Exception, so that a program's `except Exception` does not swallow it. A program may
-    catch it to save its state, and must then return or raise; one that goes on is killed after its grace period.
+    catch it to save its state, and must then return or raise; one that keeps running is killed after its grace period.
     """
 
 
@@ -53,7 +53,7 @@ class RunContext(Protocol):
         """Says how many steps there will be, so that progress has an end."""
 
     def checkpoint(self, state: Any, *, step: int) -> bool:
-        """Offers the state after `step`, to go on from after a failure; call it after every step, or now and then.
+        """Offers the state after `step`, to resume from after a failure; call it after every step, or now and then.
 
         Commits it to disk if the job's `checkpoint.every_steps` says that a save is due (without that number each call
         saves), or if the run was asked to stop. Returns whether it did. `state` is a pytree of variables, arrays,
@@ -71,10 +71,10 @@ class RunContext(Protocol):
 
         Without a checkpoint `state` as it is. Without a state the tree that was saved, or None. Any: the program's
         pytree. Raises InvalidValueError for a state of another structure, CheckpointGoneError where the run was told
-        to go on from a checkpoint (`resume_from`) of which nothing is left: it never begins anew by itself. All members
-        of a run over several hosts call it.
+        to resume from a checkpoint (`resume_from`) of which nothing is left: it never starts over by itself.
+        All members of a run over several hosts call it.
         """
 
     @property
     def next_step(self) -> int:
-        """The step to go on with: the one after that of the state that `restore` found, 0 where it found none."""
+        """The first step to do: the one after that of the state that `restore` found, 0 where it found none."""

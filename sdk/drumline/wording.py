@@ -1,4 +1,11 @@
-"""Numbers in sentences."""
+"""Text for people: numbers in sentences, tables, lengths of time, and what others wrote, made harmless."""
+
+import math
+import re
+from collections.abc import Sequence
+
+_CONTROL = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Escape sequences and control characters but tab and newline: they could repaint or drive the terminal."""
 
 
 def counted(number: int, noun: str) -> str:
@@ -19,3 +26,34 @@ def size_text(count: int) -> str:
             return f"{value:.0f} {unit}"
         value /= 1024
     return f"{value:.0f} TiB"
+
+
+def plain(text: str) -> str:
+    """`text` without anything that a terminal would obey; carriage returns become newlines."""
+    return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Aligned columns, two spaces apart."""
+    cells = [list(headings), *([plain(cell).replace("\n", " ") for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(headings))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
+    )
+
+
+def duration(seconds: float) -> str:
+    """A length of time as the dashboard writes it: `0.4 s`, `42 s`, `3 m 05 s`, `2 h 07 m`, `3 d 04 h`."""
+    if seconds < 9.95:
+        return f"{max(0.0, seconds):.1f} s"
+    whole = math.floor(seconds + 0.5)
+    if whole < 60:
+        return f"{whole} s"
+    for bound, length, unit, part, smaller in (
+        (3_600, 60, "m", 1, "s"),
+        (86_400, 3_600, "h", 60, "m"),
+        (math.inf, 86_400, "d", 3_600, "h"),
+    ):
+        if whole < bound:
+            return f"{whole // length} {unit} {whole % length // part:02d} {smaller}"
+    raise AssertionError("every number is less than infinity")

@@ -17,8 +17,8 @@ from bench.engine_report import Ratio
 from bench.mlp import Task
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.observer import RunObserver
-from drumline_worker.runner.telemetry import Telemetry
-from drumline_worker.runner.ticking import Ticker
+from drumline_worker.runner.runner_telemetry import Telemetry
+from drumline_worker.runner.ticker import Ticker
 
 TASK = Task("mlp784", "fixed", 8)
 #: One full period of the default sampling: ten sampled steps, one of them with the large arrays.

@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import json
 import multiprocessing
+import secrets
 import socket
 import statistics
 import tempfile
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.engine_report import machine
-from bench.fairness_requests import costly_requests, host_of
+from bench.fairness_requests import KEY, costly_requests, host_of
 from bench.http_load import Connection, request
 from drumline.contracts.base import from_micros
 from support.databases import DATABASES, new_database
@@ -140,23 +141,24 @@ def serving(database_url: str) -> Iterator[Served]:
 
 
 def _serve(database_url: str, pipe: Pipe) -> None:
+    from drumline_server.serve import share_interpreter
     from fuzz.world import V1, World
 
     with (
         tempfile.TemporaryDirectory(prefix="drumline-fair-") as directory,
-        edge_server(database_url, Path(directory)) as server,
+        edge_server(database_url, Path(directory), waiting_runs=10**7) as server,
     ):
         world = World(server)
         now = from_micros(world.core.clock.now()).isoformat()
         beat = json.dumps({"incarnation": world.worker.incarnation, "sent_at": now}).encode()
-        pipe.send(
-            Served(
-                server.url,
-                request(server.url, "", "GET", "/healthz"),
-                request(server.url, world.worker_token, "POST", f"{V1}/worker/heartbeat", beat),
-                costly_requests(world, host_of(server.url)),
-            )
+        served = Served(
+            server.url,
+            request(server.url, "", "GET", "/healthz"),
+            request(server.url, world.worker_token, "POST", f"{V1}/worker/heartbeat", beat),
+            costly_requests(world, host_of(server.url)),
         )
+        share_interpreter()
+        pipe.send(served)
         pipe.recv()
 
 
@@ -238,6 +240,7 @@ def _exchange(url: str, content: bytes) -> tuple[int, float]:
     host, _, port = host_of(url).partition(":")
     began = time.monotonic()
     answer = b""
+    content = content.replace(KEY, secrets.token_hex(len(KEY) // 2).encode())
     with socket.create_connection((host, int(port)), timeout=ANSWER_S) as connection, suppress(ConnectionError):
         with suppress(ConnectionError):  # a refusal may come before all is sent
             connection.sendall(content)

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from drumline.contracts.records import RECORDS_MEDIA_TYPE, frame
+from drumline.contracts.sweeps import MAX_BATCH
 from drumline_server.main import create_app
 from drumline_server.openapi import describe
 from drumline_server.settings import Settings
@@ -16,6 +18,8 @@ from fuzz.world import V1, World
 
 Json = Any  # whatever JSON can hold
 MEBIBYTE = 2**20
+KEY = b"<a key of its own>"
+"""Stands for an Idempotency-Key that is another one in each request, so that none is answered by an earlier one."""
 JSON_BYTES = MEBIBYTE - 1024
 """Just under the cap of a JSON body, so that it is read and not refused for its length."""
 PLACES = 12
@@ -41,6 +45,8 @@ def costly_requests(world: World, host: str) -> dict[str, dict[str, bytes]]:
         for method, operation in operations.items():
             body = world.body(path)
             valid = world.valid(method.upper(), path, body)
+            if any(each["name"].lower() == "idempotency-key" for each in operation.get("parameters", ())):
+                valid = _changed(valid, headers={"idempotency-key": KEY})
             made = dict(_heads(valid, _parameters(operation)))
             if method == "post":
                 made |= dict(_bodies(valid, body))
@@ -99,10 +105,18 @@ def _special(world: World, path: str, valid: Request) -> Iterator[tuple[str, Req
     if path == f"{V1}/runs:batch":
         runs = [{**run, "parameters": {"learning_rate": number / 1000}} for number in range(1000)]
         yield "a thousand runs", _changed(valid, content=json.dumps({"name": "many", "runs": runs}).encode())
+        records = frame(b'{"name": "many"}', [json.dumps(run).encode()] * MAX_BATCH)
+        yield (
+            "ten thousand runs",
+            _changed(valid, content=records, headers={"content-type": RECORDS_MEDIA_TYPE.encode()}),
+        )
     if path == f"{V1}/runs:sweep":
         points = {"learning_rate": [number / 1000 for number in range(1000)]}
         sweep = {"name": "many", "run": {**run, "parameters": {}}, "sweep": {"kind": "grid", "parameters": points}}
         yield "a thousand points", _changed(valid, content=json.dumps(sweep).encode())
+        most = {"learning_rate": [number / 100 for number in range(100)], "epochs": list(range(MAX_BATCH // 100))}
+        large = {**sweep, "sweep": {"kind": "grid", "parameters": most}}
+        yield "ten thousand points", _changed(valid, content=json.dumps(large).encode())
         space = {"learning_rate": {"low": -1e308, "high": 1e308, "scale": "linear"}}
         drawn = {**sweep, "sweep": {"kind": "random", "parameters": space, "runs": 1000, "seed": 1}}
         yield "a thousand draws", _changed(valid, content=json.dumps(drawn).encode())

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from drumline_worker.agent import place
-from drumline_worker.clock import SystemHostClock
+from drumline_worker.agent import identity
+from drumline_worker.host.clock import SystemHostClock
 
 _MACHINE = Path(os.environ["DRUMLINE_CHAOS_MACHINE"])
 _now = SystemHostClock.now
@@ -33,7 +33,7 @@ def _cards(interfaces: Path) -> Iterator[str]:
 
 SystemHostClock.now = _shifted  # type: ignore[method-assign]  # the faults
 SystemHostClock.boot_id = _boot_id  # type: ignore[method-assign]
-place._hardware_addresses = _cards
+identity._hardware_addresses = _cards
 
 if __name__ == "__main__":
     sys.executable = str(_MACHINE / "python")

@@ -11,7 +11,7 @@ from chaos.harness import KILL_S, PATIENCE_S, SUSPECT_S, TAKEOVER_S, TERM_S, Sit
 from chaos.programs import PACING, write_program
 from drumline import Run
 from drumline.contracts.spec import Retries
-from drumline_worker.spool import SpoolReader
+from drumline_worker.host.spool import SpoolReader
 from support.processes import living, wait_until
 
 CHATTY = '''

@@ -5,8 +5,8 @@ from pathlib import Path
 from chaos.harness import Site
 from chaos.programs import write_program
 from drumline import Run
+from drumline.checkpoints.store import Stage
 from drumline.contracts.spec import Retries
-from drumline.local.checkpoint_store import Stage
 
 STEPS, DEATH = 12, 7
 """Steps of the program, and the one in whose save it dies."""
@@ -17,7 +17,7 @@ DYING = '''
 
     import numpy as np
 
-    from drumline.local.checkpoint_store import CheckpointStore
+    from drumline.checkpoints.store import CheckpointStore
 
 
     def die_at(stage: str, step: int):

@@ -9,8 +9,9 @@ from pathlib import Path
 from chaos.harness import PATIENCE_S, TAKEOVER_S, open_site
 from chaos.programs import PACING, write_program
 from drumline.contracts.spec import Retries
-from drumline.contracts.worker_api import HEARTBEAT_S
+from drumline.contracts.timing import HEARTBEAT_S
 from support.api_process import ApiProcess
+from support.hosts import ExtraHost
 from support.processes import wait_until
 
 LEASE_S = 2.0
@@ -91,3 +92,38 @@ def shift(offset: Path, seconds: float) -> None:
     draft = offset.with_suffix(".new")
     draft.write_text(str(seconds))
     draft.rename(offset)
+
+
+def test_f17_a_server_that_freezes_for_longer_than_t_costs_the_workers_that_talk_to_it_no_lease(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    """More than T after the start of the one that leads, since no lease ends before."""
+    with open_site(tmp_path, postgres_url) as site:
+        started = time.monotonic()
+        second = ApiProcess(site.server.directory, postgres_url, site.server.settings)
+        second.start()
+        site.resources.callback(second.stop)
+        assert "this server runs the loops" in site.server.said
+        alpha = ExtraHost(tmp_path / "alpha", second.url, 2)
+        alpha.enrol(site.http())
+        site.hosts.append(alpha)
+        alpha.start()
+        wait_until(lambda: site.free_devices("alpha") == 2, timeout_s=PATIENCE_S, what="it offers its devices")
+        wait_until(lambda: time.monotonic() > started + TAKEOVER_S + 1, timeout_s=PATIENCE_S, what="leases can end")
+
+        second.send_signal(signal.SIGSTOP)
+        seen: Counter[str] = Counter()
+        frozen_until = time.monotonic() + TAKEOVER_S + 12
+        while time.monotonic() < frozen_until:
+            seen[site.host_state("alpha")] += 1
+            time.sleep(0.5)
+        second.send_signal(signal.SIGCONT)
+        came_back = time.monotonic()
+        while time.monotonic() < came_back + 4 * HEARTBEAT_S:
+            seen[site.host_state("alpha")] += 1
+            time.sleep(0.5)
+
+        assert "lost" not in seen, seen
+        assert site.host_state("alpha") == "live"
+        alpha.kill()
+        wait_until(lambda: site.host_state("alpha") == "lost", timeout_s=4 * TAKEOVER_S, what="a dead host is given up")

@@ -6,16 +6,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from drumline.contracts.reasons import EndReason
-from drumline_worker.clock import boottime, now
-from drumline_worker.framing import Decoder, encode_payload
-from drumline_worker.rundir import Ending, RunDirectory, ShimIdentity
-from drumline_worker.shim.ending import Evidence, judge
-from drumline_worker.shim.finish import too_late
-from drumline_worker.shim.inbox import Failure
+from drumline_worker.host.clock import boottime, now
+from drumline_worker.host.framing import Decoder, encode_payload
+from drumline_worker.host.rundir import Ending, RunDirectory, ShimIdentity
+from drumline_worker.host.shim_messages import Acked, Alive, Ended, Failure, FromAgent, Spooled, Stop, StopCause, Wish
+from drumline_worker.host.spool import SpoolWriter
+from drumline_worker.shim.ending import Evidence, judge, too_late
 from drumline_worker.shim.journal import Journal
-from drumline_worker.shim.messages import Acked, Alive, Ended, FromAgent, Spooled, Stop, StopCause, Wish
-from drumline_worker.shim.stopping import Action, Stopper
-from drumline_worker.spool import SpoolWriter
+from drumline_worker.shim.stopper import Action, Stopper
 from sim.process import Process
 from sim.program import Program, program_of
 
@@ -44,7 +42,7 @@ class Shim:
         """Whether its host has moved to another machine since, where its devices are others."""
         self._spool = SpoolWriter(directory.spool)
         self._journal = Journal(self._spool)
-        self._stopper = Stopper(self.plan.takeover_s, self.plan.alive_at)
+        self._stopper = Stopper(self.plan.lease, self.plan.alive_at)
         self._wires: list[Wire] = []
         self._failure: Failure | None = None
         self._has_result = False
@@ -170,7 +168,7 @@ class Shim:
         return wire
 
     def obey(self, message: Wish) -> None:
-        """What `drumline_worker.shim.main` does with it."""
+        """What `drumline_worker.shim.shim` does with it."""
         if not self.alive:
             return
         if isinstance(message, Alive):

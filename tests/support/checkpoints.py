@@ -7,7 +7,7 @@ from drumline.contracts.worker_api import StoredRuns
 from drumline_server.runs import submission
 from drumline_server.telemetry import checkpoints
 from drumline_server.workers import stored_checkpoints
-from support.core import Core, Member, Worker
+from support.core import MOST_WAITING, Core, Member, Worker
 
 DAY_S = 86_400.0
 
@@ -42,7 +42,9 @@ def rerun(core: Core, run_id: str, *, from_start: bool = False) -> api.Run:
     """Runs it again."""
     key, body = f"again-{run_id}-{from_start}", api.RerunRequest(from_start=from_start)
     request = submission.Rerun(core.project_id, "tester", key, run_id, body, "tok_tester")
-    return core.write(lambda session: submission.rerun(session, request, now=core.clock.now())).submitted.run
+    return core.write(
+        lambda session: submission.rerun(session, request, most_waiting=MOST_WAITING, now=core.clock.now())
+    ).submitted.run
 
 
 def expired(core: Core, worker: Worker, *runs: str) -> tuple[str, ...]:

@@ -55,6 +55,7 @@ TAKEOVER_S = 120.0
 SUSPECT_S = 15.0
 CLAIM_S = 60.0
 AGEING_UNIT_S = 60
+MOST_WAITING = 50_000
 TERMS = Terms(CLAIM_S, SUSPECT_S, Ageing(AGEING_UNIT_S * 1_000_000))
 _EVENT: TypeAdapter[WorkerEvent] = TypeAdapter(WorkerEvent)
 _PARAMETERS = (
@@ -122,7 +123,9 @@ class Core:
             submission_body(**changes),
             credential,
         )
-        return self.write(lambda session: submission.submit(session, request, now=self.clock.now()))
+        return self.write(
+            lambda session: submission.submit(session, request, most_waiting=MOST_WAITING, now=self.clock.now())
+        )
 
     def queue(self, **changes: Any) -> api.Run:
         """Queues a run as it is, whatever a submission of it would be refused for."""
@@ -265,7 +268,7 @@ class Worker:
                 **changes,
             }
         )
-        terms = registration.Terms(None, "k1", b"key", 5.0, takeover_s)
+        terms = registration.Terms(None, 5.0, takeover_s)
         registered = self.core.write(
             lambda session: registration.register(session, self.host_id, body, terms, now=self.core.clock.now())
         )

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from typing import Any
 
-from drumline_worker.agent.meeting_place import MeetingPlace
+from drumline_worker.agent.agent_context import CoordinatorPort
 
 _MEET = """
 import json, sys
@@ -26,7 +26,7 @@ if size > 1:
 
 def run_processes(source: str, call: str, devices: tuple[int, ...], timeout_s: float = 120.0) -> list[Any]:
     """What `call` gives in each process, `source` being run before; Any: JSON. One process for each of `devices`."""
-    place = MeetingPlace("127.0.0.1")
+    place = CoordinatorPort("127.0.0.1")
     orders = [
         json.dumps([rank, len(devices), count, place.coordinator, source, call]) for rank, count in enumerate(devices)
     ]

@@ -2,7 +2,7 @@
 
 from drumline.contracts.ids import new_id
 from drumline.contracts.worker_api import Claimed
-from drumline_worker.rundir import MemberPlan
+from drumline_worker.host.rundir import MemberPlan
 
 
 def member_plan(member: str, *, place: str = "here", boot: str = "boot") -> MemberPlan:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
-from drumline._preload import uncollected
+from drumline._preload import without_collection
 from drumline_worker.settings import WorkerSettings
 
 for _package in ("jax", "numpy", "grain", "orbax", "celery"):
@@ -50,9 +50,9 @@ def run(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     settings = _settings({name: value for name, value in given.items() if value is not None})
-    with uncollected():
-        from drumline_worker.agent.enrolment import Enrolment
-        from drumline_worker.agent.main import Agent, AgentError
+    with without_collection():
+        from drumline_worker.agent.agent import Agent, AgentError
+        from drumline_worker.agent.identity import Enrolment
         from drumline_worker.agent.reports import Reports
 
     fd = os.open(enroll_token_file, os.O_RDONLY | os.O_CLOEXEC) if enroll_token_file is not None else enroll_fd

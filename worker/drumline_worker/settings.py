@@ -6,7 +6,7 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from drumline_worker.rundir import SPOOL_BYTES
+from drumline_worker.host.rundir import SPOOL_BYTES
 
 _LOOPBACK = ("http://127.", "http://localhost", "http://[::1]")
 
@@ -33,7 +33,7 @@ class WorkerSettings(BaseSettings):
     spool_bytes: int = Field(default=SPOOL_BYTES, ge=8 * 1024**2)
     """Telemetry of each run on disk that the server has not taken yet; beyond it the run's program waits."""
     checkpoint_dir: Path | None = None
-    """A volume for checkpoints that other hosts mount too, so that any of them goes on with a run; default: a directory
+    """A volume for checkpoints that other hosts mount too, so that any of them resumes a run; default: a directory
     of this host in `data_dir`, which ties the retries of a run to the host."""
 
     @property

@@ -1,6 +1,8 @@
 """`/batches`, and the two ways to make one: `/runs:batch` and `/runs:sweep`."""
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 from fastapi import Body, Depends, Query, Request, Response, status
@@ -8,19 +10,21 @@ from fastapi import Body, Depends, Query, Request, Response, status
 from drumline.contracts import api
 from drumline.contracts.base import Text
 from drumline.contracts.ids import BatchId
-from drumline.contracts.sweeps import MAX_BATCH, BatchSubmit, SweepSubmit
+from drumline.contracts.sweeps import BatchSubmit, SweepSubmit
 from drumline_server.auth.dependencies import ReaderDep, SubmitterDep
 from drumline_server.auth.principal import Principal
 from drumline_server.batches import outcomes, service, submission
 from drumline_server.clock import Clock
 from drumline_server.db import Database
-from drumline_server.dependencies import LARGE, ClockDep, DatabaseDep, Key, KnownQuery
+from drumline_server.dependencies import LARGE, ClockDep, DatabaseDep, Key, KnownQuery, SettingsDep
 from drumline_server.edge.pieces import cut, in_pieces
 from drumline_server.edge.shares import Shares
 from drumline_server.paging import DEFAULT_PAGE, CursorText, Limit
 from drumline_server.routing import api_router
 from drumline_server.runs import cancellation
 
+MAX_ROWS = 1_000
+"""On one page of a table of outcomes."""
 router = api_router(tags=["batches"])
 
 Sort = Annotated[
@@ -31,7 +35,16 @@ Sort = Annotated[
         "`best.NAME` begins with the best.",
     ),
 ]
-Rows = Annotated[int, Query(ge=1, le=MAX_BATCH, description="Rows on the page.")]
+Rows = Annotated[int, Query(ge=1, le=MAX_ROWS, description="Rows on the page.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Where runs are queued, and how many of a project may wait."""
+
+    database: Database
+    clock: Clock
+    most_waiting: int
 
 
 async def turn(request: Request) -> AsyncIterator[None]:
@@ -43,18 +56,30 @@ async def turn(request: Request) -> AsyncIterator[None]:
 
 @router.post("/runs:batch", status_code=status.HTTP_201_CREATED, dependencies=[Depends(turn)])
 async def submit_batch(
-    body: BatchSubmit, key: Key, principal: SubmitterDep, database: DatabaseDep, clock: ClockDep, response: Response
+    body: BatchSubmit,
+    key: Key,
+    principal: SubmitterDep,
+    database: DatabaseDep,
+    settings: SettingsDep,
+    clock: ClockDep,
+    response: Response,
 ) -> api.SubmittedBatch:
-    """Submits up to 1000 runs at once: all of them are queued, or none. A refusal names each run and field."""
-    return await _submit(body, key, principal, database, clock, response)
+    """Submits up to 10 000 runs at once: if one is refused none is queued. A refusal names each run and field."""
+    return await _submit(body, key, principal, Desk(database, clock, settings.waiting_runs), response)
 
 
 @router.post("/runs:sweep", status_code=status.HTTP_201_CREATED, dependencies=[Depends(turn)])
 async def submit_sweep(
-    body: SweepSubmit, key: Key, principal: SubmitterDep, database: DatabaseDep, clock: ClockDep, response: Response
+    body: SweepSubmit,
+    key: Key,
+    principal: SubmitterDep,
+    database: DatabaseDep,
+    settings: SettingsDep,
+    clock: ClockDep,
+    response: Response,
 ) -> api.SubmittedBatch:
     """Submits one run many times with different parameters: a grid, a list of points, or points drawn at random."""
-    return await _submit(body, key, principal, database, clock, response)
+    return await _submit(body, key, principal, Desk(database, clock, settings.waiting_runs), response)
 
 
 @router.get("/batches", response_model=api.Page[api.Batch])
@@ -83,7 +108,7 @@ async def cancel_batch(
     body: Annotated[api.CancelRequest | None, Body()] = None,
 ) -> api.Batch:
     """Asks every run of the batch that has not ended to stop; those that wait first, a part at a time."""
-    await database.read(lambda session: service.require_batch(session, principal.project_id, batch_id))
+    await database.write(lambda session: service.close(session, principal.project_id, batch_id))
     request = cancellation.BatchCancellation(batch_id, principal.name, (body or api.CancelRequest()).grace_s)
     while await database.write(lambda session: cancellation.cancel_some(session, request, now=clock.now())):
         pass
@@ -125,13 +150,18 @@ async def _submit(
     body: BatchSubmit | SweepSubmit,
     key: str,
     principal: Principal,
-    database: Database,
-    clock: Clock,
+    desk: Desk,
     response: Response,
 ) -> api.SubmittedBatch:
     request = submission.Submission(principal.project_id, principal.name, key, body, principal.key)
-    prepared = await database.read(lambda session: submission.prepare(session, request, now=clock.now()))
-    answer = await database.write(lambda session: submission.submit(session, prepared, now=clock.now()))
+    prepared = await desk.database.read(lambda session: submission.prepare(session, request, now=desk.clock.now()))
+    most = desk.most_waiting
+    answer = await desk.database.write(
+        lambda session: submission.begin(session, prepared, most_waiting=most, now=desk.clock.now())
+    )
+    while isinstance(answer, submission.Begun):
+        next_part = partial(submission.queue_part, begun=answer, most_waiting=most, now=desk.clock.now())
+        answer = await desk.database.write(next_part)
     if answer.replayed:
         response.headers["Idempotency-Replayed"] = "true"
     return answer.submitted

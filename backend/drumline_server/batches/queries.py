@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import func, select, tuple_
+from sqlalchemy import func, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from drumline_server.models import Batch, Run
@@ -46,8 +46,30 @@ def states_of(session: Session, batch_ids: Iterable[str]) -> dict[str, dict[str,
     return counts
 
 
+def lock_batch(session: Session, batch_id: str) -> int:
+    """The size of the batch, which no other transaction changes, or queues runs of, before this one ends."""
+    return session.execute(select(Batch.size).where(Batch.id == batch_id).with_for_update()).scalar_one()
+
+
+def resize_batch(session: Session, batch_id: str, size: int) -> None:
+    """Has the batch be of so many runs."""
+    session.execute(update(Batch).where(Batch.id == batch_id).values(size=size))
+
+
+def queued_of(session: Session, batch_id: str) -> tuple[int, int]:
+    """How many runs of the batch were queued, and when the last one; runs are queued in their order, and stay."""
+    query = select(Run.batch_index, Run.created_at).where(Run.batch_id == batch_id)
+    last = session.execute(query.order_by(Run.batch_index.desc()).limit(1)).first()
+    return (0, 0) if last is None else ((last.batch_index or 0) + 1, last.created_at)
+
+
+def runs_of(session: Session, batch_id: str) -> Sequence[str]:
+    """The ids of the batch's runs, in its order."""
+    return session.scalars(select(Run.id).where(Run.batch_id == batch_id).order_by(Run.batch_index)).all()
+
+
 def outcome_rows(session: Session, batch_id: str) -> list[OutcomeRow]:
-    """Every run of the batch, at most 1000, in its order."""
+    """Every run of the batch, in its order."""
     columns = (getattr(Run, name) for name in OutcomeRow._fields)
     query = select(*columns).where(Run.batch_id == batch_id).order_by(Run.batch_index)
     return [OutcomeRow(*row) for row in session.execute(query)]

@@ -10,6 +10,11 @@ from drumline_server.errors import NotFoundError
 from drumline_server.models import Batch
 from drumline_server.paging import decode_cursor, page_of
 
+_HINT = (
+    "{queued} of {size} runs are queued. Where it stays at that, the request was interrupted: send it again with the "
+    "same Idempotency-Key and the rest is queued, or cancel the batch."
+)
+
 
 def list_batches(session: Session, project_id: str, *, cursor: str | None, limit: int) -> api.Page[api.Batch]:
     """A page of batches, newest first."""
@@ -40,12 +45,22 @@ def require_batch(session: Session, project_id: str, batch_id: str) -> Batch:
     return batch
 
 
+def close(session: Session, project_id: str, batch_id: str) -> None:
+    """Has no more runs of the batch queued than there are. Raises NotFoundError."""
+    require_batch(session, project_id, batch_id)
+    size = queries.lock_batch(session, batch_id)
+    queued, _ = queries.queued_of(session, batch_id)
+    if queued < size:
+        queries.resize_batch(session, batch_id, queued)
+
+
 def view_one(session: Session, batch: Batch) -> api.Batch:
     """A batch as the API shows it."""
     return _view(batch, queries.states_of(session, [batch.id]).get(batch.id, {}))
 
 
 def _view(batch: Batch, states: Mapping[str, int]) -> api.Batch:
+    queued = sum(states.values())
     return api.Batch.model_validate(
         {
             "id": batch.id,
@@ -57,5 +72,7 @@ def _view(batch: Batch, states: Mapping[str, int]) -> api.Batch:
             "sweep": batch.sweep,
             "submitted_by": batch.submitted_by,
             "created_at": batch.created_at,
+            "complete": queued >= batch.size,
+            "hint": _HINT.format(queued=queued, size=batch.size) if queued < batch.size else "",
         }
     )

@@ -9,7 +9,7 @@ from drumline_server.models.base import Base
 
 
 class Batch(Base):
-    """A batch; its runs name it. Never changed: what became of it is counted from its runs."""
+    """A batch; its runs name it. What became of it is counted from its runs."""
 
     __tablename__ = "batch"
     __table_args__ = (Index("ix_batch_project_id_created_at_id", "project_id", "created_at", "id"),)
@@ -19,6 +19,7 @@ class Batch(Base):
     name: Mapped[str]
     submitted_by: Mapped[str]
     size: Mapped[int]
+    """Runs that it is to have; after a cancellation no more than were queued by then."""
     jobs: Mapped[list[Any]]
     """Names of the jobs of its runs, sorted."""
     sweep: Mapped[dict[str, Any] | None]

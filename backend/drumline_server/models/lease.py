@@ -1,4 +1,4 @@
-"""Leases: which of several servers does what only one of them should do."""
+"""Several servers of one database: which of them does what only one should do, and how each of them fares."""
 
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -15,3 +15,17 @@ class Lease(Base):
     fence: Mapped[int] = mapped_column(default=0)
     expires_at: Mapped[int] = mapped_column(default=0)
     """On the clock of the database."""
+
+
+class ServerProcess(Base):
+    """A server that serves from this database. Times are on the clock of the database."""
+
+    __tablename__ = "server_process"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    process: Mapped[str]
+    """The machine and the process id, empty before the colon where nobody can tell."""
+    seen_at: Mapped[int]
+    """When it last said that it is there."""
+    stalled_us: Mapped[int]
+    """For how long it stood still lately."""

@@ -39,8 +39,14 @@ def overview(session: Session, project_id: str, terms: Terms, *, now: int) -> ap
         queued_total=queries.count(session, project_id, _WAITING),
         running=tuple(view_summary(run, rules.get(run.id)) for run in running),
         running_total=queries.count(session, project_id, _RUNNING),
-        recent=tuple(view_summary(run, None) for run in queries.newest(session, project_id, TERMINAL_RUN, _SHOWN)),
+        recent=_recent(session, project_id),
     )
+
+
+def _recent(session: Session, project_id: str) -> tuple[api.RunSummary, ...]:
+    """The newest runs that have ended, the one that ended last first, as their list says when each did."""
+    ended = [view_summary(run, None) for run in queries.newest(session, project_id, TERMINAL_RUN, _SHOWN)]
+    return tuple(sorted(ended, key=lambda run: (run.ended_at or run.created_at, run.id), reverse=True))
 
 
 def _queued(session: Session, project_id: str, terms: Terms, now: int) -> tuple[api.QueuedRun, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline.contracts.plans import PlannedCollective, PlannedVariable, ProbedProgram
+from drumline.contracts.plans import PlannedBatch, PlannedCollective, PlannedVariable, ProbedProgram
 from drumline_server.errors import NotFoundError
 from drumline_server.models import Run
 from drumline_server.plans import queries, service
@@ -52,7 +52,8 @@ def compare(session: Session, project_id: str, run_id: str, *, now: int) -> api.
     if plan.program is not None:
         numbers = {device.device: number for number, device in enumerate(placement.devices)}
         rows += _variables(plan.program.variables, placement.variables, numbers)
-        recorded = _recorded(session, run, plan.program.steps)
+        program = plan.program
+        recorded = _recorded(session, run, program.steps if program.calls is None else program.calls)
         rows += _batches(plan.program, recorded)
         rows += _exchanges(plan.program, recorded)
     return api.PlanComparison(
@@ -130,12 +131,17 @@ def _batches(program: ProbedProgram, recorded: Recorded) -> Rows:
     """Rows per replica, where a reduction over the rows of that call was recorded."""
     rows = []
     for batch in program.batches:
-        counts = [row.counts for row in recorded.get(batch.first_step, ()) if row.axis["axis"] is not None]
+        counts = [row.counts for row in recorded.get(batch.call, ()) if row.axis["axis"] is not None]
         wanted = ", ".join(map(str, batch.rows))
         found = ", ".join(map(str, counts[0])) if counts else ""
         verdict = "not_recorded" if not counts else "same" if list(batch.rows) in counts else "different"
-        rows.append(_row("batch", f"rows in call {batch.first_step}", verdict, wanted, found))
+        rows.append(_row("batch", f"rows in {_place(batch)}", verdict, wanted, found))
     return rows
+
+
+def _place(batch: PlannedBatch) -> str:
+    step = f"step {batch.first_step}"
+    return step if batch.call == batch.first_step else f"{step} (call {batch.call})"
 
 
 def _exchanges(program: ProbedProgram, recorded: Recorded) -> Rows:
@@ -148,7 +154,7 @@ def _exchanges(program: ProbedProgram, recorded: Recorded) -> Rows:
             continue
         exchange = _planned(planned)
         known.add(exchange)
-        here = found.get(planned.first_step, Counter())
+        here = found.get(planned.call, Counter())
         if here[exchange] > 0:
             here[exchange] -= 1
             rows.append(_row("collective", planned.name, "same", str(exchange), str(exchange)))
@@ -166,7 +172,7 @@ def _unmatched(
     planned: PlannedCollective, exchange: _Exchange, found: Mapping[int, Counter[_Exchange]]
 ) -> api.PlanDifference:
     """Missing only if the run recorded others of the same origin in that call: else it did not look."""
-    looked = any(other.origin == exchange.origin for other in found.get(planned.first_step, ()))
+    looked = any(other.origin == exchange.origin for other in found.get(planned.call, ()))
     verdict = "missing" if looked else "not_recorded"
     return _row("collective", planned.name, verdict, str(exchange), "")
 

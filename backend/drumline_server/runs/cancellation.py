@@ -18,7 +18,8 @@ from drumline_server.run_events import lock_run, record_event
 from drumline_server.runs import queries, service
 from drumline_server.wakeups import QUEUE, announce
 
-CANCELLED_AT_ONCE = 100
+CANCELLED_AT_ONCE = 40
+"""Some 35 ms in which nobody else writes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Judges submissions before anything is stored: the program, its parameters, and whether the fleet could hold them."""
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -50,6 +51,8 @@ class Checker:
         self._bundles: dict[str, api.Bundle] = {}
         self._hosts: dict[str, list[HostCapacity]] = {}
         self._homes: dict[str, checkpoints.Home | None] = {}
+        self._shapes: dict[tuple[str, str, bool], DrumlineError | None] = {}
+        """What was found of a strategy, its resources and whether it may wait."""
 
     def check(self, body: RunSubmit) -> Checked:
         """What the run needs to be queued.
@@ -58,14 +61,23 @@ class Checker:
         bad_parameter, too_many_replicas, invalid_request, not_found for the plan or checkpoint.
         """
         parameters = self._checked_parameters(body)
-        check_supported(body)
-        check_feasible(body, self._hosts_with)
+        self._check_shape(body)
         if body.plan is not None:
             require_plan(self._session, self._project_id, body.plan)
         resume_from = body.resume_from and checkpoints.resolve(self._session, self._project_id, body.resume_from)
         if resume_from and not body.wait_for_devices:
             check_readable(body, self._home_of(resume_from), self._hosts_with(body.resources.platform))
         return Checked(parameters, body.plan, resume_from)
+
+    def _check_shape(self, body: RunSubmit) -> None:
+        """Judges each shape once: the runs of a sweep all have the same."""
+        strategy, resources = body.job.strategy.model_dump_json(), body.resources.model_dump_json()
+        asked = strategy, resources, body.wait_for_devices
+        if asked not in self._shapes:
+            self._shapes[asked] = _refusal_of(body, self._hosts_with)
+        refusal = self._shapes[asked]
+        if refusal is not None:
+            raise refusal.with_traceback(None)  # which grows by each raise
 
     def _checked_parameters(self, body: RunSubmit) -> dict[str, JsonValue]:
         packed = self._bundle(body.job.program.bundle)
@@ -104,6 +116,15 @@ class Checker:
         if platform not in self._hosts:
             self._hosts[platform] = capacities(self._session, self._project_id, platform)
         return self._hosts[platform]
+
+
+def _refusal_of(body: RunSubmit, hosts_with: Callable[[str], Sequence[HostCapacity]]) -> DrumlineError | None:
+    try:
+        check_supported(body)
+        check_feasible(body, hosts_with)
+    except DrumlineError as error:
+        return error
+    return None
 
 
 def sentence(text: str) -> str:

@@ -120,6 +120,7 @@ async def rerun_run(
     key: Key,
     principal: SubmitterDep,
     database: DatabaseDep,
+    settings: SettingsDep,
     clock: ClockDep,
     response: Response,
     body: Annotated[api.RerunRequest | None, Body()] = None,
@@ -128,7 +129,9 @@ async def rerun_run(
     request = submission.Rerun(
         principal.project_id, principal.name, key, run_id, body or api.RerunRequest(), principal.key
     )
-    answer = await database.write(lambda session: submission.rerun(session, request, now=clock.now()))
+    answer = await database.write(
+        lambda session: submission.rerun(session, request, most_waiting=settings.waiting_runs, now=clock.now())
+    )
     if answer.replayed:
         response.headers["Idempotency-Replayed"] = "true"
     return answer.submitted

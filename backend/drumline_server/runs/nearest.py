@@ -1,5 +1,6 @@
 """The run nearest to one that could never start that could: fewer replicas, smaller ones, or another platform."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -23,9 +24,20 @@ def _on(hosts: Sequence[HostCapacity], shape: Shape) -> Shape | None:
     if possible.replicas:
         return shape.of(replicas=min(shape.replicas, possible.replicas))
     largest = max((host.devices for host in hosts), default=0)
-    smaller = (
-        replace(shape, replicas=replicas, devices_per_replica=devices)
-        for replicas in (shape.replicas, 1)
-        for devices in range(largest, 0, -1)
-    )
-    return next((each for each in smaller if most_possible(hosts, each).replicas >= each.replicas), None)
+    for replicas in (shape.replicas, 1):
+        devices = _most_devices(hosts, shape, replicas, largest)
+        if devices:
+            return replace(shape, replicas=replicas, devices_per_replica=devices)
+    return None
+
+
+def _most_devices(hosts: Sequence[HostCapacity], shape: Shape, replicas: int, largest: int) -> int:
+    """With how many devices each, of at most `largest`, there is room for so many replicas; 0 where there never is.
+
+    Room only shrinks as replicas grow, so that a dozen looks at the hosts are enough, however many devices they have.
+    """
+
+    def lacks_room(devices: int) -> bool:
+        return most_possible(hosts, replace(shape, devices_per_replica=devices)).replicas < replicas
+
+    return bisect_left(range(1, largest + 1), True, key=lacks_room)

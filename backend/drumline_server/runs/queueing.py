@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import insert
+from sqlalchemy import func, insert, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts.ids import new_id
 from drumline.contracts.spec import RunSubmit
 from drumline.contracts.states import RunState
 from drumline_server.checkpoints import service as checkpoints
+from drumline_server.errors import CapError
 from drumline_server.models import JobVersion, Run, RunLabel, table_of
 from drumline_server.run_events import record_first_events
 from drumline_server.runs.checking import Checked
@@ -64,6 +65,22 @@ def queue_rows(session: Session, orders: Sequence[Order], *, now: int) -> list[R
     record_first_events(session, rows, "state", {"state": RunState.QUEUED, "from": None})
     announce(session, QUEUE, *(f"runs:{row['id']}" for row in rows))
     return rows
+
+
+def room_to_wait(session: Session, project_id: str, most: int) -> int:
+    """How many more runs of the project may wait. Counts no further than `most`, by index alone."""
+    waiting = select(Run.id).where(Run.project_id == project_id, Run.state == RunState.QUEUED).limit(most)
+    return most - (session.scalar(select(func.count()).select_from(waiting.subquery())) or 0)
+
+
+def no_room_to_wait(most: int) -> CapError:
+    """The refusal of a run that may not wait beside so many others."""
+    return CapError(
+        "Too many runs of this project would wait",
+        most,
+        "DRUMLINE_WAITING_RUNS",
+        hint="Wait until some have started, or cancel some.",
+    )
 
 
 def as_queued(order: Order, now: int) -> Run:

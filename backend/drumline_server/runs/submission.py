@@ -16,7 +16,7 @@ from drumline_server.jobs import service as jobs
 from drumline_server.models import JobVersion, Run
 from drumline_server.runs import queries, service
 from drumline_server.runs.checking import Checker, require_storable
-from drumline_server.runs.queueing import Order, queue_runs
+from drumline_server.runs.queueing import Order, no_room_to_wait, queue_runs, room_to_wait
 from drumline_server.runs.views import view_run
 
 _ROUTE = "POST /runs"
@@ -64,19 +64,21 @@ class _Accepted:
     created_version: bool
 
 
-def submit(session: Session, submission: Submission, *, now: int) -> Answer:
-    """Queues a run, or gives the answer that the key already has.
+def submit(session: Session, submission: Submission, *, most_waiting: int, now: int) -> Answer:
+    """Queues a run, or gives the answer that the key already has. `most_waiting`: runs of a project that may wait.
 
-    Raises DrumlineError as `Checker.check`; idempotency_mismatch, idempotency_in_flight.
+    Raises DrumlineError as `Checker.check`; idempotency_mismatch, idempotency_in_flight; CapError.
     """
     require_storable(submission.body)
-    (outcome,) = submit_all(session, [submission], now=now)
+    (outcome,) = submit_all(session, [submission], most_waiting=most_waiting, now=now)
     if isinstance(outcome, DrumlineError):
         raise outcome
     return outcome
 
 
-def submit_all(session: Session, submissions: Sequence[Submission], *, now: int) -> list[Answer | DrumlineError]:
+def submit_all(
+    session: Session, submissions: Sequence[Submission], *, most_waiting: int, now: int
+) -> list[Answer | DrumlineError]:
     """For each submission of a storable body what `submit` returns or raises, in a few statements for all of them.
 
     Of several with one key the first is decided first, and the others have its answer. Raises DrumlineError where it
@@ -89,15 +91,15 @@ def submit_all(session: Session, submissions: Sequence[Submission], *, now: int)
         first_of = {request.names: place for place, request in reversed(left.items())}
         turn = {place: left.pop(place) for place in sorted(first_of.values())}
         asked = [(submissions[place], request) for place, request in turn.items()]
-        outcomes.update(zip(turn, _submit_different(session, asked, now=now), strict=True))
+        outcomes.update(zip(turn, _submit_different(session, asked, most_waiting=most_waiting, now=now), strict=True))
     return [outcomes[place] for place in range(len(requests))]
 
 
 def _submit_different(
-    session: Session, asked: Sequence[tuple[Submission, Keyed]], *, now: int
+    session: Session, asked: Sequence[tuple[Submission, Keyed]], *, most_waiting: int, now: int
 ) -> list[Answer | DrumlineError]:
     firsts = replays(session, [request for _, request in asked], now=now)
-    desk = _Desk(session, now)
+    desk = _Desk(session, most_waiting, now)
     outcomes = [desk.decide(*each, first) for each, first in zip(asked, firsts, strict=True)]
     answers = iter(_queue(session, [each for each in outcomes if isinstance(each, _Accepted)], now=now))
     return [next(answers) if isinstance(each, _Accepted) else each for each in outcomes]
@@ -106,11 +108,14 @@ def _submit_different(
 class _Desk:
     """Decides about submissions; what many of them share is looked up once."""
 
-    def __init__(self, session: Session, now: int) -> None:
+    def __init__(self, session: Session, most_waiting: int, now: int) -> None:
         self._session = session
+        self._most_waiting = most_waiting
         self._now = now
         self._checkers: dict[str, Checker] = {}
         self._versions: dict[tuple[str, str], JobVersion] = {}
+        self._rooms: dict[str, int] = {}
+        """By project: how many more runs may wait."""
 
     def decide(
         self,
@@ -127,9 +132,17 @@ class _Desk:
             checked = self._checker(submission.project_id).check(submission.body)
         except DrumlineError as error:
             return error
+        if not self._take_room(submission.project_id):
+            return no_room_to_wait(self._most_waiting)
         version, created = self._version(submission)
         order = Order(submission.project_id, submission.submitted_by, version, submission.body, checked)
         return _Accepted(request, order, created)
+
+    def _take_room(self, project_id: str) -> bool:
+        if project_id not in self._rooms:
+            self._rooms[project_id] = room_to_wait(self._session, project_id, self._most_waiting)
+        self._rooms[project_id] -= 1
+        return self._rooms[project_id] >= 0
 
     def _checker(self, project_id: str) -> Checker:
         return self._checkers.setdefault(project_id, Checker(self._session, project_id))
@@ -145,7 +158,7 @@ class _Desk:
         return self._versions[known], created
 
 
-def rerun(session: Session, request: Rerun, *, now: int) -> Answer:
+def rerun(session: Session, request: Rerun, *, most_waiting: int, now: int) -> Answer:
     """Queues a run with the version, parameters and options of an old one, whatever is current now.
 
     Raises NotFoundError, and DrumlineError as `submit`: the fleet may have shrunk since.
@@ -164,6 +177,8 @@ def rerun(session: Session, request: Rerun, *, now: int) -> Answer:
         if error.errors[0].field == "resume_from":
             error.hint = f"To begin anew: from_start (drumline rerun {old.id} --from-start). {error.hint}".rstrip()
         raise
+    if room_to_wait(session, request.project_id, most_waiting) < 1:
+        raise no_room_to_wait(most_waiting)
     order = Order(request.project_id, request.submitted_by, version, body, checked, rerun_of=old.id)
     (answer,) = _queue(session, [_Accepted(named, order, created_version=False)], now=now)
     return answer

@@ -70,7 +70,7 @@ class LeasedLeadership:
     def __init__(self, database: Database, *, lease_s: float) -> None:
         self._database = database
         self._lease_s = lease_s
-        self._holder = f"{_process_space()}:{os.getpid()}"
+        self._holder = this_process()
         self._fence: int | None = None
         self._held_until = 0.0
 
@@ -100,14 +100,24 @@ class LeasedLeadership:
 
     def _take(self, session: Session) -> int | None:
         lease = session.scalars(select(Lease).where(Lease.name == _NAME).with_for_update()).one()
-        now = int(session.scalar(select(func.extract("epoch", func.clock_timestamp()) * _MICROS)) or 0)
+        now = database_time(session)
         if lease.fence != self._fence:
-            if lease.expires_at > now and not _is_gone(lease.holder):
+            if lease.expires_at > now and not is_gone(lease.holder):
                 return None
             lease.holder = self._holder
             lease.fence += 1
         lease.expires_at = now + int(self._lease_s * _MICROS)
         return lease.fence
+
+
+def database_time(session: Session) -> int:
+    """The present by the clock of PostgreSQL, in microseconds."""
+    return int(session.scalar(select(func.extract("epoch", func.clock_timestamp()) * _MICROS)) or 0)
+
+
+def this_process() -> str:
+    """Names this process among those of all servers."""
+    return f"{_process_space()}:{os.getpid()}"
 
 
 def _process_space() -> str:
@@ -118,8 +128,8 @@ def _process_space() -> str:
     return ""
 
 
-def _is_gone(holder: str) -> bool:
-    """Whether that process is known to have ended."""
+def is_gone(holder: str) -> bool:
+    """Whether that process, as `this_process` named it there, is known to have ended."""
     space, _, pid = holder.rpartition(":")
     if not space or space != _process_space():
         return False

@@ -33,7 +33,7 @@ class Stalls:
         """Microseconds of all stalls that ended after `time_us`."""
         while self._notes and self._notes[0][0] <= time_us:
             self._notes.popleft()
-        return sum(length for _, length in self._notes)
+        return sum(length for _, length in tuple(self._notes))  # another thread may note one meanwhile
 
 
 async def watch_stalls(stalls: Stalls, clock: Clock) -> None:

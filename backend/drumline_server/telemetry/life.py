@@ -16,7 +16,7 @@ from drumline_server.attempts.queries import members_of
 from drumline_server.models import Member, Run
 from drumline_server.moves import move_attempt, move_member, move_run
 from drumline_server.telemetry.batch import Batch
-from drumline_server.telemetry.outcomes import not_finite_in, numbers_of
+from drumline_server.telemetry.outcomes import numbers_of
 from drumline_server.wakeups import announce
 
 _LOADING = frozenset({"starting", "loading", "compiling"})
@@ -53,11 +53,11 @@ def store_result(batch: Batch, events: Sequence[ResultEvent]) -> None:
     """Keeps what the first member's `main` returned; one over the cap, or too deep, leaves a gap instead."""
     if batch.member.rank:
         return
-    value = mended(events[-1].value)
+    value, not_finite = mended(events[-1].value), events[-1].not_finite
     if unstorable(value) or len(to_json(value)) > MAX_RESULT_BYTES:
         record_gap(batch.session, batch.member, Loss("result", 1, detail="too large or too deep"), now=batch.now)
         return
-    columns = {"result": {"value": value}, "outcomes": numbers_of(value), "not_finite": not_finite_in(value) or None}
+    columns = {"result": {"value": value}, "outcomes": numbers_of(value), "not_finite": not_finite or None}
     _update_run(batch.session, batch.run, columns)
     batch.record("result", {"value": value})
 

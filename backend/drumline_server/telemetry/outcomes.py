@@ -2,14 +2,11 @@
 
 import math
 from collections.abc import Iterator
-from itertools import islice
 
 from pydantic import JsonValue
 
 MAX_NUMBERS = 50
 MAX_NAME = 100
-MAX_NOT_FINITE = 20
-_ODD = frozenset({"NaN", "Infinity", "-Infinity"})
 
 
 def numbers_of(result: JsonValue) -> dict[str, float]:
@@ -24,26 +21,6 @@ def numbers_of(result: JsonValue) -> dict[str, float]:
         if len(name) <= MAX_NAME:
             numbers[name] = value
     return numbers
-
-
-def not_finite_in(result: JsonValue) -> dict[str, str]:
-    """Values of a result that are NaN or infinite, by name, the first 20; `result` where it is one itself.
-
-    JSON has no such numbers: they come as the texts that stand for them.
-    """
-    found = ((name[:MAX_NAME] or "result", str(value)) for name, value in _everything(result, "") if value in _ODD)
-    return dict(islice(found, MAX_NOT_FINITE))
-
-
-def _everything(value: JsonValue, name: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, str):
-        yield name, value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _everything(item, f"{name}.{key}" if name else key)
-    elif isinstance(value, list):
-        for at, item in enumerate(value):
-            yield from _everything(item, f"{name}[{at}]")
 
 
 def _leaves(value: JsonValue, prefix: str) -> Iterator[tuple[str, float]]:

@@ -98,15 +98,15 @@ def _confirmed_replicas(records: Sequence[PlacementRecord]) -> tuple[PlacedRepli
 def _variables(session: Session, attempt_id: str) -> tuple[api.PlacedVariable, ...]:
     """The program's variables in the order of their making, each with its homes on all members."""
     query = select(VariableRecord).where(VariableRecord.attempt_id == attempt_id)
-    homes: dict[str, list[str]] = defaultdict(list)
+    homes: dict[str, dict[str, None]] = defaultdict(dict)
     first: dict[str, VariableRecord] = {}
     for row in session.scalars(query.order_by(VariableRecord.seq, VariableRecord.member_id)):
         first.setdefault(row.name, row)
-        homes[row.name] += [home for home in row.homes if home not in homes[row.name]]
+        homes[row.name].update(dict.fromkeys(row.homes))
     return tuple(_variable(row, homes[name]) for name, row in first.items())
 
 
-def _variable(row: VariableRecord, homes: Sequence[str]) -> api.PlacedVariable:
+def _variable(row: VariableRecord, homes: Iterable[str]) -> api.PlacedVariable:
     return api.PlacedVariable(
         name=row.name,
         shape=tuple(row.shape),

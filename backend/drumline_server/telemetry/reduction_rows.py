@@ -26,7 +26,9 @@ Stored = dict[str, Any]  # Any: what a row has in its columns
 
 def store_reductions(batch: Batch, events: Sequence[ReductionEvent]) -> None:
     """Adds a row per reduction, with its place among those of its kind."""
-    rows = [{**batch.owner, **_columns(event)} for event in events]
+    # Ids of one millisecond are in no order of their own, and a step's reductions are listed by theirs.
+    ids = sorted(new_id("red") for _ in events)
+    rows = [{**batch.owner, "id": own, **_columns(event)} for own, event in zip(ids, events, strict=True)]
     _count(batch, rows)
     insert_or_ignore(batch.session, Reduction, rows)
     shown = ("id", "name", "step", "op", "origin")
@@ -39,7 +41,6 @@ def store_reductions(batch: Batch, events: Sequence[ReductionEvent]) -> None:
 
 def _columns(event: ReductionEvent) -> Stored:
     row = {
-        "id": new_id("red"),
         "seq": event.seq,
         "name": event.name,
         "step": event.step,

@@ -862,7 +862,7 @@ export interface paths {
         put?: never;
         /**
          * Submit Batch
-         * @description Submits up to 1000 runs at once: all of them are queued, or none. A refusal names each run and field.
+         * @description Submits up to 10 000 runs at once: if one is refused none is queued. A refusal names each run and field.
          */
         post: operations["submit_batch"];
         delete?: never;
@@ -1322,8 +1322,18 @@ export interface components {
          * @description A batch, and how many of its runs are in which state.
          */
         Batch: {
+            /**
+             * Complete
+             * @default true
+             */
+            complete: boolean;
             /** Created At */
             created_at: string;
+            /**
+             * Hint
+             * @default
+             */
+            hint: string;
             /** Id */
             id: string;
             /** Jobs */
@@ -1345,7 +1355,7 @@ export interface components {
         };
         /**
          * BatchSubmit
-         * @description Body of `POST /runs:batch`: all of the runs are queued, or none.
+         * @description Body of `POST /runs:batch`: where one of the runs is refused, none is queued.
          */
         BatchSubmit: {
             /**
@@ -1485,7 +1495,7 @@ export interface components {
         };
         /**
          * CheckpointState
-         * @description Whether a run can go on from a checkpoint.
+         * @description Whether a run can resume from a checkpoint.
          * @enum {string}
          */
         CheckpointState: "KEPT" | "DELETED" | "DAMAGED";
@@ -1622,7 +1632,7 @@ export interface components {
          * @description The typed reason that stands beside a terminal state.
          * @enum {string}
          */
-        EndReason: "COMPLETED" | "PROGRAM_ERROR" | "PROGRAM_CRASHED" | "PROGRAM_EXITED" | "BAD_PROGRAM" | "BAD_RESULT" | "KILLED" | "SHIM_KILLED" | "OUT_OF_MEMORY" | "HANG" | "PEER_LOST" | "LOST" | "HOST_REBOOTED" | "START_FAILED" | "BUNDLE_UNAVAILABLE" | "SPOOL_FULL" | "NOT_CLAIMED" | "QUEUE_LIMIT" | "RUN_LIMIT" | "CANCELLED" | "PREEMPTED" | "POISON" | "FENCED";
+        EndReason: "COMPLETED" | "PROGRAM_ERROR" | "PROGRAM_CRASHED" | "PROGRAM_EXITED" | "BAD_PROGRAM" | "BAD_RESULT" | "KILLED" | "SHIM_KILLED" | "OUT_OF_MEMORY" | "HANG" | "PEER_LOST" | "LOST" | "HOST_REBOOTED" | "START_FAILED" | "NOT_STARTED" | "BUNDLE_UNAVAILABLE" | "SPOOL_FULL" | "NOT_CLAIMED" | "QUEUE_LIMIT" | "RUN_LIMIT" | "CANCELLED" | "PREEMPTED" | "POISON" | "FENCED";
         /**
          * Enroll
          * @description Body of `POST /worker/enroll`, with a single-use enrolment token as bearer.
@@ -1833,7 +1843,7 @@ export interface components {
         };
         /**
          * HeartbeatReply
-         * @description The same news that doorbells bring, so that the worker needs no broker.
+         * @description What is new; a notification over the broker only makes the worker ask for it early.
          */
         HeartbeatReply: {
             /**
@@ -2933,11 +2943,13 @@ export interface components {
         };
         /**
          * PlannedBatch
-         * @description Rows that each replica gets in a step, and in how many of the steps looked at.
+         * @description Rows that each replica gets in a call of `strategy.run`, and in how many of the program's steps.
          */
         PlannedBatch: {
             /** Executor */
             executor: string;
+            /** First Call */
+            first_call?: number | null;
             /** First Step */
             first_step: number;
             /** Rows */
@@ -2956,6 +2968,8 @@ export interface components {
             dtype: string;
             /** Executor */
             executor: string;
+            /** First Call */
+            first_call?: number | null;
             /** First Step */
             first_step: number;
             /** Kind */
@@ -3003,6 +3017,8 @@ export interface components {
             argument: number;
             /** Code */
             code: number;
+            /** First Call */
+            first_call?: number | null;
             /** First Step */
             first_step: number;
             /** Output */
@@ -3155,7 +3171,7 @@ export interface components {
         ProbeState: "none" | "waiting" | "running" | "ready" | "failed" | "busy";
         /**
          * ProbeTerms
-         * @description How long a probe may take, and how many steps it looks at.
+         * @description How long a probe may take, and how many of the program's steps it looks at.
          */
         ProbeTerms: {
             /**
@@ -3176,6 +3192,8 @@ export interface components {
         ProbedProgram: {
             /** Batches */
             batches: components["schemas"]["PlannedBatch"][];
+            /** Calls */
+            calls?: number | null;
             /** Collectives */
             collectives: components["schemas"]["PlannedCollective"][];
             /** Ended */
@@ -3455,6 +3473,16 @@ export interface components {
             /** Name */
             name: string;
             /**
+             * Nth
+             * @default 1
+             */
+            nth: number;
+            /**
+             * Of
+             * @default 1
+             */
+            of: number;
+            /**
              * Op
              * @enum {string}
              */
@@ -3572,6 +3600,16 @@ export interface components {
             /** Name */
             name: string;
             /**
+             * Nth
+             * @default 1
+             */
+            nth: number;
+            /**
+             * Of
+             * @default 1
+             */
+            of: number;
+            /**
              * Op
              * @enum {string}
              */
@@ -3631,7 +3669,7 @@ export interface components {
             place: string;
             /**
              * Protocol
-             * @default 1
+             * @default 2
              */
             protocol: number;
             /** Replaces */
@@ -3641,6 +3679,11 @@ export interface components {
              * @default []
              */
             unproven: string[];
+            /**
+             * Unstarted
+             * @default []
+             */
+            unstarted: string[];
             /** Version */
             version: string;
         };
@@ -3653,9 +3696,38 @@ export interface components {
             broker_url: string | null;
             /** Devices */
             devices: string[];
-            /** Doorbell Key */
+            /** Heartbeat S */
+            heartbeat_s: number;
+            /** Host */
+            host: string;
+            /** Incarnation */
+            incarnation: string;
+            /** Queue */
+            queue: string;
+            /** Server Version */
+            server_version: string;
+            /** Takeover S */
+            takeover_s: number;
+        };
+        /**
+         * RegisteredInProtocol1
+         * @description The answer to a worker of protocol 1, which takes none without a key. It signs nothing any more: that worker
+         *     ignores what it finds in its queue, and learns of its work by heartbeat.
+         */
+        RegisteredInProtocol1: {
+            /** Broker Url */
+            broker_url: string | null;
+            /** Devices */
+            devices: string[];
+            /**
+             * Doorbell Key
+             * @default 00
+             */
             doorbell_key: string;
-            /** Doorbell Kid */
+            /**
+             * Doorbell Kid
+             * @default none
+             */
             doorbell_kid: string;
             /** Heartbeat S */
             heartbeat_s: number;
@@ -3734,7 +3806,7 @@ export interface components {
         };
         /**
          * RestoredEvent
-         * @description The program asked for the state to go on from: which checkpoint it got, and which were found damaged before.
+         * @description The program asked for the state to resume from: which checkpoint it got, and which were found damaged before.
          */
         RestoredEvent: {
             /**
@@ -3774,13 +3846,17 @@ export interface components {
              * @enum {string}
              */
             kind: "result";
+            /** Not Finite */
+            not_finite?: {
+                [key: string]: "NaN" | "Infinity" | "-Infinity";
+            };
             /** Seq */
             seq: number;
             value: components["schemas"]["JsonValue"];
         };
         /**
          * ResumePoint
-         * @description A registered checkpoint that an attempt may go on from; its files are in `<store>/<run>/f<fence>/step_<step>`.
+         * @description A checkpoint that an attempt may resume from; its files are in `<store>/<run>/f<fence>/step_<step>`.
          */
         ResumePoint: {
             /** Checkpoint */
@@ -4508,6 +4584,7 @@ export type ReductionNames = components['schemas']['ReductionNames'];
 export type ReductionSummary = components['schemas']['ReductionSummary'];
 export type Register = components['schemas']['Register'];
 export type Registered = components['schemas']['Registered'];
+export type RegisteredInProtocol1 = components['schemas']['RegisteredInProtocol1'];
 export type Rendezvous = components['schemas']['Rendezvous'];
 export type RerunRequest = components['schemas']['RerunRequest'];
 export type Resources = components['schemas']['Resources'];
@@ -6650,7 +6727,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Registered"];
+                    "application/json": components["schemas"]["RegisteredInProtocol1"] | components["schemas"]["Registered"];
                 };
             };
             /** @description An error, told in words and with a code. */

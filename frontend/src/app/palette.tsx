@@ -3,6 +3,7 @@ import { useNavigate } from "@tanstack/react-router";
 import { Command } from "cmdk";
 import { type ReactNode, useDeferredValue, useState } from "react";
 import { runsQuery } from "@/api/queries";
+import { Age } from "@/components/runs/run-columns";
 import { flawOf } from "@/components/runs/run-facts";
 import { copyText } from "@/components/ui/copy-button";
 import { Dialog } from "@/components/ui/dialog";
@@ -61,9 +62,15 @@ export default function Palette({ onClose }: { onClose: () => void }) {
                 onSelect={act(() => navigate({ to: "/runs/$runId", params: { runId: run.id } }))}
                 value={run.id}
               >
-                <StateIcon flaw={flawOf(run)} state={run.state} />
+                <span className="flex w-4 shrink-0 justify-center">
+                  <StateIcon flaw={flawOf(run)} state={run.state} />
+                </span>
                 <span className="truncate">{run.job}</span>
-                <code className="ml-auto text-muted">{shortId(run.id)}</code>
+                <span className="text-muted">v{run.version}</span>
+                <span className="ml-auto whitespace-nowrap text-muted text-xs">
+                  <Age moment={run.created_at} />
+                </span>
+                <code className="text-muted">{shortId(run.id)}</code>
               </Item>
             ))}
           </Group>

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from drumline.cli.durations import Duration
+from drumline._flags import Duration
 from drumline.cli.options import connect, json_option, server_options
-from drumline.cli.terminal import age, duration, json_text, table
+from drumline.cli.terminal import age, json_text
+from drumline.wording import duration, table
 
 if TYPE_CHECKING:
     from drumline.contracts import api
@@ -58,6 +59,8 @@ def show(
     headings = ("RUN", "STATE", *page.parameters, *names, "DURATION")
     click.echo(table(headings, [_outcome_row(row, page.parameters, names) for row in page.items]))
     click.echo(f"{_states(batch.details)}; {len(page.items)} of {page.total} shown  {batch.url}", err=True)
+    if batch.details.hint:
+        click.echo(batch.details.hint, err=True)
 
 
 @batches.command()
@@ -78,7 +81,8 @@ def _batch_row(batch: "api.Batch") -> tuple[str, ...]:
 
 
 def _states(batch: "api.Batch") -> str:
-    return ", ".join(f"{count} {state.lower()}" for state, count in batch.states.items())
+    states = ", ".join(f"{count} {state.lower()}" for state, count in batch.states.items())
+    return states if batch.complete else f"{states}, {batch.size - sum(batch.states.values())} not queued yet"
 
 
 def _outcome_row(row: "api.Outcome", parameters: tuple[str, ...], metrics: tuple[str, ...]) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import click
 
-from drumline.cli.durations import Duration
+from drumline._flags import Duration
 from drumline.cli.options import connect, find_run, json_option, server_options
 from drumline.cli.terminal import json_text
 

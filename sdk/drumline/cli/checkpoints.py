@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import click
 
 from drumline.cli.options import connect, find_run, json_option, server_options
-from drumline.cli.terminal import age, json_text, size, table
+from drumline.cli.terminal import age, json_text
+from drumline.wording import size_text, table
 
 if TYPE_CHECKING:
     from drumline.contracts.api import Checkpoint
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 @json_option
 @server_options
 def checkpoints(run_id: str, as_json: bool, url: str | None) -> None:
-    """List the checkpoints of RUN, the one that it would go on from first."""
+    """List the checkpoints of RUN, the one that it would resume from first."""
     with connect(url) as client:
         run = find_run(client, run_id)
         found = list(run.checkpoints())
@@ -36,7 +37,7 @@ def _row(checkpoint: "Checkpoint", attempt: int) -> tuple[str, ...]:
         str(checkpoint.step),
         str(attempt),
         checkpoint.state.lower(),
-        size(checkpoint.size_bytes),
+        size_text(checkpoint.size_bytes),
         age(checkpoint.created_at),
         "shared" if checkpoint.shared else checkpoint.host_name,
     )

@@ -29,7 +29,7 @@ def explain(error: BaseException) -> str:
     """The error for a terminal: what, each wrong field, what to do, and the id that finds it in the server's log."""
     from drumline import errors
     from drumline.cli.flags import flag_of, with_flag
-    from drumline.cli.terminal import plain
+    from drumline.wording import plain
 
     lines = [f"Error: {with_flag(str(error), error.name) if isinstance(error, errors.OptionError) else error}"]
     if isinstance(error, errors.APIError):

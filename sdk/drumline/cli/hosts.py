@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import click
 
 from drumline.cli.options import connect, json_option, server_options
-from drumline.cli.terminal import age, json_text, plain, size, table
+from drumline.cli.terminal import age, json_text
+from drumline.wording import plain, size_text, table
 
 if TYPE_CHECKING:
     from drumline.client import Client
@@ -39,7 +40,7 @@ def hosts(context: click.Context, as_json: bool, url: str | None) -> None:
 @json_option
 @server_options
 def drain(name: str, as_json: bool, url: str | None) -> None:
-    """Give a host no more runs; those that run there stop in their grace and go on elsewhere."""
+    """Give a host no more runs; those that run there stop in their grace and resume elsewhere."""
     with connect(url) as client:
         _tell(client.drain_host(_find(client, name).id), as_json)
 
@@ -122,7 +123,7 @@ def _row(host: "Host") -> tuple[str, ...]:
         f"{host.free_devices}/{host.devices}",
         ",".join(host.platforms),
         str(host.cpu_count),
-        size(host.memory_bytes),
+        size_text(host.memory_bytes),
         age(host.last_heartbeat_at),
         host.jax_version,
     )

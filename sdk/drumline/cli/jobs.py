@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from drumline._flags import KeyValue
 from drumline.cli.options import (
-    KeyValue,
     connect,
     detach_option,
     json_option,
@@ -16,7 +16,8 @@ from drumline.cli.options import (
     server_options,
     spread_option,
 )
-from drumline.cli.terminal import age, json_text, plain, table
+from drumline.cli.terminal import age, json_text
+from drumline.wording import plain, table
 
 if TYPE_CHECKING:
     from drumline.contracts import api

@@ -6,7 +6,8 @@ import click
 
 from drumline.cli.exits import DETACHED
 from drumline.cli.options import connect, find_run, json_option, server_options
-from drumline.cli.terminal import inert_json, plain
+from drumline.cli.terminal import inert_json
+from drumline.wording import plain
 
 
 @click.command()

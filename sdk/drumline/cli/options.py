@@ -15,19 +15,6 @@ NEWEST = 500
 """Runs among which the end of an id is looked for."""
 
 
-class KeyValue(click.ParamType[tuple[str, str]]):
-    """`NAME=VALUE`, as a pair of texts."""
-
-    name = "name=value"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """Splits at the first `=`."""
-        name, equals, text = str(value).partition("=")
-        if not name or not equals:
-            self.fail(f"{value!r} is not of the form NAME=VALUE", param, ctx)
-        return name, text
-
-
 def json_option(command: Command) -> Command:
     """`--json`: one JSON document on stdout instead of text."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)

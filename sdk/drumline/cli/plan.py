@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from drumline.cli.durations import Duration
+from drumline._flags import Duration
 from drumline.cli.options import connect, json_option, server_options
 from drumline.cli.submission import arguments, submission_options
 from drumline.cli.terminal import json_text

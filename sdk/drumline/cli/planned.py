@@ -16,9 +16,9 @@ def planned(run_id: str, as_json: bool, url: str | None) -> None:
     Exits with 1 where the run did something else than planned.
     """
     from drumline.cli.exits import OK, RUN_FAILED
-    from drumline.resources.plan_text import as_comparison
+    from drumline.resources.text import comparison_text
 
     with connect(url) as client:
         comparison = find_run(client, run_id).planned
-    click.echo(json_text(comparison) if as_json else as_comparison(comparison))
+    click.echo(json_text(comparison) if as_json else comparison_text(comparison))
     raise SystemExit(RUN_FAILED if comparison.differences else OK)

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from drumline.cli.options import KeyValue, connect, json_option, server_options
-from drumline.cli.terminal import age, json_text, table
-from drumline.wording import rate_text
+from drumline._flags import KeyValue
+from drumline.cli.options import connect, json_option, server_options
+from drumline.cli.terminal import age, json_text
+from drumline.wording import rate_text, table
 
 if TYPE_CHECKING:
     from drumline.contracts.api import RunSummary

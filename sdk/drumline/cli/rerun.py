@@ -8,7 +8,7 @@ from drumline.cli.options import connect, detach_option, find_run, json_option, 
 @click.command()
 @click.argument("run_id", metavar="RUN")
 @click.option("--wait-for-devices", is_flag=True, help="Queue the run even if no host could hold it now.")
-@click.option("--from-start", is_flag=True, help="Begin anew, also if the old run went on from a checkpoint.")
+@click.option("--from-start", is_flag=True, help="Start over, also if the old run resumed from a checkpoint.")
 @detach_option
 @logs_option(default=True)
 @json_option

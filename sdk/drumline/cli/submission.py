@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from drumline.cli.durations import Duration
-from drumline.cli.options import Command, KeyValue, retries_of, retry_options, spread_option
+from drumline._flags import Duration, KeyValue
+from drumline.cli.options import Command, retries_of, retry_options, spread_option
 
 if TYPE_CHECKING:
     from drumline.contracts.spec import RecordSpec

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from drumline.cli.options import KeyValue, connect, json_option, server_options
+from drumline._flags import KeyValue
+from drumline.cli.options import connect, json_option, server_options
 from drumline.cli.submission import arguments, submission_options
 from drumline.cli.terminal import json_text
 

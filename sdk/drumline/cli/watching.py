@@ -8,15 +8,15 @@ from typing import Any
 import click
 
 from drumline.cli.exits import DETACHED, OK, RUN_FAILED
-from drumline.cli.terminal import duration, inert_json, json_text, plain
+from drumline.cli.terminal import inert_json, json_text
 from drumline.contracts.api import RunEvent
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RUN_MEANING, RunState
 from drumline.errors import DrumlineError
 from drumline.progress import Progress, open_progress
 from drumline.resources.runs import Run, describe_reason
-from drumline.resources.why_text import as_lines
-from drumline.wording import counted, size_text
+from drumline.resources.text import why_lines
+from drumline.wording import counted, duration, plain, size_text
 
 MAX_SCALARS = 8
 SYSTEM_PREFIX = "sys/"
@@ -45,7 +45,7 @@ def follow(run: Run, *, detach: bool, as_json: bool, with_logs: bool) -> None:
 def watch_to_end(run: Run, *, with_logs: bool) -> None:
     """Draws the run's progress, and what the program prints, on stderr until it ends.
 
-    Ctrl-C says how to go on and exits with 130.
+    Ctrl-C says how to watch again and exits with 130.
     """
     progress = open_progress()
     view = View(run, progress, _Output(run, progress) if with_logs else None)
@@ -60,7 +60,8 @@ def watch_to_end(run: Run, *, with_logs: bool) -> None:
     except KeyboardInterrupt:
         progress.close()
         click.echo(
-            f"\ndetached; {run.id} goes on\n  watch it: drumline watch {run.id}\n  stop it:  drumline cancel {run.id}",
+            f"\ndetached; {run.id} keeps running\n  watch it: drumline watch {run.id}\n"
+            f"  stop it:  drumline cancel {run.id}",
             err=True,
         )
         sys.exit(DETACHED)
@@ -200,7 +201,7 @@ class View:
             self._show_progress(details.progress.model_dump())
 
     def cut(self, cause: str) -> None:
-        """Says once that the connection is lost; the stream goes on by itself when the server is back."""
+        """Says once that the connection is lost; the stream resumes by itself when the server is back."""
         if not self._is_cut:
             self._is_cut = True
             self._progress.line(f"connection lost ({plain(cause)}); trying again until it is back")
@@ -252,7 +253,7 @@ class View:
         if why is None or (said := (why.rule, why.position)) == self._said:
             return
         self._said = said
-        for line in as_lines(why):
+        for line in why_lines(why):
             self._progress.line(f"  {line}")
 
     def _show_attempt(self, body: dict[str, Any]) -> None:
@@ -290,7 +291,7 @@ class View:
         self._progress.update(*self._step, self._scalars_at(self._step[0]))
 
     def _scalars_at(self, step: int) -> dict[str, float]:
-        """What was logged last up to `step`; nothing where the server does not answer, and the watching goes on."""
+        """What was logged last up to `step`; nothing where the server does not answer, and watching continues."""
         names = sorted(self._names)[:MAX_SCALARS]
         if not names:
             return {}

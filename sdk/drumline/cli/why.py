@@ -16,7 +16,7 @@ def why(run_id: str, as_json: bool, url: str | None) -> None:
     The rule that blocks it, what was seen, its place in the queue, and when it is expected to start. With --json, the
     API's `why`: `null` for a run that doesn't wait.
     """
-    from drumline.resources.why_text import as_lines
+    from drumline.resources.text import why_lines
 
     with connect(url) as client:
         run = find_run(client, run_id)
@@ -24,7 +24,7 @@ def why(run_id: str, as_json: bool, url: str | None) -> None:
     if as_json:
         click.echo(json_text(reason))
     elif reason is not None:
-        click.echo("\n".join([f"{run.id}  {run.state}", *as_lines(reason)]))
+        click.echo("\n".join([f"{run.id}  {run.state}", *why_lines(reason)]))
     else:
         where = "has ended" if run.ended else "is not held up"
         click.echo(f"{run.id}  {run.state}  It {where}: it waits for nothing.")

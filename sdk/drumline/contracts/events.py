@@ -1,12 +1,13 @@
 """What a member reports: telemetry with a gapless `seq`, and its end."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue, StringConstraints
+from pydantic import Field, JsonValue, StringConstraints, model_validator
 
 from drumline.contracts.base import AtMost, Contract, Finite, NameColumn, Reply, Text, TimeColumn, Timestamp
 from drumline.contracts.ids import CheckpointId, DeviceId, IncarnationId
 from drumline.contracts.reasons import EndReason
+from drumline.contracts.storable import MAX_NOT_FINITE, MAX_PLACE, NotFinite, not_finite_in
 
 MAX_EVENTS_PER_BATCH = 5_000
 MAX_ARRAY_VALUES = 1_024
@@ -20,6 +21,8 @@ MAX_DEVICES_TOLD = 4_096
 """Of one replica."""
 MAX_DIMENSIONS = 64
 MAX_RESULT_BYTES = 262_144
+MAX_RESULT_MARKS_BYTES = 16_384
+"""Of a result's event beside its value: 20 places with what stands there, each character escaped."""
 MAX_CUT_BYTES = 65_536
 """Output and metrics are cut so that no event of theirs is longer as JSON."""
 
@@ -29,6 +32,7 @@ STACKS_ENDING = "=== end of stacks"
 
 MetricName = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
 Name = Annotated[Text, StringConstraints(min_length=1, max_length=300)]
+Place = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_PLACE)]
 Seq = Annotated[int, Field(ge=1, lt=2**53)]
 Step = Annotated[int, Field(ge=0, lt=2**53)]
 
@@ -164,11 +168,11 @@ class CheckpointEvent(_Event):
 
 
 class RestoredEvent(_Event):
-    """The program asked for the state to go on from: which checkpoint it got, and which were found damaged before."""
+    """The program asked for the state to resume from: which checkpoint it got, and which were found damaged before."""
 
     kind: Literal["restored"] = "restored"
     checkpoint: CheckpointId | None = None
-    """`None` where none was whole: the program begins anew."""
+    """`None` where none was whole: the program starts over."""
     step: Step | None = None
     damaged: Annotated[tuple[CheckpointId, ...], Field(fail_fast=True), AtMost(1_000)] = ()
 
@@ -188,6 +192,15 @@ class ResultEvent(_Event):
 
     kind: Literal["result"] = "result"
     value: JsonValue
+    not_finite: Annotated[dict[Place, NotFinite], AtMost(MAX_NOT_FINITE)] = Field(default_factory=dict)
+    """Its numbers that JSON does not have, by place: in `value` they are text, as what a program returned as text."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _mark(cls, fields: Any) -> Any:  # Any: whatever was sent
+        if isinstance(fields, dict) and "not_finite" not in fields:
+            return {**fields, "not_finite": not_finite_in(fields.get("value"))}
+        return fields
 
 
 WorkerEvent = Annotated[

@@ -49,7 +49,7 @@ ProbeFault = Literal["program_error", "no_step", "timed_out", "unavailable", "ca
 
 
 class ProbeTerms(Contract):
-    """How long a probe may take, and how many steps it looks at."""
+    """How long a probe may take, and how many of the program's steps it looks at."""
 
     limit_s: Annotated[float, Field(ge=1, le=600)] = PROBE_S
     steps: Annotated[int, Field(ge=1, le=1_000)] = PROBE_STEPS
@@ -60,6 +60,20 @@ class PlanRequest(Contract):
 
     run: RunSubmit
     probe: ProbeTerms | None = ProbeTerms()
+
+
+class _Place(Reply):
+    """Where something was first seen."""
+
+    first_step: Count
+    """The program's step."""
+    first_call: Count | None = None
+    """The call of `strategy.run`, from 0; `None` in old plans, where `first_step` counts calls."""
+
+    @property
+    def call(self) -> int:
+        """`first_call`, also of an old plan."""
+        return self.first_step if self.first_call is None else self.first_call
 
 
 class PlannedVariable(Reply):
@@ -76,7 +90,7 @@ class PlannedVariable(Reply):
     """Each place that holds a copy: the number of the device in the placement, or `host` memory."""
 
 
-class PlannedCollective(Reply):
+class PlannedCollective(_Place):
     """An exchange between replicas, with what each replica puts into it."""
 
     name: Label
@@ -90,18 +104,16 @@ class PlannedCollective(Reply):
     size_bytes: Count
     """What replica 0 puts in each time."""
     times: Count | None
-    """How often in a step; `None` where that depends on values."""
-    first_step: Count
+    """How often in a call of `strategy.run`; `None` where that depends on values."""
     executor: Word
     observed: bool
     """Whether the run records it as a reduction, so that plan and run can be compared."""
 
 
-class PlannedBatch(Reply):
-    """Rows that each replica gets in a step, and in how many of the steps looked at."""
+class PlannedBatch(_Place):
+    """Rows that each replica gets in a call of `strategy.run`, and in how many of the program's steps."""
 
     rows: Rows
-    first_step: Count
     steps: Count
     executor: Word
 
@@ -115,10 +127,9 @@ class PlannedInput(Reply):
     dropped_rows: Count | None
 
 
-class PlannedMemory(Reply):
+class PlannedMemory(_Place):
     """Bytes on each device while a compiled step runs, by XLA's analysis for the simulated devices."""
 
-    first_step: Count
     argument: Count
     output: Count
     temp: Count
@@ -140,7 +151,9 @@ class ProbedProgram(Reply):
     strategy: Label
     executor: Word
     steps: Count
-    """Steps that were looked at."""
+    """Steps that were looked at, as the program names them."""
+    calls: Count | None = None
+    """Calls of `strategy.run` in them; `None` in old plans, where `steps` counts calls."""
     ended: bool
     """Whether the program returned within them, so that nothing is left out."""
     variables: Annotated[tuple[PlannedVariable, ...], Field(fail_fast=True), AtMost(MAX_LISTED)]

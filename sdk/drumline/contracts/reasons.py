@@ -31,6 +31,7 @@ class EndReason(StrEnum):
     LOST = "LOST"
     HOST_REBOOTED = "HOST_REBOOTED"
     START_FAILED = "START_FAILED"
+    NOT_STARTED = "NOT_STARTED"
     BUNDLE_UNAVAILABLE = "BUNDLE_UNAVAILABLE"
     SPOOL_FULL = "SPOOL_FULL"
     NOT_CLAIMED = "NOT_CLAIMED"
@@ -80,6 +81,11 @@ REASONS: dict[EndReason, ReasonFacts] = {
     EndReason.START_FAILED: ReasonFacts(
         Category.INFRASTRUCTURE, True, "The worker could not start the program's process."
     ),
+    EndReason.NOT_STARTED: ReasonFacts(
+        Category.CONTROL_PLANE,
+        True,
+        "The server fell silent, or its worker had to register again, before the program was started.",
+    ),
     EndReason.BUNDLE_UNAVAILABLE: ReasonFacts(
         Category.CONTROL_PLANE, True, "The bundle could not be fetched or its hash differs."
     ),
@@ -90,7 +96,7 @@ REASONS: dict[EndReason, ReasonFacts] = {
     EndReason.QUEUE_LIMIT: ReasonFacts(Category.CAPACITY, False, "Waited longer than its queue limit."),
     EndReason.RUN_LIMIT: ReasonFacts(Category.POLICY, False, "Ran longer than its time limit."),
     EndReason.CANCELLED: ReasonFacts(Category.USER, False, "Stopped on request."),
-    EndReason.PREEMPTED: ReasonFacts(Category.CAPACITY, True, "The host is draining; the run goes on elsewhere."),
+    EndReason.PREEMPTED: ReasonFacts(Category.CAPACITY, True, "The host is draining; the run resumes elsewhere."),
     EndReason.POISON: ReasonFacts(
         Category.USER, False, "The run took down two hosts, or three attempts of the only one."
     ),

@@ -7,10 +7,15 @@ from drumline.contracts.spec import CheckpointSpec
 
 
 class CheckpointKey(NamedTuple):
-    """What tells a run's checkpoints apart. The greatest is the one to go on from: a later attempt's counts more."""
+    """What tells a run's checkpoints apart. The greatest is the one to resume from: a later attempt's counts more."""
 
     fence: int
     step: int
+
+    @property
+    def path(self) -> str:
+        """Where it lies below its run's directory."""
+        return f"f{self.fence}/step_{self.step}"
 
 
 def kept(checkpoints: Iterable[CheckpointKey], policy: CheckpointSpec) -> set[CheckpointKey]:

@@ -54,7 +54,7 @@ class DeviceState(StrEnum):
 
 
 class CheckpointState(StrEnum):
-    """Whether a run can go on from a checkpoint."""
+    """Whether a run can resume from a checkpoint."""
 
     KEPT = "KEPT"
     DELETED = "DELETED"
@@ -86,7 +86,7 @@ RUN_MOVES: dict[RunState, frozenset[RunState]] = {
     _R.FAILED: frozenset(),
     _R.CANCELLED: frozenset(),
 }
-"""PLACED goes back to QUEUED when the attempt expired before all its members claimed: nobody's failure."""
+"""PLACED goes back to QUEUED when the attempt expired before all its members claimed: not counted as a failure."""
 
 _ENDS_OF_LIFE = frozenset({_A.FAILED, _A.CANCELLED, _A.PREEMPTED, _A.LOST})
 ATTEMPT_MOVES: dict[AttemptState, frozenset[AttemptState]] = {

@@ -1,6 +1,9 @@
 """Text and JSON that every store and every reader of ours can hold."""
 
 import math
+from collections.abc import Iterator
+from itertools import islice
+from typing import Literal
 
 from pydantic import JsonValue
 
@@ -9,6 +12,12 @@ MAX_DEPTH = 100
 """Levels of nesting; parsers of ours give up somewhere above 200."""
 MAX_VALUES = 10_000
 """Values of one JSON text that a person sends, those inside of others included."""
+
+NotFinite = Literal["NaN", "Infinity", "-Infinity"]
+"""A number that JSON does not have, as it is written in its place."""
+MAX_NOT_FINITE = 20
+MAX_PLACE = 100
+_Path = tuple["_Path", str] | None
 
 
 def unstorable_text(text: str) -> str | None:
@@ -48,12 +57,49 @@ def mended(value: JsonValue) -> JsonValue:
         case str():
             return value.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
         case float() if not math.isfinite(value):
-            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+            return _written(value)
         case list():
             return [mended(item) for item in value]
         case dict():
             return {str(mended(name)): mended(item) for name, item in value.items()}
     return value
+
+
+def not_finite_in(value: JsonValue) -> dict[str, NotFinite]:
+    """Numbers of a result that are NaN or infinite, by place, the first 20; `result` where it is one itself.
+
+    By their type: once they are `mended` they are text, and a program may return such text as well.
+    """
+    found = ((_place(path), _written(number)) for path, number in _odd_numbers(value))
+    return dict(islice(found, MAX_NOT_FINITE))
+
+
+def _written(number: float) -> NotFinite:
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+
+
+def _odd_numbers(value: JsonValue) -> Iterator[tuple[_Path, float]]:
+    """In their order, with their paths. Not recursive, and builds no names: it reads what nobody has checked yet."""
+    waiting: list[tuple[_Path, JsonValue, int]] = [(None, value, 0)]
+    while waiting:
+        path, item, depth = waiting.pop()
+        if isinstance(item, float) and not math.isfinite(item):
+            yield path, item
+        elif depth == MAX_DEPTH:
+            continue
+        elif isinstance(item, dict):
+            inner = [((path, f".{key}"), value, depth + 1) for key, value in item.items()]
+            waiting += reversed(inner)
+        elif isinstance(item, list):
+            waiting += [((path, f"[{at}]"), item[at], depth + 1) for at in reversed(range(len(item)))]
+
+
+def _place(path: _Path) -> str:
+    parts: list[str] = []
+    while path is not None:
+        path, part = path
+        parts.append(part)
+    return str(mended("".join(reversed(parts)).removeprefix(".")))[:MAX_PLACE] or "result"
 
 
 def _flaw(value: JsonValue, depth: int) -> str | None:

@@ -9,7 +9,7 @@ from drumline.contracts.base import MOST_NAMES, AtMost, Contract, FewValues, Fin
 from drumline.contracts.spec import RunSubmit
 from drumline.contracts.storable import MAX_VALUES
 
-MAX_BATCH = 1_000
+MAX_BATCH = 10_000
 """Runs of one batch."""
 
 Values = Annotated[list[JsonValue], AtMost(MAX_VALUES), FewValues]
@@ -74,7 +74,7 @@ SweepSpec = Annotated[GridSweep | ListSweep | RandomSweep, Field(discriminator="
 
 
 class BatchSubmit(Contract):
-    """Body of `POST /runs:batch`: all of the runs are queued, or none."""
+    """Body of `POST /runs:batch`: where one of the runs is refused, none is queued."""
 
     name: BatchName = ""
     runs: Annotated[list[RunSubmit], Field(min_length=1), AtMost(MAX_BATCH)]

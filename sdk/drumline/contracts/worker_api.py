@@ -6,7 +6,7 @@ ignored, and fields that a worker sends have defaults where older workers do not
 
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, StringConstraints
+from pydantic import Field, JsonValue, SecretStr, StringConstraints
 
 from drumline.contracts.base import AtMost, Contract, Reply, Secret, Text, Timestamp
 from drumline.contracts.events import MemberTick
@@ -25,18 +25,10 @@ from drumline.contracts.ids import (
 from drumline.contracts.plans import ProbeOrder
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import CheckpointSpec, Entrypoint, Limits, RecordSpec, StrategySpec
+from drumline.contracts.timing import TimeScale
 
-PROTOCOL_VERSION = 1
-HEARTBEAT_S = 5.0
-SUSPECT_S = 15.0
-TAKEOVER_S = 120.0
-"""A host silent for so long has lost its members; its shims are killed 10 s earlier, on their own clock."""
-TERM_BEFORE_TAKEOVER_S = 20.0
-KILL_BEFORE_TAKEOVER_S = 10.0
-CLAIM_S = 60.0
-"""All members of an attempt must be claimed within this many seconds, else it expires."""
-CLAIM_AGAIN_S = 0.5
-"""How often a member asks whether its gang is complete."""
+PROTOCOL_VERSION = 2
+"""Server and worker may be one apart, the server being the newer one."""
 
 Coordinator = Annotated[
     Text,
@@ -117,6 +109,8 @@ class Register(Contract):
     members: Annotated[tuple[LiveMember, ...], Field(fail_fast=True), AtMost(4_096)] = ()
     unproven: Annotated[tuple[MemberId, ...], Field(fail_fast=True), AtMost(4_096)] = ()
     """Members that are over, with processes that SIGKILL did not end."""
+    unstarted: Annotated[tuple[MemberId, ...], Field(fail_fast=True), AtMost(4_096)] = ()
+    """Members that this worker has claimed and started no process of, nor will."""
     notices: Annotated[tuple[HostNotice, ...], Field(max_length=8)] = ()
     checkpoint_store: Annotated[Text, StringConstraints(max_length=100)] = ""
     """Names the volume that holds the checkpoints where hosts may share it; empty for a directory of this host."""
@@ -133,14 +127,23 @@ class Registered(Reply):
     devices: tuple[DeviceId, ...]
     """Ids in the order of `Register.devices`."""
     queue: str
-    """The Celery queue of this host's doorbells."""
+    """The Celery queue of this host's notifications."""
     broker_url: Secret | None
-    doorbell_kid: str
-    doorbell_key: Secret
-    """Hex key that signs this host's doorbells."""
     heartbeat_s: float
     takeover_s: float
+    """Both in force, `time_scale` included."""
+    time_scale: TimeScale = 1.0
+    """Of what the worker knows by itself: the lead times of TERM and KILL, and when it tries again."""
     server_version: str
+
+
+class RegisteredInProtocol1(Registered):
+    """The answer to a worker of protocol 1, which takes none without a key. It signs nothing any more: that worker
+    ignores what it finds in its queue, and learns of its work by heartbeat.
+    """
+
+    doorbell_kid: str = "none"
+    doorbell_key: Secret = SecretStr("00")
 
 
 class MemberBeat(Contract):
@@ -196,7 +199,7 @@ class ProbeRequest(Reply):
 
 
 class HeartbeatReply(Reply):
-    """The same news that doorbells bring, so that the worker needs no broker."""
+    """What is new; a notification over the broker only makes the worker ask for it early."""
 
     assigned: tuple[MemberNotice, ...] = ()
     cancelled: tuple[MemberNotice, ...] = ()
@@ -207,9 +210,9 @@ class HeartbeatReply(Reply):
     unwanted_plans: tuple[PlanId, ...] = ()
     """Of those that it named."""
     held: tuple[MemberId, ...] = ()
-    """Members whose gang waits for the telemetry of another one to be taken: their clocks stand still (P12)."""
+    """Members whose gang waits for the telemetry of another one to be taken: their clocks are paused (P12)."""
     drain: bool = False
-    """Whether an operator wants the host to claim nothing more, and its programs to stop and go on elsewhere."""
+    """Whether an operator wants the host to claim nothing more, and its programs to stop and resume elsewhere."""
     server_time: Timestamp
 
 
@@ -288,7 +291,7 @@ class Rendezvous(Reply):
 
 
 class ResumePoint(Reply):
-    """A registered checkpoint that an attempt may go on from; its files are in `<store>/<run>/f<fence>/step_<step>`."""
+    """A checkpoint that an attempt may resume from; its files are in `<store>/<run>/f<fence>/step_<step>`."""
 
     checkpoint: CheckpointId
     run: RunId
@@ -319,6 +322,6 @@ class Claimed(Reply):
     rendezvous: Rendezvous
     cancel: bool
     resume: Annotated[tuple[ResumePoint, ...], Field(fail_fast=True), AtMost(1_000)] = ()
-    """Where to go on, best first: the first that verifies. None means from the beginning, unless there is:"""
+    """Where to resume, best first: the first that verifies. None means from the beginning, unless there is:"""
     resume_from: CheckpointId | None = None
-    """The run was told to go on from this one. Where nothing of `resume` can be read it fails: it never begins anew."""
+    """The run was told to resume from this one. Where nothing of `resume` can be read it fails."""

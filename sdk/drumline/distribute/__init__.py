@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 import drumline.distribute._requires  # noqa: F401 - first: it names the extra that is missing
 from drumline.distribute import contrib, errors, observe, v1
-from drumline.distribute.accumulation import accumulate_gradients
-from drumline.distribute.central_storage import CentralStorageStrategy
+from drumline.distribute.base.devices import set_cpu_devices
+from drumline.distribute.base.enums import ReduceOp, VariableAggregation, VariableSynchronization
 from drumline.distribute.checkpoint import Checkpoints
-from drumline.distribute.collectives import all_gather, all_reduce, merge_call, replica_key
+from drumline.distribute.combine.communication import CommunicationImplementation, CommunicationOptions
 from drumline.distribute.combine.cross_device_ops import (
     AllReduceCrossDeviceOps,
     CrossDeviceOps,
@@ -33,29 +33,23 @@ from drumline.distribute.combine.cross_device_ops import (
     NcclAllReduce,
     ReductionToOneDevice,
 )
-from drumline.distribute.communication import CommunicationImplementation, CommunicationOptions
-from drumline.distribute.context import (
-    ReplicaContext,
-    experimental_set_strategy,
-    get_replica_context,
-    get_strategy,
-    has_strategy,
-    in_cross_replica_context,
-    set_strategy,
-)
-from drumline.distribute.devices import set_cpu_devices
-from drumline.distribute.distributed_variables import AggregatingVariable, MirroredVariable, SyncOnReadVariable
-from drumline.distribute.enums import ReduceOp, VariableAggregation, VariableSynchronization
-from drumline.distribute.extended import StrategyExtended
-from drumline.distribute.indexed_slices import IndexedSlices
-from drumline.distribute.mirrored import MirroredStrategy
-from drumline.distribute.one_device import OneDeviceStrategy
-from drumline.distribute.run_options import RunOptions, ValueContext
-from drumline.distribute.step import mirrored
-from drumline.distribute.strategy import Strategy
-from drumline.distribute.training import global_mean
-from drumline.distribute.values import DistributedValue, Mirrored, PerReplica
-from drumline.distribute.variables import Variable
+from drumline.distribute.contexts.context import has_strategy, in_cross_replica_context
+from drumline.distribute.running.run_options import RunOptions, ValueContext
+from drumline.distribute.strategies.central_storage import CentralStorageStrategy
+from drumline.distribute.strategies.current import experimental_set_strategy, get_strategy, set_strategy
+from drumline.distribute.strategies.extended import StrategyExtended
+from drumline.distribute.strategies.mirrored import MirroredStrategy
+from drumline.distribute.strategies.one_device import OneDeviceStrategy
+from drumline.distribute.strategies.strategy import Strategy
+from drumline.distribute.tracing.accumulation import accumulate_gradients
+from drumline.distribute.tracing.collectives import all_gather, all_reduce, merge_call, replica_key
+from drumline.distribute.tracing.global_mean import global_mean
+from drumline.distribute.tracing.replica_context import ReplicaContext, get_replica_context
+from drumline.distribute.tracing.step import mirrored
+from drumline.distribute.values.indexed_slices import IndexedSlices
+from drumline.distribute.values.per_replica import DistributedValue, Mirrored, PerReplica
+from drumline.distribute.variables.distributed import AggregatingVariable, MirroredVariable, SyncOnReadVariable
+from drumline.distribute.variables.variable import Variable
 
 if TYPE_CHECKING:
     from drumline.distribute.input import (

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import jax
 
 from drumline.distribute import v1
+from drumline.distribute.base.devices import DeviceLike
 from drumline.distribute.combine.cross_device_ops import CrossDeviceOps
-from drumline.distribute.devices import DeviceLike
 from drumline.distribute.errors import InvalidValueError, UnsupportedError
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from drumline.distribute import central_storage, mirrored, one_device
-from drumline.distribute.enums import ReduceOp
+from drumline.distribute.base.enums import ReduceOp
 from drumline.distribute.errors import InvalidTypeError
-from drumline.distribute.experimental_names import NumpyDatasets
-from drumline.distribute.strategy import Strategy
+from drumline.distribute.strategies import central_storage, mirrored, one_device
+from drumline.distribute.strategies.experimental_names import NumpyDatasets
+from drumline.distribute.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
     from drumline.distribute.input.v1 import InputIterator

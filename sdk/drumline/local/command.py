@@ -7,28 +7,28 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 import jax
 from pydantic import JsonValue
 
 from drumline import program
-from drumline.contracts.api import ProgramEntrypoint
-from drumline.contracts.spec import CheckpointSpec
+from drumline._flags import KeyValue
+from drumline.checkpoints.managers import LocalManager
+from drumline.checkpoints.run_checkpoints import RunCheckpoints
+from drumline.contracts.api import ProgramEntrypoint, ProgramParameter
+from drumline.contracts.problems import ProblemCode
+from drumline.contracts.spec import MAX_REPLICAS, CheckpointSpec, Platform
 from drumline.distribute.errors import DistributeError
-from drumline.errors import DrumlineError
+from drumline.errors import DrumlineError, ParameterError
 from drumline.job import RunStopping
-from drumline.local.checkpoints import Checkpoints, LocalShelf
-from drumline.local.context import LocalRun
-from drumline.local.devices import choose_devices
-from drumline.local.flags import parameter_options, run_options
+from drumline.local.local_run import LocalRun
 from drumline.local.results import json_result
-from drumline.local.sigterm import on_sigterm
-from drumline.local.stopping import StopBetweenSteps
-from drumline.local.strategies import build_strategy
+from drumline.local.stop_request import StopBetweenSteps, on_sigterm
+from drumline.local.strategies import build_strategy, choose_devices
 from drumline.progress import Progress, open_progress
-from drumline.strategy_options import parse_strategy
+from drumline.strategy_options import EXECUTORS, KINDS, parse_strategy
 
 STOPPED_EXIT_CODE = 128 + signal.SIGTERM
 
@@ -73,20 +73,20 @@ def _execute(main: Callable[..., Any], parameters: dict[str, JsonValue], setting
     progress = open_progress()
     progress.line(_heading(spec.kind, strategy.devices))
     policy = CheckpointSpec(every_steps=settings["checkpoint_every"])
-    shelf = LocalShelf(settings["checkpoint_dir"], policy, progress.line)
-    run = LocalRun(_with_defaults(main, parameters), strategy, progress, Checkpoints(shelf, policy, strategy))
+    manager = LocalManager(settings["checkpoint_dir"], policy, progress.line)
+    run = LocalRun(_with_defaults(main, parameters), strategy, progress, RunCheckpoints(manager, policy, strategy))
     strategy.observe(StopBetweenSteps(run.stop_request))
     on_sigterm(run.stop_request.ask)
     try:
         return _finish(main, run, parameters, progress)
     finally:
         progress.close()
-        shelf.close()
+        manager.close()
 
 
 def _finish(main: Callable[..., Any], run: LocalRun, parameters: dict[str, JsonValue], progress: Progress) -> int:
     try:
-        result = json_result(main(run, **parameters))
+        result = json_result(main(run, **parameters)).value
         run.show_last()
     except RunStopping:
         progress.line("stopped on request")
@@ -116,3 +116,64 @@ def _without_our_frames(error: Exception) -> Exception:
     """The traceback from the program's own first frame on."""
     frame = error.__traceback__
     return error.with_traceback(frame.tb_next if frame and frame.tb_next else frame)
+
+
+class _Json(click.ParamType[Any]):
+    name = "json"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return json.loads(value)
+        except json.JSONDecodeError as error:
+            self.fail(f"{value!r} is not JSON: {error}", param, ctx)
+
+
+_TYPES: dict[str, click.ParamType[Any]] = {
+    "int": click.INT,
+    "float": click.FLOAT,
+    "str": click.STRING,
+    "bool": click.BOOL,
+    "list": _Json(),
+    "json": _Json(),
+}
+
+
+def parameter_options(entrypoint: ProgramEntrypoint) -> list[click.Option]:
+    """`--learning-rate FLOAT` for each parameter. ParameterError for one that has the name of a shared flag."""
+    taken = {option.name for option in run_options()}
+    for parameter in entrypoint.parameters:
+        if parameter.name in taken:
+            message = f"main's parameter {parameter.name!r} has the name of a flag of drumline.local; rename it"
+            raise ParameterError(ProblemCode.BAD_PARAMETER, message, parameter.name)
+    return [_option(parameter) for parameter in entrypoint.parameters]
+
+
+def run_options() -> list[click.Option]:
+    """The flags that choose strategy and devices."""
+    return [
+        click.Option(["--replicas"], type=click.IntRange(1, MAX_REPLICAS), default=1, show_default=True),
+        click.Option(["--strategy"], type=click.Choice(KINDS), default="mirrored", show_default=True),
+        click.Option(["-s", "--strategy-option"], type=KeyValue(), multiple=True, help="Such as batch=per_replica."),
+        click.Option(["--executor"], type=click.Choice(EXECUTORS), default="auto", show_default=True),
+        click.Option(["--platform"], type=click.Choice(get_args(Platform)), default="any", show_default=True),
+        click.Option(
+            ["--checkpoint-dir"],
+            type=click.Path(file_okay=False, path_type=Path),
+            help="Where run.checkpoint writes and run.restore reads; without it checkpoints end with the process.",
+        ),
+        click.Option(
+            ["--checkpoint-every"],
+            type=click.IntRange(1, 2**53 - 1),
+            help="Save when so many steps have passed since the last save; without it each run.checkpoint saves.",
+        ),
+    ]
+
+
+def _option(parameter: ProgramParameter) -> click.Option:
+    flag = f"--{parameter.name.replace('_', '-').lower()}"
+    shown = f"default: {json.dumps(parameter.default)}" if parameter.default is not None else ""
+    # A flag left out is None, and main's own default holds; click takes an explicit None for a value of a required one.
+    absent: dict[str, Any] = {"required": True} if parameter.required else {"default": None}
+    if parameter.type == "bool":
+        return click.Option([f"{flag}/--no-{flag[2:]}", parameter.name], help=shown, **absent)
+    return click.Option([flag, parameter.name], type=_TYPES[parameter.type], help=shown, **absent)

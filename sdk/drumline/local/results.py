@@ -1,28 +1,38 @@
 """What `main` returned, as JSON."""
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import JsonValue
 
 from drumline.contracts.events import MAX_RESULT_BYTES
-from drumline.contracts.storable import MAX_DEPTH, mended
+from drumline.contracts.storable import MAX_DEPTH, NotFinite, mended, not_finite_in
 
 
-def json_result(value: Any) -> JsonValue:  # Any: whatever a program returns
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a program returned: `value` as JSON, and which of its texts were numbers that are NaN or infinite."""
+
+    value: JsonValue
+    not_finite: dict[str, NotFinite]
+
+
+def json_result(value: Any) -> Result:  # Any: whatever a program returns
     """`value` as JSON: numbers and arrays of NumPy and JAX as numbers and lists, NaN and infinities as strings.
 
     Characters that no store can hold (NUL, half a surrogate pair) are replaced: no run is to fail for them at its end.
 
     Raises TypeError naming the place of something that JSON cannot hold, ValueError for a result over 256 KiB.
     """
-    converted = mended(_convert(value, "result", 0))
+    numbers = _convert(value, "result", 0)
+    converted = mended(numbers)
     size = len(json.dumps(converted).encode())
     if size > MAX_RESULT_BYTES:
         raise ValueError(
             f"the result has {size} bytes as JSON; at most {MAX_RESULT_BYTES}: return figures, write arrays to files"
         )
-    return converted
+    return Result(converted, not_finite_in(numbers))
 
 
 def _convert(value: Any, place: str, depth: int) -> JsonValue:

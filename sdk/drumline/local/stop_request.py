@@ -1,7 +1,17 @@
-"""A wish that the program stops, and when it is told: at once, or once it had the chance to save its state."""
+"""A wish that the program stops: how it comes, and when it is told: at once, or after a chance to save."""
 
+import signal
+import socket
 import threading
+from collections.abc import Callable
 
+from drumline.distribute.observe import (
+    CollectiveRecord,
+    PlacementRecord,
+    ReductionRecord,
+    StepRecord,
+    VariableRecord,
+)
 from drumline.job import RunStopping
 
 MAX_STEPS_PER_OFFER = 16
@@ -56,3 +66,49 @@ class StopRequest:
     def _will_offer(self) -> bool:
         """Whether it did so regularly, and no more steps have passed since than did between the last two times."""
         return 0 < self._steps_per_offer <= MAX_STEPS_PER_OFFER and self._steps <= self._steps_per_offer
+
+
+class StopBetweenSteps:
+    """An observer that raises RunStopping where the next step would begin, and looks at nothing else."""
+
+    def __init__(self, request: StopRequest) -> None:
+        self._request = request
+
+    def placement(self, record: PlacementRecord) -> None:
+        """Not looked at."""
+
+    def variable_created(self, record: VariableRecord) -> None:
+        """Not looked at."""
+
+    def step_began(self, step: int) -> None:
+        """Raises RunStopping once the run was asked to stop."""
+        self._request.step_began()
+
+    def step_ended(self, record: StepRecord) -> None:
+        """Not looked at."""
+
+    def collective(self, record: CollectiveRecord) -> None:
+        """Not looked at."""
+
+    def reduction(self, record: ReductionRecord) -> None:
+        """Not looked at."""
+
+
+def on_sigterm(stop: Callable[[], None]) -> None:
+    """Calls `stop` for each SIGTERM from now on. To be called from the main thread, once.
+
+    A Python handler runs in the main thread, and only when that thread looks up from its byte code. If the kernel
+    delivers the signal to another thread, as one of XLA's, CPython leaves the main thread's flag unset, and a loop that
+    never waits runs for ever. So a thread listens at the wake-up descriptor, which every delivery writes to.
+    """
+    listener, alarm = socket.socketpair()
+    alarm.setblocking(False)
+    signal.set_wakeup_fd(alarm.detach(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, lambda _number, _frame: None)
+    threading.Thread(target=_listen, args=(listener, stop), name="sigterm", daemon=True).start()
+
+
+def _listen(listener: socket.socket, stop: Callable[[], None]) -> None:
+    while numbers := listener.recv(64):
+        if signal.SIGTERM in numbers:
+            stop()

@@ -1,4 +1,4 @@
-"""From a StrategySpec to the engine's strategy on given devices. The worker's runner uses it too."""
+"""Devices of this machine for a local run, and the engine's strategy for a StrategySpec."""
 
 from collections.abc import Callable, Sequence
 from typing import assert_never
@@ -6,9 +6,9 @@ from typing import assert_never
 import jax
 
 import drumline.distribute as dist
-from drumline.contracts.spec import CentralStorageSpec, MirroredSpec, OneDeviceSpec, StrategySpec, TpuSpec
+from drumline.contracts.spec import CentralStorageSpec, MirroredSpec, OneDeviceSpec, Platform, StrategySpec, TpuSpec
 from drumline.contracts.supported import unsupported
-from drumline.errors import UnsupportedStrategyError
+from drumline.errors import DrumlineError, UnsupportedStrategyError
 
 _CROSS_DEVICE_OPS: dict[str, Callable[[], dist.CrossDeviceOps]] = {
     "auto": dist.AllReduceCrossDeviceOps,
@@ -45,3 +45,38 @@ def _mirrored(spec: MirroredSpec, devices: Sequence[jax.Device]) -> dist.Strateg
     if spec.batch == "global":
         return dist.MirroredStrategy(devices, operations, executor=spec.executor)
     return dist.contrib.MirroredStrategy(devices, cross_device_ops=operations)
+
+
+class TooFewDevicesError(DrumlineError):
+    """More replicas are wanted than the platform has devices on this machine."""
+
+
+def choose_devices(count: int, platform: Platform) -> Sequence[jax.Device]:
+    """`count` devices: the accelerators if there are enough or if named, else CPU devices made for this process.
+
+    Must run before anything makes JAX start; raises ContextError if it already has with another number of CPU devices,
+    TooFewDevicesError if the platform has too few.
+    """
+    dist.set_cpu_devices(count)
+    if platform == "cpu":
+        jax.config.update("jax_platforms", "cpu")
+        return jax.devices("cpu")[:count]
+    if platform == "any":
+        accelerators = jax.devices()
+        return accelerators[:count] if len(accelerators) >= count else jax.devices("cpu")[:count]
+    present = _devices_of(platform)
+    if len(present) < count:
+        raise TooFewDevicesError(
+            f"{count} replicas need {count} {platform} devices; this machine has {len(present)}: "
+            f"use --replicas {len(present)} or --platform cpu"
+            if present
+            else f"this machine has no {platform} devices; use --platform cpu"
+        )
+    return present[:count]
+
+
+def _devices_of(platform: str) -> Sequence[jax.Device]:
+    try:
+        return jax.devices(platform)
+    except RuntimeError:
+        return []

@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from urllib.parse import quote
 
-from drumline._transport import Body, Params, Transport
+from drumline._transport import Body, Params, Transport, iterate_pages
 from drumline._validation import typed_errors
 from drumline.contracts import api
 from drumline.contracts.states import TERMINAL_RUN
-from drumline.resources.pages import iterate_pages
 from drumline.resources.waiting import Pauses, wait_until
 
 PAUSES = Pauses(0.1, 5.0)
@@ -43,8 +42,9 @@ class Batch:
 
     @property
     def live(self) -> int:
-        """How many of its runs had not ended when last asked."""
-        return sum(count for state, count in self.details.states.items() if state not in TERMINAL_RUN)
+        """How many of its runs had not ended when last asked, those that were still to be queued among them."""
+        ended = sum(count for state, count in self.details.states.items() if state in TERMINAL_RUN)
+        return self.details.size - ended
 
     def refresh(self) -> "Batch":
         """Asks the server again; returns itself."""
@@ -76,7 +76,7 @@ class Batch:
         `sort` is `index`, `state`, `duration`, `parameters.NAME` or `metrics.NAME`, descending with `-` before it;
         `best.NAME` begins with the best. Raises InvalidRequestError for anything else.
         """
-        params: Params = {"sort": sort, "limit": 200}
+        params: Params = {"sort": sort, "limit": 1000}
         while True:
             page = self.outcomes_page(params)
             yield from page.items

@@ -5,11 +5,10 @@ from urllib.parse import quote
 
 from pydantic import JsonValue
 
-from drumline._transport import Body, Transport
+from drumline._transport import Body, Transport, iterate_pages
 from drumline._validation import require_id, require_parameters, typed_errors
 from drumline.contracts import api
 from drumline.contracts.spec import JobSpec, Limits, Platform, Resources, Retries, RunSubmit, Spread
-from drumline.resources.pages import iterate_pages
 from drumline.resources.runs import Run, submit_run
 
 

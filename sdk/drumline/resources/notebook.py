@@ -15,7 +15,7 @@ _CHART_WIDTH, _CHART_HEIGHT = 240, 40
 _SYMBOLS = {RunState.SUCCEEDED: "\u2713", RunState.FAILED: "\u2717", RunState.CANCELLED: "\u25a0"}
 _LEAST_SHARE = 1e-6
 """Differences below this share of the values are rounding, and drawn as none."""
-_Place = tuple[float, float, float, float]
+_Point = tuple[float, float, float, float]
 """x, least, greatest and mean."""
 _RUNNING = "\u25b6"
 _ODD = "\u26a0"
@@ -101,9 +101,9 @@ def _curve(series: api.MetricSeries, gaps: Sequence[api.MetricGap]) -> str:
     )
 
 
-def _stretches(series: api.MetricSeries, gaps: Sequence[api.MetricGap]) -> list[list[_Place]]:
+def _stretches(series: api.MetricSeries, gaps: Sequence[api.MetricGap]) -> list[list[_Point]]:
     """Places with a number, apart where one has none or where values were lost: nothing is drawn across."""
-    points, stretches = series.points, list[list[_Place]]([[]])
+    points, stretches = series.points, list[list[_Point]]([[]])
     lost = [gap.end for gap in gaps if gap.end is not None]
     for x, low, high, mean in zip(points.x, points.min, points.max, points.mean, strict=True):
         if low is None or high is None or mean is None:
@@ -115,7 +115,7 @@ def _stretches(series: api.MetricSeries, gaps: Sequence[api.MetricGap]) -> list[
     return [stretch for stretch in stretches if stretch]
 
 
-def _stretch(rows: Sequence[_Place], at: Callable[[float, float], str]) -> str:
+def _stretch(rows: Sequence[_Point], at: Callable[[float, float], str]) -> str:
     band = " ".join([*(at(x, high) for x, _, high, _ in rows), *(at(x, low) for x, low, _, _ in reversed(rows))])
     # A line of one place would not be seen; from there to there, with round ends, it is a dot.
     line = " ".join(at(x, mean) for x, _, _, mean in (rows if len(rows) > 1 else [*rows, *rows]))

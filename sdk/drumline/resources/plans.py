@@ -6,8 +6,8 @@ from urllib.parse import quote
 from drumline._transport import Body, Transport
 from drumline.contracts import api
 from drumline.contracts.plans import ProbeState
-from drumline.resources.plan_text import as_text
 from drumline.resources.runs import Run, submit_run
+from drumline.resources.text import plan_text
 from drumline.resources.waiting import Pauses, wait_until
 
 PAUSES = Pauses(0.1, 1.0)
@@ -65,7 +65,7 @@ class Plan:
         return submit_run(self._transport, request, idempotency_key)
 
     def __str__(self) -> str:
-        return as_text(self.details)
+        return plan_text(self.details)
 
     def __repr__(self) -> str:
         return f"<Plan {self.id}: probe {self.details.probe.state}>"

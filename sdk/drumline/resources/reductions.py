@@ -1,12 +1,12 @@
 """The recorded reductions of a run, by name and step, and each one told in words."""
 
 from collections.abc import Iterator
+from itertools import islice
 
-from drumline._transport import Transport
+from drumline._transport import Transport, iterate_pages
 from drumline.contracts.api import Reduction, ReductionName, ReductionNames, ReductionSummary
 from drumline.contracts.events import ArraySummary
 from drumline.errors import RunError
-from drumline.resources.pages import iterate_pages
 
 _SHOWN_VALUES = 6
 
@@ -28,21 +28,40 @@ class Reductions:
         """Which names were recorded, and at which steps."""
         return self._transport.get(f"{self._path}/names", ReductionNames, self._attempt).names
 
-    def at(self, step: int) -> Reduction:
-        """The reduction recorded at `step`, with every replica's input. RunError if none was."""
+    def at(self, step: int, nth: int = 1) -> Reduction:
+        """The reduction recorded at `step`, with every replica's input; of several the `nth`. RunError if none was."""
+        found = list(islice(self._recorded_at(step), max(nth, 1)))
+        if nth < 1 or len(found) < nth:
+            raise self._missing(step, nth, len(found))
+        return self._whole(found[nth - 1])
+
+    def all_at(self, step: int) -> tuple[Reduction, ...]:
+        """All reductions recorded at `step`, in their order: a name may stand for several. RunError if none was."""
+        found = tuple(map(self._whole, self._recorded_at(step)))
+        if not found:
+            raise self._missing(step, 1, 0)
+        return found
+
+    def _recorded_at(self, step: int) -> Iterator[ReductionSummary]:
         params = {"name": self._name, "step_from": step, "step_to": step, **self._attempt}
-        found = next(iterate_pages(self._transport, self._path, ReductionSummary, params), None)
-        if found is None:
-            what = f"reduction {self._name!r}" if self._name else "reduction"
-            hint = "names() lists the steps that were recorded; the job's `record.reductions_every` sets how often"
-            raise RunError(self._run_id, f"no {what} was recorded at step {step}", hint)
-        return self._transport.get(f"{self._path}/{found.id}", Reduction)
+        return iterate_pages(self._transport, self._path, ReductionSummary, params)
+
+    def _whole(self, summary: ReductionSummary) -> Reduction:
+        return self._transport.get(f"{self._path}/{summary.id}", Reduction)
+
+    def _missing(self, step: int, nth: int, count: int) -> RunError:
+        what = f"reduction {self._name!r}" if self._name else "reduction"
+        if count:
+            return RunError(self._run_id, f"no {what} number {nth} at step {step}", f"there are {count}, from 1")
+        hint = "names() lists the steps that were recorded; the job's `record.reductions_every` sets how often"
+        return RunError(self._run_id, f"no {what} was recorded at step {step}", hint)
 
 
 def explain(reduction: Reduction) -> str:
     """What each replica put in, how it was combined, and what came out, as text."""
     axis = "over replicas" if reduction.axis is None else f"over replicas and axis {reduction.axis}"
-    lines = [f"{reduction.name}, step {reduction.step}: {reduction.op} {axis}"]
+    which = f" ({reduction.nth} of {reduction.of})" if reduction.of > 1 else ""
+    lines = [f"{reduction.name}{which}, step {reduction.step}: {reduction.op} {axis}"]
     for replica, (value, count) in enumerate(zip(reduction.inputs, reduction.counts, strict=True)):
         elements = f"  ({count} elements)" if reduction.axis is not None else ""
         lines.append(f"  replica {replica:<3} {_shown(value)}{elements}")

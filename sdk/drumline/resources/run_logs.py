@@ -1,10 +1,12 @@
-"""A run's output, from any byte on; followed live without losing or repeating a byte."""
+"""A run's output, from any byte on; followed live without losing or repeating a byte. Stacks of a hang are in it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from drumline._transport import Transport
+from drumline.contracts import api
 from drumline.contracts.api import Logs, LogSegment, RunEvent
+from drumline.contracts.events import STACKS_ENDING, STACKS_HEADING
 from drumline.resources.run_events import is_terminal
 
 CHUNK_BYTES = 256 * 1024
@@ -63,3 +65,21 @@ class LogFollower:
             self._attempt, self._position = event.attempt, 0
         if event.kind == "log" or is_terminal(event):
             yield from self.read()
+
+
+_TAIL_BYTES = 512 * 1024
+"""Stacks come at the very end; a worker writes at most half of this."""
+
+
+def read_stacks(transport: Transport, path: str, attempt: api.Attempt) -> Iterator[tuple[api.Member, str]]:
+    """Each member of the attempt that dumped its stacks, by rank, with the text."""
+    for member in attempt.members:
+        text = "".join(
+            segment.text
+            for chunk in read_logs(transport, LogSource(path, attempt.id, member.id), -_TAIL_BYTES)
+            for segment in chunk.segments
+            if segment.stream == "system"
+        )
+        _, found, after = text.rpartition(STACKS_HEADING)
+        if found:
+            yield member, f"{found}{after.partition(STACKS_ENDING)[0]}".rstrip()

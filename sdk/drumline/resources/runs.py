@@ -8,17 +8,15 @@ from urllib.parse import quote
 from pydantic import JsonValue
 
 from drumline import errors
-from drumline._transport import Body, Transport
+from drumline._transport import Body, Transport, iterate_pages
 from drumline._validation import typed_errors
 from drumline.contracts import api
 from drumline.contracts.spec import RunSubmit
 from drumline.contracts.states import TERMINAL_RUN, RunState
 from drumline.resources import notebook
-from drumline.resources.pages import iterate_pages
 from drumline.resources.reductions import Reductions
 from drumline.resources.run_events import CutCallback, stream_events
-from drumline.resources.run_logs import LogFollower, LogSource, follow_logs, read_logs
-from drumline.resources.run_stacks import read_stacks
+from drumline.resources.run_logs import LogFollower, LogSource, follow_logs, read_logs, read_stacks
 from drumline.resources.waiting import Pauses, wait_until
 
 PAUSES = Pauses(0.05, 1.0)
@@ -59,6 +57,11 @@ class Run:
         return self.details.reason
 
     @property
+    def progress(self) -> api.Progress:
+        """Its steps done, of how many, and how fast, as last known; see docs/glossary.md."""
+        return self.details.progress
+
+    @property
     def url(self) -> str:
         """Its page in the dashboard."""
         return f"{self._transport.config.url}/runs/{self.id}"
@@ -93,7 +96,7 @@ class Run:
         return iterate_pages(self._transport, f"{self._path}/attempts", api.Attempt)
 
     def checkpoints(self) -> Iterator[api.Checkpoint]:
-        """Its registered checkpoints, the one that it would go on from first."""
+        """Its registered checkpoints, the one that it would resume from first."""
         return iterate_pages(self._transport, f"{self._path}/checkpoints", api.Checkpoint)
 
     def refresh(self) -> "Run":
@@ -128,7 +131,7 @@ class Run:
     def logs(
         self, *, follow: bool = False, start: int = 0, attempt: str | None = None, member: str | None = None
     ) -> Iterator[api.LogSegment]:
-        """Its output from byte `start` on (negative: so many bytes before the end); `follow` goes on until it ends.
+        """Its output from byte `start` on (negative: so many bytes before the end); `follow` waits for more.
 
         Of the newest attempt's first member, unless `attempt` or `member` is named.
         """
@@ -187,7 +190,7 @@ class Run:
     ) -> "Run":
         """Submits it again with its own version, parameters and options, and returns the new run at once.
 
-        One that went on from a checkpoint does so again, unless `from_start`. Raises InvalidRequestError where that is
+        One that resumed from a checkpoint does so again, unless `from_start`. Raises InvalidRequestError where that is
         gone.
         """
         body = Body.of(api.RerunRequest(wait_for_devices=wait_for_devices, from_start=from_start))

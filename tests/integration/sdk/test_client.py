@@ -339,6 +339,24 @@ def test_reduction_is_found_by_name_and_step_and_explains_itself(run: Run, serve
     ]
 
 
+def test_each_of_several_reductions_of_one_step_is_had(run: Run, server: ScriptedServer) -> None:
+    first, second = ({**_reduction(), "id": f"red_{number:026d}", "nth": number, "of": 2} for number in (1, 2))
+    path = f"/runs/{RUN_ID}/reductions"
+    server.on("GET", path, *[ok({"items": [first, second], "next": None})] * 4)
+    for one in (first, second):
+        server.on("GET", f"{path}/{one['id']}", *[ok(one)] * 2)
+    reductions = run.reductions("loss")
+    assert [one.nth for one in reductions.all_at(step=10)] == [1, 2]
+    assert (reductions.at(step=10).nth, reductions.at(step=10, nth=2).nth) == (1, 2)
+    assert explain(reductions.at(step=10, nth=2)).startswith("loss (2 of 2), step 10: ")
+
+
+def test_a_reduction_beyond_those_of_its_step_is_told_with_their_number(run: Run, server: ScriptedServer) -> None:
+    server.on("GET", f"/runs/{RUN_ID}/reductions", ok({"items": [_reduction()], "next": None}))
+    with pytest.raises(errors.RunError, match="no reduction 'loss' number 3 at step 10"):
+        run.reductions("loss").at(step=10, nth=3)
+
+
 def test_reduction_that_was_not_recorded_is_told(run: Run, server: ScriptedServer) -> None:
     server.on("GET", f"/runs/{RUN_ID}/reductions", ok({"items": [], "next": None}))
     with pytest.raises(errors.RunError, match="'loss' was recorded at step 3"):

@@ -11,7 +11,7 @@ from drumline import bundle
 from drumline.contracts import api
 from drumline_server.errors import DrumlineError
 from drumline_server.runs import submission
-from support.core import Core, submission_body
+from support.core import MOST_WAITING, Core, submission_body
 from support.edge import EdgeServer, edge_server
 
 V1 = "/api/v1"
@@ -166,7 +166,9 @@ def test_rerun_that_no_host_could_hold_any_more_is_refused_unless_it_may_wait(co
     def again(key: str, wait: bool | None) -> api.Run:
         body = api.RerunRequest(wait_for_devices=wait)
         request = submission.Rerun(core.project_id, "tester", key, old.id, body, "tok_tester")
-        return core.write(lambda session: submission.rerun(session, request, now=core.clock.now())).submitted.run
+        return core.write(
+            lambda session: submission.rerun(session, request, most_waiting=MOST_WAITING, now=core.clock.now())
+        ).submitted.run
 
     with pytest.raises(DrumlineError, match="4 replicas"):
         again("a", False)

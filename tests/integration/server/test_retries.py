@@ -54,3 +54,36 @@ def test_a_control_plane_that_fails_again_and_again_does_not_keep_a_run_for_ever
     reason = core.run(run_id).reason
     assert reason is not None
     assert reason.code is EndReason.BUNDLE_UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("unstarted", "reason", "state"),
+    [(True, EndReason.NOT_STARTED, RunState.RETRY_WAIT), (False, EndReason.HOST_REBOOTED, RunState.FAILED)],
+    ids=["registered again", "restarted"],
+)
+def test_a_worker_that_had_to_register_again_before_the_start_costs_no_retry_and_one_that_restarted_does(
+    core: Core, unstarted: bool, reason: EndReason, state: RunState
+) -> None:
+    worker = core.add_worker()
+    run_id = core.submit(resources={"replicas": 8}, retries={"user": 0, "infrastructure": 0}).id
+    core.schedule()
+    member = worker.take()
+
+    worker.register(unstarted=(member.id,) if unstarted else ())
+
+    run = core.run(run_id)
+    assert (run.state, run.reason and run.reason.code) == (state, reason)
+    assert core.device_states() == ["FREE"] * 8
+
+
+def test_a_member_that_began_is_lost_with_its_worker_whatever_a_registration_says(core: Core) -> None:
+    worker = core.add_worker()
+    run_id = core.submit(resources={"replicas": 8}, retries={"user": 0, "infrastructure": 0}).id
+    core.schedule()
+    member = worker.take().start()
+
+    worker.register(unstarted=(member.id,))
+
+    reason = core.run(run_id).reason
+    assert reason is not None
+    assert reason.code is EndReason.HOST_REBOOTED

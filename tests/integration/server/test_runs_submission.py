@@ -18,7 +18,7 @@ from drumline_server.idempotency import KEPT_US
 from drumline_server.jobs.service import content_hash
 from drumline_server.models import Base, Job, Run
 from drumline_server.runs import submission
-from support.core import BUNDLE, GANG, Core, submission_body
+from support.core import BUNDLE, GANG, MOST_WAITING, Core, submission_body
 
 
 def count(core: Core, table: type[Base]) -> int:
@@ -109,7 +109,7 @@ def test_twin_in_flight_is_told_to_come_back(postgres_url: str) -> None:
     begun, finish = threading.Event(), threading.Event()
 
     def slowly(session: Session) -> str:
-        answer = submission.submit(session, request, now=core.clock.now())
+        answer = submission.submit(session, request, most_waiting=MOST_WAITING, now=core.clock.now())
         begun.set()
         assert finish.wait(10)
         return answer.submitted.run.id

@@ -16,7 +16,7 @@ from drumline_server.models import Host, Project
 from drumline_server.runs.submission import Answer, Submission, submit_all
 from drumline_server.together import Together
 from drumline_server.workers.heartbeats import QuietBeats, renew_quiet
-from support.core import Core, Worker, submission_body
+from support.core import MOST_WAITING, Core, Worker, submission_body
 from support.statements import statements
 
 
@@ -29,7 +29,8 @@ def submitted(core: Core, wanted: Sequence[Submission]) -> list[Answer | BaseExc
 
     async def run() -> list[Answer | BaseException]:
         intake: Together[Submission, Answer] = Together(
-            core.database.write, lambda session, group: submit_all(session, group, now=core.clock.now())
+            core.database.write,
+            lambda session, group: submit_all(session, group, most_waiting=MOST_WAITING, now=core.clock.now()),
         )
         return await asyncio.gather(*(intake.ask(each) for each in wanted), return_exceptions=True)
 

@@ -2,14 +2,12 @@
 
 import gc
 import json
-import time
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import httpx2
 import pytest
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from drumline.contracts.records import RECORDS_MEDIA_TYPE, frame
 from drumline_server.main import create_app
@@ -17,8 +15,8 @@ from drumline_server.settings import Settings
 from fuzz.world import V1, World
 from support.databases import new_database
 from support.edge import edge_server
+from support.turns import HOLD_S, Timed
 
-HOLD_S = 0.05
 MIB = 2**20
 _HEAD = b'{"parameters":{"x":'
 
@@ -82,9 +80,9 @@ def _runs_batch(body: Any) -> dict[str, Costly]:
     wide = _in(body["runs"][0], "parameters", b'{"learning_rate":[' + b"1," * 9_900 + b"1]}")
     return {
         **_of_parameters(body, "runs.0.parameters"),
-        "most runs": Costly(frame(b"{}", [run] * 1000), RECORDS_MEDIA_TYPE),
+        "most runs": Costly(frame(b"{}", [run] * 10_000), RECORDS_MEDIA_TYPE),
         "large runs": Costly(frame(b"{}", [wide] * 380), RECORDS_MEDIA_TYPE),
-        "wrong runs": Costly(frame(b"{}", [b"[]"] * 1000), RECORDS_MEDIA_TYPE),
+        "wrong runs": Costly(frame(b"{}", [b"[]"] * 10_000), RECORDS_MEDIA_TYPE),
         "junk runs": Costly(frame(b"{}", [b"[" + b"[]," * 20_000 + b"1]"] * 100), RECORDS_MEDIA_TYPE),
         "one line": Costly(b"[" + _fill(b"[],") + b"1]", RECORDS_MEDIA_TYPE),
     }
@@ -92,9 +90,9 @@ def _runs_batch(body: Any) -> dict[str, Costly]:
 
 def _sweep(body: Any) -> dict[str, Costly]:
     ranges = b"{" + b",".join(b'"p%d":{"low":1,"high":1.00000001}' % number for number in range(200)) + b"}"
-    random = b'{"kind":"random","runs":1000,"parameters":' + ranges + b"}"
-    points = b'{"kind":"list","points":[' + b",".join(b'{"epochs":%d}' % number for number in range(1000)) + b"]}"
-    grid = b'{"kind":"grid","parameters":{"epochs":[' + b",".join(b"%d" % number for number in range(1000)) + b"]}}"
+    random = b'{"kind":"random","runs":2000,"parameters":' + ranges + b"}"
+    points = b'{"kind":"list","points":[' + b",".join(b'{"epochs":%d}' % number for number in range(10_000)) + b"]}"
+    grid = b'{"kind":"grid","parameters":{"epochs":[' + b",".join(b"%d" % number for number in range(10_000)) + b"]}}"
     return {name: Costly(_in(body, "sweep", value)) for name, value in [("r", random), ("l", points), ("g", grid)]}
 
 
@@ -136,39 +134,6 @@ _ROUTES = sorted(
 )
 
 
-class _Timed:
-    """An application that notes the processor time of the longest turn of a request between two yields, in seconds."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-        self.longest = 0.0
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await _Turns(self, self._app(scope, receive, send))
-
-
-class _Turns:
-    def __init__(self, timed: _Timed, request: Awaitable[None]) -> None:
-        self._timed = timed
-        self._steps = request.__await__()
-
-    def __await__(self) -> Generator[Any, Any, None]:  # Any: whatever the loop waits for
-        failed: BaseException | None = None
-        while True:
-            began = time.thread_time()
-            try:
-                awaited = next(self._steps) if failed is None else self._steps.throw(failed)
-            except StopIteration:
-                return
-            finally:
-                self._timed.longest = max(self._timed.longest, time.thread_time() - began)
-            try:
-                failed = None
-                yield awaited
-            except BaseException as error:  # noqa: BLE001 - as a task tells what it waited for in vain
-                failed = error
-
-
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with new_database("sqlite") as url, edge_server(url, tmp_path_factory.mktemp("holding")) as server:
@@ -180,10 +145,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 @pytest.fixture(scope="module")
-def timed(world: World) -> _Timed:
+def timed(world: World) -> Timed:
     stack = world.server.app.middleware_stack
     assert stack is not None
-    world.server.app.middleware_stack = _Timed(stack)
+    world.server.app.middleware_stack = Timed(stack)
     return world.server.app.middleware_stack
 
 
@@ -193,7 +158,7 @@ def client(world: World) -> httpx2.Client:
 
 
 @pytest.mark.parametrize("route", _ROUTES)
-def test_no_body_holds_the_interpreter(world: World, timed: _Timed, client: httpx2.Client, route: str) -> None:
+def test_no_body_holds_the_interpreter(world: World, timed: Timed, client: httpx2.Client, route: str) -> None:
     path = f"{V1}{route}"
     body = world.body(path)
     assert body is not None, f"{route} has no body in fuzz.world: give it one"

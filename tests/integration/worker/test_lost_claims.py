@@ -15,10 +15,10 @@ from drumline.contracts.events import MemberAck, MemberEnd
 from drumline.contracts.ids import new_id
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import EndReason
+from drumline_worker.agent.agent_context import AgentContext, Layout
 from drumline_worker.agent.api import Api
 from drumline_worker.agent.backoff import Backoff
-from drumline_worker.agent.member import Member
-from drumline_worker.agent.workbench import Layout, Workbench
+from drumline_worker.agent.member import HostedMember
 from support.scripted_server import NO_ANSWER, TOKEN, Answer, ScriptedServer, ok, problem
 
 FENCE = 3
@@ -31,7 +31,7 @@ async def settled() -> None:
 
 
 class Stage:
-    """A member that a doorbell names, its server, and the host's data directory."""
+    """A member that is assigned, its server, and the host's data directory."""
 
     def __init__(self, server: ScriptedServer, root: Path) -> None:
         self.server = server
@@ -42,7 +42,7 @@ class Stage:
         server.on("POST", self._path("end"), ok(ack))
 
     def claim(self, *answers: Answer) -> list[MemberEnd]:
-        """Follows the doorbell while claims get these answers; what the worker told of the member's end."""
+        """Takes the member on while claims get these answers; what the worker told of the member's end."""
         self.server.on("POST", self._path("claim"), *answers)
         asyncio.run(self._live())
         assert len(self.server.sent("POST", self._path("claim"))) == len(answers)
@@ -51,16 +51,16 @@ class Stage:
     async def _live(self) -> None:
         api = Api(self.server.url, trust_env=False)
         api.use_token(SecretStr(TOKEN))
-        session = SimpleNamespace(
-            incarnation=new_id("inc"), registrations=1, register_again=lambda: None, until_settled=settled
+        registration = SimpleNamespace(
+            incarnation=new_id("inc"), times_sent=1, register_again=lambda: None, until_settled=settled
         )
         nothing = cast(Any, None)  # nothing is launched here
         layout = self.layout
-        bench = Workbench(
-            api, cast(Any, session), nothing, nothing, layout, layout.checkpoints, nothing, nothing, place=""
+        context = AgentContext(
+            api, cast(Any, registration), nothing, nothing, layout, layout.checkpoints, nothing, nothing, place=""
         )
         try:
-            await Member(bench, self.member, FENCE).run()
+            await HostedMember(context, self.member, FENCE).run()
         finally:
             await api.close()
 

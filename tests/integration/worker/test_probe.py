@@ -25,6 +25,26 @@ def main(run):
         means = run.strategy.run(lambda x: x.mean(), args=(batch,))
         run.strategy.reduce("mean", means, axis=None, name="loss")
 """
+TRAINS_AND_EVALUATES = """
+import jax.numpy as jnp
+import numpy as np
+
+import drumline.distribute as dist
+
+
+def main(run, *, steps: int = 100):
+    strategy = run.strategy
+    run.set_total_steps(steps)
+
+    def batch(rows):
+        return strategy.distribute_values_from_function(lambda _: np.ones(rows, np.float32))
+
+    for step in range(steps):
+        strategy.run(lambda x: dist.all_reduce("sum", x.sum()), args=(batch(4),))
+        rows = strategy.run(lambda x: x, args=(batch(2),))
+        strategy.reduce("mean", rows, axis=0, name="accuracy")
+        run.log(step=step, loss=0.0)
+"""
 NO_STEP = "def main(run):\n    return 1\n"
 
 
@@ -62,15 +82,27 @@ def test_what_the_end_of_the_data_does_to_a_program_is_told_though_the_probe_sto
     assert (program.steps, [batch.rows for batch in program.batches]) == (16, [(8, 8, 8, 8)])
     partial, mean = program.warnings
     assert (partial.code, mean.code) == ("partial_batch", "mean_of_means")
-    assert partial.message.endswith("in step 31 of 32: rows per replica 2, 2, 2, 0; in step 0 8, 8, 8, 8")
-    assert mean.message.startswith("loss is a mean of one value per replica, which step 31 of 32 of ")
+    assert partial.message.startswith("batch 31 of 32 of ")
+    assert partial.message.endswith(" is a partial batch: rows per replica 2, 2, 2, 0; in batch 0 8, 8, 8, 8")
+    assert mean.message.startswith("loss is a mean of one value per replica, which batch 31 of 32 of ")
 
 
 def test_a_program_that_ends_early_is_planned_whole(server: WorkerServer, worker: WorkerProcess) -> None:
     report = _probed(server, DIGITS, replicas=2, steps=100, parameters={"epochs": 1})
     assert report.program is not None, report
-    assert (report.program.steps, report.program.ended) == (7, True)
+    assert (report.program.steps, report.program.calls, report.program.ended) == (6, 7, True)  # the last evaluates
     assert "test_accuracy" in [one.name for one in report.program.collectives]
+
+
+def test_a_plan_counts_the_steps_that_the_program_names(server: WorkerServer, worker: WorkerProcess) -> None:
+    program = _probed(server, TRAINS_AND_EVALUATES, replicas=2, steps=3).program
+    assert program is not None
+    assert (program.steps, program.calls, program.ended) == (3, 6, False)
+    accuracy = next(one for one in program.collectives if one.name == "accuracy")
+    assert (accuracy.first_step, accuracy.first_call) == (0, 1)
+    whole = _probed(server, TRAINS_AND_EVALUATES, replicas=2, parameters={"steps": 2}).program
+    assert whole is not None
+    assert (whole.steps, whole.calls, whole.ended) == (2, 4, True)
 
 
 def test_what_a_program_raises_is_told_with_its_output(server: WorkerServer, worker: WorkerProcess) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from drumline.checkpoints.store import CheckpointStore
 from drumline.contracts.ids import new_id
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.retention import CheckpointKey
 from drumline.contracts.spec import CentralStorageSpec, CheckpointSpec, MirroredSpec, OneDeviceSpec, StrategySpec
 from drumline.contracts.worker_api import ResumePoint
-from drumline.local.checkpoint_store import CheckpointStore
 from support.worker_process import WorkerProcess
 from support.worker_server import MemberRecord, WorkerServer
 

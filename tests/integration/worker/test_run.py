@@ -34,6 +34,13 @@ def main(run, *, steps: int = 3, learning_rate: float = 0.5):
 """
 
 
+def test_a_result_marks_its_numbers_that_are_none_and_no_text(server: WorkerServer, worker: WorkerProcess) -> None:
+    member = server.assign("def main(run):\n    return {'loss': float('nan'), 'note': 'NaN'}\n")
+    assert server.wait_drained(member).reason == EndReason.COMPLETED
+    (event,) = member.of_kind("result")
+    assert (event.value, event.not_finite) == ({"loss": "NaN", "note": "NaN"}, {"loss": "NaN"})
+
+
 def test_training_on_the_assigned_devices_reports_everything(server: WorkerServer, worker: WorkerProcess) -> None:
     member = server.assign(TRAINING, replicas=4, parameters={"steps": 2})
     end = server.wait_drained(member)

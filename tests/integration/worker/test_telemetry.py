@@ -5,10 +5,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import psutil
+import pytest
 
 from drumline.contracts.events import MAX_CUT_BYTES, EventBatch
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import Limits
+from drumline.wording import counted
 from support.processes import wait_until
 from support.worker_process import WorkerProcess
 from support.worker_server import MemberRecord, RefusalError, WorkerServer
@@ -212,3 +214,47 @@ def main(run):
     assert (large.result.shape, large.result.mean, large.result.norm) == ((100, 100), 4.0, 400.0)
     assert [len(summary.values) for summary in small.inputs] == [1000] * 4
     assert small.denominator == 4
+
+
+KILLED = """
+import os, signal, time
+
+import jax.numpy as jnp
+
+def main(run, *, values: int, how: str):
+    print("begins")
+    def reduce():
+        run.strategy.reduce("sum", run.strategy.run(lambda: jnp.float32(1)), axis=None, name="sum")
+
+    reduce()
+    run.log(step=0, value=0.0)
+    time.sleep(1)  # the first value and the first step are sent at once, what follows is collected
+    for step in range(1, values):
+        run.log(step=step, value=step / 3)
+    reduce()
+    if how == "exit":
+        os._exit(3)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize(("how", "reason"), [("kill", EndReason.KILLED), ("exit", EndReason.PROGRAM_EXITED)])
+@pytest.mark.parametrize("values", [7, 300_000])
+def test_what_a_killed_program_had_not_handed_over_is_a_gap_of_its_size_at_the_end(
+    server: WorkerServer, worker: WorkerProcess, values: int, how: str, reason: EndReason
+) -> None:
+    member = server.assign(KILLED, parameters={"values": values, "how": how})
+    end = server.wait_drained(member, timeout_s=120)
+
+    came, gaps = logged(member), {gap.what: gap.count for gap in member.of_kind("gap")}
+    assert end.reason is reason, member.log
+    assert came == [(step, step / 3) for step in range(len(came))]
+    assert len(came) < values
+    of_the_pace = gaps["metrics"] - (values - len(came))
+    assert 0 <= of_the_pace < 50, gaps
+    assert len(member.of_kind("reduction")) + gaps.get("reduction", 0) == 2
+    newest = max((event.seq for event in member.of_kind("metrics")), default=0)
+    assert all(gap.seq > newest for gap in member.of_kind("gap"))
+    notes = "".join(event.text for event in member.of_kind("log") if event.stream == "system")
+    nouns = {"metrics": "value", "reduction": "reduction"}
+    assert all(f"[drumline: {counted(count, nouns[what])} lost here" in notes for what, count in gaps.items())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import drumline.distribute as dist
-from drumline.distribute.central_storage import MAX_KEPT_BYTES
+from drumline.distribute.strategies.central_storage import MAX_KEPT_BYTES
 
 HOMES = {"home computes": 0, "home computes, not first": 1, "home elsewhere": 7}
 

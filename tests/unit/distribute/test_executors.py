@@ -147,9 +147,9 @@ def test_a_global_batch_is_placed_by_one_transfer(four: dist.MirroredStrategy) -
 
 
 def test_an_aggregated_write_of_an_all_reduced_value_costs_no_second_all_reduce(four: dist.MirroredStrategy) -> None:
-    from drumline.distribute.arguments import flatten_arguments
-    from drumline.distribute.step import trace_step
-    from drumline.distribute.uniformity import mark_uniform
+    from drumline.distribute.tracing.arguments import flatten_arguments
+    from drumline.distribute.tracing.step import StepTracer
+    from drumline.distribute.tracing.uniformity import mark_uniform
 
     with four.scope():
         weight = dist.Variable(jnp.zeros(2), aggregation="mean")
@@ -159,7 +159,7 @@ def test_an_aggregated_write_of_an_all_reduced_value_costs_no_second_all_reduce(
         weight.assign_sub(x)
 
     arguments = flatten_arguments(four, (dist.PerReplica.from_components([np.ones(2, np.float32)] * 4),), {})
-    traced = trace_step(four, step, arguments, [], [])
+    traced = StepTracer(four, step, arguments, []).trace_once()
     marked, _ = mark_uniform(traced.jaxpr, [True, False])
     flags = [eqn.params["uniform"] for eqn in marked.jaxpr.eqns if eqn.primitive.name == "replica_aggregate"]
     assert flags == [True, False]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import drumline.distribute as dist
-from drumline.distribute.communication import packs_by_bytes
+from drumline.distribute.combine.communication import packs_by_bytes
 
 
 def per_replica(*components: Any) -> dist.PerReplica:

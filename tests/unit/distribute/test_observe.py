@@ -8,7 +8,7 @@ import pytest
 
 import drumline.distribute as dist
 from drumline.distribute import observe
-from drumline.distribute.observing import LARGE_EVERY
+from drumline.distribute.observe.observation import LARGE_EVERY
 
 
 class Recorder:

@@ -11,8 +11,8 @@ import pytest
 import drumline.distribute as dist
 from drumline.contracts.plans import ProbedProgram
 from drumline.local.stop_request import StopRequest
-from drumline_worker.runner.context import WorkerRun
-from drumline_worker.runner.probing import ProbeObserver
+from drumline_worker.runner.probe_observer import ProbeObserver
+from drumline_worker.runner.worker_run import WorkerRun
 
 PROBED_STEPS = 2
 UNWEIGHTED = "each replica weighs the same, so rows do not"
@@ -50,7 +50,7 @@ def warned(use: Use, dataset: Any, replicas: int = 4, steps: int = PROBED_STEPS)
         for batch in strategy.distribute_dataset(dataset):
             use(strategy, batch)
 
-    program = ProbedProgram.model_validate(probe.watching(main)(cast("WorkerRun", None)))
+    program = ProbedProgram.model_validate(probe.wrap(main)(cast("WorkerRun", None)))
     assert program.steps <= steps
     return [(warning.code, warning.message) for warning in program.warnings]
 
@@ -64,11 +64,11 @@ def rows(count: int, batch: int = 32, *, drop_remainder: bool = False) -> dist.D
 @pytest.mark.parametrize(
     ("dataset", "place", "partial"),
     [
-        (rows(1000), "step 31 of 32", "2, 2, 2, 2"),
-        (rows(998), "step 31 of 32", "2, 2, 2, 0"),
-        (rows(1000).repeat(3), "step 31 of 96", "2, 2, 2, 2"),
-        (rows(1000).repeat(), "step 31", "2, 2, 2, 2"),
-        (rows(1000).with_auto_shard_policy("off"), "step 31 of 32", "8, 0, 0, 0"),
+        (rows(1000), "batch 31 of 32", "2, 2, 2, 2"),
+        (rows(998), "batch 31 of 32", "2, 2, 2, 0"),
+        (rows(1000).repeat(3), "batch 31 of 96", "2, 2, 2, 2"),
+        (rows(1000).repeat(), "batch 31", "2, 2, 2, 2"),
+        (rows(1000).with_auto_shard_policy("off"), "batch 31 of 32", "8, 0, 0, 0"),
     ],
     ids=["even", "ragged", "repeated", "endless", "rule-b"],
 )
@@ -78,7 +78,7 @@ def test_a_partial_batch_after_the_probed_steps_is_told_with_its_sizes(
     assert warned(weighted, dataset) == [
         (
             "partial_batch",
-            f"{dataset} gives a partial batch in {place}: rows per replica {partial}; in step 0 8, 8, 8, 8",
+            f"{place} of {dataset} is a partial batch: rows per replica {partial}; in batch 0 8, 8, 8, 8",
         )
     ]
 
@@ -99,10 +99,8 @@ def test_no_partial_batch_is_told_where_none_comes(dataset: dist.Dataset) -> Non
 
 def test_a_partial_batch_within_the_probed_steps_is_told_once() -> None:
     ((code, text),) = warned(weighted, rows(11, 4), replicas=2, steps=16)
-    assert (code, text.partition(" gives ")[2]) == (
-        "partial_batch",
-        "a partial batch in step 2 of 3: rows per replica 2, 1; in step 0 2, 2",
-    )
+    assert (code, text.startswith("batch 2 of 3 of ")) == ("partial_batch", True)
+    assert text.endswith(" is a partial batch: rows per replica 2, 1; in batch 0 2, 2")
 
 
 def test_a_partial_batch_of_unknown_data_is_told_once_it_was_seen() -> None:
@@ -126,7 +124,7 @@ def test_a_mean_over_replicas_is_told_where_the_end_of_an_epoch_is_ragged(
     (mean,) = [text for code, text in warned(use, dataset) if code == "mean_of_means"]
     assert mean.startswith(name)
     assert (
-        f"which step 31{'' if 'repeat' in str(dataset) else ' of 32'} of {dataset} makes from 2, 2, 2, 0 rows" in mean
+        f"which batch 31{'' if 'repeat' in str(dataset) else ' of 32'} of {dataset} makes from 2, 2, 2, 0 rows" in mean
     )
     assert UNWEIGHTED in mean
 

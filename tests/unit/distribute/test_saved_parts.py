@@ -22,10 +22,10 @@ from jax.experimental import multihost_utils
 
 import drumline.distribute as dist
 from drumline.contracts.spec import CheckpointSpec
-from drumline.distribute.saved_parts import require_one_state
-from drumline.local.checkpoints import LocalShelf
+from drumline.distribute.checkpoint.saved_parts import require_one_state
+from drumline.checkpoints.managers import LocalManager
 from drumline.distribute.errors import InvalidValueError, UnsupportedError
-from drumline.distribute.saved_state import read_state, write_state
+from drumline.distribute.checkpoint.saved_state import read_state, write_state
 
 MESH = jax.sharding.Mesh(np.array(jax.devices()), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
 EVERYWHERE = jax.sharding.NamedSharding(MESH, jax.P())
@@ -312,7 +312,7 @@ def test_a_lost_piece_is_missed(saved: tuple[Path, list[Any]], tmp_path: Path) -
 
 
 def test_without_a_server_several_processes_save_nothing(tmp_path: Path) -> None:
-    shelf = f"LocalShelf(Path({str(tmp_path)!r}), CheckpointSpec(), print)"
-    for said in run_processes(SOURCE, f"refused(lambda: {shelf}.put(3, print))", (1, 1)):
+    manager = f"LocalManager(Path({str(tmp_path)!r}), CheckpointSpec(), print)"
+    for said in run_processes(SOURCE, f"refused(lambda: {manager}.save(3, print))", (1, 1)):
         assert said.startswith("UnsupportedError: run.checkpoint of a program over 2 processes"), said
     assert not any(tmp_path.iterdir())

@@ -14,7 +14,7 @@ def mirrored(replicas: int) -> dist.MirroredStrategy:
 
 
 def central(replicas: int) -> Any:
-    from drumline.distribute.central_storage import CentralStorageStrategy
+    from drumline.distribute.strategies.central_storage import CentralStorageStrategy
 
     return CentralStorageStrategy(jax.devices()[:replicas])
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import drumline.distribute as dist
-from drumline.distribute.central_storage import CentralStorageStrategy
+from drumline.distribute.strategies.central_storage import CentralStorageStrategy
 
 
 def strategy(replicas: int, *, central: bool = False) -> dist.Strategy:

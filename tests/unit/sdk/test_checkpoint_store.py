@@ -8,16 +8,16 @@ from threading import Barrier
 
 import pytest
 
+from drumline.checkpoints.store import CheckpointStore, DamagedCheckpointError, Stage, claim_fence
 from drumline.contracts.retention import CheckpointKey, kept
 from drumline.contracts.spec import CheckpointSpec
-from drumline.local.checkpoint_store import CheckpointStore, DamagedCheckpointError, Stage, claim_fence
 
 _KILLED_SAVING = """
 import os, signal, sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
-from drumline.local.checkpoint_store import CheckpointStore, Stage
+from drumline.checkpoints.store import CheckpointStore, Stage
 
 def write(path):
     path.mkdir()
@@ -71,7 +71,7 @@ def test_killed_at_any_point_of_a_save_the_last_whole_checkpoint_is_the_newest(c
     if CRASHES[stage] == 2:
         with pytest.raises(DamagedCheckpointError, match="was never committed"):
             later.verified(CheckpointKey(1, 3))
-    later.remove_rubble()
+    later.remove_partial()
     left = {path.name for path in (crashed / stage / "f1").iterdir()}
     assert left == {f"step_{step}" for step in range(1, CRASHES[stage] + 1)}
 

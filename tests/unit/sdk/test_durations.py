@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from drumline.cli.durations import Duration
+from drumline._flags import Duration
 
 
 @pytest.mark.parametrize(

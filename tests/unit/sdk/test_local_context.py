@@ -10,10 +10,11 @@ import pytest
 from pydantic import JsonValue
 
 import drumline.distribute as dist
+from drumline.checkpoints.managers import LocalManager
+from drumline.checkpoints.run_checkpoints import RunCheckpoints
 from drumline.contracts.spec import CheckpointSpec
 from drumline.job import RunContext, RunStopping
-from drumline.local.checkpoints import Checkpoints, LocalShelf
-from drumline.local.context import LocalRun
+from drumline.local.local_run import LocalRun
 
 
 class _Recorded:
@@ -50,8 +51,8 @@ def started(
 ) -> LocalRun:
     """A process that runs a program."""
     strategy = dist.OneDeviceStrategy("CPU:0")
-    shelf = LocalShelf(directory, policy, progress.line)
-    return LocalRun(parameters or {}, strategy, progress, Checkpoints(shelf, policy, strategy))
+    manager = LocalManager(directory, policy, progress.line)
+    return LocalRun(parameters or {}, strategy, progress, RunCheckpoints(manager, policy, strategy))
 
 
 def test_it_is_a_run_context_with_its_parameters(run: LocalRun) -> None:
@@ -140,14 +141,14 @@ def test_checkpoint_of_the_same_step_replaces_the_older_one(run: LocalRun) -> No
 
 
 def test_without_a_directory_checkpoints_last_as_long_as_the_process(progress: _Recorded) -> None:
-    shelf = LocalShelf(None, CheckpointSpec(), progress.line)
-    checkpoints = Checkpoints(shelf, CheckpointSpec(), dist.OneDeviceStrategy("CPU:0"))
+    manager = LocalManager(None, CheckpointSpec(), progress.line)
+    checkpoints = RunCheckpoints(manager, CheckpointSpec(), dist.OneDeviceStrategy("CPU:0"))
     assert checkpoints.restore() is None
     checkpoints.offer({"x": 1}, 0, stopping=False)
-    found = shelf.newest()
+    found = manager.newest()
     assert found is not None
     assert checkpoints.restore() == {"x": 1}
-    shelf.close()
+    manager.close()
     assert not found.path.exists()
 
 

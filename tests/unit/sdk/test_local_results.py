@@ -23,7 +23,23 @@ from drumline.local import json_result
     ],
 )
 def test_results_become_json(value: object, expected: object) -> None:
-    assert json_result(value) == expected
+    assert json_result(value).value == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "marked"),
+    [
+        ({"loss": float("nan"), "note": "NaN"}, {"loss": "NaN"}),
+        ("NaN", {}),
+        (["Infinity", {"-Infinity": "-Infinity"}], {}),
+        (-float("inf"), {"result": "-Infinity"}),
+        ({"a": {"b": np.array([1, np.inf], np.float32)}, "text": "Infinity"}, {"a.b[1]": "Infinity"}),
+        ({"half \ud800": float("nan"), "k" * 300: float("nan")}, {"half ?": "NaN", "k" * 100: "NaN"}),
+        ([float("nan")] * 30, {f"[{at}]": "NaN" for at in range(20)}),
+    ],
+)
+def test_a_number_that_json_lacks_is_marked_and_text_that_says_so_is_not(value: object, marked: object) -> None:
+    assert json_result(value).not_finite == marked
 
 
 @pytest.mark.parametrize(
@@ -61,4 +77,4 @@ _JSON = st.recursive(
 
 @given(_JSON)
 def test_every_result_is_strict_json(value: object) -> None:
-    json.dumps(json_result(value), allow_nan=False)
+    json.dumps(json_result(value).value, allow_nan=False)

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline.cli.terminal import age, duration, plain, size, table
+from drumline.cli.terminal import age
 from drumline.progress import LineProgress, open_progress
+from drumline.wording import duration, plain, size_text, table
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_age_of_what_never_was_is_a_dash() -> None:
     ("count", "shown"), [(0, "0 B"), (1536, "2 KiB"), (137_438_953_472, "128 GiB"), (2**50, "1024 TiB")]
 )
 def test_sizes_have_binary_units(count: int, shown: str) -> None:
-    assert size(count) == shown
+    assert size_text(count) == shown
 
 
 def test_without_a_terminal_a_line_comes_each_tenth_of_the_way_and_the_last_is_never_lost() -> None:

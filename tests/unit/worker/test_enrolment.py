@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline_worker.agent.enrolment import MAX_TOKEN_BYTES, EmptyTokenError, Enrolment
+from drumline_worker.agent.identity import MAX_TOKEN_BYTES, EmptyTokenError, Enrolment
 
 
 def _token_of(fd: int) -> str:

@@ -7,14 +7,15 @@ from typing import Any, cast
 import pytest
 
 from drumline.contracts.ids import new_id
-from drumline_worker.rundir import RunDirectory
-from drumline_worker.shim import hanging
-from drumline_worker.shim.hanging import HangWatch
+from drumline.contracts.timing import LeaseTimes
+from drumline_worker.host.rundir import RunDirectory
+from drumline_worker.host.shim_messages import Tick
+from drumline_worker.host.spool import SpoolWriter
+from drumline_worker.shim import hang_watch
+from drumline_worker.shim.hang_watch import HangWatch
 from drumline_worker.shim.journal import Journal
 from drumline_worker.shim.output import OutputBuffer
-from drumline_worker.shim.stopping import Stopper
-from drumline_worker.shim.tick import Tick
-from drumline_worker.spool import SpoolWriter
+from drumline_worker.shim.stopper import Stopper
 from support.member_plans import member_plan
 
 STEP_S = 20.0
@@ -26,7 +27,7 @@ class _Watched:
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
         self.now = 0.0
-        monkeypatch.setattr(hanging, "boottime", lambda: self.now)
+        monkeypatch.setattr(hang_watch, "boottime", lambda: self.now)
         plan = member_plan(new_id("mem"))
         claimed = plan.claimed.model_copy(
             update={
@@ -36,7 +37,9 @@ class _Watched:
         )
         plan = plan.model_copy(update={"claimed": claimed})
         journal = Journal(SpoolWriter(directory))
-        self.watch = HangWatch(RunDirectory(directory), plan, Stopper(3_600.0, 0.0), OutputBuffer(), journal)
+        self.watch = HangWatch(
+            RunDirectory(directory), plan, Stopper(LeaseTimes(3_600.0), 0.0), OutputBuffer(), journal
+        )
         self.watch.hear(Tick(activity="in_step", advances=5))
 
     def expires_within(self, seconds: float, then: Callable[[], None] = lambda: None) -> bool:
@@ -61,10 +64,10 @@ def in_gang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Watched:
 def test_a_program_that_waits_is_shown_as_waiting_and_its_limit_counts_only_before_and_after(alone: _Watched) -> None:
     assert not alone.expires_within(10)
     alone.watch.wait(True)
-    assert alone.watch.place().activity == "waiting_for_telemetry"
+    assert alone.watch.status().activity == "waiting_for_telemetry"
     assert not alone.expires_within(1_000)
     alone.watch.wait(False)
-    assert alone.watch.place().activity == "in_step"
+    assert alone.watch.status().activity == "in_step"
     assert not alone.expires_within(8)
     assert alone.expires_within(4)
 
@@ -75,7 +78,7 @@ def test_a_member_whose_peer_waits_is_let_wait_for_it(in_gang: _Watched) -> None
 
     in_gang.watch.peer_waits(True)
     assert not in_gang.expires_within(1_000, hear_server)
-    assert in_gang.watch.place().activity == "in_step"
+    assert in_gang.watch.status().activity == "in_step"
     in_gang.watch.peer_waits(False)
     assert not in_gang.expires_within(STEP_S - 1, hear_server)
     assert in_gang.expires_within(2, hear_server)

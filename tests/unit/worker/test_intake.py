@@ -12,15 +12,13 @@ from typing import Any
 
 import pytest
 
-from drumline_worker.framing import encode
-from drumline_worker.shim.inbox import Inbox
-from drumline_worker.shim.intake import Intake
+from drumline_worker.host.framing import encode
+from drumline_worker.host.spool import SpoolReader, SpoolWriter
+from drumline_worker.shim.intake import Inbox, Intake
 from drumline_worker.shim.journal import Journal
-from drumline_worker.shim.output import OutputBuffer
-from drumline_worker.shim.pump import Pump
+from drumline_worker.shim.output import OutputBuffer, Pump
 from drumline_worker.shim.spawn import Runner
 from drumline_worker.shim.stacks import Stacks
-from drumline_worker.spool import SpoolReader, SpoolWriter
 
 VALUES = 100_000
 PER_MESSAGE = 2_000

@@ -10,10 +10,10 @@ import pytest
 
 from drumline.contracts.ids import new_id
 from drumline.contracts.reasons import EndReason
-from drumline_worker.agent.leftovers import end_strays, find_members
-from drumline_worker.agent.workbench import Layout
-from drumline_worker.clock import now
-from drumline_worker.rundir import Ending, ShimIdentity
+from drumline_worker.agent.agent_context import Layout
+from drumline_worker.agent.maintenance import end_strays, find_members
+from drumline_worker.host.clock import now
+from drumline_worker.host.rundir import Ending, ShimIdentity
 from support.member_plans import member_plan
 
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]

@@ -13,13 +13,13 @@ from drumline.contracts.ids import new_id
 from drumline.contracts.problems import Problem
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.worker_api import Claim, Claimed
+from drumline_worker.agent.agent_context import AgentContext, Layout
 from drumline_worker.agent.api import RefusedError
 from drumline_worker.agent.compile_cache import CompiledEntries
-from drumline_worker.agent.member import Member
-from drumline_worker.agent.starting import ClaimLostError, claim
-from drumline_worker.agent.workbench import Layout, Workbench
-from drumline_worker.clock import boot_id, now
-from drumline_worker.rundir import RunDirectory, ShimIdentity
+from drumline_worker.agent.member import HostedMember
+from drumline_worker.agent.start import ClaimLostError, claim
+from drumline_worker.host.clock import boot_id, now
+from drumline_worker.host.rundir import RunDirectory, ShimIdentity
 from support.member_plans import member_plan
 
 SHIM = ShimIdentity(pid=7, start_ticks=1, started_at=now())
@@ -32,10 +32,10 @@ class Launched:
         layout = Layout(root)
         layout.create()
         plan = member_plan(new_id("mem"), boot=boot_id())
-        bench = cast(Any, SimpleNamespace(layout=layout))  # all that a member asks of it here
+        context = cast(Any, SimpleNamespace(layout=layout))  # all that a member asks of it here
         self.directory: RunDirectory = layout.run_directory(plan.claimed.member)
         self.directory.create()
-        self.member = Member(bench, plan.claimed.member, plan.claimed.fence, plan)
+        self.member = HostedMember(context, plan.claimed.member, plan.claimed.fence, plan)
 
 
 @pytest.fixture
@@ -72,14 +72,14 @@ class Starting:
         self.while_starting: Callable[[], object] = lambda: None
         self.ends: list[MemberEnd] = []
         self.started: list[str] = []
-        session = SimpleNamespace(
-            registrations=1, incarnation=new_id("inc"), until_settled=self._at_once, alive_at=0.0,
-            registered=SimpleNamespace(takeover_s=120.0),
+        registration = SimpleNamespace(
+            times_sent=1, incarnation=new_id("inc"), until_settled=self._at_once, alive_at=0.0,
+            answer=SimpleNamespace(takeover_s=120.0, time_scale=1.0),
         )  # fmt: skip
         ours = cast(Any, self)  # API, launcher and bundles: all that a start asks of them
         compiled = CompiledEntries(layout.compiled_entries)
-        bench = Workbench(ours, cast(Any, session), ours, ours, layout, root, ours, compiled, place="here")
-        self.member = Member(bench, self.claimed.member, self.claimed.fence)
+        context = AgentContext(ours, cast(Any, registration), ours, ours, layout, root, ours, compiled, place="here")
+        self.member = HostedMember(context, self.claimed.member, self.claimed.fence)
 
     async def _at_once(self) -> None:
         pass
@@ -123,14 +123,14 @@ def test_start_that_a_registration_revoked_is_told_as_failed(tmp_path: Path) -> 
     asyncio.run(starting.member.run())
 
     assert starting.started == [starting.claimed.member]
-    assert [(end.reason, end.devices_released) for end in starting.ends] == [(EndReason.START_FAILED, True)]
+    assert [(end.reason, end.devices_released) for end in starting.ends] == [(EndReason.NOT_STARTED, True)]
 
 
 class Asked:
-    """A session and a server: the first claim meets a registration, by which the server gives the member up."""
+    """A registration and a server: the first claim meets a registration, by which the server gives the member up."""
 
     def __init__(self) -> None:
-        self.registrations = 1
+        self.times_sent = 1
         self.incarnation = new_id("inc")
         self.heard: list[str] = []
 
@@ -139,17 +139,17 @@ class Asked:
 
     async def claim(self, member: str, _: Claim) -> str:
         self.heard.append("claimed")
-        if self.registrations == 1:
-            self.registrations = 2
+        if self.times_sent == 1:
+            self.times_sent = 2
             return member
         raise RefusedError(Problem(title="fenced", status=409, code="fenced", detail="it is over"))
 
 
 def test_claim_that_met_a_registration_is_asked_again_when_that_is_settled() -> None:
     asked = Asked()
-    bench = cast(Any, SimpleNamespace(session=asked, api=asked))  # all that a claim needs
+    context = cast(Any, SimpleNamespace(registration=asked, api=asked))  # all that a claim needs
 
     with pytest.raises(ClaimLostError):
-        asyncio.run(claim(bench, new_id("mem"), 1))
+        asyncio.run(claim(context, new_id("mem"), 1))
 
     assert asked.heard == ["settled", "claimed"] * 2

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from drumline.contracts.reasons import EndReason
-from drumline_worker.rundir import Ending, RunDirectory, ShimIdentity
+from drumline_worker.host.rundir import Ending, RunDirectory, ShimIdentity
 
 
 def test_the_socket_is_reached_however_long_the_path_is(tmp_path: Path) -> None:

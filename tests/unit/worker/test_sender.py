@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from drumline.contracts.events import MAX_CUT_BYTES, MemberAck
-from drumline_worker.agent.telemetry import MAX_BATCH_BYTES, TelemetrySender
-from drumline_worker.spool import SpoolReader, SpoolWriter
+from drumline_worker.agent.telemetry_sender import MAX_BATCH_BYTES, TelemetrySender
+from drumline_worker.host.spool import SpoolReader, SpoolWriter
 
 
 class _Api:

@@ -5,7 +5,7 @@ import sys
 
 FORK = """
 import importlib.metadata, os, sys
-from drumline_worker.warming import warm_up
+from drumline_worker.launcher.warm_up import warm_up
 warm_up()
 before = set(sys.modules)
 if os.fork() == 0:

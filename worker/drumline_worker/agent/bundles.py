@@ -1,4 +1,4 @@
-"""Bundles on this host: fetched once, checked by hash at every use, extracted anew for each member."""
+"""Bundles on this host: fetched once, checked by hash at every use, extracted afresh for each member."""
 
 import asyncio
 import hashlib

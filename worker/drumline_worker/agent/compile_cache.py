@@ -90,7 +90,7 @@ def clear(current: Path, in_use: Collection[Path]) -> None:
 def evict(current: Path, max_bytes: int) -> None:
     """Deletes entries until all together take no more: first those of the versions that were not run for longest.
 
-    Directories stay: a program that uses one writes on, and compiles anew what has gone.
+    Directories stay: a program that uses one keeps writing, and compiles again what has gone.
     """
     entries = sorted(_entries(current))
     total = sum(entry.size for entry in entries)

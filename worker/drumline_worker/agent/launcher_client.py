@@ -11,27 +11,27 @@ from pathlib import Path
 
 from drumline_worker.agent.backoff import Backoff
 from drumline_worker.agent.environment import launcher_environment
-from drumline_worker.framing import Decoder, encode_payload
-from drumline_worker.launching import (
+from drumline_worker.host.framing import Decoder, encode_payload
+from drumline_worker.host.launcher_messages import (
     TRY_S,
+    DevicesListed,
+    DeviceTried,
     FromLauncher,
     Gone,
     Launched,
     LaunchFailed,
-    Probe,
-    Probed,
+    ListDevices,
     Ready,
     Reply,
     Request,
     Start,
-    Tried,
-    Try,
+    TryDevice,
     Unready,
 )
 
 _LOG = logging.getLogger(__name__)
 _READY_S = 120.0
-_PROBE_S = 120.0
+_LIST_S = 120.0
 _START_S = 30.0
 _STOP_S = 5.0
 _HOPELESS = 2
@@ -59,7 +59,7 @@ class LauncherClient:
         self._ready = asyncio.Event()
         self._starting: dict[str, asyncio.Future[Launched]] = {}
         self._gone: dict[str, asyncio.Event] = {}
-        self._probing: asyncio.Future[Probed] | None = None
+        self._listing: asyncio.Future[DevicesListed] | None = None
         self._trying: dict[str, asyncio.Future[str | None]] = {}
 
     async def run(self) -> None:
@@ -86,22 +86,22 @@ class LauncherClient:
             return ""
         return f"the launcher died {self._unready} times while it started: {self._flaw}"
 
-    async def probe(self, cpu_devices: int) -> Probed:
+    async def list_devices(self, cpu_devices: int) -> DevicesListed:
         """The devices of this host, and why not others.
 
         Raises LaunchError when a device driver hangs or takes the probe down.
         """
         await self.until_ready()
-        self._probing = asyncio.get_running_loop().create_future()
-        self._gone["probe"] = asyncio.Event()
-        self._send(Probe(cpu_devices=cpu_devices))
+        self._listing = asyncio.get_running_loop().create_future()
+        self._gone["list_devices"] = asyncio.Event()
+        self._send(ListDevices(cpu_devices=cpu_devices))
         try:
-            async with asyncio.timeout(_PROBE_S):
-                probed = await self._probing
-                await self._gone["probe"].wait()
+            async with asyncio.timeout(_LIST_S):
+                listed = await self._listing
+                await self._gone["list_devices"].wait()
         except TimeoutError:
-            raise LaunchError(f"the device probe gave no answer in {_PROBE_S:.0f} s") from None
-        return probed
+            raise LaunchError(f"the device probe gave no answer in {_LIST_S:.0f} s") from None
+        return listed
 
     async def start(self, member: str, directory: Path) -> Launched:
         """Forks a shim. Raises LaunchError."""
@@ -124,7 +124,7 @@ class LauncherClient:
         name = f"try {platform}:{index}"
         self._trying[name] = asyncio.get_running_loop().create_future()
         try:
-            self._send(Try(name=name, platform=platform, index=index))
+            self._send(TryDevice(name=name, platform=platform, index=index))
             async with asyncio.timeout(TRY_S + _STOP_S):
                 return await self._trying[name]
         except TimeoutError:
@@ -182,7 +182,7 @@ class LauncherClient:
         if self._parent_fd is not None:
             arguments += ["--parent-fd", str(self._parent_fd)]
         return await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", "drumline_worker.launcher", *arguments,
+            sys.executable, "-P", "-m", "drumline_worker.launcher.launcher", *arguments,
             env=launcher_environment(self._home), cwd=self._home, pass_fds=fds, stdin=subprocess.DEVNULL,
             start_new_session=True,
         )  # fmt: skip
@@ -205,10 +205,10 @@ class LauncherClient:
             self._settle(reply.member, reply)
         elif isinstance(reply, LaunchFailed):
             self._settle(reply.member, LaunchError(reply.message))
-        elif isinstance(reply, Probed):
-            if self._probing is not None and not self._probing.done():
-                self._probing.set_result(reply)
-        elif isinstance(reply, Tried):
+        elif isinstance(reply, DevicesListed):
+            if self._listing is not None and not self._listing.done():
+                self._listing.set_result(reply)
+        elif isinstance(reply, DeviceTried):
             self._settle_try(reply.name, reply.flaw)
         else:
             self._take_gone(reply)
@@ -217,8 +217,8 @@ class LauncherClient:
         if reply.member in self._gone:
             self._gone[reply.member].set()
         self._settle_try(reply.member, f"A program on it died with exit code {reply.exit_code}.")
-        if reply.member == "probe" and self._probing is not None and not self._probing.done():
-            self._probing.set_exception(LaunchError(f"the device probe died with exit code {reply.exit_code}"))
+        if reply.member == "list_devices" and self._listing is not None and not self._listing.done():
+            self._listing.set_exception(LaunchError(f"the device probe died with exit code {reply.exit_code}"))
 
     def _settle(self, member: str, outcome: Launched | LaunchError) -> None:
         future = self._starting.get(member)
@@ -235,7 +235,7 @@ class LauncherClient:
             future.set_result(flaw)
 
     def _abandon(self) -> None:
-        """Shims of a dead launcher go on; what it alone could have proven stays unproven."""
+        """Shims of a dead launcher keep running; what it alone could have proven stays unproven."""
         self._ready.clear()
         self._settled.clear()
         self._gone.clear()
@@ -243,8 +243,8 @@ class LauncherClient:
             self._settle(member, LaunchError("the launcher died"))
         for name in self._trying:
             self._settle_try(name, "The launcher died while a program was tried on it.")
-        if self._probing is not None and not self._probing.done():
-            self._probing.set_exception(LaunchError("the launcher died"))
+        if self._listing is not None and not self._listing.done():
+            self._listing.set_exception(LaunchError("the launcher died"))
 
     def _send(self, request: Request) -> None:
         if self._writer is None or self._writer.is_closing():

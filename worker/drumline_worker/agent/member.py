@@ -5,21 +5,21 @@ import logging
 
 from drumline.contracts.events import MemberAck, MemberEnd, MemberTick
 from drumline.contracts.reasons import EndReason
-from drumline.contracts.worker_api import CLAIM_AGAIN_S, Claimed, LiveMember, MemberBeat, UnsentTelemetry
+from drumline.contracts.timing import CLAIM_AGAIN_S
+from drumline.contracts.worker_api import Claimed, LiveMember, MemberBeat, UnsentTelemetry
+from drumline_worker.agent.agent_context import AgentContext, CoordinatorPort
 from drumline_worker.agent.api import RefusedError, UnreachableError
 from drumline_worker.agent.backoff import Backoff
 from drumline_worker.agent.bundles import BundleUnavailableError
 from drumline_worker.agent.launcher_client import LaunchError
-from drumline_worker.agent.leftovers import end_strays
-from drumline_worker.agent.meeting_place import MeetingPlace
+from drumline_worker.agent.maintenance import end_strays
 from drumline_worker.agent.shim_link import ShimLink
-from drumline_worker.agent.starting import ClaimLostError, claim, launch, prepare
-from drumline_worker.agent.telemetry import TelemetrySender
-from drumline_worker.agent.workbench import Workbench
-from drumline_worker.clock import boot_id, boottime, now
-from drumline_worker.rundir import Ending, MemberPlan
-from drumline_worker.shim.messages import Acked, Alive, Ended, Hold, Spooled, Stop, StopCause
-from drumline_worker.spool import SpoolReader, last_seq_on_disk
+from drumline_worker.agent.start import ClaimLostError, claim, launch, prepare
+from drumline_worker.agent.telemetry_sender import TelemetrySender
+from drumline_worker.host.clock import boot_id, boottime, now
+from drumline_worker.host.rundir import Ending, MemberPlan
+from drumline_worker.host.shim_messages import Acked, Alive, Ended, Hold, Spooled, Stop, StopCause
+from drumline_worker.host.spool import SpoolReader, last_seq_on_disk
 
 _LOG = logging.getLogger(__name__)
 _PROOF_S = 5.0
@@ -31,17 +31,17 @@ class _UnwantedError(Exception):
 
     def __init__(self, reason: EndReason, message: str) -> None:
         super().__init__(message)
-        self.ending = _unstarted(reason, message)
+        self.ending = _ending_before_start(reason, message)
 
 
-class Member:
+class HostedMember:
     """`run` (or `adopt`) is its life; the other methods bring news, at any time."""
 
-    def __init__(self, bench: Workbench, member: str, fence: int, plan: MemberPlan | None = None) -> None:
-        self._bench = bench
+    def __init__(self, context: AgentContext, member: str, fence: int, plan: MemberPlan | None = None) -> None:
+        self._context = context
         self.id = member
         self.fence = fence
-        self._directory = bench.layout.run_directory(member)
+        self._directory = context.layout.run_directory(member)
         self._claimed: Claimed | None = plan.claimed if plan else None
         self._boot_id = plan.boot_id if plan else boot_id()
         self._link: ShimLink | None = None
@@ -55,7 +55,7 @@ class Member:
         self._progress: Spooled | None = None
         self._sender: TelemetrySender | None = None
         self._peer_waits = False
-        self._place: MeetingPlace | None = None
+        self._port: CoordinatorPort | None = None
         self.ended = asyncio.Event()
         """Set when no process of it is left."""
 
@@ -70,7 +70,7 @@ class Member:
         self._ask(Stop(cause=cause))
 
     def drain(self) -> None:
-        """The host goes away; the run goes on elsewhere. What is being stopped already stays as it is."""
+        """The host goes away; the run resumes elsewhere. What is being stopped already stays as it is."""
         if self._stop is None:
             self._ask(Stop(cause=StopCause.PREEMPTED, grace_s=self._grace_s))
 
@@ -143,6 +143,11 @@ class Member:
             started_at=shim.started_at,
         )
 
+    @property
+    def is_unstarted(self) -> bool:
+        """Whether it is claimed and gets no process any more, as `live` did not list it."""
+        return self._claimed is not None and (self._is_revoked or not self._is_launched)
+
     # life
 
     def _revoke_start(self) -> bool:
@@ -158,8 +163,8 @@ class Member:
         try:
             await self._run()
         finally:
-            if self._place is not None:
-                self._place.close()
+            if self._port is not None:
+                self._port.close()
 
     async def _run(self) -> None:
         self._claimed = await self._take()
@@ -170,20 +175,20 @@ class Member:
         try:
             complete = self._claimed.rendezvous.size == 1 or await self._await_gang(self._claimed.rendezvous.rank)
         except OSError as error:
-            await self._report(_unstarted(EndReason.START_FAILED, f"no port to meet at: {error}"))
+            await self._report(_ending_before_start(EndReason.START_FAILED, f"no port to meet at: {error}"))
             return
         if not complete:
-            await self._report(_unstarted(EndReason.FENCED, "Its gang never was complete."))
+            await self._report(_ending_before_start(EndReason.FENCED, "Its gang never was complete."))
             return
         try:
             await self._start(self._claimed)
         except _UnwantedError as unwanted:
             await self._report(unwanted.ending)
-            self._bench.launcher.forget(self.id)
+            self._context.launcher.forget(self.id)
         except BundleUnavailableError as error:
-            await self._report(_unstarted(EndReason.BUNDLE_UNAVAILABLE, str(error)))
+            await self._report(_ending_before_start(EndReason.BUNDLE_UNAVAILABLE, str(error)))
         except OSError as error:
-            await self._report(_unstarted(EndReason.START_FAILED, str(error)))
+            await self._report(_ending_before_start(EndReason.START_FAILED, str(error)))
         except LaunchError as error:
             await self._settle_start(error)
         else:
@@ -193,19 +198,19 @@ class Member:
     async def _start(self, claimed: Claimed) -> None:
         """Raises _UnwantedError and as `prepare` and `launch`."""
         self._require_wanted()
-        await prepare(self._bench, claimed)
+        await prepare(self._context, claimed)
         self._require_wanted()
         self._is_launched = True
-        await launch(self._bench, claimed)
+        await launch(self._context, claimed)
         if self._is_revoked:
-            raise _UnwantedError(EndReason.START_FAILED, _GIVEN_UP)
+            raise _UnwantedError(EndReason.NOT_STARTED, _GIVEN_UP)
 
     def _require_wanted(self) -> None:
         """To be asked at the last moment. Raises _UnwantedError."""
         if self._stop is not None:
             raise _UnwantedError(EndReason(self._stop.cause), "Stopped before its process was started.")
-        if self._claimed_in != self._bench.session.registrations:
-            raise _UnwantedError(EndReason.START_FAILED, _GIVEN_UP)
+        if self._claimed_in != self._context.registration.times_sent:
+            raise _UnwantedError(EndReason.NOT_STARTED, _GIVEN_UP)
 
     async def _take(self) -> Claimed | None:
         try:
@@ -215,22 +220,24 @@ class Member:
             return None
 
     async def _claim(self, coordinator: str | None = None) -> Claimed | None:
-        claimed = await claim(self._bench, self.id, self.fence, coordinator)
-        self._claimed_in = self._bench.session.registrations
+        claimed = await claim(self._context, self.id, self.fence, coordinator)
+        self._claimed_in = self._context.registration.times_sent
         return claimed
 
     async def _prove_gone(self) -> None:
-        """Others get its devices then. It may have run here: doorbells ring late, also after an end without proof."""
-        survivors = await end_strays(self._bench.layout.runs, self.id.__eq__)
+        """Others get its devices then. It may have run here: answers come late, also after an end without proof."""
+        survivors = await end_strays(self._context.layout.runs, self.id.__eq__)
         if survivors:
             _LOG.warning("%s is over, and processes of it survive SIGKILL: %s", self.id, survivors[self.id])
         else:
-            await self._report(_unstarted(EndReason.FENCED, "It was over before its worker knew that it had it."))
+            await self._report(
+                _ending_before_start(EndReason.FENCED, "It was over before its worker knew that it had it.")
+            )
 
     async def _settle_start(self, error: LaunchError) -> None:
         """The launcher may have died between fork and answer: either no shim ever begins, or it is looked after."""
         if self._directory.revoke_start():
-            await self._report(_unstarted(EndReason.START_FAILED, str(error)))
+            await self._report(_ending_before_start(EndReason.START_FAILED, str(error)))
         else:
             _LOG.warning("%s, but %s has begun", error, self.id)
             await self._attend()
@@ -238,8 +245,8 @@ class Member:
     async def _await_gang(self, rank: int) -> bool:
         """Waits until every member is claimed and rank 0 has said where to meet; False when that will not be."""
         if rank == 0:
-            self._place = self._bench.meeting_place()
-        coordinator = self._place.coordinator if self._place else None
+            self._port = self._context.open_coordinator_port()
+        coordinator = self._port.coordinator if self._port else None
         while self._stop is None:
             try:
                 claimed = await self._claim(coordinator)
@@ -257,20 +264,20 @@ class Member:
 
     async def adopt(self) -> None:
         """Goes on with a member that an earlier agent started: it lives, or its end is still to be told."""
-        await self._bench.session.until_registered()
+        await self._context.registration.until_registered()
         await self._attend()
         self._directory.remove()
 
     async def _attend(self) -> None:
         self._sender = sender = TelemetrySender(
-            self._bench.api,
-            self._bench.session,
+            self._context.api,
+            self._context.registration,
             self.id,
             self.fence,
             SpoolReader(self._directory.spool),
-            self._acknowledged,
+            self._apply_ack,
             self.fence_off,
-            self._bench.sending,
+            self._context.sending,
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(sender.run())
@@ -280,15 +287,15 @@ class Member:
             await self._record_compiled()
             sender.finish(ending.last_seq)
             await self._report(ending)
-        self._bench.launcher.forget(self.id)
+        self._context.launcher.forget(self.id)
 
     async def _record_compiled(self) -> None:
         """Before the end is told: a run that starts on the news would compile again what has no hash yet."""
         if self._claimed is None:
             return
         try:
-            directory = self._bench.layout.compile_cache / self._claimed.version
-            await asyncio.to_thread(self._bench.compiled.record, directory)
+            directory = self._context.layout.compile_cache / self._claimed.version
+            await asyncio.to_thread(self._context.compiled.record, directory)
         except OSError as error:
             _LOG.warning("what %s compiled will be compiled again: %s", self.id, error)
 
@@ -301,7 +308,7 @@ class Member:
         try:
             if self._stop is not None:
                 self._link.send(self._stop)
-            self._link.send(Alive(sent_at=self._bench.session.alive_at))
+            self._link.send(Alive(sent_at=self._context.registration.alive_at))
             if self._peer_waits:
                 self._link.send(Hold(held=True))
             async for news in self._link.news():
@@ -316,18 +323,18 @@ class Member:
 
     def _note(self, news: Spooled) -> None:
         """A program that hangs is told of at once, as the rest of its gang has to dump its stacks; one that is made to
-        wait, as the clocks of the others have to stand still.
+        wait, as the clocks of the others have to pause.
         """
         known, self._progress = self._progress, news
         if _is_urgent(news) != (_is_urgent(known) if known else (False, False)):
-            self._bench.session.beat_soon()
+            self._context.registration.beat_soon()
 
     async def _ending_from_disk(self) -> Ending:
         """The shim is gone. Without its last word, only the launcher can prove that nothing of it lives."""
         ending = self._directory.ending()
         if ending is not None:
             return ending
-        proven = self._boot_id != boot_id() or await self._bench.launcher.wait_gone(self.id, _PROOF_S)
+        proven = self._boot_id != boot_id() or await self._context.launcher.wait_gone(self.id, _PROOF_S)
         ending = Ending(
             reason=EndReason.SHIM_KILLED,
             message="Something outside Drumline, or the program, killed the process that looked after it.",
@@ -347,24 +354,24 @@ class Member:
         while True:
             end = MemberEnd(
                 fence=self.fence,
-                incarnation=self._bench.session.incarnation,
+                incarnation=self._context.registration.incarnation,
                 tick=self._tick(),
                 **ending.model_dump(),
             )
             try:
-                self._acknowledged(await self._bench.api.end(self.id, end))
+                self._apply_ack(await self._context.api.end(self.id, end))
             except UnreachableError as error:
                 await asyncio.sleep(error.retry_after_s or backoff.next_s())
             except RefusedError as error:
                 if not error.worker_is_unknown:
                     _LOG.warning("the end of %s is not wanted: %s", self.id, error)
                     return
-                self._bench.session.register_again()
+                self._context.registration.register_again()
                 await asyncio.sleep(backoff.next_s())
             else:
                 return
 
-    def _acknowledged(self, ack: MemberAck) -> None:
+    def _apply_ack(self, ack: MemberAck) -> None:
         if ack.fence > self.fence:
             self.fence_off()
         elif ack.cancel and not self.ended.is_set():
@@ -379,5 +386,5 @@ def _is_urgent(news: Spooled) -> tuple[bool, bool]:
     return (place.overdue, place.activity == "waiting_for_telemetry") if place else (False, False)
 
 
-def _unstarted(reason: EndReason, message: str) -> Ending:
+def _ending_before_start(reason: EndReason, message: str) -> Ending:
     return Ending(reason=reason, message=message[:8_000], last_seq=0, ended_at=now(), devices_released=True)

@@ -4,9 +4,9 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 
-from drumline_worker.framing import Decoder, encode_payload
-from drumline_worker.rundir import RunDirectory
-from drumline_worker.shim.messages import Ended, FromShim, Spooled, Wish
+from drumline_worker.host.framing import Decoder, encode_payload
+from drumline_worker.host.rundir import RunDirectory
+from drumline_worker.host.shim_messages import Ended, FromShim, Spooled, Wish
 
 
 class ShimLink:
@@ -38,5 +38,5 @@ class ShimLink:
             return
 
     def close(self) -> None:
-        """Hangs up; the shim goes on."""
+        """Hangs up; the shim keeps running."""
         self._writer.close()

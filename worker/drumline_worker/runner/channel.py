@@ -4,7 +4,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 
-from drumline_worker.framing import Decoder, encode, parse
+from drumline_worker.host.framing import Decoder, encode, parse
 
 _READ_BYTES = 4_096
 

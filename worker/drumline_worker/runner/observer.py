@@ -1,6 +1,7 @@
 """Listens to the engine for the worker: placement, variables, steps, reductions; stops the program between steps."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from drumline.distribute.observe import (
     CollectiveRecord,
@@ -10,9 +11,10 @@ from drumline.distribute.observe import (
     VariableRecord,
 )
 from drumline_worker.runner.channel import Channel
-from drumline_worker.runner.records import placement_fields, variable_fields
-from drumline_worker.runner.telemetry import Telemetry
-from drumline_worker.runner.ticking import Ticker
+from drumline_worker.runner.runner_telemetry import Telemetry
+from drumline_worker.runner.ticker import Ticker
+
+Fields = dict[str, Any]  # Any: JSON on its way to the shim, which validates it
 
 
 class RunObserver:
@@ -64,3 +66,26 @@ class RunObserver:
     def reduction(self, record: ReductionRecord) -> None:
         """Passes it on with its arrays."""
         self._telemetry.reduction(record)
+
+
+def placement_fields(record: PlacementRecord, ids: Mapping[int, str]) -> Fields:
+    """`ids` maps the engine's device ids to ours."""
+    replicas = [
+        {"replica": placed.replica, "devices": [ids[device.id] for device in placed.devices]}
+        for placed in record.replicas
+    ]
+    return {"kind": "placement", "strategy": record.strategy, "executor": record.executor, "replicas": replicas}
+
+
+def variable_fields(record: VariableRecord, ids: Mapping[int, str]) -> Fields:
+    """A copy on a device that was not assigned lives in host memory."""
+    return {
+        "kind": "variable",
+        "name": record.name[:300] or "variable",
+        "shape": record.shape,
+        "dtype": record.dtype,
+        "synchronization": record.synchronization,
+        "aggregation": record.aggregation,
+        "homes": list(dict.fromkeys(ids.get(device, "host") for device in record.home)),
+        "size_bytes": record.bytes,
+    }

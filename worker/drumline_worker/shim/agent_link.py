@@ -7,12 +7,12 @@ import struct
 from pydantic import ValidationError
 
 from drumline.contracts.base import Contract
-from drumline_worker.framing import Decoder, FramingError, encode_payload
-from drumline_worker.processes import descendants
-from drumline_worker.shim.messages import FromAgent, Spooled, Wish
+from drumline_worker.host.framing import Decoder, FramingError, encode_payload
+from drumline_worker.host.processes import descendants
+from drumline_worker.host.shim_messages import FromAgent, Spooled, Wish
 
 _PEER = struct.Struct("3i")
-_FAREWELL_S = 2.0
+_FINAL_S = 2.0
 
 
 class AgentLink:
@@ -50,10 +50,10 @@ class AgentLink:
             return False
         return True
 
-    def farewell(self, message: Contract) -> None:
+    def send_final(self, message: Contract) -> None:
         """Sends the last message, waiting for a slow agent a little: `end.json` tells it as well."""
         try:
-            self.socket.settimeout(_FAREWELL_S)
+            self.socket.settimeout(_FINAL_S)
             self.socket.sendall(self._unsent + _frames(message))
             self.socket.shutdown(socket.SHUT_WR)
         except OSError:

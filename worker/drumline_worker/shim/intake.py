@@ -1,17 +1,144 @@
-"""What the program sends and prints, taken while the spool has room; else the program waits (rule P12)."""
+"""What the program sends and prints: taken while the spool has room, else the program waits (rule P12).
+
+What it sends is hostile until proven otherwise: everything is checked here.
+"""
 
 import os
 import selectors
 import socket
-from typing import Literal
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Any, Literal
 
-from drumline_worker.shim.inbox import Inbox
+from pydantic import ValidationError
+
+from drumline.contracts.events import (
+    MAX_RESULT_BYTES,
+    MAX_RESULT_MARKS_BYTES,
+    CheckpointEvent,
+    GapEvent,
+    MetricsEvent,
+    ProgressEvent,
+    ReductionEvent,
+    ResultEvent,
+    WorkerEvent,
+)
+from drumline.contracts.retention import CheckpointKey
+from drumline.contracts.storable import unstorable
+from drumline_worker.host.framing import MAX_MESSAGE_BYTES, Decoder, FramingError, parse
+from drumline_worker.host.shim_messages import Failure, Tick
 from drumline_worker.shim.journal import Journal
 from drumline_worker.shim.output import OutputBuffer
 from drumline_worker.shim.spawn import Runner
 
 _READ_BYTES = 65_536
 Output = Literal["stdout", "stderr"]
+MAX_REFUSALS_NOTED = 20
+_FROM_PROGRAM = frozenset(
+    {"state", "placement", "variable", "progress", "metrics", "reduction", "checkpoint", "restored", "gap", "result"}
+)
+
+
+class Inbox:
+    """Takes the bytes of the runner's socket, keeps what is well-formed, refuses the rest."""
+
+    def __init__(self, journal: Journal, output: OutputBuffer, fence: int, on_tick: Callable[[Tick], None]) -> None:
+        self._journal = journal
+        self._fence = fence
+        self._checkpoint_seqs: list[int] = []
+        self._output = output
+        self._decoder = Decoder(MAX_MESSAGE_BYTES)
+        self.values = self.reductions = 0
+        """How many came, those included of which it was said that they are lost."""
+        self.has_result = False
+        self.failure: Failure | None = None
+        self.progress: ProgressEvent | None = None
+        self._on_tick = on_tick
+        self.refused = 0
+
+    def feed(self, raw: bytes) -> bool:
+        """Takes more bytes; False when the framing is broken and the socket must be closed."""
+        try:
+            for payload in self._decoder.feed(raw):
+                self._take(payload)
+        except FramingError as error:
+            self._refuse(str(error))
+            return False
+        return True
+
+    def checkpoints_until(self, seq: int) -> int:
+        """How many of the program's checkpoints are among the events up to `seq`."""
+        return bisect_right(self._checkpoint_seqs, seq)
+
+    def _take(self, payload: bytes) -> None:
+        try:
+            message = parse(payload)
+            if message.get("kind") == "tick":
+                self._on_tick(Tick.model_validate(message))
+                return
+            if message.get("kind") == "failed":
+                self.failure = self.failure or Failure.model_validate(message)
+                return
+            event = self._event(message, len(payload))
+        except ValidationError as error:
+            self._refuse(f"{error.error_count()} wrong fields, first: {error.errors()[0]['msg']}")
+        except FramingError as error:
+            self._refuse(str(error))
+        else:
+            if event is not None:
+                self._keep(event)
+
+    def _event(self, message: dict[str, Any], size: int) -> WorkerEvent | None:
+        kind = message.get("kind")
+        if not isinstance(kind, str) or kind not in _FROM_PROGRAM:
+            self._refuse(f"a program may not send {kind!r:.60}")
+            return None
+        if {"seq", "at"} & message.keys():
+            self._refuse(f"a {kind} event came with a seq or time of its own")
+            return None
+        if kind == "result" and (self.has_result or size > MAX_RESULT_BYTES + MAX_RESULT_MARKS_BYTES):
+            self._refuse("a second result" if self.has_result else f"a result of {size} bytes")
+            return None
+        event = self._journal.check(message)
+        if isinstance(event, MetricsEvent) and not _is_rectangular(event):
+            self._refuse("a metrics event with columns of different lengths")
+            return None
+        if isinstance(event, CheckpointEvent) and event.path != (own := CheckpointKey(self._fence, event.step).path):
+            self._refuse(f"a checkpoint at {event.path!r:.60}; its place is {own}")
+            return None
+        if isinstance(event, ResultEvent) and (flaw := unstorable(event.value)):
+            self._refuse(f"a result that {flaw}")
+            return None
+        return event
+
+    def _keep(self, event: WorkerEvent) -> None:
+        self._journal.write(event)
+        if event.kind == "checkpoint":
+            self._checkpoint_seqs.append(self._journal.newest_seq)
+        elif event.kind == "result":
+            self.has_result = True
+        elif isinstance(event, ProgressEvent):
+            self.progress = event
+        self._count(event)
+
+    def _count(self, event: WorkerEvent) -> None:
+        if isinstance(event, MetricsEvent):
+            self.values += len(event.names)
+        elif isinstance(event, ReductionEvent):
+            self.reductions += 1
+        elif isinstance(event, GapEvent) and event.what == "metrics":
+            self.values += event.count
+        elif isinstance(event, GapEvent) and event.what == "reduction":
+            self.reductions += event.count
+
+    def _refuse(self, why: str) -> None:
+        self.refused += 1
+        if self.refused <= MAX_REFUSALS_NOTED:
+            self._output.note(f"refused a message of the program's process: {why}")
+
+
+def _is_rectangular(event: MetricsEvent) -> bool:
+    return len(event.names) == len(event.steps) == len(event.times) == len(event.values)
 
 
 class Intake:
@@ -38,7 +165,7 @@ class Intake:
         """Whether nothing is read, as the spool is full."""
 
     def turn(self) -> bool:
-        """Pauses or goes on, by the room that there is; whether that changed."""
+        """Pauses or resumes, by the room that there is; whether that changed."""
         if not self.is_paused and self._journal.full:
             for source in self._open:
                 self._selector.unregister(source)

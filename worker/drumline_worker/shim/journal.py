@@ -6,22 +6,19 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from drumline.contracts.events import MAX_CUT_BYTES, GapEvent, LogEvent, MetricsEvent, WorkerEvent
-from drumline_worker.clock import now
-from drumline_worker.rundir import SPOOL_BYTES
-from drumline_worker.spool import MAX_RECORD_BYTES, SpoolWriter
+from drumline_worker.host.clock import now
+from drumline_worker.host.rundir import SPOOL_BYTES
+from drumline_worker.host.spool import EVENT, MAX_RECORD_BYTES, SpoolWriter
 
 MEMORY_BYTES = 64 * 1024 * 1024
 """What waits at most for a disk that is full; beyond it the program waits."""
 _RESUME = 15 / 16
-"""Of either cap: so far it is emptied before the program goes on, which would else stop and go with every segment."""
+"""Of either cap: so far it is emptied before the program resumes, or it would stop and start with every segment."""
 _BLANK = b'{"seq":1'
 """How every event begins until it has its place."""
 _KEPT_AT_ANY_COST = frozenset({"state", "placement", "checkpoint", "restored", "gap", "result"})
 """Few and small, and what a run is known by."""
-EVENT: TypeAdapter[WorkerEvent] = TypeAdapter(WorkerEvent)
 
 
 class SpoolFullError(OSError):
@@ -66,7 +63,7 @@ class Journal:
 
     @property
     def has_room(self) -> bool:
-        """Whether who waited may go on."""
+        """Whether who waited may resume."""
         on_disk = self._spool.size_bytes <= _RESUME * self._max_bytes
         return on_disk and self._waiting_bytes <= _RESUME * self._memory_bytes
 
@@ -96,9 +93,9 @@ class Journal:
         """Checks and appends an event of our own."""
         self.write(self.check({"kind": kind, **fields}))
 
-    def gap(self, what: str, count: int = 1, size_bytes: int = 0) -> None:
+    def gap(self, what: str, count: int = 1, size_bytes: int = 0, detail: str = "") -> None:
         """Says at this place of the stream what is not kept."""
-        self.record("gap", what=what, count=count, size_bytes=size_bytes)
+        self.record("gap", what=what, count=count, size_bytes=size_bytes, detail=detail)
 
     def catch_up(self) -> None:
         """Moves what waits in memory to the disk, as far as it takes it."""
@@ -113,7 +110,7 @@ class Journal:
         self._spool.free_reserve()
         waiting, self._memory, self._waiting_bytes = self._memory, deque(), 0
         for what, events in groupby(waiting, key=lambda event: event.what):
-            for body in _kept(what, list(events)):
+            for body in _keep_or_gap(what, list(events)):
                 self._spool_or_fail(body)
 
     def sync(self) -> None:
@@ -183,7 +180,7 @@ def _what(event: WorkerEvent) -> str | None:
     return event.kind if event.kind in ("log", "metrics", "reduction") else "spool"
 
 
-def _kept(what: str | None, events: list[_Waiting]) -> list[bytes]:
+def _keep_or_gap(what: str | None, events: list[_Waiting]) -> list[bytes]:
     """What is kept of neighbours of one kind: all of them, or a gap."""
     if what is None:
         return [event.body for event in events]

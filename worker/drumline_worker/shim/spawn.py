@@ -6,13 +6,18 @@ import signal
 import socket
 import sys
 import traceback
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from drumline_worker.processes import close_all_fds_but, die_with_parent, set_name
-from drumline_worker.rundir import MemberPlan, RunDirectory
-from drumline_worker.shim.stacks import STACK_SIGNAL, Stacks
+from drumline_worker.host.processes import close_all_fds_but, die_with_parent, set_name
+from drumline_worker.host.rundir import MemberPlan, RunDirectory
+from drumline_worker.host.shim_messages import STACK_SIGNAL
+from drumline_worker.host.tally import Tally
+from drumline_worker.shim.stacks import Stacks
 
+RunMember = Callable[[RunDirectory, MemberPlan, socket.socket, int, Tally], int]
+"""Runs the program; gets run directory, plan, socket to the shim, descriptor for stacks, tally. Its exit code."""
 _SOCKET_BUFFER = 1024 * 1024
 _OOM_SCORE = "500"
 """When memory runs out, the program goes before anything of ours."""
@@ -27,27 +32,30 @@ class Runner:
     stdout: int
     stderr: int
     stacks: Stacks
+    tally: Tally = field(default_factory=Tally)
+    """What its program has logged, sent or not."""
 
 
-def start_runner(directory: RunDirectory, plan: MemberPlan) -> Runner:
-    """Forks the runner into its own session. It dies with the shim."""
+def start_runner(directory: RunDirectory, plan: MemberPlan, run_member: RunMember) -> Runner:
+    """Forks the runner, whose life `run_member` is, into its own session. It dies with the shim."""
     ours, theirs = socket.socketpair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BUFFER)
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER)
     out_read, out_write = os.pipe()
     err_read, err_write = os.pipe()
     stacks_read, stacks_write = os.pipe()
-    shim = os.getpid()
+    shim, tally = os.getpid(), Tally()
     pid = os.fork()
     if pid == 0:
-        _become_runner(shim, _Ends(theirs, out_write, err_write, stacks_write), directory, plan)
+        ends = _Ends(theirs, out_write, err_write, stacks_write, tally)
+        _become_runner(shim, ends, directory, plan, run_member)
     theirs.close()
     os.close(out_write)
     os.close(err_write)
     os.close(stacks_write)
     for fd in (ours.fileno(), out_read, err_read, stacks_read):
         os.set_blocking(fd, False)
-    return Runner(pid, ours, out_read, err_read, Stacks(stacks_read))
+    return Runner(pid, ours, out_read, err_read, Stacks(stacks_read), tally)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +66,10 @@ class _Ends:
     out: int
     err: int
     stacks: int
+    tally: Tally
 
 
-def _become_runner(shim: int, ends: _Ends, directory: RunDirectory, plan: MemberPlan) -> None:
+def _become_runner(shim: int, ends: _Ends, directory: RunDirectory, plan: MemberPlan, run_member: RunMember) -> None:
     """Never returns. Whatever goes wrong goes to stderr, which is the run's log by then."""
     try:
         die_with_parent(shim)
@@ -75,9 +84,7 @@ def _become_runner(shim: int, ends: _Ends, directory: RunDirectory, plan: Member
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
         set_name("drumline-runner")
-        from drumline_worker.runner.main import run_member
-
-        code = run_member(directory, plan, ends.link, ends.stacks)
+        code = run_member(directory, plan, ends.link, ends.stacks, ends.tally)
     except BaseException:  # noqa: BLE001 - the last line of defence of this process: it must end here, not in the shim
         traceback.print_exc()
         code = 1

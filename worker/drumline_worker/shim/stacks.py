@@ -6,11 +6,10 @@ from collections import Counter
 from pathlib import Path
 
 from drumline.contracts.events import STACKS_ENDING, STACKS_HEADING
-from drumline_worker.processes import kill_quietly
+from drumline_worker.host.processes import kill_quietly
+from drumline_worker.host.shim_messages import STACK_SIGNAL
 
-STACK_SIGNAL = signal.SIGRTMAX - 3
-"""One that programs do not use; SIGUSR1 and SIGUSR2 they do."""
-_OUR_FIRST_FRAME = "/drumline_worker/runner/main.py"
+_OUR_FIRST_FRAME = "/drumline_worker/runner/runner.py"
 _MOST_THREADS = 1_024
 _MOST_BYTES = 256 * 1024
 
@@ -23,7 +22,7 @@ class Stacks:
         self._raw = bytearray()
 
     def ask(self, pid: int) -> None:
-        """Lets the runner write its stacks; a stopped process is let go on, else no handler would run."""
+        """Lets the runner write its stacks; a stopped process is resumed, else no handler would run."""
         kill_quietly(pid, STACK_SIGNAL)
         kill_quietly(pid, signal.SIGCONT)
 

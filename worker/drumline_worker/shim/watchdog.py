@@ -17,9 +17,8 @@ import math
 from dataclasses import dataclass
 
 from drumline.contracts.spec import Limits
-from drumline_worker.shim.tick import Tick
+from drumline_worker.host.shim_messages import RENDEZVOUS_S, Tick
 
-RENDEZVOUS_S = 300.0
 FIRST_STEP_S = 900.0
 STEP_S = 60.0
 USUAL_STEPS = 10.0
@@ -65,11 +64,11 @@ class Watchdog:
 
     @property
     def is_held(self) -> bool:
-        """Whether its clocks stand still."""
+        """Whether its clocks are paused."""
         return self._held_at is not None
 
     def hold(self, is_held: bool, now: float) -> None:
-        """The clocks stand still from now on, or go on: who waits for telemetry to be taken can't get on (P12)."""
+        """Pauses the clocks, or lets them run: who waits for telemetry to be taken can't progress (P12)."""
         if is_held and self._held_at is None:
             self._held_at = now
         elif not is_held and self._held_at is not None:
@@ -137,7 +136,7 @@ class Watchdog:
         limits, tick = self._limits, self.tick
         first_step_s = limits.first_step_s or FIRST_STEP_S
         if tick.activity == "rendezvous":
-            return _Clock(limits.rendezvous_s or RENDEZVOUS_S, self._begun_at, "on the way to the meeting of its gang")
+            return _Clock(limits.rendezvous_s or RENDEZVOUS_S, self._begun_at, "on the way to its rendezvous")
         if limits.first_step_s and tick.advances == 0:
             return _Clock(first_step_s, self._begun_at, "before the first step or log")
         if limits.step_s and tick.advances and tick.activity in ("own_code", "in_step"):

@@ -7,7 +7,7 @@ import { Section } from "@/components/ui/section";
 import { Segmented } from "@/components/ui/segmented";
 import { Select } from "@/components/ui/select";
 import { ErrorState, SkeletonRows, StaleBanner } from "@/components/ui/view-states";
-import { count, shortId } from "@/lib/format";
+import { count, formatInteger, shortId } from "@/lib/format";
 import { useLiveList } from "@/lib/live";
 import { CancelBatch } from "./cancel-batch";
 import { OutcomeTable } from "./outcome-table";
@@ -57,6 +57,11 @@ export function BatchPage() {
           <p className="mt-1">
             <BatchStates batch={batch.data} />
           </p>
+          {!batch.data.complete && (
+            <p className="mt-1 text-warn" role="status">
+              {batch.data.hint}
+            </p>
+          )}
         </div>
         <a className={buttonClass("plain", true)} download href={csv}>
           CSV
@@ -70,13 +75,21 @@ export function BatchPage() {
             Open in Runs
           </Link>
         }
-        note={count(outcomes.data.total, "run")}
+        note={shownOf(outcomes.data)}
         title="Outcomes"
       >
         <OutcomeTable outcomes={outcomes.data} sort={sort} />
       </Section>
     </div>
   );
+}
+
+/** How many runs there are, and how many of them the page has. */
+function shownOf({ items, total }: Outcomes): string {
+  const all = count(total, "run");
+  return items.length < total
+    ? `the first ${formatInteger(items.length)} of ${all} in this order; CSV has all`
+    : all;
 }
 
 function Picture({ outcomes }: { outcomes: Outcomes }) {
@@ -132,6 +145,9 @@ function Picture({ outcomes }: { outcomes: Outcomes }) {
             value={picture}
           />
         </>
+      }
+      note={
+        outcomes.items.length < outcomes.total && `of the ${formatInteger(outcomes.items.length)} runs below`
       }
       title="Outcome by parameter"
     >

@@ -68,7 +68,7 @@ export function ParallelPlot({ outcomes, metric }: { outcomes: Outcomes; metric:
       </svg>
       <figcaption className="text-muted text-xs">
         {shown
-          ? `${shown.run === best?.run ? "best" : `run ${shown.index}`}: ${described(shown, outcomes.parameters, metric.name)}`
+          ? `${shown.run === best?.run ? `Best, run ${shown.index}` : `Run ${shown.index}`}: ${described(shown, outcomes.parameters, metric.name)}`
           : ""}
       </figcaption>
     </figure>
@@ -122,5 +122,5 @@ export function described(row: Outcome, parameters: readonly string[], metric: s
   const given = parameters
     .filter((name) => row.parameters[name] !== undefined)
     .map((name) => `${name}=${JSON.stringify(row.parameters[name])}`);
-  return `${given.join("  ")}  ${metric} ${formatNumber(row.metrics[metric], 5)}`;
+  return `${metric} ${formatNumber(row.metrics[metric], 5)} with ${given.join(", ")}`;
 }

@@ -3,8 +3,8 @@ import { api, body } from "@/api/client";
 import { keys } from "@/api/queries";
 
 const PAGE_SIZE = 50;
-/** A batch has no more runs: the picture needs them all. */
-const ALL = 1000;
+/** More lines are no picture, and more rows no table: of a larger batch the first by the order that is chosen. */
+const SHOWN = 1_000;
 
 export const batchesQuery = infiniteQueryOptions({
   queryKey: [...keys.batches, "list"],
@@ -28,7 +28,7 @@ export function outcomesQuery(id: string, sort: string) {
     queryFn: ({ signal }) =>
       body(
         api.GET("/api/v1/batches/{batch_id}/outcomes", {
-          params: { path: { batch_id: id }, query: { sort, limit: ALL } },
+          params: { path: { batch_id: id }, query: { sort, limit: SHOWN } },
           signal,
         }),
       ),

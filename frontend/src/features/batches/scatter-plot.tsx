@@ -111,7 +111,7 @@ export function ScatterPlot({
       </svg>
       <figcaption className="text-muted text-xs">
         {shown
-          ? `${shown.run === best?.run ? "best" : `run ${shown.index}`}: ${described(shown, outcomes.parameters, metric.name)}`
+          ? `${shown.run === best?.run ? `Best, run ${shown.index}` : `Run ${shown.index}`}: ${described(shown, outcomes.parameters, metric.name)}`
           : ""}
       </figcaption>
     </figure>

@@ -1,6 +1,7 @@
 import type { Batch, RunState } from "@/api/schema";
 import { isTerminal } from "@/api/states";
 import { StateIcon, stateWord } from "@/components/ui/state-badge";
+import { formatInteger } from "@/lib/format";
 
 const ORDER: readonly RunState[] = [
   "FAILED",
@@ -20,16 +21,18 @@ export function BatchStates({ batch }: { batch: Batch }) {
       {ORDER.filter((state) => batch.states[state]).map((state) => (
         <span className="inline-flex items-center gap-1.5" key={state}>
           <StateIcon state={state} />
-          {batch.states[state]} <span className="text-muted lowercase">{stateWord(state)}</span>
+          {formatInteger(batch.states[state] ?? 0)}{" "}
+          <span className="text-muted lowercase">{stateWord(state)}</span>
         </span>
       ))}
     </span>
   );
 }
 
+/** Runs that have not ended, those that are still to be queued among them. */
 export function liveRuns(batch: Batch): number {
   return Object.entries(batch.states).reduce(
-    (sum, [state, runs]) => (isTerminal(state as RunState) ? sum : sum + (runs ?? 0)),
-    0,
+    (left, [state, runs]) => (isTerminal(state as RunState) ? left - (runs ?? 0) : left),
+    batch.size,
   );
 }

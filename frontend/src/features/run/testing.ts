@@ -52,6 +52,8 @@ export function reduction(some: Partial<Reduction>): Reduction {
     op: "sum",
     axis: null,
     origin: "host",
+    nth: 1,
+    of: 1,
     replicas: inputs.length,
     ragged: false,
     result_shape: some.output?.shape ?? [],

@@ -1,9 +1,10 @@
 import type { JsonValue, ProgramEntrypoint, ProgramParameter } from "@/api/schema";
+import { formatInteger } from "@/lib/format";
 import type { Draft } from "./draft";
 import { buildRequest, type FieldErrors, parseParameter, type Submission } from "./request";
 
 /** What the server takes at once. */
-const MOST_RUNS = 1_000;
+const MOST_RUNS = 10_000;
 
 export type Grid = Readonly<Record<string, JsonValue[]>>;
 
@@ -31,7 +32,8 @@ export function buildSweep(draft: Draft, bundle: string, entrypoint: ProgramEntr
   }
   if (Object.keys(grid).length + Object.keys(wrong).length === 0)
     wrong.sweep = "Nothing varies yet: give a parameter several values, such as 0.1, 0.01.";
-  if (sizeOf(grid) > MOST_RUNS) wrong.sweep = `${sizeOf(grid)} runs are too many; at most ${MOST_RUNS}.`;
+  if (sizeOf(grid) > MOST_RUNS)
+    wrong.sweep = `${formatInteger(sizeOf(grid))} runs are too many; at most ${formatInteger(MOST_RUNS)}.`;
   const shared = entrypoint.parameters.filter(
     ({ name }) => !(name in grid) && !(`parameters.${name}` in wrong),
   );

@@ -5,11 +5,11 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from drumline.contracts.api.pages import Page
-from drumline.contracts.api.runs import NotFinite
 from drumline.contracts.base import Reply, Timestamp
 from drumline.contracts.ids import BatchId, ProjectId, RunId
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RunState
+from drumline.contracts.storable import NotFinite
 from drumline.contracts.sweeps import SweepSpec
 
 
@@ -27,6 +27,10 @@ class Batch(Reply):
     """How its runs were declared; None for a batch of single submissions."""
     submitted_by: str
     created_at: Timestamp
+    complete: bool = True
+    """Whether all of its runs are queued; a large batch is queued in parts."""
+    hint: str = ""
+    """What to do where the batch stays incomplete."""
 
 
 class SubmittedBatch(Reply):

@@ -10,6 +10,7 @@ from drumline.contracts.ids import AttemptId, BatchId, CheckpointId, HostId, Mem
 from drumline.contracts.reasons import Category, EndReason
 from drumline.contracts.spec import Limits, Resources, Retries
 from drumline.contracts.states import AttemptState, MemberState, RunState
+from drumline.contracts.storable import NotFinite
 
 
 class Reason(Reply):
@@ -86,10 +87,6 @@ class Why(Reply):
     """None where nothing is known."""
 
 
-NotFinite = Literal["NaN", "Infinity", "-Infinity"]
-"""A number that JSON does not have, as it is written in its place."""
-
-
 class Progress(Reply):
     """How far a run is, as its members last said."""
 
@@ -144,7 +141,7 @@ class Run(RunSummary):
     plan: PlanId | None = None
     """The plan that it was submitted from."""
     resume_from: CheckpointId | None = None
-    """The checkpoint that its first attempt was to go on from."""
+    """The checkpoint that its first attempt was to resume from."""
     why: Why | None
     """Set while the run waits; the answer to a submission does not wait to find out."""
     result: JsonValue
@@ -167,7 +164,7 @@ class RerunRequest(Contract):
     wait_for_devices: bool | None = None
     """Overrides the old run's own."""
     from_start: bool = False
-    """Begins anew where the old run went on from a checkpoint."""
+    """Starts over where the old run resumed from a checkpoint."""
 
 
 class Member(Reply):
@@ -199,7 +196,7 @@ class Attempt(Reply):
     started_at: Timestamp | None
     ended_at: Timestamp | None
     resumed_from: CheckpointId | None = None
-    """The checkpoint that its program went on from; `None` while it has not asked, and where it began anew."""
+    """The checkpoint that its program resumed from; `None` while it has not asked, and where it started over."""
     resumed_step: int | None = None
     """The step of that checkpoint."""
     members: tuple[Member, ...]

@@ -134,6 +134,10 @@ class ReductionSummary(Reply):
     op: Literal["sum", "mean"]
     axis: int | tuple[int, ...] | None
     origin: Literal["host", "in_step"]
+    nth: int = 1
+    """Which one of its name and origin in its step, from 1: a program may reduce several times under one name."""
+    of: int = 1
+    """How many there are."""
     replicas: int
     ragged: bool
     """Whether the replicas contributed different numbers of elements."""
@@ -223,7 +227,7 @@ class Checkpoint(Reply):
     """The host that wrote it."""
     host_name: str
     shared: bool
-    """Whether other hosts read the same volume; else only this one can go on from it."""
+    """Whether other hosts read the same volume; else only this one can resume from it."""
     path: str
     """Below the run's directory on the volume."""
     size_bytes: int

@@ -14,9 +14,9 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
+from drumline.distribute.base.enums import VariableAggregation
 from drumline.distribute.combine.quotient import exact_quotient
-from drumline.distribute.enums import VariableAggregation
-from drumline.distribute.values import REPLICA_AXIS
+from drumline.distribute.values.per_replica import REPLICA_AXIS
 
 aggregate_p = Primitive("replica_aggregate")
 

@@ -51,13 +51,13 @@ ad.deflinear2(gather_components_p, _gather_transpose)
 ad.deflinear2(return_gradients_p, _return_transpose)
 
 
-def meet_gather(params: dict[str, Any], operands: list[list[Any]], devices: Sequence[jax.Device]) -> list[list[Any]]:
+def exchange_components(operands: list[list[Any]], devices: Sequence[jax.Device]) -> list[list[Any]]:
     """Every array on every device."""
     arrays = [row[0] for row in operands]
     return [list(jax.device_put(arrays, device)) for device in devices]
 
 
-def meet_gradients(params: dict[str, Any], operands: list[list[Any]], devices: Sequence[jax.Device]) -> list[list[Any]]:
+def sum_gradients(operands: list[list[Any]], devices: Sequence[jax.Device]) -> list[list[Any]]:
     """For each replica the sum of what all replicas have for it."""
     results = []
     for replica, device in enumerate(devices):

@@ -10,24 +10,32 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from drumline.distribute.base.devices import resolve_device
+from drumline.distribute.base.enums import ReduceOp
 from drumline.distribute.combine import reduction, rules
-from drumline.distribute.communication import CommunicationOptions, packs_by_bytes
-from drumline.distribute.devices import resolve_device
-from drumline.distribute.enums import ReduceOp
+from drumline.distribute.combine.communication import CommunicationOptions, packs_by_bytes
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError
-from drumline.distribute.indexed_slices import IndexedSlices, is_slices
-from drumline.distribute.placement import checked_host_array, put
-from drumline.distribute.values import REPLICA_AXIS, DistributedValue, Mirrored, PerReplica, joined_slices
-from drumline.distribute.variables import Variable
+from drumline.distribute.values.indexed_slices import IndexedSlices, is_slices
+from drumline.distribute.values.per_replica import REPLICA_AXIS, DistributedValue, Mirrored, PerReplica, joined_slices
+from drumline.distribute.values.placement import checked_host_array, put
 
 Devices = tuple[jax.Device, ...]
+
+
+@runtime_checkable
+class HasHome(Protocol):
+    """A destination that knows its devices, as variables do."""
+
+    @property
+    def home_devices(self) -> Devices:
+        """The devices that hold a copy."""
 
 
 class CrossDeviceOps:
@@ -221,7 +229,7 @@ def spread(value: Any, devices: Devices) -> Any:
 
 def destination_devices(destinations: Any) -> Devices:
     """The devices of a destination; InvalidValueError if it has none."""
-    if isinstance(destinations, Variable):
+    if isinstance(destinations, HasHome):
         return destinations.home_devices
     destinations = joined_slices(destinations)
     if is_slices(destinations):

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
+from drumline.distribute.base.enums import ReduceOp
 from drumline.distribute.combine import reduction
 from drumline.distribute.combine.component_gather import gather_components
-from drumline.distribute.enums import ReduceOp
-from drumline.distribute.values import REPLICA_AXIS
-
-if TYPE_CHECKING:
-    from drumline.distribute.lifting import Frame
+from drumline.distribute.contexts.step_trace import StepTrace
+from drumline.distribute.values.per_replica import REPLICA_AXIS
 
 Shapes = list[tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class InStep:
-    """The step being traced; values are this replica's own. Outside every strategy there is one replica, no frame."""
+class InStepCombiner:
+    """The step being traced; values are this replica's own. Outside every strategy there is one replica, no trace."""
 
-    frame: Frame | None
+    trace: StepTrace | None
 
     @property
     def num_replicas(self) -> int:
         """The strategy's."""
-        return 1 if self.frame is None else self.frame.num_replicas
+        return 1 if self.trace is None else self.trace.num_replicas
 
     def add(self, op: ReduceOp, value: Any, axis: Any, shapes: Shapes | None = None) -> Any:
         """Sum or mean of the replicas' arrays. ``shapes``: all replicas', where they are known to differ."""
@@ -43,12 +41,12 @@ class InStep:
 
     def concatenate(self, value: Any, axis: int, shapes: Shapes | None = None) -> Any:
         """The replicas' arrays along ``axis``. Where each replica has its own program they compare their shapes."""
-        frame, array = self.frame, jnp.asarray(value)
-        if frame is None or frame.exchange is None or frame.replica is None:
+        trace, array = self.trace, jnp.asarray(value)
+        if trace is None or trace.exchange is None or trace.replica is None:
             reduction.check_concatenable([array.shape], axis)
             if self.num_replicas == 1:
                 return array
             return lax.all_gather(array, REPLICA_AXIS, axis=axis % array.ndim, tiled=True)
-        shapes = shapes or frame.exchange("all_gather", array.shape)
+        shapes = shapes or trace.exchange("all_gather", array.shape)
         reduction.check_concatenable(shapes, axis)
-        return jnp.concatenate(gather_components(array, shapes, frame.replica), axis)
+        return jnp.concatenate(gather_components(array, shapes, trace.replica), axis)

@@ -17,10 +17,10 @@ import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
+from drumline.distribute.base.enums import ReduceOp
 from drumline.distribute.combine.quotient import divided, exact_quotient
-from drumline.distribute.enums import ReduceOp
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError, NoSumError
-from drumline.distribute.placement import checked_host_array
+from drumline.distribute.values.placement import checked_host_array
 
 Axis = int | tuple[int, ...] | None
 

@@ -12,11 +12,11 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from drumline.distribute.base.enums import ReduceOp
 from drumline.distribute.combine import reduction
-from drumline.distribute.enums import ReduceOp
 from drumline.distribute.errors import InvalidTypeError, UnsupportedError
-from drumline.distribute.indexed_slices import IndexedSlices, is_slices
-from drumline.distribute.values import PerReplica, PerReplicaSlices
+from drumline.distribute.values.indexed_slices import IndexedSlices, is_slices
+from drumline.distribute.values.per_replica import PerReplica, PerReplicaSlices
 
 #: reduce: over the replicas only; reduce_axes: over axes of each replica's array too; gather: one after the other
 #: outside steps; all_gather: the same inside.

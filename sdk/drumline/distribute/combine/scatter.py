@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from drumline.distribute.indexed_slices import DROP, IndexedSlices
+from drumline.distribute.values.indexed_slices import DROP, IndexedSlices
 
 ScatterOp = Literal["add", "sub", "mul", "div", "min", "max", "update"]
 

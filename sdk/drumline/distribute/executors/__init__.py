@@ -1,0 +1,1 @@
+"""How a traced step runs on the devices."""

@@ -7,39 +7,27 @@ inside a device program, so replicas that reach different collectives raise Coll
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 
-from drumline.distribute.arguments import StepArguments
-from drumline.distribute.combine.component_gather import (
-    gather_components_p,
-    meet_gather,
-    meet_gradients,
-    return_gradients_p,
-)
+from drumline.distribute.combine.cross_device_ops import CrossDeviceOps
 from drumline.distribute.errors import CollectiveError, CollectiveShapeError
-from drumline.distribute.executors import _jaxpr
-from drumline.distribute.executors._refs import without_plain_refs
-from drumline.distribute.executors.meeting import meet
-from drumline.distribute.executors.members import Members
-from drumline.distribute.executors.program import ReplicaProgram, Request
-from drumline.distribute.executors.stages import collective_rounds, only_exchanges
-from drumline.distribute.observe import MAX_FREQUENT_ELEMENTS, CollectiveRecord, ProgramMemory
-from drumline.distribute.placement import owned
-from drumline.distribute.step import TracedStep, unflatten_outputs
-from drumline.distribute.taps import SUMS, tap_name
-from drumline.distribute.uniformity import mark_uniform
-from drumline.distribute.values import PerReplica
-
-if TYPE_CHECKING:
-    from drumline.distribute.strategy import Strategy
-
-#: Collectives over arrays of different shapes.
-_WHOLE_MEETINGS = {gather_components_p: meet_gather, return_gradients_p: meet_gradients}
+from drumline.distribute.executors.program import ReplicaProgram
+from drumline.distribute.executors.refs import without_plain_refs
+from drumline.distribute.executors.rendezvous import Rendezvous, Request
+from drumline.distribute.executors.replica_set import Members
+from drumline.distribute.executors.segments import collective_rounds, only_exchanges
+from drumline.distribute.observe import ProgramMemory
+from drumline.distribute.observe.observation import Observation
+from drumline.distribute.tracing import jaxprs
+from drumline.distribute.tracing.arguments import StepArguments
+from drumline.distribute.tracing.step import TracedStep, unflatten_outputs
+from drumline.distribute.tracing.uniformity import mark_uniform
+from drumline.distribute.values.device_group import DeviceGroup
+from drumline.distribute.values.per_replica import PerReplica
+from drumline.distribute.values.placement import owned
 
 
 class MpmdStep:
@@ -47,23 +35,26 @@ class MpmdStep:
 
     name = "mpmd"
 
-    def __init__(self, strategy: Strategy, traces: list[TracedStep]) -> None:
-        self._strategy = strategy
+    def __init__(
+        self, group: DeviceGroup, ops: CrossDeviceOps, observation: Observation, traces: list[TracedStep]
+    ) -> None:
+        self._group = group
+        self._rendezvous = Rendezvous(group.devices, ops, observation)
         self._traces = traces
         distinct = {id(traced): without_plain_refs(traced.jaxpr.jaxpr) for traced in traces}
         by_rounds = len({tuple(collective_rounds(jaxpr)) for jaxpr in distinct.values()}) == 1
-        groups: dict[Any, list[int]] = {}
-        for replica, (traced, device) in enumerate(zip(traces, strategy.devices, strict=True)):
+        alike: dict[Any, list[int]] = {}
+        for replica, (traced, device) in enumerate(zip(traces, group.devices, strict=True)):
             alone = None if only_exchanges(distinct[id(traced)]) else replica
-            groups.setdefault((id(traced), device.platform, device.device_kind, alone), []).append(replica)
+            alike.setdefault((id(traced), device.platform, device.device_kind, alone), []).append(replica)
         self._programs = [
             ReplicaProgram(
-                traces[group[0]].jaxpr,
-                traces[group[0]].constants,
-                Members(group, [strategy.devices[r] for r in group]),
+                traces[replicas[0]].jaxpr,
+                traces[replicas[0]].constants,
+                Members(replicas, [group.devices[r] for r in replicas]),
                 by_rounds=by_rounds,
             )
-            for group in groups.values()
+            for replicas in alike.values()
         ]
         _check_same_tree(traces)
         self._uniform_outputs = _uniform_outputs(traces[0])
@@ -75,7 +66,7 @@ class MpmdStep:
             [*(held[id(v)][r] for v in traced.read), *self._leaves(arguments, r)]
             for r, traced in enumerate(self._traces)
         ]
-        results = drive(self._programs, inputs, self._strategy)
+        results = drive(self._programs, inputs, self._rendezvous)
         for key, variable in variables.items():
             self._commit(variable, held.get(key, ()), results)
         return self._outputs(arguments, results)
@@ -90,7 +81,7 @@ class MpmdStep:
         return None
 
     def _leaves(self, arguments: StepArguments, replica: int) -> list[Any]:
-        device = self._strategy.devices[replica]
+        device = self._group.devices[replica]
         leaves = []
         for i in self._traces[replica].leaf_indices:
             leaf = arguments.leaves[i]
@@ -119,13 +110,13 @@ class MpmdStep:
             if all(mine.kind == "static" for mine in column) and all(value is values[0] for value in values):
                 leaves.append(values[0])
             elif leaf.kind == "mirrored":
-                leaves.append(self._strategy.mirror(values))
+                leaves.append(self._group.mirror(values))
             else:
                 leaves.append(self._regrouped(values, leaf, arguments))
         return unflatten_outputs(self._traces[0], leaves)
 
     def _regrouped(self, values: list[Any], leaf: Any, arguments: StepArguments) -> Any:
-        regrouped = self._strategy.regroup(values)
+        regrouped = self._group.regroup(values)
         is_uniform = leaf.kind == "replica" and self._uniform_outputs[leaf.index]
         if isinstance(regrouped, PerReplica) and not is_uniform:
             regrouped.batch_rows = arguments.rows
@@ -140,7 +131,9 @@ class MpmdStep:
         return outputs[leaf.index]
 
 
-def drive(programs: Sequence[ReplicaProgram], inputs: Sequence[Sequence[Any]], strategy: Strategy) -> list[list[Any]]:
+def drive(
+    programs: Sequence[ReplicaProgram], inputs: Sequence[Sequence[Any]], rendezvous: Rendezvous
+) -> list[list[Any]]:
     """Brings all replicas from collective to collective until they end; returns each one's outputs."""
     runs = [program.run([inputs[r] for r in program.members.replicas]) for program in programs]
     sent: list[list[Any]] | None = None
@@ -160,53 +153,9 @@ def drive(programs: Sequence[ReplicaProgram], inputs: Sequence[Sequence[Any]], s
             waiting = requests[min(requests)]
             raise CollectiveError(
                 f"replicas {sorted(ended)} ended their step while others wait in {waiting.name} at "
-                f"{_jaxpr.source_line(waiting.eqn)}; every replica must reach the same collectives"
+                f"{jaxprs.source_line(waiting.eqn)}; every replica must reach the same collectives"
             )
-        sent = _meet_all([requests[replica] for replica in range(len(requests))], strategy)
-
-
-def _meet_all(requests: list[Request], strategy: Strategy) -> list[list[Any]]:
-    first = requests[0]
-    for replica, request in enumerate(requests):
-        if request.name != first.name or len(request.operands) != len(first.operands):
-            raise CollectiveError(
-                f"replica 0 is in {first.name} at {_jaxpr.source_line(first.eqn)} while replica {replica} is in "
-                f"{request.name} at {_jaxpr.source_line(request.eqn)}; every replica must reach the same collectives"
-            )
-    entered_at = time.monotonic_ns()
-    if first.eqn.primitive in _WHOLE_MEETINGS:
-        whole = _WHOLE_MEETINGS[first.eqn.primitive]
-        results = whole(first.eqn.params, [request.operands for request in requests], strategy.devices)
-    else:
-        results = _meet_operands(requests, strategy)
-    if strategy.observer is not None:
-        strategy.observer.collective(CollectiveRecord(first.name, strategy.step, entered_at, time.monotonic_ns()))
-    return results
-
-
-def _meet_operands(requests: list[Request], strategy: Strategy) -> list[list[Any]]:
-    first = requests[0]
-    columns = [[request.operands[k] for request in requests] for k in range(len(first.operands))]
-    for column, eqn in zip(columns, first.eqns, strict=True):
-        _check_alike(column, eqn)
-    met = meet(first.name, first.eqn.params, columns, strategy)
-    if first.name in SUMS and strategy.observation.wants_in_step:
-        for column, result, eqn in zip(columns, met, first.eqns, strict=True):
-            if jnp.size(column[0]) > MAX_FREQUENT_ELEMENTS and not strategy.observation.wants_large:
-                continue
-            op: Literal["sum", "mean"] = "mean" if eqn.params.get("op") == "MEAN" else "sum"
-            strategy.observation.reduced_in_step(tap_name(eqn), op, column, result[0])
-    return [[column[r] for column in met] for r in range(len(requests))]
-
-
-def _check_alike(operands: list[Any], eqn: Any) -> None:
-    shapes = [(jnp.shape(value), jnp.result_type(value)) for value in operands]
-    if any(shape != shapes[0] for shape in shapes):
-        raise CollectiveShapeError(
-            f"{eqn.primitive.name} at {_jaxpr.source_line(eqn)} got a different shape or dtype per replica: "
-            f"{', '.join(f'{dtype}{list(shape)}' for shape, dtype in shapes)}; reduce over the batch axis first, or "
-            "use all_gather"
-        )
+        sent = rendezvous.exchange([requests[replica] for replica in range(len(requests))])
 
 
 def _check_same_tree(traces: list[TracedStep]) -> None:

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 
 from drumline.distribute.executors.spmd import SpmdStep
-from drumline.distribute.placement import put
-from drumline.distribute.values import REPLICA_AXIS
+from drumline.distribute.values.per_replica import REPLICA_AXIS
+from drumline.distribute.values.placement import put
 
 
 class PmapStep(SpmdStep):
@@ -23,22 +23,22 @@ class PmapStep(SpmdStep):
 
         out_axes = [axis(not bare) for bare in self._out_is_mirrored] + [0] * self._needs_token
         in_axes = ([*map(axis, self._donated_stacked)], [*map(axis, self._kept_stacked)], self._leaf_axes(), None)
-        strategy = self._strategy
+        group = self._group
         # pmap wants an argument with a mapped axis; a step may have none.
-        replicas = put(np.zeros(strategy.num_replicas_in_sync, np.int8), strategy.batch_sharding)
+        replicas = put(np.zeros(group.num_replicas_in_sync, np.int8), group.batch_sharding)
         mapped = jax.pmap(
             lambda _, *args: self._replica_view(*args),
             axis_name=REPLICA_AXIS,
             in_axes=(0, *in_axes),
             out_axes=(out_axes, [*map(axis, self._new_stacked)]),
-            devices=list(self._strategy.devices),
+            devices=list(group.devices),
             donate_argnums=(1,) if self._donate else (),
         )
 
         def settle(values: list[Any], stacked: list[bool]) -> list[Any]:
             """Gives pmap's results the shardings that every other part of the engine works with."""
             return [
-                put(value, strategy.batch_sharding if is_stacked else strategy.replicated_sharding)
+                put(value, group.batch_sharding if is_stacked else group.replicated_sharding)
                 for value, is_stacked in zip(values, stacked, strict=True)
             ]
 

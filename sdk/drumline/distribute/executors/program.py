@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -11,31 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from drumline.distribute.errors import UnsupportedError
-from drumline.distribute.executors import _jaxpr
-from drumline.distribute.executors._refs import without_plain_refs
-from drumline.distribute.executors.members import Members
-from drumline.distribute.executors.stages import Piece, cut
-from drumline.distribute.uniformity import COLLECTIVES
+from drumline.distribute.executors.refs import without_plain_refs
+from drumline.distribute.executors.rendezvous import Request
+from drumline.distribute.executors.replica_set import Members
+from drumline.distribute.executors.segments import Piece, cut
+from drumline.distribute.tracing import jaxprs
+from drumline.distribute.tracing.uniformity import COLLECTIVES
 
 #: Asks at each collective, with one request per member; is sent one list of results per member, and returns as many.
 Run = Generator[list["Request"], list[list[Any]], list[list[Any]]]
 _Evaluation = Generator["Request", list[Any], list[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A replica has come to a collective; ``eqns`` tells for each operand where it comes from."""
-
-    eqns: tuple[Any, ...]
-    operands: list[Any]
-
-    @property
-    def eqn(self) -> Any:
-        return self.eqns[0]
-
-    @property
-    def name(self) -> str:
-        return str(self.eqn.primitive.name)
 
 
 class ReplicaProgram:
@@ -67,7 +51,7 @@ class ReplicaProgram:
             try:
                 request = evaluation.send(results)  # type: ignore[arg-type]  # None starts a generator
             except StopIteration as stop:
-                outputs = _jaxpr.without_literals(self._jaxpr, stop.value)
+                outputs = jaxprs.without_literals(self._jaxpr, stop.value)
                 return [
                     [jax.device_put(value, device) if isinstance(value, np.ndarray) else value for value in own]
                     for own, device in zip(self._per_member(outputs), members.devices, strict=True)
@@ -84,7 +68,7 @@ class ReplicaProgram:
         env.update(zip(jaxpr.invars, inputs, strict=True))
 
         def read(atom: Any) -> Any:
-            return atom.val if _jaxpr.is_literal(atom) else env[atom]
+            return atom.val if jaxprs.is_literal(atom) else env[atom]
 
         for stage in self._plan(jaxpr):
             if isinstance(stage, Piece):
@@ -110,7 +94,7 @@ class ReplicaProgram:
         if name in COLLECTIVES:
             return (yield Request((eqn,) * len(operands), operands))
         if name == "cond":
-            branch, consts = _jaxpr.open_with_consts(eqn.params["branches"][int(operands[0])])
+            branch, consts = jaxprs.open_with_consts(eqn.params["branches"][int(operands[0])])
             return (yield from self._evaluate(branch, consts, operands[1:]))
         if name == "scan":
             return (yield from self._scan(eqn.params, operands))
@@ -118,16 +102,16 @@ class ReplicaProgram:
             return (yield from self._while(eqn.params, operands))
         for parameter in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
             if parameter in eqn.params:
-                inner, consts = _jaxpr.open_with_consts(eqn.params[parameter])
+                inner, consts = jaxprs.open_with_consts(eqn.params[parameter])
                 return (yield from self._evaluate(inner, consts, operands))
         raise UnsupportedError(
-            f"a collective inside {name} at {_jaxpr.source_line(eqn)} can't be done for replicas of different shapes; "
+            f"a collective inside {name} at {jaxprs.source_line(eqn)} can't be done for replicas of different shapes; "
             "move it out, or use drop_remainder=True so that all batches are even"
         )
 
     def _scan(self, params: dict[str, Any], operands: list[Any]) -> _Evaluation:
-        body, consts = _jaxpr.open_with_consts(params["jaxpr"])
-        fixed, carried = _jaxpr.scan_counts(params)
+        body, consts = jaxprs.open_with_consts(params["jaxpr"])
+        fixed, carried = jaxprs.scan_counts(params)
         constants, carry, xs = operands[:fixed], operands[fixed : fixed + carried], operands[fixed + carried :]
         order = range(params["length"])
         collected: list[list[Any]] = []
@@ -140,8 +124,8 @@ class ReplicaProgram:
         return [*carry, *(jnp.stack(column) for column in zip(*collected, strict=True))]
 
     def _while(self, params: dict[str, Any], operands: list[Any]) -> _Evaluation:
-        cond, cond_closed = _jaxpr.open_with_consts(params["cond_jaxpr"])
-        body, body_closed = _jaxpr.open_with_consts(params["body_jaxpr"])
+        cond, cond_closed = jaxprs.open_with_consts(params["cond_jaxpr"])
+        body, body_closed = jaxprs.open_with_consts(params["body_jaxpr"])
         nc, nb = params["cond_nconsts"], params["body_nconsts"]
         cond_consts, body_consts, carry = operands[:nc], operands[nc : nc + nb], operands[nc + nb :]
         while True:

@@ -6,22 +6,21 @@ Used whenever every replica has the same shapes. ``check_vma=False`` keeps pmap'
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
-from drumline.distribute.arguments import StepArguments
-from drumline.distribute.executors import _jaxpr
 from drumline.distribute.observe import ProgramMemory
-from drumline.distribute.step import TracedStep, unflatten_outputs
-from drumline.distribute.taps import Tap, has_taps, tap
-from drumline.distribute.values import REPLICA_AXIS, PerReplica
-
-if TYPE_CHECKING:
-    from drumline.distribute.strategy import Strategy
+from drumline.distribute.observe.observation import Observation
+from drumline.distribute.tracing import jaxprs
+from drumline.distribute.tracing.arguments import StepArguments
+from drumline.distribute.tracing.instrumentation import InstrumentedCollective, has_instrumented, instrument
+from drumline.distribute.tracing.step import TracedStep, unflatten_outputs
+from drumline.distribute.values.device_group import DeviceGroup
+from drumline.distribute.values.per_replica import REPLICA_AXIS, PerReplica
 
 
 class SpmdStep:
@@ -31,44 +30,46 @@ class SpmdStep:
 
     def __init__(
         self,
-        strategy: Strategy,
+        group: DeviceGroup,
+        observation: Observation,
         traced: TracedStep,
         arguments: StepArguments,
         donate: bool,
-        taps: Sequence[Tap] = (),
+        instrumented: Sequence[InstrumentedCollective] = (),
     ) -> None:
-        self._strategy = strategy
+        self._group = group
+        self._observation = observation
         self._traced = traced
         self._donate = donate
-        self._is_single = strategy.num_replicas_in_sync == 1
+        self._is_single = group.num_replicas_in_sync == 1
         written = {id(variable) for variable in traced.written}
         self._donated = [i for i, variable in enumerate(traced.read) if id(variable) in written]
         self._kept = [i for i, variable in enumerate(traced.read) if id(variable) not in written]
-        self._constants = [strategy.replicated.place(value) for value in traced.constants]
+        self._constants = [group.replicated.place(value) for value in traced.constants]
         self._kinds = [arguments.kinds[i] for i in traced.leaf_indices]
         self._out_is_mirrored = [self._is_single or i in traced.mirrored_outputs for i in range(traced.num_outputs)]
         self._needs_token = not traced.num_outputs
         self._donated_stacked = [traced.read[i].storage == "stacked" for i in self._donated]
         self._kept_stacked = [traced.read[i].storage == "stacked" for i in self._kept]
         self._new_stacked = [variable.storage == "stacked" for variable in traced.written]
-        self._taps = taps
-        self._variants: dict[bool, SpmdStep] = {}  # with taps, made when first needed; True: of large arrays as well
-        can_tap = not taps and not self._is_single
-        self._has_small_taps = can_tap and has_taps(traced.jaxpr.jaxpr, large=False)
-        self._has_large_taps = can_tap and has_taps(traced.jaxpr.jaxpr, large=True)
+        self._instrumented = instrumented
+        self._variants: dict[bool, SpmdStep] = {}  # instrumented, made when first needed; True: large arrays too
+        can_instrument = not instrumented and not self._is_single
+        self._has_small_instrumented = can_instrument and has_instrumented(traced.jaxpr.jaxpr, large=False)
+        self._has_large_instrumented = can_instrument and has_instrumented(traced.jaxpr.jaxpr, large=True)
         self._call = self._compile()
 
     def __call__(self, arguments: StepArguments) -> Any:
-        observation = self._strategy.observation
+        observation = self._observation
         if observation.wants_in_step:
-            with_large = self._has_large_taps and observation.wants_large
-            if with_large or self._has_small_taps:
-                return self._with_taps(arguments, with_large)(arguments)
+            with_large = self._has_large_instrumented and observation.wants_large
+            if with_large or self._has_small_instrumented:
+                return self._instrumented_variant(arguments, with_large)(arguments)
         outputs, new_values = self._call(*self._inputs(arguments, self._donate))
         for variable, value in zip(self._traced.written, new_values, strict=True):
             variable.commit_buffer(value)
-        self._strategy.window.admit(outputs[-1])
-        if self._taps:
+        self._group.window.admit(outputs[-1])
+        if self._instrumented:
             self._report(outputs)
         return self._results(arguments, outputs)
 
@@ -95,29 +96,29 @@ class SpmdStep:
     def _inputs(self, arguments: StepArguments, donate: bool) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
         """What the compiled program is called with: variables to write, others to read, leaves, constants."""
         read = self._traced.read
-        donated = [read[i].lift_on_mesh(self._strategy, donate) for i in self._donated]
-        kept = [read[i].lift_on_mesh(self._strategy, donate=False) for i in self._kept]
+        donated = [read[i].lift_on_mesh(self._group, donate) for i in self._donated]
+        kept = [read[i].lift_on_mesh(self._group, donate=False) for i in self._kept]
         leaves = [
-            arguments.leaves[i].stacked if kind == "stacked" else self._strategy.replicated.place(arguments.leaves[i])
+            arguments.leaves[i].stacked if kind == "stacked" else self._group.replicated.place(arguments.leaves[i])
             for i, kind in zip(self._traced.leaf_indices, self._kinds, strict=True)
         ]
         return donated, kept, leaves, self._constants
 
-    def _with_taps(self, arguments: StepArguments, with_large: bool) -> SpmdStep:
+    def _instrumented_variant(self, arguments: StepArguments, with_large: bool) -> SpmdStep:
         variant = self._variants.get(with_large)
         if variant is None:
-            traced, taps = tap(self._traced, self._strategy.num_replicas_in_sync, with_large=with_large)
-            variant = type(self)(self._strategy, traced, arguments, self._donate, taps)
+            traced, instrumented = instrument(self._traced, self._group.num_replicas_in_sync, with_large=with_large)
+            variant = type(self)(self._group, self._observation, traced, arguments, self._donate, instrumented)
             self._variants[with_large] = variant
         return variant
 
     def _report(self, outputs: list[jax.Array]) -> None:
-        count = len(self._taps)
+        count = len(self._instrumented)
         first = self._traced.num_outputs - 2 * count
-        for i, one in enumerate(self._taps):
+        for i, one in enumerate(self._instrumented):
             operands = [one.value(component) for component in PerReplica.from_stacked(outputs[first + i]).values]
             result = one.value(outputs[first + count + i])
-            self._strategy.observation.reduced_in_step(one.name, one.op, operands, result)
+            self._observation.reduced_in_step(one.name, one.op, operands, result)
 
     def _results(self, arguments: StepArguments, outputs: list[jax.Array]) -> Any:
         leaves: list[Any] = []
@@ -140,7 +141,7 @@ class SpmdStep:
         out_specs = [spec(not bare) for bare in mirrored] + [P(REPLICA_AXIS)] * self._needs_token
         mapped = jax.shard_map(
             self._whole_view,
-            mesh=self._strategy.mesh,
+            mesh=self._group.mesh,
             in_specs=(
                 [*map(spec, self._donated_stacked)],
                 [*map(spec, self._kept_stacked)],
@@ -178,8 +179,8 @@ class SpmdStep:
         variables: list[Any] = [None] * len(self._traced.read)
         for i, value in zip([*self._donated, *self._kept], [*donated, *kept], strict=True):
             variables[i] = value
-        results = _jaxpr.as_function(self._traced.jaxpr)(*constants, *variables, *leaves)
-        results = _jaxpr.without_literals(self._traced.jaxpr.jaxpr, results)
+        results = jaxprs.as_function(self._traced.jaxpr)(*constants, *variables, *leaves)
+        results = jaxprs.without_literals(self._traced.jaxpr.jaxpr, results)
         outputs, new = results[: self._traced.num_outputs], results[self._traced.num_outputs :]
         if self._needs_token:
             outputs = [*outputs, jnp.zeros((), jnp.int8)]

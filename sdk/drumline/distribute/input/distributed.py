@@ -7,7 +7,8 @@ from typing import Any, Generic, TypeVar
 
 import jax
 
-from drumline.distribute.context import in_replica_context, refuse_in_traced_function
+from drumline.distribute.base.trace_state import x64_enabled
+from drumline.distribute.contexts.context import in_replica_context, refuse_in_traced_function
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError
 from drumline.distribute.input.context import InputContext
 from drumline.distribute.input.dataset import Dataset, as_dataset
@@ -17,7 +18,6 @@ from drumline.distribute.input.options import InputOptions, InputReplicationMode
 from drumline.distribute.input.placing import InputTarget, Placer
 from drumline.distribute.input.prefetch import Lookahead
 from drumline.distribute.input.steps import State, StepReader
-from drumline.distribute.placement import x64_enabled
 
 T = TypeVar("T")
 
@@ -173,10 +173,7 @@ def distribute_dataset(strategy: InputTarget, dataset: Any, options: InputOption
     require_per_worker(options)
     if isinstance(dataset, DistributedDataset):
         raise AttributeError("this dataset is already distributed; distribute_dataset takes the dataset itself")
-    from drumline.distribute.central_storage import CentralStorageStrategy
-
-    pads = not isinstance(strategy, CentralStorageStrategy)
-    division = DividedBatches(as_dataset(dataset), strategy.num_replicas_in_sync, pads=pads)
+    division = DividedBatches(as_dataset(dataset), strategy.num_replicas_in_sync, pads=strategy.pads_batches)
     return DistributedDataset(strategy, division, options)
 
 

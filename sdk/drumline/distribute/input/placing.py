@@ -10,8 +10,8 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from drumline.distribute.input.steps import CutBatch, Step
-from drumline.distribute.placement import checked_host_array
-from drumline.distribute.values import PerReplica
+from drumline.distribute.values.per_replica import PerReplica
+from drumline.distribute.values.placement import checked_host_array
 
 Leaf: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -20,6 +20,10 @@ _HOST_ONLY_KINDS = "OSUMm"  # strings, objects and times: no device holds them
 
 class InputTarget(Protocol):
     """What the input side needs of a strategy."""
+
+    @property
+    def pads_batches(self) -> bool:
+        """Whether a replica may run on no rows in the last step."""
 
     @property
     def num_replicas_in_sync(self) -> int:

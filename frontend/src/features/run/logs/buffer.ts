@@ -87,16 +87,6 @@ export class LogBuffer {
     };
   }
 
-  /** Numbers of all loaded lines, ascending. */
-  *loaded(): Generator<number> {
-    let after = 0;
-    for (const page of this.pages) {
-      const end = page.firstLine + page.lines.length;
-      for (let number = Math.max(after, page.firstLine); number < end; number++) yield number;
-      after = Math.max(after, end);
-    }
-  }
-
   /** What to ask for so that lines `from` to `to` become visible; `null` where all of them are. */
   missing(from: number, to: number): { from: number; limit: number } | null {
     const last = Math.min(to, this.lineCount);

@@ -3,7 +3,7 @@ import { useMemo } from "react";
 import type { Reduction, ReductionName, ReductionSummary } from "@/api/schema";
 import { CopyButton } from "@/components/ui/copy-button";
 import { EmptyState, ErrorState, SkeletonRows } from "@/components/ui/view-states";
-import { formatInteger } from "@/lib/format";
+import { formatInteger, formatNumber } from "@/lib/format";
 import { reductionQuery, reductionsAtQuery } from "../queries";
 import { shapeText } from "./arithmetic";
 import { ManyReplicas } from "./many-replicas";
@@ -66,7 +66,8 @@ export function Inspector({ runId, name, step, attempt, nth, onNth }: InspectorP
 /** One name may stand for several reductions of a step, such as the gradients of all variables. */
 function Several({ reductions, chosen, onChoose }: SeveralProps) {
   return (
-    <div className="mb-4 flex flex-wrap gap-1">
+    <div className="mb-4 flex flex-wrap items-center gap-1" data-testid="several-reductions">
+      <span className="pr-2 text-muted">{severalText(reductions)}</span>
       {reductions.map((each, at) => (
         <button
           aria-pressed={at + 1 === chosen}
@@ -75,11 +76,23 @@ function Several({ reductions, chosen, onChoose }: SeveralProps) {
           onClick={() => onChoose(at + 1)}
           type="button"
         >
-          {at + 1} <code>{each.result_shape.length === 0 ? "scalar" : shapeText(each.result_shape)}</code>
+          {at + 1} <code>{resultText(each)}</code>
         </button>
       ))}
     </div>
   );
+}
+
+/** Its result where that is a number, else its shape. */
+function resultText({ result, result_shape: shape }: ReductionSummary): string {
+  if (shape.length > 0) return shapeText(shape);
+  return result === null ? "scalar" : formatNumber(result);
+}
+
+function severalText(reductions: readonly ReductionSummary[]): string {
+  const all = Math.max(reductions.length, ...reductions.map(({ of }) => of));
+  const listed = all > reductions.length ? `, the first ${formatInteger(reductions.length)} here` : "";
+  return `${formatInteger(all)} of this name in this step${listed}:`;
 }
 
 interface SeveralProps {
@@ -106,6 +119,7 @@ function ThreeColumns({ reduction }: { reduction: Reduction }) {
           {reduction.op.toUpperCase()} {axisLabel(reduction.axis)} over {formatInteger(reduction.replicas)}{" "}
           replicas
           {reduction.origin === "in_step" ? ", inside the step" : ""}
+          {reduction.of > 1 && `, ${formatInteger(reduction.nth)} of ${formatInteger(reduction.of)}`}
         </span>
         <div className="-mr-2 ml-auto self-center">
           <CopyButton label="Copy as NumPy" text={() => numpySnippet(reduction)} />

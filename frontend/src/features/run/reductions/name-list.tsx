@@ -33,7 +33,7 @@ export function NameList({ names, chosen, onChoose }: NameListProps) {
       )}
       <ul className="max-h-[60vh] overflow-y-auto border-line border-t max-lg:max-h-40">
         {matching.slice(0, MOST_SHOWN).map((name) => (
-          <li key={nameKey(name)}>
+          <li key={`${nameKey(name)} ${name.op} ${axisLabel(name.axis)}`}>
             <button
               aria-current={nameKey(name) === chosen || undefined}
               className="w-full border-line border-b px-2 py-1.5 text-left hover:bg-hover aria-current:bg-accent-soft"

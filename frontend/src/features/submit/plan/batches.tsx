@@ -1,6 +1,7 @@
 import type { PlannedBatch, ProbedProgram } from "@/api/schema";
 import { Section } from "@/components/ui/section";
 import { count, formatInteger } from "@/lib/format";
+import { placeText } from "./place";
 import { PlanTable } from "./plan-table";
 
 const COLUMNS = [
@@ -12,10 +13,10 @@ const COLUMNS = [
 
 /** Which rows each replica gets, the ragged end too. */
 export function Batches({ program }: { program: ProbedProgram }) {
-  const rows = program.batches.map((batch) => ({
-    key: `${batch.first_step} ${batch.executor}`,
+  const rows = program.batches.map((batch, i) => ({
+    key: `${i} ${batch.executor}`,
     cells: [
-      batch.first_step,
+      placeText(batch),
       rowsText(batch.rows),
       formatInteger(batch.rows.reduce((sum, one) => sum + one, 0)),
       batch.executor,

@@ -1,6 +1,7 @@
 import type { ProbedProgram } from "@/api/schema";
 import { Section } from "@/components/ui/section";
 import { count, formatBytes } from "@/lib/format";
+import { placeText } from "./place";
 import { PlanTable } from "./plan-table";
 
 const COLUMNS = [
@@ -8,14 +9,15 @@ const COLUMNS = [
   { head: "Op" },
   { head: "Type" },
   { head: "Each puts in", right: true },
-  { head: "Times a step", right: true },
+  { head: "Times a call", right: true },
   { head: "From step", right: true },
 ];
 
 /** What the replicas exchange, and how many bytes each of them puts in. */
 export function Collectives({ program }: { program: ProbedProgram }) {
   const { collectives } = program;
-  const first = collectives.filter((one) => one.first_step === 0);
+  const start = Math.min(...collectives.map((one) => one.first_step));
+  const first = collectives.filter((one) => one.first_step === start);
   const bytes = first.reduce((sum, one) => sum + one.size_bytes * (one.times ?? 1), 0);
   const rows = collectives.map((one, i) => ({
     key: `${i} ${one.name}`,
@@ -29,12 +31,12 @@ export function Collectives({ program }: { program: ProbedProgram }) {
       </span>,
       formatBytes(one.size_bytes),
       one.times ?? "varies",
-      one.first_step,
+      placeText(one),
     ],
   }));
   const note =
     collectives.length > 0
-      ? `${count(first.length, "exchange")} in step 0, ${formatBytes(bytes)} from each replica`
+      ? `${count(first.length, "exchange")} in step ${start}, ${formatBytes(bytes)} from each replica`
       : undefined;
   return (
     <Section note={note} title="Exchanges">

@@ -1,6 +1,7 @@
 import type { PlacedDevice, PlannedMemory, ProbedProgram } from "@/api/schema";
 import { Section } from "@/components/ui/section";
 import { formatBytes } from "@/lib/format";
+import { placeText } from "./place";
 
 const PARTS = [
   { name: "arguments", color: "var(--seq-4)" },
@@ -29,9 +30,9 @@ export function Memory({ program, devices }: { program: ProbedProgram; devices: 
           <table aria-label="Memory per device" className="mt-2 w-full">
             <tbody>
               {memory.map((one) => (
-                <tr className="h-8" key={one.first_step}>
+                <tr className="h-8" key={placeText(one)}>
                   <th className="w-0 whitespace-nowrap pr-4 text-left font-normal text-muted" scope="row">
-                    step {one.first_step}
+                    step {placeText(one)}
                   </th>
                   <td>
                     <Bar memory={one} scale={scale} />

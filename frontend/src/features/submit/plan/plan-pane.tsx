@@ -89,7 +89,12 @@ function Start({ plan }: { plan: Plan }) {
 function Program({ plan }: { plan: Plan }) {
   const { program } = plan;
   if (!program) return null;
-  const seen = program.ended ? "the whole program" : `the first ${count(program.steps, "step")}`;
+  const steps = count(program.steps, "step");
+  const calls =
+    program.calls != null && program.calls !== program.steps
+      ? ` (${count(program.calls, "call")} of run)`
+      : "";
+  const seen = program.ended ? `the whole program, ${steps}${calls},` : `the first ${steps}${calls}`;
   return (
     <>
       <p className="pt-4 text-muted text-xs">

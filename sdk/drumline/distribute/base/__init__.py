@@ -1,0 +1,1 @@
+"""What everything else of the engine stands on: enums, device names, JAX's trace state."""

@@ -1,0 +1,43 @@
+"""Outside steps the values of all replicas come together on the devices of a strategy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from drumline.distribute.base.enums import ReduceOp
+from drumline.distribute.combine import reduction
+from drumline.distribute.values.device_group import DeviceGroup
+from drumline.distribute.values.per_replica import PerReplica
+
+
+@dataclass(frozen=True, slots=True)
+class HostCombiner:
+    """Combines on the devices of a strategy. Results lie on all of them."""
+
+    group: DeviceGroup
+
+    @property
+    def num_replicas(self) -> int:
+        """The strategy's."""
+        return self.group.num_replicas_in_sync
+
+    def add(self, op: ReduceOp, value: PerReplica, axis: Any) -> Any:
+        """Sum or mean of a per-replica value."""
+        if value.stacked is not None:
+            return reduce_stacked(self.group, op, value.stacked, axis)
+        return self.group.spread(reduction.reduce_components(op, value.values, axis, self.group.devices[0]))
+
+    def concatenate(self, value: PerReplica, axis: int) -> Any:
+        """The components in replica order."""
+        return self.group.spread(reduction.concatenate(value.values, axis, self.group.devices[0]))
+
+
+def reduce_stacked(group: DeviceGroup, op: ReduceOp, array: jax.Array, axis: Any = None) -> jax.Array:
+    """Reduces [replicas, *shape] on the devices that hold it."""
+    with group.lock:
+        result = reduction.reduce_stacked(op, array, axis)
+        group.window.admit(result)
+    return result

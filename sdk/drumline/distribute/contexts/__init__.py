@@ -1,0 +1,1 @@
+"""Where the current code runs, and what a step's trace knows."""

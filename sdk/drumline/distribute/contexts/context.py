@@ -1,0 +1,188 @@
+"""Where the current code runs: cross-replica (in a scope, a merge, an update) or inside one replica's step.
+
+Contexts nest on a stack per thread. Below the stack lies the default strategy: one replica, no scope.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from drumline.distribute.base.trace_state import is_tracing
+from drumline.distribute.contexts.step_trace import StepTrace
+from drumline.distribute.errors import ContextError
+
+
+class ActiveStrategy(Protocol):
+    """What the rooms below the strategies know of one."""
+
+    #: The context of code outside every scope; only the default strategy has one.
+    default_replica_context: Any
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        """Replicas that step together."""
+
+    def require_one_process(self, what: str) -> None:
+        """UnsupportedError where a device of the strategy belongs to another process."""
+
+
+class ActiveReplica(Protocol):
+    """What the rooms below the step's own functions know of a replica context."""
+
+    @property
+    def strategy(self) -> Any:
+        """The strategy that runs the step."""
+
+    @property
+    def replica_id_in_sync_group(self) -> Any:
+        """int32 scalar, which may be a tracer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextEntry:
+    """One level: ``replica`` is None in cross-replica context; ``trace`` is set while a step is traced.
+
+    ``updating`` is the replica whose copy an ``extended.update`` function works on.
+    """
+
+    strategy: ActiveStrategy
+    replica: ActiveReplica | None = None
+    trace: StepTrace | None = None
+    updating: int | None = None
+
+
+class _Stack(threading.local):
+    def __init__(self) -> None:
+        self.entries: list[ContextEntry] = []
+
+
+_stack = _Stack()
+_global: list[ActiveStrategy] = []  # at most one: set_strategy
+_default: list[ActiveStrategy] = []  # at most one: made on first use, so that importing starts no backend
+_make_default: list[Callable[[], ActiveStrategy]] = []  # one, once the strategies are imported
+
+
+@contextmanager
+def entered(entry: ContextEntry) -> Iterator[None]:
+    """Makes ``entry`` current on this thread."""
+    _stack.entries.append(entry)
+    try:
+        yield
+    finally:
+        _stack.entries.pop()
+
+
+@contextmanager
+def entered_if(entry: ContextEntry | None) -> Iterator[None]:
+    """Makes ``entry`` current, if there is one (a thread takes over the context of the one that started it)."""
+    if entry is None:
+        yield
+        return
+    with entered(entry):
+        yield
+
+
+def current_entry() -> ContextEntry | None:
+    """The innermost entry of this thread; None outside every scope and step."""
+    return _stack.entries[-1] if _stack.entries else None
+
+
+def current_trace() -> StepTrace | None:
+    """The trace of the step being traced on this thread, also inside its merges and updates."""
+    return _stack.entries[-1].trace if _stack.entries else None
+
+
+def current_strategy() -> ActiveStrategy:
+    """The current strategy; outside every scope the default one (one replica)."""
+    if _stack.entries:
+        return _stack.entries[-1].strategy
+    return _global[0] if _global else default_strategy()
+
+
+def has_strategy() -> bool:
+    """Tells whether a strategy other than the default one is current."""
+    return bool(_global) or (bool(_stack.entries) and current_strategy() is not default_strategy())
+
+
+def set_global(strategy: ActiveStrategy | None) -> None:
+    """Makes ``strategy`` current for the whole process; None undoes it. ContextError inside a scope."""
+    if _stack.entries:
+        raise ContextError("set_strategy was called inside a scope or a step; call it outside")
+    _global[:] = [] if strategy is None else [strategy]
+
+
+def provide_default(make: Callable[[], ActiveStrategy]) -> None:
+    """Says how the default strategy is made; the strategies lie above this room, so it can't import theirs."""
+    _make_default[:] = [make]
+
+
+def default_strategy() -> ActiveStrategy:
+    """The built-in strategy of one replica."""
+    if not _default:
+        _default.append(_make_default[0]())
+    return _default[0]
+
+
+def in_cross_replica_context() -> bool:
+    """True in a scope, a merge function and an update function; False in a step and outside everything."""
+    if _stack.entries:
+        return _stack.entries[-1].replica is None
+    return bool(_global)
+
+
+def in_replica_context() -> bool:
+    """True inside a function given to ``run``."""
+    return bool(_stack.entries) and _stack.entries[-1].replica is not None
+
+
+def current_replica() -> ActiveReplica | None:
+    """The context of the replica this code runs for; None in cross-replica context."""
+    if _stack.entries:
+        return _stack.entries[-1].replica
+    if _global:
+        return None
+    default: ActiveReplica | None = default_strategy().default_replica_context
+    return default
+
+
+def require_replica_context(what: str) -> ActiveReplica:
+    """The current replica context; ContextError naming ``what`` in cross-replica context."""
+    replica = current_replica()
+    if replica is None:
+        raise ContextError(f"{what} was called in cross-replica context; call it inside the function given to run")
+    return replica
+
+
+def require_cross_replica_context(strategy: ActiveStrategy, what: str) -> None:
+    """ContextError unless ``what`` may run here: not in a step, a traced function, another strategy's scope.
+
+    UnsupportedError where the strategy has devices of other processes.
+    """
+    strategy.require_one_process(what)
+    if what != "scope" and current_trace() is None:
+        refuse_in_traced_function(what)
+    if not _stack.entries:
+        return
+    entry = _stack.entries[-1]
+    if entry.replica is not None and entry.replica is not entry.strategy.default_replica_context:
+        raise ContextError(
+            f"{what} was called inside a step; call it outside run, or inside a merge_call function. "
+            "Inside a step use dist.all_reduce or dist.all_gather"
+        )
+    if entry.strategy is not strategy and entry.strategy is not default_strategy():
+        raise ContextError(
+            f"{what} of {strategy!r} was called inside the scope of {entry.strategy!r}; strategies can't be mixed"
+        )
+
+
+def refuse_in_traced_function(what: str) -> None:
+    """ContextError inside jit, grad, a loop ... that is no step: what is done there is done once, with placeholders."""
+    if is_tracing():
+        raise ContextError(
+            f"{what} was called inside a traced function (jit, grad, vmap, scan, fori_loop, ...); call it outside: run "
+            "compiles the step itself. To repeat a step on the device, use lax.scan inside the step"
+        )

@@ -1,0 +1,99 @@
+"""Where the replicas of a lock-step step meet: all must ask for the same collective, which the host then does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from drumline.distribute.combine.component_gather import (
+    exchange_components,
+    gather_components_p,
+    return_gradients_p,
+    sum_gradients,
+)
+from drumline.distribute.combine.cross_device_ops import CrossDeviceOps
+from drumline.distribute.errors import CollectiveError, CollectiveShapeError
+from drumline.distribute.executors.host_collectives import run_collective
+from drumline.distribute.observe import MAX_FREQUENT_ELEMENTS
+from drumline.distribute.observe.observation import Observation
+from drumline.distribute.tracing import jaxprs
+from drumline.distribute.tracing.instrumentation import SUMS, all_reduce_name
+
+#: Collectives over arrays of different shapes.
+_RAGGED_COLLECTIVES = {gather_components_p: exchange_components, return_gradients_p: sum_gradients}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A replica has come to a collective; ``eqns`` tells for each operand where it comes from."""
+
+    eqns: tuple[Any, ...]
+    operands: list[Any]
+
+    @property
+    def eqn(self) -> Any:
+        return self.eqns[0]
+
+    @property
+    def name(self) -> str:
+        return str(self.eqn.primitive.name)
+
+
+class Rendezvous:
+    """Does the collectives of one strategy's lock-step programs."""
+
+    def __init__(self, devices: Sequence[jax.Device], ops: CrossDeviceOps, observation: Observation) -> None:
+        self._devices = devices
+        self._ops = ops
+        self._observation = observation
+
+    def exchange(self, requests: list[Request]) -> list[list[Any]]:
+        """Each replica's results, from one request per replica; CollectiveError where these are not the same."""
+        first = requests[0]
+        for replica, request in enumerate(requests):
+            if request.name != first.name or len(request.operands) != len(first.operands):
+                raise CollectiveError(
+                    f"replica 0 is in {first.name} at {jaxprs.source_line(first.eqn)} while replica {replica} is in "
+                    f"{request.name} at {jaxprs.source_line(request.eqn)}; every replica must reach the same "
+                    "collectives"
+                )
+        entered_at = time.monotonic_ns()
+        if first.eqn.primitive in _RAGGED_COLLECTIVES:
+            run_ragged = _RAGGED_COLLECTIVES[first.eqn.primitive]
+            results = run_ragged([request.operands for request in requests], self._devices)
+        else:
+            results = self._exchange_alike(requests)
+        self._observation.collective_done(first.name, entered_at)
+        return results
+
+    def _exchange_alike(self, requests: list[Request]) -> list[list[Any]]:
+        first = requests[0]
+        columns = [[request.operands[k] for request in requests] for k in range(len(first.operands))]
+        for column, eqn in zip(columns, first.eqns, strict=True):
+            _check_alike(column, eqn)
+        results = run_collective(first.name, first.eqn.params, columns, self._ops, self._devices)
+        if first.name in SUMS and self._observation.wants_in_step:
+            for column, result, eqn in zip(columns, results, first.eqns, strict=True):
+                self._report(column, result[0], eqn)
+        return [[column[r] for column in results] for r in range(len(requests))]
+
+    def _report(self, operands: list[Any], result: Any, eqn: Any) -> None:
+        if jnp.size(operands[0]) > MAX_FREQUENT_ELEMENTS and not self._observation.wants_large:
+            return
+        op: Literal["sum", "mean"] = "mean" if eqn.params.get("op") == "MEAN" else "sum"
+        self._observation.reduced_in_step(all_reduce_name(eqn), op, operands, result)
+
+
+def _check_alike(operands: list[Any], eqn: Any) -> None:
+    shapes = [(jnp.shape(value), jnp.result_type(value)) for value in operands]
+    if any(shape != shapes[0] for shape in shapes):
+        raise CollectiveShapeError(
+            f"{eqn.primitive.name} at {jaxprs.source_line(eqn)} got a different shape or dtype per replica: "
+            f"{', '.join(f'{dtype}{list(shape)}' for shape, dtype in shapes)}; reduce over the batch axis first, or "
+            "use all_gather"
+        )

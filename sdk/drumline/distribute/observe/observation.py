@@ -1,0 +1,188 @@
+"""Turns what a strategy does into the records of :mod:`drumline.distribute.observe`, for the steps that are sampled."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
+
+import jax
+import numpy as np
+
+from drumline.distribute.base.enums import ReduceOp
+from drumline.distribute.combine import reduction
+from drumline.distribute.observe import (
+    CollectiveRecord,
+    Observer,
+    PlacementRecord,
+    PlanObserver,
+    ReductionRecord,
+    ReplicaPlacement,
+    StepRecord,
+    VariableRecord,
+)
+from drumline.distribute.values.device_group import DeviceGroup
+from drumline.distribute.values.indexed_slices import IndexedSlices
+from drumline.distribute.values.per_replica import REPLICA_AXIS, PerReplica, PerReplicaSlices
+from drumline.distribute.variables.variable import Variable
+
+if TYPE_CHECKING:  # grain, which input needs, takes a second to import
+    from drumline.distribute.input.explain import InputExplanation
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+#: Of the sampled steps, every so many also record the larger arrays that were all-reduced (gradients, as a rule).
+LARGE_EVERY = 100
+
+
+class Observation:
+    """A strategy's link to its observer; does nothing while there is none."""
+
+    def __init__(self, group: DeviceGroup) -> None:
+        self._group = group
+        self.observer: Observer | None = None
+        #: The same one, if it wants to know what will happen.
+        self.planner: PlanObserver | None = None
+        self._every = 10
+        self._placed_executor: str | None = None
+        #: Do reductions outside of steps go to the observer? Those of sampled and of ragged steps do.
+        self.wants_reduction = False
+        #: And the all-reduces inside the step that is sent now?
+        self.wants_in_step = False
+        #: And of these the large arrays, which cost more?
+        self.wants_large = False
+        self._step = 0
+
+    def begin(
+        self, observer: Observer | None, reductions_every: int, executor: str, variables: Sequence[Variable]
+    ) -> None:
+        """Reports placement and variables as they are, then everything that happens."""
+        self.observer, self._every = observer, max(1, reductions_every)
+        self.planner = observer if isinstance(observer, PlanObserver) else None
+        self._placed_executor = None
+        self.wants_reduction = self.wants_in_step = self.wants_large = observer is not None
+        if observer is None:
+            return
+        self._report_placement(executor)
+        for variable in variables:
+            self.variable_created(variable)
+
+    def variable_created(self, variable: Variable) -> None:
+        """Tells what a variable is and where it lives."""
+        if self.observer is None:
+            return
+        once = variable.storage == "single"
+        home = (self._group.parameter_device,) if once else self._group.devices
+        self.observer.variable_created(
+            VariableRecord(
+                name=variable.name,
+                shape=tuple(variable.shape),
+                dtype=str(variable.dtype),
+                synchronization=variable.synchronization.name.lower(),
+                aggregation=variable.aggregation.name.lower(),
+                home=tuple(device.id for device in home),
+                bytes=variable.nbytes,
+            )
+        )
+
+    def step_began(self, step: int) -> None:
+        """A step was asked for."""
+        if self.observer is not None:
+            self._step = step
+            self.observer.step_began(step)
+
+    def dispatching(self, executor: str, *, is_ragged: bool) -> None:
+        """The executor is known: placement if it changed. Sampled are step 0 and every n-th step."""
+        if self.observer is None:
+            return
+        if executor != self._placed_executor:
+            self._report_placement(executor)
+        is_sampled = self._step % self._every == 0
+        self.wants_reduction = is_sampled or is_ragged
+        # A planner is told of the all-reduces inside a step by its program: no second variant is compiled for it.
+        self.wants_in_step = is_sampled and self.planner is None
+        self.wants_large = self.wants_in_step and self._step % (self._every * LARGE_EVERY) == 0
+
+    def step_ended(self, step: int, executor: str, dispatched_at: int, rows: tuple[int, ...] | None) -> None:
+        """``run`` gives control back."""
+        if self.observer is None:
+            return
+        examples = sum(rows) if rows is not None else None
+        self.observer.step_ended(StepRecord(step, executor, dispatched_at, time.monotonic_ns(), rows, examples))
+
+    def collective_done(self, name: str, entered_at: int) -> None:
+        """The lock-step executor did one collective."""
+        if self.observer is not None:
+            self.observer.collective(CollectiveRecord(name, self._step, entered_at, time.monotonic_ns()))
+
+    def input_divided(self, explain: Callable[[], InputExplanation]) -> None:
+        """A dataset is given out over the replicas."""
+        if self.planner is not None:
+            self.planner.input_divided(explain())
+
+    def reduced(self, op: ReduceOp, value: Any, axis: Any, result: Any, name: str | None) -> None:
+        """A reduction outside a step."""
+        if self.observer is None:
+            return
+        if isinstance(result, IndexedSlices):  # of rows the observer sees the values
+            value, result = value.rows_values if isinstance(value, PerReplicaSlices) else value.values, result.values
+        elif isinstance(value, (PerReplicaSlices, IndexedSlices)):
+            value = value.to_dense()
+        replicas = self._group.num_replicas_in_sync
+        inputs = value.values if isinstance(value, PerReplica) else (value,) * replicas
+        axes = reduction.normalize_axis(axis, np.ndim(inputs[0]))
+        counts = reduction.counts(inputs, axes)
+        kind: Literal["sum", "mean"] = "sum" if op is ReduceOp.SUM else "mean"
+        denominator = sum(counts) if op is ReduceOp.MEAN else None
+        self.observer.reduction(
+            ReductionRecord(
+                name=name or _call_site(),
+                step=self._step,
+                op=kind,
+                axis=axis,
+                inputs=tuple(inputs),
+                counts=counts,
+                denominator=denominator,
+                result=result,
+                origin="host",
+                batch_rows=value.batch_rows if isinstance(value, PerReplica) else None,
+            )
+        )
+
+    def reduced_in_step(self, name: str, op: Literal["sum", "mean"], inputs: Sequence[Any], result: Any) -> None:
+        """An all-reduce of the step that has just been sent."""
+        if self.observer is None:
+            return
+        counts = (1,) * len(inputs)
+        denominator = len(inputs) if op == "mean" else None
+        self.observer.reduction(
+            ReductionRecord(name, self._step, op, None, tuple(inputs), counts, denominator, result, "in_step")
+        )
+
+    def _report_placement(self, executor: str) -> None:
+        assert self.observer is not None
+        self._placed_executor = executor
+        replicas = tuple(
+            ReplicaPlacement(replica, devices) for replica, devices in enumerate(self._group.replica_devices)
+        )
+        self.observer.placement(PlacementRecord(type(self._group).__name__, executor, replicas, (REPLICA_AXIS,)))
+
+
+def _call_site() -> str:
+    """The word reduce and file:line of the caller outside the engine."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((_PACKAGE, _JAX)):
+        frame = frame.f_back
+    return _site_name(frame.f_code.co_filename, frame.f_lineno)
+
+
+@lru_cache(maxsize=256)
+def _site_name(file: str, line: int) -> str:
+    return f"reduce {os.path.basename(file)}:{line}"
+
+
+_JAX = os.path.dirname(os.path.abspath(jax.__file__))

@@ -1,0 +1,227 @@
+"""One call of ``run``: flatten, find or build the compiled step, call it, tell the observer."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from drumline.distribute.base.trace_state import trace_settings
+from drumline.distribute.combine.cross_device_ops import CrossDeviceOps
+from drumline.distribute.contexts.step_trace import ReplicaNumberNeeded
+from drumline.distribute.errors import DivergingCopiesWarning, InvalidValueError, StateLostError
+from drumline.distribute.executors.mpmd import MpmdStep
+from drumline.distribute.executors.pmap import PmapStep
+from drumline.distribute.executors.spmd import SpmdStep
+from drumline.distribute.observe.observation import Observation
+from drumline.distribute.running.program_cache import FunctionState, StepCache, origin_of
+from drumline.distribute.running.run_options import RunOptions
+from drumline.distribute.running.staleness import refuse_stale
+from drumline.distribute.tracing.arguments import StepArguments, flatten_arguments
+from drumline.distribute.tracing.program_record import describe_step
+from drumline.distribute.tracing.step import StepTracer, TracedStep
+from drumline.distribute.tracing.uniformity import mark_uniform
+from drumline.distribute.variables.owner import VariableOwner
+
+#: What JAX raises when Python needs the number behind a tracer.
+_NEEDS_CONCRETE = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.TracerArrayConversionError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """What tracing a step gave: one trace per replica, or ``is_shared``, one that serves all."""
+
+    traces: list[TracedStep]
+    is_shared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltStep:
+    """A compiled step and the traces it was made from."""
+
+    step: Any
+    traces: list[TracedStep]
+
+
+class StepRunner:
+    """Runs steps for one strategy. ``executor``: the one asked for; ``ops`` do the sums of lock-step programs."""
+
+    def __init__(self, owner: VariableOwner, executor: str, ops: CrossDeviceOps, observation: Observation) -> None:
+        self._owner = owner
+        self._executor = executor
+        self._ops = ops
+        self._observation = observation
+        self._cache = StepCache()
+        self.step = 0
+        self.last_executor: str | None = None
+
+    def run(self, fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], options: RunOptions) -> Any:
+        """The results of ``fn`` on every replica, and the variables that it wrote written."""
+        origin = origin_of(fn)
+        if options.static_argnames:
+            fn, args, kwargs = _bind_static(fn, args, kwargs, options.static_argnames)
+        with self._owner.lock:
+            arguments = flatten_arguments(self._owner, args, kwargs)
+            if self._observation.observer is not None:
+                return self._run_observed(fn, origin, arguments, options)
+            try:
+                step = self._find_or_build(fn, origin, arguments, options)
+                self.last_executor = step.name
+                return self._call(step, arguments)
+            finally:
+                self.step += 1
+
+    def _run_observed(
+        self, fn: Callable[..., Any], origin: tuple[Any, ...], arguments: StepArguments, options: RunOptions
+    ) -> Any:
+        observation = self._observation
+        observation.step_began(self.step)
+        dispatched_at = time.monotonic_ns()
+        try:
+            step = self._find_or_build(fn, origin, arguments, options)
+            self.last_executor = step.name
+            observation.dispatching(step.name, is_ragged=arguments.is_ragged)
+            return self._call(step, arguments)
+        finally:
+            observation.step_ended(self.step, self.last_executor or self._executor, dispatched_at, arguments.rows)
+            self.step += 1
+
+    def _find_or_build(
+        self, fn: Callable[..., Any], origin: tuple[Any, ...], arguments: StepArguments, options: RunOptions
+    ) -> Any:
+        signature = (arguments.signature, options.donate, trace_settings())
+        roots = (fn, *arguments.objects)
+        state = self._cache.find(fn, origin, roots)
+        built = None if state is None else self._cache.step(state, signature)
+        if state is None or built is None:
+            state = state or self._cache.begin(fn, origin, roots)
+            return self._build_for(state, fn, roots, arguments, options, signature)
+        if options.check_stale:
+            refuse_stale(built.traces, self._trace(fn, arguments, state.made).traces, state.captures.opaque_parts())
+            self._cache.traced(fn, state, roots)
+        return built.step
+
+    def _build_for(
+        self,
+        state: FunctionState,
+        fn: Callable[..., Any],
+        roots: Sequence[Any],
+        arguments: StepArguments,
+        options: RunOptions,
+        signature: Any,
+    ) -> Any:
+        self._cache.count_trace(fn, state, signature)
+        program = self._trace(fn, arguments, state.made)
+        self._cache.traced(fn, state, roots)
+        step = self._compile(program, arguments, options)
+        created = program.traces[0].created
+        if created:
+            state.made = list(created)
+        if self._observation.planner is not None:
+            replicas = self._owner.num_replicas_in_sync
+            self._observation.planner.step_program(describe_step(step, arguments, self.step, replicas))
+        if all(variable.is_initialized for variable in created):
+            self._cache.keep(state, signature, BuiltStep(step, program.traces), arguments.objects)
+        return step
+
+    def _trace(self, fn: Callable[..., Any], arguments: StepArguments, made_before: list[Any]) -> _Program:
+        tracer = StepTracer(self._owner, fn, arguments, made_before)
+        # What is tried first has the replica id as a tracer. Where Python needs the number, or another number that
+        # JAX doesn't know, each replica is traced on its own.
+        try:
+            if self._needs_program_per_replica(arguments):
+                return _Program(tracer.trace_replicas(is_shared=True), is_shared=False)
+            return _Program([tracer.trace_once()], is_shared=True)
+        except (ReplicaNumberNeeded, *_NEEDS_CONCRETE) as error:
+            if self._executor not in ("auto", "mpmd"):
+                raise InvalidValueError(
+                    f"executor={self._executor!r} traces a step once for all replicas, and its Python needs a "
+                    "number that is not known then; use jax.lax.cond, or executor='auto', which traces each replica "
+                    "where it asks for its number"
+                ) from error
+        return _Program(tracer.trace_replicas(is_shared=False), is_shared=False)
+
+    def _compile(self, program: _Program, arguments: StepArguments, options: RunOptions) -> Any:
+        if not program.is_shared:
+            return MpmdStep(self._owner, self._ops, self._observation, program.traces)
+        (traced,) = program.traces
+        self._mark_uniform(traced, arguments)
+        executor = PmapStep if self._executor == "pmap" else SpmdStep
+        return executor(self._owner, self._observation, traced, arguments, options.donate)
+
+    def _needs_program_per_replica(self, arguments: StepArguments) -> bool:
+        if not arguments.is_ragged:
+            return self._executor == "mpmd"
+        if self._executor in ("spmd", "pmap"):
+            raise InvalidValueError(
+                f"executor={self._executor!r} needs the same shapes on every replica, got "
+                f"{_ragged(arguments)}; use executor='auto', or drop_remainder=True on the dataset"
+            )
+        return True
+
+    def _mark_uniform(self, traced: TracedStep, arguments: StepArguments) -> None:
+        constants = [True] * len(traced.constants)
+        leaves = [arguments.kinds[i] == "plain" for i in traced.leaf_indices]
+        variables = [variable.storage != "stacked" for variable in traced.read]
+        unmarked = traced.unmarked = traced.jaxpr
+        traced.jaxpr, outputs = mark_uniform(unmarked, [*constants, *variables, *leaves])
+        traced.uniform_outputs = outputs[: traced.num_outputs]
+        self._warn_of_unproven_marks(traced)
+        if any(variable.is_uniform for variable in traced.written):
+            # Copies that were equal until now: does this step make them differ?
+            variables = [variable.storage != "stacked" or variable.is_uniform for variable in traced.read]
+            _, outputs = mark_uniform(unmarked, [*constants, *variables, *leaves])
+            for variable, is_uniform in zip(traced.written, outputs[traced.num_outputs :], strict=True):
+                if not is_uniform:
+                    variable.note_divergence()
+
+    def _warn_of_unproven_marks(self, traced: TracedStep) -> None:
+        unproven = [index for index in sorted(traced.mirrored_outputs) if not traced.uniform_outputs[index]]
+        if unproven and self._owner.num_replicas_in_sync > 1:
+            warnings.warn(
+                f"{len(unproven)} of {len(traced.mirrored_outputs)} outputs marked by dist.mirrored may differ between "
+                "replicas, and replica 0's value is taken: all_reduce what they are made from",
+                DivergingCopiesWarning,
+                stacklevel=7,
+            )
+
+    def _call(self, step: Any, arguments: StepArguments) -> Any:
+        try:
+            return step(arguments)
+        except Exception as error:
+            lost = [variable for variable in self._owner.own_variables() if variable.is_lost]
+            if lost:
+                checkpoint = self._owner.last_checkpoint
+                raise StateLostError(
+                    f"the step failed after its variables were donated; lost: {', '.join(v.name for v in lost)}. "
+                    f"Last checkpoint: {checkpoint or 'none'}. Restore from it, or run with RunOptions(donate=False)",
+                    checkpoint,
+                ) from error
+            raise
+
+
+def _bind_static(
+    fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], names: tuple[str, ...]
+) -> tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]:
+    bound = inspect.signature(fn).bind(*args, **kwargs)
+    missing = [name for name in names if name not in bound.arguments]
+    if missing:
+        raise InvalidValueError(f"static_argnames {missing} were not passed to {getattr(fn, '__name__', fn)}")
+    static = {name: bound.arguments.pop(name) for name in names}
+    return functools.partial(fn, **static), (), dict(bound.arguments)
+
+
+def _ragged(arguments: StepArguments) -> str:
+    return ", ".join(
+        repr(leaf) for leaf, kind in zip(arguments.leaves, arguments.kinds, strict=True) if kind == "ragged"
+    )

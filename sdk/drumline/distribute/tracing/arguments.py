@@ -1,0 +1,173 @@
+"""Tells the arguments of a step apart: array leaves that are traced, and what is part of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from drumline.distribute.errors import ContextError
+from drumline.distribute.values.device_group import DeviceGroup
+from drumline.distribute.values.indexed_slices import IndexedSlices, is_slices
+from drumline.distribute.values.per_replica import Mirrored, PerReplica, PerReplicaSlices, check_replicas
+from drumline.distribute.values.placement import checked_host_array
+
+#: stacked: [replicas, *shape]; ragged: components; plain: the same on all; static: part of the program.
+LeafKind = Literal["stacked", "ragged", "plain", "static"]
+
+_PYTHON_NUMBERS = (int, float, complex)
+_CONSTANTS = (bool, int, float, complex, str, bytes, type(None))
+
+
+@dataclass(frozen=True, slots=True)
+class StepArguments:
+    """The flattened arguments of one call of ``run``. The signature says when a compiled step can be used again."""
+
+    tree: Any
+    leaves: list[Any]
+    kinds: tuple[LeafKind, ...]
+    signature: tuple[Hashable, ...]
+    rows: tuple[int, ...] | None
+
+    @property
+    def is_ragged(self) -> bool:
+        """True when replicas' shapes differ, or some arguments are Python objects per replica."""
+        return "ragged" in self.kinds
+
+    def own_signature(self, replica: int) -> Hashable:
+        """Equal for replicas whose steps are the same program: shapes and objects of the ragged leaves."""
+        ragged = (leaf for leaf, kind in zip(self.leaves, self.kinds, strict=True) if kind == "ragged")
+        return tuple(_key(leaf.values[replica]) for leaf in ragged)
+
+    @property
+    def objects(self) -> list[Any]:
+        """The leaves that are part of the program and can change: callables and objects, also those of one replica."""
+        if "static" not in self.kinds and "ragged" not in self.kinds:
+            return []
+        found = []
+        for leaf, kind in zip(self.leaves, self.kinds, strict=True):
+            if kind == "static":
+                found.append(leaf)
+            elif kind == "ragged":
+                found += [value for value in leaf.values if not is_array_or_number(value)]
+        return [value for value in found if not isinstance(value, _CONSTANTS)]
+
+    def is_traced(self, index: int, replica: int | None) -> bool:
+        """Tells an input of the program (of that replica) from a part of it."""
+        if self.kinds[index] != "ragged":
+            return self.kinds[index] != "static"
+        return is_array_or_number(component_of(self.leaves[index], replica))
+
+
+def flatten_arguments(group: DeviceGroup, args: Sequence[Any], kwargs: dict[str, Any]) -> StepArguments:
+    """Flattens and classifies the arguments of ``run``; MissingReplicaError for values of another replica count."""
+    leaves, tree = jax.tree.flatten((tuple(args), kwargs))
+    if any(map(_holds_slices, leaves)):
+        leaves, tree = jax.tree.flatten(jax.tree.unflatten(tree, map(_as_parts, leaves)))
+    kinds: list[LeafKind] = []
+    signature: list[Hashable] = [tree]
+    rows: tuple[int, ...] | None = None
+    for position, leaf in enumerate(leaves):
+        if isinstance(leaf, Mirrored):
+            leaf = leaves[position] = leaf.value
+        if isinstance(leaf, PerReplica) and leaf.stacked is None and group.stacks_values:
+            leaf = leaves[position] = stack_if_regular(group, leaf)
+        kind, key = _classify(leaf, group.num_replicas_in_sync)
+        kinds.append(kind)
+        signature.append(key)
+        if rows is None and isinstance(leaf, PerReplica):
+            rows = leaf.rows
+    return StepArguments(tree, leaves, tuple(kinds), tuple(signature), rows)
+
+
+def _holds_slices(leaf: Any) -> bool:
+    return isinstance(leaf, PerReplicaSlices) or (isinstance(leaf, Mirrored) and is_slices(leaf.value))
+
+
+def _as_parts(leaf: Any) -> Any:
+    """Rows of a distributed value as IndexedSlices of distributed values, which a step can take in."""
+    if isinstance(leaf, PerReplicaSlices):
+        return IndexedSlices(*leaf.parts(), leaf.dense_shape)
+    return leaf.value if _holds_slices(leaf) else leaf
+
+
+def component_of(leaf: Any, replica: int | None) -> Any:
+    """The replica's component of a ragged value; any other leaf as it is."""
+    if isinstance(leaf, PerReplica) and leaf.stacked is None and replica is not None:
+        return leaf.values[replica]
+    return leaf
+
+
+def abstract(leaf: Any) -> Any:
+    """Shape and dtype of one replica's view of a leaf, to trace with; Python numbers stay, and stay weakly typed."""
+    if isinstance(leaf, PerReplica):
+        assert leaf.stacked is not None
+        return jax.ShapeDtypeStruct(leaf.stacked.shape[1:], leaf.stacked.dtype)
+    if isinstance(leaf, jax.Array):
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=getattr(leaf, "weak_type", False))
+    if isinstance(leaf, _PYTHON_NUMBERS) and not isinstance(leaf, np.generic):
+        return leaf
+    array = checked_host_array(leaf)
+    return jax.ShapeDtypeStruct(array.shape, jax.dtypes.canonicalize_dtype(array.dtype))
+
+
+def is_array_or_number(leaf: Any) -> bool:
+    """Can it be an input of a program? Bools, strings, None, callables and objects are part of the program."""
+    if isinstance(leaf, (jax.Array, np.ndarray, np.generic)):
+        return jnp.issubdtype(leaf.dtype, jax.dtypes.extended) or leaf.dtype.kind not in "OSUTmM"
+    return isinstance(leaf, _PYTHON_NUMBERS) and not isinstance(leaf, bool)
+
+
+def stack_if_regular(group: DeviceGroup, value: PerReplica) -> PerReplica:
+    """Equal shapes and dtypes as one stacked array, so that one program can serve all replicas; else as it is.
+
+    The row table of all replicas decides first: other hosts must come to the same answer.
+    """
+    components = value.values
+    if value.rows is not None and len(set(value.rows)) > 1:
+        return value
+    if not all(is_array_or_number(component) for component in components):
+        return value
+    if len(components) != group.num_replicas_in_sync:
+        return value
+    if len({(np.shape(component), _dtype(component)) for component in components}) > 1:
+        return value
+    return PerReplica(group.stack_copies(components), components, value.rows)
+
+
+def _dtype(component: Any) -> Any:
+    return component.dtype if hasattr(component, "dtype") else np.asarray(component).dtype
+
+
+def static_key(value: Any) -> Hashable:
+    """Equal keys, equal programs: by value where that can't change, else by identity."""
+    if isinstance(value, _CONSTANTS):
+        return (type(value), value)
+    return (type(value), id(value))
+
+
+def _classify(leaf: Any, num_replicas: int) -> tuple[LeafKind, Hashable]:
+    if isinstance(leaf, PerReplica):
+        stacked = leaf.stacked
+        check_replicas(leaf, num_replicas)
+        if stacked is not None:
+            return "stacked", (stacked.shape, stacked.dtype)
+        return "ragged", tuple(map(_key, leaf.values))
+    if isinstance(leaf, jax.core.Tracer):
+        raise ContextError(
+            f"run was called inside a traced function (jit, grad, ...) with {leaf}; call it outside: run compiles the "
+            "step itself"
+        )
+    return "plain" if is_array_or_number(leaf) else "static", _key(leaf)
+
+
+def _key(leaf: Any) -> Hashable:
+    if not is_array_or_number(leaf):
+        return static_key(leaf)
+    if isinstance(leaf, (jax.Array, np.ndarray, np.generic)):
+        return (leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False))
+    return ("number", type(leaf))

@@ -1,0 +1,64 @@
+"""The mean over the global batch, which training loops get wrong by hand."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from drumline.distribute.base.enums import ReduceOp
+from drumline.distribute.combine import reduction
+from drumline.distribute.contexts import context
+from drumline.distribute.errors import MeanOfMeansWarning
+from drumline.distribute.tracing.accumulation import current_part
+from drumline.distribute.tracing.collectives import all_reduce
+from drumline.distribute.values.per_replica import PerReplica
+
+
+def global_mean(per_example: Any) -> Any:
+    """Gives this replica's share of the mean over the whole batch: its sum divided by the elements of ALL replicas.
+
+    Inside a step, take it as the loss and all_reduce gradients and loss with "sum": each example then weighs the same
+    however the batch was split, an empty replica adds nothing, and no global batch size need be known.
+    ``per_example``: [rows, ...], or a nest of such.
+    """
+    context.require_replica_context("global_mean")
+
+    def share(leaf: Any) -> Any:
+        leaf = jnp.asarray(leaf)
+        reduction.check_reducible(ReduceOp.MEAN, leaf.dtype)
+        dtype = reduction.mean_dtype(leaf.dtype)
+        own, scale = _elements_of_batch(leaf)
+        count = all_reduce(ReduceOp.SUM, jnp.asarray(own, jnp.float32))
+        return jnp.sum(leaf, dtype=dtype) * scale / count.astype(dtype)
+
+    return jax.tree.map(share, per_example)
+
+
+def _elements_of_batch(leaf: Any) -> tuple[int, Any]:
+    """How many elements the replica's batch has, and what a mean over parts of it divides the part's share by.
+
+    In ``accumulate_gradients`` ``leaf`` is of one part, and replicas' parts may differ in rows.
+    """
+    part = current_part()
+    if part is None or not leaf.ndim or leaf.shape[0] != part.rows or part.rows == part.batch_rows:
+        return leaf.size, 1
+    scale = part.batch_rows / part.rows if part.rows else 1
+    return math.prod(leaf.shape[1:]) * part.batch_rows, np.asarray(scale, reduction.mean_dtype(leaf.dtype))
+
+
+def warn_of_mean_of_means(value: PerReplica) -> None:
+    """Warns when per-replica results over different numbers of rows are about to be averaged without weights."""
+    rows = value.batch_rows
+    if rows is not None and len(set(rows)) > 1:
+        warnings.warn(
+            f"the mean of one value per replica, made from {', '.join(map(str, rows))} rows: each replica weighs the "
+            "same, so rows do not. Return values per row and reduce them with axis=0, or use dist.global_mean in "
+            "the step and reduce with 'sum'",
+            MeanOfMeansWarning,
+            stacklevel=5,
+        )

@@ -1,0 +1,205 @@
+"""Looks at the all-reduces of a traced step: what each replica put in and what came out.
+
+A second variant of the step is evaluated from the same jaxpr with those values as extra outputs, and used on sampled
+steps only. Inside nested jit all-reduces are seen, inside scan stacked over the iterations; inside cond and while they
+are not recorded, since they may not happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from drumline.distribute.combine.quotient import quotient_p
+from drumline.distribute.observe import MAX_FREQUENT_ELEMENTS, MAX_LISTED_ELEMENTS, SummaryOnDevice
+from drumline.distribute.tracing import jaxprs
+from drumline.distribute.tracing.leaf_names import leaf_of
+from drumline.distribute.tracing.step import TracedStep
+from drumline.distribute.values.per_replica import REPLICA_AXIS
+
+#: Primitives that add up over replicas.
+SUMS = frozenset({"psum", "psum_invariant", "replica_aggregate"})
+_CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "custom_jvp_call": "call_jaxpr"}
+
+
+@dataclass(frozen=True, slots=True)
+class InstrumentedCollective:
+    """One recorded all-reduce."""
+
+    name: str
+    op: Literal["sum", "mean"]
+    shape: tuple[int, ...]
+    dtype: str
+    is_summary: bool = False
+
+    def value(self, recorded: Any) -> Any:
+        """What an observer is given for a recorded operand or result."""
+        return SummaryOnDevice(self.shape, self.dtype, recorded) if self.is_summary else recorded
+
+
+_Seen = tuple[InstrumentedCollective, Any, Any]
+
+
+def instrument(
+    traced: TracedStep, num_replicas: int, *, with_large: bool
+) -> tuple[TracedStep, list[InstrumentedCollective]]:
+    """The step with operand and result of each all-reduce as further outputs: all operands first, then all results.
+
+    Arrays of more than 32 elements are taken only ``with_large``; those of more than 1024 the step itself summarizes.
+    """
+    instrumented: list[InstrumentedCollective] = []
+
+    def body(*inputs: Any) -> list[Any]:
+        seen: list[_Seen] = []
+        results = _Interpreter(num_replicas, with_large).evaluate(traced.jaxpr.jaxpr, (), inputs, seen)
+        instrumented[:] = [one for one, _, _ in seen]
+        operands, reduced = [operand for _, operand, _ in seen], [result for _, _, result in seen]
+        return [*results[: traced.num_outputs], *operands, *reduced, *results[traced.num_outputs :]]
+
+    examples = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in traced.jaxpr.in_avals]
+    closed = jax.make_jaxpr(body, axis_env=[(REPLICA_AXIS, num_replicas)])(*examples)
+    jaxpr, constants = jaxprs.hoist_constants(closed)
+    reduced = range(traced.num_outputs + len(instrumented), traced.num_outputs + 2 * len(instrumented))
+    variant = replace(
+        traced,
+        jaxpr=jaxpr,
+        constants=[*constants, *traced.constants],
+        num_outputs=traced.num_outputs + 2 * len(instrumented),
+        mirrored_outputs=traced.mirrored_outputs | set(reduced),
+    )
+    return variant, instrumented
+
+
+class _Interpreter:
+    """Evaluates a jaxpr on tracers and notes its all-reduces."""
+
+    def __init__(self, num_replicas: int, with_large: bool) -> None:
+        self._num_replicas = num_replicas
+        self._with_large = with_large
+
+    def evaluate(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Any], seen: list[_Seen]) -> list[Any]:
+        """Outputs of the jaxpr; what its all-reduces took in and gave out is added to ``seen``."""
+        env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
+        env.update(zip(jaxpr.invars, inputs, strict=True))
+
+        def read(atom: Any) -> Any:
+            return atom.val if jaxprs.is_literal(atom) else env[atom]
+
+        for position, eqn in enumerate(jaxpr.eqns):
+            operands = [read(atom) for atom in eqn.invars]
+            results = self._equation(jaxpr, eqn, operands, seen)
+            env.update(zip(eqn.outvars, results, strict=True))
+            if is_instrumented(eqn):
+                self._note(jaxpr, position, operands, results, seen)
+        return [read(atom) for atom in jaxpr.outvars]
+
+    def _equation(self, jaxpr: Any, eqn: Any, operands: list[Any], seen: list[_Seen]) -> list[Any]:
+        name = eqn.primitive.name
+        if any(jaxprs.contains(inner, SUMS) for inner in jaxprs.subjaxprs(eqn)):
+            if name in _CALLS:
+                inner, consts = jaxprs.open_with_consts(eqn.params[_CALLS[name]])
+                return self.evaluate(inner, consts, operands, seen)
+            if name == "scan":
+                return self._scan(eqn.params, operands, seen)
+        return jaxprs.bind(eqn, operands, jaxpr)
+
+    def _scan(self, params: dict[str, Any], operands: list[Any], seen: list[_Seen]) -> list[Any]:
+        body, consts = jaxprs.open_with_consts(params["jaxpr"])
+        small_only = _Interpreter(self._num_replicas, with_large=False)
+        fixed, carried = jaxprs.scan_counts(params)
+        constants, carry, xs = operands[:fixed], operands[fixed : fixed + carried], operands[fixed + carried :]
+        inner_collectives: list[InstrumentedCollective] = []
+
+        def one(carry: list[Any], x: list[Any]) -> tuple[list[Any], Any]:
+            inner: list[_Seen] = []
+            results = small_only.evaluate(body, consts, [*constants, *carry, *x], inner)
+            inner_collectives[:] = [one for one, _, _ in inner]
+            return results[:carried], (results[carried:], [(operand, result) for _, operand, result in inner])
+
+        carry, (ys, values) = lax.scan(
+            one, carry, xs, length=params["length"], reverse=params["reverse"], unroll=params["unroll"]
+        )
+        seen.extend((one, operand, result) for one, (operand, result) in zip(inner_collectives, values, strict=True))
+        return [*carry, *ys]
+
+    def _note(self, jaxpr: Any, position: int, operands: list[Any], results: list[Any], seen: list[_Seen]) -> None:
+        eqn = jaxpr.eqns[position]
+        for operand, result, out in zip(operands, results, eqn.outvars, strict=True):
+            if np.size(operand) > MAX_FREQUENT_ELEMENTS and not self._with_large:
+                continue
+            is_summary = np.size(operand) > MAX_LISTED_ELEMENTS
+            is_mean = eqn.params.get("op") == "MEAN"
+            if not is_mean and becomes_mean(jaxpr, position, out, self._num_replicas):
+                is_mean, result = True, result / self._num_replicas
+            one = InstrumentedCollective(
+                all_reduce_name(eqn), "mean" if is_mean else "sum", np.shape(operand), str(out.aval.dtype), is_summary
+            )
+            seen.append((one, summary_words(operand), summary_words(result)) if is_summary else (one, operand, result))
+
+
+def becomes_mean(jaxpr: Any, position: int, out: Any, num_replicas: int) -> bool:
+    """A mean is traced as a psum whose result is at once divided by the number of replicas."""
+    for eqn in jaxpr.eqns[position + 1 :]:
+        if eqn.primitive is quotient_p and eqn.invars[0] is out:
+            return bool(eqn.params["count"] == num_replicas)
+        if eqn.primitive.name == "div" and eqn.invars[0] is out and jaxprs.is_literal(eqn.invars[1]):
+            return bool(np.all(np.asarray(eqn.invars[1].val) == num_replicas))
+    return False
+
+
+def collective_name(kind: str, eqn: Any) -> str:
+    """The kind, file:line of the user's code, and the leaf's path where it is one of several."""
+    site, leaf = jaxprs.source_line(eqn).rpartition("/")[2], leaf_of(eqn)
+    return f"{kind} {site} {leaf}" if leaf else f"{kind} {site}"
+
+
+def all_reduce_name(eqn: Any) -> str:
+    """What an observed all-reduce is called."""
+    return collective_name("all_reduce", eqn)
+
+
+def has_instrumented(jaxpr: Any, *, large: bool) -> bool:
+    """Tells whether a variant of this step would record arrays of more (or, not ``large``, at most) 32 elements."""
+    for eqn in jaxpr.eqns:
+        if is_instrumented(eqn) and any((var.aval.size > MAX_FREQUENT_ELEMENTS) == large for var in eqn.outvars):
+            return True
+        opens = eqn.primitive.name in _CALLS or (eqn.primitive.name == "scan" and not large)
+        if opens and any(has_instrumented(inner, large=large) for inner in jaxprs.subjaxprs(eqn)):
+            return True
+    return False
+
+
+def summary_words(array: Any) -> jax.Array:
+    """uint32[7] as :class:`drumline.distribute.observe.SummaryOnDevice` reads it; made inside the step."""
+    values = jnp.asarray(array).astype(jnp.float32).ravel()
+    finite = jnp.isfinite(values)
+    kept = jnp.where(finite, values, jnp.float32(0))
+    count = finite.sum(dtype=jnp.int32).astype(jnp.float32)
+    figures = jnp.stack(
+        [
+            jnp.where(finite, values, jnp.float32(np.inf)).min(),
+            jnp.where(finite, values, jnp.float32(-np.inf)).max(),
+            kept.sum() / jnp.maximum(count, jnp.float32(1)),
+            jnp.sqrt(jnp.vdot(kept, kept)),
+        ]
+    )
+    bits = lax.bitcast_convert_type(values, jnp.uint32)
+    nans = jnp.isnan(values).sum(dtype=jnp.uint32)
+    infinities = jnp.uint32(values.size) - finite.sum(dtype=jnp.uint32) - nans
+    tail = jnp.stack([nans, infinities, bits.sum(dtype=jnp.uint32)])
+    return jnp.concatenate([lax.bitcast_convert_type(figures, jnp.uint32), tail])
+
+
+def is_instrumented(eqn: Any) -> bool:
+    """Tells whether an equation is a sum over all replicas, as an observer is shown them."""
+    if eqn.primitive.name not in SUMS or eqn.params.get("uniform", False):
+        return False
+    if eqn.params.get("op") == "ONLY_FIRST_REPLICA" or eqn.params.get("axis_index_groups") is not None:
+        return False
+    return REPLICA_AXIS in eqn.params.get("axes", (REPLICA_AXIS,))

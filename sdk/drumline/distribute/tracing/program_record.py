@@ -1,0 +1,90 @@
+"""What a step will do, told before it runs: its collectives with their bytes, and the memory of its program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from drumline.distribute.combine.aggregate import aggregate_p
+from drumline.distribute.observe import CollectiveOperation, StepProgramRecord
+from drumline.distribute.tracing import jaxprs
+from drumline.distribute.tracing.instrumentation import becomes_mean, collective_name, is_instrumented
+from drumline.distribute.tracing.uniformity import COLLECTIVES
+
+if TYPE_CHECKING:
+    from drumline.distribute.tracing.arguments import StepArguments
+
+#: Primitives by what people call them. Aggregated writes are named by their aggregation.
+_KINDS: dict[str, tuple[str, str | None]] = {
+    "psum": ("all_reduce", "sum"),
+    "psum_invariant": ("all_reduce", "sum"),
+    "pmax": ("all_reduce", "max"),
+    "pmin": ("all_reduce", "min"),
+    "all_gather": ("all_gather", None),
+    "all_gather_invariant": ("all_gather", None),
+    "reduce_scatter": ("reduce_scatter", "sum"),
+    "ppermute": ("permute", None),
+    "all_to_all": ("all_to_all", None),
+}
+_AGGREGATIONS: dict[str, tuple[str, str | None]] = {
+    "MEAN": ("all_reduce", "mean"),
+    "ONLY_FIRST_REPLICA": ("broadcast", None),
+}
+
+
+def describe_step(compiled: Any, arguments: StepArguments, step: int, replicas: int) -> StepProgramRecord:
+    """The collectives of a step that was just built, and its memory where it is one program.
+
+    Compiles the program of an SPMD step once more; a persistent compilation cache makes that cheap.
+    """
+    fuses_means = compiled.name != "mpmd"
+    operations = _collectives(compiled.program, 1, replicas, fuses_means) if replicas > 1 else ()
+    return StepProgramRecord(
+        step=step,
+        executor=compiled.name,
+        rows=arguments.rows,
+        collectives=tuple(operations),
+        memory=compiled.memory(arguments),
+    )
+
+
+def _collectives(jaxpr: Any, times: int | None, replicas: int, fuses_means: bool) -> Iterator[CollectiveOperation]:
+    """In program order. ``times``: how often the jaxpr runs in a step, None where that depends on values."""
+    for position, eqn in enumerate(jaxpr.eqns):
+        if eqn.primitive.name in COLLECTIVES and not eqn.params.get("uniform", False):
+            yield from _operations(jaxpr, position, times, replicas if fuses_means else 0)
+            continue
+        inner_times = _times_inside(eqn, times)
+        for inner in jaxprs.subjaxprs(eqn):
+            yield from _collectives(inner, inner_times, replicas, fuses_means)
+
+
+def _times_inside(eqn: Any, times: int | None) -> int | None:
+    if eqn.primitive.name in ("while", "cond") or times is None:
+        return None
+    return times * int(eqn.params["length"]) if eqn.primitive.name == "scan" else times
+
+
+def _operations(jaxpr: Any, position: int, times: int | None, mean_of: int) -> Iterator[CollectiveOperation]:
+    eqn = jaxpr.eqns[position]
+    kind, op = _kind(eqn)
+    for operand, out in zip(eqn.invars, eqn.outvars, strict=False):
+        shape, dtype = tuple(operand.aval.shape), operand.aval.dtype
+        is_mean = mean_of > 0 and op == "sum" and becomes_mean(jaxpr, position, out, mean_of)
+        yield CollectiveOperation(
+            name=collective_name(kind, eqn),
+            kind=kind,
+            op="mean" if is_mean else op,
+            shape=shape,
+            dtype=str(dtype),
+            bytes=math.prod(shape) * int(dtype.itemsize),
+            times=times,
+            is_observed=is_instrumented(eqn) and times is not None,
+        )
+
+
+def _kind(eqn: Any) -> tuple[str, str | None]:
+    if eqn.primitive is aggregate_p:
+        return _AGGREGATIONS.get(str(eqn.params.get("op")), ("all_reduce", "sum"))
+    return _KINDS.get(eqn.primitive.name, ("all_gather", None))

@@ -1,0 +1,1 @@
+"""Values of several replicas, and the devices that hold them."""

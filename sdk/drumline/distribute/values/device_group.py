@@ -1,0 +1,107 @@
+"""The devices a strategy's replicas run on, and arrays that lie on all of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from drumline.distribute.errors import UnsupportedError
+from drumline.distribute.values.in_flight import InFlightWindow
+from drumline.distribute.values.per_replica import REPLICA_AXIS, PerReplica
+from drumline.distribute.values.placement import ReplicatedArrays, checked_host_array, put
+
+
+class DeviceGroup:
+    """One device per replica, as a mesh with the axis ``replica``."""
+
+    def __init__(self, devices: Sequence[jax.Device]) -> None:
+        self._devices = tuple(devices)
+        self.lock = threading.RLock()
+        self.mesh = Mesh(np.asarray(self._devices), (REPLICA_AXIS,), axis_types=(AxisType.Auto,))
+        self.replicated_sharding = NamedSharding(self.mesh, PartitionSpec())
+        self._stacked_sharding = NamedSharding(self.mesh, PartitionSpec(REPLICA_AXIS))
+        self.replicated = ReplicatedArrays(self.replicated_sharding)
+        self.window = InFlightWindow.for_devices(self._devices)
+
+    def require_one_process(self, what: str) -> None:
+        """UnsupportedError where a device of this strategy belongs to another process."""
+        own = jax.process_index()
+        processes = {device.process_index for device in self._devices}
+        if processes != {own}:
+            raise UnsupportedError(
+                f"{what} of a strategy over {len(processes)} processes is not part of this version: process {own} has "
+                f"{sum(device.process_index == own for device in self._devices)} of its {len(self._devices)} devices. "
+                "Leave collectives=jax out, so that all replicas share one host, or use JAX's own collectives over "
+                "strategy.devices, such as jax.experimental.multihost_utils"
+            )
+
+    @property
+    def stacks_values(self) -> bool:
+        """True when regular values are held as one array over the mesh."""
+        return True
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        """Replicas that step together, over all hosts."""
+        return len(self._devices)
+
+    @property
+    def devices(self) -> tuple[jax.Device, ...]:
+        """The device of each replica."""
+        return self._devices
+
+    @property
+    def replica_devices(self) -> tuple[tuple[jax.Device, ...], ...]:
+        """The devices of each replica, in logical device order."""
+        return tuple((device,) for device in self._devices)
+
+    @property
+    def variable_devices(self) -> tuple[jax.Device, ...]:
+        """The devices that hold this strategy's variables."""
+        return self._devices
+
+    @property
+    def parameter_device(self) -> jax.Device:
+        """The device of variables that are held once."""
+        return self._devices[0]
+
+    @property
+    def batch_sharding(self) -> NamedSharding:
+        """Splits axis 0 over the replicas' devices."""
+        return self._stacked_sharding
+
+    def stack_copies(self, copies: Sequence[Any]) -> jax.Array:
+        """One copy per replica as an array [replicas, *shape] over the mesh."""
+        if not any(isinstance(copy, jax.Array) for copy in copies):
+            return put(checked_host_array(np.stack(copies)), self._stacked_sharding)
+        shape = jnp.shape(copies[0])
+        rows = [copy[None] if isinstance(copy, jax.Array) else checked_host_array(copy)[None] for copy in copies]
+        placed = jax.device_put(rows, list(self.devices))
+        return jax.make_array_from_single_device_arrays((len(copies), *shape), self._stacked_sharding, placed)
+
+    def assemble_replicated(self, copies: Sequence[jax.Array]) -> jax.Array:
+        """Equal copies, one per replica's device, as one replicated array."""
+        placed = jax.device_put(list(copies), list(self.devices))
+        return jax.make_array_from_single_device_arrays(placed[0].shape, self.replicated_sharding, placed)
+
+    def spread(self, array: Any) -> Any:
+        """An array of one device on all of them, so that results of even and of ragged steps go together."""
+        return put(array, self.replicated_sharding) if isinstance(array, jax.Array) else array
+
+    def mirror(self, copies: Sequence[jax.Array]) -> Any:
+        """What leaves a step that promised these copies to be equal: one replicated array."""
+        return self.assemble_replicated(copies)
+
+    def broadcast_home(self, array: jax.Array) -> jax.Array:
+        """A variable's single copy on every replica's device, for one step."""
+        return array if array.sharding == self.replicated_sharding else jax.device_put(array, self.replicated_sharding)
+
+    def regroup(self, values: Sequence[Any]) -> Any:
+        """One component per replica as a PerReplica value; bare where there is one replica."""
+        return values[0] if len(values) == 1 else PerReplica.from_components(values)

@@ -1,0 +1,76 @@
+"""Moves host values and plain arrays onto a strategy's devices, without silent loss."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Sharding
+
+from drumline.distribute.base.trace_state import x64_enabled
+from drumline.distribute.errors import InvalidTypeError, InvalidValueError
+
+_NARROW = {np.dtype(np.int64): np.iinfo(np.int32), np.dtype(np.uint64): np.iinfo(np.uint32)}
+
+
+def checked_host_array(value: Any) -> np.ndarray[Any, Any]:
+    """``value`` as a numpy array that JAX can hold.
+
+    Raises InvalidValueError for a 64-bit integer that does not fit 32 bits while ``jax_enable_x64`` is off (JAX would
+    wrap it silently), InvalidTypeError for strings and objects.
+    """
+    array = np.asarray(value)
+    if array.dtype.kind in "OSUM" or array.dtype.kind == "m":
+        raise InvalidTypeError(f"a value of dtype {array.dtype} ({value!r:.60}) cannot be placed on a device")
+    limits = _NARROW.get(array.dtype)
+    if limits is not None and array.size and not x64_enabled():
+        extreme = array.max() if array.max() > limits.max else array.min()
+        if extreme > limits.max or extreme < limits.min:
+            raise InvalidValueError(
+                f"{array.dtype} value {extreme} does not fit {limits.dtype}; "
+                "jax.config.update('jax_enable_x64', True) keeps 64-bit integers"
+            )
+    return array
+
+
+def put(array: Any, where: Any) -> jax.Array:
+    """``jax.device_put`` of one array, typed."""
+    placed: jax.Array = jax.device_put(array, where)
+    return placed
+
+
+def owned(value: Any) -> Any:
+    """A copy of a host array, other values as they are.
+
+    JAX reads host memory later or shares it, and the caller may change it as soon as he has control again.
+    """
+    return np.array(value) if isinstance(value, np.ndarray) else value
+
+
+class ReplicatedArrays:
+    """Replicates plain arrays over a strategy's devices, once per array: cached by identity while the array lives."""
+
+    def __init__(self, sharding: Sharding) -> None:
+        self.sharding = sharding
+        self._replicated: dict[int, tuple[weakref.ref[jax.Array], jax.Array]] = {}
+
+    def place(self, value: Any) -> Any:
+        """``value`` on every device; host arrays are placed anew each time, since they can change in place."""
+        if isinstance(value, jax.Array):
+            if value.sharding == self.sharding:
+                return value
+            return self._cached(value)
+        if isinstance(value, (np.ndarray, np.generic)):
+            return jax.device_put(owned(checked_host_array(value)), self.sharding)
+        return value  # a Python scalar: jit replicates it by itself and keeps it weakly typed
+
+    def _cached(self, value: jax.Array) -> jax.Array:
+        key = id(value)
+        hit = self._replicated.get(key)
+        if hit is not None and hit[0]() is value:
+            return hit[1]
+        placed = put(value, self.sharding)
+        self._replicated[key] = (weakref.ref(value, lambda _: self._replicated.pop(key, None)), placed)
+        return placed

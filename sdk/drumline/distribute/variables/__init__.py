@@ -1,0 +1,1 @@
+"""State that lives across steps: what is held where, and what a write means."""

@@ -1,0 +1,329 @@
+"""The kinds of variable whose copies or writes span replicas."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from drumline.distribute.base.enums import ReduceOp, VariableAggregation, VariableSynchronization
+from drumline.distribute.combine import rules
+from drumline.distribute.combine.aggregate import aggregate, agreed
+from drumline.distribute.combine.in_step import InStepCombiner
+from drumline.distribute.combine.scatter import ScatterOp, combined, scatter, touched_rows
+from drumline.distribute.contexts import context
+from drumline.distribute.contexts.step_trace import StepTrace
+from drumline.distribute.errors import DivergingCopiesWarning, InvalidValueError, UnsupportedError
+from drumline.distribute.values.device_group import DeviceGroup
+from drumline.distribute.values.indexed_slices import IndexedSlices
+from drumline.distribute.values.per_replica import PerReplica, PerReplicaSlices, unstack
+from drumline.distribute.values.placement import put
+from drumline.distribute.variables.storage import Storage
+from drumline.distribute.variables.variable import Variable
+from drumline.distribute.variables.writes import Update, copied, copy_on, replace_value, updated
+
+
+class _Aggregated(Variable):
+    """Writes that differ between replicas become one by ``aggregation``."""
+
+    def _update_in_replica(self, trace: StepTrace, update: Update, operand: Any, what: str) -> None:
+        if trace.num_replicas == 1:
+            combined = operand
+        elif self.aggregation is VariableAggregation.NONE:
+            raise InvalidValueError(
+                f"{self!r} was written by several replicas; create it with aggregation='sum', 'mean' or "
+                "'only_first_replica' to say what that means"
+            )
+        elif trace.is_same_everywhere(operand):
+            if self.aggregation is VariableAggregation.SUM:
+                shown = "(an argument)" if isinstance(operand, jax.core.Tracer) else np.asarray(operand).tolist()
+                raise InvalidValueError(
+                    f"{what} of the same value {shown} on every replica to {self!r} with aggregation='sum': say "
+                    "which is meant, aggregation='mean' or a value computed per replica"
+                )
+            combined = operand
+        else:
+            _check_mean(self)
+            combined = aggregate(lax.stop_gradient(operand), self.aggregation, trace.num_replicas)
+        trace.store(self, update(trace.load(self), combined))
+
+    def _update_outside(self, update: Update, operand: Any, what: str) -> None:
+        self._refuse_own_components(operand, what)
+        super()._update_outside(update, operand, what)
+
+    def _update_in_merge(self, trace: StepTrace, update: Update, operand: Any, what: str) -> None:
+        if trace.num_replicas > 1 and isinstance(operand, PerReplica):
+            local = getattr(operand, "local", None)
+            if local is None or getattr(operand, "is_known_to_differ", False):
+                self._refuse_own_components(operand, what)
+            operand = agreed(self._cast(local), trace.num_replicas, self._own_components_refusal(operand, what))
+        super()._update_in_merge(trace, update, operand, what)
+
+    def _refuse_own_components(self, operand: Any, what: str) -> None:
+        if isinstance(operand, PerReplica):
+            raise InvalidValueError(self._own_components_refusal(operand, what))
+
+    def _own_components_refusal(self, operand: Any, what: str) -> str:
+        return f"{what} of {operand!r} to {self!r}, whose copies must stay equal; reduce it first, by strategy.reduce"
+
+    def _scatter_in_replica(self, trace: StepTrace, op: ScatterOp, slices: IndexedSlices) -> None:
+        if self.aggregation is VariableAggregation.NONE:
+            raise InvalidValueError(
+                f"{self!r} was written by several replicas; create it with aggregation='sum', 'mean' or "
+                "'only_first_replica' to say what that means"
+            )
+        if self.aggregation is VariableAggregation.ONLY_FIRST_REPLICA:
+            values, indices = (
+                aggregate(lax.stop_gradient(jnp.asarray(part)), self.aggregation, trace.num_replicas)
+                for part in (slices.values, slices.indices)
+            )
+            trace.store(self, scatter(op, trace.load(self), IndexedSlices(values, indices)))
+            return
+        if op in ("min", "max", "update"):
+            raise UnsupportedError(
+                f"scatter_{op} to {self!r} with aggregation='{self.aggregation.name.lower()}': replicas' rows can't be "
+                "added up there; use aggregation='only_first_replica' or 'none'"
+            )
+        _check_mean(self)
+        if (
+            op != "add" and op != "sub"
+        ):  # a row that several replicas change is changed by each of them, as in TensorFlow
+            rows = rules.reduce(InStepCombiner(trace), ReduceOp.parse(self.aggregation.name), _detached(slices))
+            trace.store(self, scatter(op, trace.load(self), rows))
+            return
+        dense = IndexedSlices(lax.stop_gradient(slices.values), slices.indices).to_dense(self.shape).astype(self.dtype)
+        total = aggregate(dense, self.aggregation, trace.num_replicas)
+        touched = aggregate(touched_rows(slices, self.shape), VariableAggregation.SUM, trace.num_replicas)
+        trace.store(self, combined(op, trace.load(self), total, touched))
+
+    def _check_kind(self) -> None:
+        _check_mean(self)
+
+
+class MirroredVariable(_Aggregated):
+    """One value, a copy on every replica's device."""
+
+    storage: Storage = "replicated"
+    auto_synchronization = VariableSynchronization.ON_WRITE
+
+    def lift_on_mesh(self, strategy: DeviceGroup, donate: bool) -> jax.Array:
+        return self.lift_buffer(donate)
+
+    def commit_buffer(self, array: jax.Array) -> None:
+        self._buffer = array
+
+    def _copies(self) -> tuple[jax.Array, ...]:
+        self._escaped = True
+        return tuple(shard.data for shard in self._buffer.addressable_shards)
+
+    def lift_components(self) -> list[jax.Array]:
+        self._escaped = True
+        by_device = {shard.device: shard.data for shard in self._buffer.addressable_shards}
+        return [by_device[device] for device in self.strategy.devices]
+
+    def commit_components(self, components: list[jax.Array]) -> None:
+        self._buffer = self.strategy.assemble_replicated(components)
+
+    def _update_copy(self, copy: int, update: Update, operand: Any) -> None:
+        components = list(self.values)
+        components[copy] = updated(update, components[copy], self._cast(operand))
+        self.commit_components(components)
+
+    def _place(self, array: jax.Array) -> jax.Array:
+        return put(array, self.strategy.replicated_sharding)
+
+
+class AggregatingVariable(_Aggregated):
+    """One value on the parameter device of CentralStorageStrategy.
+
+    The compute devices need the value in every step. What a step leaves on them stays there for the next one, if the
+    strategy ``keeps_copies``, and is given up when the value is set from outside.
+    """
+
+    #: The home's copy and the replicated array it is part of; stale once the buffer is another.
+    _left: tuple[jax.Array, jax.Array] | None = None
+
+    def lift_on_mesh(self, strategy: DeviceGroup, donate: bool) -> jax.Array:
+        if self._left is None or self._left[0] is not self._buffer or strategy is not self.strategy:
+            return super().lift_on_mesh(strategy, donate)
+        _, everywhere = self._left
+        if donate:
+            self._left = None
+            if self._escaped:
+                self._escaped = False
+                everywhere = copied(everywhere)
+                self._buffer = copy_on(everywhere, self.strategy.parameter_device)
+        return everywhere
+
+    def commit_buffer(self, array: jax.Array) -> None:
+        super().commit_buffer(array)
+        self._left = (self._buffer, array) if self.strategy.keeps_copies else None
+
+    def _check_kind(self) -> None:
+        """Every kind is accepted; a write that the kind can't take fails."""
+
+    def _place(self, array: jax.Array) -> jax.Array:
+        return put(array, self.strategy.parameter_device)
+
+
+class _Stacked(Variable):
+    """One independent copy per replica: [replicas, *shape] over the mesh."""
+
+    storage: Storage = "stacked"
+
+    def lift_on_mesh(self, strategy: DeviceGroup, donate: bool) -> jax.Array:
+        return self.lift_buffer(donate)
+
+    def commit_buffer(self, array: jax.Array) -> None:
+        self._buffer = array
+
+    def _copies(self) -> tuple[jax.Array, ...]:
+        self._escaped = True
+        return unstack(self._buffer)
+
+    def read_for_reduce(self) -> Any:
+        with self.strategy.lock:
+            self._escaped = True
+            return PerReplica.from_stacked(self._buffer)
+
+    def lift_components(self) -> list[jax.Array]:
+        return list(self.values)
+
+    def commit_components(self, components: list[jax.Array]) -> None:
+        self._buffer = self.strategy.stack_copies(components)
+
+    def _update_copy(self, copy: int, update: Update, operand: Any) -> None:
+        components = list(self.values)
+        components[copy] = updated(update, components[copy], self._cast(operand))
+        self.commit_components(components)
+
+    def _scatter_in_replica(self, trace: StepTrace, op: ScatterOp, slices: IndexedSlices) -> None:
+        trace.store(self, scatter(op, trace.load(self), slices))
+
+    def _scatter_per_copy(self, op: ScatterOp, slices: PerReplicaSlices) -> None:
+        with self.strategy.lock:
+            copies = zip(self.values, slices.values, strict=True)
+            self._buffer = self.strategy.stack_copies([scatter(op, copy, rows) for copy, rows in copies])
+
+    def _place(self, array: jax.Array) -> jax.Array:
+        return self.strategy.stack_copies([array] * self.strategy.num_replicas_in_sync)
+
+    def _update_in_replica(self, trace: StepTrace, update: Update, operand: Any, what: str) -> None:
+        trace.store(self, jnp.broadcast_to(update(trace.load(self), operand), self.shape))
+
+    def _update_outside(self, update: Update, operand: Any, what: str) -> None:
+        replicas = self.strategy.num_replicas_in_sync
+        operands = operand.values if isinstance(operand, PerReplica) else [operand] * replicas
+        self._buffer = self.strategy.stack_copies(
+            [updated(update, copy, self._cast(value)) for copy, value in zip(self.values, operands, strict=True)]
+        )
+
+
+class DivergingVariable(_Stacked, MirroredVariable):
+    """A mirrored variable without aggregation: each replica changes its own copy, elsewhere copy 0 is read."""
+
+    storage: Storage = "stacked"
+    is_uniform = True
+
+    def read_for_reduce(self) -> Any:
+        return self.value if self.is_uniform else super().read_for_reduce()
+
+    def _read(self) -> jax.Array:
+        return self.values[0]
+
+    def note_divergence(self) -> None:
+        if not self.is_uniform:
+            return
+        self.is_uniform = False
+        warnings.warn(
+            f"{self!r} has aggregation='none' and is written with a value per replica: its copies will differ, and "
+            "outside the step replica 0's copy is read; choose aggregation='mean', 'sum' or 'only_first_replica'",
+            DivergingCopiesWarning,
+            stacklevel=2,
+        )
+
+
+class SyncOnReadVariable(_Stacked):
+    """Each replica changes its own copy; reading outside the step aggregates them."""
+
+    def _check_kind(self) -> None:
+        _check_mean(self)
+
+    def _scatter(self, op: ScatterOp, slices: Any) -> Self:
+        raise UnsupportedError(f"scatter_{op} to {self!r}, which is synchronized on read; use 'on_write' or assign")
+
+    def _read(self) -> jax.Array:
+        if self.aggregation is VariableAggregation.NONE:
+            raise InvalidValueError(
+                f"{self!r} has one value per replica and aggregation='none'; read .values, or create it with "
+                "aggregation='sum', 'mean' or 'only_first_replica'"
+            )
+        if self.aggregation is VariableAggregation.ONLY_FIRST_REPLICA:
+            return self.values[0]
+        op = ReduceOp.parse(self.aggregation.name)
+        return self.strategy.reduce_stacked(op, self._buffer)
+
+    def _read_in(self, trace: StepTrace) -> jax.Array:
+        local = super()._read_in(trace)
+        if context.in_replica_context() or trace.num_replicas == 1:
+            return local
+        if self.aggregation is VariableAggregation.NONE:
+            return self._read()
+        total: jax.Array = aggregate(local, self.aggregation, trace.num_replicas)
+        return total
+
+    def _update_in_merge(self, trace: StepTrace, update: Update, operand: Any, what: str) -> None:
+        operand = getattr(operand, "local", operand)
+        if self.aggregation is VariableAggregation.SUM and trace.num_replicas > 1:
+            self._refuse_unless_assign(update, what)
+            operand = self._cast(operand) / np.asarray(trace.num_replicas, self.dtype)
+        local = super()._read_in(trace)
+        trace.store(self, jnp.broadcast_to(update(local, self._cast(operand)), self.shape))
+
+    def restore(self, value: Any) -> None:
+        super().restore(value)
+        if self.aggregation is VariableAggregation.SUM:
+            self._set_shares(jnp.asarray(value, self.dtype))
+
+    def _update_outside(self, update: Update, operand: Any, what: str) -> None:
+        if self.aggregation is VariableAggregation.SUM:
+            self._refuse_unless_assign(update, what)
+            if not isinstance(operand, PerReplica):
+                self._set_shares(self._cast(operand))
+                return
+        super()._update_outside(update, operand, what)
+
+    def _refuse_unless_assign(self, update: Update, what: str) -> None:
+        if update is not replace_value:
+            raise InvalidValueError(
+                f"{what} to {self!r} outside a step: with aggregation='sum' it is not defined which copy takes it; "
+                "use assign, or update inside run"
+            )
+
+    def _set_shares(self, total: Any) -> None:
+        """Copies that sum up to ``total`` exactly: equal shares of floats; integers' rest goes to the first copies."""
+        replicas = self.strategy.num_replicas_in_sync
+        if jnp.issubdtype(self.dtype, jnp.inexact):
+            shares = [total / np.asarray(replicas, self.dtype)] * replicas
+        else:
+            shares = [(total + replicas - 1 - r) // replicas for r in range(replicas)]
+        self._buffer = self.strategy.stack_copies(
+            [jnp.broadcast_to(jnp.asarray(share, self.dtype), self.shape) for share in shares]
+        )
+
+
+def _detached(slices: IndexedSlices) -> IndexedSlices:
+    """The rows as arrays, without gradients."""
+    return IndexedSlices(lax.stop_gradient(jnp.asarray(slices.values)), jnp.asarray(slices.indices))
+
+
+def _check_mean(variable: Variable) -> None:
+    if variable.aggregation is VariableAggregation.MEAN and not jnp.issubdtype(variable.dtype, jnp.inexact):
+        raise InvalidValueError(
+            f"aggregation='mean' needs a floating dtype, not {variable.dtype}; use 'sum', 'only_first_replica' or a "
+            "floating dtype"
+        )

@@ -1,0 +1,108 @@
+"""Where a variable's value lies, and how the executors take it for a step and put it back."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from drumline.distribute.errors import InvalidValueError
+from drumline.distribute.values.device_group import DeviceGroup
+from drumline.distribute.values.placement import put
+from drumline.distribute.variables.owner import VariableOwner
+from drumline.distribute.variables.writes import copied, copy_on
+
+Storage = Literal["replicated", "stacked", "single"]
+
+
+class StoredValue:
+    """One array on the strategy's first device, as plain variables are held; other kinds override."""
+
+    #: How the value is held: replicated over the mesh, [replicas, *shape], or one array.
+    storage: Storage = "single"
+    strategy: VariableOwner
+    shape: tuple[int, ...]
+    dtype: Any
+
+    #: The array; None until the step that makes the variable has ended.
+    _buffer: Any = None
+    #: Was it given out, so that it must not be donated?
+    _escaped: bool = False
+
+    @property
+    def values(self) -> tuple[jax.Array, ...]:
+        """The raw copies of this process, replica order."""
+        with self.strategy.lock:
+            return self._copies()
+
+    def _copies(self) -> tuple[jax.Array, ...]:
+        self._escaped = True
+        return (self._buffer,)
+
+    def copy_at(self, copy: int) -> jax.Array:
+        """One raw copy; the only one where there is one."""
+        copies = self.values
+        return copies[min(copy, len(copies) - 1)]
+
+    @property
+    def home_devices(self) -> tuple[jax.Device, ...]:
+        """The devices that hold a copy."""
+        return self.strategy.devices if self.storage != "single" else (self.strategy.parameter_device,)
+
+    # what a step does with it (see executors)
+
+    def lift_on_mesh(self, strategy: DeviceGroup, donate: bool) -> jax.Array:
+        """What one program for all replicas of ``strategy`` takes as input."""
+        buffer = self.lift_buffer(donate)
+        return strategy.broadcast_home(buffer) if donate else strategy.replicated.place(buffer)
+
+    def lift_buffer(self, donate: bool) -> jax.Array:
+        """The array a step takes as input; a copy if it will be donated while someone else may hold it."""
+        if donate and self._escaped:
+            self._escaped = False
+            self._buffer = copied(self._buffer)
+        return self._buffer  # type: ignore[no-any-return]
+
+    def restore(self, value: Any) -> None:
+        """Takes a saved value, as many copies as there are. The old value need not exist any more."""
+        array = jnp.asarray(value, self.dtype)
+        if array.shape != self.shape:
+            raise InvalidValueError(f"{self!r} can't be restored from a value of shape {list(array.shape)}")
+        with self.strategy.lock:
+            self._buffer = self._place(jnp.array(array, copy=True))
+            self._escaped = False
+
+    def commit_buffer(self, array: jax.Array) -> None:
+        """Takes what the step left on every device; the home device's copy is kept."""
+        if self.strategy.num_replicas_in_sync > 1 or len(array.sharding.device_set) > 1:
+            array = copy_on(array, self.strategy.parameter_device)
+        self._buffer = array
+
+    @property
+    def is_lost(self) -> bool:
+        """True when the value was donated to a step that failed."""
+        return isinstance(self._buffer, jax.Array) and self._buffer.is_deleted()
+
+    @property
+    def is_initialized(self) -> bool:
+        """Does it have a value? Not so while the step that makes it is traced."""
+        return self._buffer is not None
+
+    def lift_components(self) -> list[jax.Array]:
+        """One array per replica, on its device."""
+        return [jax.device_put(self._buffer, device) for device in self.strategy.devices]
+
+    def commit_components(self, components: list[jax.Array]) -> None:
+        """Takes what each replica left; they are equal unless copies are kept."""
+        self._buffer = self._place(components[-1])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one copy."""
+        itemsize: int = jnp.dtype(self.dtype).itemsize
+        return math.prod(self.shape) * itemsize
+
+    def _place(self, array: jax.Array) -> jax.Array:
+        return put(array, self.strategy.devices[0]) if self.strategy.places_variables else array

@@ -1,0 +1,132 @@
+"""The RunContext of a local run."""
+
+import operator
+import time
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import JsonValue
+
+from drumline.checkpoints.run_checkpoints import RunCheckpoints
+from drumline.contracts.storable import unstorable_text
+from drumline.job import Scalar
+from drumline.local.stop_request import StopRequest
+from drumline.progress import Progress
+
+SHOWN_EVERY_S = 0.25
+MAX_NAME = 200
+_MAX_STEP = 2**53
+"""JavaScript counts exactly to here."""
+
+
+class LocalRun:
+    """A `drumline.job.RunContext` that shows progress and keeps nothing but checkpoints."""
+
+    def __init__(
+        self, parameters: Mapping[str, JsonValue], strategy: Any, progress: Progress, checkpoints: RunCheckpoints
+    ) -> None:
+        self._parameters = MappingProxyType(dict(parameters))
+        self._strategy = strategy
+        self._progress = progress
+        self._checkpoints = checkpoints
+        self._total: int | None = None
+        self.stop_request = StopRequest()
+        self._logged: tuple[int, dict[str, Scalar]] | None = None
+        self._shown_at = self._began_at = time.monotonic()
+        self._first_step: int | None = None
+
+    @property
+    def id(self) -> str:
+        """`local`: no server knows this run."""
+        return "local"
+
+    @property
+    def parameters(self) -> Mapping[str, JsonValue]:
+        """What `main` was called with, defaults included."""
+        return self._parameters
+
+    @property
+    def strategy(self) -> Any:
+        """The strategy on the chosen devices."""
+        return self._strategy
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether a SIGTERM came."""
+        return self.stop_request.asked
+
+    @property
+    def next_step(self) -> int:
+        """As `RunContext.next_step`."""
+        return self._checkpoints.next_step
+
+    def log(self, *, step: int, **scalars: Scalar) -> None:
+        """As `RunContext.log`; shown at most four times a second, so that most values never leave their device."""
+        self.stop_request.raise_if_due()
+        step = whole_number("run.log", "step", step)
+        for name, value in scalars.items():
+            check_scalar(name, value)
+        if self._first_step is None:
+            self._first_step, self._began_at = step, time.monotonic()
+        if time.monotonic() - self._shown_at >= SHOWN_EVERY_S:
+            self._show(step, scalars)
+            self._logged = None
+        else:
+            self._logged = (step, scalars)
+
+    def set_total_steps(self, total: int) -> None:
+        """As `RunContext.set_total_steps`; ValueError for a negative number."""
+        self._total = whole_number("run.set_total_steps", "total", total)
+
+    def checkpoint(self, state: Any, *, step: int) -> bool:
+        """As `RunContext.checkpoint`."""
+        stopping = self.stop_request.asked
+        saved = self._checkpoints.offer(state, whole_number("run.checkpoint", "step", step), stopping=stopping)
+        self.stop_request.offered(saved_in_stop=stopping)
+        return saved
+
+    def restore(self, state: Any = None) -> Any:
+        """As `RunContext.restore`."""
+        return self._checkpoints.restore(state)
+
+    def show_last(self) -> None:
+        """Shows what was logged last."""
+        if self._logged:
+            self._show(*self._logged)
+
+    def _show(self, step: int, scalars: Mapping[str, Scalar]) -> None:
+        values = {name: _as_float(value) for name, value in scalars.items()}
+        self._shown_at = time.monotonic()
+        elapsed = self._shown_at - self._began_at
+        steps = step - (self._first_step or 0)
+        done = step + 1 if self._total is None else min(step + 1, self._total)
+        self._progress.update(done, self._total, steps / elapsed if elapsed > 0 and steps > 0 else None, values)
+
+
+def whole_number(call: str, name: str, value: Any) -> int:
+    """`value`, an integer of Python, NumPy or JAX, as an int. Raises TypeError or ValueError naming `call`."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{call} takes whole numbers; {name} is a {type(value).__name__}") from None
+    if not 0 <= number < _MAX_STEP:
+        raise ValueError(f"{call} got {name} {number}; it counts up from 0, to less than 2**53")
+    return number
+
+
+def check_scalar(name: str, value: Scalar) -> None:
+    """Raises ValueError for a name that no metric can have, TypeError unless `value` has exactly one element."""
+    if not 0 < len(name) <= MAX_NAME:
+        raise ValueError(f"run.log takes names of 1 to {MAX_NAME} characters; {name[:20]!r} has {len(name)}")
+    if flaw := unstorable_text(name):
+        raise ValueError(f"run.log got the name {name!a}, which {flaw}")
+    size = getattr(value, "size", 1)
+    if size != 1 or not hasattr(value, "__float__"):
+        shape = getattr(value, "shape", None)
+        given = f"an array of shape {tuple(shape)}" if shape is not None else f"a {type(value).__name__}"
+        raise TypeError(f"run.log takes numbers; {name!r} is {given}: reduce it first, as with strategy.reduce")
+
+
+def _as_float(value: Scalar) -> float:
+    return float(value.item() if hasattr(value, "item") else value)

@@ -1,0 +1,146 @@
+"""Plans and waits as text: placement, batches, exchanges, warnings; why a run waits, and what would let it start."""
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from pydantic import JsonValue
+
+from drumline.contracts import api
+from drumline.contracts.plans import (
+    PlannedBatch,
+    PlannedCollective,
+    PlannedMemory,
+    PlannedVariable,
+    ProbedProgram,
+    ProbeState,
+)
+from drumline.wording import counted, duration, plain, size_text, table
+
+MAX_ROWS = 24
+
+
+def plan_text(plan: api.Plan) -> str:
+    """The whole plan, section by section."""
+    sections = [_headline(plan), _placement(plan)]
+    if plan.program is not None:
+        sections += _program(plan.program)
+    else:
+        sections.append(_probe(plan.probe))
+    warnings = [*plan.warnings, *(plan.program.warnings if plan.program else ())]
+    sections += [f"warning: {warning.message}" for warning in warnings]
+    return plain("\n\n".join(section for section in sections if section))
+
+
+def comparison_text(comparison: api.PlanComparison) -> str:
+    """A run beside its plan: differences first, then how much agrees."""
+    wrong = [row for row in comparison.rows if row.verdict in ("different", "missing", "not_planned")]
+    same = sum(row.verdict == "same" for row in comparison.rows)
+    unseen = sum(row.verdict == "not_recorded" for row in comparison.rows)
+    told = f"{same} as planned, {comparison.differences} different, {unseen} not recorded by the run"
+    if not wrong:
+        return told
+    rows = [
+        (row.about, row.name, row.verdict.replace("_", " "), row.planned or "-", row.actual or "-") for row in wrong
+    ]
+    return f"{told}\n\n{table(('ABOUT', 'NAME', 'VERDICT', 'PLANNED', 'RUN'), rows)}"
+
+
+def _headline(plan: api.Plan) -> str:
+    run = plan.request
+    what = f"{run.job.name}: {run.job.strategy.kind}, {run.resources.replicas} replicas"
+    if plan.starts_now:
+        return f"{what}; it would start at once"
+    why = ": " + "\n".join(why_lines(plan.why)) if plan.why else ""
+    return f"{what}; it would wait{why}"
+
+
+def _placement(plan: api.Plan) -> str:
+    if not plan.devices:
+        return "no host that is known could hold it"
+    rows = [
+        (str(number), str(device.replica), str(device.logical), device.host_name, f"{device.platform}:{device.index}")
+        for number, device in enumerate(plan.devices)
+    ]
+    return _limited(("#", "REPLICA", "LOGICAL", "HOST", "DEVICE"), rows)
+
+
+def _probe(probe: api.Probe) -> str:
+    if probe.state in (ProbeState.WAITING, ProbeState.RUNNING):
+        return f"the program's first steps are being traced on {probe.host_name}"
+    output = f"\n{probe.output.rstrip()}" if probe.output else ""
+    return f"{probe.message}{output}"
+
+
+def _program(program: ProbedProgram) -> list[str]:
+    batches = [
+        (_place(batch), ", ".join(map(str, batch.rows)), str(sum(batch.rows)), batch.executor)
+        for batch in program.batches
+    ]
+    memory = [(_place(one), *map(size_text, (one.argument, one.output, one.temp, one.peak))) for one in program.memory]
+    return [
+        f"{program.strategy}, {_seen(program)}",
+        _limited(("FROM STEP", "ROWS PER REPLICA", "SUM", "EXECUTOR"), batches),
+        _limited(("VARIABLE", "TYPE", "SIZE", "COPIES ON #"), map(_variable, program.variables)),
+        _limited(
+            ("EXCHANGE", "OP", "EACH PUTS IN", "TIMES A CALL", "FROM STEP"), map(_collective, program.collectives)
+        ),
+        _limited(("FROM STEP", "ARGUMENTS", "OUTPUTS", "TEMPORARY", "PEAK PER DEVICE"), memory),
+        *(one.text for one in program.inputs),
+    ]
+
+
+def _seen(program: ProbedProgram) -> str:
+    """How much of the program was looked at; its calls where they are not its steps."""
+    steps = counted(program.steps, "step")
+    of_calls = program.calls is not None and program.calls != program.steps
+    calls = f" ({counted(program.calls or 0, 'call')} of strategy.run)" if of_calls else ""
+    return f"the whole program, {steps}{calls}" if program.ended else f"the first {steps}{calls}"
+
+
+def _place(one: PlannedBatch | PlannedCollective | PlannedMemory) -> str:
+    """`3`, or `3 (call 7)` where steps and calls differ."""
+    return f"{one.first_step}" if one.call == one.first_step else f"{one.first_step} (call {one.call})"
+
+
+def _variable(one: PlannedVariable) -> tuple[str, ...]:
+    shape = ", ".join(map(str, one.shape))
+    return one.name, f"{one.dtype}[{shape}]", size_text(one.size_bytes), ", ".join(map(str, one.homes))
+
+
+def _collective(one: PlannedCollective) -> tuple[str, ...]:
+    times = "varies" if one.times is None else str(one.times)
+    return one.name, one.op or "-", size_text(one.size_bytes), times, _place(one)
+
+
+def _limited(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of at most MAX_ROWS rows; nothing for none."""
+    all_rows = list(rows)
+    if not all_rows:
+        return ""
+    more = f"\n... and {len(all_rows) - MAX_ROWS} more" if len(all_rows) > MAX_ROWS else ""
+    return table(headings, all_rows[:MAX_ROWS]) + more
+
+
+def why_lines(why: api.Why) -> list[str]:
+    """What blocks the run, its place in the queue and the remedy on the first line; the rest below, indented."""
+    place = "" if why.position is None else f" Position {why.position} in the queue."
+    lines = [f"{why.sentence}{place} {why.remedy}".rstrip()]
+    lines += [f"  {suggestion.sentence}" for suggestion in why.suggestions]
+    if why.starts is not None:
+        lines.append(f"  expected to start in {_until(why.starts.at)}, by {why.starts.basis}")
+    lines.append(f"  {_evidence(why)}")
+    return [plain(line) for line in lines]
+
+
+def _until(moment: datetime) -> str:
+    return duration(max(0.0, (moment - datetime.now(UTC)).total_seconds()))
+
+
+def _evidence(why: api.Why) -> str:
+    seen = ", ".join(f"{name.replace('_', ' ')} {_value(value)}" for name, value in why.evidence.items())
+    return f"rule {why.rule}: {seen}" if seen else f"rule {why.rule}"
+
+
+def _value(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

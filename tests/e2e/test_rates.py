@@ -1,0 +1,177 @@
+"""One step and one rate: whatever shows how far and how fast a run is shows the same."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+from pydantic import JsonValue
+
+from drumline import Client, Run
+from drumline.contracts.states import RunState
+from e2e.pages import open_settled
+from e2e.seen import TIMEOUT_MS, connect
+from e2e.test_bad_input import drumline
+from support.deployment import Deployment
+from support.processes import wait_until
+from support.programs import Programs
+
+STEPS = 1_200
+EVERY = 10
+PACED = '''
+    import pathlib
+    import time
+
+    import jax.numpy as jnp
+
+    import drumline.distribute as dist
+
+
+    def main(run, *, go: str, steps: int, every: int):
+        """Some hundred steps a second, of which it names each tenth; rests halfway. Returns what it measured itself."""
+        run.set_total_steps(steps)
+        named, rates = [], []
+        for step in range(steps):
+            ones = run.strategy.run(lambda: dist.all_reduce("sum", jnp.float32(1)))
+            run.strategy.reduce("sum", ones, axis=None, name="ones")
+            time.sleep(0.003)
+            if step % every == every - 1:
+                run.log(step=step, loss=1.0)
+                named.append((step, time.monotonic()))
+            if step in (steps // 2 - 1, steps - 1):
+                (first, began), (last, ended) = named[0], named[-1]
+                rates.append((last - first) / (ended - began))
+            while step == steps // 2 - 1 and not pathlib.Path(go).exists():
+                time.sleep(0.01)
+        return {"half": rates[0], "whole": rates[1]}
+'''
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What one place shows of a run."""
+
+    place: str
+    step: float
+    rate: float
+
+
+@pytest.fixture
+def go(tmp_path: Path) -> Path:
+    """Once it exists the program goes on."""
+    return tmp_path / "go"
+
+
+@pytest.fixture
+def client(deployment: Deployment) -> Iterator[Client]:
+    """The SDK as a user of the deployment has it."""
+    with connect(deployment) as client:
+        yield client
+
+
+def test_steps_and_rates_are_the_same_wherever_they_are_shown(
+    deployment: Deployment, client: Client, programs: Programs, page: Page, go: Path
+) -> None:
+    parameters: dict[str, JsonValue] = {"go": str(go), "steps": STEPS, "every": EVERY}
+    run = client.submit(programs.write("paced", PACED), replicas=8, parameters=parameters)
+    wait_until(lambda: run.refresh().progress.step == STEPS // 2, timeout_s=120, what="half of it is done")
+    waiting = client.submit(programs.write("next", PACED), replicas=8, parameters=parameters)
+    resting = [*_shown_everywhere(deployment, run, page), _foretold(waiting, run)]
+    overview = _row(page, deployment.url, "Running runs", run)
+
+    go.touch()
+    assert run.wait(timeout=120).state is RunState.SUCCEEDED, run.reason
+    waiting.cancel()
+    ended = _shown_everywhere(deployment, run, page)
+
+    measured = run.result
+    assert isinstance(measured, dict)
+    _expect_agreement([*resting, overview, Shown("the program", STEPS // 2, float(str(measured["half"])))])
+    _expect_agreement([*ended, Shown("the program", STEPS, float(str(measured["whole"])))])
+    recorded = [reduction.step for reduction in run.reductions("ones")]
+    assert recorded == sorted(recorded)
+    assert STEPS * 0.95 <= recorded[-1] < STEPS
+
+
+def _expect_agreement(shown: list[Shown]) -> None:
+    """Within 5 % of one another, the program's own figures included."""
+    for figures in ([one.step for one in shown], [one.rate for one in shown]):
+        assert max(figures) <= 1.05 * min(figures), shown
+
+
+def _shown_everywhere(deployment: Deployment, run: Run, page: Page) -> list[Shown]:
+    progress = run.refresh().progress
+    assert progress.step is not None
+    assert progress.steps_per_s is not None
+    return [
+        Shown("SDK", progress.step, progress.steps_per_s),
+        _text_of(run),
+        _listed(deployment, run),
+        _row(page, f"{deployment.url}/runs", "Runs", run),
+        _header(run, page),
+        _chart(run, page),
+    ]
+
+
+def _text_of(run: Run) -> Shown:
+    """What a notebook prints."""
+    found = re.search(r"step (\d+) of \d+, ([\d.,]+) steps/s", run._repr_mimebundle_()["text/plain"])
+    assert found
+    return Shown("text", int(found[1]), _number(found[2]))
+
+
+def _listed(deployment: Deployment, run: Run) -> Shown:
+    table = drumline(deployment, "ps").stdout
+    line = next(line for line in table.splitlines() if run.id in line)
+    found = re.search(r"(\d+)/\d+\s+([\d.,]+)/s", line)
+    assert found, table
+    return Shown("ps", int(found[1]), _number(found[2]))
+
+
+def _row(page: Page, address: str, label: str, run: Run) -> Shown:
+    open_settled(page, address)
+    table = page.get_by_role("table", name=label, exact=True)
+    row = table.get_by_role("row").filter(has=page.locator(f"a[href*='{run.id}']"))
+    expect(row).to_have_count(1, timeout=TIMEOUT_MS)
+    titles = table.get_by_role("columnheader").all_inner_texts()
+    cells = dict(zip(titles, row.get_by_role("cell").all_inner_texts(), strict=True))
+    return Shown(label, _number(cells["Progress"].split("/")[0]), _number(cells["Steps/s"]))
+
+
+def _header(run: Run, page: Page) -> Shown:
+    open_settled(page, f"{run.url}/throughput")
+    step = page.get_by_test_id("figure-step").inner_text().split("/")[0]
+    return Shown("header", _number(step), _number(page.get_by_test_id("figure-steps-per-s").inner_text()))
+
+
+def _chart(run: Run, page: Page) -> Shown:
+    """The mean over time of the windows that the chart shows, of which each ends with a step."""
+    chart = page.get_by_test_id("chart-Steps per second")
+    chart.wait_for(timeout=TIMEOUT_MS)
+    rows = chart.locator("tbody tr").evaluate_all("rows => rows.map(row => [...row.cells].map(one => one.textContent))")
+    windows = [(_number(step), _number(mean)) for step, mean, *_ in rows]
+    seconds, before = 0.0, float(EVERY - 1)
+    for step, rate in windows:
+        seconds += (step - before) / rate
+        before = step
+    return Shown("chart", before + 1, (before - EVERY + 1) / seconds)
+
+
+def _foretold(waiting: Run, run: Run) -> Shown:
+    """What `why` counts with: the steps left until the run that it waits for ends."""
+    waiting.refresh()
+    why, progress = waiting.details.why, run.details.progress
+    assert why is not None
+    assert why.starts is not None
+    assert isinstance(why.starts.at, datetime)
+    assert progress.updated_at is not None
+    assert progress.step is not None
+    left_s = (why.starts.at - progress.updated_at).total_seconds()
+    return Shown("why", progress.step, (STEPS - progress.step) / left_s)
+
+
+def _number(text: str) -> float:
+    return float(text.replace(",", ""))

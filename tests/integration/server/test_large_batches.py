@@ -1,0 +1,231 @@
+"""Batches of up to 10 000 runs: queued a part at a time, so that nobody waits, and finished after an interruption."""
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy.orm import Session
+
+from drumline.contracts.sweeps import BatchSubmit, GridSweep, SweepSubmit
+from drumline_server.batches import queries, service, submission
+from drumline_server.errors import CapError, DrumlineError
+from drumline_server.runs.queueing import room_to_wait
+from support.core import MOST_WAITING, Core, submission_body
+from support.edge import EdgeServer, edge_server
+
+V1 = "/api/v1"
+MOST = 10_000
+HOLD_S = 0.05
+
+
+@pytest.fixture
+def server(sqlite_url: str, tmp_path: Path) -> Iterator[EdgeServer]:
+    with edge_server(sqlite_url, tmp_path / "data") as running:
+        running.core.add_worker()
+        yield running
+
+
+def sweep_of(runs: int, **changes: Any) -> SweepSubmit:
+    sweep = GridSweep(
+        parameters={"epochs": list(range(1, runs // 10 + 1)), "learning_rate": [n / 10 for n in range(10)]}
+    )
+    return SweepSubmit(name="many", run=submission_body(**changes), sweep=sweep)
+
+
+def prepared(core: Core, body: SweepSubmit | BatchSubmit, key: str = "key") -> submission.Prepared:
+    asked = submission.Submission(core.project_id, "tester", key, body, "tok_1")
+    return core.read(lambda session: submission.prepare(session, asked, now=core.clock.now()))
+
+
+def begun(
+    core: Core, body: SweepSubmit | BatchSubmit, *, most: int = MOST_WAITING
+) -> submission.Answer | submission.Begun:
+    wanted = prepared(core, body)
+    return core.write(lambda session: submission.begin(session, wanted, most_waiting=most, now=core.clock.now()))
+
+
+def one_more(core: Core, part: submission.Begun, *, most: int = MOST_WAITING) -> submission.Answer | submission.Begun:
+    return core.write(lambda session: submission.queue_part(session, part, most_waiting=most, now=core.clock.now()))
+
+
+def finished(core: Core, step: submission.Answer | submission.Begun, *, most: int = MOST_WAITING) -> submission.Answer:
+    while isinstance(step, submission.Begun):
+        step = one_more(core, step, most=most)
+    return step
+
+
+def parameters_of(core: Core, batch: str) -> list[tuple[Any, Any]]:
+    rows = core.read(lambda session: queries.outcome_rows(session, batch))
+    return [(row.parameters["epochs"], row.parameters["learning_rate"]) for row in rows]
+
+
+def test_a_sweep_of_ten_thousand_runs_is_one_request(server: EdgeServer) -> None:
+    sweep = {
+        "kind": "grid",
+        "parameters": {"epochs": list(range(1, 1001)), "learning_rate": [n / 10 for n in range(10)]},
+    }
+    run = submission_body().model_dump(mode="json") | {"parameters": {}}
+    headers = {"Idempotency-Key": "many"}
+
+    made = server.admin.post(f"{V1}/runs:sweep", json={"name": "many", "run": run, "sweep": sweep}, headers=headers)
+    again = server.admin.post(f"{V1}/runs:sweep", json={"name": "many", "run": run, "sweep": sweep}, headers=headers)
+
+    assert made.status_code == 201, made.text[:500]
+    batch = made.json()["batch"]
+    assert (batch["size"], batch["states"], batch["complete"], batch["hint"]) == (MOST, {"QUEUED": MOST}, True, "")
+    assert len(set(made.json()["runs"])) == MOST
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert again.json() == made.json()
+    listed = server.admin.get(f"{V1}/batches/{batch['id']}/outcomes", params={"sort": "-index", "limit": 1000}).json()
+    assert (listed["total"], listed["items"][0]["index"]) == (MOST, MOST - 1)
+    assert listed["items"][0]["parameters"] == {"learning_rate": 0.9, "epochs": 1000}
+
+
+@pytest.fixture
+def _no_collections() -> Iterator[None]:
+    """A collection of garbage is the whole process's, and no part of the transaction that it falls into."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("_no_collections")
+@pytest.mark.parametrize("kind", ["sweep", "wide", "jobs"])
+def test_no_transaction_of_a_large_batch_takes_the_writer_for_long(core: Core, kind: str) -> None:
+    core.add_worker()
+    wide = {"learning_rate": 0.1}
+    bodies: dict[str, Callable[[], SweepSubmit | BatchSubmit]] = {
+        "sweep": lambda: sweep_of(600),
+        "wide": lambda: BatchSubmit(
+            runs=[submission_body(parameters=wide, labels={f"l{n}": "x" * 60 for n in range(16)})] * 600
+        ),
+        "jobs": lambda: BatchSubmit(runs=[submission_body(job={"name": f"digits-{n}"}) for n in range(30)]),
+    }
+    wanted = prepared(core, bodies[kind]())
+    steps: list[submission.Answer | submission.Begun] = []
+
+    def timed(session: Session) -> float:
+        began = time.thread_time()
+        terms = {"most_waiting": MOST_WAITING, "now": core.clock.now()}
+        last = steps[-1] if steps else None
+        if isinstance(last, submission.Begun):
+            steps.append(submission.queue_part(session, last, **terms))
+        else:
+            steps.append(submission.begin(session, wanted, **terms))
+        return time.thread_time() - began
+
+    first = core.write(timed)  # in which statements are compiled, once for all batches
+    held = []
+    while isinstance(steps[-1], submission.Begun):
+        held.append(core.write(timed))
+
+    assert len(held) > 3
+    assert max(held) < HOLD_S, [round(each, 3) for each in (first, *held)]
+    assert isinstance(steps[-1], submission.Answer)
+    assert steps[-1].submitted.batch.complete
+
+
+def test_what_was_interrupted_is_finished_by_the_same_request(core: Core) -> None:
+    core.add_worker()
+    first = begun(core, sweep_of(500))
+    assert isinstance(first, submission.Begun)
+    batch = first.batch_id
+    half = core.read(lambda session: service.get_batch(session, core.project_id, batch))
+    assert not half.complete
+    assert half.hint.startswith(f"{sum(half.states.values())} of 500 runs are queued.")
+    assert "same Idempotency-Key" in half.hint
+
+    core.clock.advance(60)
+    answer = finished(core, begun(core, sweep_of(500)))
+
+    assert (answer.submitted.batch.id, answer.submitted.batch.complete) == (batch, True)
+    assert len(set(answer.submitted.runs)) == 500
+    assert parameters_of(core, batch) == [(epochs, rate / 10) for epochs in range(1, 51) for rate in range(10)]
+    replayed = begun(core, sweep_of(500))
+    assert isinstance(replayed, submission.Answer)
+    assert (replayed.replayed, replayed.submitted) == (True, answer.submitted)
+
+
+def test_two_of_the_same_request_queue_each_run_once(core: Core) -> None:
+    core.add_worker()
+    steps = [begun(core, sweep_of(500)) for _ in range(2)]
+    while any(isinstance(step, submission.Begun) for step in steps):
+        steps = [one_more(core, step) if isinstance(step, submission.Begun) else step for step in steps]
+
+    one, two = (step for step in steps if isinstance(step, submission.Answer))
+    assert one.submitted.runs == two.submitted.runs
+    assert len(set(one.submitted.runs)) == 500
+
+
+def test_the_same_key_for_another_body_is_refused_while_the_batch_is_incomplete(core: Core) -> None:
+    core.add_worker()
+    assert isinstance(begun(core, sweep_of(500)), submission.Begun)
+
+    with pytest.raises(DrumlineError, match="was used before with another body"):
+        begun(core, sweep_of(600))
+
+
+def test_a_batch_that_is_cancelled_while_it_is_queued_gets_no_more_runs(server: EdgeServer) -> None:
+    core = server.core
+    step = begun(core, sweep_of(500))
+    assert isinstance(step, submission.Begun)
+    queued = server.admin.get(f"{V1}/batches/{step.batch_id}").json()["states"]["QUEUED"]
+
+    cancelled = server.admin.post(f"{V1}/batches/{step.batch_id}:cancel").json()
+    answer = finished(core, step)
+
+    assert (cancelled["size"], cancelled["states"], cancelled["complete"]) == (queued, {"CANCELLED": queued}, True)
+    assert answer.submitted.batch.states == {"CANCELLED": queued}
+    assert len(answer.submitted.runs) == queued < 500
+
+
+def test_more_runs_than_may_wait_are_refused_by_the_settings_name(sqlite_url: str, tmp_path: Path) -> None:
+    with edge_server(sqlite_url, tmp_path / "data", waiting_runs=5) as server:
+        server.core.add_worker()
+        run = submission_body().model_dump(mode="json")
+
+        def post(path: str, body: Any, key: str) -> Any:
+            return server.admin.post(f"{V1}/{path}", json=body, headers={"Idempotency-Key": key})
+
+        whole = post("runs:batch", {"runs": [run] * 6}, "six")
+        assert (whole.status_code, whole.json()["code"], whole.json()["context"]["cap"]) == (
+            429, "rate_limited", "DRUMLINE_WAITING_RUNS",
+        )  # fmt: skip
+        assert server.admin.get(f"{V1}/batches").json()["items"] == []
+        assert post("runs:batch", {"runs": [run] * 4}, "four").status_code == 201
+        last = post("runs", run, "one")
+        assert last.status_code == 201
+        refused = post("runs", run, "two")
+        assert (refused.status_code, refused.json()["context"]["limit"]) == (429, 5)
+        assert "Wait until some have started" in refused.json()["hint"]
+        again = post(f"runs/{last.json()['run']['id']}:rerun", {}, "again")
+        assert again.status_code == 429, again.text
+        server.core.schedule()
+        assert post("runs", run, "two").status_code == 201
+
+
+def test_a_batch_that_has_no_more_room_to_wait_goes_on_later(core: Core) -> None:
+    core.add_worker()
+    step = begun(core, sweep_of(500), most=500)
+    core.submit()
+
+    with pytest.raises(CapError, match="DRUMLINE_WAITING_RUNS"):
+        finished(core, step, most=500)
+
+    answer = finished(core, begun(core, sweep_of(500)))
+    assert answer.submitted.batch.complete
+
+
+def test_how_many_wait_is_counted_cheaply(core: Core) -> None:
+    core.add_worker()
+    finished(core, begun(core, sweep_of(2_000)))
+    began = time.thread_time()
+
+    room = core.read(lambda session: room_to_wait(session, core.project_id, MOST_WAITING))
+
+    assert room == MOST_WAITING - 2_000
+    assert time.thread_time() - began < HOLD_S
+    assert core.read(lambda session: room_to_wait(session, core.project_id, 3)) == 0

@@ -1,0 +1,131 @@
+"""No answer holds the interpreter: however much a GET asks for, the loop has its turn at least every 50 ms."""
+
+import gc
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from drumline_server.main import create_app
+from drumline_server.settings import Settings
+from fuzz.world import V1
+from support.databases import new_database
+from support.edge import edge_server
+from support.large_world import LargeWorld
+from support.turns import HOLD_S, Timed
+
+Query = Mapping[str, Any]  # Any: what httpx2 takes as query values
+Costliest = Callable[[LargeWorld], tuple[str, Query]]
+"""The path of a route, below the API's, and its query."""
+ONE_PAGE: Query = {"limit": 200}
+
+
+def _of(path: str, name: str, query: Query | None = None) -> Costliest:
+    """The route at `path`, of what the world calls `name`."""
+    return lambda world: (path.format(world.names[name]), query or {})
+
+
+def _own(path: str, query: Query | None = None) -> Costliest:
+    return lambda _: (path, query or {})
+
+
+_COSTLIEST: Mapping[str, Costliest] = {
+    "/batches": _own("/batches", ONE_PAGE),
+    "/batches/{batch_id}": _of("/batches/{}", "batch"),
+    "/batches/{batch_id}/outcomes": _of("/batches/{}/outcomes", "batch", {"limit": 1000, "sort": "best.m0"}),
+    "/batches/{batch_id}/outcomes.csv": _of("/batches/{}/outcomes.csv", "batch"),
+    "/bundles/{sha256}": _of("/bundles/{}", "bundle"),
+    "/bundles/{sha256}/source": _of("/bundles/{}/source", "bundle"),
+    "/devices": _own("/devices", ONE_PAGE),
+    "/hosts": _own("/hosts", ONE_PAGE),
+    "/jobs": _own("/jobs", ONE_PAGE),
+    "/jobs/{name}": _of("/jobs/{}", "job"),
+    "/jobs/{name}/changes": _of("/jobs/{}/changes", "job", ONE_PAGE),
+    "/jobs/{name}/versions": _of("/jobs/{}/versions", "job", ONE_PAGE),
+    "/jobs/{name}/versions/{number}": _of("/jobs/{}/versions/2", "job"),
+    "/jobs/{name}/versions/{number}/diff": _of("/jobs/{}/versions/2/diff", "programs"),
+    "/overview": _own("/overview"),
+    "/plan/{plan_id}": _of("/plan/{}", "plan"),
+    "/runs": _own("/runs", {"limit": 200, "state": "QUEUED"}),
+    "/runs/{run_id}": _of("/runs/{}", "told"),
+    "/runs/{run_id}/attempts": _of("/runs/{}/attempts", "gang", ONE_PAGE),
+    "/runs/{run_id}/checkpoints": _of("/runs/{}/checkpoints", "told", ONE_PAGE),
+    "/runs/{run_id}/events": _of("/runs/{}/events", "told", ONE_PAGE),
+    "/runs/{run_id}/gaps": _of("/runs/{}/gaps", "told", ONE_PAGE),
+    "/runs/{run_id}/logs": _of("/runs/{}/logs", "told", {"limit": 2**20}),
+    "/runs/{run_id}/logs/raw": _of("/runs/{}/logs/raw", "told"),
+    "/runs/{run_id}/metrics": _of("/runs/{}/metrics", "told", {"buckets": 2000}),
+    "/runs/{run_id}/placement": _of("/runs/{}/placement", "gang"),
+    "/runs/{run_id}/placement, variables": _of("/runs/{}/placement", "told"),
+    "/runs/{run_id}/plan": _of("/runs/{}/plan", "told"),
+    "/runs/{run_id}/reductions": _of("/runs/{}/reductions", "told", ONE_PAGE),
+    "/runs/{run_id}/reductions/names": _of("/runs/{}/reductions/names", "told"),
+    "/runs/{run_id}/reductions/{reduction_id}": _of("/runs/{}", "reduction"),
+    "/sessions/current": _own("/sessions/current"),
+    "/tokens": _own("/tokens", ONE_PAGE),
+    "/version": _own("/version"),
+    "/worker/bundles/{sha256}": _of("/worker/bundles/{}", "bundle"),
+}
+"""The costliest request of each route that only reads; after a comma, what else is dear there."""
+_ENDLESS = ("/stream",)
+_ROUTES = sorted(
+    path.removeprefix(V1)
+    for path, operations in create_app(Settings()).openapi()["paths"].items()
+    if "get" in operations
+)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LargeWorld]:
+    with new_database("sqlite") as url, edge_server(url, tmp_path_factory.mktemp("reads")) as server:
+        made = LargeWorld(server)
+        gc.collect()
+        gc.freeze()  # what the process of the tests holds is no part of a server
+        yield made
+        gc.unfreeze()
+
+
+@pytest.fixture(scope="module")
+def timed(world: LargeWorld) -> Timed:
+    stack = world.server.app.middleware_stack
+    assert stack is not None
+    world.server.app.middleware_stack = Timed(stack)
+    return world.server.app.middleware_stack
+
+
+def test_every_route_that_reads_has_a_costly_case() -> None:
+    """A new route needs one here, with as much behind it in `support.large_world` as there can be."""
+    assert set(_ROUTES) == {*(route.partition(",")[0] for route in _COSTLIEST), *_ENDLESS}
+
+
+@pytest.mark.parametrize("route", sorted(_COSTLIEST))
+def test_no_answer_holds_the_interpreter(world: LargeWorld, timed: Timed, route: str) -> None:
+    path, query = _COSTLIEST[route](world)
+    client = world.worker_client if route.startswith("/worker/") else world.client
+
+    def hold() -> float:
+        timed.longest = 0.0
+        answer = client.get(f"{V1}{path}", params=query)
+        assert answer.status_code == 200, answer.text[:500]
+        world.sizes[route] = len(answer.content)
+        return timed.longest
+
+    held = hold()
+    if held > HOLD_S:
+        held = hold()  # once more: a collection of garbage may have fallen into it
+
+    assert 0 < held <= HOLD_S, f"{world.sizes[route]} bytes"
+
+
+@pytest.mark.parametrize("route", sorted(_ENDLESS))
+def test_no_stream_holds_the_interpreter(world: LargeWorld, timed: Timed, route: str) -> None:
+    timed.longest = 0.0
+    topics = ",".join([*(f"run:{run}" for run in world.followed), "runs", "fleet"])
+    begin = ",".join(f"{run}=0" for run in world.followed)
+    with world.client.stream("GET", f"{V1}{route}", params={"topics": topics, "from": begin}) as answer:
+        assert answer.status_code == 200, answer.read()[:500]
+        told = (line for line in answer.iter_lines() if line.startswith("data:"))
+        for _ in range(world.events_followed):
+            next(told)
+
+    assert 0 < timed.longest <= HOLD_S

@@ -1,0 +1,172 @@
+"""A server that has as much of everything as one answer can show: what reading costs others is tried on it."""
+
+import io
+import zipfile
+from functools import partial
+from typing import Any
+
+from sqlalchemy import update
+
+from drumline.contracts.base import from_micros
+from drumline.contracts.plans import MAX_LISTED, MAX_PROBE_DEVICES
+from drumline_server.models import Plan, Run
+from support.core import GANG, Member, submission_body
+from support.edge import EdgeServer
+
+V1 = "/api/v1"
+HOSTS, DEVICES_OF_HOST = 100, 40
+PAGE = 200
+NAMES = 200
+_LABELS = {f"label-{number}": "\x7f" * 200 for number in range(64)}
+_TEXT = '"\\' * 60
+"""Each character of it is two in JSON."""
+
+
+class LargeWorld:
+    """What stands on `server`; `names` has the ids by what they are large in."""
+
+    def __init__(self, server: EdgeServer) -> None:
+        self.server, self.core = server, server.core
+        self.client = server.admin
+        self.names: dict[str, str] = {"job": "digits", "programs": "wide"}
+        self.sizes: dict[str, int] = {}
+        """Bytes of the answer of each route."""
+        worker = self.core.add_worker("alpha", devices=1)
+        self.worker_client = server.client(server.worker_token(worker.host_id))
+        self._make_plan()
+        told = self._submit(plan=self.names["plan"], labels=_LABELS)
+        self.names["told"] = told
+        self.core.schedule()
+        self._tell(worker.take().start())
+        self.core.write(
+            lambda session: session.execute(update(Run).where(Run.id == told).values(plan_id=self.names["plan"]))
+        )
+        self._make_fleet()
+        self._make_programs()
+        self._make_lists()
+
+    def _post(self, path: str, body: Any, key: str = "") -> Any:
+        headers = {"Idempotency-Key": key or path} if key != "-" else {}
+        answer = self.client.post(f"{V1}/{path}", json=body, headers=headers)
+        assert answer.status_code < 300, answer.text[:2000]
+        return answer.json()
+
+    def _submit(self, **changes: Any) -> str:
+        self._keys = getattr(self, "_keys", 0) + 1
+        body = submission_body(**changes).model_dump(mode="json")
+        return str(self._post("runs", body, f"key-{self._keys}")["run"]["id"])
+
+    def _make_programs(self) -> None:
+        """Two versions of a program of many entrypoints, parameters and files, that differ in all of them."""
+        for version in range(2):
+            packed = io.BytesIO()
+            with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as bundle:
+                parameters = ", ".join(f"parameter_{number}={version}" for number in range(15))
+                source = "".join(f"def main_{n}(run, *, {parameters}):\n    '''Trains.'''\n" for n in range(150))
+                bundle.writestr("wide.py", source)
+                for number in range(60):
+                    lines = "".join(f'"{version}\\\\ {line}"\n' for line in range(1_000))
+                    bundle.writestr(f"part_{number}.py", lines)
+            content, headers = packed.getvalue(), {"Content-Type": "application/zip"}
+            made = self.client.post(f"{V1}/bundles", content=content, headers=headers)
+            assert made.status_code == 201, made.text[:2000]
+            self.names["bundle"] = made.json()["sha256"]
+            program = {"bundle": self.names["bundle"], "entrypoint": "wide:main_0"}
+            self._submit(job={"name": "wide", "program": program}, wait_for_devices=True)
+
+    def _make_plan(self) -> None:
+        """A plan of as many variables and exchanges as a probe may list, on as many devices."""
+        asked = submission_body(resources={"replicas": 1}, labels=_LABELS).model_dump(mode="json")
+        self.names["plan"] = str(self._post("plan", {"run": asked, "probe": None}, "plan")["id"])
+        homes = [*range(MAX_PROBE_DEVICES), "host"]
+        variable = {"shape": [1] * 8, "dtype": "float32", "synchronization": "on_write", "aggregation": "mean"}
+        program = {
+            "strategy": "mirrored", "executor": "spmd", "steps": 16, "calls": 16, "ended": True,
+            "variables": [
+                {**variable, "name": f"v{n}", "size_bytes": 4, "homes": homes} for n in range(MAX_LISTED)
+            ],
+            "collectives": [], "batches": [], "inputs": [], "memory": [], "warnings": [], "seconds": 1.0,
+        }  # fmt: skip
+        change = update(Plan).where(Plan.id == self.names["plan"]).values(program=program)
+        self.core.write(lambda session: session.execute(change))
+
+    def _make_fleet(self) -> None:
+        """Many hosts, and a gang on all of them that waits for nobody's claim."""
+        for number in range(HOSTS):
+            self.core.add_worker(f"host-{number:03}-{'x' * 40}", devices=DEVICES_OF_HOST)
+        replicas = HOSTS * DEVICES_OF_HOST
+        gang = self.core.queue(job=GANG, resources={"replicas": replicas}, labels=_LABELS)
+        self.core.schedule()
+        self.names["gang"] = gang.id
+
+    def _make_lists(self) -> None:
+        """More than a page of jobs, versions, tokens, batches and waiting runs."""
+        for number in range(PAGE):
+            self._post("tokens", {"name": f"t{number}-{'x' * 60}"}, "-")
+        jobs = [
+            submission_body(job={"name": f"job-{number}"}, wait_for_devices=True).model_dump(mode="json")
+            for number in range(PAGE)
+        ]
+        self._post("runs:batch", {"name": "jobs", "runs": jobs}, "jobs")
+        versions = [
+            submission_body(job={"checkpoint": {"every_steps": number + 1}}, wait_for_devices=True, labels=_LABELS)
+            for number in range(PAGE)
+        ]
+        for number, body in enumerate(versions):
+            self._post("runs:batch", {"name": _TEXT, "runs": [body.model_dump(mode="json")]}, f"version-{number}")
+        run = submission_body(wait_for_devices=True, labels={}).model_dump(mode="json")
+        grid = {
+            "kind": "grid",
+            "parameters": {"epochs": list(range(1_000)), "learning_rate": [n / 10 for n in range(5)]},
+        }
+        made = self._post("runs:sweep", {"name": "many", "run": {**run, "parameters": {}}, "sweep": grid}, "sweep")
+        self.names["batch"] = made["batch"]["id"]
+        outcomes = {f"m{number}": number / 7 for number in range(50)}
+        ended = update(Run).where(Run.batch_id == self.names["batch"]).values(outcomes=outcomes)
+        self.core.write(lambda session: session.execute(ended))
+        self.followed = made["runs"][:50]
+        self.events_followed = len(self.followed)
+
+    def _tell(self, member: Member) -> None:
+        """As much telemetry as there can be of one member."""
+        now = from_micros(self.core.clock.now()).isoformat()
+        self._tell_metrics(member, now)
+        text = "\x01" * 65_536
+        for number in range(20):
+            member.send(member.event("log", stream="stdout", text=text, offset=number * len(text)))
+        point = {"shape": [], "dtype": "float32", "values": [0.1], "min": 0.1, "max": 0.1, "mean": 0.1, "norm": 0.1}
+        reduction = partial(member.event, "reduction", op="mean", axis=0, denominator=16_000, result=point)
+        many = 16_000
+        member.send(reduction(name="wide", step=0, inputs=[point] * many, counts=[1] * many))
+        for name in range(2_000 // PAGE):
+            events = [
+                reduction(name=f"{_TEXT}{name}-{number}", step=1, inputs=[point] * 8, counts=[1] * 8)
+                for number in range(PAGE)
+            ]
+            member.send(*events)
+        device = self.core.devices()[0].id
+        variable = partial(
+            member.event, "variable", shape=[1] * 8, dtype="float32", synchronization="on_write", aggregation="mean"
+        )
+        member.send(
+            *(variable(name=f"{_TEXT}{number}", homes=[device, "host"], size_bytes=4) for number in range(2_000))
+        )
+        for number in range(PAGE + 1):
+            path = f"f1/{'x' * 900}{number}"
+            event = member.event("checkpoint", step=number, path=path, size_bytes=1, manifest="sha256:ab")
+            gap = member.event("gap", what="metrics", count=3, detail=_TEXT)
+            point_at = member.event("metrics", names=["loss"], steps=[number], times=[now], values=[0.5])
+            state = member.event("state", phase="compiling", detail=_TEXT * 10)
+            member.send(event, gap, point_at, state)
+        run = self.names["told"]
+        path = f"{V1}/runs/{run}/reductions"
+        found = self.client.get(path, params={"name": "wide"}).json()["items"][0]["id"]
+        self.names["reduction"] = f"{run}/reductions/{found}"
+
+    def _tell_metrics(self, member: Member, now: str) -> None:
+        columns = 80
+        names = [f"metric-{name}" for name in range(NAMES)] * columns
+        for batch in range(20):
+            steps = [batch * columns + number // NAMES for number in range(len(names))]
+            values = [number / 7 for number in range(len(names))]
+            member.send(member.event("metrics", names=names, steps=steps, times=[now] * len(names), values=values))

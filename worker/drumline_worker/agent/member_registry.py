@@ -1,0 +1,149 @@
+"""All members on this host: one task each, at most one per id."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+
+from drumline.contracts.worker_api import HeartbeatReply, LiveMember, MemberBeat, MemberNotice, UnsentTelemetry
+from drumline_worker.agent.agent_context import AgentContext
+from drumline_worker.agent.backoff import Backoff
+from drumline_worker.agent.device_checks import DeviceChecks
+from drumline_worker.agent.member import HostedMember
+from drumline_worker.agent.plan_probes import PlanProbes
+from drumline_worker.host.rundir import MemberPlan
+from drumline_worker.host.shim_messages import StopCause
+
+_LOG = logging.getLogger(__name__)
+
+
+class MemberRegistry:
+    """Turns notices into members and passes news on to them."""
+
+    def __init__(self, context: AgentContext) -> None:
+        self._context = context
+        self._members: dict[str, HostedMember] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._draining = False
+        self._probes = PlanProbes(context)
+        self._drain_ordered = False
+        self._device_checks = DeviceChecks(context)
+
+    def _take_on(self, notice: MemberNotice) -> bool:
+        """Claims a member that is not here yet; whether it is still to be claimed, the server decides."""
+        if self._draining or self._drain_ordered or notice.member in self._members:
+            return False
+        newcomer = HostedMember(self._context, notice.member, notice.fence)
+        self._start(newcomer, newcomer.run())
+        return True
+
+    def adopt(self, plan: MemberPlan) -> None:
+        """A member that an earlier agent started."""
+        member = HostedMember(self._context, plan.claimed.member, plan.claimed.fence, plan)
+        self._start(member, member.adopt())
+
+    def apply_reply(self, reply: HeartbeatReply) -> bool:
+        """What the server wants of members. Returns whether it brought one to claim."""
+        for notice in reply.fenced:
+            if (member := self._members.get(notice.member)) is not None:
+                member.fence_off()
+        for notice in reply.cancelled:
+            self._stop(notice)
+        for member in self._members.values():
+            member.hold(member.id in reply.held)
+        self._drain_ordered = reply.drain
+        if reply.drain:
+            for member in self._members.values():
+                member.drain()
+        taken_on = [self._take_on(notice) for notice in reply.assigned]
+        self._probes.apply_reply(reply)
+        self._device_checks.want(reply.probes, self._members.keys())
+        return any(taken_on)
+
+    def _stop(self, notice: MemberNotice) -> None:
+        if (member := self._members.get(notice.member)) is None:
+            return
+        if notice.reason is None:
+            member.cancel(notice.grace_s)
+        else:
+            member.end_with_gang(StopCause(notice.reason))
+
+    def plans(self) -> tuple[str, ...]:
+        """Plans that are probed, for the heartbeat."""
+        return self._probes.plans()
+
+    def alive(self, sent_at: float) -> None:
+        """The server acknowledged a heartbeat: every shim's deadline moves on."""
+        for member in self._members.values():
+            member.alive(sent_at)
+
+    def beats(self) -> tuple[MemberBeat, ...]:
+        """For the heartbeat."""
+        return tuple(member.beat() for member in self._members.values() if not member.ended.is_set())
+
+    def unsent(self) -> tuple[UnsentTelemetry, ...]:
+        """For the heartbeat."""
+        return tuple(unsent for member in self._members.values() if (unsent := member.unsent()) is not None)
+
+    def live(self) -> tuple[LiveMember, ...]:
+        """For the registration."""
+        return tuple(live for member in self._members.values() if (live := member.live()) is not None)
+
+    def unstarted(self) -> tuple[str, ...]:
+        """For the registration, after `live`."""
+        return tuple(member.id for member in self._members.values() if member.is_unstarted)
+
+    async def drain(self) -> None:
+        """No new members; asks all to stop, and returns when all are reported."""
+        self._draining = True
+        await self._probes.close()
+        for member in self._members.values():
+            member.drain()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks.values()))
+
+    async def kill(self, timeout_s: float) -> None:
+        """Ends everything now; waits for the processes, not for the server."""
+        self._draining = True
+        await self._probes.close()
+        members = list(self._members.values())
+        for member in members:
+            member.kill()
+        if members:
+            waits = [asyncio.create_task(member.ended.wait()) for member in members]
+            _, late = await asyncio.wait(waits, timeout=timeout_s)
+            for wait in late:
+                wait.cancel()
+
+    async def settle(self, timeout_s: float) -> None:
+        """Waits for the last reports, as long as that may take."""
+        if self._tasks:
+            await asyncio.wait(list(self._tasks.values()), timeout=timeout_s)
+
+    async def abandon(self) -> None:
+        """Ends the tasks; what they did not report yet lies on disk for the next agent."""
+        await self._probes.close()
+        await self._device_checks.close()
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def _start(self, member: HostedMember, life: Coroutine[None, None, None]) -> None:
+        self._members[member.id] = member
+        task = asyncio.create_task(self._supervise(member, life), name=member.id)
+        self._tasks[member.id] = task
+        task.add_done_callback(lambda _: self._remove(member))
+
+    async def _supervise(self, member: HostedMember, life: Coroutine[None, None, None]) -> None:
+        """After an error of ours, a full disk for one, the member is not forgotten: its end has to be told."""
+        backoff = Backoff()
+        while True:
+            try:
+                return await life
+            except Exception:  # noqa: BLE001 - whatever it is, a member that we forgot would run or wait for ever
+                _LOG.exception("an error of ours in the life of %s; continuing with what is on disk", member.id)
+            await asyncio.sleep(backoff.next_s())
+            life = member.adopt()
+
+    def _remove(self, member: HostedMember) -> None:
+        member.ended.set()
+        del self._members[member.id], self._tasks[member.id]

@@ -1,0 +1,246 @@
+"""The worker's standing with the server: registered under an incarnation, kept alive by heartbeats."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from drumline.contracts.timing import EARLY_HEARTBEAT_S, HEARTBEAT_AGAIN_S, HEARTBEAT_ANSWER_S
+from drumline.contracts.worker_api import (
+    Heartbeat,
+    HeartbeatReply,
+    LiveMember,
+    MemberBeat,
+    Register,
+    Registered,
+    UnsentTelemetry,
+)
+from drumline_worker.agent.api import Api, RefusedError, UnreachableError
+from drumline_worker.agent.backoff import Backoff
+from drumline_worker.host.clock import boottime, now
+
+_LOG = logging.getLogger(__name__)
+_LEAST_PAUSE_S = 0.1
+"""Between two heartbeats, however often news of members on this host asks for one."""
+
+
+class SupersededError(Exception):
+    """Another worker serves this host now: what runs here does not count any more."""
+
+
+class HostMembers(Protocol):
+    """The members on this host, as far as registering and heartbeats are concerned."""
+
+    def live(self) -> tuple[LiveMember, ...]:
+        """For the registration."""
+
+    def unstarted(self) -> tuple[str, ...]:
+        """For the registration, after `live`."""
+
+    def beats(self) -> tuple[MemberBeat, ...]:
+        """For the heartbeat."""
+
+    def alive(self, sent_at: float) -> None:
+        """The server acknowledged something sent at this CLOCK_BOOTTIME."""
+
+    def plans(self) -> tuple[str, ...]:
+        """Plans that are probed, for the heartbeat."""
+
+    def unsent(self) -> tuple[UnsentTelemetry, ...]:
+        """Members that have ended with telemetry still to be sent, for the heartbeat."""
+
+    def apply_reply(self, reply: HeartbeatReply) -> bool:
+        """What the server wants of members and probes. Returns whether it brought a member to claim."""
+
+
+class Registration:
+    """Registers, beats, and registers again when the server has forgotten this incarnation."""
+
+    def __init__(self, api: Api, introduction: Register, on_refused: Callable[[RefusedError], Awaitable[None]]) -> None:
+        self._api = api
+        self._introduction = introduction
+        self._on_refused = on_refused
+        self._again = asyncio.Event()
+        self._beat_now = asyncio.Event()
+        self._sent_at = 0.0
+        """When the last heartbeat was sent, as the event loop tells the time."""
+        self._notified: asyncio.TimerHandle | None = None
+        self._notifiable_from = 0.0
+        """Earlier, a notification waits: the last early heartbeat brought no work."""
+        self._ready = asyncio.Event()
+        self._registered: Registered | None = None
+        self._replaces = ""
+        """The newest incarnation of this host that we know of."""
+        self.times_sent = 0
+        """How many were sent. The server gives up what one does not list."""
+        self._settled = asyncio.Event()
+        self._draining = False
+        self._drain_is_known = asyncio.Event()
+        self.alive_at = 0.0
+        """CLOCK_BOOTTIME at which the last message that the server acknowledged was sent."""
+
+    @property
+    def incarnation(self) -> str:
+        """The current incarnation."""
+        return self.answer.incarnation
+
+    @property
+    def answer(self) -> Registered:
+        """What the server said last; only asked for after the first registration."""
+        if self._registered is None:
+            raise RuntimeError("the worker is not registered yet")
+        return self._registered
+
+    def register_again(self) -> None:
+        """The server does not know the incarnation."""
+        self._again.set()
+        self._beat_now.set()
+
+    @property
+    def ever_registered(self) -> bool:
+        """Whether the server ever took this worker."""
+        return self._registered is not None
+
+    def beat_soon(self) -> None:
+        """The server has news for us, which the next heartbeat brings."""
+        self._beat_now.set()
+
+    def notify(self) -> None:
+        """Something, true or not, came over the broker: the server may have news.
+
+        Whatever comes, there is at most one early heartbeat a second that brings no work; one that does is not counted,
+        as runs that follow each other within a second would else wait for the rest of it.
+        """
+        if self._notified is None:
+            loop = asyncio.get_running_loop()
+            self._notified = loop.call_at(max(loop.time(), self._notifiable_from), self._beat_early)
+
+    def _beat_early(self) -> None:
+        self._notifiable_from = asyncio.get_running_loop().time() + EARLY_HEARTBEAT_S * self.answer.time_scale
+        self._beat_now.set()
+
+    async def until_settled(self) -> None:
+        """Waits while a registration is under way, whenever it will be taken."""
+        await self._settled.wait()
+
+    async def until_registered(self) -> None:
+        """Waits for the first registration."""
+        await self._ready.wait()
+
+    def drain(self) -> None:
+        """Says from now on that no more work is welcome."""
+        self._draining = True
+        self._beat_now.set()
+
+    async def until_drain_is_known(self, timeout_s: float) -> None:
+        """Waits until the server places nothing here any more, or cannot be told in time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._drain_is_known.wait()
+
+    async def run(self, members: HostMembers, on_registered: Callable[[Registered], None]) -> None:
+        """Until cancelled. Raises SupersededError."""
+        while True:
+            sent_at = await self._register(members)
+            on_registered(self.answer)
+            self._note_ack(sent_at, members)
+            self._ready.set()
+            await self._beat_until_forgotten(members)
+
+    async def _register(self, members: HostMembers) -> float:
+        """Returns the CLOCK_BOOTTIME at which the registration was sent that the server took."""
+        self._settled.clear()
+        backoff = Backoff()
+        unanswered = False  # a registration that got no answer may have been taken all the same
+        while True:
+            sent_at = boottime()
+            self.times_sent += 1
+            live = members.live()
+            news = {"members": live, "unstarted": members.unstarted(), "replaces": self._replaces}
+            body = self._introduction.model_copy(update=news)
+            try:
+                self._registered = await self._api.register(body)
+            except UnreachableError as error:
+                unanswered = True
+                wait_s = backoff.next_s()
+                _LOG.warning("the server is not reachable (%s); trying again in %.1f s", error, wait_s)
+                await asyncio.sleep(error.retry_after_s or wait_s)
+            except RefusedError as error:
+                if self.ever_registered and not unanswered:
+                    _raise_if_superseded(error)
+                if error.newest_incarnation not in (None, self._replaces):
+                    self._replaces = error.newest_incarnation or ""
+                    continue
+                await self._on_refused(error)
+                await asyncio.sleep(backoff.next_s())
+            else:
+                break
+        self._replaces = self._registered.incarnation
+        self._again.clear()
+        self._settled.set()
+        _LOG.info("registered as %s (%s)", self._registered.host, self._registered.incarnation)
+        return sent_at
+
+    async def _beat_until_forgotten(self, members: HostMembers) -> None:
+        missed = 0
+        while not self._again.is_set():
+            self._clear_wishes()
+            sent_at = boottime()
+            try:
+                heartbeat = self._heartbeat(members)
+                reply = await self._api.heartbeat(heartbeat, HEARTBEAT_ANSWER_S * self.answer.time_scale)
+            except UnreachableError as error:
+                missed += 1
+                if missed == 1:
+                    _LOG.warning("a heartbeat was not acknowledged: %s", error)
+                await self._pause(HEARTBEAT_AGAIN_S * self.answer.time_scale)
+            except RefusedError as error:
+                _raise_if_superseded(error)
+                _LOG.warning("the server does not know this worker any more (%s); registering again", error)
+                return
+            else:
+                if missed:
+                    _LOG.info("the server acknowledges heartbeats again")
+                missed = 0
+                if heartbeat.draining:
+                    self._drain_is_known.set()
+                self._note_ack(sent_at, members)
+                if members.apply_reply(reply):
+                    self._notifiable_from = 0.0
+                await self._pause(self.answer.heartbeat_s)
+
+    def _clear_wishes(self) -> None:
+        """Before a heartbeat is sent, which answers them: what comes while it is under way wants another."""
+        self._beat_now.clear()
+        if self._notified is not None:
+            self._notified.cancel()
+            self._notified = None
+        self._sent_at = asyncio.get_running_loop().time()
+
+    def _heartbeat(self, members: HostMembers) -> Heartbeat:
+        return Heartbeat(
+            incarnation=self.incarnation,
+            sent_at=now(),
+            members=members.beats(),
+            plans=members.plans(),
+            unsent=members.unsent(),
+            draining=self._draining,
+        )
+
+    def _note_ack(self, sent_at: float, members: HostMembers) -> None:
+        self.alive_at = sent_at
+        members.alive(sent_at)
+
+    async def _pause(self, seconds: float) -> None:
+        """Waits so long, or until the next heartbeat is wanted earlier."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._beat_now.wait()
+        await asyncio.sleep(max(0.0, self._sent_at + _LEAST_PAUSE_S - asyncio.get_running_loop().time()))
+
+
+def _raise_if_superseded(error: RefusedError) -> None:
+    """A worker that was replaced must not come back: the two would take each other's work away for ever."""
+    if error.superseded:
+        raise SupersededError(f"another worker serves this host now, with the same token: {error}")

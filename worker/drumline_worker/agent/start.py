@@ -1,0 +1,80 @@
+"""From a notice to a live shim: claim, bundle, plan, launch."""
+
+import asyncio
+import logging
+
+from drumline.contracts.worker_api import Claim, Claimed
+from drumline_worker.agent import compile_cache
+from drumline_worker.agent.agent_context import AgentContext
+from drumline_worker.agent.api import RefusedError, UnreachableError
+from drumline_worker.agent.backoff import Backoff
+from drumline_worker.host.clock import boot_id
+from drumline_worker.host.rundir import MemberPlan
+
+_LOG = logging.getLogger(__name__)
+_CLAIM_ATTEMPTS = 5
+
+
+class ClaimLostError(Exception):
+    """The member may have been ours, which no answer told, or have run here and be assigned late; it is over by now."""
+
+
+async def claim(context: AgentContext, member: str, fence: int, coordinator: str | None = None) -> Claimed | None:
+    """The claimed member; None when the database decided otherwise, or could not be asked: it is assigned again.
+
+    `coordinator` is where rank 0 of a gang will let the others meet. Raises ClaimLostError.
+    """
+    unanswered = False
+    backoff = Backoff()
+    for _ in range(_CLAIM_ATTEMPTS):
+        await context.registration.until_settled()
+        registrations = context.registration.times_sent
+        body = Claim(incarnation=context.registration.incarnation, fence=fence, coordinator=coordinator)
+        try:
+            claimed = await context.api.claim(member, body)
+            if registrations == context.registration.times_sent:
+                return claimed
+            unanswered = True  # a registration was sent meanwhile, which does not list it
+        except UnreachableError as error:
+            _LOG.warning("claiming %s: %s", member, error)
+            unanswered = True
+            await asyncio.sleep(error.retry_after_s or backoff.next_s())
+        except RefusedError as error:
+            _LOG.info("claim of %s refused: %s", member, error)
+            if error.worker_is_unknown and error.status in (401, 403):
+                context.registration.register_again()
+            if unanswered and error.member_is_gone:
+                raise ClaimLostError from None
+            return None
+    return None
+
+
+async def prepare(context: AgentContext, claimed: Claimed) -> None:
+    """Makes the run directory, with the program in it, and waits for the launcher.
+
+    Raises BundleUnavailableError, LaunchError, or OSError when a write fails.
+    """
+    directory = context.layout.run_directory(claimed.member)
+    directory.create()
+    await context.bundles.extract(claimed.bundle, directory.program)
+    await context.launcher.until_ready()
+
+
+async def launch(context: AgentContext, claimed: Claimed) -> None:
+    """Starts the shim in the prepared run directory. Raises LaunchError or OSError."""
+    directory = context.layout.run_directory(claimed.member)
+    compiled = compile_cache.use(context.layout.compile_cache / claimed.version)
+    await asyncio.to_thread(context.compiled.verify, compiled)
+    plan = MemberPlan(
+        claimed=claimed,
+        compile_cache=str(compiled),
+        checkpoints=str(context.checkpoints),
+        takeover_s=context.registration.answer.takeover_s,
+        time_scale=context.registration.answer.time_scale,
+        alive_at=context.registration.alive_at,
+        boot_id=boot_id(),
+        place=context.place,
+        spool_bytes=context.spool_bytes,
+    )
+    directory.write_plan(plan)
+    await context.launcher.start(claimed.member, directory.path)

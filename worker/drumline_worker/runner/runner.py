@@ -1,0 +1,186 @@
+"""The life of a runner: prepare the process, start JAX on the assigned devices, call `main`, report its end."""
+
+import faulthandler
+import os
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, TextIO
+
+import jax
+import numpy as np
+
+from drumline.checkpoints.managers import open_manager
+from drumline.checkpoints.run_checkpoints import RunCheckpoints
+from drumline.contracts.reasons import EndReason
+from drumline.contracts.worker_api import AssignedDevice
+from drumline.errors import UnsupportedStrategyError
+from drumline.job import RunStopping
+from drumline.local import build_strategy, json_result, on_sigterm
+from drumline.local.stop_request import StopRequest
+from drumline_worker.host.rundir import MemberPlan, RunDirectory
+from drumline_worker.host.shim_messages import STACK_SIGNAL
+from drumline_worker.host.tally import Tally
+from drumline_worker.runner.channel import Channel
+from drumline_worker.runner.devices import DevicesUnavailableError, claim_devices
+from drumline_worker.runner.observer import RunObserver
+from drumline_worker.runner.probe_observer import ProbeObserver
+from drumline_worker.runner.program import load_main, with_defaults
+from drumline_worker.runner.rendezvous import RendezvousError, is_peer_loss, leave
+from drumline_worker.runner.runner_telemetry import Telemetry
+from drumline_worker.runner.ticker import Ticker
+from drumline_worker.runner.worker_run import CheckpointEvents, WorkerRun
+
+MAX_MESSAGE_CHARS = 4_000
+
+
+def run_member(directory: RunDirectory, plan: MemberPlan, link: socket.socket, stacks: int, tally: Tally) -> int:
+    """Runs the program and returns the exit code of this process; its stacks go to `stacks` when the shim asks.
+
+    What it logs is counted in `tally`.
+
+    0 only after `main` returned something that JSON holds; 1 after a failure that was reported to the shim.
+    """
+    _prepare_process(directory, stacks)
+    channel = Channel(link)
+    channel.send("state", phase="loading")
+    try:
+        run, probe = _prepare_run(plan, channel, tally)
+    except (DevicesUnavailableError, RendezvousError, UnsupportedStrategyError, RuntimeError) as error:
+        bad = EndReason.BAD_PROGRAM if isinstance(error, UnsupportedStrategyError) else EndReason.START_FAILED
+        sys.stderr.write(f"drumline: {error}\n")
+        return _fail(channel, bad, error)
+    return _run_program(directory, plan, run, channel, probe)
+
+
+def _prepare_process(directory: RunDirectory, stacks: int) -> None:
+    scratch = str(directory.scratch)
+    os.umask(0o077)
+    os.chdir(scratch)
+    os.environ.update(HOME=scratch, TMPDIR=scratch, PWD=scratch)
+    sys.stdout, sys.stderr = _text_to(1), _text_to(2)
+    faulthandler.enable(file=2)
+    faulthandler.register(STACK_SIGNAL, file=stacks)
+    np.random.seed()
+
+
+def _text_to(fd: int) -> TextIO:
+    """Line by line, so that the log is live; no character can make print fail. The launcher's stream was another's."""
+    return open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+
+
+def _prepare_run(plan: MemberPlan, channel: Channel, tally: Tally) -> tuple[WorkerRun, ProbeObserver | None]:
+    claimed = plan.claimed
+    ticker = Ticker(channel, "own_code" if claimed.rendezvous.size == 1 else "rendezvous")
+    ticker.start()
+    devices = claim_devices(plan)
+    ticker.enter("own_code")
+    strategy = build_strategy(claimed.strategy, [device for _, device in devices])
+    stop_request, probe = StopRequest(), None
+    if plan.probe_steps is None:
+        telemetry = Telemetry(channel, stop_request.raise_if_insisted, tally)
+        observer = RunObserver(channel, telemetry, ticker, _device_ids(devices), stop_request.step_began)
+        strategy.observe(observer, reductions_every=claimed.record.reductions_every)
+    else:
+        probe = ProbeObserver([device.id for _, device in devices], plan.probe_steps, stop_request)
+        telemetry = Telemetry(channel, stop_request.raise_if_insisted, tally, probe)
+        strategy.observe(probe, reductions_every=1)
+    on_sigterm(stop_request.ask)
+
+    def on_wait() -> None:
+        ticker.waits()
+        stop_request.raise_if_insisted()
+
+    manager = open_manager(Path(plan.checkpoints), claimed, CheckpointEvents(channel, telemetry), on_wait)
+    channel.listen(stop_request.ask, manager.registered)
+    checkpoints = RunCheckpoints(manager, claimed.checkpoint, strategy)
+    return WorkerRun(claimed.run, strategy, telemetry, ticker, checkpoints, stop_request), probe
+
+
+def _device_ids(devices: list[tuple[AssignedDevice, jax.Device]]) -> dict[int, str]:
+    return {device.id: assigned.device for assigned, device in devices}
+
+
+def _run_program(
+    directory: RunDirectory, plan: MemberPlan, run: WorkerRun, channel: Channel, probe: ProbeObserver | None
+) -> int:
+    try:
+        main = load_main(directory.program, plan.claimed.entrypoint)
+        parameters = with_defaults(main, plan.claimed.parameters)
+        main = main if probe is None else probe.wrap(main)
+    except BaseException as error:  # noqa: BLE001 - the program's own code runs on import; all it raises is told
+        return _report_error(error, run, channel, EndReason.BAD_PROGRAM, directory.program)
+    run.start(parameters)
+    channel.send("state", phase="running")
+    try:
+        returned = main(run, **plan.claimed.parameters)
+    except BaseException as error:  # noqa: BLE001 - whatever a program raises, SystemExit included
+        lost = plan.claimed.rendezvous.size > 1 and is_peer_loss(error)
+        reason = EndReason.PEER_LOST if lost else EndReason.PROGRAM_ERROR
+        return _report_error(error, run, channel, reason, directory.program)
+    code = _succeed(returned, run, channel)
+    if code == 0:
+        leave(plan)
+    return code
+
+
+def _succeed(returned: Any, run: WorkerRun, channel: Channel) -> int:
+    try:
+        result = json_result(returned)
+    except (TypeError, ValueError) as error:
+        run.close()
+        sys.stderr.write(f"drumline: {error}\n")
+        return _fail(channel, EndReason.BAD_RESULT, error)
+    run.close()
+    channel.send("state", phase="finishing")
+    channel.send("result", value=result.value, not_finite=result.not_finite)
+    return 0
+
+
+def _report_error(error: BaseException, run: WorkerRun, channel: Channel, reason: EndReason, program: Path) -> int:
+    run.close()
+    if isinstance(error, SystemExit):
+        return _exit_code(error)
+    if isinstance(error, RunStopping):
+        channel.send("failed", reason=EndReason.CANCELLED, message="the program stopped when asked to")
+        return 1
+    if isinstance(error, MemoryError):
+        reason = EndReason.OUT_OF_MEMORY
+    sys.stderr.write(_format_error(error, program))
+    return _fail(channel, reason, error)
+
+
+def _fail(channel: Channel, reason: EndReason, error: BaseException) -> int:
+    channel.send("failed", reason=reason, message=_summary(error))
+    return 1
+
+
+def _exit_code(error: SystemExit) -> int:
+    """As the interpreter does it: None is 0, text is printed and is 1."""
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        return error.code & 0xFF
+    sys.stderr.write(f"{error.code}\n")
+    return 1
+
+
+def _format_error(error: BaseException, program: Path) -> str:
+    """The traceback with the program's files named as in its bundle, as stacks of a hang name them."""
+    return "".join(traceback.format_exception(_without_our_frames(error))).replace(f'"{program}/', '"')
+
+
+def _without_our_frames(error: BaseException) -> BaseException:
+    """The traceback from the program's own first frame on."""
+    ours = error.__traceback__
+    return error.with_traceback(ours.tb_next if ours and ours.tb_next else ours)
+
+
+def _summary(error: BaseException) -> str:
+    """The exception in one line that every store can hold: its type and the first line of what it says."""
+    told = traceback.TracebackException.from_exception(error)
+    told.__notes__ = None  # JAX adds one about hidden frames to whatever passes through it
+    lines = "".join(told.format_exception_only()).strip().splitlines()
+    text = lines[-1 if isinstance(error, SyntaxError) else 0]
+    return text[:MAX_MESSAGE_CHARS].encode("utf-8", "replace").decode().replace("\x00", "\ufffd")

@@ -1,0 +1,360 @@
+"""Collects what the step reports and sends it from a thread of its own, so that the step never waits for it."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from drumline.contracts.events import MAX_REDUCTION_VALUES
+from drumline.distribute.observe import ArraySummary, ReductionRecord, StepRecord, summarize
+from drumline_worker.host.tally import Tally
+from drumline_worker.runner.channel import Channel
+from drumline_worker.runner.step_numbers import Numbered, StepNumbers
+from drumline_worker.runner.step_rate import StepRate, Window
+
+FLUSH_S = 0.25
+MAX_POINTS = 250_000
+"""About 40 MB; a program that logs faster than this thread sends for long waits for it."""
+MAX_REDUCTIONS = 4_096
+MAX_REDUCTION_BYTES = 128 * 1024 * 1024
+"""Arrays that wait to be summarized are kept on their devices; one reduction always is, however large."""
+POINTS_PER_EVENT = 500
+"""So many nearly always fit in an event (`contracts.events.MAX_CUT_BYTES`)."""
+_LOOK_AGAIN_S = 1.0
+"""How often who waits looks whether the sending thread is still there: without a shim it has ended."""
+_UNREADABLE = (RuntimeError, TypeError, ValueError, OverflowError)
+"""What reading an array can raise: it was donated to a later step, its computation failed, it is no real number."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    name: str
+    step: int
+    at_micros: int
+    value: Any  # a number, or a device array with one element
+
+    def number(self) -> float:
+        return float(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Speed:
+    """A window of calls that ended before the program named a step."""
+
+    window: Window
+    at_micros: int
+
+
+class StepListener(Protocol):
+    """Hears what the program says of its steps, on the program's thread."""
+
+    def step_named(self, step: int) -> None:
+        """The program is done with a step."""
+
+    def total_told(self, total: int) -> None:
+        """There will be so many steps."""
+
+
+class Telemetry:
+    """Points, reductions and progress. Who reports faster than the thread can send waits for it (rule P12).
+
+    `on_wait` is called about once a second by who waits, and may raise to give up. `tally` counts what is to be sent.
+    `listener` hears of the program's steps as well.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        on_wait: Callable[[], None] = lambda: None,
+        tally: Tally | None = None,
+        listener: StepListener | None = None,
+    ) -> None:
+        self._channel = channel
+        self._on_wait = on_wait
+        self._tally = tally or Tally()
+        self._listener = listener
+        self._changed = threading.Condition()
+        self._points: deque[_Point] = deque()
+        self._steps: StepNumbers[ReductionRecord | _Speed] = StepNumbers()
+        self._reductions: deque[Numbered[ReductionRecord]] = deque()
+        self._reduction_bytes = 0
+        """Of those that wait to be sent, and of those whose step is not named yet."""
+        self._rate = StepRate()
+        self._figures: dict[str, float] = {}
+        self._total_steps: int | None = None
+        self._last_collective: str | None = None
+        self._dirty = False
+        self._hurried = False
+        self._closed = False
+        self._flushes_wanted = self._flushes_done = 0
+        self._thread = threading.Thread(target=self._send_forever, name="drumline-telemetry", daemon=True)
+        self._thread.start()
+
+    def point(self, name: str, step: int, value: Any) -> None:
+        """A scalar, possibly still being computed on a device. Any: number or array."""
+        with self._changed:
+            self._await_room(lambda: len(self._points) < MAX_POINTS)
+            self._add_point(_Point(name, step, time.time_ns() // 1_000, value))
+            self._wake()
+
+    def name_step(self, step: int) -> None:
+        """The program is done with a step: what was recorded since it named the last one belongs to it, or before."""
+        if self._listener is not None:
+            self._listener.step_named(step)
+        with self._changed:
+            was_named, first = self._steps.named is not None, self._steps.next
+            gained, numbered = self._steps.name(step)
+            for one in numbered:
+                # Speed is measured from the end of the first step on: its own calls were compiled.
+                if not (isinstance(one.record, _Speed) and one.step <= first):
+                    self._take(one, calls_per_step=self._steps.calls_per_step)
+            self._note_window(self._rate.name(gained, time.monotonic_ns()))
+            self._hurried = self._hurried or not was_named
+            self._wake()
+
+    def restored(self, next_step: int, calls: int) -> None:
+        """The program resumes from a checkpoint: with its step, and with the calls of its strategy."""
+        with self._changed:
+            self._steps.restored(next_step, calls)
+
+    def reduction(self, record: ReductionRecord) -> None:
+        """A reduction with its raw arrays."""
+        size = _size_of(record)
+        with self._changed:
+            if not self._has_room_for(size):  # what is only held for its step would be waited for in vain
+                self._number(self._steps.likely(self._total_steps))
+            self._await_room(lambda: self._has_room_for(size))
+            self._tally.count_reduction()
+            self._steps.hold(record.step, record, time.monotonic_ns())
+            self._reduction_bytes += size
+            self._wake()
+
+    def step(self, record: StepRecord) -> None:
+        """A step that was dispatched. The first is told at once."""
+        with self._changed:
+            self._hurried = self._hurried or self._steps.called is None
+            self._steps.returned(record.step)
+            self._note_window(self._rate.call(record))
+            self._wake()
+
+    def collective(self, name: str) -> None:
+        """The collective that was left last."""
+        self._last_collective = name
+
+    def total_steps(self, total: int) -> None:
+        """How many steps there will be."""
+        if self._listener is not None:
+            self._listener.total_told(total)
+        with self._changed:
+            self._total_steps = total
+            self._wake()
+
+    def flush(self) -> None:
+        """Returns once everything recorded before is sent: what is sent after it is behind it in the stream."""
+        with self._changed:
+            self._flushes_wanted += 1
+            mine = self._flushes_wanted
+            self._dirty = self._hurried = True
+            self._changed.notify_all()
+            while self._flushes_done < mine and self._thread.is_alive():
+                self._changed.wait(_LOOK_AGAIN_S)
+
+    def close(self) -> None:
+        """Sends what is left and returns when it is sent."""
+        with self._changed:
+            self._number(self._steps.rest(self._total_steps))
+            self._note_window(self._rate.rest())
+            self._number(self._steps.rest(self._total_steps))
+            self._figures = self._rate.mean() or self._figures
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _number(self, numbered: Iterable[Numbered[ReductionRecord | _Speed]]) -> None:
+        for one in numbered:
+            self._take(one, calls_per_step=1.0)
+
+    def _take(self, one: Numbered[ReductionRecord | _Speed], *, calls_per_step: float) -> None:
+        """Queues a record whose step is known now."""
+        if isinstance(one.record, _Speed):
+            self._add_figures(one.record.window.of_steps(calls_per_step), one.step, one.record.at_micros)
+        else:
+            self._reductions.append(Numbered(one.step, one.call, one.record))
+
+    def _has_room_for(self, size: int) -> bool:
+        waiting = len(self._reductions) + self._steps.held
+        fits = waiting < MAX_REDUCTIONS and self._reduction_bytes + size <= MAX_REDUCTION_BYTES
+        return fits or not waiting
+
+    def _await_room(self, has_room: Callable[[], bool]) -> None:
+        """Holds the lock but while it waits. Without a sending thread there is nobody to tell, nor to wait for."""
+        while not has_room() and self._thread.is_alive():
+            self._hurried = self._dirty = True
+            self._changed.notify_all()
+            if not self._changed.wait_for(has_room, _LOOK_AGAIN_S):
+                self._on_wait()
+
+    def _note_window(self, window: Window | None) -> None:
+        """Windows are cut where the program steps: this thread's delays do not show in them."""
+        if window is None:
+            return
+        self._figures, at = self._rate.present(), time.time_ns() // 1_000
+        if self._steps.named is not None:
+            self._add_figures(window, self._steps.named, at)
+        else:  # it may still name steps, of which a call is a part or several
+            self._steps.hold(self._steps.called or 0, _Speed(window, at), time.monotonic_ns())
+        self._wake()
+
+    def _add_figures(self, window: Window, step: int, at_micros: int) -> None:
+        for name, value in window.figures.items():
+            self._add_point(_Point(f"sys/{name}", step, at_micros, value))
+
+    def _add_point(self, point: _Point) -> None:
+        self._tally.count_value()
+        self._points.append(point)
+
+    def _wake(self) -> None:
+        if not self._dirty or self._hurried:
+            self._dirty = True
+            self._changed.notify_all()
+
+    def _send_forever(self) -> None:
+        while True:
+            with self._changed:
+                self._wait_for_work()
+                self._changed.wait_for(lambda: self._closed or self._hurried, timeout=FLUSH_S)
+                closed = self._closed
+                wanted = self._dirty
+            if wanted:
+                self._flush()
+            if closed:
+                return
+
+    def _wait_for_work(self) -> None:
+        """Until there is something to send, which may be what waited too long for its step."""
+        while not (self._dirty or self._closed):
+            self._changed.wait(_LOOK_AGAIN_S if self._steps.held else None)
+            self._dirty = self._dirty or self._steps.is_overdue(time.monotonic_ns())
+
+    def _flush(self) -> None:
+        with self._changed:
+            self._number(self._steps.overdue(time.monotonic_ns(), self._total_steps))
+            points, self._points = self._points, deque()
+            reductions, self._reductions = self._reductions, deque()
+            self._reduction_bytes -= sum(_size_of(one.record) for one in reductions)
+            self._dirty = self._hurried = False
+            flush = self._flushes_wanted
+            self._changed.notify_all()
+        self._send_progress()
+        self._send_reductions(reductions)
+        self._send_points(points)
+        with self._changed:
+            self._flushes_done = flush
+            self._changed.notify_all()
+
+    def _send_progress(self) -> None:
+        """How many steps are done, in the program's own count where it logs one."""
+        self._channel.send(
+            "progress",
+            step=self._steps_done(),
+            total_steps=self._total_steps,
+            steps_per_s=self._figures.get("steps_per_s"),
+            examples_per_s=self._figures.get("examples_per_s"),
+            last_collective=self._last_collective,
+        )
+
+    def _steps_done(self) -> int:
+        done = self._steps.done
+        return done if self._total_steps is None else min(done, self._total_steps)
+
+    def _send_reductions(self, reductions: deque[Numbered[ReductionRecord]]) -> None:
+        """Lets go of each as soon as it is sent: it holds arrays on devices."""
+        while reductions:
+            one = reductions.popleft()
+            try:
+                fields = {**reduction_fields(one.record), "step": one.step, "call": one.call}
+            except _UNREADABLE:
+                self._channel.send("gap", what="reduction", count=1)
+            else:
+                self._channel.send_fields(fields)
+
+    def _send_points(self, points: deque[_Point]) -> None:
+        """Sends the points in their order, and a gap in the place of those whose value is gone or no float."""
+        some: list[tuple[_Point, float]] = []
+        lost = 0
+        while points:
+            point = points.popleft()
+            try:
+                number = point.number()
+            except _UNREADABLE:
+                self._send_columns(some)
+                some, lost = [], lost + 1
+                continue
+            if lost:
+                self._channel.send("gap", what="metrics", count=lost)
+                lost = 0
+            some.append((point, number))
+            if len(some) == POINTS_PER_EVENT:
+                self._send_columns(some)
+                some = []
+        self._send_columns(some)
+        if lost:
+            self._channel.send("gap", what="metrics", count=lost)
+
+    def _send_columns(self, some: list[tuple[_Point, float]]) -> None:
+        if some:
+            self._channel.send(
+                "metrics",
+                names=[point.name for point, _ in some],
+                steps=[point.step for point, _ in some],
+                times=[point.at_micros for point, _ in some],
+                values=[number for _, number in some],
+            )
+
+
+def _size_of(record: ReductionRecord) -> int:
+    return sum(int(getattr(array, "nbytes", 0)) for array in (*record.inputs, record.result))
+
+
+def reduction_fields(record: ReductionRecord) -> dict[str, Any]:
+    """Pulls inputs and result to the host: call it on the telemetry thread. The step is the caller's to tell."""
+    inputs = [summarize(value) for value in record.inputs]
+    result = summarize(record.result)
+    listed = sum(len(summary.values or ()) for summary in (*inputs, result))
+    keep_values = listed <= MAX_REDUCTION_VALUES
+    return {
+        "kind": "reduction",
+        "name": record.name[:300],
+        "op": record.op,
+        "axis": record.axis,
+        "origin": record.origin,
+        "inputs": [_summary_fields(summary, keep_values) for summary in inputs],
+        "counts": record.counts,
+        "denominator": record.denominator,
+        "result": _summary_fields(result, keep_values=True),
+    }
+
+
+def _summary_fields(summary: ArraySummary, keep_values: bool) -> dict[str, Any]:
+    return {
+        "shape": summary.shape,
+        "dtype": summary.dtype,
+        "values": _numbers(summary.values) if keep_values and summary.values is not None else None,
+        "min": summary.min,
+        "max": summary.max,
+        "mean": summary.mean,
+        "norm": summary.norm,
+        "nan_count": summary.nan_count,
+        "inf_count": summary.inf_count,
+        "checksum": f"crc32:{summary.checksum:08x}",
+    }
+
+
+def _numbers(values: list[Any]) -> list[float] | None:
+    """None for what is no real number, such as complex values."""
+    try:
+        return [float(value) for value in values]
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,247 @@
+"""The shim's loop: one thread, one selector, until the member is over."""
+
+import os
+import selectors
+import signal
+import socket
+from collections.abc import Callable
+from types import FrameType
+
+from drumline_worker.host.clock import boottime, now
+from drumline_worker.host.framing import encode
+from drumline_worker.host.processes import become_subreaper, kill_quietly, reap, set_name, start_ticks
+from drumline_worker.host.rundir import Ending, RunDirectory, ShimIdentity
+from drumline_worker.host.shim_messages import Alive, Ended, Hold, Spooled, Stop, StopCause, Wish
+from drumline_worker.host.spool import SpoolWriter
+from drumline_worker.shim.agent_link import AgentLink, accept
+from drumline_worker.shim.ending import Finish, too_late
+from drumline_worker.shim.hang_watch import HangWatch
+from drumline_worker.shim.intake import Inbox, Intake
+from drumline_worker.shim.journal import Journal, SpoolFullError
+from drumline_worker.shim.output import OutputBuffer, Pump
+from drumline_worker.shim.spawn import RunMember, Runner, start_runner
+from drumline_worker.shim.stopper import Action, Stopper
+
+DISK_S = 20.0
+"""How long an ended member waits for room on a full disk before it gives up what the disk did not take."""
+DISK_LOOK_S = 0.2
+_MAX_WAIT_S = 5.0
+"""select sleeps on a clock that stops in suspend, so that the deadline is looked at again after this."""
+
+
+def run_shim(directory: RunDirectory, listener: socket.socket, parent_fd: int | None, run_member: RunMember) -> None:
+    """The life of a member, in a fresh process. Returns when nothing of it is left and `end.json` says how it ended.
+
+    `run_member` is what the runner does: the launcher has it imported, and the shim itself needs nothing of JAX.
+    """
+    os.setsid()
+    become_subreaper()
+    set_name("drumline-shim")
+    pid = os.getpid()
+    if directory.begin(ShimIdentity(pid=pid, start_ticks=start_ticks(pid) or 0, started_at=now())):
+        Shim(directory, listener, parent_fd, run_member).run()
+
+
+class Shim:
+    """Holds the runner, the spool and the deadline of one member."""
+
+    def __init__(
+        self, directory: RunDirectory, listener: socket.socket, parent_fd: int | None, run_member: RunMember
+    ) -> None:
+        self._directory = directory
+        self._plan = directory.plan()
+        self._listener = listener
+        self._parent_fd = parent_fd
+        self._run_member = run_member
+        self._spool = SpoolWriter(directory.spool)
+        self._journal = Journal(self._spool, self._plan.spool_bytes)
+        self._output = OutputBuffer()
+        self._stopper = Stopper(self._plan.lease, self._plan.alive_at)
+        self._hangs = HangWatch(directory, self._plan, self._stopper, self._output, self._journal)
+        self._inbox = Inbox(self._journal, self._output, self._plan.claimed.fence, self._hangs.hear)
+        self._pump = Pump(self._journal, self._output)
+        self._agents: list[AgentLink] = []
+        self._selector = selectors.DefaultSelector()
+        self._status: int | None = None
+        self._runner: Runner | None = None
+        self._registered = 0
+
+    def run(self) -> None:
+        """Starts the runner unless it is too late, looks after it, finishes."""
+        ending = too_late(self._stopper, boottime()) or self._supervise()
+        try:
+            self._spool.close()
+            self._directory.write_ending(ending)
+        finally:
+            for agent in self._agents:
+                agent.send_final(Ended(ending=ending))
+
+    def _supervise(self) -> Ending:
+        in_gang = self._plan.claimed.rendezvous.size > 1
+        finish = Finish(self._stopper, self._inbox, self._journal, in_gang=in_gang)
+        self._spool.keep_reserve()
+        self._journal.record("state", phase="starting")
+        wakeup = self._watch_signals()
+        self._runner = runner = start_runner(self._directory, self._plan, self._run_member)
+        intake = Intake(self._selector, runner, self._inbox, self._output, self._journal)
+        self._watch(runner, wakeup)
+        while self._status is None:
+            self._turn(runner, intake)
+        self._hangs.write_stacks(runner)
+        released = finish.end_program(intake, self._output, runner.tally)
+        self._await_disk()
+        return finish.ending(self._status, released, self._output, self._pump, self._hangs.message)
+
+    def _await_disk(self) -> None:
+        """While the agent sends what the disk holds, there comes to be room for what it did not take."""
+        until = boottime() + DISK_S
+        self._pump.write_output()
+        while self._journal.waits_for_disk and boottime() < until:
+            for key, _ in self._selector.select(DISK_LOOK_S):
+                key.data()
+            self._journal.catch_up()
+            self._tell_agents()
+
+    def _turn(self, runner: Runner, intake: Intake) -> None:
+        if intake.turn():
+            self._hangs.wait(intake.is_paused)
+        ready = self._selector.select(self._patience())
+        self._hangs.look(runner)
+        self._act(runner)
+        try:
+            for key, _ in ready:
+                key.data()
+            self._pump.turn()
+        except SpoolFullError:
+            self._stopper.stop(StopCause.SPOOL_FULL, None, boottime())
+        self._tell_agents()
+
+    def _patience(self) -> float:
+        due = self._stopper.next_at()
+        lease = max(0.0, due - boottime()) if due is not None else _MAX_WAIT_S
+        return min(lease, self._pump.patience(), self._hangs.patience(), _MAX_WAIT_S)
+
+    def _act(self, runner: Runner) -> None:
+        """Carries out what the stopper says: before anything else, also after a freeze of the host."""
+        while (due := self._stopper.due(boottime())) is not None:
+            action, cause = due
+            if action is Action.DUMP:
+                self._hangs.dump(runner)
+            elif action is Action.ASK:
+                self._output.note(f"asked to stop: {cause}")
+                _send_quietly(runner.socket, {"op": "stop"})
+            elif action is Action.TERM:
+                self._output.note(f"sent SIGTERM: {cause}")
+                _signal_group(runner.pid, signal.SIGTERM)
+            else:
+                self._hangs.write_stacks(runner)
+                self._output.note(f"sent SIGKILL: {cause}")
+                kill_quietly(runner.pid, signal.SIGKILL)
+
+    def _watch(self, runner: Runner, wakeup: socket.socket) -> None:
+        self._on(wakeup, lambda: self._reap(runner, wakeup))
+        self._on(self._listener, self._accept)
+        self._on(runner.stacks.pipe, lambda: self._read_stacks(runner))
+        if self._parent_fd is not None:
+            self._on(self._parent_fd, self._parent_gone)
+
+    def _on(self, source: socket.socket | int, callback: Callable[[], None]) -> None:
+        self._selector.register(source, selectors.EVENT_READ, callback)
+
+    def _watch_signals(self) -> socket.socket:
+        ours, handlers = socket.socketpair()
+        ours.setblocking(False)
+        handlers.setblocking(False)
+        signal.set_wakeup_fd(handlers.detach(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, self._host_shuts_down)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return ours
+
+    def _host_shuts_down(self, _number: int, _frame: FrameType | None) -> None:
+        self._stopper.stop(StopCause.PREEMPTED, self._plan.claimed.limits.grace_s, boottime())
+
+    def _reap(self, runner: Runner, wakeup: socket.socket) -> None:
+        wakeup.recv(4_096)
+
+        def note(pid: int, status: int) -> None:
+            if pid == runner.pid:
+                self._status = status
+
+        reap(note)
+
+    def _read_stacks(self, runner: Runner) -> None:
+        if not runner.stacks.read():
+            self._selector.unregister(runner.stacks.pipe)
+
+    def _parent_gone(self) -> None:
+        if self._parent_fd is not None:
+            self._selector.unregister(self._parent_fd)
+        self._stopper.stop(StopCause.PREEMPTED, None, boottime())
+
+    def _accept(self) -> None:
+        agent = accept(self._listener)
+        if agent is not None:
+            self._hangs.peer_waits(False)  # what another agent said last may be over; a new one says it again
+            self._agents.append(agent)
+            self._on(agent.socket, lambda: self._hear(agent))
+
+    def _hear(self, agent: AgentLink) -> None:
+        messages = agent.receive()
+        if messages is None:
+            self._forget(agent)
+            return
+        for message in messages:
+            self._obey(message)
+
+    def _obey(self, message: Wish) -> None:
+        if isinstance(message, Alive):
+            sent_at = min(message.sent_at, boottime())
+            self._stopper.extend(sent_at)
+            self._hangs.heard_server(sent_at)
+        elif isinstance(message, Hold):
+            self._hangs.peer_waits(message.held)
+        elif isinstance(message, Stop) and message.cause is StopCause.HANG:
+            self._hangs.hear_of_gang()
+        elif isinstance(message, Stop):
+            self._stopper.stop(message.cause, message.grace_s, boottime())
+        else:
+            self._spool.trim(message.seq)
+            self._tell_registered(message.seq)
+
+    def _tell_registered(self, seq: int) -> None:
+        count = self._inbox.checkpoints_until(seq)
+        if count > self._registered and self._runner is not None:
+            self._registered = count
+            _send_quietly(self._runner.socket, {"op": "registered", "checkpoints": count})
+
+    def _tell_agents(self) -> None:
+        progress = self._inbox.progress
+        news = Spooled(
+            seq=self._journal.last_seq,
+            step=progress.step if progress else None,
+            last_collective=progress.last_collective if progress else None,
+            place=self._hangs.status(),
+        )
+        for agent in [agent for agent in self._agents if not agent.tell(news)]:
+            self._forget(agent)
+
+    def _forget(self, agent: AgentLink) -> None:
+        self._selector.unregister(agent.socket)
+        agent.socket.close()
+        self._agents.remove(agent)
+
+
+def _send_quietly(link: socket.socket, message: dict[str, object]) -> None:
+    """Tells the runner; one that closed its socket needs no news, and gets TERM in the end."""
+    try:
+        link.send(encode(message))
+    except OSError:
+        return
+
+
+def _signal_group(pid: int, number: int) -> None:
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        kill_quietly(pid, number)
