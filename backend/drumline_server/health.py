@@ -9,7 +9,7 @@ from drumline.contracts.states import TERMINAL_RUN
 from drumline_server.auth.dependencies import ReaderDep
 from drumline_server.db import DatabaseUnavailableError
 from drumline_server.dependencies import DatabaseDep
-from drumline_server.models import Device, Outbox, Run
+from drumline_server.models import Device, Run
 from drumline_server.routing import GuardedRoute
 
 router = APIRouter(include_in_schema=False, route_class=GuardedRoute)
@@ -37,6 +37,9 @@ async def metrics(request: Request, principal: ReaderDep, database: DatabaseDep)
     gauges = await database.read(_gauges)
     gauges["drumline_stream_clients"] = request.app.state.live.clients
     gauges["drumline_connections"] = request.app.state.connections.count
+    if request.app.state.notifier is not None:
+        for outcome, count in request.app.state.notifier.counts().items():
+            gauges[f'drumline_notifications_total{{outcome="{outcome}"}}'] = float(count)
     body = request.app.state.statistics.text(gauges)
     return PlainTextResponse(body, media_type="text/plain; version=0.0.4")
 
@@ -44,9 +47,7 @@ async def metrics(request: Request, principal: ReaderDep, database: DatabaseDep)
 def _gauges(session: Session) -> dict[str, float]:
     runs = session.execute(select(Run.state, func.count()).where(Run.state.not_in(TERMINAL_RUN)).group_by(Run.state))
     devices = session.execute(select(Device.state, func.count()).where(Device.present).group_by(Device.state))
-    waiting = session.scalar(select(func.count()).where(Outbox.settled_at.is_(None)))
     return {
         **{f'drumline_runs{{state="{state}"}}': float(count) for state, count in runs},
         **{f'drumline_devices{{state="{state}"}}': float(count) for state, count in devices},
-        "drumline_outbox_open": float(waiting or 0),
     }

@@ -35,9 +35,9 @@ from drumline_server.edge.statistics import Statistics
 from drumline_server.jobs import endpoints as jobs
 from drumline_server.live import endpoints as live
 from drumline_server.live.hub import Hub
+from drumline_server.notifications import Notifier, Publisher
 from drumline_server.overview import endpoints as overview
 from drumline_server.plans import endpoints as plans
-from drumline_server.queue import DoorbellQueue
 from drumline_server.routing import API
 from drumline_server.runs import endpoints as runs
 from drumline_server.runs.submission import submit_all
@@ -47,7 +47,6 @@ from drumline_server.settings import Settings
 from drumline_server.telemetry import endpoints as telemetry
 from drumline_server.together import Together
 from drumline_server.workers import endpoints as workers
-from drumline_server.workers.doorbell_keys import DoorbellKeys
 from drumline_server.workers.heartbeats import renew_quiet
 
 LOGIN_BODY_BYTES = 4096
@@ -147,10 +146,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.database = database
         _share_transactions(app, database)
         app.state.blobs = BlobStore(settings.data_dir / "blobs", kept_free=settings.disk_kept_bytes)
-        app.state.doorbell_keys = DoorbellKeys.load(settings)
         await _make_usable(database, settings, app.state.clock)
         staying = present(database, app.state.clock, takeover_s=settings.takeover_s)
-        async with _following(app.state.live, database), staying, _looping(app):
+        async with _following(app.state.live, database), staying, _notifying(app), _looping(app):
             yield
     finally:
         await app.state.reading.close()
@@ -220,13 +218,24 @@ async def _following(hub: Hub, database: Database) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def _notifying(app: FastAPI) -> AsyncIterator[None]:
+    """Every process notifies of what it has committed itself, whichever runs the loops."""
+    broker, state = app.state.settings.broker, app.state
+    state.notifier = None if broker is None else Notifier(Publisher(broker), state.database.wakeups)
+    try:
+        yield
+    finally:
+        if state.notifier is not None:
+            state.notifier.close()
+
+
+@asynccontextmanager
 async def _looping(app: FastAPI) -> AsyncIterator[None]:
     state = app.state
     if not state.settings.loops:
         yield
         return
-    queue = None if state.settings.broker is None else DoorbellQueue(state.settings.broker)
-    loops = start_loops(state.database, state.settings, state.doorbell_keys, state.clock, queue)
+    loops = start_loops(state.database, state.settings, state.clock)
     try:
         yield
     finally:

@@ -1,6 +1,6 @@
 """The one way that a run, an attempt, a member or a device changes its state.
 
-A move is a conditional UPDATE on id, state and fence, with its event and doorbells in the same transaction. It returns
+A move is a conditional UPDATE on id, state and fence, with its event in the same transaction. It returns
 False where the thing is not in the expected state any more: somebody was first, which is normal.
 """
 
@@ -25,7 +25,7 @@ from drumline.contracts.states import (
     MemberState,
     RunState,
 )
-from drumline_server.models import Attempt, Device, Member, Outbox, Run, table_of
+from drumline_server.models import Attempt, Device, Member, Run, table_of
 from drumline_server.run_events import record_event
 from drumline_server.wakeups import announce
 
@@ -43,13 +43,6 @@ def _guarded(table: Table) -> Update:
 
 
 _MOVES = {model: _guarded(table_of(model)) for model in (Run, Attempt, Member, Device)}
-_OUTBOX = table_of(Outbox)
-_SETTLE = (
-    update(_OUTBOX)
-    .where(_OUTBOX.c.member_id == bindparam("member"), _OUTBOX.c.settled_at.is_(None))
-    .values(settled_at=bindparam("now"))
-)
-_SETTLE_CLAIM = _SETTLE.where(_OUTBOX.c.kind == "claim")
 
 
 def move_run(
@@ -103,13 +96,12 @@ def move_member(
     reason: EndReason | None = None,
     columns: Columns = _NONE,
 ) -> bool:
-    """Moves a member from the state and fence that `member` shows, and settles the doorbells that it answers."""
+    """Moves a member from the state and fence that `member` shows."""
     values = {"state": to, **_reason_columns(reason), **columns}
     if to in TERMINAL_MEMBER:
         values["ended_at"] = now
     if not _move(session, member, MEMBER_MOVES, MemberState(member.state), to, values):
         return False
-    _settle_doorbells(session, member, to, now)
     record_event(session, member.run_id, "member", _member_body(member), now=now, attempt_id=member.attempt_id)
     return True
 
@@ -154,11 +146,6 @@ def _move(
 
 def _reason_columns(reason: EndReason | None) -> dict[str, Any]:
     return {} if reason is None else {"reason_code": reason}
-
-
-def _settle_doorbells(session: Session, member: Member, to: MemberState, now: int) -> None:
-    settle = _SETTLE if to in TERMINAL_MEMBER else _SETTLE_CLAIM
-    session.execute(settle, {"member": member.id, "now": now})
 
 
 def _member_body(member: Member) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from drumline_server.data_directory import DataDirectoryError
 from drumline_server.edge.connections import bounded
 from drumline_server.listening import BACKLOG, ListenError, address, listen
 from drumline_server.main import create_app, prepare
-from drumline_server.queue import BrokerRefusedError, require_safe
+from drumline_server.notifications import BrokerRefusedError, require_safe
 from drumline_server.schema import SchemaError
 from drumline_server.settings import Settings
 

@@ -20,15 +20,13 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="DRUMLINE_", extra="ignore", frozen=True)
 
     data_dir: Path = Path("~/.drumline")
-    """Where the embedded database, bundles and the server's secret live; 0700."""
+    """Where the embedded database and bundles live; 0700."""
     database_url: SecretStr = SecretStr("")
     """`sqlite:///...` or `postgresql+psycopg://...`; empty means SQLite in the data directory."""
     database_pool_size: Annotated[int, Field(ge=1, le=200)] = 10
     """Connections to PostgreSQL, or readers of SQLite."""
     broker_url: SecretStr = SecretStr("")
     """`redis://...` or `redis+socket:///...`; empty means no broker: workers learn of their work by heartbeat."""
-    secret_key: SecretStr = SecretStr("")
-    """Signs doorbells and cursors; empty means a random one kept in the data directory."""
 
     host: str = "127.0.0.1"
     """Address to listen on."""
@@ -114,8 +112,6 @@ class Settings(BaseSettings):
     """All members of an attempt must be claimed within this time."""
     checkpoint_days: Annotated[int, Field(ge=1, le=36_500)] = 30
     """For so many days after a run's end others can go on from its checkpoints; then its workers delete them."""
-    ring_every_s: Annotated[float, Field(gt=0)] = 10.0
-    """How often the relay rings again for an attempt that is not claimed."""
     schedule_every_s: Annotated[float, Field(gt=0)] = 1.0
     """How often the scheduler looks without being woken."""
     ageing_unit_s: Annotated[float, Field(ge=1, le=86_400)] = 60.0
@@ -125,7 +121,7 @@ class Settings(BaseSettings):
     reap_every_s: Annotated[float, Field(gt=0)] = 1.0
     """How often deadlines are looked at."""
     loops: bool = True
-    """Whether this process runs the loops (schedule, relay, reap); with SQLite it must."""
+    """Whether this process runs the loops (schedule, reap); with SQLite it must."""
 
     live_poll_s: Annotated[float, Field(gt=0)] = 1.0
     """How often the live hub looks for events that another process wrote."""

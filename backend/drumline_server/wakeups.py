@@ -6,10 +6,10 @@ A topic is a word, or a word and an id:
 - `runs:<run id>`   the run's row in a list changed (state, progress)
 - `fleet:<host id>` the host or one of its devices changed
 - `queue`           a run became runnable, or devices became free
-- `outbox`          there are doorbells to ring
+- `notify:<host id>` the host should ask for news now
 - `credentials`     a token was revoked
 
-Services call `announce(session, ...)`; the live hub, the scheduler and the relay subscribe. News is a hint: it
+Services call `announce(session, ...)`; the live hub, the scheduler and the notifier subscribe. News is a hint: it
 may be missed (another process wrote), so every listener also looks by itself now and then.
 """
 
@@ -24,14 +24,24 @@ log = logging.getLogger(__name__)
 
 Listener = Callable[[frozenset[str]], None]
 QUEUE = "queue"
-OUTBOX = "outbox"
 CREDENTIALS = "credentials"
+_NOTIFY = "notify:"
 _KEY = "drumline.topics"
 
 
 def announce(session: Session, *topics: str) -> None:
     """Tells `topics` to all listeners after this transaction has committed; nothing if it does not."""
     session.info.setdefault(_KEY, set()).update(topics)
+
+
+def notify(session: Session, host_id: str) -> None:
+    """Has the host woken after this transaction has committed: its next heartbeat brings news."""
+    announce(session, _NOTIFY + host_id)
+
+
+def notified_hosts(topics: Iterable[str]) -> list[str]:
+    """The hosts that `topics` want notified."""
+    return [topic.removeprefix(_NOTIFY) for topic in topics if topic.startswith(_NOTIFY)]
 
 
 def announced(session: Session) -> frozenset[str]:

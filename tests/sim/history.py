@@ -96,12 +96,11 @@ def _all_settled(world: World) -> bool:
 
 
 def _unsettled(world: World) -> list[str]:
-    """Programs that run for nobody, devices that nobody gets, doorbells that ring for ever."""
+    """Programs that run for nobody, devices that nobody gets."""
     devices = world.store.rows("SELECT id, state, host_id FROM device WHERE state != 'FREE'")
-    bells = world.store.rows("SELECT id, kind FROM outbox WHERE settled_at IS NULL")
     serving = {host.host_id for host in world.hosts if not (host.gone or host.retired)}
     devices = [(device, state) for device, state, host in devices if host in serving]
-    return [*sorted(world.truth.running), *(f"{name} {state}" for name, state in (*devices, *bells))]
+    return [*sorted(world.truth.running), *(f"{name} {state}" for name, state in devices)]
 
 
 @contextlib.contextmanager

@@ -20,9 +20,11 @@ from drumline_server.models import Attempt, Incarnation, Member
 from drumline_server.runs import submission
 from drumline_server.scheduler import dispatch, loops, reap
 from drumline_server.telemetry import ingest
+from drumline_server.wakeups import notify
 from drumline_server.workers import claims, ends, heartbeats, registration
 from drumline_server.workers.succession import Change
 from drumline_worker.agent import member
+from drumline_worker.agent import registration as agent_registration
 from drumline_worker.agent.registration import Registration
 from drumline_worker.host.clock import boottime
 from drumline_worker.shim.stopper import Action, Stopper
@@ -89,6 +91,8 @@ class _UnmovedDeadlines(reap.Deadlines):
 _WAITING = AttemptState.DISPATCHED
 _real_pending = Stopper._pending
 _real_acknowledged = Registration._note_ack
+_real_heartbeat = Registration._heartbeat
+_real_notify = Registration.notify
 _real_lose_member = loss.lose_member
 _real_renew = heartbeats._renew
 _real_end_member = ends.end_member
@@ -186,6 +190,22 @@ def _no_stop(*_: object) -> bool:
     return False
 
 
+def _notify_before_the_commit(session: Any, host_id: str) -> None:
+    session.info["server"].publish(host_id)
+    notify(session, host_id)
+
+
+def _beat_for_known_members(self: Registration, members: Any) -> Any:
+    self.__dict__["population"] = members
+    return _real_heartbeat(self, members)
+
+
+def _trust(self: Registration) -> None:
+    if "population" in self.__dict__:
+        self._note_ack(boottime(), self.__dict__["population"])
+    _real_notify(self)
+
+
 def _acknowledge_quietly(held: Any) -> Any:
     return guard.acknowledge(held).model_copy(update={"cancel": False})
 
@@ -211,6 +231,19 @@ MUTANTS = (
         (host.SimLauncher, "wait_gone", _proof_invented),
     ),
     _off("no_idempotency", "P2: same key, same run", (submission, "replays", _new_to_all)),
+    _off("notifications_not_answered", "P3: a notification brings a heartbeat", (Registration, "notify", _never)),
+    _off("notifications_flood", "P3: one early heartbeat a second", (agent_registration, "EARLY_HEARTBEAT_S", 0.0)),
+    _off(
+        "notification_trusted",
+        "P3: a notification is no sign of the server's life",
+        (Registration, "_heartbeat", _beat_for_known_members),
+        (Registration, "notify", _trust),
+    ),
+    _off(
+        "notified_before_the_commit",
+        "P3: published after the commit",
+        *((module, "notify", _notify_before_the_commit) for module in (dispatch, outcome, stopping)),
+    ),
     _off("claims_never_expire", "P4: what nobody claims expires", (reap, "_unclaimed", _nothing)),
     _off("leases_never_expire", "P6: a silent host is lost", (reap, "_lost_hosts", _nothing)),
     _off("drains_never_end", "P11: a drain has a limit", (reap, "_undrained", _nothing)),

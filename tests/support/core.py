@@ -268,7 +268,7 @@ class Worker:
                 **changes,
             }
         )
-        terms = registration.Terms(None, "k1", b"key", 5.0, takeover_s)
+        terms = registration.Terms(None, 5.0, takeover_s)
         registered = self.core.write(
             lambda session: registration.register(session, self.host_id, body, terms, now=self.core.clock.now())
         )

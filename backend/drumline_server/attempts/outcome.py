@@ -7,10 +7,10 @@ from sqlalchemy.orm import Session
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import TERMINAL_ATTEMPT, TERMINAL_MEMBER, AttemptState, MemberState, RunState
 from drumline_server.attempts import gaps, hangs, retries, stopping
-from drumline_server.attempts.doorbells import order_ring
 from drumline_server.attempts.queries import members_of
 from drumline_server.models import Attempt, Member, Run
 from drumline_server.moves import move_attempt, move_run
+from drumline_server.wakeups import notify
 
 _END_STATES: dict[EndReason, AttemptState] = {
     EndReason.COMPLETED: AttemptState.SUCCEEDED,
@@ -83,7 +83,7 @@ def _finish(
     move_attempt(session, attempt, AttemptState.FINISHING, now=now, reason=reason, columns=columns)
     for member in members:
         if member.state not in TERMINAL_MEMBER:
-            order_ring(session, member, "cancel", now=now)
+            notify(session, member.host_id)
 
 
 def _first_failure(members: Sequence[Member]) -> Member | None:

@@ -4,11 +4,11 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import TERMINAL_MEMBER, AttemptState, MemberState, RunState
-from drumline_server.attempts.doorbells import order_ring
 from drumline_server.attempts.queries import live_attempt, members_of
 from drumline_server.attempts.release import await_release, free_devices
 from drumline_server.models import Attempt, Run
 from drumline_server.moves import move_attempt, move_member, move_run
+from drumline_server.wakeups import notify
 
 
 def stop_run(session: Session, run: Run, reason: EndReason, *, now: int) -> None:
@@ -25,7 +25,7 @@ def stop_run(session: Session, run: Run, reason: EndReason, *, now: int) -> None
             move_member(session, member, MemberState.FENCED, now=now, reason=reason)
             free_devices(session, member, now=now)
         elif member.state not in TERMINAL_MEMBER:
-            order_ring(session, member, "cancel", now=now)
+            notify(session, member.host_id)
 
 
 def end_state(reason: EndReason) -> RunState:

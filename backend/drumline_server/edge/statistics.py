@@ -23,7 +23,7 @@ class Statistics:
                 self._buckets[at] += 1
 
     def text(self, gauges: Mapping[str, float]) -> str:
-        """The Prometheus text of the counts and of `gauges`, whose names may carry labels."""
+        """The Prometheus text of the counts and of `gauges`, whose names may carry labels; `_total` marks a counter."""
         lines = ["# TYPE drumline_http_requests_total counter"]
         lines += [f'drumline_http_requests_total{{status="{key}"}} {n}' for key, n in sorted(self._answers.items())]
         lines.append("# TYPE drumline_http_request_seconds histogram")
@@ -40,6 +40,6 @@ class Statistics:
             family = name.partition("{")[0]
             if family not in typed:
                 typed.add(family)
-                lines.append(f"# TYPE {family} gauge")
+                lines.append(f"# TYPE {family} {'counter' if family.endswith('_total') else 'gauge'}")
             lines.append(f"{name} {value}")
         return "\n".join(lines) + "\n"

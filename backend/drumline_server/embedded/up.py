@@ -31,7 +31,7 @@ from drumline_server.listening import ListenError, address, listen
 from drumline_server.private_files import write_private
 
 STOP_LIMITS_S = (("worker", 45.0), ("api", 15.0), ("redis", 8.0))
-"""The worker ends first, so that its runs can report their end; Redis last, when nobody rings any more."""
+"""The worker ends first, so that its runs can report their end; Redis last, when nobody is notified any more."""
 _POLL_S = 0.1
 _PROGRESS_S = 10.0
 """How often somebody who waits is told what for."""

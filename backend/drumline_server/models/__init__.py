@@ -9,7 +9,6 @@ from drumline_server.models.fleet import Device, Hold, Host, Incarnation
 from drumline_server.models.idempotency import IdempotencyKey
 from drumline_server.models.job import Bundle, Job, JobChange, JobVersion
 from drumline_server.models.lease import Lease, ServerProcess
-from drumline_server.models.outbox import Outbox
 from drumline_server.models.plan import Plan
 from drumline_server.models.run import Run, RunLabel
 from drumline_server.models.run_event import RunEvent
@@ -52,7 +51,6 @@ __all__ = [
     "Metric",
     "MetricChunk",
     "MetricPage",
-    "Outbox",
     "PlacementRecord",
     "Plan",
     "Project",

@@ -17,7 +17,6 @@ class Plan(Base):
         one_of("probe_state", ProbeState),
         Index("ix_plan_host_id_probe_state", "host_id", "probe_state"),
         Index("ix_plan_created_at", "created_at"),
-        Index("ix_plan_probe_state_rung_at", "probe_state", "rung_at"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -33,8 +32,6 @@ class Plan(Base):
     terms: Mapped[dict[str, Any] | None]
     """ProbeTerms."""
     deadline: Mapped[int | None]
-    rung_at: Mapped[int | None]
-    """When its host's doorbell was rung for it last."""
     fault: Mapped[str | None]
     message: Mapped[str] = mapped_column(default="")
     output: Mapped[str] = mapped_column(default="")

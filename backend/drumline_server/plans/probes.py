@@ -20,7 +20,7 @@ from drumline_server.errors import NotFoundError
 from drumline_server.models import Host, Plan
 from drumline_server.plans import queries
 from drumline_server.scheduler.shapes import devices_per_replica
-from drumline_server.wakeups import OUTBOX, announce
+from drumline_server.wakeups import notify
 
 PROBES_PER_HOST = 1
 """A probe may take all processors of its host."""
@@ -53,7 +53,7 @@ def order(session: Session, plan: Plan, terms: ProbeTerms, preferred: Collection
     plan.probe_state = ProbeState.WAITING
     plan.host_id = _chosen(idle, preferred).id
     plan.deadline = plan.created_at + int((terms.limit_s + _PICKUP_S) * _MICROS)
-    announce(session, OUTBOX)
+    notify(session, plan.host_id)
 
 
 def orders_for(session: Session, host_id: str, known: Collection[str], *, now: int) -> tuple[ProbeOrder, ...]:

@@ -1,1 +1,1 @@
-"""The loops: placing queued runs, ringing doorbells, enforcing deadlines."""
+"""The loops: placing queued runs, enforcing deadlines."""

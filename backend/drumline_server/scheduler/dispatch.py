@@ -1,4 +1,6 @@
-"""Applies placements: attempt, members, holds and doorbells of a run in one transaction with its move to PLACED.
+"""Applies placements: attempt, members and holds of a run in one transaction with its move to PLACED.
+
+The hosts are notified once it has committed.
 
 Everything that the placement took for granted is looked at again under locks, so that any number of schedulers may act
 on snapshots as old as they like.
@@ -11,11 +13,11 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts.ids import new_id
 from drumline.contracts.states import AttemptState, DeviceState, MemberState, RunState
-from drumline_server.attempts.doorbells import order_ring
 from drumline_server.models import Attempt, Device, Hold, Host, Member, Run
 from drumline_server.moves import move_device, move_run
 from drumline_server.run_events import lock_run, record_event
 from drumline_server.scheduler.placement import MemberSeats, Placement
+from drumline_server.wakeups import notify
 
 _MICROS = 1_000_000
 
@@ -51,7 +53,7 @@ def _dispatch(session: Session, placement: Placement, *, claim_s: float, now: in
     members = [_add_member(session, attempt, host, rank, now=now) for rank, host in enumerate(hosts)]
     for member, seats in zip(members, placement.members, strict=True):
         _hold_devices(session, member, seats, devices, now=now)
-        order_ring(session, member, "claim", now=now)
+        notify(session, member.host_id)
     _record(session, attempt, members, run, now=now)
 
 

@@ -1,4 +1,4 @@
-"""The loops of the server, as tasks of the API process: schedule, relay, reap.
+"""The loops of the server, as tasks of the API process: schedule, reap, forget.
 
 Each is woken by commits, of which many in a row make one round, and also looks by itself. A round that fails is logged
 and tried again a little later; a loop never ends before it is stopped.
@@ -18,17 +18,14 @@ from drumline_server.clock import Clock
 from drumline_server.db import Database, DatabaseUnavailableError
 from drumline_server.idempotency import forget_old
 from drumline_server.plans.lookup import forget_old as forget_old_plans
-from drumline_server.queue import BrokerUnavailableError, DoorbellQueue
 from drumline_server.scheduler import reap
 from drumline_server.scheduler.clock_steps import pull_back
 from drumline_server.scheduler.leadership import Leadership, LeadershipLostError, SoleServer, leadership_of
 from drumline_server.scheduler.peers import longest_stall_us
-from drumline_server.scheduler.relay import Relay
 from drumline_server.scheduler.rounds import Terms, schedule
 from drumline_server.scheduler.stalls import Stalls, watch_stalls
 from drumline_server.settings import Settings
-from drumline_server.wakeups import OUTBOX, QUEUE
-from drumline_server.workers.doorbell_keys import DoorbellKeys
+from drumline_server.wakeups import QUEUE
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +36,7 @@ _LAST_BACKOFF_S = 10.0
 _REST = 4.0
 """A loop rests so many times as long as its round took, so that it never takes more than a fifth of a core."""
 _PRESSED_REST_S, _MOST_REST_S = 0.1, 0.5
-"""The least rest of a loop that was rung again meanwhile, and the longest of any."""
+"""The least rest of a loop that was woken again meanwhile, and the longest of any."""
 _LEAD = "lead"
 _CLOCK_JUMP_US = 2 * _MICROS
 
@@ -50,7 +47,6 @@ class Loops:
 
     tasks: tuple["asyncio.Task[None]", ...]
     unsubscribe: Callable[[], None]
-    close: Callable[[], None]
     leadership: Leadership
 
     async def stop(self) -> None:
@@ -61,23 +57,18 @@ class Loops:
         for task in self.tasks:
             with suppress(asyncio.CancelledError):
                 await task
-        self.close()
         with suppress(DatabaseUnavailableError):
             await self.leadership.resign()
 
 
-def start_loops(
-    database: Database, settings: Settings, keys: DoorbellKeys, clock: Clock, queue: DoorbellQueue | None
-) -> Loops:
-    """Starts the loops in the running event loop; without a `queue` nobody rings."""
+def start_loops(database: Database, settings: Settings, clock: Clock) -> Loops:
+    """Starts the loops in the running event loop."""
     leadership = leadership_of(database, lease_s=settings.lease_s)
-    scheduling, ringing = _Bell(), _Bell()
+    scheduling = _Wakeup()
 
     def on_commit(topics: frozenset[str]) -> None:
         if QUEUE in topics:
-            scheduling.ring()
-        if OUTBOX in topics:
-            ringing.ring()
+            scheduling.wake()
 
     stalls = Stalls()
     reaper = Reaper(database, settings, clock, leadership, stalls)
@@ -85,52 +76,48 @@ def start_loops(
         _Round(
             "schedule", scheduling, settings.schedule_every_s, lambda: _schedule(database, settings, clock, leadership)
         ),
-        _Round("reap", _Bell(), settings.reap_every_s, reaper.round),
-        _Round("forget", _Bell(), _FORGET_EVERY_S, lambda: _forget(database, clock)),
+        _Round("reap", _Wakeup(), settings.reap_every_s, reaper.round),
+        _Round("forget", _Wakeup(), _FORGET_EVERY_S, lambda: _forget(database, clock)),
     ]
-    relay = None
-    if queue is not None:
-        relay = Relay(database, queue, keys, clock, ring_every_s=settings.ring_every_s)
-        rounds.append(_Round("relay", ringing, settings.ring_every_s / 2, relay.ring_due))
-    lead = _Round(_LEAD, _Bell(), settings.lease_s / 3, lambda: _lead(leadership, rounds))
+    lead = _Round(_LEAD, _Wakeup(), settings.lease_s / 3, lambda: _lead(leadership, rounds))
     tasks = (
         asyncio.create_task(watch_stalls(stalls, clock), name="drumline-stalls"),
         *(asyncio.create_task(_forever(each, leadership), name=f"drumline-{each.name}") for each in (lead, *rounds)),
     )
     unsubscribe = database.wakeups.subscribe_in_loop(on_commit)
-    return Loops(tasks, unsubscribe, relay.close if relay else _nothing, leadership)
+    return Loops(tasks, unsubscribe, leadership)
 
 
 @dataclass(slots=True)
-class _Bell:
-    """Wakes one loop. A ring during its round makes it go round once more."""
+class _Wakeup:
+    """Wakes one loop. A call during its round makes it go round once more."""
 
     event: asyncio.Event = field(default_factory=asyncio.Event)
     is_pressed: bool = False
-    """Whether it was rung again before the loop was ready for it."""
+    """Whether it was woken again before the loop was ready for it."""
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         self.event.set()
 
     async def rest(self, round_s: float) -> None:
-        """Lets the rings that follow a round of `round_s` seconds come together: many commits make few rounds."""
+        """Lets the calls that follow a round of `round_s` seconds come together: many commits make few rounds."""
         least_s = _PRESSED_REST_S if self.is_pressed else 0.0
         await asyncio.sleep(min(max(_REST * round_s, least_s), _MOST_REST_S))
 
     async def wait(self, timeout_s: float) -> None:
         self.is_pressed = self.event.is_set()
         with suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):  # wait_for loses a cancellation that meets the ring
+            async with asyncio.timeout(timeout_s):  # wait_for loses a cancellation that meets the call
                 await self.event.wait()
         self.event.clear()
 
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """What one loop does, and when it looks without being rung."""
+    """What one loop does, and when it looks without being woken."""
 
     name: str
-    bell: _Bell
+    wakeup: _Wakeup
     every_s: float
     perform: Callable[[], Awaitable[object]]
 
@@ -143,16 +130,14 @@ async def _forever(loop: _Round, leadership: Leadership) -> None:
         try:
             if loop.name == _LEAD or leadership.is_held():
                 await loop.perform()
-        except BrokerUnavailableError as error:
-            log.warning("no broker: %s; workers learn of their work by heartbeat", error)
         except LeadershipLostError as error:
             log.warning("the %s loop stops here: %s", loop.name, error)
         except Exception:
             log.exception("the %s loop failed; it goes on", loop.name)
         else:
             backoff_s = _FIRST_BACKOFF_S
-            await loop.bell.rest(now() - began)
-            await loop.bell.wait(loop.every_s)
+            await loop.wakeup.rest(now() - began)
+            await loop.wakeup.wait(loop.every_s)
             continue
         await asyncio.sleep(backoff_s)
         backoff_s = min(2 * backoff_s, _LAST_BACKOFF_S)
@@ -164,7 +149,7 @@ async def _lead(leadership: Leadership, rounds: Sequence[_Round]) -> None:
     if await leadership.renew() and not was_held:
         log.info("this server runs the loops")
         for each in rounds:
-            each.bell.ring()
+            each.wakeup.wake()
 
 
 async def _schedule(database: Database, settings: Settings, clock: Clock, leadership: Leadership) -> None:
@@ -234,7 +219,3 @@ class Reaper:
     def _perform(self, deed: reap.Deed, session: Session) -> None:
         self._leadership.guard(session)
         deed(session)
-
-
-def _nothing() -> None:
-    """For loops that hold nothing to close."""

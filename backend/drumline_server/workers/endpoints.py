@@ -21,6 +21,7 @@ from drumline.contracts.worker_api import (
     ProbeReports,
     Register,
     Registered,
+    RegisteredInProtocol1,
     StoredRuns,
 )
 from drumline_server.auth import service as auth
@@ -39,12 +40,10 @@ from drumline_server.workers import (
     registration,
     stored_checkpoints,
 )
-from drumline_server.workers.doorbell_keys import DoorbellKeys, get_doorbell_keys
 
 router = api_router("/worker", tags=["worker"])
 _DAY_US = 86_400 * 1_000_000
 BlobsDep = Annotated[BlobStore, Depends(get_blobs)]
-KeysDep = Annotated[DoorbellKeys, Depends(get_doorbell_keys)]
 
 
 async def _quiet_beats(connection: HTTPConnection) -> heartbeats.QuietBeats:
@@ -67,11 +66,10 @@ async def register(
     worker: WorkerDep,
     database: DatabaseDep,
     settings: SettingsDep,
-    keys: KeysDep,
     clock: ClockDep,
-) -> Registered:
+) -> RegisteredInProtocol1 | Registered:
     """Begins a new incarnation of a host's worker: its devices, and the members it finds alive."""
-    terms = registration.terms_of(settings, keys, worker.host_id)
+    terms = registration.terms_of(settings)
 
     def begin(session: Session) -> Registered:
         now = clock.now()

@@ -1,4 +1,4 @@
-"""Keeps leases. The answer brings the same news as doorbells, so that workers need no broker.
+"""Keeps leases. The answer brings all news, so that workers need no broker: a notification makes one come early.
 
 Idle hosts have nothing to tell and nothing to hear. Their beats that come at once share one read, which says so, and
 one guarded write; statements are made once: making one costs more than running it.

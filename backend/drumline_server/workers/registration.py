@@ -12,12 +12,12 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts.base import from_micros
-from drumline.contracts.doorbell import queue_name
+from drumline.contracts.brokers import queue_name
 from drumline.contracts.ids import new_id
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import TERMINAL_MEMBER, MemberState
-from drumline.contracts.worker_api import PROTOCOL_VERSION, Register, Registered
+from drumline.contracts.worker_api import PROTOCOL_VERSION, Register, Registered, RegisteredInProtocol1
 from drumline_server.attempts import loss
 from drumline_server.attempts.guard import Held, lock_member, other_incarnation, require_clock, require_host
 from drumline_server.errors import DrumlineError
@@ -27,17 +27,14 @@ from drumline_server.settings import Settings
 from drumline_server.version import VERSION
 from drumline_server.wakeups import QUEUE, announce
 from drumline_server.workers import inventory
-from drumline_server.workers.doorbell_keys import DoorbellKeys
 from drumline_server.workers.succession import Change, change_since
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the server tells every worker of this host."""
+    """What the server tells every worker."""
 
     broker_url: str | None
-    doorbell_kid: str
-    doorbell_key: bytes
     heartbeat_s: float
     takeover_s: float
 
@@ -50,9 +47,9 @@ class _Lease:
     takeover_s: float
 
 
-def terms_of(settings: Settings, keys: DoorbellKeys, host_id: str) -> Terms:
+def terms_of(settings: Settings) -> Terms:
     """The terms as the settings have them."""
-    return Terms(settings.broker, keys.kid, keys.key(host_id), settings.heartbeat_s, settings.takeover_s)
+    return Terms(settings.broker, settings.heartbeat_s, settings.takeover_s)
 
 
 def register(session: Session, host_id: str, body: Register, terms: Terms, *, now: int) -> Registered:
@@ -63,12 +60,7 @@ def register(session: Session, host_id: str, body: Register, terms: Terms, *, no
     Raises NotFoundError; DrumlineError conflict for a protocol that this server does not speak, fenced for one that
     does not know the incarnation that it would replace, and as `require_clock`.
     """
-    if body.protocol not in (PROTOCOL_VERSION, PROTOCOL_VERSION - 1):
-        raise DrumlineError(
-            ProblemCode.CONFLICT,
-            f"The worker speaks protocol {body.protocol}, this server {PROTOCOL_VERSION} and the one before.",
-            hint=f"Install drumline {VERSION} on host {body.name}.",
-        )
+    _require_protocol(body)
     host = require_host(session, host_id, lock=True)
     require_clock(host.last_heartbeat_at, now=now)
     _require_order(session, host, body)
@@ -80,17 +72,33 @@ def register(session: Session, host_id: str, body: Register, terms: Terms, *, no
     _promise(host, terms, has_old_shims=bool(alive))
     devices = inventory.take(session, host, body.devices, alive | left, change, now=now)
     announce(session, f"fleet:{host.id}", QUEUE)
-    return Registered(
+    answer = Registered if body.protocol == PROTOCOL_VERSION else RegisteredInProtocol1
+    return answer(
         host=host.id,
         incarnation=incarnation,
         devices=tuple(devices),
         queue=queue_name(host.id),
         broker_url=None if terms.broker_url is None else SecretStr(terms.broker_url),
-        doorbell_kid=terms.doorbell_kid,
-        doorbell_key=SecretStr(terms.doorbell_key.hex()),
         heartbeat_s=terms.heartbeat_s,
         takeover_s=terms.takeover_s,
         server_version=VERSION,
+    )
+
+
+def _require_protocol(body: Register) -> None:
+    """Raises DrumlineError conflict, naming the side that is to be upgraded."""
+    if body.protocol in (PROTOCOL_VERSION, PROTOCOL_VERSION - 1):
+        return
+    if body.protocol > PROTOCOL_VERSION:
+        mend = f"Upgrade the server to drumline {body.version} first; it also serves workers of the version before."
+    else:
+        mend = f"Upgrade the worker on host {body.name} to drumline {VERSION}."
+    raise DrumlineError(
+        ProblemCode.CONFLICT,
+        f"The worker (drumline {body.version}) speaks protocol {body.protocol}, this server (drumline {VERSION}) "
+        f"{PROTOCOL_VERSION} and the one before.",
+        hint=mend,
+        context={"protocol": PROTOCOL_VERSION},
     )
 
 

@@ -30,6 +30,8 @@ HEARTBEAT_ANSWER_S = 15.0
 """A heartbeat without an answer for so long is sent again; far less than a lease, of which one may be lost."""
 HEARTBEAT_AGAIN_S = 1.0
 """A heartbeat that failed is repeated sooner than the next one is due."""
+EARLY_HEARTBEAT_S = 1.0
+"""Whoever can write to the broker can notify without end: it brings an early heartbeat in this time, and no more."""
 
 
 @dataclass(frozen=True, slots=True)

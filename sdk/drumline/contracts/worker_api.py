@@ -6,7 +6,7 @@ ignored, and fields that a worker sends have defaults where older workers do not
 
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, StringConstraints
+from pydantic import Field, JsonValue, SecretStr, StringConstraints
 
 from drumline.contracts.base import AtMost, Contract, Reply, Secret, Text, Timestamp
 from drumline.contracts.events import MemberTick
@@ -27,7 +27,8 @@ from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import CheckpointSpec, Entrypoint, Limits, RecordSpec, StrategySpec
 from drumline.contracts.timing import TimeScale
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
+"""Server and worker may be one apart, the server being the newer one."""
 
 Coordinator = Annotated[
     Text,
@@ -126,17 +127,23 @@ class Registered(Reply):
     devices: tuple[DeviceId, ...]
     """Ids in the order of `Register.devices`."""
     queue: str
-    """The Celery queue of this host's doorbells."""
+    """The Celery queue of this host's notifications."""
     broker_url: Secret | None
-    doorbell_kid: str
-    doorbell_key: Secret
-    """Hex key that signs this host's doorbells."""
     heartbeat_s: float
     takeover_s: float
     """Both in force, `time_scale` included."""
     time_scale: TimeScale = 1.0
     """Of what the worker knows by itself: the lead times of TERM and KILL, and when it tries again."""
     server_version: str
+
+
+class RegisteredInProtocol1(Registered):
+    """The answer to a worker of protocol 1, which takes none without a key. It signs nothing any more: that worker
+    ignores what it finds in its queue, and learns of its work by heartbeat.
+    """
+
+    doorbell_kid: str = "none"
+    doorbell_key: Secret = SecretStr("00")
 
 
 class MemberBeat(Contract):
@@ -192,7 +199,7 @@ class ProbeRequest(Reply):
 
 
 class HeartbeatReply(Reply):
-    """The same news that doorbells bring, so that the worker needs no broker."""
+    """What is new; a notification over the broker only makes the worker ask for it early."""
 
     assigned: tuple[MemberNotice, ...] = ()
     cancelled: tuple[MemberNotice, ...] = ()

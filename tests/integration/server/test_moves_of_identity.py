@@ -185,7 +185,7 @@ def test_newer_worker_hears_of_nothing_that_was_left_behind_and_is_told_to_kill_
 
 
 def test_newer_worker_can_neither_claim_nor_report_nor_end_what_was_left_behind(core: Core) -> None:
-    """A doorbell rings late, or the data directory was copied with everything in it."""
+    """A heartbeat's answer comes late, or the data directory was copied with everything in it."""
     run_id, member = running(core)
     twin = twin_of(member.worker)
     twin.register()

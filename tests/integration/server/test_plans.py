@@ -11,11 +11,11 @@ from drumline.contracts.ids import new_id
 from drumline.contracts.plans import PlanReport, PlanRequest, ProbedProgram, ProbeState
 from drumline.contracts.problems import ProblemCode
 from drumline_server.errors import DrumlineError, NotFoundError
-from drumline_server.models import Hold, Job, JobVersion, Outbox, Plan, Reduction, Run, RunEvent
+from drumline_server.models import Hold, Job, JobVersion, Plan, Reduction, Run, RunEvent
 from drumline_server.models import Member as MemberRow
 from drumline_server.plans import comparison, lookup, service
 from drumline_server.runs.submission import Submission
-from drumline_server.scheduler.relay import Bell, ProbeBell, note_rung, open_bells
+from drumline_server.wakeups import notified_hosts
 from drumline_server.workers import plan_reports
 from support.backlog import queue_many
 from support.core import SUSPECT_S, TERMS, Core, Member, Worker, submission_body
@@ -107,7 +107,7 @@ def report(worker: Worker, plan_id: str, **fields: Any) -> ProbeState:
 
 def rows(core: Core) -> list[int | None]:
     """How many rows each table of runs has."""
-    tables = (Run, RunEvent, Job, JobVersion, Hold, Outbox)
+    tables = (Run, RunEvent, Job, JobVersion, Hold)
     return core.read(lambda session: [session.scalar(select(func.count()).select_from(table)) for table in tables])
 
 
@@ -379,30 +379,11 @@ def test_old_plans_are_forgotten_unless_a_run_came_from_them(core: Core) -> None
     assert unused.id != used.id
 
 
-def test_host_is_rung_for_a_probe_at_once_and_again_until_it_heard_of_it(core: Core) -> None:
+def test_host_is_notified_of_a_probe_at_once(core: Core) -> None:
     worker = core.add_worker()
-    heard: list[frozenset[str]] = []
-    unsubscribe = core.database.wakeups.subscribe(heard.append)
-    wanted = plan(core, probe={})
+    heard: list[str] = []
+    unsubscribe = core.database.wakeups.subscribe(lambda topics: heard.extend(notified_hosts(topics)))
+    plan(core, probe={})
     unsubscribe()
 
-    assert any("outbox" in topics for topics in heard)
-    assert bells(core) == [ProbeBell(wanted.id, worker.host_id)]
-    core.write(lambda session: note_rung(session, bells(core), now=core.clock.now()))
-    assert bells(core) == []
-    core.clock.advance(11)
-    assert bells(core) == [ProbeBell(wanted.id, worker.host_id)]
-    assert worker.beat(plans=(wanted.id,)).plans == ()
-    assert bells(core) == []
-
-
-def test_nobody_is_rung_for_a_probe_that_is_over(core: Core) -> None:
-    core.add_worker()
-    plan(core, probe={"limit_s": 10})
-    core.clock.advance(60)
-
-    assert bells(core) == []
-
-
-def bells(core: Core) -> list[Bell]:
-    return core.read(lambda session: open_bells(session, ring_every_s=10, now=core.clock.now()))
+    assert heard == [worker.host_id]

@@ -268,19 +268,32 @@ def test_device_listed_twice_is_refused(core: Core) -> None:
         worker.register(devices=(report, report))
 
 
-def test_worker_of_an_unknown_protocol_is_refused(core: Core) -> None:
+@pytest.mark.parametrize(
+    ("protocol", "mend"),
+    [
+        (PROTOCOL_VERSION + 1, "Upgrade the server to drumline 0.1.0 first"),
+        (PROTOCOL_VERSION - 2, "Upgrade the worker on host alpha to drumline "),
+    ],
+)
+def test_worker_of_an_unknown_protocol_is_refused_and_told_which_side_to_upgrade(
+    core: Core, protocol: int, mend: str
+) -> None:
     worker = core.add_worker()
 
-    with pytest.raises(DrumlineError, match="protocol 9"):
-        worker.register(protocol=9)
+    with pytest.raises(DrumlineError, match=f"protocol {protocol}") as refused:
+        worker.register(protocol=protocol)
+    assert refused.value.hint.startswith(mend)
+    assert refused.value.context == {"protocol": PROTOCOL_VERSION}
 
 
 def test_worker_of_the_protocol_before_is_served(core: Core) -> None:
     run_id, worker = placed(core)
-    worker.register(protocol=PROTOCOL_VERSION - 1)
+    answer = worker.register(protocol=PROTOCOL_VERSION - 1)
     worker.take().start().end()
 
     assert core.run(run_id).state is RunState.SUCCEEDED
+    demanded = {"doorbell_kid": str, "doorbell_key": str}  # of protocol 1, which takes no answer without them
+    assert {name: type(value) for name, value in answer.model_dump(mode="json").items() if name in demanded} == demanded
 
 
 def test_member_that_was_never_claimed_cannot_end(core: Core) -> None:

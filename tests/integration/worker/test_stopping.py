@@ -87,7 +87,7 @@ def test_a_program_that_ignores_a_cancel_gets_term_after_the_grace_and_kill_when
 
 
 def test_a_member_cancelled_before_its_process_never_starts(server: WorkerServer, worker: WorkerProcess) -> None:
-    member = server.assign(OBEDIENT, rung=False)
+    member = server.assign(OBEDIENT, known=False)
     server.cancel(member)
     server.add(member)
     end = server.wait_drained(member)

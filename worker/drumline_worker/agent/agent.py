@@ -24,7 +24,6 @@ from drumline_worker.agent.api import Api, RefusedError, UnreachableError
 from drumline_worker.agent.backoff import Backoff
 from drumline_worker.agent.bundles import BundleCache
 from drumline_worker.agent.celery_child import CeleryChild
-from drumline_worker.agent.doorbell import DoorbellSocket
 from drumline_worker.agent.identity import (
     EmptyTokenError,
     Enrolment,
@@ -71,7 +70,7 @@ class Agent:
         self._identity_file = IdentityFile(self._layout.root)
         self._api = Api(settings.server, trust_env=not settings.is_local)
         self._launcher = LauncherClient(self._layout.home, parent_fd, self._without_launcher)
-        self._celery = CeleryChild(self._layout.agent / "doorbell.sock", self._layout.home, self._without_celery)
+        self._celery = CeleryChild(self._layout.home, self._notified, self._without_celery)
         self._registration: Registration | None = None
         self._members: MemberRegistry | None = None
         self._stop_wanted = asyncio.Event()
@@ -127,9 +126,8 @@ class Agent:
         self._members = MemberRegistry(context)
         for plan in found:
             self._members.adopt(plan)
-        doorbell = DoorbellSocket(self._layout.agent / "doorbell.sock", self._members.ring)
         with _first_of_group():
-            async with doorbell.listening(), asyncio.TaskGroup() as tasks:
+            async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._celery.run())
                 tasks.create_task(run_maintenance(context, self._settings.compile_cache_bytes))
                 tasks.create_task(self._registration.run(self._members, self._celery.use))
@@ -141,6 +139,10 @@ class Agent:
         self._reports.doing("starts its Celery child")
         await self._celery.until_settled(_CELERY_S)
         self._reports.ready(devices)
+
+    def _notified(self) -> None:
+        if self._registration is not None:
+            self._registration.notify()
 
     def _without_launcher(self, flaw: str) -> None:
         """At the start this ends the worker; later it keeps serving, for the sake of what runs already."""
@@ -241,7 +243,9 @@ class Agent:
         if error.status == HTTPStatus.UNAUTHORIZED and self._enrolment is not None:
             await self._enroll()
         elif served:
-            _LOG.error("the server refuses this worker: %s", error)
+            _LOG.error("the server refuses this worker: %s", error.versions_differ or error)
+        elif error.versions_differ is not None:
+            raise AgentError(error.versions_differ)
         else:
             raise AgentError(
                 f"the server refuses this worker ({error}); if its host was removed, delete "

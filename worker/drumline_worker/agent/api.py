@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import Sequence
 from http import HTTPStatus
+from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
@@ -65,6 +66,18 @@ class RefusedError(Exception):
     def newest_incarnation(self) -> str | None:
         """The incarnation that the server knows instead of the one that we named."""
         return str(self.problem.context["current"]) if self._names_the_incarnation else None
+
+    @property
+    def versions_differ(self) -> str | None:
+        """Of a registration: which side is to be upgraded, where they do not understand each other; else None."""
+        if "protocol" in self.problem.context:
+            return f"{self.problem.detail} {self.problem.hint}"
+        if self.status == HTTPStatus.UNPROCESSABLE_ENTITY or self.problem.code == ProblemCode.CONFLICT:
+            return (
+                f"The server is older than this worker (drumline {version('drumline')}) and does not understand its "
+                f"registration ({self}). Upgrade the server first: it also serves workers of the version before."
+            )
+        return None
 
     @property
     def superseded(self) -> bool:
