@@ -23,7 +23,7 @@ export PYTHONUNBUFFERED := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit integration simulation sim e2e frontend-test conformance chaos machine fuzz pythons test-pythons accelerator bench bench-engine bench-accelerator bench-orchestration bench-fairness bench-telemetry bench-peers house surface openapi lock build clean
+.PHONY: help demo test test-quick test-long check unit integration simulation sim e2e frontend-test conformance chaos machine fuzz pythons test-pythons accelerator bench bench-engine bench-accelerator bench-orchestration bench-fairness bench-telemetry bench-peers house surface openapi lock build clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -37,6 +37,13 @@ accelerator: .venv/.demo ## JAX for the GPUs or TPUs that are found (ACCELERATOR
 test: .venv/.dev frontend/dist/index.html .venv/.chromium ## prove that all of it works (STAGES='unit chaos' narrows; logs and counts in build/test/)
 	@$(PY) scripts/stages.py --only "$(STAGES)"
 
+test-quick: .venv/.dev frontend/dist/index.html .venv/.chromium ## for every day, under 2 minutes: static checks, quick tests of every part, one run in the browser
+	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && .venv/bin/lint-imports && $(PY) -m mypy
+	$(PY) -m pytest -q -n 2 $(EVERY_DAY)
+
+test-long: .venv/.dev frontend/dist/index.html ## what does not fit `make test`, once for each issue; the table is kept in tests/long.json
+	@$(PY) scripts/stages.py --long --only "$(STAGES)" --write tests/long.json
+
 check: .venv/.dev frontend/node_modules/.installed openapi-check ## ruff, mypy strict, import-linter, Biome, tsc
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
@@ -49,7 +56,7 @@ unit: .venv/.dev ## tests without servers
 	JAX_ENABLE_X64=1 $(PY) -m pytest -q -n 2 tests/unit/distribute -m x64 -k 'not thousand'
 
 integration: .venv/.dev ## tests against real Redis, SQLite, PostgreSQL and worker processes
-	$(PY) -m pytest -q -n 3 --dist worksteal tests/machine tests/integration
+	$(PY) -m pytest -q -n 3 --dist worksteal tests/machine tests/integration $(if $(DATABASES),--databases $(DATABASES))
 
 simulation: .venv/.dev ## 500 histories of faults in virtual time, every mutant, and what once broke
 	$(PY) -m pytest -q -n 2 --dist worksteal tests/sim
@@ -70,7 +77,7 @@ e2e: .venv/.dev frontend/dist/index.html .venv/.chromium ## the main job through
 	$(PY) -m pytest -q -n 2 --dist loadfile tests/e2e
 
 frontend-test: frontend/dist/index.html ## the dashboard's own tests and budgets
-	$(NPM) run test
+	$(NPM) run test$(if $(DRUMLINE_TEST_REPORTS), -- --reporter=default --reporter=junit --outputFile.junit="$(DRUMLINE_TEST_REPORTS)/vitest.xml")
 	$(NPM) run budget
 
 bench: .venv/.dev frontend/dist/index.html ## timings of the main job; JSON in build/bench/

@@ -3,12 +3,13 @@
 Every stage has a log in build/test/ and a line in the table: wall time, processor time of all its processes, and counts
 (tests that passed, seeds, mutants, faults, examples) from the reports that pytest writes. `tests/proof.json` holds what
 each stage proves at least: a lower count fails the run, unless a line of `replaced` there says by how much it is lower
-and what took its place. JSON in build/test/stages.json.
+and what took its place. JSON in build/test/stages.json; `--write` keeps a copy that is committed.
 """
 
 import argparse
 import json
 import os
+import platform
 import shlex
 import subprocess
 import sys
@@ -28,6 +29,17 @@ LANES: Mapping[str, Sequence[str]] = {
     "waits": ("chaos", "e2e", "integration"),
 }
 """One stage of each lane runs at a time. The longest first: the shorter ones fill what is left."""
+LONG_LANES: Mapping[str, Sequence[str]] = {
+    "computes": ("sim", "machine", "fuzz", "test-pythons"),
+    "waits": ("chaos", "integration"),
+}
+"""Of `make test-long`."""
+LONG_VARIABLES: Mapping[str, Sequence[str]] = {
+    "sim": ("SEEDS=3000",),
+    "chaos": ("FULL=1",),
+    "integration": ("DATABASES=both",),
+}
+"""What makes these stages longer than those of `make test`; the others have no short form."""
 TAIL_LINES = 60
 """Of the log of a stage that failed."""
 
@@ -48,33 +60,38 @@ def main() -> int:
     """Exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="stages to run, such as 'unit chaos' [default: all]")
-    only = parser.parse_args().only.split()
-    unknown = set(only) - {stage for lane in LANES.values() for stage in lane}
+    parser.add_argument("--long", action="store_true", help="the stages of `make test-long`")
+    parser.add_argument("--write", type=Path, help="where the table goes too, as JSON")
+    arguments = parser.parse_args()
+    only, lanes = arguments.only.split(), LONG_LANES if arguments.long else LANES
+    unknown = set(only) - {stage for lane in lanes.values() for stage in lane}
     if unknown:
         print(f"Error: STAGES names {', '.join(sorted(unknown))}: no such stage", file=sys.stderr)
         return 2
     REPORTS.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    results = run_lanes({name: [s for s in stages if not only or s in only] for name, stages in LANES.items()})
+    variables = LONG_VARIABLES if arguments.long else {}
+    results = run_lanes(
+        {name: [s for s in stages if not only or s in only] for name, stages in lanes.items()}, variables
+    )
     wall_s = time.monotonic() - began
     problems = shortfalls(results, json.loads(PROOF.read_text()))
     print(table(results, wall_s))
-    (REPORTS / "stages.json").write_text(
-        json.dumps({"wall_s": round(wall_s, 1), "stages": [asdict(result) for result in results]}, indent=2)
-    )
+    for path in filter(None, (REPORTS / "stages.json", arguments.write)):
+        path.write_text(told(results, wall_s))
     for problem in problems:
         print(f"Error: {problem}", file=sys.stderr)
     return 1 if problems or not all(result.passed for result in results) else 0
 
 
-def run_lanes(lanes: Mapping[str, Sequence[str]]) -> list[Result]:
-    """The results of all stages, in the order in which they ended."""
+def run_lanes(lanes: Mapping[str, Sequence[str]], variables: Mapping[str, Sequence[str]]) -> list[Result]:
+    """The results of all stages, in the order in which they ended; `variables` of make, by stage."""
     results: list[Result] = []
     printing = threading.Lock()
 
     def run_lane(stages: Sequence[str]) -> None:
         for stage in stages:
-            result = run_stage(stage)
+            result = run_stage(stage, variables.get(stage, ()))
             with printing:
                 results.append(result)
                 print(_line(result), flush=True)
@@ -89,18 +106,18 @@ def run_lanes(lanes: Mapping[str, Sequence[str]]) -> list[Result]:
     return results
 
 
-def run_stage(stage: str) -> Result:
-    """Runs `make STAGE`; pytest leaves its reports in the stage's folder."""
+def run_stage(stage: str, variables: Sequence[str] = ()) -> Result:
+    """Runs `make STAGE` with `variables`; pytest leaves its reports in the stage's folder."""
     reports = REPORTS / stage
     reports.mkdir(exist_ok=True)
     for report in reports.glob("*.xml"):
         report.unlink()
-    variables = {**os.environ, "DRUMLINE_TEST_REPORTS": str(reports)}
+    environment = {**os.environ, "DRUMLINE_TEST_REPORTS": str(reports)}
     began = time.monotonic()
     with _log(stage).open("wb") as log:
         # pid and usage of the stage's own tree: getrusage would add up all stages that ended meanwhile.
         process = subprocess.Popen(
-            ["make", "--no-print-directory", stage], cwd=ROOT, env=variables, stdin=subprocess.DEVNULL,
+            ["make", "--no-print-directory", stage, *variables], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
             stdout=log, stderr=subprocess.STDOUT,
         )  # fmt: skip
         _, status, usage = os.wait4(process.pid, 0)
@@ -152,6 +169,13 @@ def table(results: Sequence[Result], wall_s: float) -> str:
     tests = sum(result.counts.get("tests", 0) for result in results)
     verdict = "all passed" if all(result.passed for result in results) else "FAILED"
     return "\n".join([*rows, f"{'all':14} {verdict:10} {wall_s:7.0f} s  {processor_s:7.0f} s processor  {tests} tests"])
+
+
+def told(results: Sequence[Result], wall_s: float) -> str:
+    """JSON, a line for each stage."""
+    machine = {"processors": os.cpu_count(), "load": round(os.getloadavg()[2], 1), "python": platform.python_version()}
+    lines = ",\n".join(f"  {json.dumps(asdict(result))}" for result in results)
+    return f'{{"wall_s": {wall_s:.1f}, "machine": {json.dumps(machine)}, "stages": [\n{lines}\n]}}\n'
 
 
 def _line(result: Result) -> str:

@@ -11,6 +11,8 @@ from hypothesis.stateful import run_state_machine_as_test
 from machine.machine import Drumline
 from support.edge import edge_server
 
+pytestmark = pytest.mark.both_databases
+
 EXAMPLES = int(os.environ.get("DRUMLINE_MACHINE_EXAMPLES", "0"))
 """`make machine` sets it, and looks at other histories each time."""
 STEPS = 60 if EXAMPLES else 40
