@@ -25,13 +25,17 @@ ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / "build" / "test"
 PROOF = ROOT / "tests" / "proof.json"
 LANES: Mapping[str, Sequence[str]] = {
-    "computes": ("check", "unit", "simulation", "conformance", "frontend-test", "pythons"),
-    "waits": ("chaos", "e2e", "integration"),
+    "computes": ("check", "unit", "simulation", "pythons"),
+    "waits": ("chaos", "conformance", "frontend-test"),
+    "serves": ("integration", "e2e"),
 }
-"""One stage of each lane runs at a time. The longest first: the shorter ones fill what is left."""
+"""One stage of each lane runs at a time."""
+YIELDS = "computes"
+"""The lane whose processes give way: elsewhere tests hold real processes to limits."""
 LONG_LANES: Mapping[str, Sequence[str]] = {
-    "computes": ("sim", "machine", "fuzz", "test-pythons"),
-    "waits": ("chaos", "integration"),
+    "computes": ("sim", "test-pythons", "fuzz"),
+    "waits": ("chaos",),
+    "serves": ("integration", "machine"),
 }
 """Of `make test-long`."""
 LONG_VARIABLES: Mapping[str, Sequence[str]] = {
@@ -89,16 +93,16 @@ def run_lanes(lanes: Mapping[str, Sequence[str]], variables: Mapping[str, Sequen
     results: list[Result] = []
     printing = threading.Lock()
 
-    def run_lane(stages: Sequence[str]) -> None:
+    def run_lane(lane: str, stages: Sequence[str]) -> None:
         for stage in stages:
-            result = run_stage(stage, variables.get(stage, ()))
+            result = run_stage(stage, variables.get(stage, ()), yields=lane == YIELDS)
             with printing:
                 results.append(result)
                 print(_line(result), flush=True)
                 if not result.passed:
                     print(_tail(_log(stage)), flush=True)
 
-    threads = [threading.Thread(target=run_lane, args=(stages,)) for stages in lanes.values()]
+    threads = [threading.Thread(target=run_lane, args=lane) for lane in lanes.items()]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -106,7 +110,7 @@ def run_lanes(lanes: Mapping[str, Sequence[str]], variables: Mapping[str, Sequen
     return results
 
 
-def run_stage(stage: str, variables: Sequence[str] = ()) -> Result:
+def run_stage(stage: str, variables: Sequence[str] = (), *, yields: bool = False) -> Result:
     """Runs `make STAGE` with `variables`; pytest leaves its reports in the stage's folder."""
     reports = REPORTS / stage
     reports.mkdir(exist_ok=True)
@@ -117,8 +121,8 @@ def run_stage(stage: str, variables: Sequence[str] = ()) -> Result:
     with _log(stage).open("wb") as log:
         # pid and usage of the stage's own tree: getrusage would add up all stages that ended meanwhile.
         process = subprocess.Popen(
-            ["make", "--no-print-directory", stage, *variables], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
-            stdout=log, stderr=subprocess.STDOUT,
+            [*(("nice",) if yields else ()), "make", "--no-print-directory", stage, *variables],
+            cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
         )  # fmt: skip
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)

@@ -60,7 +60,9 @@ def test_a_stage_keeps_its_exit_status_its_log_and_its_processor_time(
 ) -> None:
     (tmp_path / "Makefile").write_text("good:\n\t@echo $(WORD)\nbad:\n\t@exit 3\n")
     monkeypatch.setattr(stages, "ROOT", tmp_path)
-    monkeypatch.setattr(stages, "REPORTS", tmp_path)
+    reports = tmp_path / "reports"
+    reports.mkdir()
+    monkeypatch.setattr(stages, "REPORTS", reports)
     assert stages.run_stage("good", ("WORD=heard",)).passed
-    assert (tmp_path / "good.log").read_text() == "heard\n"
+    assert (reports / "good.log").read_text() == "heard\n"
     assert not stages.run_stage("bad").passed
