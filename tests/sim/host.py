@@ -308,6 +308,7 @@ class Agent:
         try:
             await self.registration.run(self.members, self._use)
         except SupersededError:
+            self.listens = False  # it asks nothing any more
             await self.members.kill(8.0)
             await self.members.settle(1.0)
             self.host.retire_agent()
