@@ -141,7 +141,7 @@ def serving(database_url: str) -> Iterator[Served]:
 
 
 def _serve(database_url: str, pipe: Pipe) -> None:
-    from drumline_server.serve import share_interpreter
+    from drumline_server.app.serve import share_interpreter
     from fuzz.world import V1, World
 
     with (

@@ -19,7 +19,7 @@ from drumline import Run
 from drumline.contracts.api import Attempt
 from drumline.contracts.brokers import queue_name
 from drumline.contracts.ids import new_id
-from drumline_server.notifications import Publisher
+from drumline_server.storage.notifications import Publisher
 from support.hosts import ExtraHost
 from support.processes import name_of, wait_until
 

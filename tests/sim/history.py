@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from drumline.contracts import ids
 from drumline.contracts.states import TERMINAL_RUN
-from drumline_server.db import DatabaseUnavailableError
+from drumline_server.base.errors import DatabaseUnavailableError
 from drumline_worker.agent import maintenance
 from sim.plan import FAULTS_END_S, History
 from sim.store import MemoryStore

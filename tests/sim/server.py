@@ -19,20 +19,18 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts.events import EventBatch
 from drumline.contracts.records import FRAMED
-from drumline_server.api_errors import STATUS, problem_body, problem_headers
-from drumline_server.auth.principal import Principal, Role, WorkerPrincipal
-from drumline_server.db import DatabaseUnavailableError
-from drumline_server.errors import DrumlineError
-from drumline_server.notifications import WaitingHosts, follow
-from drumline_server.routing import API
-from drumline_server.runs import endpoints as runs
-from drumline_server.runs import submission
-from drumline_server.scheduler.loops import start_loops
-from drumline_server.settings import Settings
-from drumline_server.together import Together
-from drumline_server.wakeups import Wakeups, notified_hosts
-from drumline_server.workers import endpoints as workers
-from drumline_server.workers import heartbeats
+from drumline_server.base.credentials import Principal, Role, WorkerPrincipal
+from drumline_server.base.errors import DatabaseUnavailableError, DrumlineError
+from drumline_server.base.settings import Settings
+from drumline_server.http.errors import STATUS, problem_body, problem_headers
+from drumline_server.http.routes import runs, workers
+from drumline_server.http.routing import API
+from drumline_server.lifecycle import heartbeat
+from drumline_server.scheduling.loops import start_loops
+from drumline_server.services import submit
+from drumline_server.storage.batching import Together
+from drumline_server.storage.notifications import WaitingHosts, follow
+from drumline_server.storage.wakeups import Wakeups, notified_hosts
 from sim.network import Answer, Reply, Request
 from sim.process import Process, pause
 from support.core import MOST_WAITING
@@ -112,9 +110,9 @@ class Server:
             self._together = {
                 "submissions": Together(
                     database.write,
-                    lambda *asked: submission.submit_all(*asked, most_waiting=MOST_WAITING, now=self.now()),
+                    lambda *asked: submit.submit_all(*asked, most_waiting=MOST_WAITING, now=self.now()),
                 ),
-                "quiet": Together(database.write, lambda *asked: heartbeats.renew_quiet(*asked, now=self.now())),
+                "quiet": Together(database.write, lambda *asked: heartbeat.renew_quiet(*asked, now=self.now())),
             }
             self.process.start(lambda: self._loop(database))
 
@@ -209,7 +207,7 @@ def token_of(host_id: str) -> str:
 
 
 class SimDatabase:
-    """`drumline_server.db.Database` for one process: every commit is a place to crash."""
+    """`drumline_server.storage.database.Database` for one process: every commit is a place to crash."""
 
     url = "sqlite://"
 

@@ -44,7 +44,7 @@ from drumline.contracts.worker_api import (
     Rendezvous,
     StoredRuns,
 )
-from drumline_server.edge.json_bodies import JsonRoute
+from drumline_server.http.json_bodies import JsonRoute
 
 WINDOW = 1_000
 Answer = TypeVar("Answer")

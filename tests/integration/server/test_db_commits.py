@@ -11,8 +11,10 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from drumline.contracts.ids import new_id
-from drumline_server.db import Database, DatabaseUnavailableError, announce
-from drumline_server.models import Project
+from drumline_server.base.errors import DatabaseUnavailableError
+from drumline_server.storage.database import Database
+from drumline_server.storage.models import Project
+from drumline_server.storage.wakeups import announce
 
 
 def add_project(name: str) -> Callable[[Session], str]:

@@ -9,9 +9,9 @@ from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import AttemptState, DeviceState, MemberState, RunState
 from drumline.contracts.worker_api import MemberBeat, MemberNotice
-from drumline_server.errors import DrumlineError
-from drumline_server.scheduler.loops import Reaper
-from drumline_server.settings import Settings
+from drumline_server.base.errors import DrumlineError
+from drumline_server.base.settings import Settings
+from drumline_server.scheduling.loops import Reaper
 from support.core import GANG, TAKEOVER_S, Core, Member, Worker
 
 HELD, FREE, QUARANTINED = [DeviceState.HELD] * 8, [DeviceState.FREE] * 8, [DeviceState.QUARANTINED] * 8

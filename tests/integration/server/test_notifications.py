@@ -9,12 +9,12 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy.orm import Session
 
-from drumline_server.auth.bootstrap import read_admin_token
-from drumline_server.clock import SystemClock
-from drumline_server.main import create_app
-from drumline_server.notifications import BrokerUnavailableError, Notifier, Publisher
-from drumline_server.settings import Settings
-from drumline_server.wakeups import notified_hosts, notify
+from drumline_server.app.application import create_app
+from drumline_server.app.bootstrap import read_admin_token
+from drumline_server.base.clock import SystemClock
+from drumline_server.base.settings import Settings
+from drumline_server.storage.notifications import BrokerUnavailableError, Notifier, Publisher
+from drumline_server.storage.wakeups import notified_hosts, notify
 from support.broker import Broker
 from support.core import Core
 from support.processes import wait_until

@@ -5,9 +5,9 @@ from sqlalchemy import select
 
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import DeviceState, RunState
-from drumline_server.models import Hold
-from drumline_server.scheduler.dispatch import dispatch
-from drumline_server.scheduler.placement import Placement, place
+from drumline_server.scheduling.dispatch import dispatch
+from drumline_server.scheduling.placement import Placement, place
+from drumline_server.storage.models import Hold
 from support.core import CLAIM_S, GANG, TERMS, Core
 
 

@@ -13,15 +13,15 @@ from sqlalchemy import update
 
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import AttemptState, RunState
-from drumline_server.clock import SystemClock
-from drumline_server.db import Database
-from drumline_server.models import Host
-from drumline_server.scheduler import loops
-from drumline_server.scheduler.loops import Reaper, start_loops
-from drumline_server.scheduler.rounds import schedule
-from drumline_server.scheduler.stalls import Stalls, watch_stalls
-from drumline_server.settings import Settings
-from drumline_server.wakeups import QUEUE
+from drumline_server.base.clock import SystemClock
+from drumline_server.base.settings import Settings
+from drumline_server.scheduling import loops
+from drumline_server.scheduling.dispatch import schedule
+from drumline_server.scheduling.loops import Reaper, start_loops
+from drumline_server.scheduling.peers import Stalls, watch_stalls
+from drumline_server.storage.database import Database
+from drumline_server.storage.models import Host
+from drumline_server.storage.wakeups import QUEUE
 from support.core import Core, Member
 
 STEP_S = 20.0

@@ -15,10 +15,10 @@ from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import AttemptState, DeviceState, MemberState, RunState
 from drumline.contracts.worker_api import PROTOCOL_VERSION, Claim, MemberBeat
-from drumline_server.db import Database
-from drumline_server.errors import DrumlineError, NotFoundError
-from drumline_server.models import Host
-from drumline_server.workers import claims
+from drumline_server.base.errors import DrumlineError, NotFoundError
+from drumline_server.lifecycle import claim as claim_lifecycle
+from drumline_server.storage.database import Database
+from drumline_server.storage.models import Host
 from support.core import GANG, Core, Member, Worker
 from support.processes import wait_until
 from support.runs import placed, running
@@ -347,7 +347,7 @@ def test_registration_waits_for_a_claim_that_is_being_stored_and_loses_its_membe
     stored, free = threading.Event(), threading.Event()
 
     def claim(session: Session) -> None:
-        claims.claim(session, worker.host_id, notice.member, body, now=core.clock.now())
+        claim_lifecycle.claim(session, worker.host_id, notice.member, body, now=core.clock.now())
         stored.set()
         assert free.wait(20)
 

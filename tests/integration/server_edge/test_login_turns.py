@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import Message, Receive, Scope, Send
 
-from drumline_server.edge.logins import AT_ONCE, LoginTurns
+from drumline_server.http.limits import AT_ONCE, LoginTurns
 from support.edge import edge_server
 
 PATH = "/api/v1/sessions"

@@ -2,7 +2,7 @@
 
 import threading
 
-from drumline_server.notifications import WaitingHosts
+from drumline_server.storage.notifications import WaitingHosts
 
 
 def test_a_host_waits_once_however_often_it_has_news() -> None:

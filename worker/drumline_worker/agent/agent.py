@@ -103,6 +103,7 @@ class Agent:
         introduction, _ = await asyncio.gather(self._introduce(), self._identify())
         found = list(find_members(self._layout, introduction.place))
         adopted = {plan.claimed.member for plan in found}
+        # Before registering, which tells the server what is dead: it gives those devices to others on our word.
         unproven = await end_strays(self._layout.runs, lambda member: member not in adopted)
         await end_strays(self._layout.probes, lambda _: True)
         in_use = {Path(plan.compile_cache) for plan in found}
@@ -281,7 +282,7 @@ class Agent:
     async def _wind_down(self) -> None:
         if self._members is None or self._registration is None:
             return
-        self._registration.drain()
+        self._registration.drain()  # first: else the server may place here again what the members hand over
         drained = asyncio.create_task(self._members.drain())
         killed = asyncio.create_task(self._kill_wanted.wait())
         await asyncio.wait([drained, killed], return_when=asyncio.FIRST_COMPLETED)

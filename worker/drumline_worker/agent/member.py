@@ -200,7 +200,7 @@ class HostedMember:
         self._require_wanted()
         await prepare(self._context, claimed)
         self._require_wanted()
-        self._is_launched = True
+        self._is_launched = True  # before the launcher is asked: a registration meanwhile has to list or revoke it
         await launch(self._context, claimed)
         if self._is_revoked:
             raise _UnwantedError(EndReason.NOT_STARTED, _GIVEN_UP)
@@ -285,6 +285,7 @@ class HostedMember:
             self.ended.set()
             _LOG.info("%s ended: %s %s", self.id, ending.reason, ending.message)
             await self._record_compiled()
+            # The end overtakes the telemetry that is left (P11): the devices are free sooner.
             sender.finish(ending.last_seq)
             await self._report(ending)
         self._context.launcher.forget(self.id)

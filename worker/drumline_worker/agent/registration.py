@@ -155,6 +155,7 @@ class Registration:
         unanswered = False  # a registration that got no answer may have been taken all the same
         while True:
             sent_at = boottime()
+            # Before the list is made: a claim answered from here on is not on it, and sees that by this number.
             self.times_sent += 1
             live = members.live()
             news = {"members": live, "unstarted": members.unstarted(), "replaces": self._replaces}
@@ -186,7 +187,7 @@ class Registration:
         missed = 0
         while not self._again.is_set():
             self._clear_wishes()
-            sent_at = boottime()
+            sent_at = boottime()  # the server counts from when it arrives: our deadline is the earlier one
             try:
                 heartbeat = self._heartbeat(members)
                 reply = await self._api.heartbeat(heartbeat, HEARTBEAT_ANSWER_S * self.answer.time_scale)

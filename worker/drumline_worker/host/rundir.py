@@ -109,6 +109,8 @@ class RunDirectory:
         draft = self.path / f".shim.{identity.pid}"
         draft.write_text(identity.model_dump_json())
         try:
+            # A link fails where the name is taken, which a rename would replace: of a shim that begins and an agent
+            # that revokes, one wins. The file is whole when its name appears.
             os.link(draft, self.path / "shim.json")
         except FileExistsError:
             return False

@@ -121,7 +121,7 @@ class SpoolWriter:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             sync_directory(self._directory)
-            self.sync()
+            self.sync()  # the one before is whole on disk before another begins, so that only the last can be torn
         except OSError:
             os.close(descriptor)
             path.unlink(missing_ok=True)

@@ -61,6 +61,8 @@ class Stopper:
     def due(self, now: float) -> tuple[Action, StopCause] | None:
         """The strongest action due and not yet carried out; it counts as carried out from now on."""
         ready = [step for step in self._pending() if step.at <= now]
+        # After a freeze several are due at once, and the weaker would only take time that is over. Stacks go before
+        # TERM, which may end the process that they are wanted of.
         for action in (Action.KILL, Action.DUMP, Action.TERM, Action.ASK):
             step = min((step for step in ready if step.action is action), key=lambda step: step.at, default=None)
             if step is not None:
@@ -82,6 +84,7 @@ class Stopper:
     def _carry_out(self, step: _Step, now: float) -> None:
         self.done.setdefault(step.action, step.cause)
         if step.action is Action.TERM:
+            # That of the lease, which may have brought the TERM, would move on with a late acknowledgement.
             self._wishes.append(_Step(now + self._lease.kill_after_term_s, Action.KILL, step.cause))
 
     def _pending(self) -> list[_Step]:

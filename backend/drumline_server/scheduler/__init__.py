@@ -1,1 +1,0 @@
-"""The loops: placing queued runs, enforcing deadlines."""
