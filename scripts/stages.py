@@ -1,4 +1,4 @@
-"""Runs the stages of `make test`, those that wait beside those that compute, and counts what they prove.
+"""Runs the stages of `make test` for `make stages`: those that wait beside those that compute; counts what they prove.
 
 Every stage has a log in build/test/ and a line in the table: wall time, processor time of all its processes, and counts
 (tests that passed, seeds, mutants, faults, examples) from the reports that pytest writes. `tests/proof.json` holds what
