@@ -21,8 +21,8 @@ _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{2,}")
 _FOREIGN = {"tf", "jax", "lax", "jnp", "fastapi", "torch", "experimental", "python3"}
 """Heads of names that others define."""
 _ELSEWHERE = {
-    "DataLoader", "Forwarded", "Proto", "GradientTape", "HttpOnly", "NOTHING", "SameSite", "cProfile", "finally", "io_callback",
-    "jax_cpu_enable_async_dispatch", "nocto", "packaging", "ulimit", "xk2f",
+    "DataLoader", "Forwarded", "Proto", "GradientTape", "HttpOnly", "NOTHING", "SameSite", "cProfile", "finally",
+    "io_callback",    "jax_cpu_enable_async_dispatch", "nocto", "packaging", "ulimit", "xk2f",
 }  # fmt: skip
 """Words that belong to other projects, to browsers and to systems, each named for what it does there."""
 

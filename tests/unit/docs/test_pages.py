@@ -35,9 +35,7 @@ def test_every_rule_of_the_protocol_has_a_heading_and_names_its_tests() -> None:
         found[1]: found[2] for found in re.finditer(r"^## (P\d+a?) [^\n]*\n(.*?)(?=^## |\Z)", text, re.M | re.S)
     }
 
-    assert sorted(sections, key=lambda rule: int(rule.strip("Pa"))) == sorted(
-        [*(f"P{number}" for number in range(1, 19)), "P15a"], key=lambda rule: int(rule.strip("Pa"))
-    )
+    assert sections.keys() == {"P15a", *(f"P{number}" for number in range(1, 19))}
     assert {rule for rule, section in sections.items() if "::test_" not in section} == set()
 
 
