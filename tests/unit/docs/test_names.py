@@ -124,7 +124,7 @@ def test_every_command_exists_and_takes_the_flags(page: Path) -> None:
     for line in lines:
         for used in re.findall(r"(?:^|; )(drumline [a-z][^#;|]*)", line):
             words = used.split()
-            name = next((name for count in (3, 2) if (name := " ".join(words[:count])) in commands), None)
+            name = next((each for count in (3, 2) if (each := " ".join(words[:count])) in commands), None)
             flags = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
             taken = {short for each in commands.get(name or "", []) for short in str(each).split()}  # type: ignore[attr-defined]
             if name is None or {flag for flag in flags if flag.startswith("--")} - taken:
