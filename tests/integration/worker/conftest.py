@@ -7,7 +7,7 @@ from support.worker_process import WorkerProcess
 from support.worker_server import WorkerServer
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server() -> Iterator[WorkerServer]:
     server = WorkerServer()
     server.start()
@@ -15,9 +15,9 @@ def server() -> Iterator[WorkerServer]:
     server.stop()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def worker(server: WorkerServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
-    """One worker for the tests of a module: members of other tests don't bother it."""
+    """One worker for all tests that leave it alive: members of other tests don't bother it."""
     worker = WorkerProcess(server, tmp_path_factory.mktemp("host") / "worker")
     worker.start()
     worker.wait_registered()
