@@ -112,7 +112,7 @@ class Settings(BaseSettings):
     claim_s: Annotated[float, Field(gt=0)] = CLAIM_S
     """All members of an attempt must be claimed within this time."""
     checkpoint_days: Annotated[int, Field(ge=1, le=36_500)] = 30
-    """For so many days after a run's end others can go on from its checkpoints; then its workers delete them."""
+    """For so many days after a run's end others can resume from its checkpoints; then its workers delete them."""
     schedule_every_s: Annotated[float, Field(gt=0)] = 1.0
     """How often the scheduler looks without being woken."""
     ageing_unit_s: Annotated[float, Field(ge=1, le=86_400)] = 60.0
