@@ -36,11 +36,12 @@ accelerator: .venv/.demo ## JAX for the GPUs or TPUs that are found (ACCELERATOR
 
 test: check unit integration simulation conformance frontend-test e2e chaos pythons ## prove that all of it works
 
-check: .venv/.dev frontend/node_modules/.installed openapi-check ## ruff, mypy strict, import-linter, Biome, tsc
+check: .venv/.dev frontend/node_modules/.installed openapi-check ## ruff, mypy strict, import-linter, commit messages, Biome, tsc
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	.venv/bin/lint-imports --no-cache
+	$(PY) scripts/commits.py
 	$(NPM) run check
 
 unit: .venv/.dev ## tests without servers
