@@ -111,7 +111,7 @@ class Server:
                     database.write,
                     lambda *asked: submit.submit_all(*asked, most_waiting=MOST_WAITING, now=self.now()),
                 ),
-                "quiet": BatchingExecutor(database.write, lambda *asked: heartbeat.renew_idle(*asked, now=self.now())),
+                "idle": BatchingExecutor(database.write, lambda *asked: heartbeat.renew_idle(*asked, now=self.now())),
             }
             self.process.start(lambda: self._loop(database))
 
