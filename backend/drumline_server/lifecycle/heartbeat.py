@@ -26,7 +26,7 @@ from drumline_server.storage.notifications import QUEUE, announce
 
 LiveMember = tuple[Member, Attempt, Run]
 IdleHeartbeats = BatchingExecutor[tuple[str, Heartbeat], HeartbeatReply | None]
-"""Beats that come at once, by host, for `renew_quiet`."""
+"""Beats that come at once, by host, for `renew_idle`."""
 HostStatus = Columns[*tuple[Any, ...]]  # Any: the columns of `_GLANCES`
 
 _HOST = table_of(Host).c
@@ -104,14 +104,14 @@ def record_heartbeat(session: Session, host_id: str, heartbeat: Heartbeat, *, no
 
 
 def is_idle(heartbeat: Heartbeat) -> bool:
-    """Whether the worker has nothing to tell, so that `renew_quiet` may do."""
-    return not (heartbeat.members or heartbeat.plans or heartbeat.unsent)
+    """Whether the worker has nothing to tell, and nothing to hear as far as it knows, so that `renew_idle` may do."""
+    return not (heartbeat.members or heartbeat.plans or heartbeat.unsent or heartbeat.notified)
 
 
 def renew_idle(session: Session, beats: Sequence[tuple[str, Heartbeat]], *, now: int) -> list[HeartbeatReply | None]:
     """Renews the leases of those hosts that have nothing to tell and nothing to be told; None for the others.
 
-    A beat that gets None has changed nothing and is for `beat`.
+    A beat that gets None has changed nothing and is for `record_heartbeat`.
     """
     rows = session.execute(_UNLOCKED_HOST_STATUS, {"hosts": [host_id for host_id, _ in beats]})
     statuses: dict[str, HostStatus] = {row.id: row for row in rows}
