@@ -144,6 +144,8 @@ class WorkerTerms:
     broker_url: str | None
     heartbeat_s: float
     takeover_s: float
+    """Both in force, `time_scale` included."""
+    time_scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,8 @@ class _Lease:
 
 def worker_terms(settings: Settings) -> WorkerTerms:
     """The terms as the settings have them."""
-    return WorkerTerms(settings.broker, settings.heartbeat_s, settings.takeover_s)
+    times = settings.times
+    return WorkerTerms(settings.broker, times.heartbeat_s, times.takeover_s, times.scale)
 
 
 def register(session: Session, host_id: str, body: Register, terms: WorkerTerms, *, now: int) -> Registered:
@@ -188,6 +191,7 @@ def register(session: Session, host_id: str, body: Register, terms: WorkerTerms,
         broker_url=None if terms.broker_url is None else SecretStr(terms.broker_url),
         heartbeat_s=terms.heartbeat_s,
         takeover_s=terms.takeover_s,
+        time_scale=terms.time_scale,
         server_version=VERSION,
     )
 

@@ -1,6 +1,6 @@
 """One round of the scheduler: looks at each project's queue, starts what has room, and stores it.
 
-Attempt, members, holds and doorbells of a run are stored in one transaction with its move to PLACED.
+Attempt, members and holds of a run are stored in one transaction with its change to PLACED; hosts hear of it later.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -163,7 +163,7 @@ class SchedulingTerms:
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """As the operator set them."""
-        return cls(settings.claim_s, settings.suspect_s, Ageing(int(settings.ageing_unit_s * _MICROS)))
+        return cls(settings.times.claim_s, settings.times.suspect_s, Ageing(int(settings.ageing_unit_s * _MICROS)))
 
     def look(self, session: Session, project_id: str, *, now: int) -> Snapshot:
         """What the scheduler sees of a project."""

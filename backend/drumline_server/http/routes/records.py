@@ -47,6 +47,7 @@ async def get_placement(
 
 @router.get("/metrics", response_model=api.Metrics)
 async def get_metrics(
+    *,
     run_id: RunId,
     principal: ReaderDep,
     _: KnownQuery,
@@ -70,6 +71,7 @@ async def get_metrics(
 
 @router.get("/reductions")
 async def list_reductions(
+    *,
     run_id: RunId,
     principal: ReaderDep,
     _: KnownQuery,
@@ -113,6 +115,7 @@ async def get_reduction(
 
 @router.get("/logs")
 async def get_logs(
+    *,
     run_id: RunId,
     principal: ReaderDep,
     _: KnownQuery,
@@ -149,6 +152,7 @@ async def download_logs(
 
 @router.get("/gaps")
 async def list_gaps(
+    *,
     run_id: RunId,
     principal: ReaderDep,
     database: DatabaseDep,
