@@ -83,16 +83,20 @@ def _off(name: str, safeguard: str, *patches: Patch) -> Mutant:
 class _EarlyDeadlines(deadlines.Deadlines):
     """Takes over after half of the time that the workers were told."""
 
-    def __init__(self, takeover_s: float, suspect_s: float, leases_from: int, stalled_us: int = 0) -> None:
-        super().__init__(takeover_s / 2, suspect_s, leases_from, stalled_us)
+    def __init__(
+        self, takeover_s: float, suspect_s: float, leases_from: int, stalled_us: int = 0, scale: float = 1.0
+    ) -> None:
+        super().__init__(takeover_s / 2, suspect_s, leases_from, stalled_us, scale)
 
 
 class _UnmovedDeadlines(deadlines.Deadlines):
     """Forgets that the clock has jumped."""
 
-    def __init__(self, takeover_s: float, suspect_s: float, leases_from: int, stalled_us: int = 0) -> None:
+    def __init__(
+        self, takeover_s: float, suspect_s: float, leases_from: int, stalled_us: int = 0, scale: float = 1.0
+    ) -> None:
         del leases_from
-        super().__init__(takeover_s, suspect_s, 0, stalled_us)
+        super().__init__(takeover_s, suspect_s, 0, stalled_us, scale)
 
 
 _WAITING = AttemptState.DISPATCHED

@@ -155,7 +155,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         _share_transactions(app, database)
         app.state.blobs = BlobStore(settings.data_dir / "blobs", kept_free=settings.disk_kept_bytes)
         await _make_usable(database, settings, app.state.clock)
-        staying = present(database, app.state.clock, takeover_s=settings.takeover_s)
+        staying = present(database, app.state.clock, takeover_s=settings.times.takeover_s)
         async with _following(app.state.live, database), staying, _notifying(app), _looping(app):
             yield
     finally:

@@ -113,6 +113,8 @@ class Deadlines:
     leases_from: int
     stalled_us: int = 0
     """How long the server itself stood still lately: nobody could reach it, so leases run out that much later."""
+    scale: float = 1.0
+    """Of the deadlines that no setting names; the others are in force as they are here."""
 
 
 def due(session: Session, deadlines: Deadlines, clock: Clock, *, now: int) -> list[Deed]:
@@ -152,8 +154,8 @@ def _times(deadlines: Deadlines, now: int) -> Times:
     return {
         "now": now,
         "ahead_from": now + SKEW_US,
-        "finished_before": now - int(DRAIN_S * _MICROS),
-        "ended_before": now - int(RELEASE_S * _MICROS),
+        "finished_before": now - int(deadlines.scale * DRAIN_S * _MICROS),
+        "ended_before": now - int(deadlines.scale * RELEASE_S * _MICROS),
         "heard_before": now - int(deadlines.suspect_s * _MICROS) - deadlines.stalled_us,
         "leased_before": now - int(deadlines.takeover_s * _MICROS) - deadlines.stalled_us,
         "stalled": deadlines.stalled_us,

@@ -138,6 +138,8 @@ class Terms:
     broker_url: str | None
     heartbeat_s: float
     takeover_s: float
+    """Both in force, `time_scale` included."""
+    time_scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,8 @@ class _Lease:
 
 def terms_of(settings: Settings) -> Terms:
     """The terms as the settings have them."""
-    return Terms(settings.broker, settings.heartbeat_s, settings.takeover_s)
+    times = settings.times
+    return Terms(settings.broker, times.heartbeat_s, times.takeover_s, times.scale)
 
 
 def register(session: Session, host_id: str, body: Register, terms: Terms, *, now: int) -> Registered:
@@ -182,6 +185,7 @@ def register(session: Session, host_id: str, body: Register, terms: Terms, *, no
         broker_url=None if terms.broker_url is None else SecretStr(terms.broker_url),
         heartbeat_s=terms.heartbeat_s,
         takeover_s=terms.takeover_s,
+        time_scale=terms.time_scale,
         server_version=VERSION,
     )
 

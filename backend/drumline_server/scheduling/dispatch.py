@@ -163,7 +163,7 @@ class Terms:
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """As the operator set them."""
-        return cls(settings.claim_s, settings.suspect_s, Ageing(int(settings.ageing_unit_s * _MICROS)))
+        return cls(settings.times.claim_s, settings.times.suspect_s, Ageing(int(settings.ageing_unit_s * _MICROS)))
 
     def look(self, session: Session, project_id: str, *, now: int) -> Snapshot:
         """What the scheduler sees of a project."""

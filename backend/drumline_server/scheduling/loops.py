@@ -186,19 +186,19 @@ class Reaper:
         self._clock = clock
         self._last_round = clock.now()
         self._set_back = True
-        self._leases_from = clock.now() + int(settings.takeover_s * _MICROS)
+        self._leases_from = clock.now() + int(settings.times.takeover_s * _MICROS)
 
     async def round(self) -> None:
         """Does what is due, each deed in its own transaction, so that one that fails keeps no other from happening."""
         now = self._clock.now()
         elapsed = now - self._last_round
         if not -_CLOCK_JUMP_US < elapsed < _CLOCK_JUMP_US + int(self._settings.reap_every_s * _MICROS):
-            self._leases_from = now + int(self._settings.takeover_s * _MICROS)
+            self._leases_from = now + int(self._settings.times.takeover_s * _MICROS)
             self._set_back = self._set_back or elapsed < 0
         self._last_round = now
         if self._set_back:
             await self._database.write(
-                lambda session: pull_back(session, claim_s=self._settings.claim_s, clock=self._clock)
+                lambda session: pull_back(session, claim_s=self._settings.times.claim_s, clock=self._clock)
             )
             self._set_back = False
         for deed in await self._database.read(lambda session: self._due(session, now)):
@@ -210,10 +210,12 @@ class Reaper:
                 log.exception("a deadline could not be enforced; it is tried again")
 
     def _due(self, session: Session, now: int) -> list[Deed]:
-        takeover_s = longest_takeover_s(session, self._settings.takeover_s)
+        takeover_s = longest_takeover_s(session, self._settings.times.takeover_s)
         own_us = self._stalls.since(now - int(2 * takeover_s * _MICROS))
         stalled_us = max(own_us, longest_stall_us(session, takeover_s))
-        deadlines = Deadlines(takeover_s, self._settings.suspect_s, self._leases_from, stalled_us)
+        deadlines = Deadlines(
+            takeover_s, self._settings.times.suspect_s, self._leases_from, stalled_us, self._settings.times.scale
+        )
         return due(session, deadlines, self._clock, now=now)
 
     def _perform(self, deed: Deed, session: Session) -> None:

@@ -43,7 +43,7 @@ async def list_hosts(
             cursor=cursor,
             limit=limit,
             now=clock.now(),
-            suspect_s=settings.suspect_s,
+            suspect_s=settings.times.suspect_s,
         )
     )
 
@@ -73,7 +73,7 @@ async def drain_host(
 ) -> api.Host:
     """Gives the host no more runs; programs that run there stop in their grace and go on elsewhere."""
     order = _order(principal, host_id, clock.now())
-    return await database.write(lambda session: fleet.drain_host(session, order, suspect_s=settings.suspect_s))
+    return await database.write(lambda session: fleet.drain_host(session, order, suspect_s=settings.times.suspect_s))
 
 
 @router.post("/hosts/{host_id}:undrain")
@@ -82,7 +82,7 @@ async def undrain_host(
 ) -> api.Host:
     """Lets a drained host take runs again."""
     order = _order(principal, host_id, clock.now())
-    return await database.write(lambda session: fleet.undrain_host(session, order, suspect_s=settings.suspect_s))
+    return await database.write(lambda session: fleet.undrain_host(session, order, suspect_s=settings.times.suspect_s))
 
 
 @router.post("/hosts/{host_id}:release")
@@ -91,7 +91,7 @@ async def release_host(
 ) -> api.Host:
     """Ends the quarantine, or the flag, of a host on which too many runs failed."""
     order = _order(principal, host_id, clock.now())
-    return await database.write(lambda session: fleet.release_host(session, order, suspect_s=settings.suspect_s))
+    return await database.write(lambda session: fleet.release_host(session, order, suspect_s=settings.times.suspect_s))
 
 
 @router.post("/devices/{device_id}:release")
