@@ -9,9 +9,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-from drumline.distribute.base.trace_state import is_tracing
+from jax.extend.core import get_opaque_trace_state
+
+from drumline.distribute.base.trace_state import is_tracing, state_outside_traces
 from drumline.distribute.contexts.step_trace import StepTrace
 from drumline.distribute.errors import ContextError
 
@@ -21,6 +23,9 @@ class ActiveStrategy(Protocol):
 
     #: The context of code outside every scope; only the default strategy has one.
     default_replica_context: Any
+
+    #: Do some devices belong to another process?
+    has_foreign_devices: bool
 
     @property
     def num_replicas_in_sync(self) -> int:
@@ -157,32 +162,43 @@ def require_replica_context(what: str) -> ActiveReplica:
     return replica
 
 
-def require_cross_replica_context(strategy: ActiveStrategy, what: str) -> None:
-    """ContextError unless ``what`` may run here: not in a step, a traced function, another strategy's scope.
+def require_cross_replica_context(
+    strategy: ActiveStrategy, what: str, *, tracing: Literal["refused", "in_merge", "allowed"] = "in_merge"
+) -> None:
+    """ContextError unless ``what`` may run here: not in a step nor in another strategy's scope.
 
-    UnsupportedError where the strategy has devices of other processes.
+    ``tracing``: may it run while JAX traces: not at all, in a merge function only, or anywhere. UnsupportedError where
+    the strategy has devices of other processes.
     """
-    strategy.require_one_process(what)
-    if what != "scope" and current_trace() is None:
-        refuse_in_traced_function(what)
-    if not _stack.entries:
-        return
-    entry = _stack.entries[-1]
-    if entry.replica is not None and entry.replica is not entry.strategy.default_replica_context:
-        raise ContextError(
-            f"{what} was called inside a step; call it outside run, or inside a merge_call function. "
-            "Inside a step use dist.all_reduce or dist.all_gather"
-        )
-    if entry.strategy is not strategy and entry.strategy is not default_strategy():
-        raise ContextError(
-            f"{what} of {strategy!r} was called inside the scope of {entry.strategy!r}; strategies can't be mixed"
-        )
+    if strategy.has_foreign_devices:
+        strategy.require_one_process(what)
+    entry = _stack.entries[-1] if _stack.entries else None
+    # Written out rather than asked of is_tracing: every step comes by here.
+    is_traced = tracing != "allowed" and get_opaque_trace_state() != state_outside_traces()
+    if is_traced and (entry is None or entry.trace is None):
+        raise _tracing_refusal(what)
+    if entry is not None:
+        if entry.replica is not None and entry.replica is not entry.strategy.default_replica_context:
+            raise ContextError(
+                f"{what} was called inside a step; call it outside run, or inside a merge_call function. "
+                "Inside a step use dist.all_reduce or dist.all_gather"
+            )
+        if entry.strategy is not strategy and entry.strategy is not default_strategy():
+            raise ContextError(
+                f"{what} of {strategy!r} was called inside the scope of {entry.strategy!r}; strategies can't be mixed"
+            )
+        if is_traced and tracing == "refused":
+            raise _tracing_refusal(what)
 
 
 def refuse_in_traced_function(what: str) -> None:
     """ContextError inside jit, grad, a loop ... that is no step: what is done there is done once, with placeholders."""
     if is_tracing():
-        raise ContextError(
-            f"{what} was called inside a traced function (jit, grad, vmap, scan, fori_loop, ...); call it outside: run "
-            "compiles the step itself. To repeat a step on the device, use lax.scan inside the step"
-        )
+        raise _tracing_refusal(what)
+
+
+def _tracing_refusal(what: str) -> ContextError:
+    return ContextError(
+        f"{what} was called inside a traced function (jit, grad, vmap, scan, fori_loop, ...); call it outside: run "
+        "compiles the step itself. To repeat a step on the device, use lax.scan inside the step"
+    )

@@ -14,6 +14,7 @@ import jax
 
 from drumline.distribute.combine.cross_device_ops import CrossDeviceOps
 from drumline.distribute.errors import CollectiveError, CollectiveShapeError
+from drumline.distribute.executors.agreement import refuse_disagreement
 from drumline.distribute.executors.program import ReplicaProgram
 from drumline.distribute.executors.refs import without_plain_refs
 from drumline.distribute.executors.rendezvous import Rendezvous, Request
@@ -23,7 +24,7 @@ from drumline.distribute.observe import ProgramMemory
 from drumline.distribute.observe.observation import Observation
 from drumline.distribute.tracing import jaxprs
 from drumline.distribute.tracing.arguments import StepArguments
-from drumline.distribute.tracing.step import TracedStep, unflatten_outputs
+from drumline.distribute.tracing.step import TracedStep, unflattener
 from drumline.distribute.tracing.uniformity import mark_uniform
 from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.per_replica import PerReplica
@@ -36,7 +37,12 @@ class MpmdStep:
     name = "mpmd"
 
     def __init__(
-        self, group: DeviceGroup, ops: CrossDeviceOps, observation: Observation, traces: list[TracedStep]
+        self,
+        group: DeviceGroup,
+        ops: CrossDeviceOps,
+        observation: Observation,
+        traces: list[TracedStep],
+        arguments: StepArguments,
     ) -> None:
         self._group = group
         self._rendezvous = Rendezvous(group.devices, ops, observation)
@@ -57,7 +63,9 @@ class MpmdStep:
             for replicas in alike.values()
         ]
         _check_same_tree(traces)
-        self._uniform_outputs = _uniform_outputs(traces[0])
+        refuse_disagreement(traces, arguments)
+        self._unflatten = unflattener(traces[0])
+        self._uniform_outputs = _uniform_outputs(traces[0], arguments)
 
     def __call__(self, arguments: StepArguments) -> Any:
         variables = {id(v): v for traced in self._traces for v in (*traced.read, *traced.written)}
@@ -113,7 +121,7 @@ class MpmdStep:
                 leaves.append(self._group.mirror(values))
             else:
                 leaves.append(self._regrouped(values, leaf, arguments))
-        return unflatten_outputs(self._traces[0], leaves)
+        return self._unflatten(leaves)
 
     def _regrouped(self, values: list[Any], leaf: Any, arguments: StepArguments) -> Any:
         regrouped = self._group.regroup(values)
@@ -167,10 +175,10 @@ def _check_same_tree(traces: list[TracedStep]) -> None:
             )
 
 
-def _uniform_outputs(traced: TracedStep) -> list[bool]:
+def _uniform_outputs(traced: TracedStep, arguments: StepArguments) -> list[bool]:
     """Which outputs look the same on every replica, from one replica's program; good enough for a warning."""
     inputs = [variable.storage != "stacked" for variable in traced.read]
-    inputs = [*[True] * len(traced.constants), *inputs, *[False] * len(traced.leaf_indices)]
+    inputs = [*[True] * len(traced.constants), *inputs, *(arguments.kinds[i] == "plain" for i in traced.leaf_indices)]
     try:
         return mark_uniform(traced.jaxpr, inputs)[1]
     except CollectiveError:

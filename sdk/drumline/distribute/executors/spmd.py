@@ -18,7 +18,7 @@ from drumline.distribute.observe.observation import Observation
 from drumline.distribute.tracing import jaxprs
 from drumline.distribute.tracing.arguments import StepArguments
 from drumline.distribute.tracing.instrumentation import InstrumentedCollective, has_instrumented, instrument
-from drumline.distribute.tracing.step import TracedStep, unflatten_outputs
+from drumline.distribute.tracing.step import TracedStep, unflattener
 from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.per_replica import REPLICA_AXIS, PerReplica
 
@@ -57,6 +57,8 @@ class SpmdStep:
         can_instrument = not instrumented and not self._is_single
         self._has_small_instrumented = can_instrument and has_instrumented(traced.jaxpr.jaxpr, large=False)
         self._has_large_instrumented = can_instrument and has_instrumented(traced.jaxpr.jaxpr, large=True)
+        self._out_rows = [_rows(aval.shape, self._group.num_replicas_in_sync) for aval in traced.jaxpr.out_avals]
+        self._unflatten = unflattener(traced)
         self._call = self._compile()
 
     def __call__(self, arguments: StepArguments) -> Any:
@@ -130,10 +132,10 @@ class SpmdStep:
             elif self._out_is_mirrored[leaf.index]:
                 leaves.append(outputs[leaf.index])
             else:
-                value = PerReplica.from_stacked(outputs[leaf.index])
+                value = PerReplica(outputs[leaf.index], None, self._out_rows[leaf.index])
                 value.batch_rows = None if self._traced.uniform_outputs[leaf.index] else arguments.rows
                 leaves.append(value)
-        return unflatten_outputs(self._traced, leaves)
+        return self._unflatten(leaves)
 
     def _compile(self) -> Any:
         """The jitted program of (donated variables, kept variables, argument leaves, constants)."""
@@ -189,3 +191,8 @@ class SpmdStep:
     @staticmethod
     def _spec(is_stacked: bool) -> P:
         return P(REPLICA_AXIS) if is_stacked else P()
+
+
+def _rows(shape: tuple[int, ...], num_replicas: int) -> tuple[int, ...] | None:
+    """The row table of an output that has ``shape`` on each replica."""
+    return (shape[0],) * num_replicas if shape else None

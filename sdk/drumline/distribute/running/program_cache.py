@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import types
 import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,6 +16,7 @@ from drumline.distribute.errors import RetraceWarning
 from drumline.distribute.running.capture_recorder import record
 from drumline.distribute.running.captured_values import member_of
 from drumline.distribute.running.captures import Captures, Effects
+from drumline.distribute.tracing.step import TracedStep
 
 #: Compiled steps kept per strategy; the least recently used one goes first.
 MAX_STEPS = 64
@@ -23,14 +26,22 @@ MAX_TRACES_OF_SAME_CODE = 3
 MAX_COUNTED = 1024
 
 
+@dataclass(slots=True)
+class BuiltStep:
+    """A compiled step, the traces it was made from, and when it was used last, in calls of any step."""
+
+    step: Any
+    traces: list[TracedStep]
+    last_use: int = 0
+
+
 class FunctionState:
     """A function in one state of what it captures: its compiled steps by signature, the variables that it made."""
 
     def __init__(self, origin: Sequence[Any], captures: Captures) -> None:
         self._origin = [_reference(part) for part in origin]
         self.captures = captures
-        self.steps: dict[Hashable, Any] = {}
-        self.last_use: dict[Hashable, int] = {}
+        self.steps: dict[Hashable, BuiltStep] = {}
         self.made: list[Any] = []
         self.held: list[Any] = []
 
@@ -40,16 +51,9 @@ class FunctionState:
             return False
         return all(held() is part for held, part in zip(self._origin, origin, strict=True))
 
-    def is_for(self, origin: Sequence[Any], roots: Sequence[Any]) -> bool:
-        """Tells whether a call of ``roots`` is the same program."""
-        if self.captures.is_opaque and not self.is_of(origin):
-            return False
-        return self.captures.are_in(roots)
-
     def forget(self) -> None:
         """Lets go of the compiled steps: what they captured died."""
         self.steps.clear()
-        self.last_use.clear()
         self.made = []
 
 
@@ -61,15 +65,6 @@ class CodeStates:
         self.effects = Effects()
         self.traces: Counter[Hashable] = Counter()
 
-    def find(self, origin: Sequence[Any], roots: Sequence[Any]) -> FunctionState | None:
-        """The state that a call is in, or None."""
-        for position, state in enumerate(self.states):
-            if state.is_for(origin, roots):
-                if position:
-                    self.states.insert(0, self.states.pop(position))
-                return state
-        return None
-
 
 class StepCache:
     """Compiled steps by function, what it captures, and signature."""
@@ -77,7 +72,7 @@ class StepCache:
     def __init__(self) -> None:
         self._by_code: dict[int, tuple[Any, CodeStates]] = {}
         self._equal_codes: weakref.WeakKeyDictionary[Any, CodeStates] = weakref.WeakKeyDictionary()
-        self._uses = 0
+        self.uses = itertools.count(1)
 
     def states_of(self, fn: Callable[..., Any]) -> CodeStates:
         """The states of functions that have the code of ``fn``, or of ``fn`` itself where it has none."""
@@ -90,21 +85,26 @@ class StepCache:
         self._by_code[key] = (_reference(code, partial(_forget, weakref.ref(self), key)), states)
         return states
 
-    def find(self, fn: Callable[..., Any], origin: Sequence[Any], roots: Sequence[Any]) -> FunctionState | None:
-        """The state that ``fn`` is in, if it was traced in it."""
-        return self.states_of(fn).find(origin, roots)
+    def find(self, called: Callable[..., Any], roots: Sequence[Any]) -> FunctionState | None:
+        """The state that the first of ``roots`` is in, if it was traced in it. ``called``: what the caller named."""
+        fn = roots[0]
+        code = fn.__code__ if type(fn) is types.FunctionType else code_of(fn)
+        entry = self._by_code.get(id(code))
+        if entry is None:
+            return None
+        states = entry[1].states
+        for position, state in enumerate(states):
+            if state.captures.is_opaque and not state.is_of(origin_of(called)):
+                continue
+            if state.captures.are_in(roots):
+                if position:
+                    states.insert(0, states.pop(position))
+                return state
+        return None
 
-    def step(self, state: FunctionState, signature: Hashable) -> Any:
-        """The compiled step, or None."""
-        step = state.steps.get(signature)
-        if step is not None:
-            self._uses += 1
-            state.last_use[signature] = self._uses
-        return step
-
-    def begin(self, fn: Callable[..., Any], origin: Sequence[Any], roots: Sequence[Any]) -> FunctionState:
+    def begin(self, called: Callable[..., Any], roots: Sequence[Any]) -> FunctionState:
         """The state that a function not seen like this before is in, to be traced now."""
-        states = self.states_of(fn)
+        states, origin = self.states_of(roots[0]), origin_of(called)
         state = FunctionState(origin, record(roots, states.effects))
         same = next((other for other in states.states if other.is_of(origin)), None)
         if same is not None:
@@ -122,11 +122,10 @@ class StepCache:
         if state not in states.states:
             states.states.insert(0, state)
 
-    def keep(self, state: FunctionState, signature: Hashable, step: Any, held: list[Any]) -> None:
-        """Keeps ``step`` until what it captured, or one of ``held``, dies or many others were used since."""
-        self._uses += 1
-        state.steps[signature] = step
-        state.last_use[signature] = self._uses
+    def keep(self, state: FunctionState, signature: Hashable, built: BuiltStep, held: list[Any]) -> None:
+        """Keeps ``built`` until what it captured, or one of ``held``, dies or many others were used since."""
+        built.last_use = next(self.uses)
+        state.steps[signature] = built
         state.held += [_reference(value, partial(_forget_step, weakref.ref(state), signature)) for value in held]
         self._drop_oldest()
 
@@ -153,7 +152,7 @@ class StepCache:
         if len(kept) <= MAX_STEPS:
             return
         _, states, state, signature = min(kept, key=lambda entry: entry[0])
-        del state.steps[signature], state.last_use[signature]
+        del state.steps[signature]
         if not state.steps and not state.made:
             states.states.remove(state)
 
@@ -162,8 +161,8 @@ class StepCache:
         for states in groups.values():
             states.states = [state for state in states.states if state.steps or state.made]
             for state in states.states:
-                for signature, last_use in state.last_use.items():
-                    yield last_use, states, state, signature
+                for signature, built in state.steps.items():
+                    yield built.last_use, states, state, signature
 
 
 def code_of(fn: Any) -> Any:
@@ -225,4 +224,3 @@ def _forget_step(state: weakref.ref[FunctionState], signature: Hashable, _: Any)
     living = state()
     if living is not None:
         living.steps.pop(signature, None)
-        living.last_use.pop(signature, None)

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from drumline.distribute.base.trace_state import trace_settings
+from drumline.distribute.base.trace_state import read_trace_settings
 from drumline.distribute.combine.cross_device_ops import CrossDeviceOps
 from drumline.distribute.contexts.step_trace import ReplicaNumberNeeded
 from drumline.distribute.errors import DivergingCopiesWarning, InvalidValueError, StateLostError
@@ -20,7 +20,7 @@ from drumline.distribute.executors.mpmd import MpmdStep
 from drumline.distribute.executors.pmap import PmapStep
 from drumline.distribute.executors.spmd import SpmdStep
 from drumline.distribute.observe.observation import Observation
-from drumline.distribute.running.program_cache import FunctionState, StepCache, origin_of
+from drumline.distribute.running.program_cache import BuiltStep, FunctionState, StepCache
 from drumline.distribute.running.run_options import RunOptions
 from drumline.distribute.running.staleness import refuse_stale
 from drumline.distribute.tracing.arguments import StepArguments, flatten_arguments
@@ -45,14 +45,6 @@ class _Program:
     is_shared: bool
 
 
-@dataclass(frozen=True, slots=True)
-class BuiltStep:
-    """A compiled step and the traces it was made from."""
-
-    step: Any
-    traces: list[TracedStep]
-
-
 class StepRunner:
     """Runs steps for one strategy. ``executor``: the one asked for; ``ops`` do the sums of lock-step programs."""
 
@@ -66,49 +58,57 @@ class StepRunner:
         self.last_executor: str | None = None
 
     def run(self, fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], options: RunOptions) -> Any:
-        """The results of ``fn`` on every replica, and the variables that it wrote written."""
-        origin = origin_of(fn)
+        """The results of ``fn`` on every replica; the variables that it wrote are written."""
+        called = fn
         if options.static_argnames:
             fn, args, kwargs = _bind_static(fn, args, kwargs, options.static_argnames)
         with self._owner.lock:
             arguments = flatten_arguments(self._owner, args, kwargs)
             if self._observation.observer is not None:
-                return self._run_observed(fn, origin, arguments, options)
+                return self._run_observed(called, fn, arguments, options)
             try:
-                step = self._find_or_build(fn, origin, arguments, options)
-                self.last_executor = step.name
-                return self._call(step, arguments)
+                step = self._find_or_build(called, fn, arguments, options)
+                try:
+                    return step(arguments)
+                except Exception as error:
+                    self._raise_if_state_is_lost(error)
+                    raise
             finally:
                 self.step += 1
 
     def _run_observed(
-        self, fn: Callable[..., Any], origin: tuple[Any, ...], arguments: StepArguments, options: RunOptions
+        self, called: Callable[..., Any], fn: Callable[..., Any], arguments: StepArguments, options: RunOptions
     ) -> Any:
         observation = self._observation
         observation.step_began(self.step)
         dispatched_at = time.monotonic_ns()
         try:
-            step = self._find_or_build(fn, origin, arguments, options)
-            self.last_executor = step.name
+            step = self._find_or_build(called, fn, arguments, options)
             observation.dispatching(step.name, is_ragged=arguments.is_ragged)
-            return self._call(step, arguments)
+            try:
+                return step(arguments)
+            except Exception as error:
+                self._raise_if_state_is_lost(error)
+                raise
         finally:
             observation.step_ended(self.step, self.last_executor or self._executor, dispatched_at, arguments.rows)
             self.step += 1
 
     def _find_or_build(
-        self, fn: Callable[..., Any], origin: tuple[Any, ...], arguments: StepArguments, options: RunOptions
+        self, called: Callable[..., Any], fn: Callable[..., Any], arguments: StepArguments, options: RunOptions
     ) -> Any:
-        signature = (arguments.signature, options.donate, trace_settings())
+        signature = (arguments.signature, options.donate, read_trace_settings(jax.config))
         roots = (fn, *arguments.objects)
-        state = self._cache.find(fn, origin, roots)
-        built = None if state is None else self._cache.step(state, signature)
+        state = self._cache.find(called, roots)
+        built = None if state is None else state.steps.get(signature)
         if state is None or built is None:
-            state = state or self._cache.begin(fn, origin, roots)
-            return self._build_for(state, fn, roots, arguments, options, signature)
-        if options.check_stale:
+            state = state or self._cache.begin(called, roots)
+            built = self._build_for(state, fn, roots, arguments, options, signature)
+        elif options.check_stale:
             refuse_stale(built.traces, self._trace(fn, arguments, state.made).traces, state.captures.opaque_parts())
             self._cache.traced(fn, state, roots)
+        built.last_use = next(self._cache.uses)
+        self.last_executor = built.step.name
         return built.step
 
     def _build_for(
@@ -119,11 +119,12 @@ class StepRunner:
         arguments: StepArguments,
         options: RunOptions,
         signature: Any,
-    ) -> Any:
+    ) -> BuiltStep:
         self._cache.count_trace(fn, state, signature)
         program = self._trace(fn, arguments, state.made)
         self._cache.traced(fn, state, roots)
         step = self._compile(program, arguments, options)
+        built = BuiltStep(step, program.traces)
         created = program.traces[0].created
         if created:
             state.made = list(created)
@@ -131,8 +132,8 @@ class StepRunner:
             replicas = self._owner.num_replicas_in_sync
             self._observation.planner.step_program(describe_step(step, arguments, self.step, replicas))
         if all(variable.is_initialized for variable in created):
-            self._cache.keep(state, signature, BuiltStep(step, program.traces), arguments.objects)
-        return step
+            self._cache.keep(state, signature, built, arguments.objects)
+        return built
 
     def _trace(self, fn: Callable[..., Any], arguments: StepArguments, made_before: list[Any]) -> _Program:
         tracer = StepTracer(self._owner, fn, arguments, made_before)
@@ -153,7 +154,7 @@ class StepRunner:
 
     def _compile(self, program: _Program, arguments: StepArguments, options: RunOptions) -> Any:
         if not program.is_shared:
-            return MpmdStep(self._owner, self._ops, self._observation, program.traces)
+            return MpmdStep(self._owner, self._ops, self._observation, program.traces, arguments)
         (traced,) = program.traces
         self._mark_uniform(traced, arguments)
         executor = PmapStep if self._executor == "pmap" else SpmdStep
@@ -195,19 +196,16 @@ class StepRunner:
                 stacklevel=7,
             )
 
-    def _call(self, step: Any, arguments: StepArguments) -> Any:
-        try:
-            return step(arguments)
-        except Exception as error:
-            lost = [variable for variable in self._owner.own_variables() if variable.is_lost]
-            if lost:
-                checkpoint = self._owner.last_checkpoint
-                raise StateLostError(
-                    f"the step failed after its variables were donated; lost: {', '.join(v.name for v in lost)}. "
-                    f"Last checkpoint: {checkpoint or 'none'}. Restore from it, or run with RunOptions(donate=False)",
-                    checkpoint,
-                ) from error
-            raise
+    def _raise_if_state_is_lost(self, error: Exception) -> None:
+        """StateLostError where the step that failed with ``error`` had taken buffers of variables with it."""
+        lost = [variable for variable in self._owner.own_variables() if variable.is_lost]
+        if lost:
+            checkpoint = self._owner.last_checkpoint
+            raise StateLostError(
+                f"the step failed after its variables were donated; lost: {', '.join(v.name for v in lost)}. "
+                f"Last checkpoint: {checkpoint or 'none'}. Restore from it, or run with RunOptions(donate=False)",
+                checkpoint,
+            ) from error
 
 
 def _bind_static(

@@ -30,6 +30,7 @@ from drumline.distribute.variables.variable import Variable
 
 EXECUTORS = ("auto", "spmd", "pmap", "mpmd")
 _MISSING: Any = object()
+_DEFAULT_OPTIONS = RunOptions()
 
 
 class Strategy(VariableOwner, ExperimentalNames):
@@ -107,7 +108,7 @@ class Strategy(VariableOwner, ExperimentalNames):
 
         ContextError inside a step or another strategy's scope.
         """
-        context.require_cross_replica_context(self, "scope")
+        context.require_cross_replica_context(self, "scope", tracing="allowed")
         with context.entered(context.ContextEntry(self, trace=context.current_trace())):
             yield self
 
@@ -128,9 +129,9 @@ class Strategy(VariableOwner, ExperimentalNames):
         """
         if not isinstance(args, (tuple, list)):
             raise InvalidValueError(f"args must be a tuple or a list, not {type(args).__name__}; write args=(batch,)")
-        context.require_cross_replica_context(self, "run")
-        context.refuse_in_traced_function("run")  # also in a merge function, which is part of a step
-        return self._runner.run(fn, args, kwargs or {}, options or RunOptions())
+        # Not in a merge function either, which is part of a step.
+        context.require_cross_replica_context(self, "run", tracing="refused")
+        return self._runner.run(fn, args, kwargs or {}, options or _DEFAULT_OPTIONS)
 
     # reducing
 

@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from drumline.distribute.base.trace_state import trace_settings, under_settings
+import jax
+
+from drumline.distribute.base.trace_state import read_trace_settings, under_settings
 from drumline.distribute.contexts import context
 from drumline.distribute.errors import CollectiveError
 
@@ -30,7 +32,7 @@ class _Tracer(threading.Thread, Generic[_T]):
         self._body = body
         self._may_run = threading.Semaphore(0)
         self._stopped = threading.Semaphore(0)
-        self._settings = (context.current_entry(), trace_settings())
+        self._settings = (context.current_entry(), read_trace_settings(jax.config))
         self.arrived: tuple[str, Any] | None = None
         self.answer: Any = None
         self.failure: BaseException | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -207,8 +208,16 @@ def _describe_outputs(traced: TracedStep, trace: StepTrace, returned: Any, argum
     return outputs
 
 
-def unflatten_outputs(traced: TracedStep, leaves: list[Any]) -> Any:
-    """The tree the step returned, with ``leaves`` in place of its leaves."""
+def unflattener(traced: TracedStep) -> Callable[[list[Any]], Any]:
+    """What makes of leaves the tree that the step returned. Without marks and slices it is JAX's own function."""
+    tree, nested = traced.output_tree
+    if traced.returns_slices or any(subtree is not None for _, subtree in nested):
+        return partial(_unflatten_outputs, traced)
+    unflatten: Callable[[list[Any]], Any] = tree.unflatten
+    return unflatten
+
+
+def _unflatten_outputs(traced: TracedStep, leaves: list[Any]) -> Any:
     tree, nested = traced.output_tree
     position, parts = 0, []
     for count, subtree in nested:

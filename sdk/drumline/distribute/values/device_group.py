@@ -22,6 +22,9 @@ class DeviceGroup:
 
     def __init__(self, devices: Sequence[jax.Device]) -> None:
         self._devices = tuple(devices)
+        #: How many replicas; no property, as each step reads it.
+        self.size = len(self._devices)
+        self.has_foreign_devices = any(device.process_index != jax.process_index() for device in self._devices)
         self.lock = threading.RLock()
         self.mesh = Mesh(np.asarray(self._devices), (REPLICA_AXIS,), axis_types=(AxisType.Auto,))
         self.replicated_sharding = NamedSharding(self.mesh, PartitionSpec())
@@ -31,9 +34,9 @@ class DeviceGroup:
 
     def require_one_process(self, what: str) -> None:
         """UnsupportedError where a device of this strategy belongs to another process."""
-        own = jax.process_index()
-        processes = {device.process_index for device in self._devices}
-        if processes != {own}:
+        if self.has_foreign_devices:
+            own = jax.process_index()
+            processes = {device.process_index for device in self._devices}
             raise UnsupportedError(
                 f"{what} of a strategy over {len(processes)} processes is not part of this version: process {own} has "
                 f"{sum(device.process_index == own for device in self._devices)} of its {len(self._devices)} devices. "
@@ -49,7 +52,7 @@ class DeviceGroup:
     @property
     def num_replicas_in_sync(self) -> int:
         """Replicas that step together, over all hosts."""
-        return len(self._devices)
+        return self.size
 
     @property
     def devices(self) -> tuple[jax.Device, ...]:

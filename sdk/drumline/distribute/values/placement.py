@@ -61,16 +61,13 @@ class ReplicatedArrays:
         if isinstance(value, jax.Array):
             if value.sharding == self.sharding:
                 return value
-            return self._cached(value)
+            key = id(value)
+            hit = self._replicated.get(key)
+            if hit is not None and hit[0]() is value:
+                return hit[1]
+            placed = jax.device_put(value, self.sharding)
+            self._replicated[key] = (weakref.ref(value, lambda _: self._replicated.pop(key, None)), placed)
+            return placed
         if isinstance(value, (np.ndarray, np.generic)):
             return jax.device_put(owned(checked_host_array(value)), self.sharding)
         return value  # a Python scalar: jit replicates it by itself and keeps it weakly typed
-
-    def _cached(self, value: jax.Array) -> jax.Array:
-        key = id(value)
-        hit = self._replicated.get(key)
-        if hit is not None and hit[0]() is value:
-            return hit[1]
-        placed = put(value, self.sharding)
-        self._replicated[key] = (weakref.ref(value, lambda _: self._replicated.pop(key, None)), placed)
-        return placed

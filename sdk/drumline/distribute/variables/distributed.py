@@ -18,13 +18,11 @@ from drumline.distribute.combine.scatter import ScatterOp, combined, scatter, to
 from drumline.distribute.contexts import context
 from drumline.distribute.contexts.step_trace import StepTrace
 from drumline.distribute.errors import DivergingCopiesWarning, InvalidValueError, UnsupportedError
-from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.indexed_slices import IndexedSlices
-from drumline.distribute.values.per_replica import PerReplica, PerReplicaSlices, unstack
-from drumline.distribute.values.placement import put
-from drumline.distribute.variables.storage import Storage
+from drumline.distribute.values.per_replica import PerReplica, PerReplicaSlices
+from drumline.distribute.variables.storage import HomeValue, ReplicatedValue, StackedValue
 from drumline.distribute.variables.variable import Variable
-from drumline.distribute.variables.writes import Update, copied, copy_on, replace_value, updated
+from drumline.distribute.variables.writes import Update, replace_value, updated
 
 
 class _Aggregated(Variable):
@@ -104,97 +102,31 @@ class _Aggregated(Variable):
         _check_mean(self)
 
 
-class MirroredVariable(_Aggregated):
+class MirroredVariable(ReplicatedValue, _Aggregated):
     """One value, a copy on every replica's device."""
 
-    storage: Storage = "replicated"
     auto_synchronization = VariableSynchronization.ON_WRITE
-
-    def lift_on_mesh(self, strategy: DeviceGroup, donate: bool) -> jax.Array:
-        return self.lift_buffer(donate)
-
-    def commit_buffer(self, array: jax.Array) -> None:
-        self._buffer = array
-
-    def _copies(self) -> tuple[jax.Array, ...]:
-        self._escaped = True
-        return tuple(shard.data for shard in self._buffer.addressable_shards)
-
-    def lift_components(self) -> list[jax.Array]:
-        self._escaped = True
-        by_device = {shard.device: shard.data for shard in self._buffer.addressable_shards}
-        return [by_device[device] for device in self.strategy.devices]
-
-    def commit_components(self, components: list[jax.Array]) -> None:
-        self._buffer = self.strategy.assemble_replicated(components)
 
     def _update_copy(self, copy: int, update: Update, operand: Any) -> None:
         components = list(self.values)
         components[copy] = updated(update, components[copy], self._cast(operand))
         self.commit_components(components)
 
-    def _place(self, array: jax.Array) -> jax.Array:
-        return put(array, self.strategy.replicated_sharding)
 
-
-class AggregatingVariable(_Aggregated):
-    """One value on the parameter device of CentralStorageStrategy.
-
-    The compute devices need the value in every step. What a step leaves on them stays there for the next one, if the
-    strategy ``keeps_copies``, and is given up when the value is set from outside.
-    """
-
-    #: The home's copy and the replicated array it is part of; stale once the buffer is another.
-    _left: tuple[jax.Array, jax.Array] | None = None
-
-    def lift_on_mesh(self, strategy: DeviceGroup, donate: bool) -> jax.Array:
-        if self._left is None or self._left[0] is not self._buffer or strategy is not self.strategy:
-            return super().lift_on_mesh(strategy, donate)
-        _, everywhere = self._left
-        if donate:
-            self._left = None
-            if self._escaped:
-                self._escaped = False
-                everywhere = copied(everywhere)
-                self._buffer = copy_on(everywhere, self.strategy.parameter_device)
-        return everywhere
-
-    def commit_buffer(self, array: jax.Array) -> None:
-        super().commit_buffer(array)
-        self._left = (self._buffer, array) if self.strategy.keeps_copies else None
+class AggregatingVariable(HomeValue, _Aggregated):
+    """One value on the parameter device of CentralStorageStrategy."""
 
     def _check_kind(self) -> None:
         """Every kind is accepted; a write that the kind can't take fails."""
 
-    def _place(self, array: jax.Array) -> jax.Array:
-        return put(array, self.strategy.parameter_device)
 
-
-class _Stacked(Variable):
-    """One independent copy per replica: [replicas, *shape] over the mesh."""
-
-    storage: Storage = "stacked"
-
-    def lift_on_mesh(self, strategy: DeviceGroup, donate: bool) -> jax.Array:
-        return self.lift_buffer(donate)
-
-    def commit_buffer(self, array: jax.Array) -> None:
-        self._buffer = array
-
-    def _copies(self) -> tuple[jax.Array, ...]:
-        self._escaped = True
-        return unstack(self._buffer)
+class _Stacked(StackedValue, Variable):
+    """One independent copy per replica, which each replica writes."""
 
     def read_for_reduce(self) -> Any:
         with self.strategy.lock:
             self._escaped = True
             return PerReplica.from_stacked(self._buffer)
-
-    def lift_components(self) -> list[jax.Array]:
-        return list(self.values)
-
-    def commit_components(self, components: list[jax.Array]) -> None:
-        self._buffer = self.strategy.stack_copies(components)
 
     def _update_copy(self, copy: int, update: Update, operand: Any) -> None:
         components = list(self.values)
@@ -208,9 +140,6 @@ class _Stacked(Variable):
         with self.strategy.lock:
             copies = zip(self.values, slices.values, strict=True)
             self._buffer = self.strategy.stack_copies([scatter(op, copy, rows) for copy, rows in copies])
-
-    def _place(self, array: jax.Array) -> jax.Array:
-        return self.strategy.stack_copies([array] * self.strategy.num_replicas_in_sync)
 
     def _update_in_replica(self, trace: StepTrace, update: Update, operand: Any, what: str) -> None:
         trace.store(self, jnp.broadcast_to(update(trace.load(self), operand), self.shape))
@@ -226,7 +155,6 @@ class _Stacked(Variable):
 class DivergingVariable(_Stacked, MirroredVariable):
     """A mirrored variable without aggregation: each replica changes its own copy, elsewhere copy 0 is read."""
 
-    storage: Storage = "stacked"
     is_uniform = True
 
     def read_for_reduce(self) -> Any:
