@@ -72,7 +72,7 @@ _make_default: list[Callable[[], ActiveStrategy]] = []  # one, once the strategi
 
 
 @contextmanager
-def entered(entry: ContextEntry) -> Iterator[None]:
+def enter(entry: ContextEntry) -> Iterator[None]:
     """Makes ``entry`` current on this thread."""
     _stack.entries.append(entry)
     try:
@@ -82,12 +82,12 @@ def entered(entry: ContextEntry) -> Iterator[None]:
 
 
 @contextmanager
-def entered_if(entry: ContextEntry | None) -> Iterator[None]:
+def enter_if(entry: ContextEntry | None) -> Iterator[None]:
     """Makes ``entry`` current, if there is one (a thread takes over the context of the one that started it)."""
     if entry is None:
         yield
         return
-    with entered(entry):
+    with enter(entry):
         yield
 
 

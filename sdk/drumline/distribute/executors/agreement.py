@@ -26,17 +26,17 @@ from drumline.distribute.tracing.uniformity import COLLECTIVES, UNIFORM_RESULT
 def refuse_disagreement(traces: Sequence[TracedStep], arguments: StepArguments) -> None:
     """InvalidValueError where replicas promised the same value, as for an update in a merge, and may not have it."""
     distinct = list({id(traced): traced for traced in traces}.values())
-    if len(distinct) == 1 or not _promised(distinct[0].jaxpr.jaxpr):
+    if len(distinct) == 1 or not _makes_promises(distinct[0].jaxpr.jaxpr):
         return
     numbering = _Numbering()
-    first, *others = [numbering.promises(traced, arguments) for traced in distinct]
+    first, *others = [numbering.number_promises(traced, arguments) for traced in distinct]
     for promises in others:
         for (refusal, mine), (_, theirs) in zip(first, promises, strict=False):
             if mine != theirs:
                 raise InvalidValueError(refusal)
 
 
-def _promised(jaxpr: Any) -> bool:
+def _makes_promises(jaxpr: Any) -> bool:
     return any(eqn.primitive is aggregate_p and eqn.params["refusal"] is not None for eqn in jaxpr.eqns)
 
 
@@ -47,7 +47,7 @@ class _Numbering:
         self._numbers: dict[Hashable, int] = {}
         self._unknown = 0
 
-    def promises(self, traced: TracedStep, arguments: StepArguments) -> list[tuple[str, int]]:
+    def number_promises(self, traced: TracedStep, arguments: StepArguments) -> list[tuple[str, int]]:
         """What each promised value's refusal says, and its number, in program order."""
         jaxpr = without_plain_refs(traced.jaxpr.jaxpr)
         inputs = [
@@ -64,15 +64,15 @@ class _Numbering:
                 exchanges += 1
                 if eqn.primitive is aggregate_p and eqn.params["refusal"] is not None:
                     found.append((eqn.params["refusal"], operands[0]))
-                known.update(self._exchanged(eqn, exchanges))
+                known.update(self._number_exchange(eqn, exchanges))
                 continue
-            made = self._made(eqn, operands)
+            made = self._number_result(eqn, operands)
             known.update((var, self._of(("result", made, k))) for k, var in enumerate(eqn.outvars))
             # What a ref holds afterwards, by what was done to it.
             known.update((atom, made) for atom in eqn.invars if hasattr(atom.aval, "inner_aval"))
         return found
 
-    def _exchanged(self, eqn: Any, exchange: int) -> list[tuple[Any, int]]:
+    def _number_exchange(self, eqn: Any, exchange: int) -> list[tuple[Any, int]]:
         """Replicas come to the same collectives in the same order, and these give the same to all of them, or not."""
         is_same = eqn.primitive.name in {*UNIFORM_RESULT, "replica_aggregate", "replica_gather_components"}
         is_same = is_same and eqn.params.get("axis_index_groups") is None
@@ -81,10 +81,10 @@ class _Numbering:
             for k, var in enumerate(eqn.outvars)
         ]
 
-    def _made(self, eqn: Any, operands: list[int]) -> int:
+    def _number_result(self, eqn: Any, operands: list[int]) -> int:
         if eqn.primitive.name == "axis_index" or any(jaxprs.contains(j, _OWN) for j in jaxprs.subjaxprs(eqn)):
             return self._fresh()
-        params = tuple((name, _shown(value)) for name, value in sorted(eqn.params.items()))
+        params = tuple((name, _describe(value)) for name, value in sorted(eqn.params.items()))
         return self._of((eqn.primitive.name, params, tuple(operands)))
 
     def _atom(self, atom: Any, known: dict[Any, int]) -> int:
@@ -116,6 +116,6 @@ def _content(value: Any) -> Hashable:
     return (array.dtype, array.shape, array.tobytes())
 
 
-def _shown(value: Any) -> str:
+def _describe(value: Any) -> str:
     """A parameter as text, which says of a jaxpr all that it does. Functions are told by the jaxpr beside them."""
     return "a function" if callable(value) and not isinstance(value, type) else str(value)

@@ -120,7 +120,7 @@ class SpmdStep:
         for i, one in enumerate(self._instrumented):
             operands = [one.value(component) for component in PerReplica.from_stacked(outputs[first + i]).values]
             result = one.value(outputs[first + count + i])
-            self._observation.reduced_in_step(one.name, one.op, operands, result)
+            self._observation.report_in_step(one.name, one.op, operands, result)
 
     def _results(self, arguments: StepArguments, outputs: list[jax.Array]) -> Any:
         leaves: list[Any] = []

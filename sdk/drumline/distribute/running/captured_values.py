@@ -129,7 +129,7 @@ def typed_value(value: Any) -> Hashable:
     return (type(value), value)
 
 
-def itself(value: Any) -> Hashable:
+def code_content(value: Any) -> Hashable:
     """A content that compares by itself: a code object."""
     return value  # type: ignore[no-any-return]  # hashable, the caller knows
 

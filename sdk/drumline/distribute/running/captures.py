@@ -21,6 +21,7 @@ Read = Callable[[list[Any]], None]
 IGNORED_FROM = 2
 #: Follows the names of values that were found under a name met before. It can be another one each time.
 REPEATED = " #"
+_DEAD = object()
 _bytes_of = np.ndarray.tobytes
 #: Differences named in a message.
 MAX_NAMED = 3
@@ -180,15 +181,15 @@ class Captures:
         A container's id says nothing by itself, its items are compared as well.
         """
         content_of = self.positions[index + self._roots].content_of
-        if content_of in (type_and_size, type_only, nothing):  # also of what has a place of its own
+        if content_of in (type_and_size, type_only, no_content):  # also of what has a place of its own
             return
         try:
-            self._kept[index] = weakref.ref(value, _Death(self, index, is_final=content_of is id))
+            self._kept[index] = weakref.ref(value, _DeathCallback(self, index, is_final=content_of is id))
         except TypeError:
             self._kept[index] = value
 
 
-class _Death:
+class _DeathCallback:
     """What happens when a captured object dies."""
 
     def __init__(self, captures: Captures, index: int, *, is_final: bool) -> None:
@@ -201,6 +202,8 @@ class _Death:
         if captures is not None:
             captures._ids[self._index] = 0
             if self._is_final:
+                # Its id may be the next object's: nothing is equal to what is kept here.
+                captures.positions[self._index + captures._roots].content = _DEAD
                 captures._on_death()
 
 
@@ -214,7 +217,7 @@ def type_only(value: Any) -> Hashable:
     return (type(value),)
 
 
-def nothing(_: Any) -> Hashable:
+def no_content(_: Any) -> Hashable:
     """What is compared of a value that every trace changes."""
     return None
 

@@ -39,7 +39,7 @@ class FunctionState:
     """A function in one state of what it captures: its compiled steps by signature, the variables that it made."""
 
     def __init__(self, origin: Sequence[Any], captures: Captures) -> None:
-        self._origin = [_reference(part) for part in origin]
+        self._origin = [_refer_to(part) for part in origin]
         self.captures = captures
         self.steps: dict[Hashable, BuiltStep] = {}
         self.made: list[Any] = []
@@ -82,7 +82,7 @@ class StepCache:
             return entry[1]
         states = self._equal_codes.setdefault(code, CodeStates()) if isinstance(code, types.CodeType) else CodeStates()
         key = id(code)
-        self._by_code[key] = (_reference(code, partial(_forget, weakref.ref(self), key)), states)
+        self._by_code[key] = (_refer_to(code, partial(_forget, weakref.ref(self), key)), states)
         return states
 
     def find(self, called: Callable[..., Any], roots: Sequence[Any]) -> FunctionState | None:
@@ -111,7 +111,7 @@ class StepCache:
             state.made = same.made
         return state
 
-    def traced(self, fn: Callable[..., Any], state: FunctionState, roots: Sequence[Any]) -> None:
+    def record_trace(self, fn: Callable[..., Any], state: FunctionState, roots: Sequence[Any]) -> None:
         """``fn`` was traced in ``state``: what the trace itself changed is part of the state from now on."""
         states = self.states_of(fn)
         after = record(roots, states.effects)
@@ -126,7 +126,7 @@ class StepCache:
         """Keeps ``built`` until what it captured, or one of ``held``, dies or many others were used since."""
         built.last_use = next(self.uses)
         state.steps[signature] = built
-        state.held += [_reference(value, partial(_forget_step, weakref.ref(state), signature)) for value in held]
+        state.held += [_refer_to(value, partial(_forget_step, weakref.ref(state), signature)) for value in held]
         self._drop_oldest()
 
     def count_trace(self, fn: Callable[..., Any], state: FunctionState, signature: Hashable) -> None:
@@ -201,7 +201,7 @@ def _reason(states: CodeStates, state: FunctionState) -> str:
     return ", ".join(changed) or "what it captures has another structure each time"
 
 
-def _reference(value: Any, on_death: Callable[[Any], None] | None = None) -> Callable[[], Any]:
+def _refer_to(value: Any, on_death: Callable[[Any], None] | None = None) -> Callable[[], Any]:
     try:
         return weakref.ref(value, on_death)
     except TypeError:

@@ -80,18 +80,18 @@ class StepRunner:
         self, called: Callable[..., Any], fn: Callable[..., Any], arguments: StepArguments, options: RunOptions
     ) -> Any:
         observation = self._observation
-        observation.step_began(self.step)
+        observation.begin_step(self.step)
         dispatched_at = time.monotonic_ns()
         try:
             step = self._find_or_build(called, fn, arguments, options)
-            observation.dispatching(step.name, is_ragged=arguments.is_ragged)
+            observation.dispatch_step(step.name, is_ragged=arguments.is_ragged)
             try:
                 return step(arguments)
             except Exception as error:
                 self._raise_if_state_is_lost(error)
                 raise
         finally:
-            observation.step_ended(self.step, self.last_executor or self._executor, dispatched_at, arguments.rows)
+            observation.end_step(self.step, self.last_executor or self._executor, dispatched_at, arguments.rows)
             self.step += 1
 
     def _find_or_build(
@@ -106,7 +106,7 @@ class StepRunner:
             built = self._build_for(state, fn, roots, arguments, options, signature)
         elif options.check_stale:
             refuse_stale(built.traces, self._trace(fn, arguments, state.made).traces, state.captures.opaque_parts())
-            self._cache.traced(fn, state, roots)
+            self._cache.record_trace(fn, state, roots)
         built.last_use = next(self._cache.uses)
         self.last_executor = built.step.name
         return built.step
@@ -122,7 +122,7 @@ class StepRunner:
     ) -> BuiltStep:
         self._cache.count_trace(fn, state, signature)
         program = self._trace(fn, arguments, state.made)
-        self._cache.traced(fn, state, roots)
+        self._cache.record_trace(fn, state, roots)
         step = self._compile(program, arguments, options)
         built = BuiltStep(step, program.traces)
         created = program.traces[0].created
@@ -166,7 +166,7 @@ class StepRunner:
         if self._executor in ("spmd", "pmap"):
             raise InvalidValueError(
                 f"executor={self._executor!r} needs the same shapes on every replica, got "
-                f"{_ragged(arguments)}; use executor='auto', or drop_remainder=True on the dataset"
+                f"{_describe_ragged(arguments)}; use executor='auto', or drop_remainder=True on the dataset"
             )
         return True
 
@@ -219,7 +219,7 @@ def _bind_static(
     return functools.partial(fn, **static), (), dict(bound.arguments)
 
 
-def _ragged(arguments: StepArguments) -> str:
+def _describe_ragged(arguments: StepArguments) -> str:
     return ", ".join(
         repr(leaf) for leaf, kind in zip(arguments.leaves, arguments.kinds, strict=True) if kind == "ragged"
     )

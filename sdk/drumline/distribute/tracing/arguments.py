@@ -14,7 +14,7 @@ from drumline.distribute.errors import ContextError
 from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.indexed_slices import IndexedSlices, is_slices
 from drumline.distribute.values.per_replica import Mirrored, PerReplica, PerReplicaSlices, check_replicas
-from drumline.distribute.values.placement import checked_host_array
+from drumline.distribute.values.placement import check_host_array
 
 #: stacked: [replicas, *shape]; ragged: components; plain: the same on all; static: part of the program.
 LeafKind = Literal["stacked", "ragged", "plain", "static"]
@@ -119,7 +119,7 @@ def abstract(leaf: Any) -> Any:
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=getattr(leaf, "weak_type", False))
     if isinstance(leaf, _PYTHON_NUMBERS) and not isinstance(leaf, np.generic):
         return leaf
-    array = checked_host_array(leaf)
+    array = check_host_array(leaf)
     return jax.ShapeDtypeStruct(array.shape, jax.dtypes.canonicalize_dtype(array.dtype))
 
 

@@ -90,7 +90,7 @@ def bind(eqn: Eqn, operands: Sequence[Any], like: Any) -> list[Any]:
     inputs = dict.fromkeys(atom for atom in eqn.invars if not is_literal(atom))
     outputs = [var for var in eqn.outvars if not isinstance(var, jex.DropVar)]
     given = {atom: value for atom, value in zip(eqn.invars, operands, strict=True) if not is_literal(atom)}
-    results = iter(as_function(_closed(like, [eqn], list(inputs), outputs))(*(given[atom] for atom in inputs)))
+    results = iter(as_function(_close(like, [eqn], list(inputs), outputs))(*(given[atom] for atom in inputs)))
     return [None if isinstance(var, jex.DropVar) else next(results) for var in eqn.outvars]
 
 
@@ -118,7 +118,7 @@ def refuse_writes_in_checkpoint(jaxpr: Any) -> None:
 
 def segment(eqns: Sequence[Eqn], inputs: Sequence[Any], outputs: Sequence[Any], like: Any) -> Callable[..., list[Any]]:
     """A function of ``inputs`` that evaluates ``eqns`` of the jaxpr ``like`` and returns ``outputs``, to be jitted."""
-    return as_function(_closed(like, eqns, inputs, outputs))
+    return as_function(_close(like, eqns, inputs, outputs))
 
 
 def source_line(eqn: Eqn) -> str:
@@ -131,7 +131,7 @@ def source_line(eqn: Eqn) -> str:
     return "an unknown line"
 
 
-def _closed(like: Any, eqns: Sequence[Eqn], inputs: Sequence[Any], outputs: Sequence[Any]) -> Closed:
+def _close(like: Any, eqns: Sequence[Eqn], inputs: Sequence[Any], outputs: Sequence[Any]) -> Closed:
     jaxpr = like.replace(
         constvars=[],
         invars=list(inputs),
@@ -182,7 +182,7 @@ def _open_difference(old: Any, old_consts: Sequence[Any], new: Any, new_consts: 
     names: dict[Any, Any] = dict(zip([*old.constvars, *old.invars], [*new.constvars, *new.invars], strict=True))
     for before, after in zip(old.eqns, new.eqns, strict=True):
         if before.primitive is not after.primitive or not _are_same_atoms(before.invars, after.invars, names):
-            return f"it does {_shown(after)} at {source_line(after)} instead of {_shown(before)}"
+            return f"it does {_describe(after)} at {source_line(after)} instead of {_describe(before)}"
         inner = _params_difference(before, after)
         if inner is not None:
             return inner
@@ -238,6 +238,6 @@ def _is_same(old: Any, new: Any) -> bool:
     return bool(old == new) if compares else type(old) is type(new)
 
 
-def _shown(eqn: Eqn) -> str:
+def _describe(eqn: Eqn) -> str:
     literals = [str(atom.val) for atom in eqn.invars if is_literal(atom)]
     return f"{eqn.primitive.name}({', '.join(literals)})" if literals else str(eqn.primitive.name)

@@ -20,7 +20,7 @@ from drumline.distribute.errors import CollectiveError
 _T = TypeVar("_T")
 
 
-class _Abandoned(BaseException):
+class _Cancelled(BaseException):
     """Ends a thread whose replica will not be traced further."""
 
 
@@ -43,15 +43,15 @@ class _Tracer(threading.Thread, Generic[_T]):
         self._may_run.acquire()
         entry, settings = self._settings
         try:
-            with under_settings(settings), context.entered_if(entry):
-                self._check_abandoned()
+            with under_settings(settings), context.enter_if(entry):
+                self._check_cancelled()
                 self.result = self._body()
         except BaseException as error:  # noqa: BLE001  # handed to the thread that asked for the trace
             self.failure = error
         self.is_done, self.arrived = True, None
         self._stopped.release()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Lets the replica run to its next exchange or its end."""
         self._may_run.release()
         self._stopped.acquire()
@@ -61,17 +61,17 @@ class _Tracer(threading.Thread, Generic[_T]):
         self.arrived = (name, payload)
         self._stopped.release()
         self._may_run.acquire()
-        self._check_abandoned()
+        self._check_cancelled()
         self.arrived = None
         return self.answer
 
-    def _check_abandoned(self) -> None:
-        if isinstance(self.answer, _Abandoned):
+    def _check_cancelled(self) -> None:
+        if isinstance(self.answer, _Cancelled):
             raise self.answer
 
 
 class ReplicaTraces(Generic[_T]):
-    """Traces ``replicas``, each for itself and those that share its trace; ``exchange`` is what their frames call."""
+    """Traces ``replicas``, each for itself and those that share its trace; ``exchange`` is what their StepTraces call."""
 
     def __init__(self, trace_one: Callable[[int], _T], replicas: Sequence[int]) -> None:
         self._replicas = replicas
@@ -84,21 +84,21 @@ class ReplicaTraces(Generic[_T]):
         try:
             while True:
                 for tracer in self._tracers:
-                    tracer.go_on()
+                    tracer.resume()
                     if tracer.failure is not None:
                         raise tracer.failure
                 if all(tracer.is_done for tracer in self._tracers):
                     return [tracer.result for tracer in self._tracers]  # type: ignore[misc]  # done without failure
-                self._answer()
+                self._exchange_all()
         finally:
-            self._abandon()
+            self._cancel()
 
     def exchange(self, index: int, name: str, payload: Any) -> list[Any]:
         """One payload per trace; ``name`` must be the same in all."""
         answer: list[Any] = self._tracers[index].wait_at(name, payload)
         return answer
 
-    def _answer(self) -> None:
+    def _exchange_all(self) -> None:
         arrived = [tracer.arrived for tracer in self._tracers]
         names = [arrival[0] if arrival is not None else "the end of the step" for arrival in arrived]
         if len(set(names)) > 1:
@@ -110,9 +110,9 @@ class ReplicaTraces(Generic[_T]):
         for tracer in self._tracers:
             tracer.answer = payloads
 
-    def _abandon(self) -> None:
+    def _cancel(self) -> None:
         for tracer in self._tracers:
             if not tracer.is_done:
-                tracer.answer = _Abandoned()
-                tracer.go_on()
+                tracer.answer = _Cancelled()
+                tracer.resume()
             tracer.join()

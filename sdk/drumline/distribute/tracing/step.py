@@ -25,7 +25,7 @@ from drumline.distribute.tracing.arguments import StepArguments, abstract, compo
 from drumline.distribute.tracing.replica_context import ReplicaContext
 from drumline.distribute.tracing.replica_traces import ReplicaTraces
 from drumline.distribute.values.indexed_slices import is_slices
-from drumline.distribute.values.per_replica import REPLICA_AXIS, joined_slices
+from drumline.distribute.values.per_replica import REPLICA_AXIS, join_slices
 from drumline.distribute.variables.owner import VariableOwner
 from drumline.distribute.variables.variable import Variable
 
@@ -133,7 +133,7 @@ class StepTracer:
         def body(variable_values: list[Any], leaf_values: list[Any]) -> list[Any]:
             trace.top_state = get_opaque_trace_state()
             for variable, value in zip(variables, variable_values, strict=True):
-                trace.lift(variable, value)
+                trace.add_reference(variable, value)
             returned = self._call(trace, number, indices, leaf_values)
             outputs = _describe_outputs(traced, trace, returned, dict(zip(map(id, leaf_values), indices, strict=True)))
             owned = {id(variable): variable for variable in (*variables, *trace.created)}
@@ -143,7 +143,7 @@ class StepTracer:
                 if key in trace.written or any(variable is made for made in trace.created)
             ]
             traced.num_outputs = len(outputs)
-            return [*outputs, *(trace.final(variable) for variable in traced.written)]
+            return [*outputs, *(trace.take_final(variable) for variable in traced.written)]
 
         values = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in variables]
         closed = jax.make_jaxpr(body, axis_env=[(REPLICA_AXIS, trace.num_replicas)])(values, examples)
@@ -167,12 +167,12 @@ class StepTracer:
                 trace.note_broadcast(value)
         args, kwargs = jax.tree.unflatten(arguments.tree, leaves)
         entry = context.ContextEntry(owner, ReplicaContext(owner, number, trace), trace)
-        with context.entered(entry), trace_token(next(next_token)), _wrappers_explained():
+        with context.enter(entry), trace_token(next(next_token)), _explain_wrappers():
             return self._fn(*args, **kwargs)
 
 
 @contextmanager
-def _wrappers_explained() -> Iterator[None]:
+def _explain_wrappers() -> Iterator[None]:
     """JAX functions refuse our wrappers with a message about ``__jax_array__``; this says what to write instead."""
     try:
         yield
@@ -225,4 +225,4 @@ def _unflatten_outputs(traced: TracedStep, leaves: list[Any]) -> Any:
         parts.append(part[0] if subtree is None else jax.tree.unflatten(subtree, part))
         position += count
     outputs = jax.tree.unflatten(tree, parts)
-    return jax.tree.map(joined_slices, outputs, is_leaf=is_slices) if traced.returns_slices else outputs
+    return jax.tree.map(join_slices, outputs, is_leaf=is_slices) if traced.returns_slices else outputs

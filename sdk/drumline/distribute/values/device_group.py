@@ -14,7 +14,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from drumline.distribute.errors import UnsupportedError
 from drumline.distribute.values.in_flight import InFlightWindow
 from drumline.distribute.values.per_replica import REPLICA_AXIS, PerReplica
-from drumline.distribute.values.placement import ReplicatedArrays, checked_host_array, put
+from drumline.distribute.values.placement import ReplicatedArrays, check_host_array, put
 
 
 class DeviceGroup:
@@ -82,9 +82,9 @@ class DeviceGroup:
     def stack_copies(self, copies: Sequence[Any]) -> jax.Array:
         """One copy per replica as an array [replicas, *shape] over the mesh."""
         if not any(isinstance(copy, jax.Array) for copy in copies):
-            return put(checked_host_array(np.stack(copies)), self._stacked_sharding)
+            return put(check_host_array(np.stack(copies)), self._stacked_sharding)
         shape = jnp.shape(copies[0])
-        rows = [copy[None] if isinstance(copy, jax.Array) else checked_host_array(copy)[None] for copy in copies]
+        rows = [copy[None] if isinstance(copy, jax.Array) else check_host_array(copy)[None] for copy in copies]
         placed = jax.device_put(rows, list(self.devices))
         return jax.make_array_from_single_device_arrays((len(copies), *shape), self._stacked_sharding, placed)
 

@@ -259,7 +259,7 @@ class Mirrored(DistributedValue, ArrayOperators):
         return f"Mirrored({len(self.values)} x {_describe(self.value)})"
 
 
-def joined_slices(node: Any) -> Any:
+def join_slices(node: Any) -> Any:
     """IndexedSlices whose parts are per replica, as one per-replica value; anything else as it is."""
     if not is_slices(node):
         return node
@@ -345,6 +345,6 @@ __all__ = [
     "PerReplica",
     "PerReplicaSlices",
     "check_replicas",
-    "joined_slices",
+    "join_slices",
     "unstack",
 ]

@@ -15,7 +15,7 @@ from drumline.distribute.errors import InvalidTypeError, InvalidValueError
 _NARROW = {np.dtype(np.int64): np.iinfo(np.int32), np.dtype(np.uint64): np.iinfo(np.uint32)}
 
 
-def checked_host_array(value: Any) -> np.ndarray[Any, Any]:
+def check_host_array(value: Any) -> np.ndarray[Any, Any]:
     """``value`` as a numpy array that JAX can hold.
 
     Raises InvalidValueError for a 64-bit integer that does not fit 32 bits while ``jax_enable_x64`` is off (JAX would
@@ -41,7 +41,7 @@ def put(array: Any, where: Any) -> jax.Array:
     return placed
 
 
-def owned(value: Any) -> Any:
+def copy_if_host(value: Any) -> Any:
     """A copy of a host array, other values as they are.
 
     JAX reads host memory later or shares it, and the caller may change it as soon as he has control again.
@@ -69,5 +69,5 @@ class ReplicatedArrays:
             self._replicated[key] = (weakref.ref(value, lambda _: self._replicated.pop(key, None)), placed)
             return placed
         if isinstance(value, (np.ndarray, np.generic)):
-            return jax.device_put(owned(checked_host_array(value)), self.sharding)
+            return jax.device_put(copy_if_host(check_host_array(value)), self.sharding)
         return value  # a Python scalar: jit replicates it by itself and keeps it weakly typed

@@ -12,9 +12,9 @@ from jax import lax
 
 from drumline.distribute.base.enums import ReduceOp, VariableAggregation, VariableSynchronization
 from drumline.distribute.combine import rules
-from drumline.distribute.combine.aggregate import aggregate, agreed
+from drumline.distribute.combine.aggregate import aggregate, require_agreement
 from drumline.distribute.combine.in_step import InStepCombiner
-from drumline.distribute.combine.scatter import ScatterOp, combined, scatter, touched_rows
+from drumline.distribute.combine.scatter import ScatterOp, combine_rows, count_touched_rows, scatter
 from drumline.distribute.contexts import context
 from drumline.distribute.contexts.step_trace import StepTrace
 from drumline.distribute.errors import DivergingCopiesWarning, InvalidValueError, UnsupportedError
@@ -22,10 +22,10 @@ from drumline.distribute.values.indexed_slices import IndexedSlices
 from drumline.distribute.values.per_replica import PerReplica, PerReplicaSlices
 from drumline.distribute.variables.storage import HomeValue, ReplicatedValue, StackedValue
 from drumline.distribute.variables.variable import Variable
-from drumline.distribute.variables.writes import Update, replace_value, updated
+from drumline.distribute.variables.writes import Update, apply_update, replace_value
 
 
-class _Aggregated(Variable):
+class _AggregatedVariable(Variable):
     """Writes that differ between replicas become one by ``aggregation``."""
 
     def _update_in_replica(self, trace: StepTrace, update: Update, operand: Any, what: str) -> None:
@@ -58,7 +58,9 @@ class _Aggregated(Variable):
             local = getattr(operand, "local", None)
             if local is None or getattr(operand, "is_known_to_differ", False):
                 self._refuse_own_components(operand, what)
-            operand = agreed(self._cast(local), trace.num_replicas, self._own_components_refusal(operand, what))
+            operand = require_agreement(
+                self._cast(local), trace.num_replicas, self._own_components_refusal(operand, what)
+            )
         super()._update_in_merge(trace, update, operand, what)
 
     def _refuse_own_components(self, operand: Any, what: str) -> None:
@@ -90,37 +92,37 @@ class _Aggregated(Variable):
         if (
             op != "add" and op != "sub"
         ):  # a row that several replicas change is changed by each of them, as in TensorFlow
-            rows = rules.reduce(InStepCombiner(trace), ReduceOp.parse(self.aggregation.name), _detached(slices))
+            rows = rules.reduce(InStepCombiner(trace), ReduceOp.parse(self.aggregation.name), _detach(slices))
             trace.store(self, scatter(op, trace.load(self), rows))
             return
         dense = IndexedSlices(lax.stop_gradient(slices.values), slices.indices).to_dense(self.shape).astype(self.dtype)
         total = aggregate(dense, self.aggregation, trace.num_replicas)
-        touched = aggregate(touched_rows(slices, self.shape), VariableAggregation.SUM, trace.num_replicas)
-        trace.store(self, combined(op, trace.load(self), total, touched))
+        touched = aggregate(count_touched_rows(slices, self.shape), VariableAggregation.SUM, trace.num_replicas)
+        trace.store(self, combine_rows(op, trace.load(self), total, touched))
 
     def _check_kind(self) -> None:
         _check_mean(self)
 
 
-class MirroredVariable(ReplicatedValue, _Aggregated):
+class MirroredVariable(ReplicatedValue, _AggregatedVariable):
     """One value, a copy on every replica's device."""
 
     auto_synchronization = VariableSynchronization.ON_WRITE
 
     def _update_copy(self, copy: int, update: Update, operand: Any) -> None:
         components = list(self.values)
-        components[copy] = updated(update, components[copy], self._cast(operand))
+        components[copy] = apply_update(update, components[copy], self._cast(operand))
         self.commit_components(components)
 
 
-class AggregatingVariable(HomeValue, _Aggregated):
+class AggregatingVariable(HomeValue, _AggregatedVariable):
     """One value on the parameter device of CentralStorageStrategy."""
 
     def _check_kind(self) -> None:
         """Every kind is accepted; a write that the kind can't take fails."""
 
 
-class _Stacked(StackedValue, Variable):
+class _StackedVariable(StackedValue, Variable):
     """One independent copy per replica, which each replica writes."""
 
     def read_for_reduce(self) -> Any:
@@ -130,7 +132,7 @@ class _Stacked(StackedValue, Variable):
 
     def _update_copy(self, copy: int, update: Update, operand: Any) -> None:
         components = list(self.values)
-        components[copy] = updated(update, components[copy], self._cast(operand))
+        components[copy] = apply_update(update, components[copy], self._cast(operand))
         self.commit_components(components)
 
     def _scatter_in_replica(self, trace: StepTrace, op: ScatterOp, slices: IndexedSlices) -> None:
@@ -148,11 +150,11 @@ class _Stacked(StackedValue, Variable):
         replicas = self.strategy.num_replicas_in_sync
         operands = operand.values if isinstance(operand, PerReplica) else [operand] * replicas
         self._buffer = self.strategy.stack_copies(
-            [updated(update, copy, self._cast(value)) for copy, value in zip(self.values, operands, strict=True)]
+            [apply_update(update, copy, self._cast(value)) for copy, value in zip(self.values, operands, strict=True)]
         )
 
 
-class DivergingVariable(_Stacked, MirroredVariable):
+class DivergingVariable(_StackedVariable, MirroredVariable):
     """A mirrored variable without aggregation: each replica changes its own copy, elsewhere copy 0 is read."""
 
     is_uniform = True
@@ -175,7 +177,7 @@ class DivergingVariable(_Stacked, MirroredVariable):
         )
 
 
-class SyncOnReadVariable(_Stacked):
+class SyncOnReadVariable(_StackedVariable):
     """Each replica changes its own copy; reading outside the step aggregates them."""
 
     def _check_kind(self) -> None:
@@ -244,7 +246,7 @@ class SyncOnReadVariable(_Stacked):
         )
 
 
-def _detached(slices: IndexedSlices) -> IndexedSlices:
+def _detach(slices: IndexedSlices) -> IndexedSlices:
     """The rows as arrays, without gradients."""
     return IndexedSlices(lax.stop_gradient(jnp.asarray(slices.values)), jnp.asarray(slices.indices))
 

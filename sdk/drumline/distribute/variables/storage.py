@@ -13,7 +13,7 @@ from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.per_replica import unstack
 from drumline.distribute.values.placement import put
 from drumline.distribute.variables.owner import VariableOwner
-from drumline.distribute.variables.writes import copied, copy_on
+from drumline.distribute.variables.writes import copy_array, copy_on
 
 Storage = Literal["replicated", "stacked", "single"]
 
@@ -63,7 +63,7 @@ class StoredValue:
         """The array a step takes as input; a copy if it will be donated while someone else may hold it."""
         if donate and self._escaped:
             self._escaped = False
-            self._buffer = copied(self._buffer)
+            self._buffer = copy_array(self._buffer)
         return self._buffer  # type: ignore[no-any-return]
 
     def restore(self, value: Any) -> None:
@@ -182,7 +182,7 @@ class HomeValue(StoredValue):
             self._left = None
             if self._escaped:
                 self._escaped = False
-                everywhere = copied(everywhere)
+                everywhere = copy_array(everywhere)
                 self._buffer = copy_on(everywhere, self.strategy.parameter_device)
         return everywhere
 
