@@ -33,6 +33,7 @@ def is_tracing() -> bool:
 @cache
 def state_outside_traces() -> Any:
     """JAX's trace state outside every transformation, as every new thread has it."""
+    # JAX keeps its state per thread; this one may be inside a trace when it is first asked.
     with ThreadPoolExecutor(1) as fresh:
         return fresh.submit(get_opaque_trace_state).result()
 

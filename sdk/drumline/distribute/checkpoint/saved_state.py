@@ -22,7 +22,7 @@ from drumline.distribute.variables.variable import Variable
 
 @runtime_checkable
 class HasState(Protocol):
-    """What tells where it is and goes on from there, as iterators of distributed datasets do."""
+    """What tells its position and resumes from it, as iterators of distributed datasets do."""
 
     def state(self) -> Any:
         """Its place, as something JSON can hold."""
@@ -58,7 +58,7 @@ def read_state(path: Path, state: Any = None) -> Any:
     """``state`` with the values in ``path``; without a state the tree that was saved (see ``Checkpoints.restore``).
 
     Raises InvalidValueError for a state of another number of leaves, and for one of several processes that this
-    number of processes can't go on from.
+    number of processes can't resume from.
     """
     if parts := parts_of(path):
         tree, values = parts[0].tree, read_leaves(path, parts)

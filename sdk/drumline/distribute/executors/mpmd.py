@@ -1,8 +1,8 @@
 """Programs without collectives, driven in lock-step by one thread: for ragged batches and unlike devices.
 
 Each replica's jaxpr is cut at its collectives; the segments between are jitted, once for all replicas of equal shapes
-where possible. The driver runs every replica up to its next collective, does the collective, and goes on. Nothing waits
-inside a device program, so replicas that reach different collectives raise CollectiveError instead of hanging.
+where possible. The driver runs every replica up to its next collective, does the collective, and resumes them. Nothing
+waits inside a device program, so replicas that reach different collectives raise CollectiveError instead of hanging.
 """
 
 from __future__ import annotations

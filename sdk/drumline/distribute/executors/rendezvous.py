@@ -55,6 +55,7 @@ class Rendezvous:
     def exchange(self, requests: list[Request]) -> list[list[Any]]:
         """Each replica's results, from one request per replica; CollectiveError where these are not the same."""
         first = requests[0]
+        # Before anything is moved: replicas in different collectives would add unlike things up.
         for replica, request in enumerate(requests):
             if request.name != first.name or len(request.operands) != len(first.operands):
                 raise CollectiveError(

@@ -48,6 +48,7 @@ class SpmdStep:
         self._constants = [group.replicated.place(value) for value in traced.constants]
         self._kinds = [arguments.kinds[i] for i in traced.leaf_indices]
         self._out_is_mirrored = [self._is_single or i in traced.mirrored_outputs for i in range(traced.num_outputs)]
+        # The window waits for an output. The new values can't serve: the next step donates them.
         self._needs_token = not traced.num_outputs
         self._donated_stacked = [traced.read[i].storage == "stacked" for i in self._donated]
         self._kept_stacked = [traced.read[i].storage == "stacked" for i in self._kept]
@@ -68,6 +69,7 @@ class SpmdStep:
             if with_large or self._has_small_instrumented:
                 return self._instrumented_variant(arguments, with_large)(arguments)
         outputs, new_values = self._call(*self._inputs(arguments, self._donate))
+        # At once, before anything can fail: the old buffers are gone.
         for variable, value in zip(self._traced.written, new_values, strict=True):
             variable.commit_buffer(value)
         self._group.window.admit(outputs[-1])

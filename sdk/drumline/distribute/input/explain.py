@@ -136,7 +136,7 @@ def readers(dataset: Dataset, num_workers: int) -> tuple[str, ...]:
 
 
 def _epoch_rows(dataset: Dataset) -> tuple[_Rows | None, bool]:
-    """Rows of every batch in order, None where only reading can tell; and whether this goes on again and again."""
+    """Rows of every batch in order, None where only reading can tell; and whether this repeats without end."""
     last_batch = max((i for i, op in enumerate(dataset.operations) if isinstance(op, ops.Batch)), default=None)
     if last_batch is None:
         return None, False

@@ -160,7 +160,7 @@ class OnceOnly:
     def _read(self) -> Iterator[Any]:
         if self._started:
             raise InvalidValueError(
-                "this iterator was already read; pass an iterable that can start anew, or a function that returns one"
+                "this iterator was already read; pass an iterable that can start again, or a function that returns one"
             )
         self._started = True
         yield from itertools.chain(self._peeked, self._iterator)

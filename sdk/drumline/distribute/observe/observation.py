@@ -64,6 +64,7 @@ class Observation:
         self.observer, self._every = observer, max(1, reductions_every)
         self.planner = observer if isinstance(observer, PlanObserver) else None
         self._placed_executor = None
+        # On until the first step decides: a reduction may come before any step.
         self.wants_reduction = self.wants_in_step = self.wants_large = observer is not None
         if observer is None:
             return

@@ -26,7 +26,7 @@ from drumline.distribute.running.captures import (
 )
 from drumline.distribute.running.code_uses import CodeUses, Use, code_uses
 
-#: Helper functions are followed this deep; the step itself is 0.
+#: Helper functions are followed this deep; the step itself is 0. Each level is read again in every call.
 MAX_DEPTH = 3
 #: Values looked at in all; what comes later is opaque.
 MAX_POSITIONS = 1024

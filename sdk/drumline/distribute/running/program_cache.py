@@ -18,11 +18,12 @@ from drumline.distribute.running.captured_values import member_of
 from drumline.distribute.running.captures import Captures, Effects
 from drumline.distribute.tracing.step import TracedStep
 
-#: Compiled steps kept per strategy; the least recently used one goes first.
+#: Compiled steps kept per strategy; the least recently used one goes first. Bounded, as each holds
+#: its constants on every device.
 MAX_STEPS = 64
 #: Traces of the same code with the same signature after which the user is told why.
 MAX_TRACES_OF_SAME_CODE = 3
-#: Signatures whose traces are counted at most; then counting starts over.
+#: Signatures whose traces are counted at most; then counting starts over, so that new shapes in each step leak nothing.
 MAX_COUNTED = 1024
 
 
@@ -70,6 +71,7 @@ class StepCache:
     """Compiled steps by function, what it captures, and signature."""
 
     def __init__(self) -> None:
+        # By id, as a code object's own hash goes through all of its constants: each step would pay that.
         self._by_code: dict[int, tuple[Any, CodeStates]] = {}
         self._equal_codes: weakref.WeakKeyDictionary[Any, CodeStates] = weakref.WeakKeyDictionary()
         self.uses = itertools.count(1)

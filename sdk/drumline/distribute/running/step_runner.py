@@ -62,6 +62,7 @@ class StepRunner:
         called = fn
         if options.static_argnames:
             fn, args, kwargs = _bind_static(fn, args, kwargs, options.static_argnames)
+        # Held from reading the variables until they are written: another thread's step would donate the same buffers.
         with self._owner.lock:
             arguments = flatten_arguments(self._owner, args, kwargs)
             if self._observation.observer is not None:
@@ -120,6 +121,7 @@ class StepRunner:
         options: RunOptions,
         signature: Any,
     ) -> BuiltStep:
+        # Before the trace, so that the warning comes also where the trace fails.
         self._cache.count_trace(fn, state, signature)
         program = self._trace(fn, arguments, state.made)
         self._cache.record_trace(fn, state, roots)
@@ -131,6 +133,7 @@ class StepRunner:
         if self._observation.planner is not None:
             replicas = self._owner.num_replicas_in_sync
             self._observation.planner.step_program(describe_step(step, arguments, self.step, replicas))
+        # A program that makes its variables runs once: the next trace takes those that it made as inputs.
         if all(variable.is_initialized for variable in created):
             self._cache.keep(state, signature, built, arguments.objects)
         return built

@@ -12,7 +12,7 @@ from drumline.distribute.base.devices import device_name
 from drumline.distribute.base.enums import ReduceOp
 from drumline.distribute.combine.cross_device_ops import CrossDeviceOps, check_pairs, destination_devices, spread
 from drumline.distribute.contexts import context
-from drumline.distribute.contexts.context import ActiveStrategy
+from drumline.distribute.contexts.context import StrategyProtocol
 from drumline.distribute.errors import InvalidValueError
 from drumline.distribute.tracing.merge import agreed_component, is_merged, local_component, merge
 from drumline.distribute.values.indexed_slices import is_slices
@@ -20,7 +20,7 @@ from drumline.distribute.values.per_replica import DistributedValue, Mirrored, P
 from drumline.distribute.variables.variable import Variable
 
 
-class ExtendedStrategy(ActiveStrategy, Protocol):
+class ExtendedStrategy(StrategyProtocol, Protocol):
     """What ``strategy.extended`` calls; the class itself imports this module."""
 
     cross_device_ops: CrossDeviceOps

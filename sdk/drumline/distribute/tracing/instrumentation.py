@@ -60,6 +60,7 @@ def instrument(
         results = _Interpreter(num_replicas, with_large).evaluate(traced.jaxpr.jaxpr, (), inputs, seen)
         instrumented[:] = [one for one, _, _ in seen]
         operands, reduced = [operand for _, operand, _ in seen], [result for _, _, result in seen]
+        # Variables stay last: an executor tells them from outputs by position.
         return [*results[: traced.num_outputs], *operands, *reduced, *results[traced.num_outputs :]]
 
     examples = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in traced.jaxpr.in_avals]

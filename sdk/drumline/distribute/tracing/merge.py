@@ -138,7 +138,9 @@ def agreed_component(value: Any, refusal: str) -> Any:
     return jax.tree.map(lambda part: require_agreement(part, value.num_replicas, refusal), value.local)
 
 
-def merge(replica: context.ActiveReplica, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def merge(
+    replica: context.ReplicaProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Runs ``fn`` in cross-replica context and gives this replica its part of the result."""
     trace = context.current_trace()
     assert trace is not None

@@ -1,7 +1,7 @@
 """Traces one program per replica so that they can tell each other shapes on the way.
 
 Each replica is traced in a thread of its own, one at a time, replica 0 first; it runs until it ends or comes to an
-exchange, then the next one goes on. Without exchanges this is a plain loop.
+exchange, then the next one resumes. Without exchanges this is a plain loop.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _Tracer(threading.Thread, Generic[_T]):
 
 
 class ReplicaTraces(Generic[_T]):
-    """Traces ``replicas``, each for itself and those that share its trace; ``exchange`` is what their StepTraces call."""
+    """Traces ``replicas``, each for itself and those that share its trace. Their StepTraces call ``exchange``."""
 
     def __init__(self, trace_one: Callable[[int], _T], replicas: Sequence[int]) -> None:
         self._replicas = replicas

@@ -131,7 +131,7 @@ class StepTracer:
         examples = [abstract(component_of(arguments.leaves[i], replica)) for i in indices]
 
         def body(variable_values: list[Any], leaf_values: list[Any]) -> list[Any]:
-            trace.top_state = get_opaque_trace_state()
+            trace.top_state = get_opaque_trace_state()  # of make_jaxpr itself; deeper is inside user transformations
             for variable, value in zip(variables, variable_values, strict=True):
                 trace.add_reference(variable, value)
             returned = self._call(trace, number, indices, leaf_values)
@@ -151,6 +151,7 @@ class StepTracer:
         used = trace.read | trace.written
         keep = [id(variable) in used for variable in variables]
         traced.read = [variable for variable, kept in zip(variables, keep, strict=True) if kept]
+        # Inputs first: refs made only from a dropped variable go with it, and constants stand before the inputs after.
         pruned = jaxprs.drop_unused_inputs(closed, [*keep, *(True for _ in indices)])
         traced.jaxpr, constants = jaxprs.hoist_constants(pruned)
         # The program keeps the numbers it was traced with: the user may change a captured array in place.

@@ -57,11 +57,11 @@ class ReplicatedArrays:
         self._replicated: dict[int, tuple[weakref.ref[jax.Array], jax.Array]] = {}
 
     def place(self, value: Any) -> Any:
-        """``value`` on every device; host arrays are placed anew each time, since they can change in place."""
+        """``value`` on every device; host arrays are placed again each time, since they can change in place."""
         if isinstance(value, jax.Array):
             if value.sharding == self.sharding:
                 return value
-            key = id(value)
+            key = id(value)  # an array has no hash, and == compares its elements
             hit = self._replicated.get(key)
             if hit is not None and hit[0]() is value:
                 return hit[1]

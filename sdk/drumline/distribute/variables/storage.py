@@ -72,11 +72,13 @@ class StoredValue:
         if array.shape != self.shape:
             raise InvalidValueError(f"{self!r} can't be restored from a value of shape {list(array.shape)}")
         with self.strategy.lock:
+            # A copy, since device_put may share the caller's memory, and the next step donates it.
             self._buffer = self._place(jnp.array(array, copy=True))
             self._escaped = False
 
     def commit_buffer(self, array: jax.Array) -> None:
         """Takes what the step left on every device; the home device's copy is kept."""
+        # The home's copy alone: the others would take memory for as long as the variable lives.
         if self.strategy.num_replicas_in_sync > 1 or len(array.sharding.device_set) > 1:
             array = copy_on(array, self.strategy.parameter_device)
         self._buffer = array
