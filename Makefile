@@ -36,11 +36,12 @@ accelerator: .venv/.demo ## JAX for the GPUs or TPUs that are found (ACCELERATOR
 
 test: check unit integration simulation conformance frontend-test e2e chaos pythons ## prove that all of it works
 
-check: .venv/.dev frontend/node_modules/.installed openapi-check ## ruff, mypy strict, import-linter, Biome, tsc
+check: .venv/.dev frontend/node_modules/.installed openapi-check ## ruff, mypy strict, import-linter, commit messages, Biome, tsc
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	.venv/bin/lint-imports --no-cache
+	$(PY) scripts/commits.py
 	$(NPM) run check
 
 unit: .venv/.dev ## tests without servers
@@ -101,7 +102,7 @@ machine: .venv/.dev ## EXAMPLES histories of users, workers and time through HTT
 fuzz: .venv/.dev ## REQUESTS odd requests to every route; report in build/fuzz/
 	PYTHONPATH=tests $(PY) -m fuzz --requests $(or $(REQUESTS),10000)
 
-house: .venv/.dev frontend/dist/index.html .venv/.chromium ## what a newcomer walks through: files, functions and crossings of four traces; JSON in build/house.json
+house: .venv/.dev frontend/node_modules/.installed .venv/.chromium ## what a newcomer walks through: files, functions and crossings of four traces; JSON in build/house.json
 	$(PY) -m scripts.house --uv "$(UV)"
 
 surface: .venv/.dev ## take the snapshot of the public surface anew, which a test compares

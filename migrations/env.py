@@ -5,9 +5,9 @@ from typing import Any, Literal
 from alembic import context
 from sqlalchemy import Connection, Engine, create_engine, event, pool
 
-from drumline_server.models import Base
-from drumline_server.models.base import Document
-from drumline_server.settings import Settings
+from drumline_server.base.settings import Settings
+from drumline_server.storage.models import Base
+from drumline_server.storage.models.base import Document
 
 
 def database_url() -> str:

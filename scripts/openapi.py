@@ -4,9 +4,9 @@ import json
 import sys
 from pathlib import Path
 
-from drumline_server.main import create_app
-from drumline_server.openapi import describe
-from drumline_server.settings import Settings
+from drumline_server.app.application import create_app
+from drumline_server.app.openapi import describe
+from drumline_server.base.settings import Settings
 
 TARGET = Path(__file__).parents[1] / "frontend" / "openapi.json"
 

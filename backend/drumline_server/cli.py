@@ -12,9 +12,9 @@ from drumline._preload import without_collection
 from drumline.cli.exits import SERVER
 
 if TYPE_CHECKING:
-    from drumline_server.embedded.local_api import LocalApi
-    from drumline_server.embedded.up import UpOptions
-    from drumline_server.settings import Settings
+    from drumline_server.app.embedded.up import UpOptions
+    from drumline_server.app.local import LocalApi
+    from drumline_server.base.settings import Settings
 
 for _package in ("fastapi", "uvicorn", "sqlalchemy", "alembic", "celery", "pydantic_settings"):
     if find_spec(_package) is None:
@@ -45,8 +45,8 @@ _data_dir = click.option(
 @click.option("--parent-fd", type=int, hidden=True, help="At its end of file everything stops.")
 def up(data_dir: Path, host: str, port: int, cpu_devices: int, no_worker: bool, parent_fd: int | None) -> int:
     """Start everything on this machine: server, dashboard and a worker, until Ctrl-C."""
-    from drumline_server.data_directory import DataDirectoryError
-    from drumline_server.embedded.up import PartError, UpError, UpOptions
+    from drumline_server.app.embedded.up import PartError, UpError, UpOptions
+    from drumline_server.app.local import DataDirectoryError
 
     options = UpOptions(data_dir.expanduser().absolute(), host, port, cpu_devices, not no_worker, parent_fd)
     try:
@@ -74,7 +74,7 @@ def api(host: str | None, port: int | None, parent_fd: int | None, ready_fd: int
     """Serve the API, the dashboard and the loops until SIGTERM."""
     with without_collection():
         settings = _settings(host=host, port=port)
-        from drumline_server.serve import Lifeline, ServeError, serve
+        from drumline_server.app.serve import Lifeline, ServeError, serve
 
     try:
         serve(settings, Lifeline(parent_fd, ready_fd, listen_fd))
@@ -86,9 +86,9 @@ def api(host: str | None, port: int | None, parent_fd: int | None, ready_fd: int
 def migrate() -> None:
     """Bring the database's tables to the form that this version needs."""
     settings = _settings()
-    from drumline_server.data_directory import DataDirectoryError, prepare
-    from drumline_server.schema import SchemaError, newest_revision
-    from drumline_server.schema import migrate as bring_up_to_date
+    from drumline_server.app.local import DataDirectoryError, prepare
+    from drumline_server.storage.database import SchemaError, newest_revision
+    from drumline_server.storage.database import migrate as bring_up_to_date
 
     try:
         prepare(settings.data_dir)
@@ -117,7 +117,7 @@ def migrate() -> None:
 @click.option("--expires-in-s", type=click.IntRange(60, 7_776_000), help="Lifetime in seconds.")
 def token(name: str, kind: str, role: str, expires_in_s: int | None) -> None:
     """Make a token with the admin token of this machine's server, and print it: it is shown only here."""
-    from drumline_server.embedded.local_api import LocalApiError
+    from drumline_server.app.local import LocalApiError
 
     try:
         click.echo(_local_api().create_token(name, kind, role, expires_in_s))
@@ -128,7 +128,7 @@ def token(name: str, kind: str, role: str, expires_in_s: int | None) -> None:
 @server.command()
 def login_link() -> None:
     """Print a link that signs a browser in to this machine's server, once."""
-    from drumline_server.embedded.local_api import LocalApiError
+    from drumline_server.app.local import LocalApiError
 
     try:
         click.echo(_local_api().login_link())
@@ -137,7 +137,7 @@ def login_link() -> None:
 
 
 async def _run_up(options: "UpOptions") -> int:
-    from drumline_server.embedded.up import Up
+    from drumline_server.app.embedded.up import Up
 
     return await Up(options, click.echo, lambda text: click.echo(f"Warning: {text}", err=True)).run()
 
@@ -146,7 +146,7 @@ def _settings(**given: object) -> "Settings":
     """The settings of the environment, with what was given on the command line."""
     from pydantic import ValidationError
 
-    from drumline_server.settings import Settings
+    from drumline_server.base.settings import Settings
 
     try:
         return Settings.model_validate({name: value for name, value in given.items() if value is not None})
@@ -161,8 +161,8 @@ def _local_api() -> "LocalApi":
     """The server of this machine, as `drumline up` left word of it, else at the address of the settings."""
     import json
 
-    from drumline_server.auth.bootstrap import read_admin_token
-    from drumline_server.embedded.local_api import LocalApi
+    from drumline_server.app.bootstrap import read_admin_token
+    from drumline_server.app.local import LocalApi
 
     settings = _settings()
     secret = read_admin_token(settings.data_dir)

@@ -1,14 +1,14 @@
 """Rows by which several servers of one database tell each other how long they stood still.
 
 Revision ID: 0017
-Revises: 0015
+Revises: 0016
 """
 
 import sqlalchemy as sa
 from alembic import op
 
 revision = "0017"
-down_revision = "0015"
+down_revision = "0016"
 branch_labels = None
 depends_on = None
 

@@ -58,7 +58,7 @@ def _trace(root: Path, uv: str) -> tuple[str, dict[str, Any]]:
     session.prepare(root)
     try:
         with browser.dashboard() as dashboard, tempfile.TemporaryDirectory(prefix="house-") as folder:
-            tracer = traces.trace(session, Path(folder), dashboard)
+            tracer = traces.trace(session, Path(folder), dashboard, built)
     finally:
         session.close()
     version = subprocess.run([python, "-V"], capture_output=True, text=True, check=True).stdout.split()[1]
@@ -84,7 +84,7 @@ def _figures(tracer: traces.Tracer, root: Path, built: Path) -> dict[str, Any]:
 
 
 def _build_with_maps(root: Path) -> Path:
-    """The dashboard once more, byte for byte as it is served, and its source maps."""
+    """The dashboard with source maps, to be served."""
     built = root / "build" / "house" / "dashboard"
     options = ["--sourcemap", "hidden", "--outDir", str(built), "--emptyOutDir", "--logLevel", "warn"]
     subprocess.run([sys.executable, root / "scripts" / "npm.py", "exec", "--", "vite", "build", *options], check=True)

@@ -93,14 +93,14 @@ class Deployment:
 
 
 @contextmanager
-def deployed(python: Path, folder: Path) -> Iterator[Deployment]:
-    """Stopped in the end, whatever happens; the host first."""
+def deployed(python: Path, folder: Path, dashboard: Path) -> Iterator[Deployment]:
+    """With the dashboard that was built into that folder. Stopped in the end, whatever happens; the host first."""
     output = folder / "server.out"
     with output.open("wb") as sink:
         up = subprocess.Popen(
             [python.with_name("drumline"), "up", "--no-worker", "--port", "0", "--data-dir", str(folder / "server")],
             stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True,
-            env={**os.environ, **_TAKEOVER},
+            env={**os.environ, **_TAKEOVER, "DRUMLINE_STATIC_DIR": str(dashboard)},
         )  # fmt: skip
     deployment = Deployment(python, folder, up)
     try:

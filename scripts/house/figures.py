@@ -98,7 +98,7 @@ def of_browser(shown: Sequence[Any], idle: Any, built: Path, root: Path) -> dict
 def _named(coverage: Any, built: Path, root: Path) -> dict[tuple[str, int], dict[str, Any]]:
     mapped = subprocess.run(
         ["node", str(MAPPER), str(built), str(root / DASHBOARD)],
-        input=json.dumps(coverage), capture_output=True, text=True, check=True,
+        input=json.dumps(coverage), stdout=subprocess.PIPE, text=True, check=True,
     )  # fmt: skip
     return {(each["file"], each["line"]): each for each in json.loads(mapped.stdout)}
 

@@ -15,7 +15,7 @@ function position(text, offset) {
 /** The functions of one script that have a name: callbacks without one stand in another. */
 function* functionsOf({ url, functions }) {
   const script = join(folder, "assets", basename(new URL(url).pathname));
-  if (!existsSync(`${script}.map`)) return;
+  if (!existsSync(`${script}.map`)) throw new Error(`${url} was not built with a source map into ${folder}`);
   const text = readFileSync(script, "utf8");
   const map = new SourceMap(JSON.parse(readFileSync(`${script}.map`, "utf8")));
   for (const { functionName, ranges } of functions) {
@@ -32,5 +32,5 @@ function* functionsOf({ url, functions }) {
   }
 }
 
-const scripts = JSON.parse(readFileSync(0, "utf8")).filter((each) => URL.canParse(each.url));
+const scripts = JSON.parse(readFileSync(0, "utf8")).filter((each) => each.url.includes("/assets/"));
 process.stdout.write(JSON.stringify(scripts.flatMap((script) => [...functionsOf(script)])));

@@ -40,7 +40,7 @@ def module_of(file: Path) -> str:
 
 
 def package_of(file: Path) -> str:
-    """Such as `drumline_server.runs` or `drumline.distribute.input`; a loose file lies in the package at the root."""
+    """Such as `drumline_server.http` or `drumline.distribute.input`; a loose file lies in the package at the root."""
     folders = file.parts[1:-1]
     return ".".join(folders[: _depth(folders)])
 

@@ -179,9 +179,9 @@ def _run_id(printed: Any) -> str:
     return str(run["id"])
 
 
-def trace(session: Session, folder: Path, dashboard: Dashboard) -> Tracer:
+def trace(session: Session, folder: Path, dashboard: Dashboard, built: Path) -> Tracer:
     """Records everything; the tracer has what the browser covered. Raises TraceError."""
-    with deployed(session.python, folder) as deployment:
+    with deployed(session.python, folder, built) as deployment:
         tracer = Tracer(session, deployment, folder, dashboard)
         tracer.trace_all()
     _step(session)

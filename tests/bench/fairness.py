@@ -141,6 +141,7 @@ def serving(database_url: str) -> Iterator[Served]:
 
 
 def _serve(database_url: str, pipe: Pipe) -> None:
+    from drumline_server.app.serve import share_interpreter
     from fuzz.world import V1, World
 
     with (
@@ -150,14 +151,14 @@ def _serve(database_url: str, pipe: Pipe) -> None:
         world = World(server)
         now = from_micros(world.core.clock.now()).isoformat()
         beat = json.dumps({"incarnation": world.worker.incarnation, "sent_at": now}).encode()
-        pipe.send(
-            Served(
-                server.url,
-                request(server.url, "", "GET", "/healthz"),
-                request(server.url, world.worker_token, "POST", f"{V1}/worker/heartbeat", beat),
-                costly_requests(world, host_of(server.url)),
-            )
+        served = Served(
+            server.url,
+            request(server.url, "", "GET", "/healthz"),
+            request(server.url, world.worker_token, "POST", f"{V1}/worker/heartbeat", beat),
+            costly_requests(world, host_of(server.url)),
         )
+        share_interpreter()
+        pipe.send(served)
         pipe.recv()
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from drumline_server.db import Database
-from drumline_server.scheduler.placement import Snapshot, place
-from drumline_server.scheduler.rounds import schedule
+from drumline_server.scheduling.dispatch import schedule
+from drumline_server.scheduling.placement import Snapshot, place
+from drumline_server.storage.database import Database
 from support.backlog import queue_many
 from support.core import TERMS, Core
 

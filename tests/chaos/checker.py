@@ -19,8 +19,8 @@ from drumline.contracts.states import (
     MemberState,
     RunState,
 )
-from drumline_server.db import Database
-from drumline_server.models import Attempt, Device, Hold, IdempotencyKey, LogChunk, Member, Run, RunEvent
+from drumline_server.storage.database import Database
+from drumline_server.storage.models import Attempt, Device, Hold, IdempotencyKey, LogChunk, Member, Run, RunEvent
 
 _MOVES: Mapping[str, Mapping[str, Collection[str]]] = {
     "state": {str(source): targets for source, targets in RUN_MOVES.items()},

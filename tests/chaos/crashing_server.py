@@ -1,7 +1,7 @@
 """The server with a bomb: `python crashing_server.py POINT server api ...` kills itself at the named point.
 
 POINT is `before-commit` (the next transaction that submits a run is complete but for its COMMIT), `before-publish`
-(it is committed, its doorbell not rung) or `after-publish` (rung, and not yet noted). The code of the server is the one
+(it is committed, and its host not notified) or `after-publish` (it is notified). The code of the server is the one
 that users run; the bomb hangs on hooks of SQLAlchemy and Celery.
 """
 

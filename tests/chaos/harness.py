@@ -16,8 +16,8 @@ from chaos.journal import Journal
 from drumline import Client, Run
 from drumline.contracts import api
 from drumline.contracts.states import TERMINAL_RUN, RunState
-from drumline_server.db import Database
-from drumline_server.models import Member
+from drumline_server.storage.database import Database
+from drumline_server.storage.models import Member
 from support.api_process import ApiProcess
 from support.broker import Broker
 from support.hosts import ExtraHost

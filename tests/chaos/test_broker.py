@@ -1,4 +1,4 @@
-"""Redis fails, forgets, fills up and is filled by others (F07 to F10). It is a doorbell: nothing depends on it."""
+"""Redis fails, forgets, fills up and is filled by others (F07 to F10). It carries hints: nothing depends on it."""
 
 import base64
 import json
@@ -17,14 +17,14 @@ from chaos.programs import Witness
 from chaos.test_hosts import run_some_steps
 from drumline import Run
 from drumline.contracts.api import Attempt
-from drumline.contracts.doorbell import queue_name, ring
+from drumline.contracts.brokers import queue_name
 from drumline.contracts.ids import new_id
-from drumline_server.queue import DoorbellQueue
+from drumline_server.storage.notifications import Publisher
 from support.hosts import ExtraHost
 from support.processes import name_of, wait_until
 
 BY_HEARTBEAT_S = 10.0
-"""A heartbeat every 5 s brings what no doorbell brought."""
+"""A heartbeat every 5 s brings what nobody was notified of."""
 RUNS = 8
 
 
@@ -57,13 +57,13 @@ def test_f08_submissions_are_taken_and_runs_start_while_redis_is_out_of_memory(
         alarm_s = seconds_until(lambda: "no broker: " in site.server.said, "the server says so")
         measured("started with a full Redis", _latest_start_s(site, runs), site.within(BY_HEARTBEAT_S))
         measured("the server says so", alarm_s, site.within(10))
-        assert client.dbsize() == 0 or not site.broker.doorbells(site.fleet()[0].id)
+        assert site.broker.notifications(site.fleet()[0].id) == 0
         client.config_set("maxmemory", 0)
         run = site.submit(quick, "room-again")
         site.finish(run)
 
 
-def test_f09_doubled_reordered_and_replayed_rings_run_nothing_twice(
+def test_f09_doubled_reordered_and_replayed_notifications_run_nothing_twice(
     site: Site, stepping: Path, witness: Witness, chance: random.Random
 ) -> None:
     host = site.add_host("alpha")
@@ -71,11 +71,12 @@ def test_f09_doubled_reordered_and_replayed_rings_run_nothing_twice(
     with _redis(site) as client:
         celery = _celery_of(host)
         celery.suspend()
+        wait_until(lambda: not _someone_waits(client), timeout_s=PATIENCE_S, what="nobody takes what comes")
         run = site.submit(stepping, replicas=2, parameters=witness.parameters)
-        wait_until(lambda: client.llen(queue) > 0, timeout_s=PATIENCE_S, what="its bell was rung")
-        rung = client.lrange(queue, 0, -1)
-        assert isinstance(rung, list)
-        copies = [_renamed(copy, chance) for copy in rung for _ in range(20)] + rung
+        wait_until(lambda: client.llen(queue) > 0, timeout_s=PATIENCE_S, what="its host was notified")
+        sent = client.lrange(queue, 0, -1)
+        assert isinstance(sent, list)
+        copies = [_renamed(copy, chance) for copy in sent for _ in range(20)] + sent
         chance.shuffle(copies)
         client.lpush(queue, *copies)
         celery.resume()
@@ -92,7 +93,7 @@ def test_f09_doubled_reordered_and_replayed_rings_run_nothing_twice(
     assert len(claims) == 1
 
 
-def test_f10_malformed_and_forged_rings_change_nothing_and_the_worker_serves_on(
+def test_f10_malformed_and_forged_notifications_cost_one_start_of_the_celery_child(
     site: Site, quick: Path, stepping: Path, witness: Witness, chance: random.Random, measured: Measure
 ) -> None:
     host = site.add_host("alpha")
@@ -104,10 +105,17 @@ def test_f10_malformed_and_forged_rings_change_nothing_and_the_worker_serves_on(
     queue = queue_name(alpha)
     with _redis(site) as client:
         genuine = _genuine(site, client)
-        client.lpush(queue, *_malformed(genuine), *_fuzzed(genuine, chance), *_forged(genuine, attempt, alpha))
+        client.lpush(queue, *_malformed(genuine), *_fuzzed(genuine, chance), *_forged(genuine, attempt))
         started = _latest_start_s(site, [site.submit(quick, "after")])
-        wait_until(lambda: client.llen(queue) == 0, timeout_s=PATIENCE_S, what="the noise was read")
-    assert _celery_of(host) == celery, "it is the same process"
+        wait_until(lambda: not celery.is_running(), timeout_s=PATIENCE_S, what="the poison ended the child")
+        wait_until(lambda: client.llen(queue) == 0, timeout_s=PATIENCE_S, what="its successor emptied the queue")
+        successor = _celery_of(host)
+        wait_until(lambda: _someone_waits(client), timeout_s=PATIENCE_S, what="it listens")
+        client.lpush(queue, *_forged(genuine, attempt))
+        site.finish(site.submit(quick, "notified"))
+        wait_until(lambda: client.llen(queue) == 0, timeout_s=PATIENCE_S, what="what was forged was read")
+        assert _celery_of(host) == successor, "it took what it could decode"
+    assert host.said.count("the Celery child ended with exit code") == 1
     witness.enough.touch()
 
     assert site.finish(kept).state == "SUCCEEDED"
@@ -143,8 +151,15 @@ def _celery_of(host: ExtraHost) -> psutil.Process:
     return found[0]
 
 
+def _someone_waits(client: redis.Redis) -> bool:
+    """Whether a Celery child waits for the next message."""
+    clients = client.info("clients")
+    assert isinstance(clients, dict)
+    return bool(clients["blocked_clients"])
+
+
 def _renamed(message: Any, chance: random.Random) -> bytes:
-    """The same ring under another delivery tag and task id, as a publisher that repeats itself makes it."""
+    """The same under another delivery tag and task id, as a publisher that repeats itself makes it."""
     copy = json.loads(message)
     copy["properties"]["delivery_tag"] = f"{chance.getrandbits(128):032x}"
     copy["headers"]["id"] = copy["properties"]["correlation_id"] = f"{chance.getrandbits(128):032x}"
@@ -154,8 +169,8 @@ def _renamed(message: Any, chance: random.Random) -> bytes:
 def _genuine(site: Site, client: redis.Redis) -> bytes:
     """A message as the server makes it, for a host that does not exist."""
     nobody = new_id("hst")
-    publisher = DoorbellQueue(site.broker.url)
-    publisher.ring(ring(b"k" * 32, kid="k1", attempt=new_id("att"), member=new_id("mem"), fence=1, host=nobody))
+    publisher = Publisher(site.broker.url)
+    publisher.notify(nobody)
     publisher.close()
     message = client.lpop(queue_name(nobody))
     assert isinstance(message, bytes)
@@ -178,7 +193,6 @@ def _malformed(genuine: bytes) -> Iterator[bytes]:
         {"body": "not base64!"},
         {"body": base64.b64encode(b"{").decode()},
         {"body": base64.b64encode(b"[[], {}]").decode()},
-        {"body": base64.b64encode(b'[[{"v": 2}], {}, {}]').decode()},
         {"headers": {**message["headers"], "task": "os.system"}},
         {"headers": {**message["headers"], "eta": "never"}},
         {"headers": {**message["headers"], "expires": "yesterday"}},
@@ -197,12 +211,11 @@ def _fuzzed(genuine: bytes, chance: random.Random) -> Iterator[bytes]:
         yield bytes(mutant)
 
 
-def _forged(genuine: bytes, attempt: Attempt, host: str) -> Iterator[bytes]:
-    """Rings for a live member, by somebody who does not know the key."""
+def _forged(genuine: bytes, attempt: Attempt) -> Iterator[bytes]:
+    """Notifications that would have the agent do something to a live member, if it used anything of them."""
     message = json.loads(genuine)
-    (_, keywords, options) = json.loads(base64.b64decode(message["body"]))
-    for key in (b"", b"x" * 32):
-        member = attempt.members[0].id
-        bell = ring(key, kid="k1", attempt=attempt.id, member=member, fence=attempt.fence + 1, host=host)
-        body = json.dumps([[bell.model_dump(mode="json")], keywords, options]).encode()
+    member = attempt.members[0].id
+    for fence in (attempt.fence, attempt.fence + 1):
+        order = {"attempt": attempt.id, "member": member, "fence": fence, "assigned": [member], "fenced": [member]}
+        body = json.dumps([[order], order, {}]).encode()
         yield json.dumps({**message, "body": base64.b64encode(body).decode()}).encode()

@@ -17,7 +17,7 @@ from chaos.conftest import Measure, Scale
 from chaos.harness import PATIENCE_S, Site, open_site, seconds_until
 from chaos.submitter import Submitter
 from drumline import Client
-from drumline_server import schema
+from drumline_server.storage import database
 from support.api_process import ApiProcess
 from support.databases import postgres_cluster, sqlalchemy_url
 from support.processes import wait_until
@@ -32,7 +32,7 @@ BUSY_S = 5.0
 def cluster() -> Iterator[PostgresServer]:
     """A PostgreSQL of the test's own, migrated."""
     with postgres_cluster() as server:
-        schema.migrate(sqlalchemy_url(server, "postgres"))
+        database.migrate(sqlalchemy_url(server, "postgres"))
         yield server
         _pg_ctl(server, "stop", "immediate")  # once restarted, it is not the process that the package knows
 

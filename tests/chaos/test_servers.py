@@ -9,7 +9,7 @@ from pathlib import Path
 from chaos.harness import PATIENCE_S, TAKEOVER_S, open_site
 from chaos.programs import PACING, write_program
 from drumline.contracts.spec import Retries
-from drumline.contracts.worker_api import HEARTBEAT_S
+from drumline.contracts.timing import HEARTBEAT_S
 from support.api_process import ApiProcess
 from support.hosts import ExtraHost
 from support.processes import wait_until

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from drumline_server.models import Attempt, Device, Hold, Host, Member, Run, RunEvent
+from drumline_server.storage.models import Attempt, Device, Hold, Host, Member, Run, RunEvent
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from drumline.contracts.states import (
     MemberState,
     RunState,
 )
-from drumline_server.models import Run
+from drumline_server.storage.models import Run
 from machine.facts import Facts
 from machine.model import BEGUN, Model
 

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from drumline.contracts import ids
 from drumline.contracts.states import TERMINAL_RUN
-from drumline_server.db import DatabaseUnavailableError
+from drumline_server.base.errors import DatabaseUnavailableError
 from drumline_worker.agent import maintenance
 from sim.plan import FAULTS_END_S, History
 from sim.store import MemoryStore
@@ -96,12 +96,11 @@ def _all_settled(world: World) -> bool:
 
 
 def _unsettled(world: World) -> list[str]:
-    """Programs that run for nobody, devices that nobody gets, doorbells that ring for ever."""
+    """Programs that run for nobody, devices that nobody gets."""
     devices = world.store.rows("SELECT id, state, host_id FROM device WHERE state != 'FREE'")
-    bells = world.store.rows("SELECT id, kind FROM outbox WHERE settled_at IS NULL")
     serving = {host.host_id for host in world.hosts if not (host.gone or host.retired)}
     devices = [(device, state) for device, state, host in devices if host in serving]
-    return [*sorted(world.truth.running), *(f"{name} {state}" for name, state in (*devices, *bells))]
+    return [*sorted(world.truth.running), *(f"{name} {state}" for name, state in devices)]
 
 
 @contextlib.contextmanager

@@ -1,20 +1,20 @@
 """A host: its clocks, its disk, its shims, and an agent made of the real session, members and telemetry sender."""
 
 import asyncio
+import contextlib
 import contextvars
 import itertools
+import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import httpx2
-from pydantic import SecretStr
 
 from drumline.contracts.base import from_micros
-from drumline.contracts.doorbell import Doorbell, ProbeDoorbell
-from drumline.contracts.worker_api import DeviceReport, Register, Registered
+from drumline.contracts.worker_api import DeviceReport, HeartbeatReply, Register, Registered
 from drumline_worker.agent.agent_context import AgentContext, Layout
 from drumline_worker.agent.api import Api, RefusedError, UnreachableError, _error
 from drumline_worker.agent.bundles import BundleUnavailableError
@@ -23,9 +23,7 @@ from drumline_worker.agent.launcher_client import LaunchError
 from drumline_worker.agent.maintenance import end_strays, find_members
 from drumline_worker.agent.member_registry import MemberRegistry
 from drumline_worker.agent.registration import Registration, SupersededError
-from drumline_worker.celery_child.tasks import open_envelope
 from drumline_worker.host.clock import host_clock
-from drumline_worker.host.doorbell import CeleryConfig
 from drumline_worker.host.launcher_messages import Launched
 from drumline_worker.host.rundir import RunDirectory
 from sim.network import Line, Request, UnansweredError
@@ -218,13 +216,13 @@ class Host:
             self.world.invariants.check_unwanted(shim)
             shim.kill()
 
-    def hear(self, doorbell: Doorbell | ProbeDoorbell) -> bool:
-        """The Celery child takes a doorbell; False where there is none."""
+    def hear(self) -> bool:
+        """The Celery child takes a notification; False where none listens."""
         agent = self.agent
-        if agent is None or agent.doorbells is None or self.frozen:
+        if agent is None or not agent.listens or self.frozen:
             return False
-        ring = open_envelope(doorbell.model_dump(mode="json"), agent.doorbells)
-        agent.process.post(lambda: agent.members.ring(ring))
+        agent.process.post(agent.registration.notify)
+        agent.answers.expect()
         return True
 
     def wipe(self) -> None:
@@ -266,7 +264,9 @@ class Agent:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.process = host.world.add_process(f"{host.name}.agent", host.context)
-        self.doorbells: CeleryConfig | None = None
+        self.is_registered = self.listens = False
+        """Whether its Celery child does."""
+        self.answers = Answers(self)
         self.launcher = SimLauncher(host, self.process)
         api = SimApi(host, self.process)
         devices = tuple(
@@ -292,15 +292,16 @@ class Agent:
         adopted = {plan.claimed.member for plan in found}
         unproven = await end_strays(layout.runs, lambda member: member not in adopted)
         introduction = introduction.model_copy(update={"unproven": tuple(unproven)})
-        self.registration = Registration(api, introduction, self._refused)
+        self.registration = SimRegistration(api, introduction, self._refused, self.answers)
         bundles, launcher = cast(Any, SimBundles(self.host)), cast(Any, self.launcher)
         meeting = cast(Any, SimMeetingPlace)
         compiled = CompiledEntries(layout.compiled_entries)
         place = introduction.place
-        self.members = MemberRegistry(
+        self.members = SimMembers(
             AgentContext(
                 api, self.registration, launcher, bundles, layout, layout.checkpoints, meeting, compiled, place
-            )
+            ),
+            self.answers,
         )
         for plan in found:
             self.members.adopt(plan)
@@ -313,7 +314,7 @@ class Agent:
 
     def drain(self) -> None:
         """SIGTERM: no new work, everything asked to stop, then the agent ends and comes back."""
-        if self.doorbells is not None:
+        if self.is_registered:
             self.host.world.timeline.note(self.host.name, "drains")
             self.process.start(self._wind_down)
 
@@ -327,15 +328,91 @@ class Agent:
     async def _refused(self, error: RefusedError) -> None:
         self.host.world.timeline.note(self.host.name, f"refused: {error}")
 
-    def _use(self, registered: Registered) -> None:
-        self.doorbells = CeleryConfig(
-            broker_url=SecretStr("redis://simulated"),
-            queue=registered.queue,
-            host=registered.host,
-            kid=registered.doorbell_kid,
-            key=registered.doorbell_key,
-            socket="",
-        )
+    def _use(self, _: Registered) -> None:
+        """The Celery child begins with the first registration."""
+        if not self.is_registered:
+            self.is_registered = True
+            self.process.loop.call_later(self.host.world.timeline.rng.uniform(0.5, 3.0), self._listen)
+
+    def _listen(self) -> None:
+        self.host.world.broker.purge(self.host.host_id)
+        self.listens = True
+        self.registration.notify()
+
+
+class Answers:
+    """Watches that each notification is answered by a heartbeat, and that they bring no flood of them."""
+
+    def __init__(self, agent: "Agent") -> None:
+        self._agent = agent
+        self._asked = 0
+        """Requests to register and to beat that were sent."""
+        self._under_way = 0
+        self._idle_at = -math.inf
+        """When the last early heartbeat was sent that has brought no work."""
+
+    @contextlib.contextmanager
+    def asking(self) -> Iterator[None]:
+        """A registration or a heartbeat is under way."""
+        self._asked += 1
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+
+    def expect(self) -> None:
+        """A notification has come: whatever is in nobody's way is asked within a second."""
+        asked, host, process = self._asked, self._agent.host, self._agent.process
+        if self._under_way or process.frozen:
+            return
+
+        def look() -> None:
+            was_still = (
+                host.agent is not self._agent or host.frozen or process.frozen or process.stood_still_since(began)
+            )
+            if self._asked == asked and not was_still and not host.retired:
+                host.world.violation(f"{host.name} had a notification and did not ask what is new")
+
+        began = host.world.timeline.now
+        host.world.timeline.after(1.05, look)
+
+    def beat_early(self) -> None:
+        """A notification brings a heartbeat."""
+        now = self._agent.host.world.timeline.now
+        if now < self._idle_at + 1.0 - 1e-6:
+            self._agent.host.world.violation(f"{self._agent.host.name} beat early twice in a second, for nothing")
+        self._idle_at = now
+
+    def take_on(self) -> None:
+        """A heartbeat brought work."""
+        self._idle_at = -math.inf
+
+
+class SimRegistration(Registration):
+    """The real one, watched."""
+
+    def __init__(self, api: Api, introduction: Register, refused: Any, answers: Answers) -> None:
+        super().__init__(api, introduction, refused)
+        self._answers = answers
+
+    def _beat_early(self) -> None:
+        self._answers.beat_early()
+        super()._beat_early()
+
+
+class SimMembers(MemberRegistry):
+    """The real ones, watched."""
+
+    def __init__(self, context: AgentContext, answers: Answers) -> None:
+        super().__init__(context)
+        self._answers = answers
+
+    def apply_reply(self, reply: HeartbeatReply) -> bool:
+        has_work = super().apply_reply(reply)
+        if has_work:
+            self._answers.take_on()
+        return has_work
 
 
 class SimApi(Api):
@@ -348,8 +425,11 @@ class SimApi(Api):
     async def _send(self, path: str, body: bytes, headers: dict[str, str] | None = None) -> bytes:
         del headers
         request = Request(f"/worker{path}", body, self._host.host_id)
+        agent = self._host.agent
+        is_asking = agent is not None and agent.process is self._process and path in ("/register", "/heartbeat")
         try:
-            answer = await self._host.world.network.send(self._process, self._host.line, request)
+            with agent.answers.asking() if agent and is_asking else contextlib.nullcontext():
+                answer = await self._host.world.network.send(self._process, self._host.line, request)
         except UnansweredError as error:
             raise UnreachableError(str(error)) from None
         if answer.status >= 400:

@@ -14,15 +14,25 @@ from sqlalchemy.orm.attributes import set_committed_value
 from drumline.contracts.base import to_micros
 from drumline.contracts.states import ATTEMPT_MOVES, AttemptState
 from drumline.contracts.worker_api import Register
-from drumline_server import moves
-from drumline_server.attempts import guard, loss, outcome, retries, stopping
-from drumline_server.models import Attempt, Incarnation, Member
-from drumline_server.runs import submission
-from drumline_server.scheduler import dispatch, loops, reap
+from drumline_server.lifecycle import (
+    claim,
+    deadlines,
+    finish,
+    guard,
+    heartbeat,
+    registration,
+    release,
+    retries,
+    transitions,
+)
+from drumline_server.lifecycle.registration import Change
+from drumline_server.scheduling import dispatch, loops
+from drumline_server.services import submit
+from drumline_server.storage.models import Attempt, Incarnation, Member
+from drumline_server.storage.wakeups import notify
 from drumline_server.telemetry import ingest
-from drumline_server.workers import claims, ends, heartbeats, registration
-from drumline_server.workers.succession import Change
 from drumline_worker.agent import member
+from drumline_worker.agent import registration as agent_registration
 from drumline_worker.agent.registration import Registration
 from drumline_worker.host.clock import boottime
 from drumline_worker.shim.stopper import Action, Stopper
@@ -71,30 +81,32 @@ def _off(name: str, safeguard: str, *patches: Patch) -> Mutant:
 # what stands in for the real thing
 
 
-class _EarlyDeadlines(reap.Deadlines):
+class _EarlyDeadlines(deadlines.Deadlines):
     """Takes over after half of the time that the workers were told."""
 
-    def __init__(self, takeover_s: float, suspect_s: float, leases_from: int) -> None:
-        super().__init__(takeover_s / 2, suspect_s, leases_from)
+    def __init__(self, takeover_s: float, suspect_s: float, leases_from: int, stalled_us: int = 0) -> None:
+        super().__init__(takeover_s / 2, suspect_s, leases_from, stalled_us)
 
 
-class _UnmovedDeadlines(reap.Deadlines):
+class _UnmovedDeadlines(deadlines.Deadlines):
     """Forgets that the clock has jumped."""
 
-    def __init__(self, takeover_s: float, suspect_s: float, leases_from: int) -> None:
+    def __init__(self, takeover_s: float, suspect_s: float, leases_from: int, stalled_us: int = 0) -> None:
         del leases_from
-        super().__init__(takeover_s, suspect_s, 0)
+        super().__init__(takeover_s, suspect_s, 0, stalled_us)
 
 
 _WAITING = AttemptState.DISPATCHED
 _real_pending = Stopper._pending
 _real_acknowledged = Registration._note_ack
-_real_lose_member = loss.lose_member
-_real_renew = heartbeats._renew
-_real_end_member = ends.end_member
+_real_heartbeat = Registration._heartbeat
+_real_notify = Registration.notify
+_real_lose_member = finish.lose_member
+_real_renew = heartbeat._renew
+_real_end_member = finish.end_member
 _real_retry_or_fail = retries.retry_or_fail
 _real_add_attempt = dispatch._add_attempt
-_real_abandon = stopping.abandon
+_real_abandon = release.abandon
 _real_store_batch = ingest.store_batch
 
 
@@ -140,7 +152,7 @@ def _add_attempt_without_fence(session: Any, run: Any, **more: Any) -> Attempt:
 
 
 def _abandon_without_fencing(session: Any, attempt: Attempt, to: Any, reason: Any, *, now: int) -> None:
-    with patch.object(stopping, "move_member", lambda *_, **__: True):
+    with patch.object(release, "move_member", lambda *_, **__: True):
         _real_abandon(session, attempt, to, reason, now=now)
 
 
@@ -186,36 +198,65 @@ def _no_stop(*_: object) -> bool:
     return False
 
 
+def _notify_before_the_commit(session: Any, host_id: str) -> None:
+    session.info["server"].publish(host_id)
+    notify(session, host_id)
+
+
+def _beat_for_known_members(self: Registration, members: Any) -> Any:
+    self.__dict__["population"] = members
+    return _real_heartbeat(self, members)
+
+
+def _trust(self: Registration) -> None:
+    if "population" in self.__dict__:
+        self._note_ack(boottime(), self.__dict__["population"])
+    _real_notify(self)
+
+
 def _acknowledge_quietly(held: Any) -> Any:
     return guard.acknowledge(held).model_copy(update={"cancel": False})
 
 
 MUTANTS = (
-    _off("takeover_too_early", "P6: takeover only after T", (reap, "Deadlines", _EarlyDeadlines)),
+    _off("takeover_too_early", "P6: takeover only after T", (loops, "Deadlines", _EarlyDeadlines)),
     _off("no_self_fencing", "P6: the shim kills at T-10 s", (Stopper, "_pending", _pending_without_lease)),
     _off(
         "lease_from_the_answer", "P6: the lease counts from the sending", (Registration, "_note_ack", _acknowledged_now)
     ),
-    _off("clock_jumps_trusted", "P8: no lease ends for T after a jump", (reap, "Deadlines", _UnmovedDeadlines)),
-    _off("worker_clock_trusted", "P8: server time only", (heartbeats, "_renew", _renew_by_its_clock)),
+    _off("clock_jumps_trusted", "P8: no lease ends for T after a jump", (loops, "Deadlines", _UnmovedDeadlines)),
+    _off("worker_clock_trusted", "P8: server time only", (heartbeat, "_renew", _renew_by_its_clock)),
     _off("set_back_clock_ignored", "P8: far-off timers are pulled back", (loops, "pull_back", _nothing)),
     _off(
         "freed_without_proof",
         "P10: no device is free without proof of death",
-        (loss, "lose_member", _lose_as_if_dead),
+        (finish, "lose_member", _lose_as_if_dead),
     ),
-    _off("unproven_end_believed", "P10: an end says whether all is dead", (ends, "end_member", _end_as_if_dead)),
+    _off("unproven_end_believed", "P10: an end says whether all is dead", (finish, "end_member", _end_as_if_dead)),
     _off(
         "proof_invented",
         "P10: only the launcher proves a shim's death",
         (host.SimLauncher, "wait_gone", _proof_invented),
     ),
-    _off("no_idempotency", "P2: same key, same run", (submission, "replays", _new_to_all)),
-    _off("claims_never_expire", "P4: what nobody claims expires", (reap, "_unclaimed", _nothing)),
-    _off("leases_never_expire", "P6: a silent host is lost", (reap, "_lost_hosts", _nothing)),
-    _off("drains_never_end", "P11: a drain has a limit", (reap, "_undrained", _nothing)),
-    _off("backoffs_never_end", "P14: a backoff ends", (reap, "_rested", _nothing)),
-    _off("run_limit_off", "limits.run_s is enforced", (reap, "_running_too_long", _nothing)),
+    _off("no_idempotency", "P2: same key, same run", (submit, "replays", _new_to_all)),
+    _off("notifications_not_answered", "P3: a notification brings a heartbeat", (Registration, "notify", _never)),
+    _off("notifications_flood", "P3: one early heartbeat a second", (agent_registration, "EARLY_HEARTBEAT_S", 0.0)),
+    _off(
+        "notification_trusted",
+        "P3: a notification is no sign of the server's life",
+        (Registration, "_heartbeat", _beat_for_known_members),
+        (Registration, "notify", _trust),
+    ),
+    _off(
+        "notified_before_the_commit",
+        "P3: published after the commit",
+        *((module, "notify", _notify_before_the_commit) for module in (dispatch, finish, release)),
+    ),
+    _off("claims_never_expire", "P4: what nobody claims expires", (deadlines, "_unclaimed", _nothing)),
+    _off("leases_never_expire", "P6: a silent host is lost", (deadlines, "_lost_hosts", _nothing)),
+    _off("drains_never_end", "P11: a drain has a limit", (deadlines, "_undrained", _nothing)),
+    _off("backoffs_never_end", "P14: a backoff ends", (deadlines, "_rested", _nothing)),
+    _off("run_limit_off", "limits.run_s is enforced", (deadlines, "_running_too_long", _nothing)),
     _off("server_adopts_nobody", "P7: listed members are bound again", (registration, "_adopted", _adopt_none)),
     _off("agent_adopts_nobody", "P9: a restarted agent adopts", (host, "find_members", _no_members)),
     _off("late_registration_taken", "P7: a late registration is refused", (registration, "_require_order", _nothing)),
@@ -223,20 +264,22 @@ MUTANTS = (
     _off(
         "any_incarnation",
         "P7: only the newest incarnation is heard",
-        *((module, "require_incarnation", _any_incarnation) for module in (claims, ends, heartbeats, ingest)),
+        *((module, "require_incarnation", _any_incarnation) for module in (claim, finish, heartbeat, ingest)),
     ),
     _off("move_taken_for_restart", "P7: a moved identity proves nothing", (registration, "change_since", _never_moved)),
-    _off("left_behind_for_ever", "P7: what a move left behind has a lease", (reap, "_left_incarnations", _nothing)),
+    _off(
+        "left_behind_for_ever", "P7: what a move left behind has a lease", (deadlines, "_left_incarnations", _nothing)
+    ),
     _off(
         "left_behind_taken_over",
         "P7: what a move left behind is nobody's",
-        *((module, "require_own", _nothing) for module in (claims, ends, ingest)),
+        *((module, "require_own", _nothing) for module in (claim, finish, ingest)),
     ),
     _off(
         "cancels_not_delivered",
         "P17: a cancel reaches the program",
-        (heartbeats, "_is_to_stop", _no_stop),
-        (ends, "acknowledge", _acknowledge_quietly),
+        (heartbeat, "_is_to_stop", _no_stop),
+        (finish, "acknowledge", _acknowledge_quietly),
         (ingest, "acknowledge", _acknowledge_quietly),
     ),
     _off("no_kill_after_term", "P17: KILL follows TERM", (Stopper, "_pending", _never_kill)),
@@ -245,23 +288,23 @@ MUTANTS = (
         "fence_not_raised", "P5: each attempt raises the fence", (dispatch, "_add_attempt", _add_attempt_without_fence)
     ),
     _off(
-        "expired_is_claimable", "P4: an expired attempt is fenced off", (stopping, "abandon", _abandon_without_fencing)
+        "expired_is_claimable", "P4: an expired attempt is fenced off", (release, "abandon", _abandon_without_fencing)
     ),
     _off("telemetry_stored_twice", "P11: each event once", (ingest, "store_batch", _store_again)),
-    _off("ends_undrained", "P11: an attempt ends when drained", (outcome, "_is_drained", lambda _: True)),
+    _off("ends_undrained", "P11: an attempt ends when drained", (finish, "_is_drained", lambda _: True)),
 )
 
 RARE = (
     _off(
         "half_claimed_not_preempted",
         "P4: a half-claimed gang can be preempted",
-        (moves, "ATTEMPT_MOVES", {**ATTEMPT_MOVES, _WAITING: ATTEMPT_MOVES[_WAITING] - {AttemptState.PREEMPTED}}),
+        (transitions, "ATTEMPT_MOVES", {**ATTEMPT_MOVES, _WAITING: ATTEMPT_MOVES[_WAITING] - {AttemptState.PREEMPTED}}),
     ),
     _off(
         "renewed_though_the_clock_is_behind",
         "P8: no lease is renewed to an earlier time",
         (guard, "is_stamped_ahead", _not_ahead),
-        (heartbeats, "is_stamped_ahead", _not_ahead),
+        (heartbeat, "is_stamped_ahead", _not_ahead),
     ),
     _off("lease_not_looked_at_before_the_start", "P6: no start after the lease", (shim, "too_late", _never)),
     _off("lost_claim_believed", "P10: a lost claim proves nothing by itself", (member, "end_strays", _no_strays)),

@@ -57,7 +57,9 @@ class History(_Plan):
     submissions: tuple[Submission, ...]
     faults: tuple[Fault, ...] = ()
     odds: dict[str, float] = {}
-    duplicated_doorbells: float = 0.0
+    duplicated_notifications: float = 0.0
+    forged_every_s: float = 0.0
+    """Somebody who may write to the broker notifies hosts, on average so often; 0 for nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +139,13 @@ def plan(seed: int) -> History:
         submissions=tuple(_plan_submission(rng, lasting) for _ in range(rng.randint(1, 4))),
         faults=() if calm else tuple(_plan_faults(rng, len(hosts))),
         odds={} if calm else _plan_odds(rng),
-        duplicated_doorbells=0.3 if rng.random() < 0.3 and not calm else 0.0,
+        duplicated_notifications=0.3 if rng.random() < 0.3 and not calm else 0.0,
     )
-    return history if calm else _with_moves(history, random.Random(f"{seed} moves"))
+    if calm:
+        return history
+    forger = random.Random(f"{seed} forged")
+    forged_every_s = forger.choice((0.05, 1.0, 10.0)) if forger.random() < 0.3 else 0.0
+    return _with_moves(history.model_copy(update={"forged_every_s": forged_every_s}), random.Random(f"{seed} moves"))
 
 
 def _with_moves(history: History, rng: random.Random) -> History:

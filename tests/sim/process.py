@@ -102,6 +102,7 @@ class Process:
         self.name = name
         self.alive = True
         self.frozen = False
+        self._thawed_at = -1.0
         self._on_error = on_error
         self._stalled: list[asyncio.Handle] = []
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -136,9 +137,14 @@ class Process:
     def freeze(self) -> None:
         self.frozen = True
 
+    def stood_still_since(self, when: float) -> bool:
+        """Whether it was frozen for some of the time since then."""
+        return self.frozen or self._thawed_at >= when
+
     def thaw(self) -> None:
         """All that was due meanwhile happens now."""
         self.frozen = False
+        self._thawed_at = self.timeline.now
         stalled, self._stalled = self._stalled, []
         for handle in stalled:
             self.timeline.soon(lambda handle=handle: self.perform(handle))  # type: ignore[misc] # bound early

@@ -1,11 +1,14 @@
 """A server process: the real endpoints and loops on the simulation's clock, database, network and queue."""
 
+import asyncio
 import inspect
 import itertools
 import json
+import random
 import re
 import traceback
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -14,24 +17,20 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
-from drumline.contracts.doorbell import Doorbell, ProbeDoorbell
 from drumline.contracts.events import EventBatch
 from drumline.contracts.records import FRAMED
-from drumline_server.api_errors import STATUS, problem_body, problem_headers
-from drumline_server.auth.principal import Principal, Role, WorkerPrincipal
-from drumline_server.db import DatabaseUnavailableError
-from drumline_server.errors import DrumlineError
-from drumline_server.queue import BrokerUnavailableError
-from drumline_server.routing import API
-from drumline_server.runs import endpoints as runs
-from drumline_server.runs import submission
-from drumline_server.scheduler.loops import start_loops
-from drumline_server.settings import Settings
-from drumline_server.together import Together
-from drumline_server.wakeups import Wakeups
-from drumline_server.workers import endpoints as workers
-from drumline_server.workers import heartbeats
-from drumline_server.workers.doorbell_keys import DoorbellKeys
+from drumline_server.base.credentials import Principal, Role, WorkerPrincipal
+from drumline_server.base.errors import DatabaseUnavailableError, DrumlineError
+from drumline_server.base.settings import Settings
+from drumline_server.http.errors import STATUS, problem_body, problem_headers
+from drumline_server.http.routes import runs, workers
+from drumline_server.http.routing import API
+from drumline_server.lifecycle import heartbeat
+from drumline_server.scheduling.loops import start_loops
+from drumline_server.services import submit
+from drumline_server.storage.batching import Together
+from drumline_server.storage.notifications import WaitingHosts, follow
+from drumline_server.storage.wakeups import Wakeups, notified_hosts
 from sim.network import Answer, Reply, Request
 from sim.process import Process, pause
 from support.core import MOST_WAITING
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from sim.world import World
 
 T = TypeVar("T")
-KEYS = DoorbellKeys(b"a secret of the simulation")
 START_US = 1_800_000_000_000_000
 SETTINGS = Settings.model_validate(
     {
@@ -50,7 +48,6 @@ SETTINGS = Settings.model_validate(
         "claim_s": 30.0,
         "schedule_every_s": 30.0,
         "reap_every_s": 10.0,
-        "ring_every_s": 30.0,
         "broker_url": "redis://simulated",
     }
 )
@@ -113,9 +110,9 @@ class Server:
             self._together = {
                 "submissions": Together(
                     database.write,
-                    lambda *asked: submission.submit_all(*asked, most_waiting=MOST_WAITING, now=self.now()),
+                    lambda *asked: submit.submit_all(*asked, most_waiting=MOST_WAITING, now=self.now()),
                 ),
-                "quiet": Together(database.write, lambda *asked: heartbeats.renew_quiet(*asked, now=self.now())),
+                "quiet": Together(database.write, lambda *asked: heartbeat.renew_quiet(*asked, now=self.now())),
             }
             self.process.start(lambda: self._loop(database))
 
@@ -152,8 +149,13 @@ class Server:
         """The server's clock: all servers run on one machine."""
         return START_US + int((self._world.timeline.now + self._world.server_clock_offset_s) * 1_000_000)
 
+    def publish(self, host_id: str) -> None:
+        """At once, as code of its own in the middle of a transaction could."""
+        self._world.broker.publish(host_id)
+
     async def _loop(self, database: "SimDatabase") -> None:
-        start_loops(database, SETTINGS, KEYS, self, SimQueue(self._world))  # type: ignore[arg-type] # by what they do
+        start_loops(database, SETTINGS, self)  # type: ignore[arg-type] # by what it does
+        SimNotifier(self._world, database.wakeups)
 
     async def _answer(self, process: Process, request: Request, reply: Reply) -> None:
         try:
@@ -179,7 +181,6 @@ class Server:
             "database": SimDatabase(self._world, self, process),
             "clock": self,
             "settings": SETTINGS,
-            "keys": KEYS,
             "key": request.key,
             **self._together,
             "worker": WorkerPrincipal(request.host_id or "", token_of(request.host_id or "")),
@@ -206,7 +207,7 @@ def token_of(host_id: str) -> str:
 
 
 class SimDatabase:
-    """`drumline_server.db.Database` for one process: every commit is a place to crash."""
+    """`drumline_server.storage.database.Database` for one process: every commit is a place to crash."""
 
     url = "sqlite://"
 
@@ -234,7 +235,13 @@ class SimDatabase:
             raise DatabaseUnavailableError("The database is locked.")
         if timeline.chance(faults.crash_before_commit):
             self._crash()
-        returned, topics = self._world.commit(self._server.name, fn)
+
+        def begin(session: Session) -> T:
+            session.info["server"] = self._server
+            return fn(session)
+
+        returned, topics = self._world.commit(self._server.name, begin)
+        self._world.broker.expect(notified_hosts(topics))
         if timeline.chance(faults.crash_after_commit):
             self._crash()
         self.wakeups.publish(topics)
@@ -256,50 +263,88 @@ class SimDatabase:
         self._pause(None)
 
 
-class SimQueue:
-    """Redis with a list per host: it may be away, forget all, and deliver twice, late or in another order."""
+class SimNotifier:
+    """The thread that notifies, of one server process: the real queue of hosts, and a publication that takes time."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: "World", wakeups: Wakeups) -> None:
         self._world = world
+        self._waiting = WaitingHosts()
+        self._is_busy = False
+        follow(wakeups, self._waiting)
+        wakeups.subscribe_in_loop(lambda _: self._begin())
 
-    def ring(self, doorbell: Doorbell | ProbeDoorbell) -> None:
-        """Puts the doorbell into its host's list. Raises BrokerUnavailableError."""
-        broker = self._world.broker
-        if broker.is_down:
-            raise BrokerUnavailableError("Redis is away")
-        broker.push(doorbell)
+    def _begin(self) -> None:
+        if not self._is_busy and len(self._waiting):
+            self._is_busy = True
+            asyncio.get_running_loop().create_task(self._publish())
+
+    async def _publish(self) -> None:
+        while len(self._waiting):
+            host_id = self._waiting.take()
+            assert host_id is not None, "nobody closes it"
+            if self._world.broker.is_down:
+                await asyncio.sleep(1.0)  # its time limit; the notification is lost
+            else:
+                self._world.broker.publish(host_id)
+                await asyncio.sleep(0.001)
+        self._is_busy = False
 
 
 class Broker:
-    """What the servers' queues and the hosts' Celery children share."""
+    """Redis with a list per host: it may be away, forget all, and deliver twice, late, in another order, or lies."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
         self.is_down = False
         self.duplicates = 0.0
-        self._waiting: dict[int, Doorbell | ProbeDoorbell] = {}
+        self.forged_every_s = 0.0
+        self._forger = random.Random(f"{world.seed} forged")
+        self._waiting: dict[int, str] = {}
         self._numbers = itertools.count()
+        self._committed: Counter[str] = Counter()
+        self._published: Counter[str] = Counter()
 
-    def push(self, doorbell: Doorbell | ProbeDoorbell) -> None:
-        """Kept until its host takes it."""
-        rng = self._world.timeline.rng
-        copies = 1 + self._world.timeline.chance(self.duplicates) * 2
-        for _ in range(copies):
-            number = next(self._numbers)
-            self._waiting[number] = doorbell
-            delay = rng.uniform(0.001, 0.02) if copies == 1 else rng.uniform(0.001, 60.0)
-            self._world.timeline.after(delay, lambda number=number: self._deliver(number))  # type: ignore[misc]
+    def expect(self, host_ids: Iterable[str]) -> None:
+        """A commit has news for them."""
+        self._committed.update(host_ids)
+
+    def publish(self, host_id: str) -> None:
+        """By a server; there must be committed news."""
+        self._published[host_id] += 1
+        if self._published[host_id] > self._committed[host_id]:
+            self._world.violation(f"{host_id} was notified before anything that it could hear of was committed")
+        self._push(host_id)
+
+    def forge(self, host_ids: Sequence[str]) -> None:
+        """Somebody notifies any host, again and again."""
+        if self.forged_every_s:
+            self._push(self._forger.choice(host_ids))
+            seconds = self._forger.expovariate(1.0 / self.forged_every_s)
+            self._world.timeline.after(seconds, lambda: self.forge(host_ids))
 
     def flush(self) -> None:
         """FLUSHALL."""
         self._waiting.clear()
 
+    def purge(self, host_id: str) -> None:
+        """A Celery child begins with an empty queue."""
+        self._waiting = {number: host for number, host in self._waiting.items() if host != host_id}
+
+    def _push(self, host_id: str) -> None:
+        """Kept until the host takes it."""
+        rng = self._world.timeline.rng
+        copies = 1 + self._world.timeline.chance(self.duplicates) * 2
+        for _ in range(copies):
+            number = next(self._numbers)
+            self._waiting[number] = host_id
+            delay = rng.uniform(0.001, 0.02) if copies == 1 else rng.uniform(0.001, 60.0)
+            self._world.timeline.after(delay, lambda number=number: self._deliver(number))  # type: ignore[misc] # bound early
+
     def _deliver(self, number: int) -> None:
-        doorbell = self._waiting.get(number)
-        if doorbell is None:
+        host_id = self._waiting.get(number)
+        if host_id is None:
             return
-        machines = self._world.machines(doorbell.host)
-        if self.is_down or not any(machine.hear(doorbell) for machine in machines):
+        if self.is_down or not any(machine.hear() for machine in self._world.machines(host_id)):
             self._world.timeline.after(5.0, lambda: self._deliver(number))
             return
         del self._waiting[number]

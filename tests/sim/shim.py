@@ -42,7 +42,7 @@ class Shim:
         """Whether its host has moved to another machine since, where its devices are others."""
         self._spool = SpoolWriter(directory.spool)
         self._journal = Journal(self._spool)
-        self._stopper = Stopper(self.plan.takeover_s, self.plan.alive_at)
+        self._stopper = Stopper(self.plan.lease, self.plan.alive_at)
         self._wires: list[Wire] = []
         self._failure: Failure | None = None
         self._has_result = False

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 from sqlalchemy import StaticPool, create_engine
 from sqlalchemy.orm import Session
 
-from drumline_server.models import Base
-from drumline_server.wakeups import announced
+from drumline_server.storage.models import Base
+from drumline_server.storage.wakeups import announced
 
 T = TypeVar("T")
 

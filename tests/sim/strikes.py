@@ -35,7 +35,9 @@ def lay_out(world: World, history: History) -> None:
         world.timeline.at(fault.at, lambda fault=fault: STRIKES[fault.kind](world, fault))  # type: ignore[misc] # bound early
     for name, odds in history.odds.items():
         setattr(world.faults if name in world.faults.__slots__ else world.network.weather, name, odds)
-    world.broker.duplicates = history.duplicated_doorbells
+    world.broker.duplicates = history.duplicated_notifications
+    world.broker.forged_every_s = history.forged_every_s
+    world.timeline.at(2.0, lambda: world.broker.forge([host.host_id for host in world.hosts]))
     world.timeline.at(FAULTS_END_S, lambda: mend_all(world))
 
 
@@ -45,7 +47,7 @@ def mend_all(world: World) -> None:
     for target in (world.faults, world.network.weather):
         for name in target.__slots__:
             setattr(target, name, 0.0)
-    world.broker.is_down, world.broker.duplicates = False, 0.0
+    world.broker.is_down, world.broker.duplicates, world.broker.forged_every_s = False, 0.0, 0.0
     for server in world.network.servers:
         server.start()
         if server.process is not None:

@@ -14,11 +14,11 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.ids import new_id
-from drumline_server.auth.service import SECOND, WORKER_TOKEN_S
-from drumline_server.bundles import service as bundles
-from drumline_server.devices import operating
-from drumline_server.models import Host as HostRow
-from drumline_server.models import Project, Token
+from drumline_server.services import bundles, fleet
+from drumline_server.services.identity import SECOND
+from drumline_server.services.tokens import WORKER_TOKEN_S
+from drumline_server.storage.models import Host as HostRow
+from drumline_server.storage.models import Project, Token
 from sim.host import Host
 from sim.invariants import Invariants
 from sim.network import Network
@@ -170,11 +170,11 @@ class World:
         now = self.network.servers[0].now()
         for (device,) in self.store.rows("SELECT id FROM device WHERE state = 'QUARANTINED'"):
             if device not in used:
-                order = operating.Order(self.project_id, device, "operator", now)
-                self.commit("operator", partial(operating.release_device, order=order))
+                order = fleet.Order(self.project_id, device, "operator", now)
+                self.commit("operator", partial(fleet.release_device, order=order))
         for (host,) in self.store.rows("SELECT id FROM host WHERE quarantined_at IS NOT NULL"):
-            order = operating.Order(self.project_id, host, "operator", now)
-            self.commit("operator", partial(operating.release_host, order=order, suspect_s=15.0))
+            order = fleet.Order(self.project_id, host, "operator", now)
+            self.commit("operator", partial(fleet.release_host, order=order, suspect_s=15.0))
 
     def violation(self, what: str) -> None:
         """Remembers the first one; the history stops at it."""

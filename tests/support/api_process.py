@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from drumline_server.auth.bootstrap import read_admin_token
+from drumline_server.app.bootstrap import read_admin_token
 from support.databases import new_database
 
 DRUMLINE = Path(sys.executable).with_name("drumline")

@@ -7,7 +7,7 @@ from sqlalchemy import insert, text
 from sqlalchemy.orm import Session
 
 from drumline.contracts.ids import new_id
-from drumline_server.models import Run
+from drumline_server.storage.models import Run
 from support.core import Core
 
 _CHUNK = 2_000

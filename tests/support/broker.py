@@ -1,7 +1,7 @@
 """A real Redis on a unix socket of its own, started and stopped by the test."""
 
-import base64
-import json
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from drumline.contracts.doorbell import Doorbell, queue_name
-from drumline_server.embedded.redis import find_binary
+from drumline.contracts.brokers import queue_name
+from drumline_server.app.embedded.parts import find_binary
 from support.processes import wait_until
 
 
@@ -42,13 +42,22 @@ class Broker:
             self.process.wait()
             self.process = None
 
-    def doorbells(self, host_id: str) -> list[Doorbell]:
-        """What waits in the queue of a host, oldest first."""
+    def notifications(self, host_id: str) -> int:
+        """How many wait in the queue of a host."""
         with redis.Redis(unix_socket_path=str(self.socket)) as client:
-            messages = client.lrange(queue_name(host_id), 0, -1)
-        assert isinstance(messages, list)
-        bodies = [json.loads(base64.b64decode(json.loads(message)["body"])) for message in reversed(messages)]
-        return [Doorbell.model_validate(arguments[0]) for arguments, _, _ in bodies]
+            waiting = client.llen(queue_name(host_id))
+        assert isinstance(waiting, int)
+        return waiting
+
+    def hang(self) -> None:
+        """It answers nothing and closes nothing, until it goes on."""
+        assert self.process is not None
+        os.kill(self.process.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """After it hung."""
+        assert self.process is not None
+        os.kill(self.process.pid, signal.SIGCONT)
 
     def _answers(self) -> bool:
         try:

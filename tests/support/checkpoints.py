@@ -4,9 +4,8 @@ from typing import Any
 
 from drumline.contracts import api
 from drumline.contracts.worker_api import StoredRuns
-from drumline_server.runs import submission
-from drumline_server.telemetry import checkpoints
-from drumline_server.workers import stored_checkpoints
+from drumline_server.lifecycle import checkpoints
+from drumline_server.services import submit
 from support.core import MOST_WAITING, Core, Member, Worker
 
 DAY_S = 86_400.0
@@ -41,9 +40,9 @@ def offered(member: Member) -> list[tuple[int, int]]:
 def rerun(core: Core, run_id: str, *, from_start: bool = False) -> api.Run:
     """Runs it again."""
     key, body = f"again-{run_id}-{from_start}", api.RerunRequest(from_start=from_start)
-    request = submission.Rerun(core.project_id, "tester", key, run_id, body, "tok_tester")
+    request = submit.Rerun(core.project_id, "tester", key, run_id, body, "tok_tester")
     return core.write(
-        lambda session: submission.rerun(session, request, most_waiting=MOST_WAITING, now=core.clock.now())
+        lambda session: submit.rerun(session, request, most_waiting=MOST_WAITING, now=core.clock.now())
     ).submitted.run
 
 
@@ -53,5 +52,5 @@ def expired(core: Core, worker: Worker, *runs: str) -> tuple[str, ...]:
     body = StoredRuns(incarnation=worker.incarnation, runs=runs)
     before = core.clock.now() - int(30 * DAY_S * 1e6)
     return core.write(
-        lambda session: stored_checkpoints.expire(session, worker.host_id, body, ended_before=before)
+        lambda session: checkpoints.expire_checkpoints(session, worker.host_id, body, ended_before=before)
     ).runs

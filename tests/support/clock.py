@@ -8,7 +8,7 @@ START = 1_800_000_000_000_000
 
 @dataclass
 class FakeClock:
-    """Implements `drumline_server.clock.Clock`."""
+    """Implements `drumline_server.base.clock.Clock`."""
 
     micros: int = START
 

@@ -30,23 +30,23 @@ from drumline.contracts.worker_api import (
     Registered,
     UnsentTelemetry,
 )
-from drumline_server.bundles import service as bundles
-from drumline_server.db import Database
-from drumline_server.devices import operating
-from drumline_server.devices import service as fleet
-from drumline_server.jobs import service as jobs
-from drumline_server.models import Device, Host, Project
-from drumline_server.runs import cancellation, service, submission
-from drumline_server.runs.checking import Checked
-from drumline_server.runs.feasibility import check_feasible
-from drumline_server.runs.queries import RunFilters
-from drumline_server.runs.queueing import Order, queue_runs
-from drumline_server.scheduler import reap
-from drumline_server.scheduler.capacity import capacities
-from drumline_server.scheduler.order import Ageing
-from drumline_server.scheduler.rounds import Terms, schedule
+from drumline_server.lifecycle import claim as claim_lifecycle
+from drumline_server.lifecycle import finish, heartbeat, registration
+from drumline_server.lifecycle.deadlines import Deadlines, due
+from drumline_server.lifecycle.probes import take_probes
+from drumline_server.scheduling.capacity import capacities
+from drumline_server.scheduling.dispatch import Terms, schedule
+from drumline_server.scheduling.placement import Ageing
+from drumline_server.services import bundles, fleet, jobs
+from drumline_server.services import cancel as cancel_service
+from drumline_server.services import submit as submit_service
+from drumline_server.services.checking import Checked, check_feasible
+from drumline_server.services.runs import get_run, list_attempts, list_events, list_runs
+from drumline_server.services.submit import Order, queue_runs
+from drumline_server.storage.database import Database
+from drumline_server.storage.models import Device, Host, Project
+from drumline_server.storage.runs import RunFilters
 from drumline_server.telemetry import ingest
-from drumline_server.workers import claims, ends, heartbeats, probing, registration
 from support.clock import FakeClock
 
 T = TypeVar("T")
@@ -114,9 +114,9 @@ class Core:
 
     def submit_answer(
         self, *, key: str | None = None, project_id: str | None = None, credential: str = "tok_1", **changes: Any
-    ) -> submission.Answer:
+    ) -> submit_service.Answer:
         """Like `submit`; the whole answer."""
-        request = submission.Submission(
+        request = submit_service.Submission(
             project_id or self.project_id,
             "tester",
             key or f"key-{next(self._keys)}",
@@ -124,7 +124,7 @@ class Core:
             credential,
         )
         return self.write(
-            lambda session: submission.submit(session, request, most_waiting=MOST_WAITING, now=self.clock.now())
+            lambda session: submit_service.submit(session, request, most_waiting=MOST_WAITING, now=self.clock.now())
         )
 
     def queue(self, **changes: Any) -> api.Run:
@@ -148,13 +148,13 @@ class Core:
     def run(self, run_id: str, project_id: str | None = None) -> api.Run:
         """The run as the API shows it."""
         return self.read(
-            lambda session: service.get_run(session, project_id or self.project_id, run_id, TERMS, now=self.clock.now())
+            lambda session: get_run(session, project_id or self.project_id, run_id, TERMS, now=self.clock.now())
         )
 
     def runs(self, limit: int = 50, cursor: str | None = None, **filters: Any) -> api.Page[api.RunSummary]:
         """A page of runs."""
         return self.read(
-            lambda session: service.list_runs(
+            lambda session: list_runs(
                 session,
                 self.project_id,
                 RunFilters(**filters),
@@ -167,15 +167,11 @@ class Core:
 
     def attempts(self, run_id: str) -> tuple[api.Attempt, ...]:
         """The attempts of a run, newest first."""
-        return self.read(
-            lambda session: service.list_attempts(session, self.project_id, run_id, cursor=None, limit=200)
-        ).items
+        return self.read(lambda session: list_attempts(session, self.project_id, run_id, cursor=None, limit=200)).items
 
     def events(self, run_id: str) -> tuple[api.RunEvent, ...]:
         """All events of a run."""
-        return self.read(
-            lambda session: service.list_events(session, self.project_id, run_id, after=0, limit=10_000)
-        ).items
+        return self.read(lambda session: list_events(session, self.project_id, run_id, after=0, limit=10_000)).items
 
     def states(self, run_id: str) -> list[str]:
         """The states that the run went through."""
@@ -183,8 +179,8 @@ class Core:
 
     def cancel(self, run_id: str, grace_s: float | None = None) -> api.Run:
         """Asks a run to stop."""
-        request = cancellation.Cancellation(self.project_id, run_id, "tester", api.CancelRequest(grace_s=grace_s))
-        return self.write(lambda session: cancellation.cancel(session, request, now=self.clock.now()))
+        request = cancel_service.Cancellation(self.project_id, run_id, "tester", api.CancelRequest(grace_s=grace_s))
+        return self.write(lambda session: cancel_service.cancel(session, request, now=self.clock.now()))
 
     def schedule(self) -> list[str]:
         """One round of the scheduler."""
@@ -192,8 +188,8 @@ class Core:
 
     def reap(self) -> None:
         """One round of the reaper."""
-        deadlines = reap.Deadlines(TAKEOVER_S, SUSPECT_S, self.leases_from)
-        for deed in self.read(lambda session: reap.due(session, deadlines, self.clock, now=self.clock.now())):
+        deadlines = Deadlines(TAKEOVER_S, SUSPECT_S, self.leases_from)
+        for deed in self.read(lambda session: due(session, deadlines, self.clock, now=self.clock.now())):
             self.write(deed)
 
     def host(self, name: str) -> api.Host:
@@ -209,9 +205,9 @@ class Core:
         """The devices as the API shows them."""
         return self.read(lambda session: fleet.list_devices(session, self.project_id, cursor=None, limit=200)).items
 
-    def order(self, target: str) -> operating.Order:
+    def order(self, target: str) -> fleet.Order:
         """An operator's wish about a host or a device."""
-        return operating.Order(self.project_id, target, "tester", self.clock.now())
+        return fleet.Order(self.project_id, target, "tester", self.clock.now())
 
     def devices(self) -> list[Device]:
         """All devices by host and position."""
@@ -268,7 +264,7 @@ class Worker:
                 **changes,
             }
         )
-        terms = registration.Terms(None, "k1", b"key", 5.0, takeover_s)
+        terms = registration.Terms(None, 5.0, takeover_s)
         registered = self.core.write(
             lambda session: registration.register(session, self.host_id, body, terms, now=self.core.clock.now())
         )
@@ -292,22 +288,22 @@ class Worker:
             unsent=tuple(UnsentTelemetry(member=member, unsent_bytes=size) for member, size in (unsent or {}).items()),
         )
         now = self.core.clock.now()
-        if heartbeats.may_be_quiet(body):
-            (reply,) = self.core.write(lambda session: heartbeats.renew_quiet(session, [(self.host_id, body)], now=now))
+        if heartbeat.may_be_quiet(body):
+            (reply,) = self.core.write(lambda session: heartbeat.renew_quiet(session, [(self.host_id, body)], now=now))
             if reply is not None:
                 return reply
-        return self.core.write(lambda session: heartbeats.beat(session, self.host_id, body, now=now))
+        return self.core.write(lambda session: heartbeat.beat(session, self.host_id, body, now=now))
 
     def report(self, *probes: ProbeReport) -> None:
         """What probes found."""
         body = ProbeReports(incarnation=self.incarnation, probes=probes)
-        self.core.write(lambda session: probing.take_probes(session, self.host_id, body, now=self.core.clock.now()))
+        self.core.write(lambda session: take_probes(session, self.host_id, body, now=self.core.clock.now()))
 
     def claim(self, notice: MemberNotice, *, fence: int | None = None) -> Claimed:
         """Claims a member."""
         body = Claim(incarnation=self.incarnation, fence=fence or notice.fence)
         return self.core.write(
-            lambda session: claims.claim(session, self.host_id, notice.member, body, now=self.core.clock.now())
+            lambda session: claim_lifecycle.claim(session, self.host_id, notice.member, body, now=self.core.clock.now())
         )
 
     def take(self) -> "Member":
@@ -352,7 +348,7 @@ class Member:
         self.send(self.event("state", phase="starting"), self.event("state", phase="running"))
         return self
 
-    def end(self, reason: EndReason = EndReason.COMPLETED, **changes: Any) -> ends.EndTaken:
+    def end(self, reason: EndReason = EndReason.COMPLETED, **changes: Any) -> finish.EndTaken:
         """Reports the end, by default with all telemetry sent and the devices released."""
         core = self.worker.core
         body = MemberEnd.model_validate(
@@ -368,7 +364,7 @@ class Member:
             }
         )
         return core.write(
-            lambda session: ends.end_member(session, self.worker.host_id, self.id, body, now=core.clock.now())
+            lambda session: finish.end_member(session, self.worker.host_id, self.id, body, now=core.clock.now())
         )
 
     def alive(self) -> LiveMember:

@@ -16,8 +16,7 @@ from typing import Literal
 import psycopg
 import pytest
 
-from drumline_server import schema
-from drumline_server.db import Database
+from drumline_server.storage.database import Database, migrate
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it warns of a missing XDG_RUNTIME_DIR, which it does not need
@@ -49,12 +48,12 @@ def new_database(kind: str) -> Iterator[str]:
     if kind == "sqlite":
         with tempfile.TemporaryDirectory(prefix="drumline-sqlite-") as directory:
             url = f"sqlite:///{directory}/drumline.db"
-            schema.migrate(url)
+            migrate(url)
             yield url
         return
     with postgres_cluster() as server:
         url = sqlalchemy_url(server, "postgres")
-        schema.migrate(url)
+        migrate(url)
         yield url
 
 
@@ -63,7 +62,7 @@ def postgres_server() -> Iterator[PostgresServer]:
     """A PostgreSQL of this test session, with a migrated template."""
     with postgres_cluster() as server:
         _execute(server, f"CREATE DATABASE {_TEMPLATE}")
-        schema.migrate(sqlalchemy_url(server, _TEMPLATE))
+        migrate(sqlalchemy_url(server, _TEMPLATE))
         yield server
 
 
@@ -71,7 +70,7 @@ def postgres_server() -> Iterator[PostgresServer]:
 def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A migrated SQLite file, to be copied."""
     path = tmp_path_factory.mktemp("sqlite") / "template.db"
-    schema.migrate(f"sqlite:///{path}")
+    migrate(f"sqlite:///{path}")
     return path
 
 

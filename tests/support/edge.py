@@ -11,13 +11,13 @@ import httpx2
 from fastapi import FastAPI
 
 from drumline.contracts import api
-from drumline_server.auth import service
-from drumline_server.auth.bootstrap import read_admin_token
-from drumline_server.db import Database
-from drumline_server.listening import address, listen
-from drumline_server.main import create_app, prepare
-from drumline_server.serve import Lifeline, Server, configure
-from drumline_server.settings import Settings
+from drumline_server.app.application import create_app, prepare
+from drumline_server.app.bootstrap import read_admin_token
+from drumline_server.app.local import address, listen
+from drumline_server.app.serve import Lifeline, Server, configure
+from drumline_server.base.settings import Settings
+from drumline_server.services import tokens
+from drumline_server.storage.database import Database
 from support.core import Core
 from support.processes import wait_until
 
@@ -58,7 +58,7 @@ class EdgeServer:
         """A new API token of a project."""
         request = api.TokenCreate.model_validate({"name": f"a {role}", "role": role, **changes})
         created = self.core.write(
-            lambda session: service.create_token(
+            lambda session: tokens.create_token(
                 session,
                 request,
                 project_id=project_id or self.core.project_id,
@@ -71,7 +71,7 @@ class EdgeServer:
     def worker_token(self, host_id: str) -> str:
         """A new token of a host's worker."""
         return self.core.write(
-            lambda session: service.issue_worker_token(
+            lambda session: tokens.issue_worker_token(
                 session,
                 project_id=self.core.project_id,
                 host_id=host_id,

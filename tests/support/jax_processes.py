@@ -18,7 +18,9 @@ if size > 1:
     jax.distributed.initialize(place, num_processes=size, process_id=rank, cluster_detection_method="deactivate")
 names = {}
 exec(source, names)
-print("told", json.dumps(eval(call, names)))
+# In one write: Gloo's threads print to the same pipe, and may come between a line and its end.
+sys.stdout.write("\ntold " + json.dumps(eval(call, names)) + "\n")
+sys.stdout.flush()
 if size > 1:
     jax.distributed.shutdown()
 """

@@ -9,7 +9,7 @@ from sqlalchemy import update
 
 from drumline.contracts.base import from_micros
 from drumline.contracts.plans import MAX_LISTED, MAX_PROBE_DEVICES
-from drumline_server.models import Plan, Run
+from drumline_server.storage.models import Plan, Run
 from support.core import GANG, Member, submission_body
 from support.edge import EdgeServer
 

@@ -20,7 +20,7 @@ from fastapi.responses import JSONResponse, Response
 
 from drumline import bundle
 from drumline.contracts.base import from_micros
-from drumline.contracts.doorbell import Doorbell, derive_key, queue_name, ring
+from drumline.contracts.brokers import queue_name
 from drumline.contracts.events import EventBatch, MemberAck, MemberEnd, WorkerEvent
 from drumline.contracts.ids import new_id
 from drumline.contracts.plans import PlanReport, PlanTaken, ProbeOrder, ProbeState
@@ -44,7 +44,7 @@ from drumline.contracts.worker_api import (
     Rendezvous,
     StoredRuns,
 )
-from drumline_server.edge.json_bodies import JsonRoute
+from drumline_server.http.json_bodies import JsonRoute
 
 WINDOW = 1_000
 Answer = TypeVar("Answer")
@@ -99,16 +99,20 @@ class MemberRecord:
 class WorkerServer:
     """`start`, give work with `assign`, look at `members`."""
 
-    def __init__(self, takeover_s: float = 120.0, heartbeat_s: float = 0.25, broker_url: str | None = None) -> None:
+    def __init__(
+        self,
+        takeover_s: float = 120.0,
+        heartbeat_s: float = 0.25,
+        broker_url: str | None = None,
+        time_scale: float = 0.2,
+    ) -> None:
+        self.time_scale = time_scale
         self.takeover_s = takeover_s
         self.heartbeat_s = heartbeat_s
         self.broker_url = broker_url
         self.enrolment_token = f"drm_enr_{secrets.token_hex(16)}"
         self.worker_token = f"drm_wrk_{secrets.token_hex(16)}"
         self.host = new_id("hst")
-        self.key = derive_key(b"test-secret", self.host, "k1")
-        self.announce = True
-        """Whether heartbeat replies bring assigned members; without, only doorbells do."""
         self.tell_fenced = True
         """Whether heartbeat replies name fenced members; without, only refused writes tell."""
         self.drain = False
@@ -194,13 +198,13 @@ class WorkerServer:
         grace_s: float = 30.0,
         limits: Limits | None = None,
         version: str | None = None,
-        rung: bool = True,
+        known: bool = True,
         archive: bytes | None = None,
         **more: Any,
     ) -> MemberRecord:
         """A member for the registered worker, on its first devices; `source` is the file job.py.
 
-        `more` are other fields of Claimed.
+        `more` are other fields of Claimed. Heartbeats assign it unless it is not `known` yet.
         """
         packed = archive if archive is not None else bundle.pack_source("job.py", source.encode())
         digest = bundle.digest(packed)
@@ -230,7 +234,7 @@ class WorkerServer:
                 }
             )
             record = MemberRecord(claimed, claimed.fence)
-            if rung:
+            if known:
                 self.members[record.id] = record
         return record
 
@@ -298,13 +302,6 @@ class WorkerServer:
                 logical=0,
             )
             for replica, index in enumerate(chosen)
-        )
-
-    def doorbell(self, record: MemberRecord) -> Doorbell:
-        """A genuine one."""
-        claimed = record.claimed
-        return ring(
-            self.key, kid="k1", attempt=claimed.attempt, member=claimed.member, fence=claimed.fence, host=self.host
         )
 
     def cancel(self, record: MemberRecord) -> None:
@@ -421,10 +418,9 @@ class WorkerServer:
                 "devices": self._devices,
                 "queue": queue_name(self.host),
                 "broker_url": self.broker_url,
-                "doorbell_kid": "k1",
-                "doorbell_key": self.key.hex(),
                 "heartbeat_s": self.heartbeat_s,
                 "takeover_s": self.takeover_s,
+                "time_scale": self.time_scale,
                 "server_version": "test",
             }
         )
@@ -434,7 +430,7 @@ class WorkerServer:
         _require(not self.is_deaf, 503, ProblemCode.UNAVAILABLE)
         self.heartbeats.append(body)
         live = [record for record in self.members.values() if record.end is None]
-        assigned = [record for record in live if record.claimed_at is None and self.announce]
+        assigned = [record for record in live if record.claimed_at is None]
         return HeartbeatReply(
             assigned=tuple(_notice(record) for record in assigned),
             cancelled=tuple(_notice(record) for record in live if record.cancel),

@@ -13,15 +13,13 @@ from contextlib import suppress
 
 from drumline.contracts import api
 from drumline.contracts.problems import ProblemCode
-from drumline_server.auth.principal import Principal
-from drumline_server.db import Database
-from drumline_server.errors import CapError, DrumlineError, NotFoundError
-from drumline_server.live import queries
-from drumline_server.live.positions import Topics
-from drumline_server.live.subscriber import Subscriber
-from drumline_server.live.tail import Rendered, Tail, render
-from drumline_server.settings import Settings
-from drumline_server.wakeups import CREDENTIALS
+from drumline_server.base.credentials import Principal
+from drumline_server.base.errors import CapError, DrumlineError, NotFoundError
+from drumline_server.base.settings import Settings
+from drumline_server.live import streams
+from drumline_server.live.streams import Rendered, Subscriber, Tail, Topics, render
+from drumline_server.storage.database import Database
+from drumline_server.storage.wakeups import CREDENTIALS
 
 log = logging.getLogger(__name__)
 
@@ -91,9 +89,9 @@ class Hub:
         subscriber.wake()
         return subscriber
 
-    async def _ends_of(self, principal: Principal, topics: Topics) -> dict[str, queries.RunEnd]:
+    async def _ends_of(self, principal: Principal, topics: Topics) -> dict[str, streams.RunEnd]:
         project_id = principal.project_id
-        ends = await self._database.read(lambda session: queries.run_ends(session, project_id, topics.runs))
+        ends = await self._database.read(lambda session: streams.run_ends(session, project_id, topics.runs))
         for run_id in topics.runs:
             if run_id not in ends:
                 raise NotFoundError("run", run_id)
@@ -176,18 +174,18 @@ class Hub:
         wanted = {topic for subscriber in self._subscribers for topic in subscriber.topics.hints}
         if "runs" in wanted and by_kind["runs"]:
             runs = by_kind["runs"]
-            for run_id, project in (await self._database.read(lambda s: queries.projects_of_runs(s, runs))).items():
+            for run_id, project in (await self._database.read(lambda s: streams.projects_of_runs(s, runs))).items():
                 self._hint(project, api.StreamHint(topic="runs", run=run_id))
         if "fleet" in wanted and by_kind["fleet"]:
             hosts = by_kind["fleet"]
-            for host_id, project in (await self._database.read(lambda s: queries.projects_of_hosts(s, hosts))).items():
+            for host_id, project in (await self._database.read(lambda s: streams.projects_of_hosts(s, hosts))).items():
                 self._hint(project, api.StreamHint(topic="fleet", host=host_id))
 
     async def _look(self) -> None:
         """Finds what changed without being told."""
         followed = list(self._tails)
         if followed:
-            newest = await self._database.read(lambda session: queries.newest_seqs(session, followed))
+            newest = await self._database.read(lambda session: streams.newest_seqs(session, followed))
             for run_id, seq in newest.items():
                 if run_id in self._tails and seq > self._tails[run_id].newest:
                     await self._extend(run_id)
@@ -195,7 +193,7 @@ class Hub:
         self._marks = {project: await self._compare(project) for project in projects}
 
     async def _compare(self, project: str) -> Marks:
-        marks = await self._database.read(lambda session: queries.list_marks(session, project))
+        marks = await self._database.read(lambda session: streams.list_marks(session, project))
         before = self._marks.get(project, marks)
         for topic in marks:
             if marks[topic] != before[topic]:
@@ -213,7 +211,7 @@ class Hub:
 
     async def _read(self, run_id: str, seq: int) -> list[Rendered]:
         return await self._database.read(
-            lambda session: [render(event) for event in queries.events_after(session, run_id, seq, PAGE)]
+            lambda session: [render(event) for event in streams.events_after(session, run_id, seq, PAGE)]
         )
 
     def _hint(self, project: str, hint: api.StreamHint) -> None:

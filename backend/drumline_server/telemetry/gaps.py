@@ -8,12 +8,12 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.base import from_micros
 from drumline.contracts.events import GapEvent, MetricsEvent, _Event
-from drumline_server.attempts.gaps import IN_METRICS, Loss, record_gap
-from drumline_server.models import Gap
-from drumline_server.paging import decode_cursor, page_of
-from drumline_server.runs.service import require_run
-from drumline_server.telemetry import queries
-from drumline_server.telemetry.batch import Batch
+from drumline_server.base.paging import decode_cursor, page_of
+from drumline_server.lifecycle.status_events import Batch
+from drumline_server.storage import runs
+from drumline_server.storage.history import IN_METRICS, Loss, record_gap
+from drumline_server.storage.models import Gap
+from drumline_server.storage.runs import require_run
 
 
 def store_gaps(batch: Batch, fresh: Sequence[_Event]) -> None:
@@ -40,7 +40,7 @@ def list_gaps(
     run = require_run(session, project_id, run_id)
     query = select(Gap).where(Gap.run_id == run.id)
     if attempt is not None:
-        queries.the_attempt(session, run, attempt)
+        runs.the_attempt(session, run, attempt)
         query = query.where(Gap.attempt_id == attempt)
     if cursor is not None:
         (after,) = decode_cursor(cursor, str)

@@ -6,9 +6,20 @@ from typing import Any, TypeVar
 from sqlalchemy.orm import Session
 
 from drumline.contracts import events
-from drumline.contracts.events import EventBatch, GapEvent, MemberAck
+from drumline.contracts.events import (
+    CheckpointEvent,
+    EventBatch,
+    GapEvent,
+    MemberAck,
+    PlacementEvent,
+    RestoredEvent,
+    VariableEvent,
+)
 from drumline.contracts.states import TERMINAL_ATTEMPT, MemberState
-from drumline_server.attempts.guard import (
+from drumline_server.base.errors import FencedError, InvalidRequestError
+from drumline_server.lifecycle import checkpoints, status_events
+from drumline_server.lifecycle.finish import settle_attempt
+from drumline_server.lifecycle.guard import (
     Held,
     acknowledge,
     lock_member,
@@ -17,26 +28,91 @@ from drumline_server.attempts.guard import (
     require_incarnation,
     require_own,
 )
-from drumline_server.attempts.outcome import settle_attempt
-from drumline_server.errors import FencedError, InvalidRequestError
-from drumline_server.run_events import lock_run
-from drumline_server.telemetry import checkpoints, engine_rows, gaps, life, metric_rows, output, reduction_rows
-from drumline_server.telemetry.batch import Batch
+from drumline_server.lifecycle.status_events import Batch
+from drumline_server.storage.history import lock_run
+from drumline_server.storage.inserts import insert_or_ignore
+from drumline_server.storage.models import PlacementRecord, VariableRecord
+from drumline_server.telemetry import gaps, logs, metric_rows, reductions
+
+
+def store_checkpoints(batch: Batch, events: Sequence[CheckpointEvent]) -> None:
+    """Registers committed checkpoints under the fence, which was compared under the run's lock."""
+    rows = [checkpoints.register(batch.session, batch.run, batch.member, event, now=batch.now) for event in events]
+    batch.record("checkpoint", {"id": rows[-1].id, "step": rows[-1].step, "count": len(rows)})
+
+
+def store_restored(batch: Batch, events: Sequence[RestoredEvent]) -> None:
+    """Keeps what the program went on from, and which checkpoints were damaged."""
+    newest = events[-1]
+    damaged = sorted({checkpoint for event in events for checkpoint in event.damaged})
+    if damaged:
+        checkpoints.mark_damaged(batch.session, batch.run, damaged)
+    if batch.member.rank == 0:
+        batch.attempt.resumed_from, batch.attempt.resumed_step = newest.checkpoint, newest.step
+        batch.session.flush()
+    batch.record("restored", {"checkpoint": newest.checkpoint, "step": newest.step, "damaged": damaged})
+
+
+AUTO = "auto"
+"""The engine chooses an executor for each step; the placement says so before the first."""
+
+
+def store_placement(batch: Batch, events: Sequence[PlacementEvent]) -> None:
+    """Keeps what the engine of the member built. Tells it once for each executor, not each time they take turns."""
+    record = batch.session.get(PlacementRecord, batch.member.id)
+    known = record.executor if record is not None else ""
+    executor = _in_order_of_use([*known.split(", "), *(event.executor for event in events)])
+    if executor == known:
+        return
+    event = events[-1]
+    if record is None:
+        record = PlacementRecord(**batch.owner, recorded_at=batch.now)
+        batch.session.add(record)
+    record.strategy, record.executor = event.strategy, executor
+    record.replicas = [replica.model_dump() for replica in event.replicas]
+    batch.session.flush()
+    batch.record("placement", {"executor": executor, "confirmed": True, "replicas": len(event.replicas)})
+
+
+def _in_order_of_use(executors: Sequence[str]) -> str:
+    """Each executor once; until one was chosen it is `auto`."""
+    return ", ".join(dict.fromkeys(name for name in executors if name not in ("", AUTO))) or AUTO
+
+
+def store_variables(batch: Batch, events: Sequence[VariableEvent]) -> None:
+    """Adds the variables that the program made."""
+    rows = [
+        {
+            **batch.owner,
+            "name": event.name,
+            "seq": event.seq,
+            "shape": list(event.shape),
+            "dtype": event.dtype,
+            "synchronization": event.synchronization,
+            "aggregation": event.aggregation,
+            "homes": list(event.homes),
+            "size_bytes": event.size_bytes,
+        }
+        for event in events
+    ]
+    insert_or_ignore(batch.session, VariableRecord, rows)
+    batch.record("variable", {"name": events[-1].name, "count": len(events)})
+
 
 Event = TypeVar("Event", bound=events._Event)
 Store = Callable[[Batch, Sequence[Any]], None]  # Any: events of the one kind that the function is for
 
 _STORES: dict[str, Store] = {
-    "state": life.store_phases,
-    "placement": engine_rows.store_placement,
-    "variable": engine_rows.store_variables,
-    "log": output.store_logs,
+    "state": status_events.store_phases,
+    "placement": store_placement,
+    "variable": store_variables,
+    "log": logs.store_logs,
     "metrics": metric_rows.store_metrics,
-    "reduction": reduction_rows.store_reductions,
-    "checkpoint": checkpoints.store_checkpoints,
-    "restored": checkpoints.store_restored,
-    "progress": life.store_progress,
-    "result": life.store_result,
+    "reduction": reductions.store_reductions,
+    "checkpoint": store_checkpoints,
+    "restored": store_restored,
+    "progress": status_events.store_progress,
+    "result": status_events.store_result,
 }
 """By kind, in the order in which a batch's events are shown."""
 

@@ -1,14 +1,11 @@
-"""Stores metrics so that a curve over millions of values is read from few rows.
-
-Values wait in the row of their metric until they fill a chunk, and pages tell what stands in the chunks. So the rows
-are the same however the values came: one by one over days, or by the thousand.
-"""
+"""Stores metrics so that a curve over millions of values is read from few rows."""
 
 from __future__ import annotations  # array[float] is a type only from Python 3.12 on
 
+import sys
 from array import array
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,12 +14,31 @@ from sqlalchemy import ColumnElement, LargeBinary, Row, bindparam, case, cast, i
 from sqlalchemy.orm import Session
 
 from drumline.contracts.events import MetricsEvent
-from drumline_server.errors import InvalidRequestError
-from drumline_server.inserts import Columns, insert_or_merge
-from drumline_server.models import Metric, MetricChunk, MetricPage, table_of
-from drumline_server.telemetry.batch import Batch
+from drumline_server.base.errors import InvalidRequestError
+from drumline_server.lifecycle.status_events import Batch
+from drumline_server.storage.inserts import Columns, insert_or_merge
+from drumline_server.storage.models import Metric, MetricChunk, MetricPage, table_of
 from drumline_server.telemetry.buckets import Chunk, Summary
-from drumline_server.telemetry.columns import VALUE_BYTES, pack, unpack
+
+VALUE_BYTES = 8
+
+
+def pack(typecode: str, values: Iterable[float]) -> bytes:
+    """The values as they are stored."""
+    column: array[float] = array(typecode, values)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column.tobytes()
+
+
+def unpack(typecode: str, stored: bytes) -> array[float]:
+    """The values of a stored column."""
+    column: array[float] = array(typecode)
+    column.frombytes(stored)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column
+
 
 CHUNK = 64
 """Values in a chunk: so many that PostgreSQL keeps the row in one piece, which it does up to 2 kB."""

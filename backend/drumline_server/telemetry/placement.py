@@ -8,15 +8,15 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.events import PlacedReplica
-from drumline_server.models import Attempt, Device, Hold, Host, Member, PlacementRecord, Run, VariableRecord
-from drumline_server.runs.service import require_run
-from drumline_server.telemetry import queries
+from drumline_server.storage import runs
+from drumline_server.storage.models import Attempt, Device, Hold, Host, Member, PlacementRecord, Run, VariableRecord
+from drumline_server.storage.runs import require_run
 
 
 def read_placement(session: Session, project_id: str, run_id: str, attempt_id: str | None) -> api.Placement:
     """The placement of an attempt, the newest if unnamed. Raises NotFoundError."""
     run = require_run(session, project_id, run_id)
-    attempt = queries.the_attempt(session, run, attempt_id)
+    attempt = runs.the_attempt(session, run, attempt_id)
     if attempt is None:
         return _unplaced(run)
     devices = _devices(session, attempt.id)

@@ -1,18 +1,206 @@
-"""Recorded reductions: lists, and one in full."""
+"""Recorded reductions: stored and counted by kind, listed, and one in full."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, NamedTuple
 
-from sqlalchemy import func, select, tuple_
+from pydantic_core import to_json
+from sqlalchemy import ColumnElement, and_, case, false, func, or_, select, true, tuple_
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline.contracts.events import ArraySummary
-from drumline_server.errors import NotFoundError
-from drumline_server.models import Reduction
-from drumline_server.paging import decode_cursor, page_of
-from drumline_server.runs.service import require_run
-from drumline_server.telemetry.rollbacks import reductions_shown
+from drumline.contracts.base import to_micros
+from drumline.contracts.events import ArraySummary, ReductionEvent
+from drumline.contracts.ids import new_id
+from drumline_server.base.errors import NotFoundError
+from drumline_server.base.paging import decode_cursor, page_of
+from drumline_server.lifecycle.status_events import Batch
+from drumline_server.storage import runs
+from drumline_server.storage.inserts import Columns, insert_or_ignore, insert_or_merge
+from drumline_server.storage.models import Attempt, Reduction, ReductionKind, Run
+from drumline_server.storage.runs import require_run
+
+
+def _counted_from(session: Session, run: Run, attempt_id: str | None) -> dict[str, int | None]:
+    """The attempts that count, each with the step before which it does (`None`: all of it).
+
+    That is the attempt named, or else those of the run. Raises NotFoundError for an attempt of another run.
+    """
+    if attempt_id is not None:
+        runs.the_attempt(session, run, attempt_id)
+        return {attempt_id: None}
+    found: dict[str, int | None] = {}
+    bound: int | None = None
+    for attempt, first_step in reversed(_begun(session, run.id)):
+        if bound is None or first_step < bound:
+            found[attempt] = bound
+            bound = first_step
+    return found
+
+
+def reductions_shown(session: Session, run: Run, attempt_id: str | None) -> ColumnElement[bool]:
+    """Of the attempt named, else those that count for the run. Raises NotFoundError for an attempt of another run."""
+    kept = [
+        and_(Reduction.attempt_id == attempt, true() if bound is None else Reduction.step < bound)
+        for attempt, bound in _counted_from(session, run, attempt_id).items()
+    ]
+    return or_(false(), *kept)
+
+
+def _begun(session: Session, run_id: str) -> list[tuple[str, int]]:
+    """Each attempt that recorded a reduction with the first step of any, oldest attempt first."""
+    query = (
+        select(Attempt.id, func.min(ReductionKind.first_step))
+        .join(ReductionKind, ReductionKind.attempt_id == Attempt.id)
+        .where(ReductionKind.run_id == run_id)
+        .group_by(Attempt.id, Attempt.number)
+        .order_by(Attempt.number)
+    )
+    return [(attempt_id, first_step) for attempt_id, first_step in session.execute(query)]
+
+
+_COLUMNS = {"name", "step", "call", "op", "axis", "origin", "seq", "at", "kind"}
+"""Fields of a reduction that stand in columns of their own, or nowhere."""
+_OF_KIND = ("name", "op", "axis", "origin", "ragged")
+"""What reductions of one kind have in common."""
+_KIND_BYTES = 7
+"""Of the hash that tells kinds apart: as many as fit in a positive 64-bit integer."""
+Stored = dict[str, Any]  # Any: what a row has in its columns
+
+
+def store_reductions(batch: Batch, events: Sequence[ReductionEvent]) -> None:
+    """Adds a row per reduction, with its place among those of its kind."""
+    # Ids of one millisecond are in no order of their own, and a step's reductions are listed by theirs.
+    ids = sorted(new_id("red") for _ in events)
+    rows = [{**batch.owner, "id": own, **_columns(event)} for own, event in zip(ids, events, strict=True)]
+    _count(batch, rows)
+    insert_or_ignore(batch.session, Reduction, rows)
+    shown = ("id", "name", "step", "op", "origin")
+    items = [
+        {**{column: row[column] for column in shown}, "axis": event.axis}
+        for row, event in zip(rows, events, strict=True)
+    ]
+    batch.record("reduction", {"items": items})
+
+
+def _columns(event: ReductionEvent) -> Stored:
+    row = {
+        "seq": event.seq,
+        "name": event.name,
+        "step": event.step,
+        "call": event.call,
+        "op": event.op,
+        "axis": {"axis": event.axis},
+        "origin": event.origin,
+        "replicas": len(event.inputs),
+        "ragged": len(set(event.counts)) > 1,
+        "body": event.model_dump(exclude=_COLUMNS),
+        "recorded_at": to_micros(event.at),
+    }
+    common = to_json([row[column] for column in _OF_KIND])
+    return {**row, "kind": int.from_bytes(blake2b(common, digest_size=_KIND_BYTES).digest())}
+
+
+def _count(batch: Batch, rows: Sequence[Stored]) -> None:
+    """Adds the rows to what is known of their kinds, and gives each its level."""
+    kinds: dict[int, list[Stored]] = defaultdict(list)
+    for row in rows:
+        kinds[row["kind"]].append(row)
+    counted = insert_or_merge(batch.session, ReductionKind, [_kind(batch, same) for same in kinds.values()], _added)
+    for kind in counted:
+        same = kinds[kind.kind]
+        for place, row in enumerate(same, kind.recorded - len(same) + 1):
+            row["level"] = (place & -place).bit_length() - 1
+
+
+def _kind(batch: Batch, rows: Sequence[Stored]) -> Stored:
+    steps = [row["step"] for row in rows]
+    common = {column: rows[0][column] for column in ("kind", *_OF_KIND)}
+    return {**batch.owner, **common, "recorded": len(rows), "first_step": min(steps), "last_step": max(steps)}
+
+
+def _added(known: Columns, new: Columns) -> dict[str, ColumnElement[Any]]:  # Any: of whatever type
+    return {
+        "recorded": known.recorded + new.recorded,
+        "first_step": case((known.first_step < new.first_step, known.first_step), else_=new.first_step),
+        "last_step": case((known.last_step > new.last_step, known.last_step), else_=new.last_step),
+    }
+
+
+MAX_STEPS = 2_000
+
+
+class _Counted(NamedTuple):
+    """A kind as far as it counts, which is where `shown` is true of its reductions."""
+
+    kind: ReductionKind
+    shown: ColumnElement[bool]
+    recorded: int
+    last_step: int
+
+
+def reduction_names(session: Session, project_id: str, run_id: str, attempt: str | None) -> api.ReductionNames:
+    """Each kind of reduction that the attempt, or the run, recorded, with its steps. Raises NotFoundError."""
+    run = require_run(session, project_id, run_id)
+    alike: dict[tuple[str, str, str, str], list[_Counted]] = defaultdict(list)
+    for counted in _counted(session, run.id, _counted_from(session, run, attempt)):
+        kind = counted.kind
+        alike[kind.name, kind.op, repr(kind.axis), kind.origin].append(counted)
+    return api.ReductionNames(names=tuple(_named(session, same) for same in alike.values()))
+
+
+def _counted(session: Session, run_id: str, bounds: dict[str, int | None]) -> Iterator[_Counted]:
+    query = (
+        select(ReductionKind)
+        .where(ReductionKind.run_id == run_id, ReductionKind.attempt_id.in_(bounds))
+        .order_by(ReductionKind.name, ReductionKind.first_step, ReductionKind.member_id, ReductionKind.kind)
+    )
+    for kind in session.scalars(query):
+        bound = bounds[kind.attempt_id]
+        if bound is None or kind.last_step < bound:
+            yield _Counted(kind, true(), kind.recorded, kind.last_step)
+        elif kind.first_step < bound:
+            shown = Reduction.step < bound
+            kept = select(func.count(), func.max(Reduction.step)).where(*_of(kind), shown)
+            yield _Counted(kind, shown, *session.execute(kept).one())
+
+
+def _named(session: Session, alike: Sequence[_Counted]) -> api.ReductionName:
+    kind = alike[0].kind
+    return api.ReductionName.model_validate(
+        {
+            "name": kind.name,
+            "op": kind.op,
+            "axis": kind.axis["axis"],
+            "origin": kind.origin,
+            "recorded": sum(counted.recorded for counted in alike),
+            "steps": _steps(session, alike),
+            "ragged_steps": _steps(session, [counted for counted in alike if counted.kind.ragged]),
+        }
+    )
+
+
+def _steps(session: Session, alike: Sequence[_Counted]) -> tuple[int, ...]:
+    """At most `MAX_STEPS` of their steps, evenly spread, first and last included."""
+    level = ((sum(counted.recorded for counted in alike) - 1) // MAX_STEPS).bit_length()
+    steps: set[int] = set()
+    for counted in alike:
+        query = select(Reduction.step).where(*_of(counted.kind), counted.shown, Reduction.level >= level)
+        steps.update((counted.kind.first_step, counted.last_step), session.scalars(query))
+    return _thinned(sorted(steps))
+
+
+def _of(kind: ReductionKind) -> tuple[ColumnElement[bool], ...]:
+    return Reduction.member_id == kind.member_id, Reduction.kind == kind.kind
+
+
+def _thinned(steps: Sequence[int]) -> tuple[int, ...]:
+    if len(steps) <= MAX_STEPS:
+        return tuple(steps)
+    return tuple(steps[at * (len(steps) - 1) // (MAX_STEPS - 1)] for at in range(MAX_STEPS))
+
 
 Place = tuple[int, int]
 """Which one of how many."""

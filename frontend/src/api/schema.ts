@@ -1843,7 +1843,7 @@ export interface components {
         };
         /**
          * HeartbeatReply
-         * @description The same news that doorbells bring, so that the worker needs no broker.
+         * @description What is new; a notification over the broker only makes the worker ask for it early.
          */
         HeartbeatReply: {
             /**
@@ -3669,7 +3669,7 @@ export interface components {
             place: string;
             /**
              * Protocol
-             * @default 1
+             * @default 2
              */
             protocol: number;
             /** Replaces */
@@ -3696,9 +3696,38 @@ export interface components {
             broker_url: string | null;
             /** Devices */
             devices: string[];
-            /** Doorbell Key */
+            /** Heartbeat S */
+            heartbeat_s: number;
+            /** Host */
+            host: string;
+            /** Incarnation */
+            incarnation: string;
+            /** Queue */
+            queue: string;
+            /** Server Version */
+            server_version: string;
+            /** Takeover S */
+            takeover_s: number;
+        };
+        /**
+         * RegisteredInProtocol1
+         * @description The answer to a worker of protocol 1, which takes none without a key. It signs nothing any more: that worker
+         *     ignores what it finds in its queue, and learns of its work by heartbeat.
+         */
+        RegisteredInProtocol1: {
+            /** Broker Url */
+            broker_url: string | null;
+            /** Devices */
+            devices: string[];
+            /**
+             * Doorbell Key
+             * @default 00
+             */
             doorbell_key: string;
-            /** Doorbell Kid */
+            /**
+             * Doorbell Kid
+             * @default none
+             */
             doorbell_kid: string;
             /** Heartbeat S */
             heartbeat_s: number;
@@ -4555,6 +4584,7 @@ export type ReductionNames = components['schemas']['ReductionNames'];
 export type ReductionSummary = components['schemas']['ReductionSummary'];
 export type Register = components['schemas']['Register'];
 export type Registered = components['schemas']['Registered'];
+export type RegisteredInProtocol1 = components['schemas']['RegisteredInProtocol1'];
 export type Rendezvous = components['schemas']['Rendezvous'];
 export type RerunRequest = components['schemas']['RerunRequest'];
 export type Resources = components['schemas']['Resources'];
@@ -6697,7 +6727,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Registered"];
+                    "application/json": components["schemas"]["RegisteredInProtocol1"] | components["schemas"]["Registered"];
                 };
             };
             /** @description An error, told in words and with a code. */

@@ -1,1 +1,1 @@
-"""Everything that crosses a process border: specs, states, events, errors, and the doorbell."""
+"""Everything that crosses a process border: specs, states, events, errors, and where hosts are notified."""

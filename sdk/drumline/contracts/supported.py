@@ -1,6 +1,6 @@
 """Strategies that no worker can run yet, in one place: a program on one would end in its first moment.
 
-What a strategy needs of hosts is no matter of this place (`drumline_server.scheduler.shapes`).
+What a strategy needs of hosts is no matter of this place (`drumline_server.base.shapes`).
 """
 
 from drumline.contracts.spec import MirroredSpec, StrategySpec, TpuSpec

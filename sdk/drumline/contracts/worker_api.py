@@ -6,7 +6,7 @@ ignored, and fields that a worker sends have defaults where older workers do not
 
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, StringConstraints
+from pydantic import Field, JsonValue, SecretStr, StringConstraints
 
 from drumline.contracts.base import AtMost, Contract, Reply, Secret, Text, Timestamp
 from drumline.contracts.events import MemberTick
@@ -25,18 +25,10 @@ from drumline.contracts.ids import (
 from drumline.contracts.plans import ProbeOrder
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import CheckpointSpec, Entrypoint, Limits, RecordSpec, StrategySpec
+from drumline.contracts.timing import TimeScale
 
-PROTOCOL_VERSION = 1
-HEARTBEAT_S = 5.0
-SUSPECT_S = 15.0
-TAKEOVER_S = 120.0
-"""A host silent for so long has lost its members; its shims are killed 10 s earlier, on their own clock."""
-TERM_BEFORE_TAKEOVER_S = 20.0
-KILL_BEFORE_TAKEOVER_S = 10.0
-CLAIM_S = 60.0
-"""All members of an attempt must be claimed within this many seconds, else it expires."""
-CLAIM_AGAIN_S = 0.5
-"""How often a member asks whether its gang is complete."""
+PROTOCOL_VERSION = 2
+"""Server and worker may be one apart, the server being the newer one."""
 
 Coordinator = Annotated[
     Text,
@@ -135,14 +127,23 @@ class Registered(Reply):
     devices: tuple[DeviceId, ...]
     """Ids in the order of `Register.devices`."""
     queue: str
-    """The Celery queue of this host's doorbells."""
+    """The Celery queue of this host's notifications."""
     broker_url: Secret | None
-    doorbell_kid: str
-    doorbell_key: Secret
-    """Hex key that signs this host's doorbells."""
     heartbeat_s: float
     takeover_s: float
+    """Both in force, `time_scale` included."""
+    time_scale: TimeScale = 1.0
+    """Of what the worker knows by itself: the lead times of TERM and KILL, and when it tries again."""
     server_version: str
+
+
+class RegisteredInProtocol1(Registered):
+    """The answer to a worker of protocol 1, which takes none without a key. It signs nothing any more: that worker
+    ignores what it finds in its queue, and learns of its work by heartbeat.
+    """
+
+    doorbell_kid: str = "none"
+    doorbell_key: Secret = SecretStr("00")
 
 
 class MemberBeat(Contract):
@@ -198,7 +199,7 @@ class ProbeRequest(Reply):
 
 
 class HeartbeatReply(Reply):
-    """The same news that doorbells bring, so that the worker needs no broker."""
+    """What is new; a notification over the broker only makes the worker ask for it early."""
 
     assigned: tuple[MemberNotice, ...] = ()
     cancelled: tuple[MemberNotice, ...] = ()

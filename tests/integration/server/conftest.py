@@ -2,7 +2,7 @@
 
 import pytest
 
-from drumline_server.db import Database
+from drumline_server.storage.database import Database
 from support.core import Core
 
 

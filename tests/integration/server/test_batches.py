@@ -15,9 +15,9 @@ from drumline.contracts import api
 from drumline.contracts.ids import new_id
 from drumline.contracts.records import RECORDS_MEDIA_TYPE, frame
 from drumline.contracts.sweeps import BatchSubmit, RandomSweep, Range
-from drumline_server.batches import outcomes, submission, sweeps
-from drumline_server.errors import DrumlineError
-from drumline_server.idempotency import keyed
+from drumline_server.base.errors import DrumlineError
+from drumline_server.services import batches, submit_batch, sweeps
+from drumline_server.storage.idempotency import keyed
 from support.core import Worker, submission_body
 from support.edge import EdgeServer, edge_server
 
@@ -136,9 +136,9 @@ def test_malformed_run_of_a_batch_is_named_by_its_place(server: EdgeServer) -> N
 def test_the_key_of_a_batch_is_the_one_of_its_whole_body() -> None:
     runs = [submission_body(parameters={"epochs": number, "text": "é\n"}) for number in range(3)]
     for body in (BatchSubmit(name="two", runs=runs), BatchSubmit(runs=runs[:1])):
-        batch = submission.Submission("prj_1", "tester", "key", body, "tok_1")
+        batch = submit_batch.Submission("prj_1", "tester", "key", body, "tok_1")
 
-        assert submission._keyed(batch) == keyed("prj_1", "tok_1", "POST /runs:batch", "key", body)
+        assert submit_batch._keyed(batch) == keyed("prj_1", "tok_1", "POST /runs:batch", "key", body)
 
 
 @pytest.mark.usefixtures("worker")
@@ -370,11 +370,11 @@ def test_varying_parameters_are_found_in_one_pass_whatever_their_names() -> None
     rows = [_outcome(index, {f"p{index}.{number}": 1 for number in range(200)}) for index in range(1000)]
     began = time.thread_time()
 
-    varying = outcomes._varying(rows)
+    varying = batches._varying(rows)
 
     assert time.thread_time() - began < 3
     assert len(varying) == 200_000
-    assert outcomes._varying([_outcome(0, {"a": 1, "b": 1, "c": 1}), _outcome(1, {"b": 2, "c": 1})]) == ("a", "b")
+    assert batches._varying([_outcome(0, {"a": 1, "b": 1, "c": 1}), _outcome(1, {"b": 2, "c": 1})]) == ("a", "b")
 
 
 def test_csv_of_runs_with_little_in_common_is_refused(server: EdgeServer) -> None:
@@ -415,7 +415,7 @@ def test_batch_of_another_project_is_not_found(server: EdgeServer) -> None:
 
 def test_numbers_that_no_float_holds_are_sorted_by_their_size() -> None:
     values = [10**400, 1.5, -(10**400), 3]
-    assert sorted(values, key=outcomes.comparable) == [-(10**400), 1.5, 3, 10**400]
+    assert sorted(values, key=batches.comparable) == [-(10**400), 1.5, 3, 10**400]
 
 
 @pytest.mark.usefixtures("worker")

@@ -6,10 +6,10 @@ from sqlalchemy.orm import Session
 from drumline.contracts.ids import new_id
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import CheckpointState
-from drumline_server.checkpoints import service
-from drumline_server.devices import operating
-from drumline_server.errors import FencedError, InvalidRequestError
-from drumline_server.models import Host
+from drumline_server.base.errors import FencedError, InvalidRequestError
+from drumline_server.lifecycle import checkpoints
+from drumline_server.services import fleet
+from drumline_server.storage.models import Host
 from support.checkpoints import DAY_S, expired, listed, offered, rerun, save, started
 from support.core import SUSPECT_S, TAKEOVER_S, Core, Member, Worker
 
@@ -162,11 +162,11 @@ def put_out_of_service(core: Core, worker: Worker, state: str) -> None:
     if state == "quarantined":
         core.write(quarantine)
         return
-    core.write(lambda session: operating.drain_host(session, core.order(worker.host_id), suspect_s=SUSPECT_S))
+    core.write(lambda session: fleet.drain_host(session, core.order(worker.host_id), suspect_s=SUSPECT_S))
 
 
 def put_into_service(core: Core, worker: Worker, state: str) -> None:
-    act = operating.release_host if state == "quarantined" else operating.undrain_host
+    act = fleet.release_host if state == "quarantined" else fleet.undrain_host
     core.write(lambda session: act(session, core.order(worker.host_id), suspect_s=SUSPECT_S))
 
 
@@ -303,7 +303,7 @@ def test_rows_of_deleted_checkpoints_go_after_a_week_but_those_that_a_live_run_n
     assert states(core, source.claimed.run)[1, 10] == "DELETED"
 
     core.clock.advance(8 * DAY_S)
-    core.write(lambda session: service.forget_deleted(session, now=core.clock.now()))
+    core.write(lambda session: checkpoints.forget_deleted(session, now=core.clock.now()))
 
     assert states(core, source.claimed.run) == {(1, 50): "KEPT", (1, 40): "KEPT", (1, 10): "DELETED"}
 

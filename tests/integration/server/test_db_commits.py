@@ -11,8 +11,10 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from drumline.contracts.ids import new_id
-from drumline_server.db import Database, DatabaseUnavailableError, announce
-from drumline_server.models import Project
+from drumline_server.base.errors import DatabaseUnavailableError
+from drumline_server.storage.database import Database
+from drumline_server.storage.models import Project
+from drumline_server.storage.wakeups import announce
 
 
 def add_project(name: str) -> Callable[[Session], str]:
@@ -120,10 +122,10 @@ def test_news_of_a_write_comes_after_its_commit_and_not_if_it_fails(database: Da
 
     with pytest.raises(KeyError):
         database.write_now(fail)
-    database.write_now(lambda session: announce(session, "outbox", "run:x"))
+    database.write_now(lambda session: announce(session, "queue", "run:x"))
 
     assert arrived.wait(5)
-    assert heard == [frozenset({"outbox", "run:x"})]
+    assert heard == [frozenset({"queue", "run:x"})]
 
 
 def test_listener_that_raises_does_not_fail_the_write(database: Database) -> None:

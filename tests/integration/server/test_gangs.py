@@ -6,8 +6,8 @@ from drumline.contracts.events import MemberTick
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import AttemptState, RunState
 from drumline.contracts.worker_api import Claim, Claimed, MemberBeat, MemberNotice, ProbeReport
-from drumline_server.errors import FencedError
-from drumline_server.workers import claims
+from drumline_server.base.errors import FencedError
+from drumline_server.lifecycle import claim as claim_lifecycle
 from support.checkpoints import save
 from support.core import GANG, Core, Member, Worker
 
@@ -28,7 +28,9 @@ def two_hosts(core: Core, store: str = "") -> tuple[str, list[Worker]]:
 
 def claim(core: Core, worker: Worker, notice: MemberNotice, coordinator: str | None = None) -> Claimed:
     body = Claim(incarnation=worker.incarnation, fence=notice.fence, coordinator=coordinator)
-    return core.write(lambda session: claims.claim(session, worker.host_id, notice.member, body, now=core.clock.now()))
+    return core.write(
+        lambda session: claim_lifecycle.claim(session, worker.host_id, notice.member, body, now=core.clock.now())
+    )
 
 
 def running(core: Core, store: str = "") -> tuple[str, list[Member]]:

@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy.orm import Session
 
 from drumline.contracts.sweeps import BatchSubmit, GridSweep, SweepSubmit
-from drumline_server.batches import queries, service, submission
-from drumline_server.errors import CapError, DrumlineError
-from drumline_server.runs.queueing import room_to_wait
+from drumline_server.base.errors import CapError, DrumlineError
+from drumline_server.services import batches, submit_batch
+from drumline_server.services.submit import room_to_wait
 from support.core import MOST_WAITING, Core, submission_body
 from support.edge import EdgeServer, edge_server
 
@@ -35,30 +35,34 @@ def sweep_of(runs: int, **changes: Any) -> SweepSubmit:
     return SweepSubmit(name="many", run=submission_body(**changes), sweep=sweep)
 
 
-def prepared(core: Core, body: SweepSubmit | BatchSubmit, key: str = "key") -> submission.Prepared:
-    asked = submission.Submission(core.project_id, "tester", key, body, "tok_1")
-    return core.read(lambda session: submission.prepare(session, asked, now=core.clock.now()))
+def prepared(core: Core, body: SweepSubmit | BatchSubmit, key: str = "key") -> submit_batch.Prepared:
+    asked = submit_batch.Submission(core.project_id, "tester", key, body, "tok_1")
+    return core.read(lambda session: submit_batch.prepare(session, asked, now=core.clock.now()))
 
 
 def begun(
     core: Core, body: SweepSubmit | BatchSubmit, *, most: int = MOST_WAITING
-) -> submission.Answer | submission.Begun:
+) -> submit_batch.Answer | submit_batch.Begun:
     wanted = prepared(core, body)
-    return core.write(lambda session: submission.begin(session, wanted, most_waiting=most, now=core.clock.now()))
+    return core.write(lambda session: submit_batch.begin(session, wanted, most_waiting=most, now=core.clock.now()))
 
 
-def one_more(core: Core, part: submission.Begun, *, most: int = MOST_WAITING) -> submission.Answer | submission.Begun:
-    return core.write(lambda session: submission.queue_part(session, part, most_waiting=most, now=core.clock.now()))
+def one_more(
+    core: Core, part: submit_batch.Begun, *, most: int = MOST_WAITING
+) -> submit_batch.Answer | submit_batch.Begun:
+    return core.write(lambda session: submit_batch.queue_part(session, part, most_waiting=most, now=core.clock.now()))
 
 
-def finished(core: Core, step: submission.Answer | submission.Begun, *, most: int = MOST_WAITING) -> submission.Answer:
-    while isinstance(step, submission.Begun):
+def finished(
+    core: Core, step: submit_batch.Answer | submit_batch.Begun, *, most: int = MOST_WAITING
+) -> submit_batch.Answer:
+    while isinstance(step, submit_batch.Begun):
         step = one_more(core, step, most=most)
     return step
 
 
 def parameters_of(core: Core, batch: str) -> list[tuple[Any, Any]]:
-    rows = core.read(lambda session: queries.outcome_rows(session, batch))
+    rows = core.read(lambda session: batches.outcome_rows(session, batch))
     return [(row.parameters["epochs"], row.parameters["learning_rate"]) for row in rows]
 
 
@@ -105,35 +109,35 @@ def test_no_transaction_of_a_large_batch_takes_the_writer_for_long(core: Core, k
         "jobs": lambda: BatchSubmit(runs=[submission_body(job={"name": f"digits-{n}"}) for n in range(30)]),
     }
     wanted = prepared(core, bodies[kind]())
-    steps: list[submission.Answer | submission.Begun] = []
+    steps: list[submit_batch.Answer | submit_batch.Begun] = []
 
     def timed(session: Session) -> float:
         began = time.thread_time()
         terms = {"most_waiting": MOST_WAITING, "now": core.clock.now()}
         last = steps[-1] if steps else None
-        if isinstance(last, submission.Begun):
-            steps.append(submission.queue_part(session, last, **terms))
+        if isinstance(last, submit_batch.Begun):
+            steps.append(submit_batch.queue_part(session, last, **terms))
         else:
-            steps.append(submission.begin(session, wanted, **terms))
+            steps.append(submit_batch.begin(session, wanted, **terms))
         return time.thread_time() - began
 
     first = core.write(timed)  # in which statements are compiled, once for all batches
     held = []
-    while isinstance(steps[-1], submission.Begun):
+    while isinstance(steps[-1], submit_batch.Begun):
         held.append(core.write(timed))
 
     assert len(held) > 3
     assert max(held) < HOLD_S, [round(each, 3) for each in (first, *held)]
-    assert isinstance(steps[-1], submission.Answer)
+    assert isinstance(steps[-1], submit_batch.Answer)
     assert steps[-1].submitted.batch.complete
 
 
 def test_what_was_interrupted_is_finished_by_the_same_request(core: Core) -> None:
     core.add_worker()
     first = begun(core, sweep_of(500))
-    assert isinstance(first, submission.Begun)
+    assert isinstance(first, submit_batch.Begun)
     batch = first.batch_id
-    half = core.read(lambda session: service.get_batch(session, core.project_id, batch))
+    half = core.read(lambda session: batches.get_batch(session, core.project_id, batch))
     assert not half.complete
     assert half.hint.startswith(f"{sum(half.states.values())} of 500 runs are queued.")
     assert "same Idempotency-Key" in half.hint
@@ -145,24 +149,24 @@ def test_what_was_interrupted_is_finished_by_the_same_request(core: Core) -> Non
     assert len(set(answer.submitted.runs)) == 500
     assert parameters_of(core, batch) == [(epochs, rate / 10) for epochs in range(1, 51) for rate in range(10)]
     replayed = begun(core, sweep_of(500))
-    assert isinstance(replayed, submission.Answer)
+    assert isinstance(replayed, submit_batch.Answer)
     assert (replayed.replayed, replayed.submitted) == (True, answer.submitted)
 
 
 def test_two_of_the_same_request_queue_each_run_once(core: Core) -> None:
     core.add_worker()
     steps = [begun(core, sweep_of(500)) for _ in range(2)]
-    while any(isinstance(step, submission.Begun) for step in steps):
-        steps = [one_more(core, step) if isinstance(step, submission.Begun) else step for step in steps]
+    while any(isinstance(step, submit_batch.Begun) for step in steps):
+        steps = [one_more(core, step) if isinstance(step, submit_batch.Begun) else step for step in steps]
 
-    one, two = (step for step in steps if isinstance(step, submission.Answer))
+    one, two = (step for step in steps if isinstance(step, submit_batch.Answer))
     assert one.submitted.runs == two.submitted.runs
     assert len(set(one.submitted.runs)) == 500
 
 
 def test_the_same_key_for_another_body_is_refused_while_the_batch_is_incomplete(core: Core) -> None:
     core.add_worker()
-    assert isinstance(begun(core, sweep_of(500)), submission.Begun)
+    assert isinstance(begun(core, sweep_of(500)), submit_batch.Begun)
 
     with pytest.raises(DrumlineError, match="was used before with another body"):
         begun(core, sweep_of(600))
@@ -171,7 +175,7 @@ def test_the_same_key_for_another_body_is_refused_while_the_batch_is_incomplete(
 def test_a_batch_that_is_cancelled_while_it_is_queued_gets_no_more_runs(server: EdgeServer) -> None:
     core = server.core
     step = begun(core, sweep_of(500))
-    assert isinstance(step, submission.Begun)
+    assert isinstance(step, submit_batch.Begun)
     queued = server.admin.get(f"{V1}/batches/{step.batch_id}").json()["states"]["QUEUED"]
 
     cancelled = server.admin.post(f"{V1}/batches/{step.batch_id}:cancel").json()

@@ -13,8 +13,8 @@ from sqlalchemy import Table, select, text
 
 from drumline.contracts import api
 from drumline.contracts.base import to_micros
-from drumline_server.models import Metric as MetricRow
-from drumline_server.models import MetricChunk, MetricPage, table_of
+from drumline_server.storage.models import Metric as MetricRow
+from drumline_server.storage.models import MetricChunk, MetricPage, table_of
 from drumline_server.telemetry.metric_rows import CHUNK, PAGE
 from drumline_server.telemetry.metrics import Window, read_metrics
 from support.attempts import again

@@ -10,8 +10,8 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Column, Connection, MetaData, create_engine, inspect, text
 from sqlalchemy.exc import IntegrityError
 
-from drumline_server import schema
-from drumline_server.models import Base
+from drumline_server.storage import database
+from drumline_server.storage.models import Base
 
 
 @pytest.mark.filterwarnings("ignore:autogenerate skipping metadata-specified expression-based index")
@@ -40,9 +40,9 @@ def test_check_constraints_of_states_are_in_the_tables(database_url: str) -> Non
 
 
 def test_migrating_again_changes_nothing(database_url: str) -> None:
-    schema.migrate(database_url)
+    database.migrate(database_url)
 
-    assert schema.current_revision(database_url) == schema.newest_revision()
+    assert database.current_revision(database_url) == database.newest_revision()
 
 
 def test_device_cannot_be_held_twice_whatever_the_code_does(database_url: str) -> None:
@@ -68,7 +68,7 @@ def test_rows_of_the_first_version_survive_every_migration(database_url: str) ->
     engine = create_engine(database_url)
     with engine.begin() as connection:
         _fill(connection)
-    schema.migrate(database_url)
+    database.migrate(database_url)
 
     with engine.connect() as connection:
         run = connection.execute(text("SELECT shape, job_name, plan_id, batch_id, resume_from FROM run")).one()
@@ -118,6 +118,6 @@ def _value(table: str, column: Column[Any]) -> Any:  # Any: of whatever type the
 
 def _config(url: str) -> Config:
     config = Config()
-    config.set_main_option("script_location", str(schema.migrations_directory()))
+    config.set_main_option("script_location", str(database.migrations_directory()))
     config.set_main_option("sqlalchemy.url", url.replace("%", "%%"))
     return config

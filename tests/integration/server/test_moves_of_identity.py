@@ -9,9 +9,9 @@ from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import AttemptState, DeviceState, MemberState, RunState
 from drumline.contracts.worker_api import MemberBeat, MemberNotice
-from drumline_server.errors import DrumlineError
-from drumline_server.scheduler.loops import Reaper
-from drumline_server.settings import Settings
+from drumline_server.base.errors import DrumlineError
+from drumline_server.base.settings import Settings
+from drumline_server.scheduling.loops import Reaper
 from support.core import GANG, TAKEOVER_S, Core, Member, Worker
 
 HELD, FREE, QUARANTINED = [DeviceState.HELD] * 8, [DeviceState.FREE] * 8, [DeviceState.QUARANTINED] * 8
@@ -185,7 +185,7 @@ def test_newer_worker_hears_of_nothing_that_was_left_behind_and_is_told_to_kill_
 
 
 def test_newer_worker_can_neither_claim_nor_report_nor_end_what_was_left_behind(core: Core) -> None:
-    """A doorbell rings late, or the data directory was copied with everything in it."""
+    """A heartbeat's answer comes late, or the data directory was copied with everything in it."""
     run_id, member = running(core)
     twin = twin_of(member.worker)
     twin.register()

@@ -10,13 +10,14 @@ from drumline.contracts import api
 from drumline.contracts.ids import new_id
 from drumline.contracts.plans import PlanReport, PlanRequest, ProbedProgram, ProbeState
 from drumline.contracts.problems import ProblemCode
-from drumline_server.errors import DrumlineError, NotFoundError
-from drumline_server.models import Hold, Job, JobVersion, Outbox, Plan, Reduction, Run, RunEvent
-from drumline_server.models import Member as MemberRow
-from drumline_server.plans import comparison, lookup, service
-from drumline_server.runs.submission import Submission
-from drumline_server.scheduler.relay import Bell, ProbeBell, note_rung, open_bells
-from drumline_server.workers import plan_reports
+from drumline_server.base.errors import DrumlineError, NotFoundError
+from drumline_server.lifecycle import probes
+from drumline_server.services import plan_comparison, plans
+from drumline_server.services.submit import Submission
+from drumline_server.storage import runs
+from drumline_server.storage.models import Hold, Job, JobVersion, Plan, Reduction, Run, RunEvent
+from drumline_server.storage.models import Member as MemberRow
+from drumline_server.storage.wakeups import notified_hosts
 from support.backlog import queue_many
 from support.core import SUSPECT_S, TERMS, Core, Member, Worker, submission_body
 from support.statements import statements
@@ -63,13 +64,13 @@ PROGRAM: dict[str, Any] = {
 
 def plan(core: Core, key: str = "p", probe: dict[str, Any] | None = None, **changes: Any) -> api.Plan:
     body = PlanRequest.model_validate({"run": submission_body(**changes), "probe": probe})
-    order = service.PlanOrder(Submission(core.project_id, "tester", key, body.run, "tok_1"), body, TERMS)
-    draft = core.read(lambda session: service.draft_plan(session, order, now=core.clock.now()))
-    return core.write(lambda session: service.keep_plan(session, order, draft, now=core.clock.now()))
+    order = plans.PlanOrder(Submission(core.project_id, "tester", key, body.run, "tok_1"), body, TERMS)
+    draft = core.read(lambda session: plans.draft_plan(session, order, now=core.clock.now()))
+    return core.write(lambda session: plans.keep_plan(session, order, draft, now=core.clock.now()))
 
 
 def read(core: Core, plan_id: str) -> api.Plan:
-    return core.read(lambda session: service.get_plan(session, core.project_id, plan_id, now=core.clock.now()))
+    return core.read(lambda session: plans.get_plan(session, core.project_id, plan_id, now=core.clock.now()))
 
 
 def test_plan_of_a_run_that_goes_on_from_a_checkpoint_is_what_the_run_then_does(core: Core) -> None:
@@ -100,14 +101,12 @@ def test_plan_of_a_run_that_goes_on_from_a_checkpoint_is_what_the_run_then_does(
 def report(worker: Worker, plan_id: str, **fields: Any) -> ProbeState:
     body = PlanReport.model_validate({"incarnation": worker.incarnation, **fields})
     now = worker.core.clock.now()
-    return worker.core.write(
-        lambda session: plan_reports.take_report(session, worker.host_id, plan_id, body, now=now)
-    ).state
+    return worker.core.write(lambda session: probes.take_report(session, worker.host_id, plan_id, body, now=now)).state
 
 
 def rows(core: Core) -> list[int | None]:
     """How many rows each table of runs has."""
-    tables = (Run, RunEvent, Job, JobVersion, Hold, Outbox)
+    tables = (Run, RunEvent, Job, JobVersion, Hold)
     return core.read(lambda session: [session.scalar(select(func.count()).select_from(table)) for table in tables])
 
 
@@ -123,7 +122,7 @@ def test_a_plan_says_what_the_scheduler_then_does_and_leaves_no_trace(core: Core
     assert (planned.starts_now, planned.why, planned.probe.state) == (True, None, ProbeState.NONE)
     run = core.submit(resources={"replicas": 4}, plan=planned.id)
     core.schedule()
-    shown = core.read(lambda session: comparison.compare(session, core.project_id, run.id, now=core.clock.now()))
+    shown = core.read(lambda session: plan_comparison.compare(session, core.project_id, run.id, now=core.clock.now()))
     assert [(row.name, row.verdict, row.planned) for row in shown.rows] == [
         (f"replica {replica}", "same", f"beta cpu:{replica}") for replica in range(4)
     ]
@@ -134,12 +133,12 @@ def test_a_plan_behind_a_long_queue_reads_it_beside_the_writers_only(core: Core)
     core.add_worker("alpha", 8)
     queue_many(core, 400)
     body = PlanRequest.model_validate({"run": submission_body(wait_for_devices=True, priority=-5)})
-    order = service.PlanOrder(Submission(core.project_id, "tester", "p", body.run, "tok_1"), body, TERMS)
+    order = plans.PlanOrder(Submission(core.project_id, "tester", "p", body.run, "tok_1"), body, TERMS)
 
     with statements() as reading:
-        draft = core.read(lambda session: service.draft_plan(session, order, now=core.clock.now()))
+        draft = core.read(lambda session: plans.draft_plan(session, order, now=core.clock.now()))
     with statements() as writing:
-        planned = core.write(lambda session: service.keep_plan(session, order, draft, now=core.clock.now()))
+        planned = core.write(lambda session: plans.keep_plan(session, order, draft, now=core.clock.now()))
 
     assert planned.why is not None
     assert planned.why.position == 401
@@ -263,7 +262,7 @@ def test_a_cancelled_probe_is_unwanted(core: Core) -> None:
     worker = core.add_worker()
     planned = plan(core, probe={})
     worker.beat(plans=(planned.id,))
-    core.write(lambda session: service.cancel_plan(session, core.project_id, planned.id, now=core.clock.now()))
+    core.write(lambda session: plans.cancel_plan(session, core.project_id, planned.id, now=core.clock.now()))
     assert worker.beat(plans=(planned.id,)).unwanted_plans == (planned.id,)
     assert read(core, planned.id).probe.fault == "cancelled"
 
@@ -279,7 +278,7 @@ def test_plans_are_of_one_project_and_one_host(core: Core) -> None:
         core.submit(project_id=foreign, plan=planned.id, wait_for_devices=True)
     unplanned = core.submit()
     with pytest.raises(NotFoundError):
-        core.read(lambda session: comparison.compare(session, core.project_id, unplanned.id, now=0))
+        core.read(lambda session: plan_comparison.compare(session, core.project_id, unplanned.id, now=0))
 
 
 def test_what_a_run_does_otherwise_than_planned_is_named(core: Core) -> None:
@@ -314,7 +313,7 @@ def test_what_a_run_does_otherwise_than_planned_is_named(core: Core) -> None:
             result={"shape": (), "dtype": "float32"},
         ),
     )
-    shown = core.read(lambda session: comparison.compare(session, core.project_id, run.id, now=core.clock.now()))
+    shown = core.read(lambda session: plan_comparison.compare(session, core.project_id, run.id, now=core.clock.now()))
     told = [(row.about, row.name, row.verdict) for row in shown.rows if row.about != "replica"]
     assert told == [
         ("variable", "w", "different"),
@@ -340,10 +339,10 @@ def test_of_more_reductions_than_are_read_the_steps_that_are_whole_are_compared(
     run = core.submit(resources={"replicas": 2}, plan=planned.id)
     core.schedule()
     member = worker.take().start()
-    each = comparison.MOST_COMPARED // 3
+    each = plan_comparison.MOST_COMPARED // 3
     core.write(lambda session: add_reductions(session, member, {0: each, 1: each, 2: each, 3: each}))
 
-    shown = core.read(lambda session: comparison.compare(session, core.project_id, run.id, now=core.clock.now()))
+    shown = core.read(lambda session: plan_comparison.compare(session, core.project_id, run.id, now=core.clock.now()))
 
     told = [(row.name, row.verdict) for row in shown.rows if row.about == "collective"]
     assert told == [("loss", "same"), ("last", "not_recorded")]
@@ -374,35 +373,16 @@ def test_old_plans_are_forgotten_unless_a_run_came_from_them(core: Core) -> None
     used, unused = plan(core, "1"), plan(core, "2")
     core.submit(plan=used.id)
     core.clock.advance(8 * 86_400)
-    core.write(lambda session: lookup.forget_old(session, now=core.clock.now()))
+    core.write(lambda session: runs.forget_old_plans(session, now=core.clock.now()))
     assert core.read(lambda session: list(session.scalars(select(Plan.id)))) == [used.id]
     assert unused.id != used.id
 
 
-def test_host_is_rung_for_a_probe_at_once_and_again_until_it_heard_of_it(core: Core) -> None:
+def test_host_is_notified_of_a_probe_at_once(core: Core) -> None:
     worker = core.add_worker()
-    heard: list[frozenset[str]] = []
-    unsubscribe = core.database.wakeups.subscribe(heard.append)
-    wanted = plan(core, probe={})
+    heard: list[str] = []
+    unsubscribe = core.database.wakeups.subscribe(lambda topics: heard.extend(notified_hosts(topics)))
+    plan(core, probe={})
     unsubscribe()
 
-    assert any("outbox" in topics for topics in heard)
-    assert bells(core) == [ProbeBell(wanted.id, worker.host_id)]
-    core.write(lambda session: note_rung(session, bells(core), now=core.clock.now()))
-    assert bells(core) == []
-    core.clock.advance(11)
-    assert bells(core) == [ProbeBell(wanted.id, worker.host_id)]
-    assert worker.beat(plans=(wanted.id,)).plans == ()
-    assert bells(core) == []
-
-
-def test_nobody_is_rung_for_a_probe_that_is_over(core: Core) -> None:
-    core.add_worker()
-    plan(core, probe={"limit_s": 10})
-    core.clock.advance(60)
-
-    assert bells(core) == []
-
-
-def bells(core: Core) -> list[Bell]:
-    return core.read(lambda session: open_bells(session, ring_every_s=10, now=core.clock.now()))
+    assert heard == [worker.host_id]

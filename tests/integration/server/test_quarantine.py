@@ -10,9 +10,9 @@ from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import DeviceState, RunState
 from drumline.contracts.worker_api import MemberBeat, ProbeReport, ProbeRequest
-from drumline_server.devices import operating
-from drumline_server.errors import DrumlineError, NotFoundError
-from drumline_server.models import Audit
+from drumline_server.base.errors import DrumlineError, NotFoundError
+from drumline_server.services import fleet
+from drumline_server.storage.models import Audit
 from support.core import SUSPECT_S, Core, Member, Worker
 
 
@@ -142,7 +142,7 @@ def test_operator_frees_a_device_and_the_act_is_audited(core: Core) -> None:
     device = core.shown_devices()[0]
 
     for _ in range(2):
-        shown = core.write(lambda session: operating.release_device(session, core.order(device.id)))
+        shown = core.write(lambda session: fleet.release_device(session, core.order(device.id)))
         assert (shown.state, shown.quarantine) == (DeviceState.FREE, None)
 
     assert core.device_states() == [DeviceState.FREE, DeviceState.QUARANTINED]
@@ -157,7 +157,7 @@ def test_device_that_a_run_holds_cannot_be_released(core: Core) -> None:
     device = core.shown_devices()[0]
 
     with pytest.raises(DrumlineError) as refused:
-        core.write(lambda session: operating.release_device(session, core.order(device.id)))
+        core.write(lambda session: fleet.release_device(session, core.order(device.id)))
 
     assert refused.value.code is ProblemCode.CONFLICT
     assert core.device_states() == [DeviceState.HELD]
@@ -168,7 +168,7 @@ def test_device_of_another_project_does_not_exist(core: Core) -> None:
     theirs = core.devices()[0].id
 
     with pytest.raises(NotFoundError):
-        core.write(lambda session: operating.release_device(session, core.order(theirs)))
+        core.write(lambda session: fleet.release_device(session, core.order(theirs)))
 
 
 def test_run_that_waits_for_quarantined_devices_says_so(core: Core) -> None:
@@ -271,7 +271,7 @@ def test_operator_releases_a_host_and_what_failed_before_counts_no_more(core: Co
     assert host.state == "quarantined"
 
     for _ in range(2):
-        released = core.write(lambda session: operating.release_host(session, core.order(host.id), suspect_s=SUSPECT_S))
+        released = core.write(lambda session: fleet.release_host(session, core.order(host.id), suspect_s=SUSPECT_S))
         assert (released.state, released.trouble) == ("live", None)
     core.reap()
 
@@ -289,7 +289,7 @@ def test_run_that_waits_for_a_quarantined_host_says_so_and_its_remedy_starts_it(
 
     assert why(core, run.id).rule == "host_quarantined"
     assert "drumline hosts release bad" in why(core, run.id).remedy
-    core.write(lambda session: operating.release_host(session, core.order(worker.host_id), suspect_s=SUSPECT_S))
+    core.write(lambda session: fleet.release_host(session, core.order(worker.host_id), suspect_s=SUSPECT_S))
 
     assert core.schedule() == [run.id]
 
@@ -346,7 +346,7 @@ def test_run_that_fails_on_two_hosts_without_taking_them_down_is_no_poison(core:
 
 def test_drained_host_takes_no_runs_and_tells_its_worker_until_it_is_undrained(core: Core) -> None:
     worker = core.add_worker(devices=1)
-    core.write(lambda session: operating.drain_host(session, core.order(worker.host_id), suspect_s=SUSPECT_S))
+    core.write(lambda session: fleet.drain_host(session, core.order(worker.host_id), suspect_s=SUSPECT_S))
     run = core.submit()
 
     assert worker.beat().drain
@@ -356,7 +356,7 @@ def test_drained_host_takes_no_runs_and_tells_its_worker_until_it_is_undrained(c
     worker.register()
     assert core.host("alpha").state == "draining", "a restart of the worker does not undo it"
 
-    core.write(lambda session: operating.undrain_host(session, core.order(worker.host_id), suspect_s=SUSPECT_S))
+    core.write(lambda session: fleet.undrain_host(session, core.order(worker.host_id), suspect_s=SUSPECT_S))
     assert not worker.beat().drain
     assert core.schedule() == [run.id]
 
@@ -365,7 +365,7 @@ def test_preempted_run_goes_on_elsewhere_and_nothing_is_counted_as_a_failure(cor
     alpha = core.add_worker("alpha", devices=1)
     run_id, member = running(core, alpha, retries={"infrastructure": 0})
     beta = core.add_worker("beta", devices=1)
-    core.write(lambda session: operating.drain_host(session, core.order(alpha.host_id), suspect_s=SUSPECT_S))
+    core.write(lambda session: fleet.drain_host(session, core.order(alpha.host_id), suspect_s=SUSPECT_S))
     alpha.beat(MemberBeat(member=member.id, fence=1))
     member.end(EndReason.PREEMPTED)
     assert core.attempts(run_id)[0].state == "PREEMPTED"

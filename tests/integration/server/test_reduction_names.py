@@ -10,8 +10,8 @@ from sqlalchemy import insert, literal, select, text
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline_server.models import Reduction, table_of
-from drumline_server.telemetry.reduction_names import MAX_STEPS, reduction_names
+from drumline_server.storage.models import Reduction, table_of
+from drumline_server.telemetry.reductions import MAX_STEPS, reduction_names
 from support.attempts import again
 from support.core import Core, Member
 from support.query_plans import read_plans, rows_read

@@ -10,15 +10,17 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline_server.auth import queries, service
-from drumline_server.auth.remembered import Remembered
-from drumline_server.db import Database
-from drumline_server.errors import DrumlineError, UnauthenticatedError
-from drumline_server.together import Together
+from drumline_server.base.errors import DrumlineError, UnauthenticatedError
+from drumline_server.services import identity
+from drumline_server.services.identity import Remembered
+from drumline_server.services.tokens import Maker, create_token, revoke_token
+from drumline_server.storage import tokens
+from drumline_server.storage.batching import Together
+from drumline_server.storage.database import Database
 from support.core import Core
 from support.processes import wait_until
 
-Outcomes = list[service.Recognised | DrumlineError]
+Outcomes = list[identity.Recognised | DrumlineError]
 
 
 class LookUps:
@@ -30,10 +32,10 @@ class LookUps:
         self.go_on.set()
         self._core = core
 
-    def people(self) -> Remembered[service.Recognised]:
+    def people(self) -> Remembered[identity.Recognised]:
         """For the running event loop."""
         database = self._core.database
-        finds: Together[str, service.Recognised] = Together(database.read, self._find)
+        finds: Together[str, identity.Recognised] = Together(database.read, self._find)
         return Remembered(finds, database.wakeups, self._core.clock, monotonic=lambda: self.monotonic_s)
 
     def advance(self, seconds: float, *, set_back_s: float = 0.0) -> None:
@@ -43,7 +45,7 @@ class LookUps:
 
     def _find(self, session: Session, secrets: Sequence[str]) -> Outcomes:
         self.count += 1
-        found = service.principals_of_tokens(session, secrets, now=self._core.clock.now())
+        found = identity.principals_of_tokens(session, secrets, now=self._core.clock.now())
         self.has_read.set()
         assert self.go_on.wait(20)
         return found
@@ -60,15 +62,13 @@ def elsewhere(core: Core) -> Iterator[Database]:
 def token_of(core: Core) -> api.TokenCreated:
     request = api.TokenCreate(name="robot", kind="pat", role="submitter")
     return core.write(
-        lambda session: service.create_token(
-            session, request, project_id=core.project_id, by="tester", now=core.clock.now()
-        )
+        lambda session: create_token(session, request, project_id=core.project_id, by="tester", now=core.clock.now())
     )
 
 
 def revoke(core: Core, token: api.TokenCreated, database: Database | None = None) -> None:
     (database or core.database).write_now(
-        lambda session: service.revoke_token(session, core.project_id, token.id, by="tester", now=core.clock.now())
+        lambda session: revoke_token(session, core.project_id, token.id, by="tester", now=core.clock.now())
     )
 
 
@@ -169,7 +169,7 @@ def test_token_that_is_forgotten_is_looked_up_again(core: Core) -> None:
     async def run() -> None:
         people = looked.people()
         assert (await people.ask(token.secret.get_secret_value())).stale
-        await core.database.write(lambda session: queries.touch_token(session, token.id, core.clock.now()))
+        await core.database.write(lambda session: tokens.touch_token(session, token.id, core.clock.now()))
         people.forget(token.secret.get_secret_value())
         assert not (await people.ask(token.secret.get_secret_value())).stale
 
@@ -200,7 +200,7 @@ def test_a_token_made_while_its_tree_is_revoked_ends_too(core: Core, elsewhere: 
 
     secret = made.secret.get_secret_value()
     with pytest.raises(UnauthenticatedError):
-        core.database.read_now(lambda session: service.principal_of_token(session, secret, now=core.clock.now()))
+        core.database.read_now(lambda session: identity.principal_of_token(session, secret, now=core.clock.now()))
 
 
 def _waits_for_a_lock(session: Session) -> bool:
@@ -212,11 +212,11 @@ def made_by(core: Core, maker: api.TokenCreated) -> api.TokenCreated:
 
 
 def make_by(session: Session, core: Core, maker: api.TokenCreated) -> api.TokenCreated:
-    return service.create_token(
+    return create_token(
         session,
         api.TokenCreate(name="heir", role="submitter"),
         project_id=core.project_id,
         by="tester",
         now=core.clock.now(),
-        maker=service.Maker(maker.id, 10),
+        maker=Maker(maker.id, 10),
     )

@@ -12,11 +12,11 @@ from drumline.contracts import api
 from drumline.contracts.ids import new_id
 from drumline.contracts.states import CheckpointState
 from drumline.contracts.worker_api import StoredRuns
-from drumline_server.errors import DrumlineError, InvalidRequestError
-from drumline_server.models import Checkpoint, JobVersion, Run
-from drumline_server.runs.checking import Checked
-from drumline_server.runs.queueing import Order, queue_runs
-from drumline_server.workers import stored_checkpoints
+from drumline_server.base.errors import DrumlineError, InvalidRequestError
+from drumline_server.lifecycle import checkpoints
+from drumline_server.services.checking import Checked
+from drumline_server.services.submit import Order, queue_runs
+from drumline_server.storage.models import Checkpoint, JobVersion, Run
 from support.checkpoints import DAY_S, expired, listed, offered, rerun, save, started
 from support.core import TAKEOVER_S, Core, Worker, submission_body
 from support.processes import wait_until
@@ -199,7 +199,7 @@ def test_a_submission_that_meets_the_expiry_of_its_checkpoint_is_refused(core: C
     submissions: list[Future[api.Run]] = []
 
     def expire_meanwhile(session: Session) -> None:
-        assert stored_checkpoints.expire(session, worker.host_id, body, ended_before=now).runs
+        assert checkpoints.expire_checkpoints(session, worker.host_id, body, ended_before=now).runs
         submissions.append(pool.submit(core.submit, resources={"replicas": 1}, resume_from=source.claimed.run))
         if session.get_bind().dialect.name == "postgresql":  # SQLite has one writer: the other comes after it
             met = partial(_met, core, submissions[0])

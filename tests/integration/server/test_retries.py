@@ -4,7 +4,7 @@ import pytest
 
 from drumline.contracts.reasons import REASONS, Category, EndReason
 from drumline.contracts.states import RunState
-from drumline_server.attempts.retries import MOST_OF_CONTROL_PLANE
+from drumline_server.lifecycle.retries import MOST_OF_CONTROL_PLANE
 from support.core import Core, Worker
 
 RETRYABLE = [reason for reason, facts in REASONS.items() if facts.retryable]

@@ -3,10 +3,9 @@
 import pytest
 
 from drumline.contracts import api
-from drumline_server.errors import NotFoundError
+from drumline_server.base.errors import NotFoundError
 from drumline_server.telemetry import reductions
-from drumline_server.telemetry.reduction_names import reduction_names
-from drumline_server.telemetry.reductions import ReductionFilter
+from drumline_server.telemetry.reductions import ReductionFilter, reduction_names
 from support.attempts import again
 from support.core import Core, Member
 

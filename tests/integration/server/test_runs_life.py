@@ -5,7 +5,7 @@ import pytest
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import AttemptState, DeviceState, MemberState, RunState
-from drumline_server.errors import DrumlineError
+from drumline_server.base.errors import DrumlineError
 from support.core import Core
 from support.runs import running
 

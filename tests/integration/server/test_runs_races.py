@@ -8,8 +8,8 @@ from sqlalchemy import update
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import DeviceState, MemberState, RunState
 from drumline.contracts.worker_api import MemberBeat
-from drumline_server import models
-from drumline_server.scheduler import reap
+from drumline_server.lifecycle.deadlines import Deadlines, due
+from drumline_server.storage import models
 from support.core import CLAIM_S, SUSPECT_S, TAKEOVER_S, Core
 from support.runs import placed
 
@@ -71,8 +71,8 @@ def test_the_time_limit_found_in_one_attempt_does_not_end_the_next(core: Core) -
     run_id, worker = placed(core, limits={"run_s": 60})
     member = worker.take().start()
     core.clock.advance(66)
-    deadlines = reap.Deadlines(TAKEOVER_S, SUSPECT_S, core.leases_from)
-    late = core.read(lambda session: reap.due(session, deadlines, core.clock, now=core.clock.now()))
+    deadlines = Deadlines(TAKEOVER_S, SUSPECT_S, core.leases_from)
+    late = core.read(lambda session: due(session, deadlines, core.clock, now=core.clock.now()))
     member.end(EndReason.KILLED)
     core.clock.advance(6)
     core.reap()
@@ -90,8 +90,8 @@ def test_a_queue_deadline_that_moved_on_ends_nothing(core: Core) -> None:
     """A retry waits anew."""
     run_id = core.submit(resources={"replicas": 8}, limits={"queue_s": 10}, wait_for_devices=True).id
     core.clock.advance(11)
-    deadlines = reap.Deadlines(TAKEOVER_S, SUSPECT_S, core.leases_from)
-    late = core.read(lambda session: reap.due(session, deadlines, core.clock, now=core.clock.now()))
+    deadlines = Deadlines(TAKEOVER_S, SUSPECT_S, core.leases_from)
+    late = core.read(lambda session: due(session, deadlines, core.clock, now=core.clock.now()))
     worker = core.add_worker()
     core.schedule()
     worker.take().start().end(EndReason.KILLED)

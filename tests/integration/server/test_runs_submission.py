@@ -12,12 +12,12 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.states import RunState
-from drumline_server.db import Database
-from drumline_server.errors import DrumlineError, NotFoundError
-from drumline_server.idempotency import KEPT_US
-from drumline_server.jobs.service import content_hash
-from drumline_server.models import Base, Job, Run
-from drumline_server.runs import submission
+from drumline_server.base.errors import DrumlineError, NotFoundError
+from drumline_server.services import submit
+from drumline_server.services.jobs import content_hash
+from drumline_server.storage.database import Database
+from drumline_server.storage.idempotency import KEPT_US
+from drumline_server.storage.models import Base, Job, Run
 from support.core import BUNDLE, GANG, MOST_WAITING, Core, submission_body
 
 
@@ -105,11 +105,11 @@ def test_twin_in_flight_is_told_to_come_back(postgres_url: str) -> None:
     database = Database(postgres_url)
     core = Core(database)
     core.add_worker()
-    request = submission.Submission(core.project_id, "tester", "k", submission_body(), "tok_1")
+    request = submit.Submission(core.project_id, "tester", "k", submission_body(), "tok_1")
     begun, finish = threading.Event(), threading.Event()
 
     def slowly(session: Session) -> str:
-        answer = submission.submit(session, request, most_waiting=MOST_WAITING, now=core.clock.now())
+        answer = submit.submit(session, request, most_waiting=MOST_WAITING, now=core.clock.now())
         begun.set()
         assert finish.wait(10)
         return answer.submitted.run.id

@@ -8,7 +8,7 @@ import pytest
 from drumline.contracts import api
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RunState
-from drumline_server.devices import operating
+from drumline_server.services import fleet
 from support.core import GANG, SUSPECT_S, Core, Member, Worker
 from support.statements import statements
 
@@ -227,7 +227,7 @@ def test_list_names_the_rule_that_the_run_itself_names(core: Core) -> None:
 def drain(worker: Worker) -> None:
     """As an operator does."""
     core = worker.core
-    core.write(lambda session: operating.drain_host(session, core.order(worker.host_id), suspect_s=SUSPECT_S))
+    core.write(lambda session: fleet.drain_host(session, core.order(worker.host_id), suspect_s=SUSPECT_S))
 
 
 def agreed(core: Core, *_: api.Run) -> set[str | None]:

@@ -5,9 +5,9 @@ from sqlalchemy import select
 
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import DeviceState, RunState
-from drumline_server.models import Hold, Outbox
-from drumline_server.scheduler.dispatch import dispatch
-from drumline_server.scheduler.placement import Placement, place
+from drumline_server.scheduling.dispatch import dispatch
+from drumline_server.scheduling.placement import Placement, place
+from drumline_server.storage.models import Hold
 from support.core import CLAIM_S, GANG, TERMS, Core
 
 
@@ -20,7 +20,7 @@ def apply(core: Core, placement: Placement) -> bool:
     return core.write(lambda session: dispatch(session, placement, claim_s=CLAIM_S, now=core.clock.now()))
 
 
-def test_placed_run_has_attempt_member_holds_and_doorbell(core: Core) -> None:
+def test_placed_run_has_attempt_member_and_holds(core: Core) -> None:
     core.add_worker()
     run = core.submit(resources={"replicas": 3})
 
@@ -28,11 +28,9 @@ def test_placed_run_has_attempt_member_holds_and_doorbell(core: Core) -> None:
 
     shown = core.run(run.id)
     holds = core.read(lambda session: list(session.scalars(select(Hold).order_by(Hold.replica))))
-    bells = core.read(lambda session: list(session.scalars(select(Outbox))))
     assert (shown.state, shown.attempts, shown.hosts) == (RunState.PLACED, 0, ("alpha",))
     assert [hold.replica for hold in holds] == [0, 1, 2]
     assert core.device_states() == ["HELD"] * 3 + ["FREE"] * 5
-    assert [(bell.kind, bell.settled_at, bell.fence) for bell in bells] == [("claim", None, 1)]
 
 
 def test_placement_of_a_run_that_was_cancelled_meanwhile_changes_nothing(core: Core) -> None:
@@ -114,7 +112,6 @@ def test_gang_over_two_hosts_has_a_member_on_each_and_replicas_numbered_through(
 
     members = core.attempts(run.id)[0].members
     claimed = {member.rank: workers[member.rank].take().claimed for member in members}
-    bells = core.read(lambda session: list(session.scalars(select(Outbox))))
     assert [(member.rank, member.host_name) for member in members] == [(0, "alpha"), (1, "beta")]
     assert core.run(run.id).hosts == ("alpha", "beta")
     assert {rank: [device.replica for device in claim.devices] for rank, claim in claimed.items()} == {
@@ -122,7 +119,6 @@ def test_gang_over_two_hosts_has_a_member_on_each_and_replicas_numbered_through(
         1: [2, 3],
     }
     assert {claim.rendezvous.size for claim in claimed.values()} == {2}
-    assert {bell.member_id for bell in bells} == {member.id for member in members}
 
 
 @pytest.mark.parametrize(

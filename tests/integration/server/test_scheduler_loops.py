@@ -1,4 +1,4 @@
-"""The loops: woken by commits, in need of no broker, and never dead."""
+"""The loops: woken by commits, and never dead."""
 
 import asyncio
 import contextlib
@@ -11,25 +11,20 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from drumline.contracts import doorbell
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import AttemptState, RunState
-from drumline_server.clock import SystemClock
-from drumline_server.db import Database
-from drumline_server.models import Host
-from drumline_server.queue import DoorbellQueue
-from drumline_server.scheduler import loops
-from drumline_server.scheduler.loops import Reaper, start_loops
-from drumline_server.scheduler.rounds import schedule
-from drumline_server.scheduler.stalls import Stalls, watch_stalls
-from drumline_server.settings import Settings
-from drumline_server.wakeups import QUEUE
-from drumline_server.workers.doorbell_keys import DoorbellKeys
-from support.broker import Broker
-from support.core import Core, Member, Worker
+from drumline_server.base.clock import SystemClock
+from drumline_server.base.settings import Settings
+from drumline_server.scheduling import loops
+from drumline_server.scheduling.dispatch import schedule
+from drumline_server.scheduling.loops import Reaper, start_loops
+from drumline_server.scheduling.peers import Stalls, watch_stalls
+from drumline_server.storage.database import Database
+from drumline_server.storage.models import Host
+from drumline_server.storage.wakeups import QUEUE
+from support.core import Core, Member
 
 STEP_S = 20.0
-KEYS = DoorbellKeys(b"a secret of the test")
 
 
 @pytest.fixture
@@ -46,8 +41,7 @@ async def looping(core: Core, tmp_path: Path, **changes: Any) -> AsyncIterator[N
     settings = Settings.model_validate(
         {"data_dir": tmp_path, "schedule_every_s": 3600, "reap_every_s": 0.05, **changes}
     )
-    queue = None if settings.broker is None else DoorbellQueue(settings.broker)
-    running = start_loops(core.database, settings, KEYS, core.clock, queue)
+    running = start_loops(core.database, settings, core.clock)
     try:
         yield
     finally:
@@ -94,12 +88,12 @@ def test_freed_devices_wake_the_scheduler(live: Core, tmp_path: Path) -> None:
 def test_commits_that_never_cease_make_few_rounds(live: Core, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     began: list[float] = []
 
-    def rung_again_meanwhile(database: Database, *terms: Any, **options: Any) -> list[str]:
+    def woken_again_meanwhile(database: Database, *terms: Any, **options: Any) -> list[str]:
         began.append(time.monotonic())
         database.wakeups.publish([QUEUE])
         return schedule(database, *terms, **options)
 
-    monkeypatch.setattr(loops, "schedule", rung_again_meanwhile)
+    monkeypatch.setattr(loops, "schedule", woken_again_meanwhile)
 
     async def act() -> None:
         async with looping(live, tmp_path):
@@ -107,78 +101,6 @@ def test_commits_that_never_cease_make_few_rounds(live: Core, tmp_path: Path, mo
 
     asyncio.run(act())
     assert began[5] - began[1] >= 4 * 0.1
-
-
-def test_placement_rings_a_genuine_doorbell_at_once(live: Core, broker: Broker, tmp_path: Path) -> None:
-    broker.start()
-
-    async def act() -> None:
-        worker = await asyncio.to_thread(live.add_worker)
-        async with looping(live, tmp_path, broker_url=broker.url, ring_every_s=3600):
-            await asyncio.to_thread(live.submit)
-            await until(lambda: broker.doorbells(worker.host_id), "the doorbell arrived")
-            (bell,) = broker.doorbells(worker.host_id)
-            (notice,) = worker.beat().assigned
-        doorbell.verify(bell, KEYS.key(worker.host_id), host=worker.host_id)
-        assert (bell.member, bell.attempt, bell.fence) == (notice.member, notice.attempt, notice.fence)
-
-    asyncio.run(act())
-
-
-def test_relay_rings_again_until_the_member_is_claimed(live: Core, broker: Broker, tmp_path: Path) -> None:
-    broker.start()
-
-    def rang(worker: Worker, times: int) -> Callable[[], bool]:
-        return lambda: len(broker.doorbells(worker.host_id)) >= times
-
-    async def act() -> None:
-        worker = await asyncio.to_thread(live.add_worker)
-        async with looping(live, tmp_path, broker_url=broker.url, ring_every_s=0.1):
-            await asyncio.to_thread(live.submit, resources={"replicas": 8})
-            await until(rang(worker, 3), "it rang three times")
-            await asyncio.to_thread(worker.take)
-            other = await asyncio.to_thread(live.add_worker, "beta")
-            await asyncio.to_thread(live.submit, resources={"replicas": 8})
-            await until(rang(other, 1), "a member placed after the claim was rung, and what was read before it is out")
-            rung = len(broker.doorbells(worker.host_id))
-            await until(rang(other, 4), "the relay went round three times more")
-            assert len(broker.doorbells(worker.host_id)) == rung
-
-    asyncio.run(act())
-
-
-def test_run_is_placed_and_assigned_without_a_broker_and_rung_once_it_is_there(
-    live: Core, broker: Broker, tmp_path: Path
-) -> None:
-    async def act() -> None:
-        worker = await asyncio.to_thread(live.add_worker)
-        async with looping(live, tmp_path, broker_url=broker.url, ring_every_s=0.5):
-            run = await asyncio.to_thread(live.submit)
-            await until(is_in(live, run.id, RunState.PLACED), "the run is placed")
-            assert worker.beat().assigned
-            await asyncio.to_thread(broker.start)
-            await until(lambda: broker.doorbells(worker.host_id), "the doorbell arrived")
-
-    asyncio.run(act())
-
-
-def test_relay_survives_a_restart_of_the_broker(live: Core, broker: Broker, tmp_path: Path) -> None:
-    broker.start()
-
-    async def act() -> None:
-        worker = await asyncio.to_thread(live.add_worker, devices=2)
-        async with looping(live, tmp_path, broker_url=broker.url, ring_every_s=0.5):
-            await asyncio.to_thread(live.submit)
-            await until(lambda: broker.doorbells(worker.host_id), "the first doorbell arrived")
-            await asyncio.to_thread(broker.stop)
-            await asyncio.to_thread(live.submit)
-            await asyncio.to_thread(broker.start)
-            members = {notice.member for notice in worker.beat().assigned}
-            await until(
-                lambda: members <= {bell.member for bell in broker.doorbells(worker.host_id)}, "both were rung again"
-            )
-
-    asyncio.run(act())
 
 
 def test_reaper_enforces_a_queue_limit(live: Core, tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ import pytest
 from sqlalchemy import select, update
 
 from drumline.contracts.states import AttemptState, RunState
-from drumline_server.clock import SystemClock
-from drumline_server.db import Database
-from drumline_server.models import ServerProcess
-from drumline_server.scheduler.leadership import this_process
-from drumline_server.scheduler.loops import Reaper
-from drumline_server.scheduler.peers import Presence, longest_stall_us, present
-from drumline_server.settings import Settings
+from drumline_server.base.clock import SystemClock
+from drumline_server.base.settings import Settings
+from drumline_server.scheduling.leadership import this_process
+from drumline_server.scheduling.loops import Reaper
+from drumline_server.scheduling.peers import Presence, longest_stall_us, present
+from drumline_server.storage.database import Database
+from drumline_server.storage.models import ServerProcess
 from support.core import TAKEOVER_S, Core
 
 SECOND = 1_000_000

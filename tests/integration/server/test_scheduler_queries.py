@@ -2,9 +2,9 @@
 
 import pytest
 
-from drumline_server.scheduler.placement import Snapshot
-from drumline_server.scheduler.rounds import schedule
-from drumline_server.scheduler.snapshot import GROUPS, HEAD_LEAST, HEAD_MOST, QUEUE_MOST, projects_to_serve
+from drumline_server.scheduling.dispatch import schedule
+from drumline_server.scheduling.placement import Snapshot
+from drumline_server.scheduling.snapshot import GROUPS, HEAD_LEAST, HEAD_MOST, QUEUE_MOST, projects_to_serve
 from support.backlog import queue_many
 from support.core import TERMS, Core
 from support.query_plans import read_plans, rows_read

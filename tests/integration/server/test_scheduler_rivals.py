@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from drumline_server.db import Database
-from drumline_server.models import Attempt, Hold, Lease
-from drumline_server.scheduler.leadership import LeadershipLostError, LeasedLeadership, SoleServer, leadership_of
-from drumline_server.scheduler.rounds import Guard, schedule, unguarded
+from drumline_server.scheduling.dispatch import Guard, schedule, unguarded
+from drumline_server.scheduling.leadership import LeadershipLostError, LeasedLeadership, SoleServer, leadership_of
+from drumline_server.storage.database import Database
+from drumline_server.storage.models import Attempt, Hold, Lease
 from support.core import GANG, TERMS, Core
 from support.processes import wait_until
 
@@ -130,8 +130,8 @@ def test_server_that_comes_back_after_its_lease_ran_out_writes_nothing(postgres_
 
 _LEADER = """
 import asyncio, sys
-from drumline_server.db import Database
-from drumline_server.scheduler.leadership import LeasedLeadership
+from drumline_server.storage.database import Database
+from drumline_server.scheduling.leadership import LeasedLeadership
 
 assert asyncio.run(LeasedLeadership(Database(sys.argv[1]), lease_s=300).renew())
 print("leads", flush=True)

@@ -10,12 +10,12 @@ from sqlalchemy.orm import Session
 from drumline.contracts.base import from_micros
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.worker_api import Heartbeat, HeartbeatReply
-from drumline_server.db import Database
-from drumline_server.errors import DrumlineError
-from drumline_server.models import Host, Project
-from drumline_server.runs.submission import Answer, Submission, submit_all
-from drumline_server.together import Together
-from drumline_server.workers.heartbeats import QuietBeats, renew_quiet
+from drumline_server.base.errors import DrumlineError
+from drumline_server.lifecycle.heartbeat import QuietBeats, renew_quiet
+from drumline_server.services.submit import Answer, Submission, submit_all
+from drumline_server.storage.batching import Together
+from drumline_server.storage.database import Database
+from drumline_server.storage.models import Host, Project
 from support.core import MOST_WAITING, Core, Worker, submission_body
 from support.statements import statements
 

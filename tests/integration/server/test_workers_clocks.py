@@ -5,10 +5,10 @@ import pytest
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.states import RunState
 from drumline.contracts.worker_api import MemberBeat
-from drumline_server.errors import DrumlineError
-from drumline_server.models import Host
-from drumline_server.scheduler import reap
-from drumline_server.scheduler.clock_steps import pull_back
+from drumline_server.base.errors import DrumlineError
+from drumline_server.lifecycle.clock_skew import pull_back
+from drumline_server.lifecycle.deadlines import Deadlines, due
+from drumline_server.storage.models import Host
 from support.clock import FakeClock
 from support.core import Core
 from support.runs import running
@@ -74,8 +74,8 @@ class WaitingClock:
 def test_lease_that_was_renewed_since_the_look_is_not_pulled_back(core: Core) -> None:
     _, member = running(core)
     core.clock.advance(-5)
-    deadlines = reap.Deadlines(120, 10, core.clock.now())
-    deeds = core.read(lambda session: reap.due(session, deadlines, core.clock, now=core.clock.now()))
+    deadlines = Deadlines(120, 10, core.clock.now())
+    deeds = core.read(lambda session: due(session, deadlines, core.clock, now=core.clock.now()))
     core.clock.advance(5)
     member.worker.beat(MemberBeat(member=member.id, fence=1))
     for deed in deeds:

@@ -15,10 +15,10 @@ from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import AttemptState, DeviceState, MemberState, RunState
 from drumline.contracts.worker_api import PROTOCOL_VERSION, Claim, MemberBeat
-from drumline_server.db import Database
-from drumline_server.errors import DrumlineError, NotFoundError
-from drumline_server.models import Host
-from drumline_server.workers import claims
+from drumline_server.base.errors import DrumlineError, NotFoundError
+from drumline_server.lifecycle import claim as claim_lifecycle
+from drumline_server.storage.database import Database
+from drumline_server.storage.models import Host
 from support.core import GANG, Core, Member, Worker
 from support.processes import wait_until
 from support.runs import placed, running
@@ -268,19 +268,32 @@ def test_device_listed_twice_is_refused(core: Core) -> None:
         worker.register(devices=(report, report))
 
 
-def test_worker_of_an_unknown_protocol_is_refused(core: Core) -> None:
+@pytest.mark.parametrize(
+    ("protocol", "mend"),
+    [
+        (PROTOCOL_VERSION + 1, "Upgrade the server to drumline 0.1.0 first"),
+        (PROTOCOL_VERSION - 2, "Upgrade the worker on host alpha to drumline "),
+    ],
+)
+def test_worker_of_an_unknown_protocol_is_refused_and_told_which_side_to_upgrade(
+    core: Core, protocol: int, mend: str
+) -> None:
     worker = core.add_worker()
 
-    with pytest.raises(DrumlineError, match="protocol 9"):
-        worker.register(protocol=9)
+    with pytest.raises(DrumlineError, match=f"protocol {protocol}") as refused:
+        worker.register(protocol=protocol)
+    assert refused.value.hint.startswith(mend)
+    assert refused.value.context == {"protocol": PROTOCOL_VERSION}
 
 
 def test_worker_of_the_protocol_before_is_served(core: Core) -> None:
     run_id, worker = placed(core)
-    worker.register(protocol=PROTOCOL_VERSION - 1)
+    answer = worker.register(protocol=PROTOCOL_VERSION - 1)
     worker.take().start().end()
 
     assert core.run(run_id).state is RunState.SUCCEEDED
+    demanded = {"doorbell_kid": str, "doorbell_key": str}  # of protocol 1, which takes no answer without them
+    assert {name: type(value) for name, value in answer.model_dump(mode="json").items() if name in demanded} == demanded
 
 
 def test_member_that_was_never_claimed_cannot_end(core: Core) -> None:
@@ -334,7 +347,7 @@ def test_registration_waits_for_a_claim_that_is_being_stored_and_loses_its_membe
     stored, free = threading.Event(), threading.Event()
 
     def claim(session: Session) -> None:
-        claims.claim(session, worker.host_id, notice.member, body, now=core.clock.now())
+        claim_lifecycle.claim(session, worker.host_id, notice.member, body, now=core.clock.now())
         stored.set()
         assert free.wait(20)
 

@@ -8,8 +8,8 @@ from sqlalchemy import select
 
 from drumline.contracts.events import MAX_EVENTS_PER_BATCH, EventBatch, ProgressEvent
 from drumline.contracts.states import RunState
-from drumline_server.errors import DrumlineError, InvalidRequestError
-from drumline_server.models import (
+from drumline_server.base.errors import DrumlineError, InvalidRequestError
+from drumline_server.storage.models import (
     Base,
     Checkpoint,
     LogChunk,

@@ -9,10 +9,10 @@ from fastapi.routing import APIRoute
 from sqlalchemy import update
 
 from drumline.contracts.ids import new_id
-from drumline_server.auth import dependencies
-from drumline_server.auth.tokens import new_token
-from drumline_server.models import Token
-from drumline_server.openapi import describe
+from drumline_server.app.openapi import describe
+from drumline_server.base.credentials import new_token
+from drumline_server.http import dependencies
+from drumline_server.storage.models import Token
 from support.edge import EdgeServer
 
 UNKNOWN_RUN = "run_01JD0000000000000000000000"

@@ -1,5 +1,6 @@
 """A broker over the network that is too old is refused before anything is sent to it."""
 
+import json
 import logging
 import os
 import socket
@@ -11,11 +12,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from drumline.contracts.doorbell import ring
 from drumline.contracts.ids import new_id
-from drumline_server.embedded.redis import find_binary
-from drumline_server.queue import BrokerRefusedError, BrokerUnavailableError, DoorbellQueue, require_safe
-from drumline_worker.host.doorbell import CeleryConfig
+from drumline_server.app.embedded.parts import find_binary
+from drumline_server.storage.notifications import BrokerRefusedError, BrokerUnavailableError, Publisher, require_safe
 from support.old_broker import broker_that_says
 from support.processes import wait_until
 
@@ -94,15 +93,13 @@ def test_a_broker_that_is_away_hinders_no_start(caplog: pytest.LogCaptureFixture
     assert "workers learn of their work by heartbeat" in caplog.messages[0]
 
 
-def test_an_old_broker_that_comes_later_gets_no_doorbell() -> None:
-    host, member = new_id("hst"), new_id("mem")
-    doorbell = ring(b"k" * 32, kid="k1", attempt=new_id("att"), member=member, fence=1, host=host)
+def test_an_old_broker_that_comes_later_gets_no_notification() -> None:
     with broker_that_says(OLD) as url:
-        queue = DoorbellQueue(url)
+        publisher = Publisher(url)
         for _ in range(2):
             with pytest.raises(BrokerUnavailableError, match=r"Redis 6\.2\.14"):
-                queue.ring(doorbell)
-        queue.close()
+                publisher.notify(new_id("hst"))
+        publisher.close()
 
 
 def test_the_url_in_a_refusal_has_no_password() -> None:
@@ -122,20 +119,26 @@ def test_the_celery_child_of_a_worker_ends_with_the_reason() -> None:
 
 def run_celery_child(url: str) -> "subprocess.CompletedProcess[str]":
     """The child with its settings in a pipe that stays open, as the agent gives them."""
-    config = CeleryConfig.model_validate(
-        {"broker_url": url, "queue": "q", "host": new_id("hst"), "kid": "k", "key": "00" * 32, "socket": "/nowhere"}
-    )
     theirs, ours = os.pipe()
+    news, wakes = os.pipe()
     try:
-        os.write(ours, config.model_dump_json().encode() + b"\n")
+        os.write(ours, json.dumps({"broker_url": url, "queue": "q"}).encode() + b"\n")
         return subprocess.run(
-            [sys.executable, "-m", "drumline_worker.celery_child.celery_app", "--config-fd", str(theirs)],
-            pass_fds=[theirs],
+            [
+                sys.executable,
+                "-m",
+                "drumline_worker.celery_child.celery_app",
+                "--settings-fd",
+                str(theirs),
+                "--wake-fd",
+                str(wakes),
+            ],
+            pass_fds=[theirs, wakes],
             capture_output=True,
             text=True,
             timeout=120,
             check=False,
         )
     finally:
-        os.close(theirs)
-        os.close(ours)
+        for descriptor in (theirs, ours, news, wakes):
+            os.close(descriptor)

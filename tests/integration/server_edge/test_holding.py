@@ -10,8 +10,8 @@ import httpx2
 import pytest
 
 from drumline.contracts.records import RECORDS_MEDIA_TYPE, frame
-from drumline_server.main import create_app
-from drumline_server.settings import Settings
+from drumline_server.app.application import create_app
+from drumline_server.base.settings import Settings
 from fuzz.world import V1, World
 from support.databases import new_database
 from support.edge import edge_server

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from drumline_server.main import create_app
-from drumline_server.settings import Settings
+from drumline_server.app.application import create_app
+from drumline_server.base.settings import Settings
 from fuzz.world import V1
 from support.databases import new_database
 from support.edge import edge_server

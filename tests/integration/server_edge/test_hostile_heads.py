@@ -13,12 +13,12 @@ from fastapi.routing import APIRoute
 from starlette.types import Message, Scope
 
 from drumline.contracts import api
-from drumline_server.auth import service
-from drumline_server.auth.bootstrap import default_project
-from drumline_server.edge.static import Dashboard
-from drumline_server.main import create_app
-from drumline_server.routing import guards_of
-from drumline_server.settings import Settings
+from drumline_server.app.application import create_app
+from drumline_server.app.bootstrap import default_project
+from drumline_server.base.settings import Settings
+from drumline_server.http.routing import guards_of
+from drumline_server.http.static import Dashboard
+from drumline_server.services import tokens
 
 T = TypeVar("T")
 HELD_S = 0.05
@@ -203,7 +203,7 @@ def test_a_role_that_is_too_small_is_told_before_its_body_is_read(tmp_path: Path
             now = app.state.clock.now()
             request = api.TokenCreate(name="viewer", role="viewer")
             made = await app.state.database.write(
-                lambda session: service.create_token(
+                lambda session: tokens.create_token(
                     session, request, project_id=default_project(session, now=now), by="test", now=now
                 )
             )

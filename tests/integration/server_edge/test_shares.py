@@ -13,12 +13,11 @@ from pydantic import ValidationError
 from sqlalchemy import select
 from starlette.types import Scope
 
-from drumline_server.auth.limits import LoginLimiter
-from drumline_server.edge.proxies import Proxies
-from drumline_server.edge.shares import Shares
-from drumline_server.errors import DrumlineError
-from drumline_server.models import Audit
-from drumline_server.settings import Settings
+from drumline_server.base.errors import DrumlineError
+from drumline_server.base.settings import Settings
+from drumline_server.http.limits import LoginLimiter, Shares
+from drumline_server.http.request_context import Proxies
+from drumline_server.storage.models import Audit
 from support.core import submission_body
 from support.edge import EdgeServer, edge_server
 from support.processes import wait_until

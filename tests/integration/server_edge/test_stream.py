@@ -8,8 +8,8 @@ import httpx2
 import pytest
 from sqlalchemy.orm import Session
 
-from drumline_server.run_events import record_event
-from drumline_server.wakeups import announce
+from drumline_server.storage.history import record_event
+from drumline_server.storage.wakeups import announce
 from support.core import Member
 from support.edge import EdgeServer, edge_server
 from support.events import Message, open_stream

@@ -169,7 +169,7 @@ def test_a_module_that_hides_an_installed_one_is_refused_with_its_name(
 
 
 def test_a_bundle_that_the_server_does_not_have_ends_the_member(server: WorkerServer, worker: WorkerProcess) -> None:
-    member = server.assign("def main(run):\n    return 'gone'\n", rung=False)
+    member = server.assign("def main(run):\n    return 'gone'\n", known=False)
     server.remove_bundle(member)
     server.add(member)
     end = server.wait_drained(member)

@@ -8,7 +8,7 @@ import pytest
 
 from drumline.contracts.events import MemberEnd
 from drumline.contracts.reasons import EndReason
-from drumline.contracts.worker_api import TERM_BEFORE_TAKEOVER_S
+from drumline.contracts.timing import TERM_BEFORE_TAKEOVER_S
 from support.worker_server import MemberRecord, WorkerServer
 
 LEASE_S = 2.0
@@ -22,7 +22,7 @@ def main(run, *, path: str):
 @pytest.fixture
 def own_server() -> Iterator[WorkerServer]:
     """With a short lease."""
-    server = WorkerServer(takeover_s=TERM_BEFORE_TAKEOVER_S + LEASE_S)
+    server = WorkerServer(takeover_s=0.2 * TERM_BEFORE_TAKEOVER_S + LEASE_S, time_scale=0.2)
     server.start()
     yield server
     server.bundles_served.set()

@@ -31,7 +31,7 @@ async def settled() -> None:
 
 
 class Stage:
-    """A member that a doorbell names, its server, and the host's data directory."""
+    """A member that is assigned, its server, and the host's data directory."""
 
     def __init__(self, server: ScriptedServer, root: Path) -> None:
         self.server = server
@@ -42,7 +42,7 @@ class Stage:
         server.on("POST", self._path("end"), ok(ack))
 
     def claim(self, *answers: Answer) -> list[MemberEnd]:
-        """Follows the doorbell while claims get these answers; what the worker told of the member's end."""
+        """Takes the member on while claims get these answers; what the worker told of the member's end."""
         self.server.on("POST", self._path("claim"), *answers)
         asyncio.run(self._live())
         assert len(self.server.sent("POST", self._path("claim"))) == len(answers)

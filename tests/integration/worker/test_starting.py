@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from drumline.contracts.ids import new_id
 from drumline.contracts.reasons import EndReason
 from support.processes import name_of, wait_until
+from support.scripted_server import TOKEN, Answer, ScriptedServer, ok, problem
 from support.worker_process import WorkerProcess
 from support.worker_server import WorkerServer
 
@@ -41,6 +43,42 @@ def test_an_identity_that_the_server_does_not_know_is_told(own_server: WorkerSer
     assert done.returncode == 1
     assert "delete" in done.stderr
     assert "worker.json" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("refusal", "said"),
+    [
+        pytest.param(
+            problem(422, "invalid_request", "notices: no such field"), "Upgrade the server first", id="older server"
+        ),
+        pytest.param(
+            problem(
+                409, "conflict", "The worker speaks protocol 2, this server 0 and the one before.", hint="Install x"
+            ),
+            "Upgrade the server first",
+            id="server of an older protocol",
+        ),
+        pytest.param(
+            problem(409, "conflict", "Protocol 2.", hint="Upgrade the worker on host a.", context={"protocol": 5}),
+            "Upgrade the worker on host a.",
+            id="newer server, which says so itself",
+        ),
+    ],
+)
+def test_a_worker_and_a_server_of_versions_too_far_apart_say_which_is_to_be_upgraded(
+    tmp_path: Path, refusal: Answer, said: str
+) -> None:
+    server, token = ScriptedServer(), tmp_path / "token"
+    token.write_text(TOKEN)
+    server.on("POST", "/worker/enroll", ok({"host": new_id("hst"), "token": TOKEN}))
+    server.on("POST", "/worker/register", refusal)
+    with server.running():
+        done = _run("--server", server.url, "--data-dir", str(tmp_path / "w"), "--enroll-token-file", str(token))
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert refusal.body.decode().partition('"detail": "')[2].partition('"')[0] in done.stderr
+    assert "worker.json" not in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -100,7 +138,7 @@ def test_the_launcher_has_one_thread_and_no_descriptor_too_many(server: WorkerSe
 
 
 def test_a_bundle_with_another_content_than_its_name_is_not_run(server: WorkerServer, worker: WorkerProcess) -> None:
-    member = server.assign("def main(run):\n    return 'genuine'\n", rung=False)
+    member = server.assign("def main(run):\n    return 'genuine'\n", known=False)
     server.replace_bundle(member, b"PK something else")
     server.add(member)
     end = server.wait_drained(member)

@@ -71,7 +71,7 @@ def test_a_program_that_finishes_after_a_cancel_keeps_its_result(server: WorkerS
     assert member.result == "saved"
 
 
-def test_a_program_that_ignores_a_cancel_gets_term_after_the_grace_and_kill_10_s_later(
+def test_a_program_that_ignores_a_cancel_gets_term_after_the_grace_and_kill_when_its_time_is_up(
     server: WorkerServer, worker: WorkerProcess
 ) -> None:
     member = _up(server, DEAF, grace_s=0.5)
@@ -80,14 +80,14 @@ def test_a_program_that_ignores_a_cancel_gets_term_after_the_grace_and_kill_10_s
     asked = time.monotonic()
     server.cancel(member)
     end = server.wait_drained(member, timeout_s=20)
-    assert 10 < time.monotonic() - asked < 12.5
+    assert 2.4 < time.monotonic() - asked < 5, "0.5 s of grace, and 10 s at a fifth"
     assert (end.reason, end.signal, end.devices_released) == (EndReason.CANCELLED, signal.SIGKILL, True)
     assert "deaf to SIGTERM" in member.log
     assert living(program) == []
 
 
 def test_a_member_cancelled_before_its_process_never_starts(server: WorkerServer, worker: WorkerProcess) -> None:
-    member = server.assign(OBEDIENT, rung=False)
+    member = server.assign(OBEDIENT, known=False)
     server.cancel(member)
     server.add(member)
     end = server.wait_drained(member)
@@ -210,7 +210,7 @@ def test_an_end_that_the_killed_agent_could_not_tell_is_told_by_the_next(
 def test_without_an_acknowledged_heartbeat_the_program_gets_term_then_kill_before_takeover(
     own_server: WorkerServer, own_worker: WorkerProcess
 ) -> None:
-    own_server.takeover_s = 23.0
+    own_server.takeover_s = 7.0  # TERM after 3 s of silence, KILL after 5
     own_server.forget_worker()
     own_worker.wait_registered(times=2)
     member = _up(own_server, DEAF)
@@ -218,7 +218,7 @@ def test_without_an_acknowledged_heartbeat_the_program_gets_term_then_kill_befor
     with own_server.outage():
         began = time.monotonic()
         own_worker.wait_program_gone(program, timeout_s=20)
-        assert 11 < time.monotonic() - began < 15
+        assert 4 < time.monotonic() - began < 7
     end = own_server.wait_drained(member)
     assert (end.reason, end.signal) == (EndReason.LOST, signal.SIGKILL)
 

@@ -4,9 +4,9 @@ import random
 import time
 from dataclasses import replace
 
-from drumline_server.runs.nearest import nearest_possible
-from drumline_server.scheduler.capacity import HostCapacity, most_possible
-from drumline_server.scheduler.shapes import Shape
+from drumline_server.base.shapes import Shape
+from drumline_server.scheduling.capacity import HostCapacity, most_possible
+from drumline_server.services.checking import nearest_possible
 
 MOST_DEVICES = 4096
 HOLD_S = 0.05

@@ -7,15 +7,8 @@ from types import FrameType
 
 import pytest
 
-from drumline_server.scheduler.placement import (
-    FreeDevice,
-    Placement,
-    QueuedRun,
-    Release,
-    Snapshot,
-    place,
-)
-from drumline_server.scheduler.shapes import Shape
+from drumline_server.base.shapes import Shape
+from drumline_server.scheduling.placement import FreeDevice, Placement, QueuedRun, Release, Snapshot, place
 
 HOUR = 3_600_000_000
 

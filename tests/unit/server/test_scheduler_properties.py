@@ -6,9 +6,18 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline_server.scheduler.order import AGEING_MOST, Ageing, in_order
-from drumline_server.scheduler.placement import FreeDevice, Placement, QueuedRun, Release, Snapshot, place
-from drumline_server.scheduler.shapes import Shape
+from drumline_server.base.shapes import Shape
+from drumline_server.scheduling.placement import (
+    AGEING_MOST,
+    Ageing,
+    FreeDevice,
+    Placement,
+    QueuedRun,
+    Release,
+    Snapshot,
+    in_order,
+    place,
+)
 
 UNIT = 60
 PLATFORMS = ("cpu", "gpu")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from drumline_server.runs.checking import sentence
+from drumline_server.services.checking import sentence
 
 
 @pytest.mark.parametrize(

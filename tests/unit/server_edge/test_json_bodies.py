@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from drumline.contracts.events import EventBatch
 from drumline.contracts.records import FRAMED, frame
-from drumline_server.edge import json_bodies
+from drumline_server.http import json_bodies
 
 EVENTS = FRAMED[EventBatch]
 _JSON = st.recursive(

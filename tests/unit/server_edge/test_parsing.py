@@ -8,35 +8,34 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from drumline.contracts.ids import new_id
-from drumline_server.auth import tokens
-from drumline_server.data_directory import DataDirectoryError, prepare
-from drumline_server.errors import InvalidRequestError
-from drumline_server.live.positions import format_positions, parse_positions, parse_topics
-from drumline_server.paging import decode_cursor, encode_cursor
-from drumline_server.private_files import write_private
-from drumline_server.settings import Settings
+from drumline_server.app.local import DataDirectoryError, prepare, write_private
+from drumline_server.base import credentials
+from drumline_server.base.errors import InvalidRequestError
+from drumline_server.base.paging import decode_cursor, encode_cursor
+from drumline_server.base.settings import Settings
+from drumline_server.live.streams import format_positions, parse_positions, parse_topics
 
 
 def test_a_token_has_a_kind_and_a_checksum() -> None:
-    token = tokens.new_token("pat")
+    token = credentials.new_token("pat")
 
     assert len(token) == len("drm_pat_") + 43 + 1 + 6
-    assert tokens.is_well_formed(token, "pat")
-    assert not tokens.is_well_formed(token, "wrk")
+    assert credentials.is_well_formed(token, "pat")
+    assert not credentials.is_well_formed(token, "wrk")
 
 
 @given(st.integers(8, 50), st.sampled_from("0aZ_"))
 def test_one_changed_character_breaks_a_token(at: int, character: str) -> None:
-    token = tokens.new_token("pat")
+    token = credentials.new_token("pat")
     changed = token[:at] + character + token[at + 1 :]
 
-    assert changed == token or not tokens.is_well_formed(changed, "pat")
+    assert changed == token or not credentials.is_well_formed(changed, "pat")
 
 
 @given(st.text(max_size=100))
 def test_no_text_is_taken_for_a_token(text: str) -> None:
-    assert not tokens.is_well_formed(text, "pat")
-    tokens.digest(text)
+    assert not credentials.is_well_formed(text, "pat")
+    credentials.digest(text)
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.text(st.characters(categories=["L", "N"]), max_size=50))

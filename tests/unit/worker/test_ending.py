@@ -5,6 +5,7 @@ import signal
 import pytest
 
 from drumline.contracts.reasons import EndReason
+from drumline.contracts.timing import LeaseTimes
 from drumline_worker.host.shim_messages import Failure, StopCause
 from drumline_worker.shim.ending import Evidence, judge
 from drumline_worker.shim.stopper import Stopper
@@ -16,7 +17,7 @@ def _exited(code: int) -> int:
 
 def _stopper(cause: StopCause | None, until: float) -> Stopper:
     """A stopper that carried out what was due `until` seconds after a stop with a grace of 10 s."""
-    stopper = Stopper(1e9, 0.0)
+    stopper = Stopper(LeaseTimes(1e9), 0.0)
     if cause is not None:
         stopper.stop(cause, 10.0, now=0.0)
     while stopper.due(until) is not None:

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from drumline.contracts.ids import new_id
+from drumline.contracts.timing import LeaseTimes
 from drumline_worker.host.rundir import RunDirectory
 from drumline_worker.host.shim_messages import Tick
 from drumline_worker.host.spool import SpoolWriter
@@ -36,7 +37,9 @@ class _Watched:
         )
         plan = plan.model_copy(update={"claimed": claimed})
         journal = Journal(SpoolWriter(directory))
-        self.watch = HangWatch(RunDirectory(directory), plan, Stopper(3_600.0, 0.0), OutputBuffer(), journal)
+        self.watch = HangWatch(
+            RunDirectory(directory), plan, Stopper(LeaseTimes(3_600.0), 0.0), OutputBuffer(), journal
+        )
         self.watch.hear(Tick(activity="in_step", advances=5))
 
     def expires_within(self, seconds: float, then: Callable[[], None] = lambda: None) -> bool:

@@ -74,7 +74,7 @@ class Starting:
         self.started: list[str] = []
         registration = SimpleNamespace(
             times_sent=1, incarnation=new_id("inc"), until_settled=self._at_once, alive_at=0.0,
-            answer=SimpleNamespace(takeover_s=120.0),
+            answer=SimpleNamespace(takeover_s=120.0, time_scale=1.0),
         )  # fmt: skip
         ours = cast(Any, self)  # API, launcher and bundles: all that a start asks of them
         compiled = CompiledEntries(layout.compiled_entries)

@@ -1,5 +1,7 @@
 """The spool: gapless, trimmed only by acknowledgement, readable as far as the disk is."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -111,3 +113,34 @@ def test_a_reader_that_starts_late_finds_what_is_left(tmp_path: Path, reader: Sp
 
 def test_an_empty_spool_has_no_last_record(tmp_path: Path) -> None:
     assert last_seq_on_disk(tmp_path) == 0
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+
+from drumline_worker.host.spool import SpoolReader, SpoolWriter
+from drumline_worker.shim.journal import Journal
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+directory, lines = Path(sys.argv[1]), int(sys.argv[2])
+spool = SpoolWriter(directory)
+journal = Journal(spool)
+for line in range(lines):
+    journal.record("log", stream="stdout", text="x" * 999, offset=999 * line)
+assert journal.waits_for_disk
+reader = SpoolReader(directory)
+came = []
+while more := reader.read(journal.last_seq, 10**6, 10**9):
+    came += more
+    spool.trim(journal.last_seq)
+    journal.catch_up()
+assert [record.seq for record in came if record.payload is not None] == list(range(1, lines + 1)), len(came)
+"""
+
+
+def test_what_a_full_disk_did_not_take_arrives_as_what_it_holds_is_acknowledged(tmp_path: Path) -> None:
+    """The kernel's own limit on a file stands for the disk: a write is cut short at it, and the next one fails."""
+    child = [sys.executable, "-c", LIMITED, str(tmp_path), "2000"]
+    told = subprocess.run(child, capture_output=True, text=True, timeout=60, check=False)
+    assert told.returncode == 0, told.stderr

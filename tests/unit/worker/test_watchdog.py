@@ -5,6 +5,7 @@ import math
 import pytest
 
 from drumline.contracts.spec import Limits
+from drumline.contracts.timing import LeaseTimes
 from drumline_worker.host.shim_messages import StopCause, Tick
 from drumline_worker.shim.stopper import Action, Stopper
 from drumline_worker.shim.watchdog import Watchdog
@@ -155,7 +156,7 @@ def test_a_host_that_was_frozen_blames_nobody() -> None:
 
 
 def test_a_hang_dumps_then_kills_and_only_once() -> None:
-    stopper = Stopper(120.0, alive_at=0.0)
+    stopper = Stopper(LeaseTimes(120.0), alive_at=0.0)
     stopper.hang(10.0, 2.0)
     assert stopper.due(10.0) == (Action.DUMP, StopCause.HANG)
     stopper.hang(11.0, 2.0)

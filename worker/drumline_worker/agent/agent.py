@@ -16,14 +16,14 @@ from pydantic import SecretStr
 
 from drumline.checkpoints.store import volume_name
 from drumline.contracts.ids import is_id
-from drumline.contracts.worker_api import HEARTBEAT_S, Enroll, HostNotice, Register
+from drumline.contracts.timing import HEARTBEAT_S
+from drumline.contracts.worker_api import Enroll, HostNotice, Register
 from drumline_worker.agent import accelerators, compile_cache
 from drumline_worker.agent.agent_context import AgentContext, CoordinatorPort, Layout, own_address
 from drumline_worker.agent.api import Api, RefusedError, UnreachableError
 from drumline_worker.agent.backoff import Backoff
 from drumline_worker.agent.bundles import BundleCache
 from drumline_worker.agent.celery_child import CeleryChild
-from drumline_worker.agent.doorbell import DoorbellSocket
 from drumline_worker.agent.identity import (
     EmptyTokenError,
     Enrolment,
@@ -70,7 +70,7 @@ class Agent:
         self._identity_file = IdentityFile(self._layout.root)
         self._api = Api(settings.server, trust_env=not settings.is_local)
         self._launcher = LauncherClient(self._layout.home, parent_fd, self._without_launcher)
-        self._celery = CeleryChild(self._layout.agent / "doorbell.sock", self._layout.home, self._without_celery)
+        self._celery = CeleryChild(self._layout.home, self._notified, self._without_celery)
         self._registration: Registration | None = None
         self._members: MemberRegistry | None = None
         self._stop_wanted = asyncio.Event()
@@ -103,6 +103,7 @@ class Agent:
         introduction, _ = await asyncio.gather(self._introduce(), self._identify())
         found = list(find_members(self._layout, introduction.place))
         adopted = {plan.claimed.member for plan in found}
+        # Before registering, which tells the server what is dead: it gives those devices to others on our word.
         unproven = await end_strays(self._layout.runs, lambda member: member not in adopted)
         await end_strays(self._layout.probes, lambda _: True)
         in_use = {Path(plan.compile_cache) for plan in found}
@@ -125,9 +126,8 @@ class Agent:
         self._members = MemberRegistry(context)
         for plan in found:
             self._members.adopt(plan)
-        doorbell = DoorbellSocket(self._layout.agent / "doorbell.sock", self._members.ring)
         with _first_of_group():
-            async with doorbell.listening(), asyncio.TaskGroup() as tasks:
+            async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._celery.run())
                 tasks.create_task(run_maintenance(context, self._settings.compile_cache_bytes))
                 tasks.create_task(self._registration.run(self._members, self._celery.use))
@@ -139,6 +139,10 @@ class Agent:
         self._reports.doing("starts its Celery child")
         await self._celery.until_settled(_CELERY_S)
         self._reports.ready(devices)
+
+    def _notified(self) -> None:
+        if self._registration is not None:
+            self._registration.notify()
 
     def _without_launcher(self, flaw: str) -> None:
         """At the start this ends the worker; later it keeps serving, for the sake of what runs already."""
@@ -239,7 +243,9 @@ class Agent:
         if error.status == HTTPStatus.UNAUTHORIZED and self._enrolment is not None:
             await self._enroll()
         elif served:
-            _LOG.error("the server refuses this worker: %s", error)
+            _LOG.error("the server refuses this worker: %s", error.versions_differ or error)
+        elif error.versions_differ is not None:
+            raise AgentError(error.versions_differ)
         else:
             raise AgentError(
                 f"the server refuses this worker ({error}); if its host was removed, delete "
@@ -276,7 +282,7 @@ class Agent:
     async def _wind_down(self) -> None:
         if self._members is None or self._registration is None:
             return
-        self._registration.drain()
+        self._registration.drain()  # first: else the server may place here again what the members hand over
         drained = asyncio.create_task(self._members.drain())
         killed = asyncio.create_task(self._kill_wanted.wait())
         await asyncio.wait([drained, killed], return_when=asyncio.FIRST_COMPLETED)

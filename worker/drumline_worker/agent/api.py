@@ -1,8 +1,10 @@
 """The server's worker endpoints."""
 
+import asyncio
 import hashlib
 from collections.abc import Sequence
 from http import HTTPStatus
+from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
@@ -66,6 +68,18 @@ class RefusedError(Exception):
         return str(self.problem.context["current"]) if self._names_the_incarnation else None
 
     @property
+    def versions_differ(self) -> str | None:
+        """Of a registration: which side is to be upgraded, where they do not understand each other; else None."""
+        if "protocol" in self.problem.context:
+            return f"{self.problem.detail} {self.problem.hint}"
+        if self.status == HTTPStatus.UNPROCESSABLE_ENTITY or self.problem.code == ProblemCode.CONFLICT:
+            return (
+                f"The server is older than this worker (drumline {version('drumline')}) and does not understand its "
+                f"registration ({self}). Upgrade the server first: it also serves workers of the version before."
+            )
+        return None
+
+    @property
     def superseded(self) -> bool:
         """The incarnation that we named had to make way for another."""
         return self.problem.context.get("superseded") is True
@@ -103,9 +117,13 @@ class Api:
         """Starts a new incarnation."""
         return await self._post("/register", body.model_dump_json().encode(), Registered)
 
-    async def heartbeat(self, body: Heartbeat) -> HeartbeatReply:
-        """Says that the worker lives; brings news."""
-        return await self._post("/heartbeat", body.model_dump_json().encode(), HeartbeatReply)
+    async def heartbeat(self, body: Heartbeat, answer_s: float) -> HeartbeatReply:
+        """Says that the worker lives; brings news. UnreachableError after `answer_s` without an answer."""
+        try:
+            async with asyncio.timeout(answer_s):
+                return await self._post("/heartbeat", body.model_dump_json().encode(), HeartbeatReply)
+        except TimeoutError:
+            raise UnreachableError(f"no answer in {answer_s:g} s") from None
 
     async def claim(self, member: str, body: Claim) -> Claimed:
         """Takes a member; refused when somebody was first or it is over."""

@@ -164,7 +164,7 @@ class LauncherClient:
         """One launcher's life; whether it ever was ready."""
         ours, theirs = socket.socketpair()
         process = await self._spawn(theirs)
-        theirs.close()
+        theirs.close()  # or our end would never read the end of the stream that its death is
         reader, self._writer = await asyncio.open_connection(sock=ours)
         try:
             await self._read(reader)

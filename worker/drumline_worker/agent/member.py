@@ -5,7 +5,8 @@ import logging
 
 from drumline.contracts.events import MemberAck, MemberEnd, MemberTick
 from drumline.contracts.reasons import EndReason
-from drumline.contracts.worker_api import CLAIM_AGAIN_S, Claimed, LiveMember, MemberBeat, UnsentTelemetry
+from drumline.contracts.timing import CLAIM_AGAIN_S
+from drumline.contracts.worker_api import Claimed, LiveMember, MemberBeat, UnsentTelemetry
 from drumline_worker.agent.agent_context import AgentContext, CoordinatorPort
 from drumline_worker.agent.api import RefusedError, UnreachableError
 from drumline_worker.agent.backoff import Backoff
@@ -199,7 +200,7 @@ class HostedMember:
         self._require_wanted()
         await prepare(self._context, claimed)
         self._require_wanted()
-        self._is_launched = True
+        self._is_launched = True  # before the launcher is asked: a registration meanwhile has to list or revoke it
         await launch(self._context, claimed)
         if self._is_revoked:
             raise _UnwantedError(EndReason.NOT_STARTED, _GIVEN_UP)
@@ -224,7 +225,7 @@ class HostedMember:
         return claimed
 
     async def _prove_gone(self) -> None:
-        """Others get its devices then. It may have run here: doorbells ring late, also after an end without proof."""
+        """Others get its devices then. It may have run here: answers come late, also after an end without proof."""
         survivors = await end_strays(self._context.layout.runs, self.id.__eq__)
         if survivors:
             _LOG.warning("%s is over, and processes of it survive SIGKILL: %s", self.id, survivors[self.id])
@@ -284,6 +285,7 @@ class HostedMember:
             self.ended.set()
             _LOG.info("%s ended: %s %s", self.id, ending.reason, ending.message)
             await self._record_compiled()
+            # The end overtakes the telemetry that is left (P11): the devices are free sooner.
             sender.finish(ending.last_seq)
             await self._report(ending)
         self._context.launcher.forget(self.id)

@@ -10,7 +10,6 @@ from drumline_worker.agent.backoff import Backoff
 from drumline_worker.agent.device_checks import DeviceChecks
 from drumline_worker.agent.member import HostedMember
 from drumline_worker.agent.plan_probes import PlanProbes
-from drumline_worker.host.doorbell import Ring
 from drumline_worker.host.rundir import MemberPlan
 from drumline_worker.host.shim_messages import StopCause
 
@@ -29,27 +28,21 @@ class MemberRegistry:
         self._drain_ordered = False
         self._device_checks = DeviceChecks(context)
 
-    def ring(self, ring: Ring) -> None:
-        """There is a member to claim, or news of one that is here, or a plan to probe, as far as the ring is true."""
-        if ring.member is None or ring.member in self._members:
-            self._context.registration.beat_soon()
-        else:
-            self._take_on(ring.member, ring.fence)
-
-    def _take_on(self, member: str, fence: int) -> None:
-        """Claims a member; whether it is there to be claimed, the server decides."""
-        if self._draining or self._drain_ordered:
-            return
-        newcomer = HostedMember(self._context, member, fence)
+    def _take_on(self, notice: MemberNotice) -> bool:
+        """Claims a member that is not here yet; whether it is still to be claimed, the server decides."""
+        if self._draining or self._drain_ordered or notice.member in self._members:
+            return False
+        newcomer = HostedMember(self._context, notice.member, notice.fence)
         self._start(newcomer, newcomer.run())
+        return True
 
     def adopt(self, plan: MemberPlan) -> None:
         """A member that an earlier agent started."""
         member = HostedMember(self._context, plan.claimed.member, plan.claimed.fence, plan)
         self._start(member, member.adopt())
 
-    def apply_reply(self, reply: HeartbeatReply) -> None:
-        """What the server wants of members."""
+    def apply_reply(self, reply: HeartbeatReply) -> bool:
+        """What the server wants of members. Returns whether it brought one to claim."""
         for notice in reply.fenced:
             if (member := self._members.get(notice.member)) is not None:
                 member.fence_off()
@@ -61,11 +54,10 @@ class MemberRegistry:
         if reply.drain:
             for member in self._members.values():
                 member.drain()
-        for notice in reply.assigned:
-            if notice.member not in self._members:
-                self._take_on(notice.member, notice.fence)
+        taken_on = [self._take_on(notice) for notice in reply.assigned]
         self._probes.apply_reply(reply)
         self._device_checks.want(reply.probes, self._members.keys())
+        return any(taken_on)
 
     def _stop(self, notice: MemberNotice) -> None:
         if (member := self._members.get(notice.member)) is None:

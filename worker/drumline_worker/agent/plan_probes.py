@@ -11,7 +11,8 @@ from drumline.contracts.ids import new_id
 from drumline.contracts.plans import PlanReport, ProbedProgram, ProbeFault, ProbeOrder
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import CheckpointSpec, Limits, RecordSpec
-from drumline.contracts.worker_api import TERM_BEFORE_TAKEOVER_S, AssignedDevice, Claimed, HeartbeatReply, Rendezvous
+from drumline.contracts.timing import TERM_BEFORE_TAKEOVER_S
+from drumline.contracts.worker_api import AssignedDevice, Claimed, HeartbeatReply, Rendezvous
 from drumline_worker.agent.agent_context import AgentContext
 from drumline_worker.agent.api import RefusedError, UnreachableError
 from drumline_worker.agent.backoff import Backoff

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from drumline.contracts.timing import EARLY_HEARTBEAT_S, HEARTBEAT_AGAIN_S, HEARTBEAT_ANSWER_S
 from drumline.contracts.worker_api import (
     Heartbeat,
     HeartbeatReply,
@@ -21,9 +22,7 @@ from drumline_worker.host.clock import boottime, now
 
 _LOG = logging.getLogger(__name__)
 _LEAST_PAUSE_S = 0.1
-"""However often it is woken: doorbells can be rung again by whoever can write to the broker."""
-_TRY_AGAIN_S = 1.0
-"""A heartbeat that failed is repeated sooner than the next one is due."""
+"""Between two heartbeats, however often news of members on this host asks for one."""
 
 
 class SupersededError(Exception):
@@ -51,8 +50,8 @@ class HostMembers(Protocol):
     def unsent(self) -> tuple[UnsentTelemetry, ...]:
         """Members that have ended with telemetry still to be sent, for the heartbeat."""
 
-    def apply_reply(self, reply: HeartbeatReply) -> None:
-        """What the server wants of members and probes."""
+    def apply_reply(self, reply: HeartbeatReply) -> bool:
+        """What the server wants of members and probes. Returns whether it brought a member to claim."""
 
 
 class Registration:
@@ -64,6 +63,11 @@ class Registration:
         self._on_refused = on_refused
         self._again = asyncio.Event()
         self._beat_now = asyncio.Event()
+        self._sent_at = 0.0
+        """When the last heartbeat was sent, as the event loop tells the time."""
+        self._notified: asyncio.TimerHandle | None = None
+        self._notifiable_from = 0.0
+        """Earlier, a notification waits: the last early heartbeat brought no work."""
         self._ready = asyncio.Event()
         self._registered: Registered | None = None
         self._replaces = ""
@@ -102,6 +106,20 @@ class Registration:
         """The server has news for us, which the next heartbeat brings."""
         self._beat_now.set()
 
+    def notify(self) -> None:
+        """Something, true or not, came over the broker: the server may have news.
+
+        Whatever comes, there is at most one early heartbeat a second that brings no work; one that does is not counted,
+        as runs that follow each other within a second would else wait for the rest of it.
+        """
+        if self._notified is None:
+            loop = asyncio.get_running_loop()
+            self._notified = loop.call_at(max(loop.time(), self._notifiable_from), self._beat_early)
+
+    def _beat_early(self) -> None:
+        self._notifiable_from = asyncio.get_running_loop().time() + EARLY_HEARTBEAT_S * self.answer.time_scale
+        self._beat_now.set()
+
     async def until_settled(self) -> None:
         """Waits while a registration is under way, whenever it will be taken."""
         await self._settled.wait()
@@ -137,6 +155,7 @@ class Registration:
         unanswered = False  # a registration that got no answer may have been taken all the same
         while True:
             sent_at = boottime()
+            # Before the list is made: a claim answered from here on is not on it, and sees that by this number.
             self.times_sent += 1
             live = members.live()
             news = {"members": live, "unstarted": members.unstarted(), "replaces": self._replaces}
@@ -167,16 +186,16 @@ class Registration:
     async def _beat_until_forgotten(self, members: HostMembers) -> None:
         missed = 0
         while not self._again.is_set():
-            self._beat_now.clear()  # before it is sent: what comes while it is under way wants another
-            sent_at = boottime()
+            self._clear_wishes()
+            sent_at = boottime()  # the server counts from when it arrives: our deadline is the earlier one
             try:
                 heartbeat = self._heartbeat(members)
-                reply = await self._api.heartbeat(heartbeat)
+                reply = await self._api.heartbeat(heartbeat, HEARTBEAT_ANSWER_S * self.answer.time_scale)
             except UnreachableError as error:
                 missed += 1
                 if missed == 1:
                     _LOG.warning("a heartbeat was not acknowledged: %s", error)
-                await self._pause(_TRY_AGAIN_S)
+                await self._pause(HEARTBEAT_AGAIN_S * self.answer.time_scale)
             except RefusedError as error:
                 _raise_if_superseded(error)
                 _LOG.warning("the server does not know this worker any more (%s); registering again", error)
@@ -188,8 +207,17 @@ class Registration:
                 if heartbeat.draining:
                     self._drain_is_known.set()
                 self._note_ack(sent_at, members)
-                members.apply_reply(reply)
+                if members.apply_reply(reply):
+                    self._notifiable_from = 0.0
                 await self._pause(self.answer.heartbeat_s)
+
+    def _clear_wishes(self) -> None:
+        """Before a heartbeat is sent, which answers them: what comes while it is under way wants another."""
+        self._beat_now.clear()
+        if self._notified is not None:
+            self._notified.cancel()
+            self._notified = None
+        self._sent_at = asyncio.get_running_loop().time()
 
     def _heartbeat(self, members: HostMembers) -> Heartbeat:
         return Heartbeat(
@@ -206,12 +234,11 @@ class Registration:
         members.alive(sent_at)
 
     async def _pause(self, seconds: float) -> None:
-        try:
+        """Waits so long, or until the next heartbeat is wanted earlier."""
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._beat_now.wait()
-        except TimeoutError:
-            return
-        await asyncio.sleep(_LEAST_PAUSE_S)
+        await asyncio.sleep(max(0.0, self._sent_at + _LEAST_PAUSE_S - asyncio.get_running_loop().time()))
 
 
 def _raise_if_superseded(error: RefusedError) -> None:

@@ -16,11 +16,11 @@ _CLAIM_ATTEMPTS = 5
 
 
 class ClaimLostError(Exception):
-    """The member may have been ours, which no answer told, or have run here and be rung late; it is over by now."""
+    """The member may have been ours, which no answer told, or have run here and be assigned late; it is over by now."""
 
 
 async def claim(context: AgentContext, member: str, fence: int, coordinator: str | None = None) -> Claimed | None:
-    """The claimed member; None when the database decided otherwise, or could not be asked: it will ring again.
+    """The claimed member; None when the database decided otherwise, or could not be asked: it is assigned again.
 
     `coordinator` is where rank 0 of a gang will let the others meet. Raises ClaimLostError.
     """
@@ -70,6 +70,7 @@ async def launch(context: AgentContext, claimed: Claimed) -> None:
         compile_cache=str(compiled),
         checkpoints=str(context.checkpoints),
         takeover_s=context.registration.answer.takeover_s,
+        time_scale=context.registration.answer.time_scale,
         alive_at=context.registration.alive_at,
         boot_id=boot_id(),
         place=context.place,

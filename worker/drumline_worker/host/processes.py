@@ -116,6 +116,7 @@ def end_all_children(timeout_s: float, on_reaped: Callable[[int, int], None]) ->
     and a subreaper's descendants all end up as its children. False when something could not be killed in time.
     """
     deadline = time.monotonic() + timeout_s
+    # Blocked, a death between the reaping and the wait stays pending and ends the wait at once.
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     try:
         while True:

@@ -22,6 +22,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from drumline.contracts.base import Contract, Text, Timestamp
 from drumline.contracts.reasons import EndReason
+from drumline.contracts.timing import LeaseTimes, TimeScale
 from drumline.contracts.worker_api import Claimed
 
 SPOOL_BYTES = 4 * 1024**3
@@ -38,6 +39,7 @@ class MemberPlan(Contract):
     checkpoints: str
     """Directory of checkpoints, one in it for each run."""
     takeover_s: float
+    time_scale: TimeScale = 1.0
     alive_at: float
     """CLOCK_BOOTTIME at which the last acknowledged heartbeat was sent."""
     boot_id: str
@@ -46,6 +48,11 @@ class MemberPlan(Contract):
     spool_bytes: int = SPOOL_BYTES
     probe_steps: int | None = None
     """Set for a probe: how many steps to look at. What `main` returns is not kept then, but what it did."""
+
+    @property
+    def lease(self) -> LeaseTimes:
+        """What its shim goes by when the server falls silent."""
+        return LeaseTimes(self.takeover_s, self.time_scale)
 
 
 class ShimIdentity(Contract):
@@ -102,6 +109,8 @@ class RunDirectory:
         draft = self.path / f".shim.{identity.pid}"
         draft.write_text(identity.model_dump_json())
         try:
+            # A link fails where the name is taken, which a rename would replace: of a shim that begins and an agent
+            # that revokes, one wins. The file is whole when its name appears.
             os.link(draft, self.path / "shim.json")
         except FileExistsError:
             return False

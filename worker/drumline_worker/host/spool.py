@@ -9,6 +9,7 @@ import os
 import struct
 import zlib
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -44,6 +45,8 @@ class SpoolWriter:
         self._segments: deque[_Segment] = deque()
         self._fd = -1
         self._dirty = False
+        self._is_refused = False
+        """Whether the disk did not take the last record."""
         self._reserve = directory / "reserve"
         self.size_bytes = 0
         """What lies on disk now."""
@@ -63,6 +66,7 @@ class SpoolWriter:
 
     def append(self, record: bytes) -> int:
         """Writes one record and returns its seq. Raises OSError when the disk takes no more."""
+        self._is_refused = True
         if not self._segments or self._segments[-1].size >= self._segment_bytes:
             self._open_segment()
         segment = self._segments[-1]
@@ -71,6 +75,7 @@ class SpoolWriter:
         if written != len(frame):
             os.ftruncate(self._fd, segment.size)
             raise OSError(errno.ENOSPC, f"the spool took only {written} of {len(frame)} bytes")
+        self._is_refused = False
         segment.size += written
         self.size_bytes += written
         self.last_seq += 1
@@ -89,10 +94,16 @@ class SpoolWriter:
         return self._dirty
 
     def trim(self, acked_seq: int) -> None:
-        """Deletes the segments that hold nothing after `acked_seq`; the newest one stays."""
+        """Deletes the segments that hold nothing after `acked_seq`; the newest one stays.
+
+        On a full disk that one goes too: what it holds is all the room that there may be for the next record.
+        """
+        if self._is_refused and acked_seq >= self.last_seq and self._segments and self._segments[-1].size:
+            with suppress(OSError):  # it stays, until another trim
+                self._open_segment()
         while len(self._segments) > 1 and self._segments[1].first_seq <= acked_seq + 1:
             segment = self._segments.popleft()
-            segment.path.unlink(missing_ok=True)
+            _free(segment.path)
             self.size_bytes -= segment.size
 
     def close(self) -> None:
@@ -110,7 +121,7 @@ class SpoolWriter:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             sync_directory(self._directory)
-            self.sync()
+            self.sync()  # the one before is whole on disk before another begins, so that only the last can be torn
         except OSError:
             os.close(descriptor)
             path.unlink(missing_ok=True)
@@ -119,6 +130,17 @@ class SpoolWriter:
             os.close(self._fd)
         self._fd = descriptor
         self._segments.append(_Segment(first_seq, path))
+
+
+def _free(path: Path) -> None:
+    """Deletes the file, and gives its room back although the reader may still have it open."""
+    with suppress(FileNotFoundError):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            path.unlink()
+            os.ftruncate(descriptor, 0)
+        finally:
+            os.close(descriptor)
 
 
 @dataclass(frozen=True, slots=True)

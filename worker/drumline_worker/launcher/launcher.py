@@ -157,6 +157,7 @@ class Launcher:
         """
         reap(self._note_death)
         known = self._children.keys() | {pid for leaving in self._leaving for pid in leaving.strays}
+        # Whom we did not fork is the orphan of a shim that was killed; of which one, nobody can tell any more.
         for pid in set(children_of(os.getpid())) - known:
             kill_quietly(pid, signal.SIGKILL)
             for leaving in self._leaving:

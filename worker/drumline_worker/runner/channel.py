@@ -23,7 +23,7 @@ class Channel:
     def send_fields(self, fields: Mapping[str, object]) -> None:
         """As `send`, with the kind among the fields."""
         frames = encode(fields)
-        with self._sending:
+        with self._sending:  # frames of one message stay together: three threads send
             self._link.sendall(frames)
 
     def listen(self, on_stop: Callable[[], None], on_registered: Callable[[int], None]) -> None:

@@ -110,7 +110,7 @@ class Ticker:
 
     def _usual_s(self) -> float | None:
         """What one step takes but for one in twenty."""
-        times = sorted(self._times.copy())
+        times = sorted(self._times.copy())  # in one step of the interpreter: the main thread appends meanwhile
         return times[int(_PERCENTILE * (len(times) - 1))] if times else None
 
 

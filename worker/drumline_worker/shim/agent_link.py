@@ -53,7 +53,7 @@ class AgentLink:
     def send_final(self, message: Contract) -> None:
         """Sends the last message, waiting for a slow agent a little: `end.json` tells it as well."""
         try:
-            self.socket.settimeout(_FINAL_S)
+            self.socket.settimeout(_FINAL_S)  # blocks the shim, which has nothing else left to do
             self.socket.sendall(self._unsent + _frames(message))
             self.socket.shutdown(socket.SHUT_WR)
         except OSError:

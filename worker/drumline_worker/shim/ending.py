@@ -185,7 +185,7 @@ class Finish:
         What the program logged and never handed over is a gap at the end.
         """
         released = end_all_children(_PROOF_S, lambda _pid, _status: None)
-        intake.drain()
+        intake.drain()  # only now: as long as anything lives it may write more
         output.close()
         self._tell_loss("metrics", logged.values - self._inbox.values, "value", output)
         self._tell_loss("reduction", logged.reductions - self._inbox.reductions, "reduction", output)

@@ -2,7 +2,6 @@
 
 import math
 
-from drumline.contracts.worker_api import HEARTBEAT_S
 from drumline_worker.host.clock import boottime
 from drumline_worker.host.processes import cpu_seconds, descendants
 from drumline_worker.host.rundir import MemberPlan, RunDirectory
@@ -16,10 +15,6 @@ from drumline_worker.shim.watchdog import Watchdog
 
 DUMP_S = 2.0
 """From the dump to the KILL of a process that is a gang by itself."""
-SILENT_S = 3 * HEARTBEAT_S
-"""After so long without the server nobody can tell a member of a gang whether another one waits."""
-GANG_DUMP_S = 6.0
-"""The same in a gang: longer than a heartbeat, so that nobody dies before the others have dumped their stacks."""
 
 
 class HangWatch:
@@ -35,7 +30,8 @@ class HangWatch:
         self._journal = journal
         self._waits = self._peer_waits = False
         self._server_heard_at = plan.alive_at
-        self._kill_after_s = GANG_DUMP_S if in_gang else DUMP_S
+        self._silent_s = plan.lease.silent_s
+        self._kill_after_s = plan.lease.gang_dump_s if in_gang else DUMP_S
         self._stopper = stopper
         self._output = output
         self._threads = ""
@@ -115,7 +111,7 @@ class HangWatch:
 
     def _is_held(self, now: float) -> bool:
         """In a gang also while a peer may wait: then the program waits for the peer in a collective."""
-        in_doubt = self._peer_waits or now - self._server_heard_at > SILENT_S
+        in_doubt = self._peer_waits or now - self._server_heard_at > self._silent_s
         return self._waits or (self._in_gang and in_doubt)
 
     def _decide(self, now: float) -> None:

@@ -121,6 +121,7 @@ class Journal:
             raise SpoolFullError(*error.args) from error
 
     def _append(self, event: _Waiting) -> None:
+        # Behind what waits, even if the disk has room again: seq is the order.
         if self._memory or not self._try(event.body):
             self._memory.append(event)
             self._waiting_bytes += len(event.body)

@@ -56,7 +56,7 @@ class Shim:
         self._spool = SpoolWriter(directory.spool)
         self._journal = Journal(self._spool, self._plan.spool_bytes)
         self._output = OutputBuffer()
-        self._stopper = Stopper(self._plan.takeover_s, self._plan.alive_at)
+        self._stopper = Stopper(self._plan.lease, self._plan.alive_at)
         self._hangs = HangWatch(directory, self._plan, self._stopper, self._output, self._journal)
         self._inbox = Inbox(self._journal, self._output, self._plan.claimed.fence, self._hangs.hear)
         self._pump = Pump(self._journal, self._output)
@@ -70,7 +70,7 @@ class Shim:
         """Starts the runner unless it is too late, looks after it, finishes."""
         ending = too_late(self._stopper, boottime()) or self._supervise()
         try:
-            self._spool.close()
+            self._spool.close()  # first: who finds end.json reads the spool up to its last_seq
             self._directory.write_ending(ending)
         finally:
             for agent in self._agents:
@@ -106,6 +106,8 @@ class Shim:
         if intake.turn():
             self._hangs.wait(intake.is_paused)
         ready = self._selector.select(self._patience())
+        # Before anything that was read meanwhile: a thawed host may find an Alive in its socket, sent before another
+        # host took over. Nothing that comes late gives back a deadline that has passed.
         self._hangs.look(runner)
         self._act(runner)
         try:
@@ -152,8 +154,8 @@ class Shim:
         ours, handlers = socket.socketpair()
         ours.setblocking(False)
         handlers.setblocking(False)
-        signal.set_wakeup_fd(handlers.detach(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(handlers.detach(), warn_on_full_buffer=False)  # full: a wake-up is waiting already
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # with SIG_DFL nothing would be written to the descriptor
         signal.signal(signal.SIGTERM, self._host_shuts_down)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         return ours
@@ -162,7 +164,7 @@ class Shim:
         self._stopper.stop(StopCause.PREEMPTED, self._plan.claimed.limits.grace_s, boottime())
 
     def _reap(self, runner: Runner, wakeup: socket.socket) -> None:
-        wakeup.recv(4_096)
+        wakeup.recv(4_096)  # before reaping: a child that dies in between wakes us again
 
         def note(pid: int, status: int) -> None:
             if pid == runner.pid:
@@ -196,7 +198,7 @@ class Shim:
 
     def _obey(self, message: Wish) -> None:
         if isinstance(message, Alive):
-            sent_at = min(message.sent_at, boottime())
+            sent_at = min(message.sent_at, boottime())  # no agent can grant a lease from the future
             self._stopper.extend(sent_at)
             self._hangs.heard_server(sent_at)
         elif isinstance(message, Hold):

@@ -72,7 +72,7 @@ class _Ends:
 def _become_runner(shim: int, ends: _Ends, directory: RunDirectory, plan: MemberPlan, run_member: RunMember) -> None:
     """Never returns. Whatever goes wrong goes to stderr, which is the run's log by then."""
     try:
-        die_with_parent(shim)
+        die_with_parent(shim)  # first: until then a shim that dies leaves a runner that nobody ends
         os.setsid()
         os.dup2(ends.out, 1)
         os.dup2(ends.err, 2)
@@ -81,7 +81,7 @@ def _become_runner(shim: int, ends: _Ends, directory: RunDirectory, plan: Member
             signal.signal(number, signal.SIG_DFL)
         signal.signal(STACK_SIGNAL, signal.SIG_IGN)  # until the runner has a handler
         signal.set_wakeup_fd(-1)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core of all that JAX maps would fill the disk
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
         set_name("drumline-runner")
         code = run_member(directory, plan, ends.link, ends.stacks, ends.tally)

@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from drumline.contracts.worker_api import KILL_BEFORE_TAKEOVER_S, TERM_BEFORE_TAKEOVER_S
+from drumline.contracts.timing import LeaseTimes
 from drumline_worker.host.shim_messages import StopCause
-
-KILL_AFTER_TERM_S = 10.0
 
 
 class Action(StrEnum):
@@ -28,8 +26,8 @@ class _Step:
 class Stopper:
     """Knows what is due next, from the server's wishes and from the lease that heartbeats extend."""
 
-    def __init__(self, takeover_s: float, alive_at: float) -> None:
-        self._takeover_s = takeover_s
+    def __init__(self, lease: LeaseTimes, alive_at: float) -> None:
+        self._lease = lease
         self._alive_at = alive_at
         self._wishes: list[_Step] = []
         self.done: dict[Action, StopCause] = {}
@@ -48,7 +46,7 @@ class Stopper:
         self._wishes += [
             _Step(now, Action.ASK, cause),
             _Step(term_at, Action.TERM, cause),
-            _Step(term_at + KILL_AFTER_TERM_S, Action.KILL, cause),
+            _Step(term_at + self._lease.kill_after_term_s, Action.KILL, cause),
         ]
 
     def hang(self, now: float, kill_after_s: float) -> None:
@@ -63,6 +61,8 @@ class Stopper:
     def due(self, now: float) -> tuple[Action, StopCause] | None:
         """The strongest action due and not yet carried out; it counts as carried out from now on."""
         ready = [step for step in self._pending() if step.at <= now]
+        # After a freeze several are due at once, and the weaker would only take time that is over. Stacks go before
+        # TERM, which may end the process that they are wanted of.
         for action in (Action.KILL, Action.DUMP, Action.TERM, Action.ASK):
             step = min((step for step in ready if step.action is action), key=lambda step: step.at, default=None)
             if step is not None:
@@ -84,17 +84,17 @@ class Stopper:
     def _carry_out(self, step: _Step, now: float) -> None:
         self.done.setdefault(step.action, step.cause)
         if step.action is Action.TERM:
-            self._wishes.append(_Step(now + KILL_AFTER_TERM_S, Action.KILL, step.cause))
+            # That of the lease, which may have brought the TERM, would move on with a late acknowledgement.
+            self._wishes.append(_Step(now + self._lease.kill_after_term_s, Action.KILL, step.cause))
 
     def _pending(self) -> list[_Step]:
         """A stronger action carried out makes the weaker ones pointless."""
         if Action.KILL in self.done:
             return []
-        lease = self._alive_at + self._takeover_s
         steps = [
             *self._wishes,
-            _Step(lease - TERM_BEFORE_TAKEOVER_S, Action.TERM, StopCause.LOST),
-            _Step(lease - KILL_BEFORE_TAKEOVER_S, Action.KILL, StopCause.LOST),
+            _Step(self._alive_at + self._lease.term_s, Action.TERM, StopCause.LOST),
+            _Step(self._alive_at + self._lease.kill_s, Action.KILL, StopCause.LOST),
         ]
         weaker = {Action.ASK, Action.TERM} if Action.TERM in self.done else set()
         return [step for step in steps if step.action not in self.done and step.action not in weaker]

@@ -146,6 +146,9 @@ function Picture({ outcomes }: { outcomes: Outcomes }) {
           />
         </>
       }
+      note={
+        outcomes.items.length < outcomes.total && `of the ${formatInteger(outcomes.items.length)} runs below`
+      }
       title="Outcome by parameter"
     >
       {picture === "lines" ? (

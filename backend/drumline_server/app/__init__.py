@@ -1,0 +1,1 @@
+"""Puts the server together and runs it."""

@@ -1,0 +1,250 @@
+"""Makes the application: every part is created here once and handed down."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from fastapi import FastAPI
+
+from drumline_server.app import bootstrap, local
+from drumline_server.base.clock import Clock, SystemClock
+from drumline_server.base.credentials import WorkerPrincipal, cookie_name
+from drumline_server.base.errors import DatabaseUnavailableError
+from drumline_server.base.settings import Settings
+from drumline_server.http import errors
+from drumline_server.http.connections import ConnectionLimits, Connections, is_crowded
+from drumline_server.http.gate import Gate
+from drumline_server.http.limits import BodyCap, LoginLimiter, LoginTurns, Pace, Shares
+from drumline_server.http.request_context import Proxies, RequestContext, Statistics
+from drumline_server.http.routes import (
+    batches,
+    bundles,
+    fleet,
+    health,
+    identity,
+    jobs,
+    overview,
+    plans,
+    records,
+    runs,
+    stream,
+)
+from drumline_server.http.routes import workers as workers_http
+from drumline_server.http.routing import API
+from drumline_server.http.static import Compression, Dashboard
+from drumline_server.lifecycle.heartbeat import renew_quiet
+from drumline_server.live.hub import Hub
+from drumline_server.scheduling.loops import start_loops
+from drumline_server.scheduling.peers import present
+from drumline_server.services.bundle_reader import Reading
+from drumline_server.services.identity import Recognised, Remembered, principals_of_tokens, workers_of_tokens
+from drumline_server.services.submit import submit_all
+from drumline_server.storage.batching import Together
+from drumline_server.storage.blobs import BlobStore, require_own_store
+from drumline_server.storage.database import Database, migrate, require_current
+from drumline_server.storage.notifications import Notifier, Publisher
+
+LOGIN_BODY_BYTES = 4096
+"""Of the one request that is read before anybody has said who it is."""
+
+
+_START_TRIES, _START_AGAIN_S = 10, 0.2
+
+
+def create_app(settings: Settings, *, clock: Clock | None = None) -> FastAPI:
+    """The server as an ASGI application. What it opens, it opens when it starts and closes when it stops."""
+    app = FastAPI(
+        title="Drumline",
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=_lifespan,
+        redirect_slashes=False,
+    )
+    app.state.settings = settings
+    app.state.clock = clock or SystemClock()
+    app.state.statistics = Statistics()
+    app.state.connections = Connections(
+        ConnectionLimits(
+            settings.connections, settings.connections_kept, settings.head_timeout_s, settings.reader_stall_s
+        )
+    )
+    app.state.shares = Shares(
+        settings.requests_per_token,
+        reads=settings.reads_per_token,
+        uploads=settings.uploads_per_token,
+        large=settings.large_answers_per_token,
+    )
+    app.state.logins = LoginLimiter(settings.logins_per_minute)
+    app.state.live = Hub(settings)
+    errors.install(app)
+    _add_routes(app)
+    app.router.default = Dashboard(settings.static_dir)
+    _add_middleware(app, settings)
+    return app
+
+
+def _add_routes(app: FastAPI) -> None:
+    """Routes are looked through in this order: those that every run and host asks for again and again come first."""
+    for domain in (
+        workers_http,
+        runs,
+        stream,
+        records,
+        bundles,
+        overview,
+        identity,
+        jobs,
+        batches,
+        plans,
+        fleet,
+        health,
+    ):
+        app.router.routes.extend(domain.router.routes)
+
+
+def _add_middleware(app: FastAPI, settings: Settings) -> None:
+    """The layers around every request; the last one added is the outermost."""
+    app.add_middleware(Compression)
+    app.add_middleware(LoginTurns, path=f"{API}/sessions")
+    app.add_middleware(
+        BodyCap, limit_of=lambda path: _body_limit(settings, path), pace_of=lambda path: _body_pace(settings, path)
+    )
+    app.add_middleware(
+        Gate,
+        hosts=settings.allowed_hosts,
+        origins=settings.allowed_origins,
+        cookie=cookie_name(secure=settings.behind_proxy),
+        tls=settings.behind_proxy,
+        is_crowded=is_crowded,
+    )
+    app.add_middleware(
+        RequestContext,
+        statistics=app.state.statistics,
+        shares=app.state.shares,
+        proxies=Proxies(settings.proxy_addresses),
+        tls=settings.behind_proxy,
+    )
+
+
+def _body_pace(settings: Settings, path: str) -> Pace:
+    if path == f"{API}/bundles":
+        return Pace(settings.upload_idle_s, settings.upload_bytes_per_s, settings.upload_window_s)
+    return Pace(settings.body_timeout_s)
+
+
+def _body_limit(settings: Settings, path: str) -> int:
+    if path == f"{API}/sessions":
+        return LOGIN_BODY_BYTES
+    if path == f"{API}/bundles":
+        return settings.bundle_bytes
+    if path == f"{API}/runs:batch":
+        return settings.batch_body_bytes
+    telemetry = path.startswith(f"{API}/worker/members/") and path.endswith("/events")
+    return settings.worker_body_bytes if telemetry else settings.json_body_bytes
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    settings: Settings = app.state.settings
+    await asyncio.to_thread(prepare, settings)
+    database = Database(settings.url, pool_size=settings.database_pool_size)
+    app.state.reading = Reading()
+    try:
+        app.state.database = database
+        _share_transactions(app, database)
+        app.state.blobs = BlobStore(settings.data_dir / "blobs", kept_free=settings.disk_kept_bytes)
+        await _make_usable(database, settings, app.state.clock)
+        staying = present(database, app.state.clock, takeover_s=settings.takeover_s)
+        async with _following(app.state.live, database), staying, _notifying(app), _looping(app):
+            yield
+    finally:
+        await app.state.reading.close()
+        await asyncio.to_thread(database.close)
+
+
+def prepare(settings: Settings) -> None:
+    """Sees to the data directory and to the tables; of a database that others share, only checks them.
+
+    Raises DataDirectoryError, SchemaError and StoreError.
+    """
+    local.prepare(settings.data_dir)
+    if settings.url.startswith("sqlite"):
+        with local.locked(settings.data_dir, "migrate.lock"):
+            migrate(settings.url)
+    else:
+        require_current(settings.url)
+    require_own_store(settings.url, settings.data_dir, now=SystemClock().now())
+
+
+async def _make_usable(database: Database, settings: Settings, clock: Clock) -> None:
+    """Sees to the default project and an admin token in the data directory. Raises DatabaseUnavailableError.
+
+    SQLite says "locked" at once, whatever time it was told to wait, while another process closes the file or brings it
+    into WAL mode: one that is refused here for its data directory does just that.
+    """
+    for tries_left in reversed(range(_START_TRIES)):
+        try:
+            return await database.write(
+                lambda session: bootstrap.ensure_admin_token(session, settings.data_dir, now=clock.now())
+            )
+        except DatabaseUnavailableError:
+            if not tries_left:
+                raise
+            await asyncio.sleep(_START_AGAIN_S)
+    return None
+
+
+def _share_transactions(app: FastAPI, database: Database) -> None:
+    """What comes often: who asks, submissions, and heartbeats of idle hosts."""
+    clock: Clock = app.state.clock
+    people: Together[str, Recognised] = Together(
+        database.read, lambda *asked: principals_of_tokens(*asked, now=clock.now())
+    )
+    workers: Together[str, WorkerPrincipal] = Together(
+        database.read, lambda *asked: workers_of_tokens(*asked, now=clock.now())
+    )
+    app.state.people = Remembered(people, database.wakeups, clock)
+    app.state.workers = Remembered(workers, database.wakeups, clock)
+    most_waiting = app.state.settings.waiting_runs
+    app.state.submissions = Together(
+        database.write, lambda *asked: submit_all(*asked, most_waiting=most_waiting, now=clock.now())
+    )
+    app.state.quiet_beats = Together(database.write, lambda *asked: renew_quiet(*asked, now=clock.now()))
+
+
+@asynccontextmanager
+async def _following(hub: Hub, database: Database) -> AsyncIterator[None]:
+    task = asyncio.create_task(hub.run(database), name="live")
+    try:
+        yield
+    finally:
+        hub.close()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@asynccontextmanager
+async def _notifying(app: FastAPI) -> AsyncIterator[None]:
+    """Every process notifies of what it has committed itself, whichever runs the loops."""
+    broker, state = app.state.settings.broker, app.state
+    state.notifier = None if broker is None else Notifier(Publisher(broker), state.database.wakeups)
+    try:
+        yield
+    finally:
+        if state.notifier is not None:
+            state.notifier.close()
+
+
+@asynccontextmanager
+async def _looping(app: FastAPI) -> AsyncIterator[None]:
+    state = app.state
+    if not state.settings.loops:
+        yield
+        return
+    loops = start_loops(state.database, state.settings, state.clock)
+    try:
+        yield
+    finally:
+        await loops.stop()

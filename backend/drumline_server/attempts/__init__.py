@@ -1,1 +1,0 @@
-"""The life of one gang placement: how it begins, how it ends, and what follows for its run."""

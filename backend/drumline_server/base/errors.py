@@ -1,0 +1,95 @@
+"""What can go wrong in the server, without a word of HTTP. `api_errors` maps the codes to statuses."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from drumline.contracts.problems import FieldProblem, ProblemCode
+
+
+class DrumlineError(Exception):
+    """A refusal that the caller can understand and act on.
+
+    `detail` says what is wrong and names the value; `hint` says what to do; `context` holds the values for programs;
+    `errors` names single fields.
+    """
+
+    def __init__(
+        self,
+        code: ProblemCode,
+        detail: str,
+        *,
+        hint: str = "",
+        context: Mapping[str, Any] | None = None,  # Any: JSON values such as {"replicas": 9, "devices": 8}
+        errors: tuple[FieldProblem, ...] = (),
+    ) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.hint = hint
+        self.context = dict(context or {})
+        self.errors = errors
+
+
+class NotFoundError(DrumlineError):
+    """No such thing in the caller's project; a thing of another project answers the same."""
+
+    def __init__(self, what: str, name: str, *, hint: str = "") -> None:
+        context = {"what": what, "name": name}
+        super().__init__(ProblemCode.NOT_FOUND, f"There is no {what} {name}.", hint=hint, context=context)
+
+
+class InvalidRequestError(DrumlineError):
+    """One field of the request has a value that cannot be used."""
+
+    def __init__(self, field: str, message: str, *, hint: str = "") -> None:
+        super().__init__(
+            ProblemCode.INVALID_REQUEST,
+            f"{field}: {message}",
+            hint=hint,
+            errors=(FieldProblem(field=field, message=message),),
+        )
+
+
+class FencedError(DrumlineError):
+    """The writer holds a fence that is not the current one: it must stop what it runs."""
+
+    def __init__(self, member: str, fence: int, current: int) -> None:
+        super().__init__(
+            ProblemCode.FENCED,
+            f"Member {member} writes with fence {fence}, but the run is at fence {current}.",
+            hint="Stop this member's processes.",
+            context={"member": member, "fence": fence, "current": current},
+        )
+
+
+class UnauthenticatedError(DrumlineError):
+    """No credential, or one that is wrong, expired or revoked: all answer alike."""
+
+    def __init__(self, detail: str = "This needs a valid token or a signed-in session.", *, hint: str = "") -> None:
+        super().__init__(ProblemCode.UNAUTHENTICATED, detail, hint=hint or "Send 'Authorization: Bearer <token>'.")
+
+
+class ForbiddenError(DrumlineError):
+    """The caller is known, and may not do this."""
+
+    def __init__(self, detail: str, *, hint: str = "") -> None:
+        super().__init__(ProblemCode.FORBIDDEN, detail, hint=hint)
+
+
+class CapError(DrumlineError):
+    """A place of a kind that is counted is not free; `setting` is the cap's name in the environment."""
+
+    def __init__(self, what: str, cap: int, setting: str, *, hint: str, retry_after_s: int = 5) -> None:
+        super().__init__(
+            ProblemCode.RATE_LIMITED,
+            f"{what}: the cap is {cap} ({setting}).",
+            hint=hint,
+            context={"cap": setting, "limit": cap, "retry_after_s": retry_after_s},
+        )
+
+
+class DatabaseUnavailableError(DrumlineError):
+    """The database could not do it now. A write that timed out may still have happened."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(ProblemCode.UNAVAILABLE, detail, hint="Try again.", context={"retry_after_s": 1})

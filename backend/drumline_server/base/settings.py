@@ -1,0 +1,182 @@
+"""Every setting of the server, read once from the environment (prefix `DRUMLINE_`) and handed down."""
+
+from importlib.metadata import version
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from drumline.contracts.timing import CLAIM_S, HEARTBEAT_S, SUSPECT_S, TAKEOVER_S
+
+MIB = 1024 * 1024
+MAX_PROXIES = 64
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+class Settings(BaseSettings):
+    """What an operator may choose. Units are in the names; every default works on a laptop."""
+
+    model_config = SettingsConfigDict(env_prefix="DRUMLINE_", extra="ignore", frozen=True)
+
+    data_dir: Path = Path("~/.drumline")
+    """Where the embedded database and bundles live; 0700."""
+    database_url: SecretStr = SecretStr("")
+    """`sqlite:///...` or `postgresql+psycopg://...`; empty means SQLite in the data directory."""
+    database_pool_size: Annotated[int, Field(ge=1, le=200)] = 10
+    """Connections to PostgreSQL, or readers of SQLite."""
+    broker_url: SecretStr = SecretStr("")
+    """`redis://...` or `redis+socket:///...`; empty means no broker: workers learn of their work by heartbeat."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 7700
+    """Port to listen on; 0 takes a free one."""
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
+    """Names beside the loopback's that a request may give as `Host`, comma separated, without ports."""
+    allowed_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    """Origins beside the server's own that may use a cookie session, such as `https://drumline.example`."""
+    behind_proxy: bool = False
+    """Whether a proxy in front ends TLS; needed to listen on other than the loopback. Makes cookies Secure. From which
+    address a request comes is another matter: `proxy_addresses`."""
+    static_dir: Path | None = None
+    """The built dashboard; unset means the one in the wheel, else `frontend/dist` of a checkout."""
+
+    json_body_bytes: Annotated[int, Field(ge=1024, le=MIB)] = MIB
+    """Cap of a request body that is one JSON text."""
+    batch_body_bytes: Annotated[int, Field(ge=1024)] = 8 * MIB
+    """Cap of a request body that submits many runs as records."""
+    worker_body_bytes: Annotated[int, Field(ge=1024)] = 8 * MIB
+    """Cap of a request body of a worker: a batch of telemetry."""
+    bundle_bytes: Annotated[int, Field(ge=1024)] = 64 * MIB
+    """Cap of a packed bundle."""
+    disk_kept_bytes: Annotated[int, Field(ge=0)] = 256 * MIB
+    """No bundle is taken that leaves less of the data directory's disk."""
+    uploads_per_token: Annotated[int, Field(ge=1)] = 8
+    """Bundles of one token and its sessions that are received at once; further ones wait."""
+    head_timeout_s: Annotated[float, Field(gt=0, le=600)] = 10.0
+    """How long the head of a request may take to arrive, from the connection or its first byte on."""
+    body_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
+    """How long a body of JSON may take to arrive, as a whole."""
+    upload_idle_s: Annotated[float, Field(gt=0, le=3600)] = 10.0
+    """How long an upload may bring nothing."""
+    upload_bytes_per_s: Annotated[int, Field(ge=1)] = 256_000
+    """What an upload must bring on average over `upload_window_s`."""
+    upload_window_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
+    """Time over which the rate of an upload is measured."""
+    reader_stall_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
+    """A client that takes less than 64 KiB of its answer in this time, while more waits, is cut off."""
+    keep_alive_s: Annotated[int, Field(ge=1, le=600)] = 10
+    """How long a connection without a request stays open: longer than clients keep it, or a request meets its end."""
+    connections: Annotated[int, Field(ge=16, le=50_000)] = 1_000
+    """Connections open at once; fewer where the process may not open so many files."""
+    connections_kept: Annotated[int, Field(ge=1, le=1_000)] = 64
+    """More connections, for workers and health alone."""
+    requests_per_token: Annotated[int, Field(ge=2)] = 256
+    """Requests of one token and its sessions that may be under way at once, streams among them."""
+    reads_per_token: Annotated[int, Field(ge=1)] = 4
+    """Of those that only read, so many of a token and its sessions are worked on at once; further ones wait."""
+    large_answers_per_token: Annotated[int, Field(ge=1)] = 8
+    """Sources, comparisons and tables of batches, of up to 30 MB each, that a token may be reading at once."""
+
+    proxy_addresses: Annotated[tuple[str, ...], NoDecode] = ()
+    """Addresses and networks of the proxies in front, comma separated, such as `10.0.0.7,172.18.0.0/16`: of what they
+    write into X-Forwarded-For the last entry that is none of them is the client. Unset: nobody is believed."""
+
+    session_idle_s: Annotated[int, Field(ge=60)] = 8 * 3600
+    """A browser session not used for so long is over."""
+    session_absolute_s: Annotated[int, Field(ge=60)] = 7 * 86_400
+    """A browser session is over after so long in any case."""
+    login_code_s: Annotated[int, Field(ge=10, le=3600)] = 600
+    """How long a one-time login code is good."""
+    enrolment_s: Annotated[int, Field(ge=10, le=86_400)] = 600
+    """How long a single-use enrolment token made by `drumline up` is good."""
+    waiting_runs: Annotated[int, Field(ge=1)] = 50_000
+    """Runs of one project that may wait for devices; further ones are refused."""
+    logins_per_minute: Annotated[int, Field(ge=1)] = 10
+    """Failed logins of one address in a minute, after which only a good credential is answered."""
+    sessions_per_token: Annotated[int, Field(ge=1)] = 100
+    """Browser sessions of one token that may be open at once."""
+    login_codes_per_token: Annotated[int, Field(ge=1)] = 100
+    """One-time login codes of one token that may wait at once."""
+    tokens_per_token: Annotated[int, Field(ge=1)] = 1_000
+    """Tokens made by one token that may be good at once."""
+
+    heartbeat_s: Annotated[float, Field(gt=0, le=60)] = HEARTBEAT_S
+    """How often a worker reports."""
+    suspect_s: Annotated[float, Field(gt=0)] = SUSPECT_S
+    """A host silent for so long is shown as suspect, and nothing else happens."""
+    takeover_s: Annotated[float, Field(ge=45, le=3600)] = TAKEOVER_S
+    """A host silent for so long has lost its members."""
+    claim_s: Annotated[float, Field(gt=0)] = CLAIM_S
+    """All members of an attempt must be claimed within this time."""
+    checkpoint_days: Annotated[int, Field(ge=1, le=36_500)] = 30
+    """For so many days after a run's end others can go on from its checkpoints; then its workers delete them."""
+    schedule_every_s: Annotated[float, Field(gt=0)] = 1.0
+    """How often the scheduler looks without being woken."""
+    ageing_unit_s: Annotated[float, Field(ge=1, le=86_400)] = 60.0
+    """A waiting run gains a point of priority in this time, up to 2000 points."""
+    lease_s: Annotated[float, Field(ge=1, le=300)] = 15.0
+    """Of several servers on one PostgreSQL one runs the loops; another takes over when it is silent for so long."""
+    reap_every_s: Annotated[float, Field(gt=0)] = 1.0
+    """How often deadlines are looked at."""
+    loops: bool = True
+    """Whether this process runs the loops (schedule, reap); with SQLite it must."""
+
+    live_poll_s: Annotated[float, Field(gt=0)] = 1.0
+    """How often the live hub looks for events that another process wrote."""
+    live_queue: Annotated[int, Field(ge=8)] = 1_000
+    """Messages that may wait for one slow reader of the stream before it is told to start over."""
+    live_clients: Annotated[int, Field(ge=1)] = 500
+    """Streams open at once in this process."""
+    live_clients_per_token: Annotated[int, Field(ge=1)] = 50
+    """Streams open at once for one token and all sessions that it opened."""
+    live_clients_kept: Annotated[int, Field(ge=0)] = 100
+    """The last of `live_clients` are for tokens that have fewer than `live_clients_few` streams open."""
+    live_clients_few: Annotated[int, Field(ge=1)] = 5
+    """See `live_clients_kept`."""
+
+    @field_validator("allowed_hosts", "allowed_origins", "proxy_addresses", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("proxy_addresses", mode="after")
+    @classmethod
+    def _parse_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(value) > MAX_PROXIES:
+            raise ValueError(f"names {len(value)} proxies; at most {MAX_PROXIES}: name their network")
+        for entry in value:
+            try:
+                ip_network(entry)
+            except ValueError:
+                raise ValueError(f"'{entry}' is no address and no network; write 10.0.0.7 or 10.0.0.0/8") from None
+        return value
+
+    @field_validator("data_dir", mode="after")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
+
+    @model_validator(mode="after")
+    def _safe_bind(self) -> Self:
+        if self.host in LOOPBACK or (self.behind_proxy and self.allowed_hosts):
+            return self
+        raise ValueError(
+            f"listening on {self.host} lets other machines in: set DRUMLINE_BEHIND_PROXY=1 (a proxy that ends TLS "
+            "stands in front) and DRUMLINE_ALLOWED_HOSTS to the names it is reached by, or listen on 127.0.0.1"
+        )
+
+    @property
+    def url(self) -> str:
+        """The database's URL; SQLite in the data directory unless one is set."""
+        return self.database_url.get_secret_value() or f"sqlite:///{self.data_dir / 'drumline.db'}"
+
+    @property
+    def broker(self) -> str | None:
+        """The broker's URL, or `None` where there is none."""
+        return self.broker_url.get_secret_value() or None
+
+
+VERSION = version("drumline")

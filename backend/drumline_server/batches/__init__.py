@@ -1,1 +1,0 @@
-"""Batches: submitting many runs at once, sweeps, and tables of their outcomes."""

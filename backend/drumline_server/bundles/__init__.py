@@ -1,1 +1,0 @@
-"""Programs as they are stored: by content, listed per project."""

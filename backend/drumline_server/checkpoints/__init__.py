@@ -1,1 +1,0 @@
-"""Checkpoints that members registered: which are kept, and where a run goes on."""

@@ -1,1 +1,0 @@
-"""The inventory: hosts and their devices."""

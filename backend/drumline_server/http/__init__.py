@@ -1,0 +1,1 @@
+"""The API over HTTP: routes, who may call them, limits, and errors as answers."""

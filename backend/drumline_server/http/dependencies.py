@@ -1,0 +1,216 @@
+"""What endpoints ask for by type: the parts of the application, and who is calling."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Annotated
+
+from fastapi import Depends, Header, Query, Request
+from fastapi.routing import APIRoute
+from starlette.requests import HTTPConnection
+
+from drumline.contracts.api import MAX_PAGE
+from drumline.contracts.suggestions import nearest
+from drumline_server.base import credentials
+from drumline_server.base.clock import Clock
+from drumline_server.base.credentials import Enrolment, Principal, Role, WorkerPrincipal
+from drumline_server.base.errors import ForbiddenError, InvalidRequestError, UnauthenticatedError
+from drumline_server.base.paging import MAX_CURSOR
+from drumline_server.base.settings import Settings
+from drumline_server.http.connections import note_authenticated
+from drumline_server.http.gate import session_cookie
+from drumline_server.http.limits import Shares
+from drumline_server.live.hub import Hub
+from drumline_server.services import identity, tokens
+from drumline_server.services.bundle_reader import Reading
+from drumline_server.services.identity import Remembered
+from drumline_server.storage.blobs import BlobStore
+from drumline_server.storage.database import Database
+
+
+def _bearer(connection: HTTPConnection) -> str | None:
+    """The token of the `Authorization` header. Raises UnauthenticatedError if the header holds something else."""
+    header = connection.headers.get("authorization")
+    if header is None:
+        return None
+    scheme, _, token = header.partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise UnauthenticatedError("The Authorization header is not of the form 'Bearer <token>'.")
+    return token.strip()
+
+
+async def authenticated(connection: HTTPConnection) -> Principal:
+    """The person or program behind the request; with a bearer token the cookie is ignored."""
+    known = connection.scope["state"].get("principal")
+    if known is None:
+        known = connection.scope["state"]["principal"] = await _recognise(connection)
+        _admit(connection, known.counts_for)
+    principal: Principal = known
+    return principal
+
+
+def _admit(connection: HTTPConnection, token: str) -> None:
+    """Counts the request for its token. Raises CapError."""
+    note_authenticated(connection.scope)
+    shares: Shares = connection.app.state.shares
+    shares.begin(connection.scope, token)
+
+
+async def _recognise(connection: HTTPConnection) -> Principal:
+    state = connection.app.state  # every request comes here, and a dependency costs some forty microseconds
+    settings: Settings = state.settings
+    database: Database = state.database
+    token, now = _bearer(connection), state.clock.now()
+    cookie = None if token else session_cookie(connection)
+    if token is not None:
+        people: Remembered[identity.Recognised] = state.people
+        found = await people.ask(token)
+    elif cookie is not None:
+        idle_s = settings.session_idle_s
+        found = await database.read(
+            lambda session: identity.principal_of_session(session, cookie, idle_s=idle_s, now=now)
+        )
+    else:
+        raise UnauthenticatedError
+    if found.stale:
+        await database.write(lambda session: identity.note_use(session, found.principal, now=now))
+        if token is not None:
+            state.people.forget(token)  # else each request of this second would note it again
+    return found.principal
+
+
+def _at_least(role: Role) -> Callable[[HTTPConnection], Awaitable[Principal]]:
+    async def check(connection: HTTPConnection) -> Principal:
+        principal = await authenticated(connection)
+        if principal.role < role:
+            raise ForbiddenError(
+                f"This needs the role {role.label}; {principal.name} has the role {principal.role.label}.",
+                hint=f"Ask an admin for a token with the role {role.label}.",
+            )
+        return principal
+
+    check.__name__ = check.__qualname__ = f"require_{role.label}"
+    return check
+
+
+reader = _at_least(Role.VIEWER)
+submitter = _at_least(Role.SUBMITTER)
+operator = _at_least(Role.OPERATOR)
+admin = _at_least(Role.ADMIN)
+
+
+async def worker(connection: HTTPConnection) -> WorkerPrincipal:
+    """The worker of one host; takes only worker tokens."""
+    known: WorkerPrincipal | None = connection.scope["state"].get("worker")
+    if known is None:
+        token = _bearer(connection)
+        if token is None:
+            raise UnauthenticatedError
+        workers: Remembered[WorkerPrincipal] = connection.app.state.workers
+        known = connection.scope["state"]["worker"] = await workers.ask(token)
+        _admit(connection, known.token_id)
+    return known
+
+
+async def enrolment(connection: HTTPConnection) -> Enrolment:
+    """The single-use token of a worker to be enrolled, which is good; `auth.service.redeem_enrolment` spends it."""
+    known: Enrolment | None = connection.scope["state"].get("enrolment")
+    if known is not None:
+        return known
+    token = _bearer(connection)
+    if token is None:
+        raise UnauthenticatedError
+    database: Database = connection.app.state.database
+    now = connection.app.state.clock.now()
+    if not await database.read(lambda session: tokens.may_enrol(session, token, now=now)):
+        raise tokens.unknown_enrolment()
+    connection.scope["state"]["enrolment"] = known = Enrolment(token)
+    _admit(connection, credentials.digest(token))
+    return known
+
+
+GUARDS: frozenset[Callable[[HTTPConnection], Awaitable[object]]] = frozenset(
+    {authenticated, reader, submitter, operator, admin, worker, enrolment}
+)
+"""Each says who is calling by the head of the request alone, and is asked before a body is read (`routing.py`)."""
+
+ReaderDep = Annotated[Principal, Depends(reader)]
+SubmitterDep = Annotated[Principal, Depends(submitter)]
+OperatorDep = Annotated[Principal, Depends(operator)]
+AdminDep = Annotated[Principal, Depends(admin)]
+WorkerDep = Annotated[WorkerPrincipal, Depends(worker)]
+EnrolmentDep = Annotated[Enrolment, Depends(enrolment)]
+
+
+async def get_database(connection: HTTPConnection) -> Database:
+    """The database: `await database.read(fn)` and `await database.write(fn)`."""
+    database: Database = connection.app.state.database
+    return database
+
+
+async def get_settings(connection: HTTPConnection) -> Settings:
+    """The settings that the server was started with."""
+    settings: Settings = connection.app.state.settings
+    return settings
+
+
+async def get_clock(connection: HTTPConnection) -> Clock:
+    """The server's clock."""
+    clock: Clock = connection.app.state.clock
+    return clock
+
+
+async def get_blobs(connection: HTTPConnection) -> BlobStore:
+    """The store of bundles, by content."""
+    blobs: BlobStore = connection.app.state.blobs
+    return blobs
+
+
+async def get_reading(connection: HTTPConnection) -> Reading:
+    """The child processes that read programs."""
+    reading: Reading = connection.app.state.reading
+    return reading
+
+
+async def get_live(connection: HTTPConnection) -> Hub:
+    """The hub that feeds the streams."""
+    hub: Hub = connection.app.state.live
+    return hub
+
+
+async def require_known_query(request: Request) -> None:
+    """Raises InvalidRequestError for a parameter that the endpoint does not have: a misspelt filter would show all."""
+    route: APIRoute = request.scope["route"]
+    known = [field.alias for field in route.dependant.query_params]
+    for name in request.query_params:
+        if name not in known:
+            message = f"has no parameter {name[:60]!r}{nearest(name, known)}; it takes {', '.join(known)}"
+            raise InvalidRequestError("query", message)
+
+
+async def hold_large(connection: HTTPConnection) -> AsyncIterator[None]:
+    """Counts a large answer until it is sent. Raises CapError."""
+    shares: Shares = connection.app.state.shares
+    async with shares.hold_large(connection.scope):
+        yield
+
+
+DEFAULT_PAGE = 50
+Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Items on the page.")]
+CursorText = Annotated[
+    str | None, Query(max_length=MAX_CURSOR, description="`next` of the page before; the first page without.")
+]
+LARGE = Depends(hold_large)
+DatabaseDep = Annotated[Database, Depends(get_database)]
+SettingsDep = Annotated[Settings, Depends(get_settings)]
+ClockDep = Annotated[Clock, Depends(get_clock)]
+KnownQuery = Annotated[None, Depends(require_known_query)]
+"""Of an endpoint with filters, behind its principal: who may not ask learns nothing."""
+Key = Annotated[
+    str,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        pattern=r"^[\x21-\x7e]+$",
+        description="Names this submission: the same key and body give the same run, however often it is sent.",
+    ),
+]

@@ -1,0 +1,105 @@
+"""`/hosts` and `/devices`: what there is to run on."""
+
+from typing import Literal
+
+from drumline.contracts import api
+from drumline.contracts.ids import DeviceId, HostId
+from drumline.contracts.states import DeviceState
+from drumline_server.base.credentials import Principal
+from drumline_server.http.dependencies import (
+    DEFAULT_PAGE,
+    ClockDep,
+    CursorText,
+    DatabaseDep,
+    KnownQuery,
+    Limit,
+    OperatorDep,
+    ReaderDep,
+    SettingsDep,
+)
+from drumline_server.http.routing import api_router
+from drumline_server.services import fleet
+from drumline_server.services.fleet import DeviceFilter
+
+router = api_router(tags=["fleet"])
+
+
+@router.get("/hosts")
+async def list_hosts(
+    principal: ReaderDep,
+    _: KnownQuery,
+    database: DatabaseDep,
+    settings: SettingsDep,
+    clock: ClockDep,
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_PAGE,
+) -> api.Page[api.Host]:
+    """The machines that have a worker, by name."""
+    return await database.read(
+        lambda session: fleet.list_hosts(
+            session,
+            principal.project_id,
+            cursor=cursor,
+            limit=limit,
+            now=clock.now(),
+            suspect_s=settings.suspect_s,
+        )
+    )
+
+
+@router.get("/devices")
+async def list_devices(
+    principal: ReaderDep,
+    _: KnownQuery,
+    database: DatabaseDep,
+    host: HostId | None = None,
+    platform: Literal["cpu", "gpu", "tpu"] | None = None,
+    state: DeviceState | None = None,
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_PAGE,
+) -> api.Page[api.Device]:
+    """The devices of the hosts, by host and index, with the run that holds each."""
+    wanted = DeviceFilter(host=host, platform=platform, state=state)
+    return await database.read(
+        lambda session: fleet.list_devices(session, principal.project_id, wanted, cursor=cursor, limit=limit)
+    )
+
+
+@router.post("/hosts/{host_id}:drain")
+async def drain_host(
+    host_id: HostId, principal: OperatorDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
+) -> api.Host:
+    """Gives the host no more runs; programs that run there stop in their grace and go on elsewhere."""
+    order = _order(principal, host_id, clock.now())
+    return await database.write(lambda session: fleet.drain_host(session, order, suspect_s=settings.suspect_s))
+
+
+@router.post("/hosts/{host_id}:undrain")
+async def undrain_host(
+    host_id: HostId, principal: OperatorDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
+) -> api.Host:
+    """Lets a drained host take runs again."""
+    order = _order(principal, host_id, clock.now())
+    return await database.write(lambda session: fleet.undrain_host(session, order, suspect_s=settings.suspect_s))
+
+
+@router.post("/hosts/{host_id}:release")
+async def release_host(
+    host_id: HostId, principal: OperatorDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
+) -> api.Host:
+    """Ends the quarantine, or the flag, of a host on which too many runs failed."""
+    order = _order(principal, host_id, clock.now())
+    return await database.write(lambda session: fleet.release_host(session, order, suspect_s=settings.suspect_s))
+
+
+@router.post("/devices/{device_id}:release")
+async def release_device(
+    device_id: DeviceId, principal: OperatorDep, database: DatabaseDep, clock: ClockDep
+) -> api.Device:
+    """Frees a quarantined device, on the word of an operator that its last holder is dead."""
+    order = _order(principal, device_id, clock.now())
+    return await database.write(lambda session: fleet.release_device(session, order))
+
+
+def _order(principal: Principal, target: str, now: int) -> fleet.Order:
+    return fleet.Order(principal.project_id, target, principal.name, now)

@@ -1,0 +1,153 @@
+"""Signing in and out, tokens, and what this server is."""
+
+from typing import Annotated
+
+from fastapi import Body, Request, Response
+from sqlalchemy.orm import Session
+
+from drumline.contracts import api
+from drumline.contracts.ids import TokenId
+from drumline.contracts.worker_api import PROTOCOL_VERSION
+from drumline_server.base.credentials import cookie_name
+from drumline_server.base.errors import ForbiddenError, UnauthenticatedError
+from drumline_server.base.settings import VERSION
+from drumline_server.http.dependencies import (
+    DEFAULT_PAGE,
+    AdminDep,
+    ClockDep,
+    CursorText,
+    DatabaseDep,
+    Limit,
+    ReaderDep,
+    SettingsDep,
+)
+from drumline_server.http.gate import session_cookie
+from drumline_server.http.limits import LoginLimiter
+from drumline_server.http.routing import api_router
+from drumline_server.services import identity, sessions, tokens
+
+CAPABILITIES = ("cancel", "logs", "metrics", "placement", "reductions", "stream")
+
+router = api_router()
+
+
+@router.post("/sessions", tags=["access"], status_code=201)
+async def create_session(
+    body: api.LoginRequest,
+    request: Request,
+    response: Response,
+    database: DatabaseDep,
+    settings: SettingsDep,
+    clock: ClockDep,
+) -> api.Session:
+    """Signs a browser in with a one-time code or a token: sets the session cookie."""
+    limiter: LoginLimiter = request.app.state.logins
+    address, now = request.client.host if request.client else "", clock.now()
+    good = await database.read(lambda session: sessions.is_good(session, body, now=now))
+    if not good:
+        limiter.check(address, now)  # only now: a good credential is never refused for what others did
+    try:
+        opened = await database.write(
+            lambda session: sessions.sign_in(session, body, settings, client=address, now=now)
+        )
+    except UnauthenticatedError:
+        limiter.failed(address, now)
+        raise
+    response.set_cookie(
+        cookie_name(secure=settings.behind_proxy),
+        opened.cookie,
+        max_age=max(0, (opened.expires_at - now) // identity.SECOND),
+        path="/",
+        secure=settings.behind_proxy,
+        httponly=True,
+        samesite="lax",
+    )
+    return opened.session
+
+
+@router.get("/sessions/current", tags=["access"])
+async def get_current_session(
+    request: Request, principal: ReaderDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
+) -> api.Session:
+    """Who is signed in."""
+    cookie = session_cookie(request)
+    return await database.read(lambda session: sessions.current(session, principal, settings, cookie, now=clock.now()))
+
+
+@router.delete("/sessions/current", tags=["access"], status_code=204)
+async def delete_current_session(
+    response: Response, principal: ReaderDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
+) -> None:
+    """Signs the browser out: ends the session on the server and drops the cookie."""
+    await database.write(lambda session: sessions.sign_out(session, principal, now=clock.now()))
+    response.delete_cookie(
+        cookie_name(secure=settings.behind_proxy),
+        path="/",
+        secure=settings.behind_proxy,
+        httponly=True,
+        samesite="lax",
+    )
+
+
+@router.post("/login-codes", tags=["access"], status_code=201)
+async def create_login_code(
+    principal: AdminDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
+) -> api.LoginCode:
+    """A one-time code that signs a browser in: open `{address}/login#code=...`. Only for tokens, not sessions."""
+    if principal.token_id is None:  # a stolen cookie must not outlive its session by opening others
+        raise ForbiddenError("A browser session cannot make login codes.", hint="Use an admin token.")
+    return await database.write(
+        lambda session: sessions.create_login_code(session, principal, settings, now=clock.now())
+    )
+
+
+@router.post("/tokens", tags=["access"], status_code=201)
+async def create_token(
+    body: Annotated[api.TokenCreate, Body()],
+    principal: AdminDep,
+    database: DatabaseDep,
+    settings: SettingsDep,
+    clock: ClockDep,
+) -> api.TokenCreated:
+    """Makes a token, which ends with the one that asks. The answer is the only place that ever holds its secret."""
+    if body.kind == "enr" and "expires_in_s" not in body.model_fields_set:
+        body = body.model_copy(update={"expires_in_s": settings.enrolment_s})
+
+    owner = principal.owner_token_id
+    if owner is None:
+        raise ForbiddenError("This session was opened without a token, and can make none.", hint="Sign in again.")
+    maker = tokens.Maker(owner, settings.tokens_per_token)
+
+    def create(session: Session) -> api.TokenCreated:
+        now = clock.now()
+        if not identity.is_still_good(session, principal, idle_s=settings.session_idle_s, now=now):
+            raise UnauthenticatedError
+        return tokens.create_token(
+            session, body, project_id=principal.project_id, by=principal.name, now=now, maker=maker
+        )
+
+    return await database.write(create)
+
+
+@router.get("/tokens", tags=["access"])
+async def list_tokens(
+    principal: AdminDep, database: DatabaseDep, cursor: CursorText = None, limit: Limit = DEFAULT_PAGE
+) -> api.Page[api.Token]:
+    """Tokens of the project, newest first, without their secrets."""
+    return await database.read(
+        lambda session: tokens.list_tokens(session, principal.project_id, cursor=cursor, limit=limit)
+    )
+
+
+@router.delete("/tokens/{token_id}", tags=["access"], status_code=204)
+async def revoke_token(token_id: TokenId, principal: AdminDep, database: DatabaseDep, clock: ClockDep) -> None:
+    """Ends a token, its browser sessions and every token that it made: at once here, in a second at other servers."""
+    await database.write(
+        lambda session: tokens.revoke_token(session, principal.project_id, token_id, by=principal.name, now=clock.now())
+    )
+
+
+@router.get("/version", tags=["server"])
+async def get_server_version(principal: ReaderDep) -> api.Version:
+    """What this server is and can do."""
+    return api.Version(version=VERSION, protocol=PROTOCOL_VERSION, capabilities=CAPABILITIES)

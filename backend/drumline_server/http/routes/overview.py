@@ -1,0 +1,19 @@
+"""`/overview`: what the first page shows."""
+
+from drumline.contracts import api
+from drumline_server.http.dependencies import ClockDep, DatabaseDep, ReaderDep, SettingsDep
+from drumline_server.http.routing import api_router
+from drumline_server.scheduling.dispatch import Terms
+from drumline_server.services import overview
+
+router = api_router(tags=["fleet"])
+
+
+@router.get("/overview")
+async def get_overview(
+    principal: ReaderDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
+) -> api.Overview:
+    """The fleet, what runs, what waits and why, what failed lately."""
+    return await database.read(
+        lambda session: overview.overview(session, principal.project_id, Terms.of(settings), now=clock.now())
+    )

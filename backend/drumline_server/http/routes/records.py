@@ -1,0 +1,169 @@
+"""What a run shows of itself: placement, metrics, reductions, output, checkpoints."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Literal
+
+from fastapi import Query, Response
+from fastapi.responses import StreamingResponse
+
+from drumline.contracts import api
+from drumline.contracts.events import MetricName, Name
+from drumline.contracts.ids import AttemptId, MemberId, ReductionId, RunId
+from drumline_server.http.dependencies import DEFAULT_PAGE, CursorText, DatabaseDep, KnownQuery, Limit, ReaderDep
+from drumline_server.http.json_bodies import in_pieces
+from drumline_server.http.routing import api_router
+from drumline_server.lifecycle import checkpoints
+from drumline_server.telemetry import gaps, logs, metrics, placement, reductions
+
+router = api_router("/runs/{run_id}", tags=["telemetry"])
+
+_SAFE = 2**53
+Step = Annotated[int | None, Query(ge=0, lt=_SAFE)]
+Bound = Annotated[float | None, Query(ge=-_SAFE, le=_SAFE, allow_inf_nan=False)]
+Names = Annotated[list[MetricName], Query(max_length=metrics.MAX_NAMES, description="Metrics to show; all if none.")]
+FromByte = Annotated[
+    int, Query(alias="from", gt=-_SAFE, lt=_SAFE, description="First byte to show; -N shows the last N bytes.")
+]
+_SANDBOX = "sandbox; default-src 'none'"
+
+
+@router.get("/placement", response_model=api.Placement)
+async def get_placement(
+    run_id: RunId, principal: ReaderDep, database: DatabaseDep, attempt: AttemptId | None = None
+) -> Response:
+    """Which replica sits on which device: of the newest attempt, or of the one named."""
+    found = await database.read(
+        lambda session: placement.read_placement(session, principal.project_id, run_id, attempt)
+    )
+    return in_pieces(found, "devices")
+
+
+@router.get("/metrics", response_model=api.Metrics)
+async def get_metrics(
+    run_id: RunId,
+    principal: ReaderDep,
+    _: KnownQuery,
+    database: DatabaseDep,
+    names: Names = [],  # noqa: B006 - FastAPI copies defaults
+    x: Literal["step", "time"] = "step",
+    start: Annotated[Bound, Query(alias="from")] = None,
+    end: Annotated[Bound, Query(alias="to")] = None,
+    buckets: Annotated[int, Query(ge=1, le=2_000)] = 600,
+    attempt: AttemptId | None = None,
+) -> Response:
+    """Curves of the run's metrics in at most `buckets` buckets; no value, however short its spike, is hidden.
+
+    Of the attempt named, else of the run as a whole: where an attempt went on from a checkpoint, what was logged after
+    that before is cut.
+    """
+    window = metrics.Window(tuple(names), x, start, end, buckets, attempt)
+    found = await database.read(lambda session: metrics.read_metrics(session, principal.project_id, run_id, window))
+    return in_pieces(found, "series")
+
+
+@router.get("/reductions")
+async def list_reductions(
+    run_id: RunId,
+    principal: ReaderDep,
+    _: KnownQuery,
+    database: DatabaseDep,
+    name: Name | None = None,
+    step_from: Step = None,
+    step_to: Step = None,
+    attempt: AttemptId | None = None,
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_PAGE,
+) -> api.Page[api.ReductionSummary]:
+    """Recorded reductions by step: of the attempt named, else of the run without what was rolled back."""
+    wanted = reductions.ReductionFilter(name, step_from, step_to, attempt)
+    return await database.read(
+        lambda session: reductions.list_reductions(
+            session, principal.project_id, run_id, wanted, cursor=cursor, limit=limit
+        )
+    )
+
+
+@router.get("/reductions/names", response_model=api.ReductionNames)
+async def list_reduction_names(
+    run_id: RunId, principal: ReaderDep, _: KnownQuery, database: DatabaseDep, attempt: AttemptId | None = None
+) -> Response:
+    """Which reductions there are, and at which steps: of the attempt named, else of the run as it counts."""
+    found = await database.read(
+        lambda session: reductions.reduction_names(session, principal.project_id, run_id, attempt)
+    )
+    return in_pieces(found, "names")
+
+
+@router.get("/reductions/{reduction_id}")
+async def get_reduction(
+    run_id: RunId, reduction_id: ReductionId, principal: ReaderDep, database: DatabaseDep
+) -> api.Reduction:
+    """One reduction: what each replica put in, and what came out."""
+    return await database.read(
+        lambda session: reductions.get_reduction(session, principal.project_id, run_id, reduction_id)
+    )
+
+
+@router.get("/logs")
+async def get_logs(
+    run_id: RunId,
+    principal: ReaderDep,
+    _: KnownQuery,
+    database: DatabaseDep,
+    start: FromByte = 0,
+    limit: Annotated[int, Query(ge=64, le=1_048_576, description="At most so many bytes.")] = 262_144,
+    attempt: AttemptId | None = None,
+    member: MemberId | None = None,
+) -> api.Logs:
+    """Output of one member, by default rank 0 of the newest attempt, from a byte on."""
+    wanted = logs.LogRange(attempt, member, start, limit)
+    return await database.read(lambda session: logs.read_logs(session, principal.project_id, run_id, wanted))
+
+
+@router.get(
+    "/logs/raw",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+async def download_logs(
+    run_id: RunId,
+    principal: ReaderDep,
+    database: DatabaseDep,
+    attempt: AttemptId | None = None,
+    member: MemberId | None = None,
+) -> StreamingResponse:
+    """The whole output of one member as a file."""
+    wanted = logs.LogRange(attempt, member, 0, 0)
+    found = await database.read(lambda session: logs.find_member(session, principal.project_id, run_id, wanted))
+    output: AsyncIterator[bytes] = logs.raw_output(database, found)
+    headers = {"Content-Disposition": f'attachment; filename="{run_id}.log"', "Content-Security-Policy": _SANDBOX}
+    return StreamingResponse(output, media_type="text/plain; charset=utf-8", headers=headers)
+
+
+@router.get("/gaps")
+async def list_gaps(
+    run_id: RunId,
+    principal: ReaderDep,
+    database: DatabaseDep,
+    attempt: AttemptId | None = None,
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_PAGE,
+) -> api.Page[api.Gap]:
+    """What is lost of the run's telemetry, with its size and where it stood: of all attempts, or of the one named."""
+    return await database.read(
+        lambda session: gaps.list_gaps(session, principal.project_id, run_id, attempt, cursor=cursor, limit=limit)
+    )
+
+
+@router.get("/checkpoints")
+async def list_checkpoints(
+    run_id: RunId,
+    principal: ReaderDep,
+    database: DatabaseDep,
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_PAGE,
+) -> api.Page[api.Checkpoint]:
+    """Checkpoints of the run, the one that it would go on from first."""
+    return await database.read(
+        lambda session: checkpoints.list_checkpoints(session, principal.project_id, run_id, cursor=cursor, limit=limit)
+    )

@@ -1,0 +1,174 @@
+"""`/runs`: submitting, listing, one run, cancelling, its attempts and events."""
+
+from typing import Annotated, Literal
+
+from fastapi import Body, Depends, Query, Response, status
+from starlette.requests import HTTPConnection
+
+from drumline.contracts import api
+from drumline.contracts.base import Text
+from drumline.contracts.ids import BatchId, RunId
+from drumline.contracts.spec import JobName, RunSubmit
+from drumline.contracts.states import RunState
+from drumline_server.http.dependencies import (
+    DEFAULT_PAGE,
+    ClockDep,
+    CursorText,
+    DatabaseDep,
+    Key,
+    KnownQuery,
+    Limit,
+    ReaderDep,
+    SettingsDep,
+    SubmitterDep,
+)
+from drumline_server.http.routing import api_router
+from drumline_server.scheduling.dispatch import Terms
+from drumline_server.services import cancel, runs, submit
+from drumline_server.services.checking import require_storable
+from drumline_server.storage.batching import Together
+from drumline_server.storage.runs import RunFilters
+
+router = api_router("/runs", tags=["runs"])
+
+
+async def _submissions(connection: HTTPConnection) -> Together[submit.Submission, submit.Answer]:
+    group: Together[submit.Submission, submit.Answer] = connection.app.state.submissions
+    return group
+
+
+SubmissionsDep = Annotated[Together[submit.Submission, submit.Answer], Depends(_submissions)]
+States = Annotated[list[RunState], Query(alias="state", max_length=8)]
+Labels = Annotated[
+    list[Annotated[Text, Query(max_length=265)]], Query(alias="label", max_length=16, description="`key=value`")
+]
+Search = Annotated[Text | None, Query(max_length=200, description="Part of the job's name, or the start of a run id.")]
+Version = Annotated[int | None, Query(ge=1, lt=2**31, description="Number of the version; with `job`.")]
+After = Annotated[int, Query(ge=0, lt=2**53)]
+Kinds = Annotated[
+    list[Annotated[Text, Query(max_length=40)]],
+    Query(alias="kind", max_length=16, description="Only events of this kind; repeatable."),
+]
+
+
+@router.post("", status_code=status.HTTP_201_CREATED)
+async def submit_run(
+    body: RunSubmit, key: Key, principal: SubmitterDep, submissions: SubmissionsDep, response: Response
+) -> api.SubmittedRun:
+    """Submits a run: makes the job and its version where they are new, and queues the run."""
+    require_storable(body)
+    request = submit.Submission(principal.project_id, principal.name, key, body, principal.key)
+    answer = await submissions.ask(request)
+    if answer.replayed:
+        response.headers["Idempotency-Replayed"] = "true"
+    return answer.submitted
+
+
+@router.get("")
+async def list_runs(
+    principal: ReaderDep,
+    _: KnownQuery,
+    database: DatabaseDep,
+    settings: SettingsDep,
+    clock: ClockDep,
+    states: States = [],  # noqa: B006 - FastAPI copies defaults
+    job: JobName | None = None,
+    labels: Labels = [],  # noqa: B006 - FastAPI copies defaults
+    version: Version = None,
+    batch: BatchId | None = None,
+    q: Search = None,
+    sort: Literal["-created", "created"] = "-created",
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_PAGE,
+) -> api.Page[api.RunSummary]:
+    """The project's runs that match all filters, each with what it waits for if it does."""
+    terms = Terms.of(settings)
+    filters = RunFilters(
+        states=tuple(states),
+        job=job,
+        version=version,
+        batch=batch,
+        labels=runs.parse_labels(labels),
+        search=q or "",
+        newest_first=sort == "-created",
+    )
+    return await database.read(
+        lambda session: runs.list_runs(
+            session, principal.project_id, filters, terms, cursor=cursor, limit=limit, now=clock.now()
+        )
+    )
+
+
+@router.get("/{run_id}")
+async def get_run(
+    run_id: RunId, principal: ReaderDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
+) -> api.Run:
+    """One run, with the reason why it waits if it does, and what would let it start."""
+    terms = Terms.of(settings)
+    return await database.read(
+        lambda session: runs.get_run(session, principal.project_id, run_id, terms, now=clock.now())
+    )
+
+
+@router.post("/{run_id}:cancel", status_code=status.HTTP_202_ACCEPTED)
+async def cancel_run(
+    run_id: RunId,
+    principal: SubmitterDep,
+    database: DatabaseDep,
+    clock: ClockDep,
+    body: Annotated[api.CancelRequest | None, Body()] = None,
+) -> api.Run:
+    """Asks a run to stop. A waiting run is cancelled at once; a running program has its grace period."""
+    request = cancel.Cancellation(principal.project_id, run_id, principal.name, body or api.CancelRequest())
+    return await database.write(lambda session: cancel.cancel(session, request, now=clock.now()))
+
+
+@router.post("/{run_id}:rerun", status_code=status.HTTP_201_CREATED)
+async def rerun_run(
+    run_id: RunId,
+    key: Key,
+    principal: SubmitterDep,
+    database: DatabaseDep,
+    settings: SettingsDep,
+    clock: ClockDep,
+    response: Response,
+    body: Annotated[api.RerunRequest | None, Body()] = None,
+) -> api.SubmittedRun:
+    """Queues a new run with the version, parameters and options of an old one, whatever is current now."""
+    request = submit.Rerun(principal.project_id, principal.name, key, run_id, body or api.RerunRequest(), principal.key)
+    answer = await database.write(
+        lambda session: submit.rerun(session, request, most_waiting=settings.waiting_runs, now=clock.now())
+    )
+    if answer.replayed:
+        response.headers["Idempotency-Replayed"] = "true"
+    return answer.submitted
+
+
+@router.get("/{run_id}/attempts")
+async def list_attempts(
+    run_id: RunId,
+    principal: ReaderDep,
+    database: DatabaseDep,
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_PAGE,
+) -> api.Page[api.Attempt]:
+    """The attempts of a run with their members, newest first."""
+    return await database.read(
+        lambda session: runs.list_attempts(session, principal.project_id, run_id, cursor=cursor, limit=limit)
+    )
+
+
+@router.get("/{run_id}/events")
+async def list_events(
+    run_id: RunId,
+    principal: ReaderDep,
+    _: KnownQuery,
+    database: DatabaseDep,
+    after: After = 0,
+    kinds: Kinds = [],  # noqa: B006 - FastAPI copies defaults
+    limit: Limit = DEFAULT_PAGE,
+) -> api.Page[api.RunEvent]:
+    """The events of a run in order, those after the event number `after`. `next` is the next `after`."""
+    return await database.read(
+        lambda session: runs.list_events(session, principal.project_id, run_id, after=after, limit=limit, kinds=kinds)
+    )

@@ -1,0 +1,155 @@
+"""`/worker`: what agents call with their own token."""
+
+from typing import Annotated
+
+from fastapi import Depends, status
+from fastapi.responses import FileResponse
+from sqlalchemy.orm import Session
+from starlette.requests import HTTPConnection
+
+from drumline.contracts.events import EventBatch, MemberAck, MemberEnd
+from drumline.contracts.ids import MemberId, PlanId, Sha256
+from drumline.contracts.plans import PlanReport, PlanTaken
+from drumline.contracts.worker_api import (
+    Claim,
+    Claimed,
+    Enroll,
+    Enrolled,
+    ExpiredRuns,
+    Heartbeat,
+    HeartbeatReply,
+    ProbeReports,
+    Register,
+    Registered,
+    RegisteredInProtocol1,
+    StoredRuns,
+)
+from drumline_server.http.dependencies import (
+    ClockDep,
+    DatabaseDep,
+    EnrolmentDep,
+    SettingsDep,
+    WorkerDep,
+    get_blobs,
+)
+from drumline_server.http.routing import api_router
+from drumline_server.lifecycle import checkpoints, finish, probes, registration
+from drumline_server.lifecycle import claim as claim_lifecycle
+from drumline_server.lifecycle.heartbeat import QuietBeats, beat, may_be_quiet
+from drumline_server.services import bundles, identity, tokens
+from drumline_server.storage.blobs import BlobStore
+from drumline_server.telemetry import ingest
+
+router = api_router("/worker", tags=["worker"])
+_DAY_US = 86_400 * 1_000_000
+BlobsDep = Annotated[BlobStore, Depends(get_blobs)]
+
+
+async def _quiet_beats(connection: HTTPConnection) -> QuietBeats:
+    group: QuietBeats = connection.app.state.quiet_beats
+    return group
+
+
+QuietBeatsDep = Annotated[QuietBeats, Depends(_quiet_beats)]
+
+
+@router.post("/enroll")
+async def enroll(body: Enroll, ticket: EnrolmentDep, database: DatabaseDep, clock: ClockDep) -> Enrolled:
+    """Takes a machine into the project of its single-use token; the answer holds the host's own token."""
+    return await database.write(lambda session: tokens.enroll(session, ticket.token, body, now=clock.now()))
+
+
+@router.post("/register")
+async def register(
+    body: Register,
+    worker: WorkerDep,
+    database: DatabaseDep,
+    settings: SettingsDep,
+    clock: ClockDep,
+) -> RegisteredInProtocol1 | Registered:
+    """Begins a new incarnation of a host's worker: its devices, and the members it finds alive."""
+    terms = registration.terms_of(settings)
+
+    def begin(session: Session) -> Registered:
+        now = clock.now()
+        identity.require_live(session, worker.token_id, now=now)
+        return registration.register(session, worker.host_id, body, terms, now=now)
+
+    return await database.write(begin)
+
+
+@router.post("/heartbeat")
+async def heartbeat(
+    body: Heartbeat, worker: WorkerDep, quiet: QuietBeatsDep, database: DatabaseDep, clock: ClockDep
+) -> HeartbeatReply:
+    """Keeps a host's lease; the answer says what to claim, to cancel and to kill."""
+    if may_be_quiet(body):
+        reply = await quiet.ask((worker.host_id, body))
+        if reply is not None:
+            return reply
+    return await database.write(lambda session: beat(session, worker.host_id, body, now=clock.now()))
+
+
+@router.post("/members/{member_id}/claim")
+async def claim(member_id: MemberId, body: Claim, worker: WorkerDep, database: DatabaseDep, clock: ClockDep) -> Claimed:
+    """Takes a member to run. The same claim by the same incarnation is answered again."""
+    return await database.write(
+        lambda session: claim_lifecycle.claim(session, worker.host_id, member_id, body, now=clock.now())
+    )
+
+
+@router.post("/members/{member_id}/events")
+async def ingest_events(
+    member_id: MemberId, body: EventBatch, worker: WorkerDep, database: DatabaseDep, clock: ClockDep
+) -> MemberAck:
+    """Stores a batch of telemetry; what was stored before is ignored."""
+    return await database.write(
+        lambda session: ingest.store_batch(session, worker.host_id, member_id, body, now=clock.now())
+    )
+
+
+@router.post("/members/{member_id}/end")
+async def end_member(
+    member_id: MemberId, body: MemberEnd, worker: WorkerDep, database: DatabaseDep, clock: ClockDep
+) -> MemberAck:
+    """Reports how a member ended; its telemetry may still follow up to `last_seq`."""
+    taken = await database.write(
+        lambda session: finish.end_member(session, worker.host_id, member_id, body, now=clock.now())
+    )
+    if taken.fenced is not None:
+        raise taken.fenced
+    return taken.ack
+
+
+@router.post("/probes", status_code=status.HTTP_204_NO_CONTENT)
+async def report_probes(body: ProbeReports, worker: WorkerDep, database: DatabaseDep, clock: ClockDep) -> None:
+    """Tells what probes of quarantined devices found; the server decides which are free."""
+    await database.write(lambda session: probes.take_probes(session, worker.host_id, body, now=clock.now()))
+
+
+@router.post("/checkpoints")
+async def expire_checkpoints(
+    body: StoredRuns, worker: WorkerDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
+) -> ExpiredRuns:
+    """Says of which runs a worker need keep no checkpoint any more; nobody can go on from those from now on."""
+    ended_before = clock.now() - settings.checkpoint_days * _DAY_US
+    return await database.write(
+        lambda session: checkpoints.expire_checkpoints(session, worker.host_id, body, ended_before=ended_before)
+    )
+
+
+@router.post("/plans/{plan_id}/report")
+async def report_plan(
+    plan_id: PlanId, body: PlanReport, worker: WorkerDep, database: DatabaseDep, clock: ClockDep
+) -> PlanTaken:
+    """Takes what a probe found for a plan; a plan that has its answer already keeps it."""
+    return await database.write(
+        lambda session: probes.take_report(session, worker.host_id, plan_id, body, now=clock.now())
+    )
+
+
+@router.get("/bundles/{sha256}", response_class=FileResponse)
+async def fetch_bundle(sha256: Sha256, worker: WorkerDep, database: DatabaseDep, blobs: BlobsDep) -> FileResponse:
+    """The zip of a program that a run of this host's project uses."""
+    await database.read(lambda session: bundles.require_own_bundle(session, worker.host_id, sha256))
+    return FileResponse(blobs.path(sha256), media_type="application/zip")

@@ -1,0 +1,122 @@
+"""Hands members out: one conditional UPDATE decides who runs what."""
+
+from collections.abc import Sequence
+
+from sqlalchemy.orm import Session
+
+from drumline.contracts.states import TERMINAL_MEMBER, AttemptState, MemberState, RunState
+from drumline.contracts.worker_api import AssignedDevice, Claim, Claimed, Rendezvous
+from drumline_server.base.errors import FencedError
+from drumline_server.lifecycle import checkpoints
+from drumline_server.lifecycle.guard import (
+    Held,
+    lock_member,
+    require_fence,
+    require_incarnation,
+    require_own,
+)
+from drumline_server.lifecycle.transitions import move_attempt, move_member
+from drumline_server.storage.models import Attempt, Host, JobVersion, Member
+from drumline_server.storage.runs import held_devices, members_of
+
+
+def claim(session: Session, host_id: str, member_id: str, body: Claim, *, now: int) -> Claimed:
+    """Gives a member to the incarnation that asks first; the same asker again gets the same answer.
+
+    Raises NotFoundError; FencedError for a member that is not to be run any more.
+    """
+    host = require_incarnation(session, host_id, body.incarnation, keep=True)  # a registration looks for claims
+    held = lock_member(session, host_id, member_id)
+    require_fence(held, body.fence)
+    member = held.member
+    if member.state in TERMINAL_MEMBER:
+        raise FencedError(member.id, body.fence, held.run.fence)
+    if member.state == MemberState.PENDING:
+        columns = {"incarnation_id": body.incarnation, "claimed_at": now}
+        move_member(session, member, MemberState.CLAIMED, now=now, columns=columns)
+        _begin_lease(session, host, now=now)
+        _claim_attempt(session, held, now=now)
+    else:
+        require_own(held, body.incarnation)
+    if body.coordinator is not None and member.rank == 0 and held.attempt.coordinator is None:
+        held.attempt.coordinator = body.coordinator
+        session.flush()
+    return _assignment(session, held)
+
+
+def _begin_lease(session: Session, host: Host, *, now: int) -> None:
+    """A host that was given up for lost and claims has a lease again: else it would hold the member for ever."""
+    if host.lost_at is not None:
+        host.last_heartbeat_at, host.lost_at = max(now, host.last_heartbeat_at or 0), None
+        session.flush()
+
+
+def _claim_attempt(session: Session, held: Held, *, now: int) -> None:
+    """The attempt is claimed, and counts, in the transaction of its last member."""
+    if held.attempt.state != AttemptState.DISPATCHED:
+        return
+    if any(member.state == MemberState.PENDING for member in members_of(session, held.attempt.id)):
+        return
+    if move_attempt(session, held.attempt, AttemptState.CLAIMED, now=now, columns={"claimed_at": now}):
+        held.run.attempts += 1
+
+
+def _assignment(session: Session, held: Held) -> Claimed:
+    run, attempt, member = held.run, held.attempt, held.member
+    version = session.get_one(JobVersion, run.version_id)
+    gang = members_of(session, attempt.id)
+    devices = _devices_of(session, member)
+    return Claimed.model_validate(
+        {
+            "member": member.id,
+            "attempt": attempt.id,
+            "run": run.id,
+            "version": version.id,
+            "job_name": run.job_name,
+            "fence": member.fence,
+            "attempt_number": attempt.number,
+            "bundle": version.bundle,
+            "entrypoint": version.entrypoint,
+            "strategy": version.strategy,
+            "record": version.record,
+            "checkpoint": version.checkpoint,
+            "parameters": run.parameters,
+            "limits": run.limits,
+            "replicas": run.replicas,
+            "devices": tuple(devices),
+            "rendezvous": _rendezvous(session, attempt, member, gang),
+            "cancel": run.state == RunState.CANCELLING,
+            "resume": checkpoints.resume_points(session, run, [each.host_id for each in gang]),
+            "resume_from": run.resume_from,
+        }
+    )
+
+
+def _rendezvous(session: Session, attempt: Attempt, member: Member, gang: Sequence[Member]) -> Rendezvous:
+    """The meeting place is told once everybody has come: nobody starts for a gang that may never be complete."""
+    if len(gang) == 1:
+        return Rendezvous(rank=0, size=1)
+    devices = [device for each in gang for device in _devices_of(session, each)]
+    return Rendezvous(
+        rank=member.rank,
+        size=len(gang),
+        coordinator=None if attempt.state == AttemptState.DISPATCHED else attempt.coordinator,
+        devices=tuple(sorted(devices, key=lambda device: (device.replica, device.logical))),
+        one_store=checkpoints.share_a_store(session, [each.host_id for each in gang]),
+    )
+
+
+def _devices_of(session: Session, member: Member) -> list[AssignedDevice]:
+    return [
+        AssignedDevice.model_validate(
+            {
+                "device": device.id,
+                "platform": device.platform,
+                "index": device.position,
+                "replica": hold.replica,
+                "logical": hold.logical,
+                "rank": member.rank,
+            }
+        )
+        for hold, device in held_devices(session, member.id)
+    ]

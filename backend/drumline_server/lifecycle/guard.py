@@ -1,0 +1,128 @@
+"""Lets a worker write only what is its own and current: its host, its incarnation, the fence of the run."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import bindparam, select
+from sqlalchemy.orm import Session
+
+from drumline.contracts.events import MAX_EVENTS_PER_BATCH, MemberAck
+from drumline.contracts.problems import ProblemCode
+from drumline.contracts.states import TERMINAL_MEMBER, MemberState, RunState
+from drumline_server.base.errors import DrumlineError, FencedError, NotFoundError
+from drumline_server.storage.history import lock_run
+from drumline_server.storage.models import Attempt, Host, Incarnation, Member, Run
+from drumline_server.storage.runs import attempt_by_id, member_by_id
+
+_HOST = select(Host).where(Host.id == bindparam("host")).execution_options(populate_existing=True)
+_HOST_LOCKED = _HOST.with_for_update()
+_HOST_KEPT = _HOST.with_for_update(read=True, key_share=True)
+SKEW_US = 1_000_000
+"""So far clocks of servers may be apart."""
+_OWNER = select(Member.run_id, Member.host_id).where(Member.id == bindparam("member"))
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A member with its attempt and its run; the run is locked."""
+
+    run: Run
+    attempt: Attempt
+    member: Member
+
+
+def require_host(session: Session, host_id: str, *, lock: bool = False, keep: bool = False) -> Host:
+    """The host of a worker's token. Raises NotFoundError.
+
+    With `lock` nobody else writes it before this transaction ends, with `keep` nobody else locks it so.
+    """
+    host = session.scalar(_HOST_LOCKED if lock else _HOST_KEPT if keep else _HOST, {"host": host_id})
+    if host is None:
+        raise NotFoundError("host", host_id)
+    return host
+
+
+def require_incarnation(session: Session, host_id: str, incarnation: str, *, keep: bool = False) -> Host:
+    """The host, if `incarnation` is its newest; with `keep` until the transaction ends.
+
+    Raises DrumlineError fenced for an older one.
+    """
+    host = require_host(session, host_id, keep=keep)
+    if host.incarnation_id != incarnation:
+        raise DrumlineError(
+            ProblemCode.FENCED,
+            f"Incarnation {incarnation} is not the newest of host {host.name}; that is {host.incarnation_id}.",
+            hint="Register again; if another worker runs under this host's token, stop one of the two.",
+            context=other_incarnation(session, host, incarnation),
+        )
+    return host
+
+
+def is_stamped_ahead(heard_at: int | None, now: int) -> bool:
+    """Whether a host was last heard of later than now: a clock was set back, or another server's is ahead."""
+    return heard_at is not None and heard_at > now + SKEW_US
+
+
+def require_clock(heard_at: int | None, *, now: int) -> None:
+    """Raises DrumlineError unavailable where a lease that begins now would end before the one that the host has.
+
+    What is not acknowledged lengthens no worker's lease either; the reaper pulls such stamps back in its next round.
+    """
+    if heard_at is not None and is_stamped_ahead(heard_at, now):
+        behind_s = (heard_at - now) / 1_000_000
+        raise DrumlineError(
+            ProblemCode.UNAVAILABLE,
+            f"The server's clock is behind by {behind_s:.1f} s: this host was heard of later than now.",
+            hint="Try again in a second; where that does not help, set the clocks of all servers by NTP.",
+            context={"retry_after_s": 1},
+        )
+
+
+def other_incarnation(session: Session, host: Host, named: str) -> dict[str, str | bool | None]:
+    """For a refusal: what the worker named, what is current, and whether the one that it named had to make way for that
+    one; else, after a restore of an old database, this server never heard of it.
+    """
+    superseded = session.scalar(select(Incarnation.id).where(Incarnation.id == named, Incarnation.host_id == host.id))
+    return {"incarnation": named, "current": host.incarnation_id, "superseded": superseded is not None}
+
+
+def lock_member(session: Session, host_id: str, member_id: str) -> Held:
+    """A member of that host, with its run locked. Raises NotFoundError, also for a member of another host."""
+    known = session.execute(_OWNER, {"member": member_id}).one_or_none()
+    if known is None or known.host_id != host_id:
+        raise NotFoundError("member", member_id)
+    run = lock_run(session, known.run_id)
+    member = member_by_id(session, member_id)
+    assert run is not None
+    assert member is not None
+    return Held(run, attempt_by_id(session, member.attempt_id), member)
+
+
+def require_fence(held: Held, fence: int) -> None:
+    """Raises FencedError unless `fence` is the member's own and still that of the run."""
+    if fence != held.member.fence or held.member.fence != held.run.fence:
+        raise FencedError(held.member.id, fence, held.run.fence)
+
+
+def require_own(held: Held, incarnation: str) -> None:
+    """Raises FencedError for a member that lives under an older incarnation, on a machine that the host moved from."""
+    is_live = held.member.state not in TERMINAL_MEMBER
+    if is_live and held.member.incarnation_id not in (None, incarnation):
+        raise FencedError(held.member.id, held.member.fence, held.run.fence)
+
+
+def require_claimed(held: Held) -> None:
+    """Raises DrumlineError fenced for a member that nobody has taken to run: it has nothing to tell."""
+    if held.member.state == MemberState.PENDING:
+        raise DrumlineError(
+            ProblemCode.FENCED, f"Member {held.member.id} was never claimed, so it can neither report nor have ended."
+        )
+
+
+def acknowledge(held: Held) -> MemberAck:
+    """What is durable of the member's telemetry, and whether its run is to stop."""
+    return MemberAck(
+        acked_seq=held.member.acked_seq,
+        window=MAX_EVENTS_PER_BATCH,
+        cancel=held.run.state == RunState.CANCELLING,
+        fence=held.run.fence,
+    )

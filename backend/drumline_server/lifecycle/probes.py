@@ -1,0 +1,245 @@
+"""Probes that workers make: of plans, and of quarantined devices, which are free once their last holder is dead (P10).
+
+A plan's probe past its deadline counts for nothing.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from sqlalchemy import CursorResult, Exists, SQLColumnExpression, exists, func, or_, select, update
+from sqlalchemy.orm import Session
+
+from drumline.contracts.plans import (
+    MAX_PROBE_DEVICES,
+    PROBE_MOVES,
+    PlanReport,
+    PlanTaken,
+    ProbeOrder,
+    ProbeState,
+    ProbeTerms,
+)
+from drumline.contracts.spec import RunSubmit
+from drumline.contracts.states import DeviceState
+from drumline.contracts.worker_api import ProbeReport, ProbeReports, ProbeRequest
+from drumline_server.base.errors import NotFoundError
+from drumline_server.base.shapes import devices_per_replica
+from drumline_server.lifecycle.guard import require_incarnation
+from drumline_server.lifecycle.release import FREED
+from drumline_server.lifecycle.transitions import move_device
+from drumline_server.storage.models import Device, Host, Plan
+from drumline_server.storage.wakeups import QUEUE, announce, notify
+
+PROBES_PER_HOST = 1
+"""A probe may take all processors of its host."""
+_PICKUP_S = 30.0
+"""What a worker may need beside the probe itself: to hear of it, to fetch the bundle, to report."""
+_MICROS = 1_000_000
+
+
+def order_probe(session: Session, plan: Plan, terms: ProbeTerms, preferred: Collection[str], silent_since: int) -> None:
+    """Chooses the host that probes; `preferred` are those of the placement. Says so where there is none.
+
+    `plan` is new: nobody else knows of it yet.
+    """
+    run = RunSubmit.model_validate(plan.request)
+    devices = run.resources.replicas * devices_per_replica(run.job.strategy.model_dump())
+    if devices > MAX_PROBE_DEVICES:
+        plan.message = f"{devices} devices are too many to simulate in a probe; at most {MAX_PROBE_DEVICES}."
+        return
+    hosts = live_hosts(session, plan.project_id, silent_since)
+    busy = probes_on(session, [host.id for host in hosts], plan.created_at)
+    if not hosts:
+        plan.probe_state, plan.fault = ProbeState.FAILED, "unavailable"
+        plan.message = "No worker is connected, so nothing can trace the program."
+        return
+    idle = [host for host in hosts if busy.get(host.id, 0) < PROBES_PER_HOST]
+    if not idle:
+        plan.probe_state = ProbeState.BUSY
+        plan.message = "Every connected host probes another plan; ask again in a moment."
+        return
+    plan.probe_state = ProbeState.WAITING
+    plan.host_id = _chosen(idle, preferred).id
+    plan.deadline = plan.created_at + int((terms.limit_s + _PICKUP_S) * _MICROS)
+    notify(session, plan.host_id)
+
+
+def probe_orders(session: Session, host_id: str, known: Collection[str], *, now: int) -> tuple[ProbeOrder, ...]:
+    """What a host is to probe and does not know of; that it knows of one means that it is at it."""
+    orders = []
+    for plan in active_on(session, host_id, now):
+        if plan.id not in known:
+            orders.append(_as_order(plan))
+        elif plan.probe_state == ProbeState.WAITING:
+            _move(session, plan, ProbeState.RUNNING, {})
+    return tuple(orders)
+
+
+def unwanted_probes(session: Session, host_id: str, known: Collection[str], *, now: int) -> tuple[str, ...]:
+    """Of the plans that a host probes, those that nobody waits for."""
+    if not known:
+        return ()
+    active = {plan.id for plan in active_on(session, host_id, now)}
+    return tuple(plan_id for plan_id in known if plan_id not in active)
+
+
+def finish_probe(session: Session, host_id: str, plan_id: str, report: PlanReport, *, now: int) -> PlanTaken:
+    """Keeps the report of the host that was asked. What is over stays as it is. Raises NotFoundError."""
+    plan = session.get(Plan, plan_id, populate_existing=True)
+    if plan is None or plan.host_id != host_id:
+        raise NotFoundError("plan", plan_id)
+    columns = {
+        "fault": report.fault if report.program is None and not report.busy else None,
+        "message": report.message,
+        "output": report.output,
+        "program": None if report.program is None else report.program.model_dump(mode="json"),
+        "ended_at": now,
+    }
+    _move(session, plan, _outcome(report), columns)
+    return PlanTaken(state=ProbeState(plan.probe_state))
+
+
+def cancel_probe(session: Session, plan: Plan, *, now: int) -> None:
+    """Ends a probe that nobody waits for any more; its worker hears of it with its next heartbeat."""
+    columns = {"fault": "cancelled", "message": "The probe was cancelled.", "ended_at": now}
+    _move(session, plan, ProbeState.FAILED, columns)
+
+
+def _outcome(report: PlanReport) -> ProbeState:
+    if report.program is not None:
+        return ProbeState.READY
+    return ProbeState.BUSY if report.busy else ProbeState.FAILED
+
+
+def _move(session: Session, plan: Plan, to: ProbeState, columns: dict[str, Any]) -> bool:
+    """The one way that a probe changes its state: a conditional UPDATE on the state that `plan` shows."""
+    source = ProbeState(plan.probe_state)
+    if to not in PROBE_MOVES[source]:
+        return False
+    result = session.execute(
+        update(Plan).where(Plan.id == plan.id, Plan.probe_state == source).values(probe_state=to, **columns),
+        execution_options={"synchronize_session": False},
+    )
+    session.refresh(plan)
+    assert isinstance(result, CursorResult)
+    return result.rowcount == 1
+
+
+def _chosen(idle: Sequence[Host], preferred: Collection[str]) -> Host:
+    return next((host for host in idle if host.id in preferred), idle[0])
+
+
+def _as_order(plan: Plan) -> ProbeOrder:
+    run = RunSubmit.model_validate(plan.request)
+    terms = ProbeTerms.model_validate(plan.terms)
+    devices = plan.foreseen["devices"]
+    return ProbeOrder(
+        plan=plan.id,
+        bundle=run.job.program.bundle,
+        entrypoint=run.job.program.entrypoint,
+        strategy=run.job.strategy,
+        parameters=run.parameters,
+        replicas=run.resources.replicas,
+        devices_per_replica=devices_per_replica(run.job.strategy.model_dump()),
+        platform=devices[0]["platform"] if devices else "cpu",
+        steps=terms.steps,
+        limit_s=terms.limit_s,
+    )
+
+
+PROBE_EVERY_US = 60 * 1_000_000
+"""How long after a probe that did not free its device the next one is asked for."""
+
+
+def wanted_probes(session: Session, host_id: str, *, now: int) -> tuple[ProbeRequest, ...]:
+    """The quarantined devices of a host that are to be probed now."""
+    query = (
+        select(Device)
+        .where(
+            Device.host_id == host_id,
+            Device.state == DeviceState.QUARANTINED,
+            Device.present.is_(True),
+            Device.quarantine_member.is_not(None),
+            or_(Device.probed_at.is_(None), Device.probed_at <= now - PROBE_EVERY_US),
+        )
+        .order_by(Device.platform, Device.position)
+    )
+    return tuple(
+        ProbeRequest.model_validate(
+            {
+                "device": device.id,
+                "platform": device.platform,
+                "index": device.position,
+                "fence": device.fence,
+                "member": device.quarantine_member,
+            }
+        )
+        for device in session.scalars(query)
+    )
+
+
+def take_probes(session: Session, host_id: str, body: ProbeReports, *, now: int) -> None:
+    """Frees what was found usable and without survivors; of the rest it keeps what was found.
+
+    A report on a device that is not quarantined any more, or for another holder, changes nothing.
+    Raises DrumlineError fenced for an old incarnation.
+    """
+    require_incarnation(session, host_id, body.incarnation)
+    for report in body.probes:
+        query = select(Device).where(Device.id == report.device, Device.host_id == host_id).with_for_update()
+        device = session.scalar(query, execution_options={"populate_existing": True})
+        if device is None or device.state != DeviceState.QUARANTINED or device.fence != report.fence:
+            continue
+        if report.usable and not report.survivors:
+            move_device(session, device, DeviceState.FREE, columns=FREED)
+            announce(session, QUEUE)
+        else:
+            device.probed_at, device.probe_message = now, _finding(report)
+            announce(session, f"fleet:{host_id}")
+
+
+def _finding(report: ProbeReport) -> str:
+    if report.survivors:
+        pids = ", ".join(map(str, report.survivors))
+        return f"Processes of its last holder survive SIGKILL: {pids}."
+    return report.message or "A program on it did not give the right answer."
+
+
+def take_report(session: Session, host_id: str, plan_id: str, report: PlanReport, *, now: int) -> PlanTaken:
+    """Raises NotFoundError for a plan of another host; DrumlineError fenced for an old incarnation."""
+    require_incarnation(session, host_id, report.incarnation)
+    return finish_probe(session, host_id, plan_id, report, now=now)
+
+
+_ACTIVE = (ProbeState.WAITING, ProbeState.RUNNING)
+
+
+def live_hosts(session: Session, project_id: str, silent_since: int) -> Sequence[Host]:
+    """Hosts whose worker can be asked for something, by name."""
+    query = select(Host).where(
+        Host.project_id == project_id,
+        Host.draining.is_(False),
+        Host.lost_at.is_(None),
+        Host.last_heartbeat_at >= silent_since,
+    )
+    return session.scalars(query.order_by(Host.name)).all()
+
+
+def probes_on(session: Session, host_ids: Collection[str], now: int) -> dict[str, int]:
+    """How many probes each of the hosts has; one past its deadline does not count."""
+    query = (
+        select(Plan.host_id, func.count())
+        .where(Plan.host_id.in_(host_ids), Plan.probe_state.in_(_ACTIVE), Plan.deadline > now)
+        .group_by(Plan.host_id)
+    )
+    return {host_id: count for host_id, count in session.execute(query) if host_id is not None}
+
+
+def is_active_on(host_id: SQLColumnExpression[str]) -> Exists:
+    """The condition that a host may have a plan to probe."""
+    return exists().where(Plan.host_id == host_id, Plan.probe_state.in_(_ACTIVE))
+
+
+def active_on(session: Session, host_id: str, now: int) -> Sequence[Plan]:
+    """The plans that a host is to probe, oldest first."""
+    query = select(Plan).where(Plan.host_id == host_id, Plan.probe_state.in_(_ACTIVE), Plan.deadline > now)
+    return session.scalars(query.order_by(Plan.id)).all()

@@ -1,0 +1,316 @@
+"""A worker introduces itself: a new incarnation of its host, with its devices and what it finds alive."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pydantic import SecretStr
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from drumline.contracts.base import from_micros
+from drumline.contracts.brokers import queue_name
+from drumline.contracts.ids import new_id
+from drumline.contracts.problems import ProblemCode
+from drumline.contracts.reasons import EndReason
+from drumline.contracts.states import TERMINAL_MEMBER, DeviceState, MemberState
+from drumline.contracts.worker_api import PROTOCOL_VERSION, DeviceReport, Register, Registered, RegisteredInProtocol1
+from drumline_server.base.errors import DrumlineError
+from drumline_server.base.settings import VERSION, Settings
+from drumline_server.lifecycle import finish
+from drumline_server.lifecycle.guard import Held, lock_member, other_incarnation, require_clock, require_host
+from drumline_server.lifecycle.release import FREED
+from drumline_server.lifecycle.transitions import move_device
+from drumline_server.storage.history import record_event
+from drumline_server.storage.models import Device, Hold, Host, Incarnation, Member
+from drumline_server.storage.wakeups import QUEUE, announce
+
+
+class Change(StrEnum):
+    """What lies between an incarnation and a registration after it."""
+
+    RESTART = "restart"
+    """The worker began again: what it does not find is dead, as it has looked."""
+    REBOOT = "reboot"
+    """The machine began again: everything of before is dead."""
+    MOVE = "move"
+    """Another machine, or another data directory, has the host's identity now: nothing is known of the one before."""
+
+
+def change_since(older: Incarnation | None, body: Register) -> Change:
+    """A worker that does not say where it is, or succeeds one that did not, may be anywhere."""
+    if older is None:
+        return Change.RESTART
+    if not body.place or older.place != body.place:
+        return Change.MOVE
+    return Change.RESTART if older.boot_id == body.boot_id else Change.REBOOT
+
+
+Key = tuple[str, int]
+_UNSEEN = {
+    Change.REBOOT: frozenset[DeviceState](),
+    Change.RESTART: frozenset({DeviceState.QUARANTINED}),
+    Change.MOVE: frozenset({DeviceState.QUARANTINED, DeviceState.RELEASING}),
+}
+"""Devices of whose last holder the worker has not seen the end: a restarted one looks, but some things hide."""
+
+
+def take(
+    session: Session, host: Host, reports: Sequence[DeviceReport], holders: set[str], change: Change, *, now: int
+) -> list[str]:
+    """Stores the inventory and returns ids in the order of `reports`.
+
+    Held devices whose holder is not among the members `holders` are free. Of quarantined ones only a reboot proves as
+    much without a probe.
+    Raises DrumlineError invalid_request for a device that is listed twice.
+    """
+    known = {(device.platform, device.position): device for device in _devices(session, host)}
+    listed: dict[Key, DeviceReport] = {(report.platform, report.index): report for report in reports}
+    if len(listed) != len(reports):
+        raise DrumlineError(ProblemCode.INVALID_REQUEST, "devices: one of them is listed twice.")
+    for key, device in known.items():
+        device.present = key in listed
+    session.flush()
+    _free_unheld(session, host, known.values(), holders, _UNSEEN[change], now=now)
+    return [_upsert(session, host, report, known).id for report in reports]
+
+
+def _devices(session: Session, host: Host) -> Sequence[Device]:
+    query = select(Device).where(Device.host_id == host.id)
+    return session.scalars(query, execution_options={"populate_existing": True}).all()
+
+
+def _free_unheld(
+    session: Session,
+    host: Host,
+    devices: Iterable[Device],
+    holders: set[str],
+    unseen: frozenset[DeviceState],
+    *,
+    now: int,
+) -> None:
+    kept = _kept_devices(session, host, holders)
+    for device in devices:
+        if device.state not in (DeviceState.FREE, *unseen) and device.id not in kept:
+            move_device(session, device, DeviceState.FREE, columns=FREED)
+            open_hold = (Hold.device_id == device.id, Hold.released_at.is_(None))
+            session.execute(update(Hold).where(*open_hold).values(released_at=now))
+
+
+def _kept_devices(session: Session, host: Host, holders: set[str]) -> set[str]:
+    """Devices whose holder is or may be alive, or has not begun and will."""
+    query = (
+        select(Device.id)
+        .join(Hold, (Hold.device_id == Device.id) & (Hold.attempt_id == Device.attempt_id))
+        .join(Member, Member.id == Hold.member_id)
+        .where(Device.host_id == host.id, (Member.state == MemberState.PENDING) | Member.id.in_(holders))
+    )
+    return set(session.scalars(query))
+
+
+def _upsert(session: Session, host: Host, report: DeviceReport, known: dict[Key, Device]) -> Device:
+    device = known.get((report.platform, report.index))
+    if device is None:
+        device = Device(
+            id=new_id("dev"),
+            project_id=host.project_id,
+            host_id=host.id,
+            platform=report.platform,
+            position=report.index,
+            state=DeviceState.FREE,
+            fence=0,
+        )
+        session.add(device)
+    device.present = True
+    device.kind = report.kind
+    device.memory_bytes = report.memory_bytes
+    device.coords = None if report.coords is None else list(report.coords)
+    device.core_on_chip = report.core_on_chip
+    device.simulated = report.simulated
+    session.flush()
+    return device
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the server tells every worker."""
+
+    broker_url: str | None
+    heartbeat_s: float
+    takeover_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Lease:
+    """What the host promised until now: not to be taken for dead for so long after its last heartbeat."""
+
+    last_heartbeat_at: int
+    takeover_s: float
+
+
+def terms_of(settings: Settings) -> Terms:
+    """The terms as the settings have them."""
+    return Terms(settings.broker, settings.heartbeat_s, settings.takeover_s)
+
+
+def register(session: Session, host_id: str, body: Register, terms: Terms, *, now: int) -> Registered:
+    """Begins an incarnation: every older one is refused from now on.
+
+    Members that the worker found alive go on under it. Others that had begun are lost, and their devices free, unless
+    the host's identity has moved: then they are lost when the lease of their own incarnation is over.
+    Raises NotFoundError; DrumlineError conflict for a protocol that this server does not speak, fenced for one that
+    does not know the incarnation that it would replace, and as `require_clock`.
+    """
+    _require_protocol(body)
+    host = require_host(session, host_id, lock=True)
+    require_clock(host.last_heartbeat_at, now=now)
+    _require_order(session, host, body)
+    change = change_since(session.get(Incarnation, host.incarnation_id) if host.incarnation_id else None, body)
+    lease = _Lease(host.last_heartbeat_at or now, max(terms.takeover_s, host.takeover_s or 0.0))
+    incarnation = _begin_incarnation(session, host, body, now=now)
+    alive = _adopted(session, host, body, incarnation, now=now)
+    left = _part(session, host, body, alive, lease, now=now)
+    _promise(host, terms, has_old_shims=bool(alive))
+    devices = take(session, host, body.devices, alive | left, change, now=now)
+    announce(session, f"fleet:{host.id}", QUEUE)
+    answer = Registered if body.protocol == PROTOCOL_VERSION else RegisteredInProtocol1
+    return answer(
+        host=host.id,
+        incarnation=incarnation,
+        devices=tuple(devices),
+        queue=queue_name(host.id),
+        broker_url=None if terms.broker_url is None else SecretStr(terms.broker_url),
+        heartbeat_s=terms.heartbeat_s,
+        takeover_s=terms.takeover_s,
+        server_version=VERSION,
+    )
+
+
+def _require_protocol(body: Register) -> None:
+    """Raises DrumlineError conflict, naming the side that is to be upgraded."""
+    if body.protocol in (PROTOCOL_VERSION, PROTOCOL_VERSION - 1):
+        return
+    if body.protocol > PROTOCOL_VERSION:
+        mend = f"Upgrade the server to drumline {body.version} first; it also serves workers of the version before."
+    else:
+        mend = f"Upgrade the worker on host {body.name} to drumline {VERSION}."
+    raise DrumlineError(
+        ProblemCode.CONFLICT,
+        f"The worker (drumline {body.version}) speaks protocol {body.protocol}, this server (drumline {VERSION}) "
+        f"{PROTOCOL_VERSION} and the one before.",
+        hint=mend,
+        context={"protocol": PROTOCOL_VERSION},
+    )
+
+
+def _require_order(session: Session, host: Host, body: Register) -> None:
+    """A registration that was under way while a newer one was taken would lose what that one's worker has begun."""
+    if body.replaces is None or host.incarnation_id is None or body.replaces == host.incarnation_id:
+        return
+    raise DrumlineError(
+        ProblemCode.FENCED,
+        f"The newest incarnation of host {host.name} is {host.incarnation_id}, not {body.replaces or 'unknown'}.",
+        hint="Register again with replaces set to the newest incarnation.",
+        context=other_incarnation(session, host, body.replaces),
+    )
+
+
+def _begin_incarnation(session: Session, host: Host, body: Register, *, now: int) -> str:
+    fresh = new_id("inc")
+    session.execute(
+        update(Incarnation).where(Incarnation.host_id == host.id, Incarnation.ended_at.is_(None)).values(ended_at=now)
+    )
+    session.add(
+        Incarnation(
+            id=fresh,
+            project_id=host.project_id,
+            host_id=host.id,
+            boot_id=body.boot_id,
+            place=body.place,
+            registered_at=now,
+        )
+    )
+    host.incarnation_id = fresh
+    host.boot_id = body.boot_id
+    host.version = body.version
+    host.jax_version = body.jax_version
+    host.cpu_count = body.cpu_count
+    host.memory_bytes = body.memory_bytes
+    host.checkpoint_store = body.checkpoint_store
+    host.notices = [notice.model_dump() for notice in body.notices]
+    host.registered_at = now
+    host.last_heartbeat_at = max(now, host.last_heartbeat_at or 0)
+    host.draining = False
+    host.suspect_since = None
+    host.lost_at = None
+    session.flush()
+    return fresh
+
+
+def _promise(host: Host, terms: Terms, *, has_old_shims: bool) -> None:
+    """Shims that live on know the T of their start only: none of them may be taken over before it."""
+    host.takeover_s = max(terms.takeover_s, (host.takeover_s or 0.0) if has_old_shims else 0.0)
+
+
+def _adopted(session: Session, host: Host, body: Register, incarnation: str, *, now: int) -> set[str]:
+    """Members found alive that are still wanted, bound to the new incarnation. The others its heartbeat will fence.
+
+    None survives a reboot, whatever is said.
+    """
+    adopted = set()
+    for found in body.members:
+        owner = session.scalar(select(Member.host_id).where(Member.id == found.member))
+        if owner != host.id:
+            continue
+        held = lock_member(session, host.id, found.member)
+        older = session.get(Incarnation, held.member.incarnation_id or "")
+        if older is not None and older.boot_id != body.boot_id:
+            continue
+        current = held.member.fence == found.fence == held.run.fence and held.member.state not in TERMINAL_MEMBER
+        if current and held.member.attempt_id == found.attempt:
+            held.member.incarnation_id = incarnation
+            held.member.pid = found.pid
+            session.flush()
+        adopted.add(found.member)
+    return adopted
+
+
+def _part(session: Session, host: Host, body: Register, alive: set[str], lease: _Lease, *, now: int) -> set[str]:
+    """Loses what had begun and is dead now. Returns what may be alive in another place, left to its incarnation."""
+    left = set()
+    for member_id in _begun_members(session, host):
+        if member_id in alive:
+            continue
+        held = lock_member(session, host.id, member_id)
+        older = session.get_one(Incarnation, held.member.incarnation_id)
+        change = change_since(older, body)
+        if change is Change.MOVE:
+            _leave_behind(session, host, held, older, lease, now=now)
+            left.add(member_id)
+        else:
+            proven_dead = change is Change.REBOOT or member_id not in body.unproven
+            reason = _reason_of_loss(held.member, body)
+            finish.lose_member(session, held.run, held.attempt, held.member, reason, proven_dead=proven_dead, now=now)
+    return left
+
+
+def _reason_of_loss(member: Member, body: Register) -> EndReason:
+    """What its worker had not started yet is nobody's failure: the worker lives, and only had to register again."""
+    never_began = member.state == MemberState.CLAIMED and not member.acked_seq
+    return EndReason.NOT_STARTED if never_began and member.id in body.unstarted else EndReason.HOST_REBOOTED
+
+
+def _leave_behind(session: Session, host: Host, held: Held, older: Incarnation, lease: _Lease, *, now: int) -> None:
+    """The lease of an incarnation ends as it would have, had nobody taken its place; no heartbeat renews it."""
+    if older.last_heartbeat_at is None:
+        older.last_heartbeat_at, older.takeover_s = lease.last_heartbeat_at, lease.takeover_s
+        session.flush()
+    until = from_micros(older.lease_ends_at() or now).isoformat()
+    body = {"host": host.id, "name": host.name, "state": "moved", "until": until}
+    record_event(session, held.run.id, "host", body, now=now, attempt_id=held.attempt.id)
+
+
+def _begun_members(session: Session, host: Host) -> list[str]:
+    begun = (MemberState.CLAIMED, MemberState.STARTING, MemberState.RUNNING)
+    query = select(Member.id).where(Member.host_id == host.id, Member.state.in_(begun))
+    return list(session.scalars(query.order_by(Member.id)))

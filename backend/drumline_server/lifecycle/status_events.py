@@ -1,0 +1,191 @@
+"""Applies the events that move a member or its run: phases, progress, the result."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import JsonValue
+from pydantic_core import to_json
+from sqlalchemy import update
+from sqlalchemy.orm import Session
+
+from drumline.contracts.base import to_micros
+from drumline.contracts.events import MAX_RESULT_BYTES, GapEvent, ProgressEvent, ResultEvent, StateEvent
+from drumline.contracts.states import TERMINAL_MEMBER, AttemptState, MemberState, RunState
+from drumline.contracts.storable import mended, unstorable
+from drumline_server.lifecycle.transitions import move_attempt, move_member, move_run
+from drumline_server.storage.history import Loss, record_event, record_gap
+from drumline_server.storage.models import Attempt, Member, Run
+from drumline_server.storage.runs import members_of
+from drumline_server.storage.wakeups import announce
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A transaction that stores telemetry of one member; the run is locked."""
+
+    session: Session
+    run: Run
+    attempt: Attempt
+    member: Member
+    now: int
+    causes: Sequence[GapEvent] = ()
+    """Gaps in the batch, in their order: they may say why output is lost."""
+
+    @property
+    def owner(self) -> dict[str, str]:
+        """The columns that say whose a row of telemetry is."""
+        return {
+            "member_id": self.member.id,
+            "attempt_id": self.attempt.id,
+            "run_id": self.run.id,
+            "project_id": self.run.project_id,
+        }
+
+    def record(self, kind: str, body: Mapping[str, Any]) -> None:  # Any: compact JSON of the kind
+        """Adds the one event that tells the stream about all of this kind in the batch."""
+        record_event(self.session, self.run.id, kind, body, now=self.now, attempt_id=self.attempt.id)
+
+
+MAX_NUMBERS = 50
+MAX_NAME = 100
+
+
+def numbers_of(result: JsonValue) -> dict[str, float]:
+    """Finite numbers in the objects of a result, names joined by dots, the first 50; `result` where it is a number."""
+    whole = _number(result)
+    if whole is not None:
+        return {"result": whole}
+    numbers: dict[str, float] = {}
+    for name, value in _leaves(result, ""):
+        if len(numbers) == MAX_NUMBERS:
+            break
+        if len(name) <= MAX_NAME:
+            numbers[name] = value
+    return numbers
+
+
+def _leaves(value: JsonValue, prefix: str) -> Iterator[tuple[str, float]]:
+    if not isinstance(value, dict):
+        return
+    for name, item in value.items():
+        number = _number(item)
+        if number is not None:
+            yield f"{prefix}{name}", number
+        else:
+            yield from _leaves(item, f"{prefix}{name}.")
+
+
+def _number(value: JsonValue) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+_LOADING = frozenset({"starting", "loading", "compiling"})
+
+
+def store_phases(batch: Batch, events: Sequence[StateEvent]) -> None:
+    """Moves the member, and with its gang's last member the attempt and the run, to STARTING and RUNNING."""
+    for event in events:
+        if event.phase in _LOADING:
+            _start(batch, event)
+        else:
+            _run(batch, event)
+
+
+def store_progress(batch: Batch, events: Sequence[ProgressEvent]) -> None:
+    """Keeps the newest progress on the member, and of the first member on the run."""
+    newest = events[-1]
+    batch.member.step = newest.step
+    batch.member.last_collective = newest.last_collective
+    if batch.member.rank:
+        return
+    body = {
+        "step": newest.step,
+        "total_steps": newest.total_steps,
+        "steps_per_s": _finite(newest.steps_per_s),
+        "examples_per_s": _finite(newest.examples_per_s),
+    }
+    _update_run(batch.session, batch.run, {**body, "progress_at": batch.now})
+    batch.record("progress", body)
+    announce(batch.session, f"runs:{batch.run.id}")
+
+
+def store_result(batch: Batch, events: Sequence[ResultEvent]) -> None:
+    """Keeps what the first member's `main` returned; one over the cap, or too deep, leaves a gap instead."""
+    if batch.member.rank:
+        return
+    value, not_finite = mended(events[-1].value), events[-1].not_finite
+    if unstorable(value) or len(to_json(value)) > MAX_RESULT_BYTES:
+        record_gap(batch.session, batch.member, Loss("result", 1, detail="too large or too deep"), now=batch.now)
+        return
+    columns = {"result": {"value": value}, "outcomes": numbers_of(value), "not_finite": not_finite or None}
+    _update_run(batch.session, batch.run, columns)
+    batch.record("result", {"value": value})
+
+
+def _start(batch: Batch, event: StateEvent) -> None:
+    member, attempt = batch.member, batch.attempt
+    columns = {"phase": event.phase}
+    if member.state == MemberState.CLAIMED:
+        move_member(batch.session, member, MemberState.STARTING, now=batch.now, columns=columns)
+    else:
+        _note_phase(batch, event)
+    if attempt.state == AttemptState.CLAIMED:
+        move_attempt(batch.session, attempt, AttemptState.STARTING, now=batch.now)
+
+
+def _run(batch: Batch, event: StateEvent) -> None:
+    member = batch.member
+    if member.state in (MemberState.CLAIMED, MemberState.STARTING):
+        columns = {"phase": event.phase, "started_at": batch.now}
+        move_member(batch.session, member, MemberState.RUNNING, now=batch.now, columns=columns)
+    else:
+        _note_phase(batch, event)
+    if all(_has_run(other) for other in members_of(batch.session, batch.attempt.id)):
+        _run_attempt(batch, event)
+
+
+def _run_attempt(batch: Batch, event: StateEvent) -> None:
+    """The program runs, or ran before its worker could say so: an end overtakes the telemetry before it."""
+    attempt, run = batch.attempt, batch.run
+    started_at = min(batch.now, max(to_micros(event.at), attempt.claimed_at or 0))
+    if attempt.state in (AttemptState.CLAIMED, AttemptState.STARTING):
+        columns = {"started_at": started_at}
+        move_attempt(batch.session, attempt, AttemptState.RUNNING, now=batch.now, columns=columns)
+    elif attempt.started_at is None:
+        attempt.started_at = started_at
+    if run.state == RunState.PLACED:
+        move_run(batch.session, run, RunState.RUNNING, now=batch.now, columns={"started_at": started_at})
+
+
+def _has_run(member: Member) -> bool:
+    return member.state == MemberState.RUNNING or (member.state in TERMINAL_MEMBER and member.phase != "")
+
+
+def _note_phase(batch: Batch, event: StateEvent) -> None:
+    """A phase that is no state of its own; after the end it is only kept."""
+    if batch.member.phase == event.phase:
+        return
+    batch.member.phase = event.phase
+    body = {
+        "member": batch.member.id,
+        "host": batch.member.host_id,
+        "state": batch.member.state,
+        "phase": event.phase,
+    }
+    batch.record("member", body)
+
+
+def _update_run(session: Session, run: Run, values: dict[str, object]) -> None:
+    session.execute(update(Run).where(Run.id == run.id).values(**values))
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

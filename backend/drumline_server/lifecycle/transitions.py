@@ -1,0 +1,160 @@
+"""The one way that a run, an attempt, a member or a device changes its state.
+
+A move is a conditional UPDATE on id, state and fence, with its event in the same transaction. It returns
+False where the thing is not in the expected state any more: somebody was first, which is normal.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from sqlalchemy import CursorResult, Table, Update, bindparam, update
+from sqlalchemy.orm import Session
+from sqlalchemy.orm.attributes import set_committed_value
+
+from drumline.contracts.reasons import EndReason
+from drumline.contracts.states import (
+    ATTEMPT_MOVES,
+    DEVICE_MOVES,
+    MEMBER_MOVES,
+    RUN_MOVES,
+    TERMINAL_MEMBER,
+    TERMINAL_RUN,
+    AttemptState,
+    DeviceState,
+    MemberState,
+    RunState,
+)
+from drumline_server.storage.history import record_event
+from drumline_server.storage.models import Attempt, Device, Member, Run, table_of
+from drumline_server.storage.wakeups import announce
+
+State = TypeVar("State", bound=StrEnum)
+Columns = Mapping[str, Any]  # Any: values of the columns that change with the state
+_NONE: Columns = {}
+
+
+def _guarded(table: Table) -> Update:
+    """Sets the columns that it is executed with."""
+    columns = table.c
+    return update(table).where(
+        columns.id == bindparam("moved"), columns.state == bindparam("source"), columns.fence == bindparam("held_fence")
+    )
+
+
+_MOVES = {model: _guarded(table_of(model)) for model in (Run, Attempt, Member, Device)}
+
+
+def move_run(
+    session: Session, run: Run, to: RunState, *, now: int, reason: EndReason | None = None, columns: Columns = _NONE
+) -> bool:
+    """Moves a run from the state and fence that `run` shows; `columns` change with it, `reason` explains an end."""
+    source = RunState(run.state)
+    values = {"state": to, **_reason_columns(reason), **columns}
+    if to in TERMINAL_RUN:
+        values["ended_at"] = _end_of(run, now)
+    if not _move(session, run, RUN_MOVES, source, to, values):
+        return False
+    body: dict[str, Any] = {"state": to, "from": source}
+    if reason is not None:
+        body["reason"] = reason
+    if to in TERMINAL_RUN:
+        body["terminal"] = True
+    record_event(session, run.id, "state", body, now=now, attempt_id=run.attempt_id)
+    announce(session, f"runs:{run.id}")
+    return True
+
+
+def move_attempt(
+    session: Session,
+    attempt: Attempt,
+    to: AttemptState,
+    *,
+    now: int,
+    reason: EndReason | None = None,
+    columns: Columns = _NONE,
+) -> bool:
+    """Moves an attempt from the state and fence that `attempt` shows."""
+    values = {"state": to, **_reason_columns(reason), **columns}
+    if not ATTEMPT_MOVES[to]:
+        values["ended_at"] = _end_of(attempt, now)
+    if not _move(session, attempt, ATTEMPT_MOVES, AttemptState(attempt.state), to, values):
+        return False
+    body: dict[str, Any] = {"attempt": attempt.id, "number": attempt.number, "state": to}
+    if reason is not None:
+        body["reason"] = reason
+    record_event(session, attempt.run_id, "attempt", body, now=now, attempt_id=attempt.id)
+    return True
+
+
+def move_member(
+    session: Session,
+    member: Member,
+    to: MemberState,
+    *,
+    now: int,
+    reason: EndReason | None = None,
+    columns: Columns = _NONE,
+) -> bool:
+    """Moves a member from the state and fence that `member` shows."""
+    values = {"state": to, **_reason_columns(reason), **columns}
+    if to in TERMINAL_MEMBER:
+        values["ended_at"] = now
+    if not _move(session, member, MEMBER_MOVES, MemberState(member.state), to, values):
+        return False
+    record_event(session, member.run_id, "member", _member_body(member), now=now, attempt_id=member.attempt_id)
+    return True
+
+
+def move_device(session: Session, device: Device, to: DeviceState, *, columns: Columns = _NONE) -> bool:
+    """Moves a device from the state and fence that `device` shows."""
+    if not _move(session, device, DEVICE_MOVES, DeviceState(device.state), to, {"state": to, **columns}):
+        return False
+    announce(session, f"fleet:{device.host_id}")
+    return True
+
+
+def _end_of(row: Run | Attempt, now: int) -> int:
+    """Not before its start, of which a transaction told that read the clock later and had the row earlier."""
+    return max(now, row.started_at or now)
+
+
+def _move(
+    session: Session,
+    thing: Run | Attempt | Member | Device,
+    moves: Mapping[State, frozenset[State]],
+    source: State,
+    to: State,
+    values: Columns,
+) -> bool:
+    """The conditional UPDATE of all moves, shown on `thing` where it took place.
+
+    Raises ValueError for a move that the table of states does not have.
+    """
+    if to not in moves[source]:
+        raise ValueError(f"{type(thing).__tablename__} {thing.id} cannot move from {source} to {to}")
+    session.flush()
+    guard = {"moved": thing.id, "source": str(source), "held_fence": thing.fence}
+    result = session.execute(_MOVES[type(thing)], {**values, **guard})
+    assert isinstance(result, CursorResult)
+    if result.rowcount != 1:
+        return False
+    for name, value in values.items():
+        set_committed_value(thing, name, value)
+    return True
+
+
+def _reason_columns(reason: EndReason | None) -> dict[str, Any]:
+    return {} if reason is None else {"reason_code": reason}
+
+
+def _member_body(member: Member) -> dict[str, Any]:
+    body = {
+        "member": member.id,
+        "host": member.host_id,
+        "state": member.state,
+        "phase": member.phase or None,
+        "exit_code": member.exit_code,
+        "signal": member.signal,
+    }
+    return {name: value for name, value in body.items() if value is not None}

@@ -1,1 +1,0 @@
-"""Plans: what a run would do, without running it."""

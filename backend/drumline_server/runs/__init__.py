@@ -1,1 +1,0 @@
-"""Runs: submitting, listing, looking at one, cancelling."""

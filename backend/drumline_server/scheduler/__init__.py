@@ -1,1 +1,0 @@
-"""The loops: placing queued runs, ringing doorbells, enforcing deadlines."""

@@ -1,0 +1,170 @@
+"""What the known hosts could ever hold, and which of them can read a run's checkpoints."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import case, func, or_, select
+from sqlalchemy.orm import Session
+
+from drumline.contracts.states import DeviceState
+from drumline_server.base.shapes import Shape
+from drumline_server.lifecycle import checkpoints
+from drumline_server.lifecycle.checkpoints import candidates_of, not_after
+from drumline_server.scheduling.gangs import most_replicas
+from drumline_server.scheduling.placement import platforms_of
+from drumline_server.storage.models import Checkpoint, Device, Host, Run
+
+
+@dataclass(frozen=True, slots=True)
+class HostCapacity:
+    """Devices of one platform on one host, and how many of them are free or quarantined."""
+
+    host_id: str
+    host_name: str
+    platform: str
+    devices: int
+    free: int
+    quarantined: int
+    out_of_service: str | None
+    """Why the host takes no runs: `quarantined`, `draining` or `lost`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Possible:
+    """The most replicas of a shape that the hosts of one platform could ever hold."""
+
+    platform: str
+    replicas: int
+    hosts: tuple[HostCapacity, ...]
+    """Of that platform, largest first; none where there is no such platform."""
+
+    @property
+    def largest(self) -> int:
+        """Devices of the largest host."""
+        return self.hosts[0].devices if self.hosts else 0
+
+    @property
+    def devices(self) -> int:
+        """Devices of all hosts together."""
+        return sum(host.devices for host in self.hosts)
+
+
+def capacities(session: Session, project_id: str, platform: str = "any") -> list[HostCapacity]:
+    """Every registered host of the project with devices of `platform`, largest first."""
+    free = func.sum(case((Device.state == DeviceState.FREE, 1), else_=0))
+    quarantined = func.sum(case((Device.state == DeviceState.QUARANTINED, 1), else_=0))
+    out_of_service = case(
+        (Host.lost_at.is_not(None), "lost"),
+        (Host.quarantined_at.is_not(None), "quarantined"),
+        (or_(Host.draining.is_(True), Host.drain_requested_at.is_not(None)), "draining"),
+    )
+    query = (
+        select(Host.id, Host.name, Device.platform, func.count(), free, quarantined, out_of_service)
+        .join(Host, Host.id == Device.host_id)
+        .where(Device.project_id == project_id, Device.present.is_(True))
+        .group_by(Host.id, Host.name, Device.platform)
+        .order_by(func.count().desc(), Host.name)
+    )
+    if platform != "any":
+        query = query.where(Device.platform == platform)
+    return [HostCapacity(*row) for row in session.execute(query)]
+
+
+def most_possible(hosts: Sequence[HostCapacity], shape: Shape) -> Possible:
+    """The platform of the shape that could hold most of it; a gang has devices of one platform."""
+    options = [_possible(hosts, shape, platform) for platform in platforms_of(shape)]
+    return max(options, key=lambda option: (option.replicas, option.devices))
+
+
+def _possible(hosts: Sequence[HostCapacity], shape: Shape, platform: str) -> Possible:
+    of_platform = tuple(host for host in hosts if host.platform == platform)
+    return Possible(platform, most_replicas({host.host_id: host.devices for host in of_platform}, shape), of_platform)
+
+
+def room(hosts: Sequence[HostCapacity], shape: Shape, devices: Callable[[HostCapacity], int]) -> int:
+    """How many replicas of the shape have room, on the platform that has most of it, by what `devices` counts."""
+    return max(
+        most_replicas({host.host_id: devices(host) for host in hosts if host.platform == platform}, shape)
+        for platform in platforms_of(shape)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where a run can go on: the checkpoint, and the living hosts that can read it, with their names by id."""
+
+    step: int
+    members: int
+    """How many saved it."""
+    hosts: dict[str, str]
+    lost: Checkpoint | None
+    """A better one that no living host can read."""
+
+
+def homes_of(session: Session, project_id: str, runs: Collection[Run]) -> dict[str, Home]:
+    """Where those of the project's runs can go on that have something to go on from.
+
+    The number of statements does not grow with the runs.
+    """
+    with_past = [run for run in runs if run.fence > 0 or run.resume_from is not None]
+    candidates = candidates_of(session, project_id, with_past) if with_past else {}
+    stores = {row.store for rows in candidates.values() for row in rows}
+    living = checkpoints.living_hosts(session, project_id, stores) if stores else {}
+    return _homes(session, candidates, living)
+
+
+def tied_to(session: Session, project_id: str, run_ids: Collection[str]) -> dict[str, Home]:
+    """Of each of the project's runs that waits for one of certain hosts, where these are."""
+    runs = checkpoints.with_past(session, run_ids) if run_ids else ()
+    homes = homes_of(session, project_id, runs)
+    fleet = capacities(session, project_id) if homes else []
+    return {run.id: home for run in runs if (home := homes.get(run.id)) and is_tied(run, home, fleet)}
+
+
+def is_tied(run: Run, home: Home, fleet: Sequence[HostCapacity]) -> bool:
+    """Whether a run waits for one of the living hosts that can read its checkpoint.
+
+    One that was told to go on from a checkpoint does, and never begins anew by itself. Another does only where they
+    have devices enough: else it would wait for ever for what it saved on its own account.
+    """
+    if run.resume_from is not None:
+        return True
+    there, shape = readers_of(home, fleet), Shape.parse(run.shape)
+    return bool(there) and most_possible(there, shape).replicas >= shape.replicas
+
+
+def readers_of(home: Home, fleet: Sequence[HostCapacity]) -> list[HostCapacity]:
+    """Those of the fleet that can read the checkpoint."""
+    return [host for host in fleet if host.host_id in home.hosts]
+
+
+def home_of_source(session: Session, project_id: str, checkpoint_id: str) -> Home | None:
+    """Where a run that is told to go on from that checkpoint begins; None where nothing of it is kept."""
+    source = checkpoints.checkpoints_by_id(session, project_id, [checkpoint_id]).get(checkpoint_id)
+    if source is None:
+        return None
+    rows = not_after(source, checkpoints.kept_of_runs(session, [source.run_id]).get(source.run_id, ()))
+    living = checkpoints.living_hosts(session, project_id, {row.store for row in rows})
+    return _homes(session, {checkpoint_id: rows}, living).get(checkpoint_id)
+
+
+def _homes(
+    session: Session, candidates: Mapping[str, Sequence[Checkpoint]], living: Mapping[str, dict[str, str]]
+) -> dict[str, Home]:
+    """Of each that has candidates, by key."""
+    best = {key: next((row for row in rows if row.store in living), None) for key, rows in candidates.items() if rows}
+    attempts = {row.attempt_id for row in best.values() if row is not None}
+    members = checkpoints.members_of_attempts(session, attempts) if attempts else {}
+    return {key: _home(candidates[key], row, living, members) for key, row in best.items()}
+
+
+def _home(
+    candidates: Sequence[Checkpoint],
+    best: Checkpoint | None,
+    living: Mapping[str, dict[str, str]],
+    members: Mapping[str, int],
+) -> Home:
+    lost = None if best is candidates[0] else candidates[0]
+    if best is None:
+        return Home(step=0, members=1, hosts={}, lost=lost)
+    return Home(best.step, members[best.attempt_id], living[best.store], lost)

@@ -1,0 +1,213 @@
+"""One round of the scheduler: looks at each project's queue, starts what has room, and stores it.
+
+Attempt, members, holds and doorbells of a run are stored in one transaction with its move to PLACED.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from drumline.contracts.ids import new_id
+from drumline.contracts.states import AttemptState, DeviceState, MemberState, RunState
+from drumline_server.base.settings import Settings
+from drumline_server.lifecycle.transitions import move_device, move_run
+from drumline_server.scheduling.placement import Ageing, MemberSeats, Outlook, Placement, Snapshot, place
+from drumline_server.scheduling.snapshot import HEAD_LEAST, projects_to_serve, take_snapshot
+from drumline_server.storage.database import Database
+from drumline_server.storage.history import lock_run, record_event
+from drumline_server.storage.models import Attempt, Device, Hold, Host, Member, Run
+from drumline_server.storage.wakeups import notify
+
+_MICROS = 1_000_000
+
+
+class _TakenError(Exception):
+    """The run or one of the devices is not what it was: another was first, or a host went away."""
+
+
+def dispatch(session: Session, placement: Placement, *, claim_s: float, now: int) -> bool:
+    """Gives a run its devices. False, with nothing changed, where somebody else was first."""
+    try:
+        with session.begin_nested():
+            _dispatch(session, placement, claim_s=claim_s, now=now)
+    except _TakenError:
+        return False
+    return True
+
+
+def _dispatch(session: Session, placement: Placement, *, claim_s: float, now: int) -> None:
+    run = lock_run(session, placement.run_id)
+    if run is None or run.state != RunState.QUEUED:
+        raise _TakenError
+    hosts = _hosts(session, placement)
+    attempt = _add_attempt(session, run, claim_s=claim_s, now=now)
+    columns = {
+        "fence": attempt.fence,
+        "attempt_id": attempt.id,
+        "hosts": [host.name for host in hosts],
+    }
+    if not move_run(session, run, RunState.PLACED, now=now, columns=columns):
+        raise _TakenError
+    devices = _lock_devices(session, placement)
+    members = [_add_member(session, attempt, host, rank, now=now) for rank, host in enumerate(hosts)]
+    for member, seats in zip(members, placement.members, strict=True):
+        _hold_devices(session, member, seats, devices, now=now)
+        notify(session, member.host_id)
+    _record(session, attempt, members, run, now=now)
+
+
+def _hosts(session: Session, placement: Placement) -> list[Host]:
+    """The gang's hosts by rank, as they are now."""
+    ids = [seats.host_id for seats in placement.members]
+    query = select(Host).where(Host.id.in_(ids), *Host.takes_runs())
+    hosts = {host.id: host for host in session.scalars(query, execution_options={"populate_existing": True})}
+    if len(hosts) != len(ids):
+        raise _TakenError
+    return [hosts[host_id] for host_id in ids]
+
+
+def _add_attempt(session: Session, run: Run, *, claim_s: float, now: int) -> Attempt:
+    attempt = Attempt(
+        id=new_id("att"),
+        project_id=run.project_id,
+        run_id=run.id,
+        number=run.fence + 1,
+        fence=run.fence + 1,
+        state=AttemptState.DISPATCHED,
+        reason_message="",
+        created_at=now,
+        claim_deadline=now + int(claim_s * _MICROS),
+    )
+    session.add(attempt)
+    session.flush()
+    return attempt
+
+
+def _add_member(session: Session, attempt: Attempt, host: Host, rank: int, *, now: int) -> Member:
+    member = Member(
+        id=new_id("mem"),
+        project_id=attempt.project_id,
+        run_id=attempt.run_id,
+        attempt_id=attempt.id,
+        host_id=host.id,
+        rank=rank,
+        fence=attempt.fence,
+        state=MemberState.PENDING,
+        created_at=now,
+    )
+    session.add(member)
+    session.flush()
+    return member
+
+
+def _lock_devices(session: Session, placement: Placement) -> dict[str, Device]:
+    """All devices of the gang, in one order for everybody, so that two schedulers never wait for each other."""
+    ids = sorted(seat.device_id for seats in placement.members for seat in seats.seats)
+    query = select(Device).where(Device.id.in_(ids)).order_by(Device.id).with_for_update()
+    return {device.id: device for device in session.scalars(query, execution_options={"populate_existing": True})}
+
+
+def _hold_devices(
+    session: Session, member: Member, seats: MemberSeats, devices: Mapping[str, Device], *, now: int
+) -> None:
+    for seat in seats.seats:
+        device = devices[seat.device_id]
+        columns = {"attempt_id": member.attempt_id, "fence": member.fence}
+        is_free = device.present and device.state == DeviceState.FREE
+        if not is_free or not move_device(session, device, DeviceState.HELD, columns=columns):
+            raise _TakenError
+    session.add_all(
+        Hold(
+            member_id=member.id,
+            device_id=seat.device_id,
+            project_id=member.project_id,
+            run_id=member.run_id,
+            attempt_id=member.attempt_id,
+            fence=member.fence,
+            replica=seat.replica,
+            logical=seat.logical,
+            held_at=now,
+        )
+        for seat in seats.seats
+    )
+
+
+def _record(session: Session, attempt: Attempt, members: Sequence[Member], run: Run, *, now: int) -> None:
+    started = {"attempt": attempt.id, "number": attempt.number, "state": attempt.state}
+    record_event(session, run.id, "attempt", started, now=now, attempt_id=attempt.id)
+    for member in members:
+        joined = {"member": member.id, "host": member.host_id, "state": member.state}
+        record_event(session, run.id, "member", joined, now=now, attempt_id=attempt.id)
+    planned = {"executor": None, "confirmed": False, "replicas": run.replicas}
+    record_event(session, run.id, "placement", planned, now=now, attempt_id=attempt.id)
+
+
+Guard = Callable[[Session], None]
+"""Called first in every transaction; raises where the caller must not write any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How the scheduler decides."""
+
+    claim_s: float
+    """All members of an attempt must be claimed within so many seconds."""
+    suspect_s: float
+    """A host silent for so many seconds gets no new run."""
+    ageing: Ageing
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """As the operator set them."""
+        return cls(settings.claim_s, settings.suspect_s, Ageing(int(settings.ageing_unit_s * _MICROS)))
+
+    def look(self, session: Session, project_id: str, *, now: int) -> Snapshot:
+        """What the scheduler sees of a project."""
+        return take_snapshot(session, project_id, ageing=self.ageing, silent_since=self.silent_since(now), now=now)
+
+    def silent_since(self, now: int) -> int:
+        """Hosts last heard of before this time get nothing to do."""
+        return now - int(self.suspect_s * _MICROS)
+
+
+def unguarded(session: Session) -> None:
+    """For a scheduler that is the only one, or does not mind another."""
+
+
+def schedule(database: Database, terms: Terms, *, now: int, guard: Guard = unguarded) -> list[str]:
+    """Starts every queued run that has room; returns their ids. Blocks: it is called in a thread of its own."""
+    placed: list[str] = []
+    for project_id in database.read_now(partial(projects_to_serve, silent_since=terms.silent_since(now))):
+        look_again = True
+        while look_again:
+            outlook = database.read_now(partial(_decide, project_id, terms, now))
+            started = _start_all(database, outlook, terms, guard, now=now)
+            placed += started
+            look_again = len(started) >= HEAD_LEAST  # then there may be more of the same behind the head
+    return placed
+
+
+def _start_all(database: Database, outlook: Outlook, terms: Terms, guard: Guard, *, now: int) -> list[str]:
+    """Starts what was decided, up to the first run or device that is not as it was.
+
+    Then another scheduler is at work; whatever else has changed asks for another look by itself.
+    """
+    started: list[str] = []
+    for placement in outlook.placements:
+        if not database.write_now(partial(_start, placement, terms, now, guard)):
+            break
+        started.append(placement.run_id)
+    return started
+
+
+def _decide(project_id: str, terms: Terms, now: int, session: Session) -> Outlook:
+    return place(terms.look(session, project_id, now=now))
+
+
+def _start(placement: Placement, terms: Terms, now: int, guard: Guard, session: Session) -> bool:
+    guard(session)
+    return dispatch(session, placement, claim_s=terms.claim_s, now=now)

@@ -1,0 +1,221 @@
+"""The loops of the server, as tasks of the API process: schedule, reap, forget.
+
+Each is woken by commits, of which many in a row make one round, and also looks by itself. A round that fails is logged
+and tried again a little later; a loop never ends before it is stopped.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+from sqlalchemy.orm import Session
+
+from drumline_server.base.clock import Clock
+from drumline_server.base.errors import DatabaseUnavailableError
+from drumline_server.base.settings import Settings
+from drumline_server.lifecycle.checkpoints import forget_deleted as forget_deleted_checkpoints
+from drumline_server.lifecycle.clock_skew import pull_back
+from drumline_server.lifecycle.deadlines import Deadlines, Deed, due, longest_takeover_s
+from drumline_server.scheduling.dispatch import Terms, schedule
+from drumline_server.scheduling.leadership import Leadership, LeadershipLostError, SoleServer, leadership_of
+from drumline_server.scheduling.peers import Stalls, longest_stall_us, watch_stalls
+from drumline_server.storage.database import Database
+from drumline_server.storage.idempotency import forget_old_keys
+from drumline_server.storage.runs import forget_old_plans as forget_old_plans
+from drumline_server.storage.wakeups import QUEUE
+
+log = logging.getLogger(__name__)
+
+_MICROS = 1_000_000
+_FORGET_EVERY_S = 3600.0
+_FIRST_BACKOFF_S = 0.2
+_LAST_BACKOFF_S = 10.0
+_REST = 4.0
+"""A loop rests so many times as long as its round took, so that it never takes more than a fifth of a core."""
+_PRESSED_REST_S, _MOST_REST_S = 0.1, 0.5
+"""The least rest of a loop that was woken again meanwhile, and the longest of any."""
+_LEAD = "lead"
+_CLOCK_JUMP_US = 2 * _MICROS
+
+
+@dataclass(frozen=True, slots=True)
+class Loops:
+    """The running loops; `await stop()` ends them."""
+
+    tasks: tuple["asyncio.Task[None]", ...]
+    unsubscribe: Callable[[], None]
+    leadership: Leadership
+
+    async def stop(self) -> None:
+        """Ends the loops and waits for them."""
+        self.unsubscribe()
+        for task in self.tasks:
+            task.cancel()
+        for task in self.tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+        with suppress(DatabaseUnavailableError):
+            await self.leadership.resign()
+
+
+def start_loops(database: Database, settings: Settings, clock: Clock) -> Loops:
+    """Starts the loops in the running event loop."""
+    leadership = leadership_of(database, lease_s=settings.lease_s)
+    scheduling = _Wakeup()
+
+    def on_commit(topics: frozenset[str]) -> None:
+        if QUEUE in topics:
+            scheduling.wake()
+
+    stalls = Stalls()
+    reaper = Reaper(database, settings, clock, leadership, stalls)
+    rounds = [
+        _Round(
+            "schedule", scheduling, settings.schedule_every_s, lambda: _schedule(database, settings, clock, leadership)
+        ),
+        _Round("reap", _Wakeup(), settings.reap_every_s, reaper.round),
+        _Round("forget", _Wakeup(), _FORGET_EVERY_S, lambda: _forget(database, clock)),
+    ]
+    lead = _Round(_LEAD, _Wakeup(), settings.lease_s / 3, lambda: _lead(leadership, rounds))
+    tasks = (
+        asyncio.create_task(watch_stalls(stalls, clock), name="drumline-stalls"),
+        *(asyncio.create_task(_forever(each, leadership), name=f"drumline-{each.name}") for each in (lead, *rounds)),
+    )
+    unsubscribe = database.wakeups.subscribe_in_loop(on_commit)
+    return Loops(tasks, unsubscribe, leadership)
+
+
+@dataclass(slots=True)
+class _Wakeup:
+    """Wakes one loop. A call during its round makes it go round once more."""
+
+    event: asyncio.Event = field(default_factory=asyncio.Event)
+    is_pressed: bool = False
+    """Whether it was woken again before the loop was ready for it."""
+
+    def wake(self) -> None:
+        self.event.set()
+
+    async def rest(self, round_s: float) -> None:
+        """Lets the calls that follow a round of `round_s` seconds come together: many commits make few rounds."""
+        least_s = _PRESSED_REST_S if self.is_pressed else 0.0
+        await asyncio.sleep(min(max(_REST * round_s, least_s), _MOST_REST_S))
+
+    async def wait(self, timeout_s: float) -> None:
+        self.is_pressed = self.event.is_set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):  # wait_for loses a cancellation that meets the call
+                await self.event.wait()
+        self.event.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """What one loop does, and when it looks without being woken."""
+
+    name: str
+    wakeup: _Wakeup
+    every_s: float
+    perform: Callable[[], Awaitable[object]]
+
+
+async def _forever(loop: _Round, leadership: Leadership) -> None:
+    now = asyncio.get_running_loop().time
+    backoff_s = _FIRST_BACKOFF_S
+    while True:
+        began = now()
+        try:
+            if loop.name == _LEAD or leadership.is_held():
+                await loop.perform()
+        except LeadershipLostError as error:
+            log.warning("the %s loop stops here: %s", loop.name, error)
+        except Exception:
+            log.exception("the %s loop failed; it goes on", loop.name)
+        else:
+            backoff_s = _FIRST_BACKOFF_S
+            await loop.wakeup.rest(now() - began)
+            await loop.wakeup.wait(loop.every_s)
+            continue
+        await asyncio.sleep(backoff_s)
+        backoff_s = min(2 * backoff_s, _LAST_BACKOFF_S)
+
+
+async def _lead(leadership: Leadership, rounds: Sequence[_Round]) -> None:
+    """Keeps the lease; a server that has just got it begins at once."""
+    was_held = leadership.is_held()
+    if await leadership.renew() and not was_held:
+        log.info("this server runs the loops")
+        for each in rounds:
+            each.wakeup.wake()
+
+
+async def _schedule(database: Database, settings: Settings, clock: Clock, leadership: Leadership) -> None:
+    terms = Terms.of(settings)
+    await asyncio.to_thread(schedule, database, terms, now=clock.now(), guard=leadership.guard)
+
+
+async def _forget(database: Database, clock: Clock) -> None:
+    await database.write(lambda session: forget_old_keys(session, now=clock.now()))
+    await database.write(lambda session: forget_old_plans(session, now=clock.now()))
+    await database.write(lambda session: forget_deleted_checkpoints(session, now=clock.now()))
+
+
+class Reaper:
+    """Looks for deadlines. After the server's start, a jump of its clock or a time without rounds, as in a server that
+    only now runs the loops, no lease runs out for one full T. While this server, or another of the same
+    database, stands still again and again, each runs out later by as long as it stood still.
+
+    After a jump back, or a start that may follow one, what waits for a time that is far off now is pulled back.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        settings: Settings,
+        clock: Clock,
+        leadership: Leadership | None = None,
+        stalls: Stalls | None = None,
+    ) -> None:
+        self._leadership = leadership or SoleServer()
+        self._stalls = stalls or Stalls()
+        self._database = database
+        self._settings = settings
+        self._clock = clock
+        self._last_round = clock.now()
+        self._set_back = True
+        self._leases_from = clock.now() + int(settings.takeover_s * _MICROS)
+
+    async def round(self) -> None:
+        """Does what is due, each deed in its own transaction, so that one that fails keeps no other from happening."""
+        now = self._clock.now()
+        elapsed = now - self._last_round
+        if not -_CLOCK_JUMP_US < elapsed < _CLOCK_JUMP_US + int(self._settings.reap_every_s * _MICROS):
+            self._leases_from = now + int(self._settings.takeover_s * _MICROS)
+            self._set_back = self._set_back or elapsed < 0
+        self._last_round = now
+        if self._set_back:
+            await self._database.write(
+                lambda session: pull_back(session, claim_s=self._settings.claim_s, clock=self._clock)
+            )
+            self._set_back = False
+        for deed in await self._database.read(lambda session: self._due(session, now)):
+            try:
+                await self._database.write(partial(self._perform, deed))
+            except LeadershipLostError:
+                raise
+            except Exception:
+                log.exception("a deadline could not be enforced; it is tried again")
+
+    def _due(self, session: Session, now: int) -> list[Deed]:
+        takeover_s = longest_takeover_s(session, self._settings.takeover_s)
+        own_us = self._stalls.since(now - int(2 * takeover_s * _MICROS))
+        stalled_us = max(own_us, longest_stall_us(session, takeover_s))
+        deadlines = Deadlines(takeover_s, self._settings.suspect_s, self._leases_from, stalled_us)
+        return due(session, deadlines, self._clock, now=now)
+
+    def _perform(self, deed: Deed, session: Session) -> None:
+        self._leadership.guard(session)
+        deed(session)

@@ -1,0 +1,280 @@
+"""Which runs start now, and where: a pure function over a snapshot of free devices and the queue."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from drumline_server.base.shapes import Shape
+from drumline_server.scheduling.gangs import Share, fit
+
+PREFERRED = ("tpu", "gpu", "cpu")
+"""Where a run that takes any platform goes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class FreeDevice:
+    """A device that may be given out."""
+
+    id: str
+    host_id: str
+    platform: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Devices of one platform on one host that a run holds, and when its time limit ends it; None if it has none."""
+
+    run_id: str
+    host_id: str
+    platform: str
+    devices: int
+    at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedRun:
+    """A run that waits: the room it needs, and how long (microseconds) it may hold it; None if nobody knows."""
+
+    id: str
+    shape: Shape
+    limit_us: int | None
+    avoid: str | None = None
+    """The host where its last attempt failed: taken only if no other fits."""
+    only: frozenset[str] | None = None
+    """The hosts that can read its checkpoints; None if any host will do."""
+    members: int = 1
+    """How many saved the checkpoint that it goes on from."""
+    priority: int = 0
+    created_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The fleet and the queue at `now`; `queue` in the order in which runs are considered."""
+
+    now: int
+    free: tuple[FreeDevice, ...]
+    releases: tuple[Release, ...]
+    queue: tuple[QueuedRun, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A device, and the replica and logical position that it gets."""
+
+    device_id: str
+    replica: int
+    logical: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSeats:
+    """What one host gives to a gang. The replicas of a gang are numbered through, in the order of its members."""
+
+    host_id: str
+    seats: tuple[Seat, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A run that starts now; its members by rank, each on a host of its own."""
+
+    run_id: str
+    members: tuple[MemberSeats, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """The room that a blocked run waits for, from `at` on; None where nobody knows when that is."""
+
+    run_id: str
+    at: int | None
+    spare: dict[str, int]
+    """By host that the gang will use: how many devices will be left beside it."""
+
+    def is_over_before(self, until: int | None) -> bool:
+        """Whether devices that are held `until` then are back in time."""
+        return self.at is not None and until is not None and until <= self.at
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What one look at the queue gives: who starts, and what is kept for whom, by platform."""
+
+    placements: tuple[Placement, ...]
+    reservations: Mapping[str, Reservation]
+
+
+def place(snapshot: Snapshot) -> Outlook:
+    """The runs of the queue that can start now, with their devices, and what is reserved for those that cannot."""
+    table = _Table(snapshot)
+    placements: list[Placement] = []
+    blocked = _Blocked()
+    for run in snapshot.queue:
+        held_off = table.held_off(run)
+        if blocked.includes(run, held_off):
+            continue
+        placement = table.seat(run)
+        if placement is not None:
+            placements.append(placement)
+        else:
+            blocked.add(run, held_off)
+            table.reserve(run)
+    return Outlook(tuple(placements), table.reservations)
+
+
+class _Blocked:
+    """Kinds of runs that did not fit: room only shrinks, so they do not fit later in the same look.
+
+    A run's time limit decides only on which platforms it is held off by a reservation. So runs whose limits all differ
+    are of a few kinds, and a long queue of them costs no more than one of equals.
+    """
+
+    def __init__(self) -> None:
+        self._kinds: dict[tuple[Shape, frozenset[str] | None], list[frozenset[str]]] = {}
+
+    def includes(self, run: QueuedRun, held_off: frozenset[str]) -> bool:
+        """Whether a run of that shape did not fit that was held off on these platforms, or on fewer."""
+        return any(fewer <= held_off for fewer in self._kinds.get((run.shape, run.only), ()))
+
+    def add(self, run: QueuedRun, held_off: frozenset[str]) -> None:
+        self._kinds.setdefault((run.shape, run.only), []).append(held_off)
+
+
+def platforms_of(shape: Shape) -> Iterable[str]:
+    """Where the shape may go, best first."""
+    return PREFERRED if shape.platform == "any" else (shape.platform,)
+
+
+@dataclass(slots=True)
+class _Table:
+    """The devices while seats are given out."""
+
+    snapshot: Snapshot
+    free: dict[str, dict[str, list[FreeDevice]]] = field(default_factory=dict)
+    """By platform and host, in the order of their positions."""
+    releases: dict[str, list[Release]] = field(default_factory=dict)
+    reservations: dict[str, Reservation] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for device in sorted(self.snapshot.free, key=lambda device: (device.host_id, device.position)):
+            self.free.setdefault(device.platform, {}).setdefault(device.host_id, []).append(device)
+        for release in self.snapshot.releases:
+            self.releases.setdefault(release.platform, []).append(release)
+
+    def held_off(self, run: QueuedRun) -> frozenset[str]:
+        """Platforms where the run must leave reserved room alone."""
+        until = self._until(run)
+        return frozenset(
+            platform
+            for platform in platforms_of(run.shape)
+            if platform in self.reservations and not self.reservations[platform].is_over_before(until)
+        )
+
+    def seat(self, run: QueuedRun) -> Placement | None:
+        """Gives the run its devices, if there is room that is not kept for another."""
+        for avoid in (run.avoid, None) if run.avoid else (None,):
+            for platform in platforms_of(run.shape):
+                shares = fit(self._room(platform, run, avoid), run.shape, run.members)
+                if shares is not None:
+                    return self._take(run, platform, shares)
+        return None
+
+    def reserve(self, run: QueuedRun) -> None:
+        """Keeps the room that will be there first, unless a run before this one has a reservation on that platform."""
+        if all(platform in self.reservations for platform in platforms_of(run.shape)):
+            return  # looking for the room costs a sort of all that is held
+        rooms = {platform: self._first_room(platform, run) for platform in platforms_of(run.shape)}
+        found = [(platform, room) for platform, room in rooms.items() if room is not None]
+        if found:
+            platform, room = min(found, key=lambda item: (item[1].at is None, item[1].at or 0))
+            self.reservations.setdefault(platform, room)
+
+    def _room(self, platform: str, run: QueuedRun, avoid: str | None) -> dict[str, int]:
+        """Devices of each host that the run may take."""
+        counts = {host: count for host, count in self._after(platform, run, ()).items() if host != avoid}
+        reservation = self.reservations.get(platform)
+        if reservation is None or reservation.is_over_before(self._until(run)):
+            return counts
+        return {host: min(count, reservation.spare.get(host, count)) for host, count in counts.items()}
+
+    def _until(self, run: QueuedRun) -> int | None:
+        return None if run.limit_us is None else self.snapshot.now + run.limit_us
+
+    def _take(self, run: QueuedRun, platform: str, shares: list[Share]) -> Placement:
+        until, reservation = self._until(run), self.reservations.get(platform)
+        per_replica = run.shape.devices_per_replica
+        members: list[MemberSeats] = []
+        first_replica = 0
+        for share in shares:
+            count = share.replicas * per_replica
+            devices = self.free[platform][share.host_id]
+            taken, devices[:count] = devices[:count], []
+            if reservation and share.host_id in reservation.spare and not reservation.is_over_before(until):
+                reservation.spare[share.host_id] -= count
+            self.releases.setdefault(platform, []).append(Release(run.id, share.host_id, platform, count, until))
+            seats = tuple(
+                Seat(device.id, first_replica + index // per_replica, index % per_replica)
+                for index, device in enumerate(taken)
+            )
+            members.append(MemberSeats(share.host_id, seats))
+            first_replica += share.replicas
+        return Placement(run.id, tuple(members))
+
+    def _first_room(self, platform: str, run: QueuedRun) -> Reservation | None:
+        """The room after as few ends of runs as are needed, those with a known end first; None if there never is."""
+        releases = sorted(
+            self.releases.get(platform, ()),
+            key=lambda release: (release.at is None, release.at or 0, release.host_id, release.run_id),
+        )
+        fewest, most = 0, len(releases)
+        if fit(self._after(platform, run, releases), run.shape) is None:
+            return None
+        while fewest < most:
+            middle = (fewest + most) // 2
+            if fit(self._after(platform, run, releases[:middle]), run.shape) is None:
+                fewest = middle + 1
+            else:
+                most = middle
+        at = releases[fewest - 1].at if fewest else self.snapshot.now
+        together = [release for release in releases[fewest:] if at is not None and release.at == at]
+        counts = self._after(platform, run, [*releases[:fewest], *together])
+        shares = fit(counts, run.shape, run.members)
+        assert shares is not None
+        per_replica = run.shape.devices_per_replica
+        spare = {share.host_id: counts[share.host_id] - share.replicas * per_replica for share in shares}
+        return Reservation(run.id, at, spare)
+
+    def _after(self, platform: str, run: QueuedRun, releases: Iterable[Release]) -> dict[str, int]:
+        """Devices by host, of those that the run may have, once others have given theirs back."""
+        counts = {host: len(devices) for host, devices in self.free.get(platform, {}).items()}
+        for release in releases:
+            counts[release.host_id] = counts.get(release.host_id, 0) + release.devices
+        return {host: count for host, count in counts.items() if run.only is None or host in run.only}
+
+
+AGEING_MOST = 2000
+"""What ageing can add, in points of priority: as much as lies between the lowest and the highest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ageing:
+    """How fast waiting runs gain priority: one point every `unit_us` microseconds."""
+
+    unit_us: int
+
+    @property
+    def most_us(self) -> int:
+        """The waiting time after which a run gains nothing more."""
+        return AGEING_MOST * self.unit_us
+
+    def weight(self, priority: int, created_at: int, now: int) -> int:
+        """The effective priority in microseconds: points times the unit, so that it is exact."""
+        return priority * self.unit_us + min(max(now - created_at, 0), self.most_us)
+
+
+def in_order(runs: Iterable[QueuedRun], ageing: Ageing, now: int) -> tuple[QueuedRun, ...]:
+    """The runs as the scheduler considers them at `now`."""
+    return tuple(
+        sorted(runs, key=lambda run: (-ageing.weight(run.priority, run.created_at, now), run.created_at, run.id))
+    )

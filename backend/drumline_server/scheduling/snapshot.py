@@ -1,0 +1,247 @@
+"""Reads what placement looks at: free devices of live hosts, held ones, and the head of a project's queue.
+
+The queue is read by index only, whatever its length: runs of one priority and shape are alike but for their age, so the
+oldest of each such group are all that can matter. Of each of the first `GROUPS` groups at least the `HEAD_LEAST` oldest
+are there, so that no group hides another, and beside them the `HEAD_MOST` oldest of all. The statements are made once:
+making one costs more than running it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from pydantic_core import from_json, to_json
+from sqlalchemy import (
+    ColumnElement,
+    Row,
+    Select,
+    Text,
+    bindparam,
+    case,
+    exists,
+    func,
+    literal,
+    select,
+    tuple_,
+    type_coerce,
+)
+from sqlalchemy.orm import Session, aliased
+
+from drumline.contracts.states import AttemptState, DeviceState, RunState
+from drumline_server.base.shapes import Shape
+from drumline_server.scheduling import capacity
+from drumline_server.scheduling.capacity import Home
+from drumline_server.scheduling.placement import Ageing, FreeDevice, QueuedRun, Release, Snapshot, in_order
+from drumline_server.storage.models import Attempt, Device, Hold, Host, Member, Project, Run
+
+GROUPS = 64
+"""How many groups of alike runs a tick considers, those of the highest priority."""
+HEAD_LEAST, HEAD_MOST = 20, 200
+"""How many waiting runs of one project, priority and shape a tick considers, the oldest first."""
+QUEUE_MOST = 1_000
+"""How many waiting runs of all its groups a tick considers, where `HEAD_LEAST` of each are fewer."""
+_MICROS = 1_000_000
+RunRow = Row[str, str, str, int, int, int, str | None, str | None]
+"""The columns of `_RUNS`."""
+
+
+def projects_to_serve(session: Session, *, silent_since: int) -> Sequence[str]:
+    """Projects that have queued runs, and a device for one of them."""
+    return session.scalars(_PROJECTS, {"silent_since": silent_since}).all()
+
+
+def take_snapshot(session: Session, project_id: str, *, ageing: Ageing, silent_since: int, now: int) -> Snapshot:
+    """The fleet and queue of a project. Hosts that drain, or were last heard of before `silent_since`, take no more."""
+    return Snapshot(
+        now=now,
+        free=_free_devices(session, project_id, silent_since),
+        releases=_releases(session, project_id, silent_since, now),
+        queue=_queue(session, project_id, ageing, now),
+    )
+
+
+def is_behind_the_head(session: Session, run: Run) -> bool:
+    """Whether so many older runs are like a queued run that no snapshot has it."""
+    of_run = {"project": run.project_id, "priority": run.priority, "shape": run.shape, "head": HEAD_MOST}
+    older = {"created_at": run.created_at, "run": run.id}
+    return session.scalar(_OLDER_ALIKE, {**of_run, **older}) == HEAD_MOST
+
+
+def queued_run(run: Run, home: Home | None) -> QueuedRun:
+    """A run that is queued for the first time, as the scheduler sees it; `home` is where its checkpoint is."""
+    limit_us = _limit_us(to_json(run.limits).decode())
+    return QueuedRun(run.id, _shape(run.shape), limit_us, None, *_tie(home), run.priority, run.created_at)
+
+
+def with_run(snapshot: Snapshot, run: QueuedRun, ageing: Ageing) -> Snapshot:
+    """The same, as if that run waited too."""
+    return replace(snapshot, queue=in_order((*snapshot.queue, run), ageing, snapshot.now))
+
+
+def alone_and_idle(session: Session, snapshot: Snapshot, project_id: str, run: QueuedRun) -> Snapshot:
+    """The same, as if nothing ran and only that run waited."""
+    query = (
+        select(Device.id, Device.host_id, Device.platform, Device.position)
+        .join(Host, Host.id == Device.host_id)
+        .where(Device.project_id == project_id, Device.present.is_(True), Host.lost_at.is_(None))
+    )
+    return replace(
+        snapshot,
+        free=tuple(FreeDevice(*row) for row in session.execute(query)),
+        releases=(),
+        queue=(run,),
+    )
+
+
+def _free_devices(session: Session, project_id: str, silent_since: int) -> tuple[FreeDevice, ...]:
+    rows = session.execute(_FREE, {"project": project_id, "silent_since": silent_since})
+    return tuple(FreeDevice(*row) for row in rows)
+
+
+def _releases(session: Session, project_id: str, silent_since: int, now: int) -> tuple[Release, ...]:
+    rows = session.execute(_RELEASES, {"project": project_id, "silent_since": silent_since, "now": now})
+    return tuple(
+        Release(run_id, host_id, platform, devices, _ends_at(limits, started_at, now))
+        for run_id, host_id, platform, devices, limits, started_at in rows
+    )
+
+
+def _queue(session: Session, project_id: str, ageing: Ageing, now: int) -> tuple[QueuedRun, ...]:
+    groups = session.execute(_GROUPS, {"project": project_id}).all()
+    head = max(HEAD_LEAST, min(HEAD_MOST, QUEUE_MOST // max(len(groups), 1)))
+    rows: dict[str, RunRow] = {}
+    for priority, shape in groups:
+        of_group = {"project": project_id, "priority": priority, "shape": shape, "head": head}
+        rows |= {row.id: row for row in session.execute(_GROUP, of_group)}
+    rows |= {row.id: row for row in session.execute(_RUNS, {"project": project_id, "head": HEAD_MOST})}
+    past = [row.id for row in rows.values() if row.fence > 0 or row.resume_from]
+    homes = capacity.tied_to(session, project_id, past)
+    return in_order([_queued(row, homes.get(row.id)) for row in rows.values()], ageing, now)
+
+
+def _queued(row: RunRow, home: Home | None) -> QueuedRun:
+    run_id, shape, limits, priority, created_at, _, _, failed_on = row
+    return QueuedRun(run_id, _shape(shape), _limit_us(limits), failed_on, *_tie(home), priority, created_at)
+
+
+def _tie(home: Home | None) -> tuple[frozenset[str] | None, int]:
+    """Which hosts only, and how many members, as `QueuedRun` has them."""
+    return (None, 1) if home is None else (frozenset(home.hosts), home.members)
+
+
+_shape = lru_cache(1024)(Shape.parse)
+
+
+@lru_cache(1024)
+def _limit_us(limits: str) -> int | None:
+    """How long a run with these limits (JSON) may hold its devices; without one nobody can plan on its end."""
+    found = from_json(limits)
+    return None if found["run_s"] is None else int((found["run_s"] + found["grace_s"]) * _MICROS)
+
+
+def _ends_at(limits: str, started_at: int, now: int) -> int | None:
+    limit_us = _limit_us(limits)
+    return None if limit_us is None else max(now, started_at + limit_us)
+
+
+def _takes_runs() -> tuple[ColumnElement[bool], ...]:
+    return (*Host.takes_runs(), Host.last_heartbeat_at >= bindparam("silent_since"))
+
+
+def _select_projects() -> Select[str]:
+    waiting = exists().where(Run.state == RunState.QUEUED, Run.project_id == Project.id)
+    free = (
+        exists()
+        .where(Device.project_id == Project.id, Device.state == DeviceState.FREE, Device.present.is_(True))
+        .where(Host.id == Device.host_id, *_takes_runs())
+    )
+    return select(Project.id).where(waiting, free).order_by(Project.id)
+
+
+def _select_free() -> Select[str, str, str, int]:
+    return (
+        select(Device.id, Device.host_id, Device.platform, Device.position)
+        .join(Host, Host.id == Device.host_id)
+        .where(
+            Device.project_id == bindparam("project"),
+            Device.state == DeviceState.FREE,
+            Device.present.is_(True),
+            *_takes_runs(),
+        )
+    )
+
+
+def _select_releases() -> Select[str, str, str, int, str, int]:
+    limits, started_at = type_coerce(Run.limits, Text), func.coalesce(Attempt.started_at, bindparam("now"))
+    return (
+        select(Run.id, Device.host_id, Device.platform, func.count(), limits, started_at)
+        .select_from(Hold)
+        .join(Device, Device.id == Hold.device_id)
+        .join(Host, Host.id == Device.host_id)
+        .join(Attempt, Attempt.id == Hold.attempt_id)
+        .join(Run, Run.id == Hold.run_id)
+        .where(Hold.project_id == bindparam("project"), Hold.released_at.is_(None), *_takes_runs())
+        .group_by(Device.host_id, Device.platform, Run.id, Run.limits, Attempt.started_at)
+    )
+
+
+def _select_groups() -> Select[int, str]:
+    """The first groups of the queue, highest priority first: one step through the index for each, not for each run."""
+    first = _last_run(aliased(Run)).scalar_subquery()
+    start = select(Run.priority, Run.shape, literal(1).label("number")).where(Run.id == first)
+    walk = start.cte("walk", recursive=True)
+    following, candidate = aliased(Run), aliased(Run)
+    below = tuple_(candidate.priority, candidate.shape) < tuple_(walk.c.priority, walk.c.shape)
+    step = (
+        select(following.priority, following.shape, walk.c.number + 1)
+        .join(walk, following.id == _last_run(candidate).where(below).scalar_subquery())
+        .where(walk.c.number < GROUPS)
+    )
+    walk = walk.union_all(step)
+    return select(walk.c.priority, walk.c.shape)
+
+
+def _last_run(run: Any) -> Select[str]:  # Any: an alias of Run
+    return (
+        select(run.id)
+        .where(run.state == RunState.QUEUED, run.project_id == bindparam("project"))
+        .order_by(run.priority.desc(), run.shape.desc())
+        .limit(1)
+    )
+
+
+def _select_runs() -> Select[str, str, str, int, int, int, str | None, str | None]:
+    unclaimed = aliased(Member)
+    kept_waiting = (
+        select(unclaimed.host_id)
+        .where(unclaimed.attempt_id == Run.attempt_id, unclaimed.claimed_at.is_(None))
+        .order_by(unclaimed.rank)
+        .limit(1)
+        .scalar_subquery()
+    )
+    failed_on = case(
+        (Attempt.state == AttemptState.EXPIRED, kept_waiting), (Run.infrastructure_failures > 0, Member.host_id)
+    ).label("failed_on")
+    limits = type_coerce(Run.limits, Text)
+    return (
+        select(Run.id, Run.shape, limits, Run.priority, Run.created_at, Run.fence, Run.resume_from, failed_on)
+        .outerjoin(Attempt, Attempt.id == Run.attempt_id)
+        .outerjoin(Member, (Member.attempt_id == Run.attempt_id) & (Member.rank == 0))
+        .where(Run.project_id == bindparam("project"), Run.state == RunState.QUEUED)
+        .order_by(Run.created_at, Run.id)
+        .limit(bindparam("head"))
+    )
+
+
+_PROJECTS, _FREE, _RELEASES = _select_projects(), _select_free(), _select_releases()
+_GROUPS, _RUNS = _select_groups(), _select_runs()
+_ALIKE = (Run.priority == bindparam("priority"), Run.shape == bindparam("shape"))
+_GROUP = _RUNS.where(*_ALIKE)
+_OLDER_ALIKE = select(func.count()).select_from(
+    select(Run.id)
+    .where(Run.project_id == bindparam("project"), Run.state == RunState.QUEUED, *_ALIKE)
+    .where(tuple_(Run.created_at, Run.id) < tuple_(bindparam("created_at"), bindparam("run")))
+    .limit(bindparam("head"))
+    .subquery()
+)

@@ -1,0 +1,1 @@
+"""What a caller asks for, in plain functions of a database session."""

@@ -1,0 +1,314 @@
+"""Judges submissions before anything is stored: the program, its parameters, and whether the fleet could hold them."""
+
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pydantic import JsonValue
+from sqlalchemy.orm import Session
+
+from drumline import program
+from drumline.contracts import api
+from drumline.contracts.problems import FieldProblem, ProblemCode
+from drumline.contracts.spec import RunSubmit
+from drumline.contracts.storable import unstorable
+from drumline.contracts.supported import unsupported
+from drumline.errors import ParameterError, ProgramError
+from drumline.wording import counted
+from drumline_server.base.errors import DrumlineError, InvalidRequestError, NotFoundError
+from drumline_server.base.shapes import OWN_COLLECTIVES, Shape, shape_of, tie_to_one_host
+from drumline_server.lifecycle import checkpoints
+from drumline_server.scheduling import capacity
+from drumline_server.scheduling.capacity import Home, HostCapacity, Possible, capacities, most_possible, readers_of
+from drumline_server.services import bundles
+from drumline_server.storage.runs import require_plan
+
+
+def nearest_possible(shape: Shape, hosts_with: Callable[[str], Sequence[HostCapacity]]) -> Shape | None:
+    """What the fleet could hold, on the platform of the shape if it has devices of it; None for a fleet of none."""
+    hosts = hosts_with(shape.platform)
+    if hosts:
+        return _on(hosts, shape)
+    elsewhere = hosts_with("any")
+    found = _on(elsewhere, shape.of(platform="any"))
+    return found and found.of(platform=most_possible(elsewhere, found).platform)
+
+
+def _on(hosts: Sequence[HostCapacity], shape: Shape) -> Shape | None:
+    """Fewer replicas; where not even one has room, as many with fewer devices each, or one with as many as a host."""
+    possible = most_possible(hosts, shape)
+    if possible.replicas:
+        return shape.of(replicas=min(shape.replicas, possible.replicas))
+    largest = max((host.devices for host in hosts), default=0)
+    for replicas in (shape.replicas, 1):
+        devices = _most_devices(hosts, shape, replicas, largest)
+        if devices:
+            return replace(shape, replicas=replicas, devices_per_replica=devices)
+    return None
+
+
+def _most_devices(hosts: Sequence[HostCapacity], shape: Shape, replicas: int, largest: int) -> int:
+    """With how many devices each, of at most `largest`, there is room for so many replicas; 0 where there never is.
+
+    Room only shrinks as replicas grow, so that a dozen looks at the hosts are enough, however many devices they have.
+    """
+
+    def lacks_room(devices: int) -> bool:
+        return most_possible(hosts, replace(shape, devices_per_replica=devices)).replicas < replicas
+
+    return bisect_left(range(1, largest + 1), True, key=lacks_room)
+
+
+_OVER_HOSTS = (
+    f" A program that exchanges with JAX's own collectives, never through its strategy, may be split over hosts: "
+    f"--strategy-option collectives={OWN_COLLECTIVES}."
+)
+
+
+def check_supported(body: RunSubmit) -> None:
+    """Raises InvalidRequestError for a strategy that no worker can run, however long it waits."""
+    flaw = unsupported(body.job.strategy)
+    if flaw is not None:
+        name, message = flaw
+        raise InvalidRequestError(f"job.strategy.{name}", message)
+
+
+def check_feasible(body: RunSubmit, hosts_with: Callable[[str], Sequence[HostCapacity]]) -> None:
+    """Judges a submission by the project's hosts with devices of the platform that it asks for, if need be.
+
+    Raises InvalidRequestError for a shape that no fleet could hold, too_many_replicas for one that this cannot; the
+    second may be queued all the same, with `wait_for_devices`.
+    """
+    replicas = body.resources.replicas
+    if body.job.strategy.kind == "one_device" and replicas != 1:
+        raise InvalidRequestError("resources.replicas", f"one_device has 1 replica; got {replicas}", hint="Ask for 1.")
+    if body.wait_for_devices:
+        return
+    strategy, resources = body.job.strategy.model_dump(), body.resources.model_dump()
+    shape = shape_of(strategy, resources)
+    possible = most_possible(hosts_with(shape.platform), shape)
+    if shape.replicas > possible.replicas:
+        split = shape_of({**strategy, "collectives": OWN_COLLECTIVES}, resources)
+        could_split = most_possible(possible.hosts, split).replicas >= shape.replicas
+        way = _OVER_HOSTS if body.job.strategy.kind == "mirrored" and could_split else ""
+        tie = tie_to_one_host(strategy) if way else ""
+        nearest, platforms = nearest_possible(shape, hosts_with), _devices_by_platform(hosts_with("any"))
+        raise _too_many(shape, possible, nearest, platforms, tie=tie, way=way)
+
+
+def check_readable(body: RunSubmit, home: Home | None, hosts: Sequence[HostCapacity]) -> None:
+    """Judges a submission that goes on from a checkpoint by those of `hosts` that can read it.
+
+    Raises InvalidRequestError, also where nobody can; it may be queued all the same, with `wait_for_devices`.
+    """
+    shape = shape_of(body.job.strategy.model_dump(), body.resources.model_dump())
+    readers = readers_of(home, hosts) if home else []
+    possible = most_possible(readers, shape).replicas
+    if possible >= shape.replicas:
+        return
+    names, room = ", ".join(sorted(host.host_name for host in readers)), counted(possible, "replica")
+    where = f"only {names} can read it, with room for {room}" if readers else "no living host can read it"
+    nearest = f"Ask for at most {room}, leave" if possible else "Leave"
+    raise InvalidRequestError(
+        "resume_from",
+        f"{where}; the run needs {describe_need(shape)}",
+        hint=f"{nearest} resume_from out to begin anew, or set wait_for_devices (--wait-for-devices) to wait for one.",
+    )
+
+
+def describe_need(shape: Shape) -> str:
+    """What a shape needs, in words: `3 replicas of 2 devices on one host`."""
+    of_devices = f" of {counted(shape.devices_per_replica, 'device')}" if shape.devices_per_replica > 1 else ""
+    where = " on one host" if shape.is_one_host and shape.replicas > 1 else ""
+    return f"{counted(shape.replicas, 'replica')}{of_devices}{where}"
+
+
+def describe_room(shape: Shape, possible: Possible) -> str:
+    """What the fleet has, in words: `the largest host has 8 devices`."""
+    kind = "device" if shape.platform == "any" else f"{shape.platform} device"
+    if not possible.hosts:
+        return f"no host with {kind}s is registered"
+    if shape.is_one_host or len(possible.hosts) == 1 or possible.largest < shape.devices_per_replica:
+        return f"the largest host has {counted(possible.largest, kind)}"
+    return f"the {len(possible.hosts)} hosts together have {counted(possible.devices, kind)}" + (
+        f", room for {counted(possible.replicas, 'replica')}" if shape.devices_per_replica > 1 else ""
+    )
+
+
+def _too_many(
+    shape: Shape, possible: Possible, nearest: Shape | None, platforms: Mapping[str, int], *, tie: str, way: str
+) -> DrumlineError:
+    """`tie`: what alone keeps the run from being split over the hosts; `way`: what would let it be."""
+    there = "" if possible.hosts or not platforms else f": the hosts have {_describe_platforms(platforms)}"
+    if tie:
+        there = f" ({counted(possible.devices, 'device')} on {len(possible.hosts)} hosts): {tie}, stays on one host"
+    ask = f"Ask for {_changes(shape, nearest)}, or set" if nearest else "Set"
+    return DrumlineError(
+        ProblemCode.TOO_MANY_REPLICAS,
+        f"The run needs {describe_need(shape)}, but {describe_room(shape, possible)}{there}.",
+        hint=f"{ask} wait_for_devices (--wait-for-devices) to queue it until there are enough.{way}",
+        errors=(_wrong_field(shape, nearest, platforms),),
+        context={
+            "replicas": shape.replicas,
+            "possible": possible.replicas,
+            "devices": possible.largest if shape.is_one_host else possible.devices,
+            "platform": shape.platform,
+            "platforms": dict(platforms),
+            "nearest": nearest
+            and {
+                "replicas": nearest.replicas,
+                "devices_per_replica": nearest.devices_per_replica,
+                "platform": nearest.platform,
+            },
+        },
+    )
+
+
+def _devices_by_platform(hosts: Sequence[HostCapacity]) -> dict[str, int]:
+    devices: Counter[str] = Counter()
+    for host in hosts:
+        devices[host.platform] += host.devices
+    return dict(sorted(devices.items()))
+
+
+def _describe_platforms(platforms: Mapping[str, int]) -> str:
+    return " and ".join(counted(devices, f"{platform} device") for platform, devices in platforms.items())
+
+
+def _changes(shape: Shape, nearest: Shape) -> str:
+    """What to ask for instead, in words: `at most 1 replica and at most 6 devices per replica`."""
+    changes = []
+    if nearest.platform != shape.platform:
+        changes.append(f"platform {nearest.platform}")
+    if nearest.replicas != shape.replicas:
+        changes.append(f"at most {counted(nearest.replicas, 'replica')}")
+    if nearest.devices_per_replica != shape.devices_per_replica:
+        changes.append(f"at most {counted(nearest.devices_per_replica, 'device')} per replica")
+    return " and ".join(changes)
+
+
+def _wrong_field(shape: Shape, nearest: Shape | None, platforms: Mapping[str, int]) -> FieldProblem:
+    if nearest and nearest.platform != shape.platform:
+        message = f"{shape.platform}; the hosts have {_describe_platforms(platforms)}"
+        return FieldProblem(field="resources.platform", message=message)
+    if nearest and nearest.devices_per_replica != shape.devices_per_replica:
+        message = f"{counted(shape.devices_per_replica, 'device')} per replica; {describe_need(nearest)} can ever start"
+        return FieldProblem(field="job.strategy.computation_shape", message=message)
+    most = nearest.replicas if nearest else 0
+    message = f"{counted(shape.replicas, 'replica')}; at most {most} can ever start"
+    return FieldProblem(field="resources.replicas", message=message)
+
+
+_WORD = re.compile(r"[a-z]+ ")
+
+
+def require_storable(body: RunSubmit) -> None:
+    """Raises InvalidRequestError for parameters that no store, and no hash of the request, could take."""
+    problem = unstorable(body.parameters)
+    if problem:
+        raise InvalidRequestError("parameters", problem)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a submission turned out to mean."""
+
+    parameters: dict[str, JsonValue]
+    """As the program takes them."""
+    plan_id: str | None
+    """The plan that it was submitted from."""
+    resume_from: str | None
+    """The checkpoint that its first attempt goes on from."""
+
+
+class Checker:
+    """Checks submissions to one project; what many of them share is looked up once."""
+
+    def __init__(self, session: Session, project_id: str) -> None:
+        self._session = session
+        self._project_id = project_id
+        self._bundles: dict[str, api.Bundle] = {}
+        self._hosts: dict[str, list[HostCapacity]] = {}
+        self._homes: dict[str, capacity.Home | None] = {}
+        self._shapes: dict[tuple[str, str, bool], DrumlineError | None] = {}
+        """What was found of a strategy, its resources and whether it may wait."""
+
+    def check(self, body: RunSubmit) -> Checked:
+        """What the run needs to be queued.
+
+        Raises DrumlineError: bundle_not_found, entrypoint_not_found, unknown_parameter, missing_parameter,
+        bad_parameter, too_many_replicas, invalid_request, not_found for the plan or checkpoint.
+        """
+        parameters = self._checked_parameters(body)
+        self._check_shape(body)
+        if body.plan is not None:
+            require_plan(self._session, self._project_id, body.plan)
+        resume_from = body.resume_from and checkpoints.resolve(self._session, self._project_id, body.resume_from)
+        if resume_from and not body.wait_for_devices:
+            check_readable(body, self._home_of(resume_from), self._hosts_with(body.resources.platform))
+        return Checked(parameters, body.plan, resume_from)
+
+    def _check_shape(self, body: RunSubmit) -> None:
+        """Judges each shape once: the runs of a sweep all have the same."""
+        strategy, resources = body.job.strategy.model_dump_json(), body.resources.model_dump_json()
+        asked = strategy, resources, body.wait_for_devices
+        if asked not in self._shapes:
+            self._shapes[asked] = _refusal_of(body, self._hosts_with)
+        refusal = self._shapes[asked]
+        if refusal is not None:
+            raise refusal.with_traceback(None)  # which grows by each raise
+
+    def _checked_parameters(self, body: RunSubmit) -> dict[str, JsonValue]:
+        packed = self._bundle(body.job.program.bundle)
+        try:
+            entrypoint = program.find(packed.entrypoints, body.job.program.entrypoint)
+            return program.check_parameters(entrypoint, body.parameters)
+        except ParameterError as error:
+            field = FieldProblem(field=f"parameters.{error.name}", message=error.message)
+            raise DrumlineError(ProblemCode(error.code), sentence(error.message), errors=(field,)) from None
+        except ProgramError as error:
+            offered = [entry.entrypoint for entry in packed.entrypoints]
+            field = FieldProblem(field="job.program.entrypoint", message=error.message)
+            raise DrumlineError(
+                ProblemCode(error.code), sentence(error.message), context={"entrypoints": offered}, errors=(field,)
+            ) from None
+
+    def _bundle(self, sha256: str) -> api.Bundle:
+        if sha256 not in self._bundles:
+            try:
+                self._bundles[sha256] = bundles.get_bundle(self._session, self._project_id, sha256)
+            except NotFoundError:
+                raise DrumlineError(
+                    ProblemCode.BUNDLE_NOT_FOUND,
+                    f"There is no bundle {sha256}.",
+                    hint="Upload the program first: POST /api/v1/bundles.",
+                    errors=(FieldProblem(field="job.program.bundle", message=f"there is no bundle {sha256}"),),
+                ) from None
+        return self._bundles[sha256]
+
+    def _home_of(self, checkpoint_id: str) -> capacity.Home | None:
+        if checkpoint_id not in self._homes:
+            self._homes[checkpoint_id] = capacity.home_of_source(self._session, self._project_id, checkpoint_id)
+        return self._homes[checkpoint_id]
+
+    def _hosts_with(self, platform: str) -> list[HostCapacity]:
+        if platform not in self._hosts:
+            self._hosts[platform] = capacities(self._session, self._project_id, platform)
+        return self._hosts[platform]
+
+
+def _refusal_of(body: RunSubmit, hosts_with: Callable[[str], Sequence[HostCapacity]]) -> DrumlineError | None:
+    try:
+        check_supported(body)
+        check_feasible(body, hosts_with)
+    except DrumlineError as error:
+        return error
+    return None
+
+
+def sentence(text: str) -> str:
+    """A message of the SDK as the API says it; a name at its beginning, such as `train:main`, stays as it is."""
+    begins = text[:1].upper() if _WORD.match(text) else text[:1]
+    return f"{begins}{text[1:]}{'' if text.endswith(('.', '?')) else '.'}"

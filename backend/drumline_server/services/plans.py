@@ -1,0 +1,290 @@
+"""Makes plans and shows them.
+
+What would become of a run is asked of the scheduler itself, with the run added to what it looks at. Nothing is
+written: the run never is, nothing is held, and no writer waits while the queue is read.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from drumline.contracts import api
+from drumline.contracts.base import from_micros
+from drumline.contracts.ids import new_id
+from drumline.contracts.plans import PlanRequest, PlanWarning, ProbedProgram, ProbeFault, ProbeState
+from drumline.contracts.spec import MirroredSpec, RunSubmit
+from drumline_server.lifecycle import probes
+from drumline_server.scheduling import capacity
+from drumline_server.scheduling.dispatch import Terms
+from drumline_server.scheduling.placement import Placement, Snapshot, place
+from drumline_server.scheduling.snapshot import alone_and_idle, is_behind_the_head, queued_run, with_run
+from drumline_server.services.checking import Checked, Checker, require_storable
+from drumline_server.services.explain_start import explain_queued
+from drumline_server.services.submit import Order, Submission, as_queued
+from drumline_server.storage.database import Database
+from drumline_server.storage.idempotency import Keyed, is_answered, keyed, remember, replay
+from drumline_server.storage.models import Device, Host, JobVersion, Plan, Reduction, Run
+from drumline_server.storage.runs import require_plan
+
+_AT_ONCE = 100
+"""Reductions that are in memory with what they reduced."""
+
+
+class RecordedReduction(NamedTuple):
+    """A reduction without what it reduced; `shape` and `dtype` are those of the first replica's."""
+
+    call: int
+    name: str
+    op: str
+    origin: str
+    axis: dict[str, Any]
+    counts: list[int]
+    shape: list[int]
+    dtype: str
+
+
+def seated(session: Session, placement: Placement) -> tuple[api.PlacedDevice, ...]:
+    """The devices of a placement by replica and logical position."""
+    seats = {seat.device_id: seat for member in placement.members for seat in member.seats}
+    query = select(Device, Host.name).join(Host, Host.id == Device.host_id).where(Device.id.in_(seats))
+    devices = [
+        api.PlacedDevice.model_validate(
+            {
+                "device": device.id,
+                "host": device.host_id,
+                "host_name": host_name,
+                "platform": device.platform,
+                "index": device.position,
+                "kind": device.kind,
+                "memory_bytes": device.memory_bytes,
+                "coords": device.coords,
+                "core_on_chip": device.core_on_chip,
+                "simulated": device.simulated,
+                "replica": seats[device.id].replica,
+                "logical": seats[device.id].logical,
+            }
+        )
+        for device, host_name in session.execute(query)
+    ]
+    return tuple(sorted(devices, key=lambda device: (device.replica or 0, device.logical or 0)))
+
+
+def _name_of_host(session: Session, host_id: str | None) -> str | None:
+    """The name of a host."""
+    return None if host_id is None else session.scalar(select(Host.name).where(Host.id == host_id))
+
+
+def reductions_before(
+    session: Session, run_id: str, attempt_id: str, call: int, limit: int
+) -> Sequence[RecordedReduction]:
+    """Up to `limit` reductions before the call, in order, of the member that recorded the first of them."""
+    of_call = func.coalesce(Reduction.call, Reduction.step)
+    # A program makes several calls in a step or several steps in a call, so steps alone are too many or too few here.
+    found = (Reduction.run_id == run_id, Reduction.attempt_id == attempt_id, of_call < call)
+    order = (of_call, Reduction.seq)
+    teller = select(Reduction.member_id).where(*found).order_by(*order).limit(1).scalar_subquery()
+    columns = (of_call, Reduction.name, Reduction.op, Reduction.origin, Reduction.axis, Reduction.body)
+    query = select(*columns).where(*found, Reduction.member_id == teller).order_by(*order).limit(limit)
+    rows = session.execute(query.execution_options(yield_per=_AT_ONCE))
+    return [_without_values(*row) for row in rows]
+
+
+def _without_values(
+    call: int, name: str, op: str, origin: str, axis: dict[str, Any], body: dict[str, Any]
+) -> RecordedReduction:
+    first = body["inputs"][0]
+    return RecordedReduction(call, name, op, origin, axis, body["counts"], first["shape"], first["dtype"])
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """Where a run would sit; if it would wait, why, and where it would sit on an idle fleet."""
+
+    starts_now: bool
+    why: api.Why | None
+    devices: tuple[api.PlacedDevice, ...]
+
+
+def foresee(session: Session, submission: Submission, checked: Checked, *, terms: Terms, now: int) -> Foreseen:
+    """What would become of the submission, which is checked already, if it were sent now. Only reads."""
+    run = _imagined(submission, checked, now)
+    source = run.resume_from
+    home = capacity.home_of_source(session, run.project_id, source) if source else None
+    queued = queued_run(run, home)
+    snapshot = terms.look(session, run.project_id, now=now)
+    if not is_behind_the_head(session, run):
+        snapshot = with_run(snapshot, queued, terms.ageing)
+    placement = _placement(snapshot, run.id)
+    if placement is not None:
+        return Foreseen(True, None, seated(session, placement))
+    why = explain_queued(session, run, snapshot, terms, now=now)
+    later = _placement(alone_and_idle(session, snapshot, run.project_id, queued), run.id)
+    return Foreseen(False, why, seated(session, later) if later is not None else ())
+
+
+def _imagined(submission: Submission, checked: Checked, now: int) -> Run:
+    """The run as it would be queued; it belongs to no session."""
+    body = submission.body
+    strategy = body.job.strategy.model_dump(mode="json")
+    version = JobVersion(id=new_id("ver"), job_id=new_id("job"), number=1, strategy=strategy)
+    return as_queued(Order(submission.project_id, submission.submitted_by, version, body, checked), now)
+
+
+def _placement(snapshot: Snapshot, run_id: str) -> Placement | None:
+    return next((placement for placement in place(snapshot).placements if placement.run_id == run_id), None)
+
+
+_ROUTE = "POST /plan"
+_CREATED = 201
+_ACTIVE = (ProbeState.WAITING, ProbeState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOrder:
+    """Who wants a plan of what, and how the scheduler decides; silent hosts are not asked."""
+
+    submission: Submission
+    body: PlanRequest
+    terms: Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A plan that is not stored yet."""
+
+    checked: Submission
+    foreseen: Foreseen
+
+
+async def plan_run(database: Database, order: PlanOrder, *, now: int) -> api.Plan:
+    """Plans a run: all but what the program does at once, that with the probe. The same key gives the same plan.
+
+    The fleet and the queue are read beside all writers; then the plan is stored, and a host is asked for the probe.
+    Raises DrumlineError as a submission of the same run would.
+    """
+    require_storable(order.submission.body)
+    draft = await database.read(partial(draft_plan, order=order, now=now))
+    return await database.write(partial(keep_plan, order=order, draft=draft, now=now))
+
+
+def draft_plan(session: Session, order: PlanOrder, *, now: int) -> Draft | None:
+    """What is foreseen of the run; None where the same request has its plan already. Only reads."""
+    return None if is_answered(session, _keyed(order), now=now) else _draft(session, order, now)
+
+
+def keep_plan(session: Session, order: PlanOrder, draft: Draft | None, *, now: int) -> api.Plan:
+    """Stores what was drafted, unless the same request was answered meanwhile."""
+    submission, request = order.submission, _keyed(order)
+    first = replay(session, request, now=now)
+    if first is not None:
+        return get_plan(session, submission.project_id, first["plan"], now=now)
+    draft = draft or _draft(session, order, now)
+    plan = _add_plan(session, order, draft.checked, draft.foreseen, now=now)
+    if order.body.probe is not None:
+        preferred = {device.host for device in draft.foreseen.devices}
+        probes.order_probe(session, plan, order.body.probe, preferred, order.terms.silent_since(now))
+    session.flush()
+    remember(session, [(request, {"plan": plan.id})], status=_CREATED, now=now)
+    return view_plan(session, plan, now=now)
+
+
+def get_plan(session: Session, project_id: str, plan_id: str, *, now: int) -> api.Plan:
+    """A plan as far as it is known. Raises NotFoundError."""
+    return view_plan(session, require_plan(session, project_id, plan_id), now=now)
+
+
+def cancel_plan(session: Session, project_id: str, plan_id: str, *, now: int) -> api.Plan:
+    """Ends the probe of a plan; what is known stays. Raises NotFoundError."""
+    plan = require_plan(session, project_id, plan_id)
+    probes.cancel_probe(session, plan, now=now)
+    return view_plan(session, plan, now=now)
+
+
+def view_plan(session: Session, plan: Plan, *, now: int) -> api.Plan:
+    """A plan as the API shows it."""
+    return api.Plan.model_validate(
+        {
+            "id": plan.id,
+            "created_at": from_micros(plan.created_at),
+            "request": plan.request,
+            **plan.foreseen,
+            "probe": _view_probe(session, plan, now),
+            "program": None if plan.program is None else ProbedProgram.model_validate(plan.program),
+        }
+    )
+
+
+def _keyed(order: PlanOrder) -> Keyed:
+    sender = order.submission
+    return keyed(sender.project_id, sender.credential, _ROUTE, sender.key, order.body)
+
+
+def _draft(session: Session, order: PlanOrder, now: int) -> Draft:
+    submission = order.submission
+    checked = Checker(session, submission.project_id).check(submission.body)
+    meant = replace(submission, body=submission.body.model_copy(update={"parameters": checked.parameters}))
+    return Draft(meant, foresee(session, meant, checked, terms=order.terms, now=now))
+
+
+def _view_probe(session: Session, plan: Plan, now: int) -> api.Probe:
+    state, fault, message = ProbeState(plan.probe_state), plan.fault, plan.message
+    if state in _ACTIVE and plan.deadline is not None and plan.deadline <= now:
+        state, fault, message = ProbeState.FAILED, "timed_out", "The worker gave no answer in time."
+    return api.Probe(
+        state=state,
+        host_name=_name_of_host(session, plan.host_id),
+        deadline=None if plan.deadline is None else from_micros(plan.deadline),
+        fault=_fault(fault),
+        message=message,
+        output=plan.output,
+    )
+
+
+def _fault(word: str | None) -> ProbeFault | None:
+    return word  # type: ignore[return-value] # written from a ProbeFault only
+
+
+def _add_plan(session: Session, order: PlanOrder, checked: Submission, foreseen: Foreseen, *, now: int) -> Plan:
+    terms = order.body.probe
+    plan = Plan(
+        id=new_id("pln"),
+        project_id=checked.project_id,
+        created_by=checked.submitted_by,
+        created_at=now,
+        request=checked.body.model_dump(mode="json"),
+        foreseen={
+            "starts_now": foreseen.starts_now,
+            "why": None if foreseen.why is None else foreseen.why.model_dump(mode="json"),
+            "devices": [device.model_dump(mode="json") for device in foreseen.devices],
+            "warnings": [warning.model_dump() for warning in _warnings(checked.body, foreseen)],
+        },
+        probe_state=ProbeState.NONE,
+        terms=None if terms is None else terms.model_dump(),
+        message="",
+        output="",
+    )
+    session.add(plan)
+    return plan
+
+
+def _warnings(run: RunSubmit, foreseen: Foreseen) -> list[PlanWarning]:
+    warnings = []
+    replicas, strategy = run.resources.replicas, run.job.strategy
+    if isinstance(strategy, MirroredSpec) and strategy.batch == "per_replica" and replicas > 1:
+        text = (
+            f"Each of the {replicas} replicas takes a whole batch of the dataset in each step: the global batch is "
+            f"{replicas} times the dataset's batch."
+        )
+        warnings.append(PlanWarning(code="per_replica_batch", message=text))
+    platforms = {device.platform for device in foreseen.devices} - {"cpu"}
+    if platforms:
+        text = (
+            f"The program is probed on simulated CPU devices; on {', '.join(sorted(platforms))} the compiler may "
+            "need other amounts of memory."
+        )
+        warnings.append(PlanWarning(code="platform", message=text))
+    return warnings

@@ -1,0 +1,228 @@
+"""Runs as the API shows them."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from sqlalchemy.orm import Session
+
+from drumline.contracts import api
+from drumline.contracts.reasons import REASONS, EndReason
+from drumline_server.base.errors import InvalidRequestError
+from drumline_server.base.paging import decode_cursor, page_of
+from drumline_server.scheduling.dispatch import Terms
+from drumline_server.services import jobs
+from drumline_server.services.explain import why_waiting
+from drumline_server.services.explain_start import explain, rules_of
+from drumline_server.storage import runs
+from drumline_server.storage.models import Attempt, Host, Member, Run, RunEvent
+from drumline_server.storage.runs import RunFilters, require_run
+
+
+def view_reason(code: str | None, message: str) -> api.Reason | None:
+    """A typed end with its category and sentence; None where there is none."""
+    if code is None:
+        return None
+    reason = EndReason(code)
+    facts = REASONS[reason]
+    return api.Reason(
+        code=reason, category=facts.category, retryable=facts.retryable, sentence=facts.sentence, message=message
+    )
+
+
+_PHRASES: dict[api.WaitRule, str] = {
+    "no_hosts": "no worker with a device",
+    "no_such_platform": "no host of its platform",
+    "too_few_devices": "fleet is too small for it",
+    "host_quarantined": "host is quarantined",
+    "host_draining": "host is being drained",
+    "host_lost": "host has fallen silent",
+    "host_moved": "host has moved; the program may be alive where it was",
+    "devices_quarantined": "devices are quarantined",
+    "devices_busy": "devices are busy",
+    "behind_others": "behind other runs",
+    "retry_backoff": "pauses before it tries again",
+    "starting": "is about to start",
+    "checkpoint_host": "waits for the host of its checkpoint",
+    "claiming": "waits for its worker",
+    "stopping": "program has its grace period",
+    "finishing": "last records are on their way",
+    "telemetry": "waits for its telemetry to be taken",
+}
+
+
+def view_summary(run: Run, rule: api.WaitRule | None) -> api.RunSummary:
+    """A run as a row of a list, with the rule that it waits for if it does."""
+    return api.RunSummary.model_validate(_summary_fields(run, rule))
+
+
+def _summary_fields(run: Run, rule: api.WaitRule | None) -> dict[str, object]:
+    return {
+        "id": run.id,
+        "project": run.project_id,
+        "job": run.job_name,
+        "version": run.version_number,
+        "state": run.state,
+        "reason": view_reason(run.reason_code, run.reason_message),
+        "wait": None if rule is None else api.Wait(rule=rule, phrase=_PHRASES[rule]),
+        "strategy": run.strategy_kind,
+        "replicas": run.replicas,
+        "platform": run.platform,
+        "priority": run.priority,
+        "labels": run.labels,
+        "progress": {
+            "step": run.step,
+            "total_steps": run.total_steps,
+            "steps_per_s": run.steps_per_s,
+            "examples_per_s": run.examples_per_s,
+            "updated_at": run.progress_at,
+        },
+        "attempts": run.attempts,
+        "created_at": run.created_at,
+        "started_at": run.started_at,
+        "ended_at": run.ended_at,
+        "cancel_requested": run.cancel_requested_at is not None,
+        "hosts": run.hosts,
+        "batch": run.batch_id,
+        "not_finite": run.not_finite or {},
+    }
+
+
+def view_run(run: Run, spec: api.JobVersion, why: api.Why | None) -> api.Run:
+    """A run whole."""
+    return api.Run.model_validate(
+        {
+            **_summary_fields(run, None if why is None else why.rule),
+            "spec": spec,
+            "parameters": run.parameters,
+            "resources": {"replicas": run.replicas, "platform": run.platform, "spread": run.spread},
+            "limits": run.limits,
+            "retries": run.retries,
+            "wait_for_devices": run.wait_for_devices,
+            "plan": run.plan_id,
+            "resume_from": run.resume_from,
+            "why": why,
+            "result": None if run.result is None else run.result["value"],
+            "last_event": run.event_seq,
+            "rerun_of": run.rerun_of,
+        }
+    )
+
+
+def view_attempt(attempt: Attempt, members: Iterable[Member], hosts: Mapping[str, Host]) -> api.Attempt:
+    """An attempt with its members by rank."""
+    return api.Attempt.model_validate(
+        {
+            "id": attempt.id,
+            "number": attempt.number,
+            "fence": attempt.fence,
+            "state": attempt.state,
+            "reason": view_reason(attempt.reason_code, attempt.reason_message),
+            "created_at": attempt.created_at,
+            "started_at": attempt.started_at,
+            "ended_at": attempt.ended_at,
+            "resumed_from": attempt.resumed_from,
+            "resumed_step": attempt.resumed_step,
+            "members": tuple(_view_member(member, hosts[member.host_id].name) for member in members),
+        }
+    )
+
+
+def view_event(event: RunEvent) -> api.RunEvent:
+    """An event as lists and the stream show it."""
+    return api.RunEvent.model_validate(
+        {"seq": event.seq, "at": event.at, "kind": event.kind, "attempt": event.attempt_id, "body": event.body}
+    )
+
+
+def _view_member(member: Member, host_name: str) -> api.Member:
+    return api.Member.model_validate(
+        {
+            "id": member.id,
+            "host": member.host_id,
+            "host_name": host_name,
+            "rank": member.rank,
+            "state": member.state,
+            "phase": member.phase,
+            "pid": member.pid,
+            "exit_code": member.exit_code,
+            "signal": member.signal,
+            "reason": view_reason(member.reason_code, member.reason_message),
+            "claimed_at": member.claimed_at,
+            "ended_at": member.ended_at,
+        }
+    )
+
+
+_NEWEST = 2**62
+
+
+def parse_labels(labels: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """The labels of a filter. Raises InvalidRequestError for one that is not `key=value`."""
+    pairs = []
+    for label in labels:
+        name, equals, value = label.partition("=")
+        if not equals or not name:
+            raise InvalidRequestError("label", f"{label!r} is not of the form key=value")
+        pairs.append((name, value))
+    return tuple(pairs)
+
+
+def list_runs(
+    session: Session, project_id: str, filters: RunFilters, terms: Terms, *, cursor: str | None, limit: int, now: int
+) -> api.Page[api.RunSummary]:
+    """A page of runs, each with what it waits for."""
+    after = None
+    if cursor:
+        created_at, run_id = decode_cursor(cursor, int, str)
+        after = (int(created_at), str(run_id))
+    rows = runs.runs_page(session, project_id, filters, after, limit + 1)
+    rules = rules_of(session, project_id, rows[:limit], terms, now=now)
+    return page_of(
+        rows,
+        limit,
+        item=lambda run: view_summary(run, rules.get(run.id)),
+        key=lambda run: (run.created_at, run.id),
+    )
+
+
+def get_run(session: Session, project_id: str, run_id: str, terms: Terms, *, now: int) -> api.Run:
+    """One run, with what would let it start if it waits. Raises NotFoundError."""
+    run = require_run(session, project_id, run_id)
+    return _view(session, run, explain(session, run, terms, now=now))
+
+
+def whole_run(session: Session, run: Run, *, now: int) -> api.Run:
+    """A run with its version and the reason why it waits."""
+    return _view(session, run, why_waiting(session, run, now=now))
+
+
+def _view(session: Session, run: Run, why: api.Why | None) -> api.Run:
+    spec = jobs.view_version(runs.version_of(session, run), run.job_name)
+    return view_run(run, spec, why)
+
+
+def list_attempts(
+    session: Session, project_id: str, run_id: str, *, cursor: str | None, limit: int
+) -> api.Page[api.Attempt]:
+    """A page of a run's attempts, newest first. Raises NotFoundError."""
+    require_run(session, project_id, run_id)
+    before = int(decode_cursor(cursor, int)[0]) if cursor else _NEWEST
+    rows = runs.attempts_before(session, run_id, before, limit + 1)
+    members = runs.members_of_attempts(session, [attempt.id for attempt in rows])
+    hosts = runs.hosts_by_id(session, [member.host_id for member in members])
+    return page_of(
+        rows,
+        limit,
+        item=lambda attempt: view_attempt(attempt, [m for m in members if m.attempt_id == attempt.id], hosts),
+        key=lambda attempt: (attempt.number,),
+    )
+
+
+def list_events(
+    session: Session, project_id: str, run_id: str, *, after: int, limit: int, kinds: Collection[str] = ()
+) -> api.Page[api.RunEvent]:
+    """Events of a run in order, those behind `after` and of `kinds`, or of any kind. Raises NotFoundError."""
+    require_run(session, project_id, run_id)
+    rows = runs.events_after(session, run_id, after, limit + 1, kinds)
+    shown = rows[:limit]
+    following = str(shown[-1].seq) if len(rows) > limit else None
+    return api.Page(items=tuple(view_event(event) for event in shown), next=following)

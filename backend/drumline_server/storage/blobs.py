@@ -1,0 +1,210 @@
+"""Programs by content: bytes in the data directory, rows in the database, and whether these belong together.
+
+Several API processes on one database share one directory. One that lacked it would take submissions whose programs
+nobody finds: each run would fail at its start.
+"""
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from sqlalchemy import bindparam, create_engine, select
+from sqlalchemy.orm import Session
+
+from drumline.contracts import api
+from drumline.contracts.problems import ProblemCode
+from drumline_server.base.errors import DrumlineError, NotFoundError
+from drumline_server.storage.inserts import insert_or_ignore
+from drumline_server.storage.models import Bundle, Store
+
+_PREFIX = "sha256:"
+_NOTE_SUFFIX = ".offers1"
+"""With the number of the form and rules of a note: notes of others are not read."""
+
+
+class BlobStore:
+    """A directory of content-addressed files, safe for several processes at once."""
+
+    def __init__(self, root: Path, *, kept_free: int = 0) -> None:
+        self._root = root
+        self._kept_free = kept_free
+        self._incoming = root / "incoming"
+        self._incoming.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    @contextmanager
+    def incoming(self) -> Iterator[BinaryIO]:
+        """A file for bytes on their way in; it is gone after the block unless `keep` took it."""
+        path = self._incoming / secrets.token_hex(16)
+        with path.open("x+b") as file:
+            try:
+                yield file
+            finally:
+                path.unlink()
+
+    def require_room(self) -> None:
+        """Raises DrumlineError where the disk has less left than is kept free: the database may be on it too."""
+        free = shutil.disk_usage(self._incoming).free
+        if free < self._kept_free:
+            raise DrumlineError(
+                ProblemCode.UNAVAILABLE,
+                f"The server's disk has {free} bytes left, of which {self._kept_free} are kept free of bundles.",
+                hint="Have the server's disk cleared, or set DRUMLINE_DISK_KEPT_BYTES lower.",
+                context={"retry_after_s": 60},
+            )
+
+    def keep(self, file: BinaryIO, digest: str) -> None:
+        """Stores the whole content of `file`, whose digest is `sha256:...`, durably."""
+        file.flush()
+        target = self._place(digest)
+        if not target.exists():
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.fsync(file.fileno())
+            with suppress(FileExistsError):  # another process stored the same just now
+                os.link(file.name, target)
+            _sync_directory(target.parent)
+
+    def note(self, digest: str) -> bytes | None:
+        """What `keep_note` kept of that content; None if nothing is known of it."""
+        try:
+            return self._note(digest).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def keep_note(self, digest: str, note: bytes) -> None:
+        """Keeps what is to be known of a content beside it; lost at worst, and then found out again."""
+        target = self._note(digest)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with self.incoming() as file:
+            file.write(note)
+            file.flush()
+            with suppress(FileExistsError):
+                os.link(file.name, target)
+
+    def path(self, digest: str) -> Path:
+        """Where the content of `digest` lies. Raises NotFoundError if it is not stored."""
+        place = self._place(digest)
+        if not place.is_file():
+            raise NotFoundError("blob", digest)
+        return place
+
+    def _note(self, digest: str) -> Path:
+        return self._place(digest).with_suffix(_NOTE_SUFFIX)
+
+    def _place(self, digest: str) -> Path:
+        name = digest.removeprefix(_PREFIX)
+        if len(name) != 64 or not set(name) <= set("0123456789abcdef"):
+            raise NotFoundError("blob", digest)
+        return self._root / name[:2] / name[2:]
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+_STORE = "bundles"
+_FIND = select(Bundle).where(Bundle.project_id == bindparam("project"), Bundle.sha256 == bindparam("sha256"))
+
+
+def insert_bundle(session: Session, project_id: str, packed: api.Bundle, *, now: int) -> None:
+    """Adds the row unless the project has it."""
+    row = {
+        "project_id": project_id,
+        "sha256": packed.sha256,
+        "size_bytes": packed.size_bytes,
+        "files": packed.files,
+        "entrypoints": [entrypoint.model_dump(mode="json") for entrypoint in packed.entrypoints],
+        "created_at": now,
+    }
+    insert_or_ignore(session, Bundle, [row])
+
+
+def find_bundle(session: Session, project_id: str, sha256: str) -> Bundle | None:
+    """The project's bundle of that content."""
+    return session.scalar(_FIND, {"project": project_id, "sha256": sha256})
+
+
+def newest_bundle(session: Session) -> str | None:
+    """The digest of the bundle that was stored last, of any project."""
+    return session.scalar(select(Bundle.sha256).order_by(Bundle.created_at.desc()).limit(1))
+
+
+def store_identity(session: Session) -> str | None:
+    """What the directory of bundles is marked with."""
+    return session.scalar(select(Store.identity).where(Store.name == _STORE))
+
+
+def add_store_identity(session: Session, identity: str, *, now: int) -> None:
+    """Remembers the mark, unless another process was first."""
+    insert_or_ignore(session, Store, [{"name": _STORE, "identity": identity, "made_at": now}])
+
+
+_FILE = "store.id"
+
+
+class StoreError(Exception):
+    """The directory of bundles is not that of the database; the message says what to set."""
+
+
+def require_own_store(database_url: str, data_dir: Path, *, now: int) -> None:
+    """Marks the directory and the database at their first meeting; raises StoreError where they do not belong together.
+
+    A database that is older than marks takes the directory that has its newest bundle.
+    """
+    blobs = data_dir / "blobs"
+    engine = create_engine(database_url)
+    try:
+        with Session(engine) as session, session.begin():
+            known = store_identity(session)
+            if known is None and _has_newest(session, BlobStore(blobs)):
+                add_store_identity(session, _marked(blobs), now=now)
+                known = store_identity(session)
+    finally:
+        engine.dispose()
+    if known is None or _read(blobs) != known:
+        raise StoreError(
+            f"The data directory {data_dir} does not hold the programs of this database: all API processes of one "
+            "database share one directory. Set DRUMLINE_DATA_DIR to the directory of the others, or mount it here. "
+            f"If it was moved or restored, bring its file blobs/{_FILE} too"
+            + (f", which holds {known}." if known else " and what else lay in blobs.")
+        )
+
+
+def _has_newest(session: Session, store: BlobStore) -> bool:
+    newest = newest_bundle(session)
+    if newest is None:
+        return True
+    try:
+        store.path(newest)
+    except NotFoundError:
+        return False
+    return True
+
+
+def _marked(blobs: Path) -> str:
+    """The identity of the directory, made if it has none; the same for all who ask at once."""
+    partial = blobs / f".{_FILE}.{secrets.token_hex(8)}"
+    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(f"{secrets.token_hex(16)}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        with suppress(FileExistsError):
+            os.link(partial, blobs / _FILE)
+    finally:
+        partial.unlink()
+    return _read(blobs)
+
+
+def _read(blobs: Path) -> str:
+    try:
+        return (blobs / _FILE).read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,151 @@
+"""Who may act, and what they did: projects, tokens, sessions, the audit trail; and what servers keep for themselves."""
+
+from typing import Any
+
+from sqlalchemy import ForeignKey, Index
+from sqlalchemy.orm import Mapped, mapped_column
+
+from drumline_server.storage.models.base import Base, one_of
+
+ROLES = ("viewer", "submitter", "operator", "admin", "worker")
+
+
+class Project(Base):
+    """The border of visibility: everything belongs to one project."""
+
+    __tablename__ = "project"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    created_at: Mapped[int]
+
+
+class Token(Base):
+    """A bearer token, known by the hash of its secret. `host_id` is set on a worker's token."""
+
+    __tablename__ = "token"
+    __table_args__ = (
+        one_of("kind", ("pat", "enr", "wrk")),
+        one_of("role", ROLES),
+        Index("ix_token_project_id_created_at", "project_id", "created_at"),
+        Index("ix_token_made_by", "made_by"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    kind: Mapped[str]
+    role: Mapped[str]
+    name: Mapped[str]
+    secret_hash: Mapped[str] = mapped_column(unique=True)
+    last4: Mapped[str]
+    host_id: Mapped[str | None] = mapped_column(ForeignKey("host.id"))
+    created_at: Mapped[int]
+    expires_at: Mapped[int]
+    last_used_at: Mapped[int | None]
+    used_at: Mapped[int | None]
+    """When a single-use enrolment token was spent."""
+    revoked_at: Mapped[int | None]
+    made_by: Mapped[str | None]
+    """The token that made this one, itself or through a session; `None` for one that the server made."""
+
+
+class BrowserSession(Base):
+    """A signed-in browser, known by the hash of its cookie."""
+
+    __tablename__ = "session"
+    __table_args__ = (one_of("role", ROLES[:-1]), Index("ix_session_token_id", "token_id"))
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    cookie_hash: Mapped[str] = mapped_column(unique=True)
+    principal: Mapped[str]
+    role: Mapped[str]
+    token_id: Mapped[str | None] = mapped_column(ForeignKey("token.id"))
+    created_at: Mapped[int]
+    last_used_at: Mapped[int]
+    expires_at: Mapped[int]
+    revoked_at: Mapped[int | None]
+
+
+class LoginCode(Base):
+    """A one-time code that opens a browser session, known by its hash."""
+
+    __tablename__ = "login_code"
+    __table_args__ = (one_of("role", ROLES[:-1]), Index("ix_login_code_token_id", "token_id"))
+
+    code_hash: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    role: Mapped[str]
+    token_id: Mapped[str | None] = mapped_column(ForeignKey("token.id"))
+    created_at: Mapped[int]
+    expires_at: Mapped[int]
+    used_at: Mapped[int | None]
+
+
+class Audit(Base):
+    """One act of a principal. Rows are only ever added."""
+
+    __tablename__ = "audit"
+    __table_args__ = (Index("ix_audit_project_id_at", "project_id", "at"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str | None] = mapped_column(ForeignKey("project.id"))
+    at: Mapped[int]
+    principal: Mapped[str]
+    action: Mapped[str]
+    target: Mapped[str]
+    client: Mapped[str]
+    body: Mapped[dict[str, Any]]
+
+
+class IdempotencyKey(Base):
+    """The first answer to a principal's key: replayed for the same body, refused for another."""
+
+    __tablename__ = "idempotency_key"
+    __table_args__ = (Index("ix_idempotency_key_created_at", "created_at"),)
+
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"), primary_key=True)
+    principal: Mapped[str] = mapped_column(primary_key=True)
+    """Id of the token or session that sent it: nobody meets the keys of others."""
+    route: Mapped[str] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    body_hash: Mapped[str]
+    status: Mapped[int]
+    answer: Mapped[dict[str, Any]]
+    created_at: Mapped[int]
+
+
+class Lease(Base):
+    """A duty of one server at a time. `fence` grows with each new holder; there is a row from the beginning."""
+
+    __tablename__ = "lease"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    holder: Mapped[str] = mapped_column(default="")
+    fence: Mapped[int] = mapped_column(default=0)
+    expires_at: Mapped[int] = mapped_column(default=0)
+    """On the clock of the database."""
+
+
+class ServerProcess(Base):
+    """A server that serves from this database. Times are on the clock of the database."""
+
+    __tablename__ = "server_process"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    process: Mapped[str]
+    """The machine and the process id, empty before the colon where nobody can tell."""
+    seen_at: Mapped[int]
+    """When it last said that it is there."""
+    stalled_us: Mapped[int]
+    """For how long it stood still lately."""
+
+
+class Store(Base):
+    """A directory of files beside the database. It holds the same identity, so that another one is told from it."""
+
+    __tablename__ = "store"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    identity: Mapped[str]
+    made_at: Mapped[int]

@@ -1,0 +1,158 @@
+"""Hosts and their devices, and who holds them."""
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, ForeignKey, Index, UniqueConstraint, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from drumline.contracts.states import DeviceState
+from drumline_server.storage.models.base import Base, one_of
+
+PLATFORMS = ("cpu", "gpu", "tpu")
+
+
+class Host(Base):
+    """A machine with a worker. It has no inventory before its first registration."""
+
+    __tablename__ = "host"
+    __table_args__ = (UniqueConstraint("project_id", "name"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    name: Mapped[str]
+    incarnation_id: Mapped[str | None]
+    """The live incarnation; writes of any other are refused."""
+    boot_id: Mapped[str] = mapped_column(default="")
+    version: Mapped[str] = mapped_column(default="")
+    jax_version: Mapped[str] = mapped_column(default="")
+    cpu_count: Mapped[int] = mapped_column(default=0)
+    memory_bytes: Mapped[int] = mapped_column(default=0)
+    checkpoint_store: Mapped[str] = mapped_column(default="")
+    """The volume of its checkpoints where other hosts may mount it too; empty for a directory of its own."""
+    notices: Mapped[list[Any] | None]
+    """What its worker told at its registration that should be mended: `{code, message, fix}` each."""
+    takeover_s: Mapped[float | None]
+    """The longest T that a worker of it was told and may still keep: its shims kill by the T of their start."""
+    enrolled_at: Mapped[int]
+    registered_at: Mapped[int | None]
+    last_heartbeat_at: Mapped[int | None]
+    draining: Mapped[bool] = mapped_column(default=False)
+    suspect_since: Mapped[int | None]
+    lost_at: Mapped[int | None]
+    """When its lease ran out; cleared by the next registration."""
+    drain_requested_at: Mapped[int | None]
+    """When an operator asked for no more runs; outlives registrations."""
+    quarantined_at: Mapped[int | None]
+    """When failures of several runs took it out of service, until an operator releases it."""
+    flagged_at: Mapped[int | None]
+    """When they would have, had it not been the only one."""
+    failures: Mapped[list[Any] | None]
+    """The evidence: `{run, job, reason, at}` each."""
+    released_at: Mapped[int | None]
+    """Failures before do not count any more."""
+
+    @classmethod
+    def takes_runs(cls) -> tuple[ColumnElement[bool], ...]:
+        """Conditions on hosts that may be given runs, but for how long ago they were heard of."""
+        return (
+            cls.draining.is_(False),
+            cls.drain_requested_at.is_(None),
+            cls.lost_at.is_(None),
+            cls.quarantined_at.is_(None),
+        )
+
+
+class Incarnation(Base):
+    """One life of a host's worker, from its registration to the next."""
+
+    __tablename__ = "incarnation"
+    __table_args__ = (
+        Index("ix_incarnation_host_id_registered_at", "host_id", "registered_at"),
+        Index(
+            "ix_incarnation_last_heartbeat_at",
+            "last_heartbeat_at",
+            sqlite_where=text("last_heartbeat_at IS NOT NULL"),
+            postgresql_where=text("last_heartbeat_at IS NOT NULL"),
+        ),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    host_id: Mapped[str] = mapped_column(ForeignKey("host.id"))
+    boot_id: Mapped[str]
+    place: Mapped[str] = mapped_column(default="")
+    """The machine and data directory of its worker, as a digest; empty where the worker did not tell."""
+    registered_at: Mapped[int]
+    ended_at: Mapped[int | None]
+    last_heartbeat_at: Mapped[int | None]
+    """Set from the moment at which its host moves away from it until its lease is over: members that it began may be
+    alive over there. While it is the newest, the host's own tells."""
+    takeover_s: Mapped[float | None]
+    """The T of that lease: the longest that was promised to it."""
+
+    def lease_ends_at(self) -> int | None:
+        """When its members over there are lost; None for one that left none behind."""
+        if self.last_heartbeat_at is None:
+            return None
+        return self.last_heartbeat_at + int((self.takeover_s or 0.0) * 1_000_000)
+
+
+class Device(Base):
+    """One accelerator. `fence` and `attempt_id` are those of its holder; a quarantined device keeps its last one."""
+
+    __tablename__ = "device"
+    __table_args__ = (
+        one_of("state", DeviceState),
+        one_of("platform", PLATFORMS),
+        UniqueConstraint("host_id", "platform", "position"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    host_id: Mapped[str] = mapped_column(ForeignKey("host.id"))
+    platform: Mapped[str]
+    position: Mapped[int]
+    """JAX's local hardware index; `index` in the API."""
+    kind: Mapped[str]
+    memory_bytes: Mapped[int | None]
+    coords: Mapped[list[Any] | None]
+    core_on_chip: Mapped[int | None]
+    simulated: Mapped[bool]
+    present: Mapped[bool] = mapped_column(default=True)
+    """Whether the newest registration of the host still listed it."""
+    state: Mapped[str]
+    attempt_id: Mapped[str | None]
+    fence: Mapped[int] = mapped_column(default=0)
+    quarantined_at: Mapped[int | None]
+    quarantine_reason: Mapped[str | None]
+    quarantine_member: Mapped[str | None]
+    """The holder that is not proven dead."""
+    probed_at: Mapped[int | None]
+    probe_message: Mapped[str] = mapped_column(default="")
+
+
+class Hold(Base):
+    """That a member holds a device. The partial unique index makes holding a device twice impossible."""
+
+    __tablename__ = "hold"
+    __table_args__ = (
+        Index(
+            "uq_hold_live_device_id",
+            "device_id",
+            unique=True,
+            sqlite_where=text("released_at IS NULL"),
+            postgresql_where=text("released_at IS NULL"),
+        ),
+        Index("ix_hold_attempt_id", "attempt_id"),
+    )
+
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"), primary_key=True)
+    device_id: Mapped[str] = mapped_column(ForeignKey("device.id"), primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
+    fence: Mapped[int]
+    replica: Mapped[int]
+    logical: Mapped[int]
+    held_at: Mapped[int]
+    released_at: Mapped[int | None]

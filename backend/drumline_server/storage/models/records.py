@@ -1,0 +1,243 @@
+"""What members reported: columns of metrics, chunks of output, reductions, placement, checkpoints."""
+
+from typing import Any
+
+from sqlalchemy import ForeignKey, Index, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from drumline.contracts.states import CheckpointState
+from drumline_server.storage.models.base import Base, one_of
+
+
+class Metric(Base):
+    """One metric of one member: how much of it there is, and its newest values, too few for a chunk.
+
+    Columns of values are little-endian: int64 steps and times (microseconds), float64 points.
+    """
+
+    __tablename__ = "metric"
+    __table_args__ = (Index("ix_metric_run_id_name", "run_id", "name"),)
+
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
+    n: Mapped[int]
+    """How many values were logged, those in chunks included."""
+    first_step: Mapped[int]
+    last_step: Mapped[int]
+    steps: Mapped[bytes]
+    times: Mapped[bytes]
+    points: Mapped[bytes]
+
+
+class MetricChunk(Base):
+    """So many values of a metric as every chunk has, in the order of logging; columns as those of `Metric`."""
+
+    __tablename__ = "metric_chunk"
+
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    """Counts the chunks of the metric from 0."""
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    steps: Mapped[bytes]
+    times: Mapped[bytes]
+    points: Mapped[bytes]
+
+
+class MetricPage(Base):
+    """What stands in so many chunks of a metric as every page has: a column for each figure, a place for each chunk."""
+
+    __tablename__ = "metric_page"
+
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    """Counts the pages of the metric from 0."""
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    first_step: Mapped[int]
+    last_step: Mapped[int]
+    first_steps: Mapped[bytes]
+    last_steps: Mapped[bytes]
+    step_lasts: Mapped[bytes]
+    """The last value of each chunk by step, float64."""
+    first_times: Mapped[bytes]
+    last_times: Mapped[bytes]
+    time_lasts: Mapped[bytes]
+    """The last value of each chunk by time, float64."""
+    finite: Mapped[bytes]
+    """How many values are neither NaN nor infinite, int64; the figures after it are of those, float64."""
+    lows: Mapped[bytes]
+    highs: Mapped[bytes]
+    totals: Mapped[bytes]
+
+
+class Gap(Base):
+    """Telemetry of one member that is lost, and where it stood. A size or count of NULL is unknown."""
+
+    __tablename__ = "gap"
+    __table_args__ = (Index("ix_gap_run_id_id", "run_id", "id"), Index("ix_gap_member_id", "member_id"))
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"))
+    what: Mapped[str]
+    count: Mapped[int | None]
+    size_bytes: Mapped[int | None]
+    detail: Mapped[str]
+    first_byte: Mapped[int | None]
+    """Where it stands in the output, if output is lost; its chunk tells it there."""
+    next_byte: Mapped[int | None]
+    after_step: Mapped[int | None]
+    """The last metric before it, and its time."""
+    after_at: Mapped[int | None]
+    before_step: Mapped[int | None]
+    """The first metric after it, and its time; NULL until there is one."""
+    before_at: Mapped[int | None]
+    recorded_at: Mapped[int]
+
+
+class LogChunk(Base):
+    """A stretch of one member's output in one stream; `content` is UTF-8, `first_line` counts from 1.
+
+    A chunk of the stream `gap` says in words what is lost of the bytes between which it stands.
+    """
+
+    __tablename__ = "log_chunk"
+    __table_args__ = (Index("ix_log_chunk_run_id", "run_id"),)
+
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"), primary_key=True)
+    first_byte: Mapped[int] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
+    stream: Mapped[str]
+    at: Mapped[int]
+    next_byte: Mapped[int]
+    first_line: Mapped[int]
+    newlines: Mapped[int]
+    content: Mapped[bytes]
+
+
+class Reduction(Base):
+    """One recorded reduction. `body` is the contract's event without what stands in columns."""
+
+    __tablename__ = "reduction"
+    __table_args__ = (
+        UniqueConstraint("member_id", "seq"),
+        Index("ix_reduction_run_id_step_id", "run_id", "step", "id"),
+        Index("ix_reduction_run_id_name_step", "run_id", "name", "step", "id"),
+        Index("ix_reduction_member_id_kind_level_step", "member_id", "kind", "level", "step"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"))
+    seq: Mapped[int]
+    kind: Mapped[int]
+    level: Mapped[int]
+    """How often 2 divides its place among those of its kind: those of `level` k and above are every 2**k-th."""
+    name: Mapped[str]
+    step: Mapped[int]
+    call: Mapped[int | None]
+    """`None` in rows from before it was told: their `step` is the call."""
+    op: Mapped[str]
+    axis: Mapped[dict[str, Any]]
+    """`{"axis": null | int | [int, ...]}`."""
+    origin: Mapped[str]
+    replicas: Mapped[int]
+    ragged: Mapped[bool]
+    body: Mapped[dict[str, Any]]
+    """`inputs`, `counts`, `denominator`, `result` as in `events.ReductionEvent`."""
+    recorded_at: Mapped[int]
+
+
+class ReductionKind(Base):
+    """Reductions of one member that are alike, counted."""
+
+    __tablename__ = "reduction_kind"
+    __table_args__ = (Index("ix_reduction_kind_run_id", "run_id"),)
+
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"), primary_key=True)
+    kind: Mapped[int] = mapped_column(primary_key=True)
+    """A hash of what they have in common."""
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
+    name: Mapped[str]
+    op: Mapped[str]
+    axis: Mapped[dict[str, Any]]
+    origin: Mapped[str]
+    ragged: Mapped[bool]
+    recorded: Mapped[int]
+    first_step: Mapped[int]
+    last_step: Mapped[int]
+
+
+class PlacementRecord(Base):
+    """What the engine of one member really built."""
+
+    __tablename__ = "placement_record"
+
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"), primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"), index=True)
+    strategy: Mapped[str]
+    executor: Mapped[str]
+    replicas: Mapped[list[Any]]
+    recorded_at: Mapped[int]
+
+
+class VariableRecord(Base):
+    """A variable of the program and each place that holds a copy."""
+
+    __tablename__ = "variable_record"
+    __table_args__ = (Index("ix_variable_record_attempt_id", "attempt_id"),)
+
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    seq: Mapped[int]
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
+    shape: Mapped[list[Any]]
+    dtype: Mapped[str]
+    synchronization: Mapped[str]
+    aggregation: Mapped[str]
+    homes: Mapped[list[Any]]
+    size_bytes: Mapped[int]
+
+
+class Checkpoint(Base):
+    """A committed checkpoint, registered under the fence of its attempt."""
+
+    __tablename__ = "checkpoint"
+    __table_args__ = (
+        one_of("state", CheckpointState),
+        UniqueConstraint("run_id", "fence", "step"),
+        Index("ix_checkpoint_run_id_step", "run_id", "step"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    state: Mapped[str]
+    host_id: Mapped[str] = mapped_column(ForeignKey("host.id"))
+    """The host that wrote it."""
+    store: Mapped[str]
+    """The volume that holds it: a host's own id, or the name of a volume that several hosts mount."""
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"))
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
+    fence: Mapped[int]
+    step: Mapped[int]
+    path: Mapped[str]
+    size_bytes: Mapped[int]
+    manifest: Mapped[str]
+    created_at: Mapped[int]

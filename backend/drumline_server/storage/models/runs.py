@@ -1,0 +1,332 @@
+"""What users submitted and what became of it: jobs, batches, runs, attempts and their members, events, plans."""
+
+from typing import Any
+
+from sqlalchemy import ForeignKey, Index, UniqueConstraint, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from drumline.contracts.plans import ProbeState
+from drumline.contracts.states import TERMINAL_ATTEMPT, AttemptState, MemberState, RunState
+from drumline_server.storage.models.base import Base, one_of
+
+
+class Bundle(Base):
+    """A program of a project; the bytes are in the blob store under `sha256`."""
+
+    __tablename__ = "bundle"
+
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"), primary_key=True)
+    sha256: Mapped[str] = mapped_column(primary_key=True)
+    size_bytes: Mapped[int]
+    files: Mapped[int]
+    entrypoints: Mapped[list[Any]]
+    created_at: Mapped[int]
+
+
+class Job(Base):
+    """A name in a project."""
+
+    __tablename__ = "job"
+    __table_args__ = (UniqueConstraint("project_id", "name"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    name: Mapped[str]
+    latest_version: Mapped[int]
+    current_version: Mapped[int]
+    created_at: Mapped[int]
+
+
+class JobVersion(Base):
+    """What runs: never changed, identified by the hash of its content."""
+
+    __tablename__ = "job_version"
+    __table_args__ = (UniqueConstraint("job_id", "number"), UniqueConstraint("job_id", "content_hash"))
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    job_id: Mapped[str] = mapped_column(ForeignKey("job.id"))
+    number: Mapped[int]
+    content_hash: Mapped[str]
+    bundle: Mapped[str]
+    entrypoint: Mapped[str]
+    strategy: Mapped[dict[str, Any]]
+    record: Mapped[dict[str, Any]]
+    checkpoint: Mapped[dict[str, Any]]
+    created_at: Mapped[int]
+
+
+class JobChange(Base):
+    """One move of a job's current version. Rows are only ever added."""
+
+    __tablename__ = "job_change"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("job.id"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    at: Mapped[int]
+    by: Mapped[str]
+    cause: Mapped[str]
+    from_version: Mapped[int | None]
+    to_version: Mapped[int]
+
+
+class Batch(Base):
+    """A batch; its runs name it. What became of it is counted from its runs."""
+
+    __tablename__ = "batch"
+    __table_args__ = (Index("ix_batch_project_id_created_at_id", "project_id", "created_at", "id"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    name: Mapped[str]
+    submitted_by: Mapped[str]
+    size: Mapped[int]
+    """Runs that it is to have; after a cancellation no more than were queued by then."""
+    jobs: Mapped[list[Any]]
+    """Names of the jobs of its runs, sorted."""
+    sweep: Mapped[dict[str, Any] | None]
+    """The sweep as it was declared; None for a batch of single submissions."""
+    created_at: Mapped[int]
+
+
+_PLANNED = "plan_id IS NOT NULL"
+
+
+class Run(Base):
+    """A run. `fence` grows by one per attempt; `event_seq` is the newest event's number."""
+
+    __tablename__ = "run"
+    __table_args__ = (
+        one_of("state", RunState),
+        Index("ix_run_project_id_created_at_id", "project_id", "created_at", "id"),
+        Index("ix_run_project_id_state_created_at_id", "project_id", "state", "created_at", "id"),
+        Index("ix_run_job_id_created_at", "job_id", "created_at"),
+        Index("ix_run_version_id", "version_id"),
+        Index("ix_run_batch_id_batch_index", "batch_id", "batch_index"),
+        Index("ix_run_plan_id", "plan_id", sqlite_where=text(_PLANNED), postgresql_where=text(_PLANNED)),
+        # The queue by groups of alike runs, oldest first; not partial, as SQLite uses no partial index for a state that
+        # is a bound parameter.
+        Index("ix_run_queue", "state", "project_id", "priority", "shape", "created_at", "id"),
+        Index("ix_run_state_queue_deadline", "state", "queue_deadline"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    job_id: Mapped[str] = mapped_column(ForeignKey("job.id"))
+    job_name: Mapped[str]
+    version_id: Mapped[str] = mapped_column(ForeignKey("job_version.id"))
+    version_number: Mapped[int]
+    submitted_by: Mapped[str]
+    rerun_of: Mapped[str | None]
+    batch_id: Mapped[str | None]
+    batch_index: Mapped[int | None]
+    """The run's place in its batch, from 0."""
+
+    state: Mapped[str]
+    fence: Mapped[int] = mapped_column(default=0)
+    event_seq: Mapped[int] = mapped_column(default=0)
+    reason_code: Mapped[str | None]
+    reason_message: Mapped[str] = mapped_column(default="")
+    attempt_id: Mapped[str | None]
+    """The newest attempt."""
+    attempts: Mapped[int] = mapped_column(default=0)
+    """Attempts that began: all their members were claimed."""
+    user_failures: Mapped[int] = mapped_column(default=0)
+    infrastructure_failures: Mapped[int] = mapped_column(default=0)
+    hosts: Mapped[list[Any]]
+    """Names of the newest attempt's hosts, by rank."""
+
+    strategy_kind: Mapped[str]
+    replicas: Mapped[int]
+    platform: Mapped[str]
+    spread: Mapped[str]
+    shape: Mapped[str]
+    """The room that it needs, as `scheduler.shapes.Shape` writes it: runs of one shape are alike to the scheduler."""
+    priority: Mapped[int]
+    parameters: Mapped[dict[str, Any]]
+    limits: Mapped[dict[str, Any]]
+    retries: Mapped[dict[str, Any]]
+    labels: Mapped[dict[str, Any]]
+    wait_for_devices: Mapped[bool]
+    plan_id: Mapped[str | None]
+    """The plan that it was submitted from."""
+
+    created_at: Mapped[int]
+    queue_deadline: Mapped[int | None]
+    retry_at: Mapped[int | None]
+    """End of the backoff, in RETRY_WAIT."""
+    started_at: Mapped[int | None]
+    ended_at: Mapped[int | None]
+    cancel_requested_at: Mapped[int | None]
+    cancel_grace_s: Mapped[float | None]
+    stop_reason: Mapped[str | None]
+    """Why the server asked the program to stop: CANCELLED, or a limit that was reached."""
+
+    step: Mapped[int | None]
+    total_steps: Mapped[int | None]
+    steps_per_s: Mapped[float | None]
+    examples_per_s: Mapped[float | None]
+    progress_at: Mapped[int | None]
+    resume_from: Mapped[str | None]
+    """The checkpoint, of whatever run, that the first attempt goes on from."""
+    result: Mapped[dict[str, Any] | None]
+    """`{"value": ...}` once the program returned."""
+    outcomes: Mapped[dict[str, Any] | None]
+    """The result's numbers by name, for tables of many runs."""
+    not_finite: Mapped[dict[str, Any] | None]
+    """The result's values that are NaN or infinite, by name; `None` where there are none."""
+
+
+class RunLabel(Base):
+    """One label of a run, for filtering lists by index."""
+
+    __tablename__ = "run_label"
+    __table_args__ = (Index("ix_run_label_project_id_key_value", "project_id", "key", "value", "run_id"),)
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"), primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[str]
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+
+
+class RunEvent(Base):
+    """One event. `seq` is taken under the run row's lock, so it never shows out of order."""
+
+    __tablename__ = "run_event"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"), primary_key=True)
+    seq: Mapped[int] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    at: Mapped[int]
+    kind: Mapped[str]
+    attempt_id: Mapped[str | None]
+    body: Mapped[dict[str, Any]]
+
+
+WAITING = "waiting_for_telemetry"
+"""The phase of a member whose program is made to wait until its telemetry is taken."""
+_LIVE = "state NOT IN ({})".format(", ".join(f"'{state}'" for state in sorted(TERMINAL_ATTEMPT)))
+
+
+class Attempt(Base):
+    """One gang placement. While it is FINISHING, `reason_code` is the end it comes to once telemetry is drained."""
+
+    __tablename__ = "attempt"
+    __table_args__ = (
+        one_of("state", AttemptState),
+        UniqueConstraint("run_id", "fence"),
+        Index("ix_attempt_state", "state"),
+        Index(
+            "uq_attempt_live_run_id",
+            "run_id",
+            unique=True,
+            sqlite_where=text(_LIVE),
+            postgresql_where=text(_LIVE),
+        ),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    number: Mapped[int]
+    fence: Mapped[int]
+    state: Mapped[str]
+    reason_code: Mapped[str | None]
+    reason_message: Mapped[str] = mapped_column(default="")
+    resumed_from: Mapped[str | None]
+    """The checkpoint that the program went on from."""
+    resumed_step: Mapped[int | None]
+    created_at: Mapped[int]
+    claim_deadline: Mapped[int]
+    coordinator: Mapped[str | None]
+    """Where the members of a gang meet, `host:port`; set by the claim of rank 0."""
+    claimed_at: Mapped[int | None]
+    started_at: Mapped[int | None]
+    finishing_at: Mapped[int | None]
+    ended_at: Mapped[int | None]
+
+
+class Member(Base):
+    """One process of an attempt on one host. `last_seq` is set by its end; it is drained at `acked_seq >= last_seq`."""
+
+    __tablename__ = "member"
+    __table_args__ = (
+        one_of("state", MemberState),
+        UniqueConstraint("attempt_id", "rank"),
+        Index("ix_member_host_id_state", "host_id", "state"),
+        Index("ix_member_host_id_ended_at", "host_id", "ended_at"),
+        Index("ix_member_run_id", "run_id"),
+        Index("ix_member_reason_code_ended_at", "reason_code", "ended_at"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
+    host_id: Mapped[str] = mapped_column(ForeignKey("host.id"))
+    incarnation_id: Mapped[str | None]
+    rank: Mapped[int]
+    fence: Mapped[int]
+    state: Mapped[str]
+    phase: Mapped[str] = mapped_column(default="")
+    pid: Mapped[int | None]
+    exit_code: Mapped[int | None]
+    signal: Mapped[int | None]
+    reason_code: Mapped[str | None]
+    reason_message: Mapped[str] = mapped_column(default="")
+    acked_seq: Mapped[int] = mapped_column(default=0)
+    last_seq: Mapped[int | None]
+    step: Mapped[int | None]
+    last_collective: Mapped[str | None]
+    tick: Mapped[dict[str, Any] | None]
+    """The newest MemberTick."""
+    log_bytes: Mapped[int] = mapped_column(default=0)
+    """End of the stored output, in bytes of the member's output."""
+    log_lines: Mapped[int] = mapped_column(default=0)
+    output_bytes: Mapped[int | None]
+    """How much the program has written in all, told by its end."""
+    logged_step: Mapped[int | None]
+    """Of the newest metric that is stored, as is its time."""
+    logged_at: Mapped[int | None]
+    open_gaps: Mapped[int] = mapped_column(default=0, server_default="0")
+    """Gaps in its metrics after which none has come yet."""
+    unsent_bytes: Mapped[int | None]
+    """What its host still has to send, told once the program has ended."""
+    telemetry_at: Mapped[int | None]
+    """When telemetry of it last came, or its host told that there is more."""
+    created_at: Mapped[int]
+    claimed_at: Mapped[int | None]
+    started_at: Mapped[int | None]
+    ended_at: Mapped[int | None]
+
+
+class Plan(Base):
+    """A plan. Its probe is ordered once, from `host_id`, and is over by `deadline`."""
+
+    __tablename__ = "plan"
+    __table_args__ = (
+        one_of("probe_state", ProbeState),
+        Index("ix_plan_host_id_probe_state", "host_id", "probe_state"),
+        Index("ix_plan_created_at", "created_at"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    created_by: Mapped[str]
+    created_at: Mapped[int]
+    request: Mapped[dict[str, Any]]
+    """RunSubmit, with the parameters as they were checked."""
+    foreseen: Mapped[dict[str, Any]]
+    """`starts_now`, `why`, `devices` and `warnings` as in the API."""
+    probe_state: Mapped[str]
+    host_id: Mapped[str | None] = mapped_column(ForeignKey("host.id"))
+    terms: Mapped[dict[str, Any] | None]
+    """ProbeTerms."""
+    deadline: Mapped[int | None]
+    fault: Mapped[str | None]
+    message: Mapped[str] = mapped_column(default="")
+    output: Mapped[str] = mapped_column(default="")
+    program: Mapped[dict[str, Any] | None]
+    """ProbedProgram."""
+    ended_at: Mapped[int | None]

@@ -1,0 +1,138 @@
+"""PostgreSQL: a pool of connections, a thread for each transaction, and another try where it could not serialize.
+
+A connection that was cut shows when it is used. Before the COMMIT nothing has happened, and a new connection does it;
+to ask each connection whether it lives would cost every transaction a round trip.
+"""
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from sqlalchemy import create_engine
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.orm import Session
+
+from drumline_server.base.errors import DatabaseUnavailableError
+from drumline_server.storage.wakeups import Wakeups, announced
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_RETRIED = frozenset({"40001", "40P01", "23505"})
+"""serialization_failure, deadlock_detected, unique_violation: another was first, and the next try sees it."""
+_TRIES = 6
+_BACKLOG = 5_000
+"""Transactions that may wait for a thread; beyond that the server says that it is overloaded."""
+_OPTIONS = "-c statement_timeout=10s -c lock_timeout=8s -c idle_in_transaction_session_timeout=30s"
+
+
+class _CutError(Exception):
+    """The connection was cut before the COMMIT was sent: nothing has happened."""
+
+    def __init__(self, orig: BaseException | None) -> None:
+        super().__init__(str(orig))
+
+
+class PostgresStore:
+    """The `Store` of a PostgreSQL database."""
+
+    def __init__(self, url: str, pool_size: int, wakeups: Wakeups) -> None:
+        self._wakeups = wakeups
+        self._engine = create_engine(
+            url,
+            pool_size=pool_size,
+            max_overflow=0,
+            pool_timeout=10,
+            connect_args={"connect_timeout": 5, "options": _OPTIONS},
+        )
+        self._reading = self._engine.execution_options(postgresql_readonly=True, isolation_level="REPEATABLE READ")
+        self._executor = ThreadPoolExecutor(pool_size, "postgres")
+        self._closed = False
+
+    def submit_write(self, fn: Callable[[Session], T]) -> Future[T]:
+        """Runs `fn` in a thread, again where PostgreSQL could not serialize it or the connection was cut."""
+        return self._submit(self._write, fn)
+
+    def submit_read(self, fn: Callable[[Session], T]) -> Future[T]:
+        """Runs `fn` in a thread on one snapshot, on another one where the connection was cut."""
+        return self._submit(self._read, fn)
+
+    def close(self) -> None:
+        """Ends what was begun, then closes the connections."""
+        self._closed = True
+        self._executor.shutdown()
+        self._engine.dispose()
+
+    def _submit(self, perform: Callable[[Callable[[Session], T]], T], fn: Callable[[Session], T]) -> Future[T]:
+        if self._closed:
+            raise DatabaseUnavailableError("The server is stopping.")
+        if self._executor._work_queue.qsize() >= _BACKLOG:
+            raise DatabaseUnavailableError(f"{_BACKLOG} transactions are waiting for the database.")
+        return self._executor.submit(perform, fn)
+
+    def _read(self, fn: Callable[[Session], T]) -> T:
+        for attempt in range(_TRIES):
+            try:
+                with Session(self._reading, expire_on_commit=False) as session:
+                    return fn(session)
+            except (DBAPIError, PoolTimeoutError) as error:
+                if _was_cut(error) and attempt < _TRIES - 1:
+                    continue
+                if _is_unreachable(error):
+                    raise _unavailable(error) from error
+                raise
+        raise AssertionError("unreachable")
+
+    def _write(self, fn: Callable[[Session], T]) -> T:
+        for attempt in range(_TRIES):
+            try:
+                return self._commit(fn)
+            except _CutError as error:
+                if attempt == _TRIES - 1:
+                    raise _unavailable(error) from error
+            except DBAPIError as error:
+                if _is_retried(error) and attempt < _TRIES - 1:
+                    time.sleep(random.uniform(0, 0.005 * 2**attempt))  # the other side must get ahead
+                elif _is_retried(error) or _is_unreachable(error):
+                    raise _unavailable(error) from error
+                else:
+                    raise
+            except PoolTimeoutError as error:
+                raise _unavailable(error) from error
+        raise AssertionError("unreachable")
+
+    def _commit(self, fn: Callable[[Session], T]) -> T:
+        with Session(self._engine, expire_on_commit=False) as session:
+            with session.begin():
+                try:
+                    returned = fn(session)
+                    session.flush()
+                except DBAPIError as error:
+                    if _was_cut(error):
+                        raise _CutError(error.orig) from error
+                    raise
+            topics = announced(session)
+        self._wakeups.publish(topics)
+        return returned
+
+
+def _is_retried(error: DBAPIError) -> bool:
+    return getattr(error.orig, "sqlstate", None) in _RETRIED
+
+
+def _was_cut(error: Exception) -> bool:
+    return isinstance(error, DBAPIError) and error.connection_invalidated
+
+
+def _is_unreachable(error: Exception) -> bool:
+    return isinstance(error, (OperationalError, InterfaceError, PoolTimeoutError)) or _was_cut(error)
+
+
+def _unavailable(error: Exception) -> DatabaseUnavailableError:
+    cause = str(getattr(error, "orig", None) or error).splitlines()[0]
+    log.warning("the database is unavailable: %s", cause)
+    return DatabaseUnavailableError(f"The database is not available: {cause}.")

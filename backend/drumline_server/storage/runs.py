@@ -1,0 +1,238 @@
+"""Looks up runs, their attempts, members and events, and plans."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, Select, bindparam, case, delete, exists, or_, select, tuple_
+from sqlalchemy.orm import Session
+
+from drumline.contracts.states import TERMINAL_ATTEMPT, TERMINAL_MEMBER, TERMINAL_RUN, RunState
+from drumline_server.base.errors import NotFoundError
+from drumline_server.storage.models import (
+    WAITING,
+    Attempt,
+    Device,
+    Hold,
+    Host,
+    Incarnation,
+    JobVersion,
+    Member,
+    Plan,
+    Run,
+    RunEvent,
+    RunLabel,
+)
+
+_ATTEMPTS = select(Attempt).execution_options(populate_existing=True)
+_MEMBERS = select(Member).execution_options(populate_existing=True)
+_LIVE_ATTEMPT = _ATTEMPTS.where(Attempt.run_id == bindparam("run"), Attempt.state.not_in(TERMINAL_ATTEMPT))
+_ATTEMPT = _ATTEMPTS.where(Attempt.id == bindparam("attempt"))
+_MEMBER = _MEMBERS.where(Member.id == bindparam("member"))
+_GANG = _MEMBERS.where(Member.attempt_id == bindparam("attempt")).order_by(Member.rank)
+_HELD: Select[Hold, Device] = (
+    select(Hold, Device)
+    .join(Device, Device.id == Hold.device_id)
+    .where(Hold.member_id == bindparam("member"))
+    .order_by(Hold.replica, Hold.logical)
+    .execution_options(populate_existing=True)
+)
+
+
+def live_attempt(session: Session, run_id: str) -> Attempt | None:
+    """The attempt of a run that has not ended; there is at most one."""
+    return session.scalar(_LIVE_ATTEMPT, {"run": run_id})
+
+
+def attempt_by_id(session: Session, attempt_id: str) -> Attempt:
+    """That attempt."""
+    return session.scalars(_ATTEMPT, {"attempt": attempt_id}).one()
+
+
+def member_by_id(session: Session, member_id: str) -> Member | None:
+    """That member, if there is one."""
+    return session.scalar(_MEMBER, {"member": member_id})
+
+
+def members_of(session: Session, attempt_id: str) -> Sequence[Member]:
+    """The members of an attempt by rank."""
+    return session.scalars(_GANG, {"attempt": attempt_id}).all()
+
+
+def held_devices(session: Session, member_id: str) -> Sequence[tuple[Hold, Device]]:
+    """Every device that the member was given, with its hold, by replica."""
+    return [(hold, device) for hold, device in session.execute(_HELD, {"member": member_id})]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilters:
+    """Which runs a list shows, and in which order."""
+
+    states: tuple[RunState, ...] = ()
+    job: str | None = None
+    version: int | None = None
+    """Its number; means something only with `job`."""
+    batch: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    search: str = ""
+    newest_first: bool = True
+
+
+def find_run(session: Session, project_id: str, run_id: str) -> Run | None:
+    """The project's run of that id."""
+    run = session.get(Run, run_id)
+    return run if run is not None and run.project_id == project_id else None
+
+
+def runs_page(
+    session: Session, project_id: str, filters: RunFilters, after: tuple[int, str] | None, limit: int
+) -> Sequence[Run]:
+    """Up to `limit` runs that match, from behind the (created_at, id) `after`."""
+    key = tuple_(Run.created_at, Run.id)
+    query = select(Run).where(Run.project_id == project_id, *_conditions(filters))
+    if after is not None:
+        border = tuple_(*after)
+        query = query.where(key < border if filters.newest_first else key > border)
+    order = (Run.created_at.desc(), Run.id.desc()) if filters.newest_first else (Run.created_at, Run.id)
+    return session.scalars(query.order_by(*order).limit(limit)).all()
+
+
+def uncancelled_of_batch(session: Session, batch_id: str, limit: int) -> Sequence[str]:
+    """Ids of up to `limit` live runs of a batch that nobody asked to stop yet; those that wait for devices first."""
+    query = select(Run.id).where(
+        Run.batch_id == batch_id, Run.state.not_in(TERMINAL_RUN), Run.cancel_requested_at.is_(None)
+    )
+    waits = case((Run.state == RunState.QUEUED, 0), else_=1)
+    return session.scalars(query.order_by(waits, Run.batch_index.desc()).limit(limit)).all()
+
+
+def version_of(session: Session, run: Run) -> JobVersion:
+    """The version that the run is of."""
+    version = session.get(JobVersion, run.version_id)
+    assert version is not None
+    return version
+
+
+def attempts_before(session: Session, run_id: str, number: int, limit: int) -> Sequence[Attempt]:
+    """Up to `limit` attempts with smaller numbers, newest first."""
+    query = select(Attempt).where(Attempt.run_id == run_id, Attempt.number < number)
+    return session.scalars(query.order_by(Attempt.number.desc()).limit(limit)).all()
+
+
+def live_attempts(session: Session, attempt_ids: Sequence[str]) -> Sequence[tuple[str, str, bool, bool]]:
+    """Run and state of those attempts that have not ended, whether a member was left where its host moved from, and
+    whether the program of one is made to wait until its telemetry is taken.
+    """
+    left = exists().where(Member.attempt_id == Attempt.id, Incarnation.id == Member.incarnation_id, *is_left_behind())
+    is_waiting = (Member.phase == WAITING, Member.state.not_in(TERMINAL_MEMBER))
+    waits = exists().where(Member.attempt_id == Attempt.id, *is_waiting)
+    query = select(Attempt.run_id, Attempt.state, left, waits).where(
+        Attempt.id.in_(attempt_ids), Attempt.state.not_in(TERMINAL_ATTEMPT)
+    )
+    return [(run_id, state, is_left, is_waiting) for run_id, state, is_left, is_waiting in session.execute(query)]
+
+
+def is_left_behind() -> tuple[ColumnElement[bool], ...]:
+    """That a member may be alive on a machine, or in a data directory, that its host has moved from."""
+    return Member.state.not_in(TERMINAL_MEMBER), Incarnation.last_heartbeat_at.is_not(None)
+
+
+def members_of_attempts(session: Session, attempt_ids: Sequence[str]) -> Sequence[Member]:
+    """The members of those attempts, by attempt and rank."""
+    query = select(Member).where(Member.attempt_id.in_(attempt_ids)).order_by(Member.attempt_id, Member.rank)
+    return session.scalars(query).all()
+
+
+def hosts_by_id(session: Session, host_ids: Sequence[str]) -> dict[str, Host]:
+    """Those hosts."""
+    return {host.id: host for host in session.scalars(select(Host).where(Host.id.in_(host_ids)))}
+
+
+def events_after(
+    session: Session, run_id: str, seq: int, limit: int, kinds: Collection[str] = ()
+) -> Sequence[RunEvent]:
+    """Up to `limit` events behind `seq`, in order: those of `kinds`, or of any kind."""
+    query = select(RunEvent).where(RunEvent.run_id == run_id, RunEvent.seq > seq)
+    if kinds:
+        query = query.where(RunEvent.kind.in_(kinds))
+    return session.scalars(query.order_by(RunEvent.seq).limit(limit)).all()
+
+
+def _conditions(filters: RunFilters) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = []
+    if filters.states:
+        conditions.append(Run.state.in_(filters.states))
+    if filters.job is not None:
+        conditions.append(Run.job_name == filters.job)
+    if filters.version is not None:
+        conditions.append(Run.version_number == filters.version)
+    if filters.batch is not None:
+        conditions.append(Run.batch_id == filters.batch)
+    if filters.search:
+        conditions.append(
+            or_(
+                Run.job_name.icontains(filters.search, autoescape=True),
+                Run.id.istartswith(filters.search, autoescape=True),
+            )
+        )
+    for name, value in filters.labels:
+        conditions.append(exists().where(RunLabel.run_id == Run.id, RunLabel.key == name, RunLabel.value == value))
+    return conditions
+
+
+def the_attempt(session: Session, run: Run, attempt_id: str | None) -> Attempt | None:
+    """The attempt named, or the newest; `None` if the run has none yet. Raises NotFoundError for a foreign one."""
+    wanted = attempt_id or run.attempt_id
+    if wanted is None:
+        return None
+    attempt = session.scalars(select(Attempt).where(Attempt.id == wanted, Attempt.run_id == run.id)).one_or_none()
+    if attempt is None:
+        raise NotFoundError("attempt", wanted)
+    return attempt
+
+
+def the_member(session: Session, run: Run, attempt_id: str | None, member_id: str | None) -> Member | None:
+    """The member named, or rank 0 of the attempt; `None` if the run has no attempt yet. Raises NotFoundError."""
+    query = select(Member).where(Member.run_id == run.id)
+    if member_id is not None:
+        query = query.where(Member.id == member_id)
+        if attempt_id is not None:
+            query = query.where(Member.attempt_id == attempt_id)
+        member = session.scalars(query).one_or_none()
+        if member is None:
+            raise NotFoundError("member", member_id)
+        return member
+    attempt = the_attempt(session, run, attempt_id)
+    if attempt is None:
+        return None
+    return session.scalars(query.where(Member.attempt_id == attempt.id, Member.rank == 0)).one_or_none()
+
+
+def attempts_of(session: Session, run_id: str) -> Sequence[Attempt]:
+    """Every attempt of the run, oldest first."""
+    return session.scalars(select(Attempt).where(Attempt.run_id == run_id).order_by(Attempt.number)).all()
+
+
+KEPT_US = 7 * 86_400 * 1_000_000
+"""A plan that no run came from is forgotten after a week."""
+
+
+def require_plan(session: Session, project_id: str, plan_id: str) -> Plan:
+    """The project's plan. Raises NotFoundError."""
+    plan = session.get(Plan, plan_id, populate_existing=True)
+    if plan is None or plan.project_id != project_id:
+        raise NotFoundError("plan", plan_id)
+    return plan
+
+
+def forget_old_plans(session: Session, *, now: int) -> None:
+    """Removes plans of more than a week ago that no run came from."""
+    used = exists().where(Run.plan_id == Plan.id)
+    session.execute(delete(Plan).where(Plan.created_at < now - KEPT_US, ~used))
+
+
+def require_run(session: Session, project_id: str, run_id: str) -> Run:
+    """The project's run. Raises NotFoundError, also for a run of another project."""
+    run = find_run(session, project_id, run_id)
+    if run is None:
+        raise NotFoundError("run", run_id)
+    return run

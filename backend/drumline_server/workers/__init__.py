@@ -1,1 +1,0 @@
-"""What agents call: registration, heartbeats, claims, telemetry, ends."""
