@@ -38,6 +38,17 @@ _NEEDS_CONCRETE = (
 
 
 @dataclass(frozen=True, slots=True)
+class _Call:
+    """A call without a compiled step. ``roots``: the function, and what its arguments hold of the program."""
+
+    fn: Callable[..., Any]
+    roots: Sequence[Any]
+    arguments: StepArguments
+    options: RunOptions
+    signature: Any
+
+
+@dataclass(frozen=True, slots=True)
 class _Program:
     """What tracing a step gave: one trace per replica, or ``is_shared``, one that serves all."""
 
@@ -104,7 +115,7 @@ class StepRunner:
         built = None if state is None else state.steps.get(signature)
         if state is None or built is None:
             state = state or self._cache.begin(called, roots)
-            built = self._build_for(state, fn, roots, arguments, options, signature)
+            built = self._build(state, _Call(fn, roots, arguments, options, signature))
         elif options.check_stale:
             refuse_stale(built.traces, self._trace(fn, arguments, state.made).traces, state.captures.opaque_parts())
             self._cache.record_trace(fn, state, roots)
@@ -112,30 +123,22 @@ class StepRunner:
         self.last_executor = built.step.name
         return built.step
 
-    def _build_for(
-        self,
-        state: FunctionState,
-        fn: Callable[..., Any],
-        roots: Sequence[Any],
-        arguments: StepArguments,
-        options: RunOptions,
-        signature: Any,
-    ) -> BuiltStep:
+    def _build(self, state: FunctionState, call: _Call) -> BuiltStep:
         # Before the trace, so that the warning comes also where the trace fails.
-        self._cache.count_trace(fn, state, signature)
-        program = self._trace(fn, arguments, state.made)
-        self._cache.record_trace(fn, state, roots)
-        step = self._compile(program, arguments, options)
+        self._cache.count_trace(call.fn, state, call.signature)
+        program = self._trace(call.fn, call.arguments, state.made)
+        self._cache.record_trace(call.fn, state, call.roots)
+        step = self._compile(program, call.arguments, call.options)
         built = BuiltStep(step, program.traces)
         created = program.traces[0].created
         if created:
             state.made = list(created)
         if self._observation.planner is not None:
             replicas = self._owner.num_replicas_in_sync
-            self._observation.planner.step_program(describe_step(step, arguments, self.step, replicas))
+            self._observation.planner.step_program(describe_step(step, call.arguments, self.step, replicas))
         # A program that makes its variables runs once: the next trace takes those that it made as inputs.
         if all(variable.is_initialized for variable in created):
-            self._cache.keep(state, signature, built, arguments.objects)
+            self._cache.keep(state, call.signature, built, call.arguments.objects)
         return built
 
     def _trace(self, fn: Callable[..., Any], arguments: StepArguments, made_before: list[Any]) -> _Program:
