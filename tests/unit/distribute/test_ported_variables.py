@@ -305,7 +305,14 @@ def scaled_by_own_number_in_a_loop(total: Any) -> Any:
     return jax.lax.fori_loop(0, 2, lambda _, value: value * number, total)
 
 
-@pytest.mark.parametrize("own", [scaled_by_own_number, scaled_by_own_number_in_a_loop])
+def scaled_by_an_array_in_a_nested_function(total: Any) -> Any:
+    numbers = np.full(2, own_number())
+    return jax.jit(lambda value: (value * numbers)[0])(total)
+
+
+@pytest.mark.parametrize(
+    "own", [scaled_by_own_number, scaled_by_own_number_in_a_loop, scaled_by_an_array_in_a_nested_function]
+)
 def test_a_total_scaled_by_the_replica_s_own_number_updates_no_variable(
     two: dist.MirroredStrategy, own: Callable[[Any], Any]
 ) -> None:
@@ -336,16 +343,20 @@ def test_what_every_program_makes_of_totals_alike_updates_a_variable(two: dist.M
     weights, seen = made(two, 1.0, aggregation="mean"), made(two, 0.0, aggregation="mean")
     rate = np.float32(0.5)
 
+    def add_totals(total: Any, row: Any) -> tuple[Any, None]:
+        return total + dist.all_reduce("sum", row), None
+
     def step(x: Any, scale: Any) -> Any:
         own = x * 2 if x.shape[0] == 2 else x + x + x
         total = dist.all_reduce("sum", own.sum())
         new = jax.lax.fori_loop(0, 2, lambda _, value: value * rate, weights.value - scale * total)
         seen.assign(dist.all_reduce("sum", seen.value))
-        dist.merge_call(assign, args=(weights, new))
+        again, _ = jax.lax.scan(add_totals, new, jnp.full(2, x.sum()))
+        dist.merge_call(assign, args=(weights, again))
         return own.sum() / x.shape[0]
 
     two.run(step, (per_replica(two, [1.0, 2.0], [3.0]), jnp.float32(2)))
-    assert [float(copy) for copy in weights.values] == [(1 - 2 * (6 + 9)) / 4] * 2
+    assert [float(copy) for copy in weights.values] == [(1 - 2 * (6 + 9)) / 4 + 2 * (3 + 3)] * 2
 
 
 def test_rows_of_all_replicas_update_a_variable_in_a_merge(strategy: dist.Strategy) -> None:

@@ -60,7 +60,7 @@ class _Numbering:
         exchanges = 0
         for eqn in jaxpr.eqns:
             operands = [self._atom(atom, known) for atom in eqn.invars]
-            if eqn.primitive.name in COLLECTIVES:
+            if eqn.primitive.name in COLLECTIVES or _exchanges_inside(eqn):
                 exchanges += 1
                 if eqn.primitive is aggregate_p and eqn.params["refusal"] is not None:
                     found.append((eqn.params["refusal"], operands[0]))
@@ -74,7 +74,9 @@ class _Numbering:
 
     def _number_exchange(self, eqn: Any, exchange: int) -> list[tuple[Any, int]]:
         """Replicas come to the same collectives in the same order, and these give the same to all of them, or not."""
-        is_same = eqn.primitive.name in {*UNIFORM_RESULT, "replica_aggregate", "replica_gather_components"}
+        # Of a loop around collectives the replicas' programs differ in shapes; that its results are the same, the first
+        # program's own flow of values has told.
+        is_same = _exchanges_inside(eqn) or eqn.primitive.name in _SAME_RESULT
         is_same = is_same and eqn.params.get("axis_index_groups") is None
         return [
             (var, self._of(("exchange", exchange, k)) if is_same else self._fresh())
@@ -82,10 +84,11 @@ class _Numbering:
         ]
 
     def _number_result(self, eqn: Any, operands: list[int]) -> int:
-        if eqn.primitive.name == "axis_index" or any(jaxprs.contains(j, _OWN) for j in jaxprs.subjaxprs(eqn)):
+        if eqn.primitive.name == "axis_index" or any(jaxprs.contains(j, _OWN_NUMBER) for j in jaxprs.subjaxprs(eqn)):
             return self._fresh()
         params = tuple((name, _describe(value)) for name, value in sorted(eqn.params.items()))
-        return self._of((eqn.primitive.name, params, tuple(operands)))
+        constants = tuple(map(_content, jaxprs.nested_constants(eqn)))
+        return self._of((eqn.primitive.name, params, constants, tuple(operands)))
 
     def _atom(self, atom: Any, known: dict[Any, int]) -> int:
         return self._of(("constant", _content(atom.val))) if jaxprs.is_literal(atom) else known[atom]
@@ -105,8 +108,12 @@ class _Numbering:
         return self._of(("unknown", self._unknown))
 
 
-#: With these inside, an equation gives each replica its own.
-_OWN = COLLECTIVES | {"axis_index"}
+_OWN_NUMBER = frozenset({"axis_index"})
+_SAME_RESULT = UNIFORM_RESULT | {"replica_aggregate", "replica_gather_components"}
+
+
+def _exchanges_inside(eqn: Any) -> bool:
+    return any(jaxprs.contains(inner, COLLECTIVES) for inner in jaxprs.subjaxprs(eqn))
 
 
 def _content(value: Any) -> Hashable:

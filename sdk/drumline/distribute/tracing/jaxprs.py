@@ -5,7 +5,7 @@ JAX 0.10 hands out ClosedJaxpr and counts a scan's operands; 0.12 has a Jaxpr wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -63,6 +63,17 @@ def subjaxprs(eqn: Eqn) -> Iterable[Any]:
                 yield item.jaxpr
             elif isinstance(item, jex.Jaxpr):
                 yield item
+
+
+def nested_constants(eqn: Eqn) -> Iterator[Any]:
+    """The arrays that the jaxprs inside an equation hold, however deep. Their text doesn't show them."""
+    for value in eqn.params.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(item, (jex.ClosedJaxpr, jex.Jaxpr)):
+                jaxpr, constants = open_with_consts(item)
+                yield from constants
+                for inner in jaxpr.eqns:
+                    yield from nested_constants(inner)
 
 
 def map_equations(jaxpr: Any, change: Callable[[Eqn], Eqn]) -> Any:
