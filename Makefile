@@ -36,7 +36,7 @@ accelerator: .venv/.demo ## JAX for the GPUs or TPUs that are found (ACCELERATOR
 
 test: check unit integration simulation conformance frontend-test e2e chaos pythons ## prove that all of it works
 
-check: .venv/.dev frontend/node_modules/.installed openapi-check ## ruff, mypy strict, import-linter, commit messages, Biome, tsc
+check: .venv/.dev frontend/node_modules/.installed openapi-check ## ruff, mypy strict, import-linter, commit messages, Biome, tsc, knip
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy

@@ -19,7 +19,7 @@ if size > 1:
 names = {}
 exec(source, names)
 # In one write: Gloo's threads print to the same pipe, and may come between a line and its end.
-sys.stdout.write("\ntold " + json.dumps(eval(call, names)) + "\n")
+sys.stdout.write("\\ntold " + json.dumps(eval(call, names)) + "\\n")
 sys.stdout.flush()
 if size > 1:
     jax.distributed.shutdown()

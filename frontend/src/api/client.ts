@@ -3,7 +3,7 @@ import { errorOf, isApiError, unreachable } from "./errors";
 import type { paths } from "./schema";
 
 /** The header that a page of another origin cannot send without asking: part of the server's CSRF defence. */
-export const CLIENT_HEADER = { "X-Drumline": "1" };
+const CLIENT_HEADER = { "X-Drumline": "1" };
 
 const throwProblems: Middleware = {
   async onResponse({ response }) {

@@ -1,7 +1,7 @@
 import type { RunState } from "./schema";
 
 /** The run states after which nothing more happens. */
-export const TERMINAL_STATES: readonly RunState[] = ["SUCCEEDED", "FAILED", "CANCELLED"];
+const TERMINAL_STATES: readonly RunState[] = ["SUCCEEDED", "FAILED", "CANCELLED"];
 
 export function isTerminal(state: RunState): boolean {
   return TERMINAL_STATES.includes(state);

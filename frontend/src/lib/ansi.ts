@@ -3,7 +3,7 @@ import { escapePieces } from "./escape";
 /** A colour by its role; the page maps it to a token of the theme. */
 export type Hue = "red" | "green" | "yellow" | "blue" | "magenta" | "cyan" | "muted";
 
-export interface Style {
+interface Style {
   hue?: Hue;
   bold?: boolean;
   dim?: boolean;

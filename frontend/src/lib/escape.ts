@@ -1,5 +1,5 @@
 /** A stretch of text, or one character shown by its code because it would act or mislead. */
-export interface Piece {
+interface Piece {
   text: string;
   escaped: boolean;
 }

@@ -1,7 +1,7 @@
 /** Short messages that come and go at the bottom of the page. */
 import { useSyncExternalStore } from "react";
 
-export interface Notice {
+interface Notice {
   readonly id: number;
   readonly text: string;
 }

@@ -1,6 +1,6 @@
 /** View state in the URL: flat, readable text both ways, so that a link can be read, edited and shared. */
 
-export type SearchText = Record<string, string>;
+type SearchText = Record<string, string>;
 
 /** Search parameters as text; a repeated key keeps its last value. */
 export function parseSearch(search: string): SearchText {

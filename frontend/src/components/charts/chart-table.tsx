@@ -1,6 +1,17 @@
-import type { TimeChartColumns } from "./time-chart";
-
 const MOST_ROWS = 100;
+
+/** Parallel columns over x; `null` where there is nothing to draw: no line and no band goes across it. */
+export interface TimeChartColumns {
+  x: number[];
+  mean: (number | null)[];
+  min: (number | null)[];
+  max: (number | null)[];
+  /** The value at `x` itself; the line is drawn through the means. */
+  last: (number | null)[];
+  /** What stands at `x` where that is no number to draw: `NaN`, `Infinity`, `12 values lost`. */
+  odd: (string | null)[];
+  count: number[];
+}
 
 interface ChartTableProps {
   title: string;

@@ -1,7 +1,7 @@
 import { formatNumber } from "@/lib/format";
 
 /** Buckets of an array: each keeps its extremes, and how many of its elements are not finite. */
-export interface HeatBucket {
+interface HeatBucket {
   min: number | null;
   max: number | null;
   notFinite: number;

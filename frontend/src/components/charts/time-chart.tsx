@@ -1,23 +1,10 @@
 import { useEffect, useEffectEvent, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import { ChartTable } from "./chart-table";
+import { ChartTable, type TimeChartColumns } from "./chart-table";
 import { chartColors, chartOptions, drawnAs, MOST_DOTS } from "./uplot-options";
 import { useSize } from "./use-size";
 import { useTheme } from "./use-theme";
-
-/** Parallel columns over x; `null` where there is nothing to draw: no line and no band goes across it. */
-export interface TimeChartColumns {
-  x: number[];
-  mean: (number | null)[];
-  min: (number | null)[];
-  max: (number | null)[];
-  /** The value at `x` itself; the line is drawn through the means. */
-  last: (number | null)[];
-  /** What stands at `x` where that is no number to draw: `NaN`, `Infinity`, `12 values lost`. */
-  odd: (string | null)[];
-  count: number[];
-}
 
 interface TimeChartProps {
   title: string;

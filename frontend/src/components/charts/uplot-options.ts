@@ -23,7 +23,7 @@ export function chartColors(): ChartColors {
   };
 }
 
-export interface ChartSettings {
+interface ChartSettings {
   width: number;
   height: number;
   colors: ChartColors;

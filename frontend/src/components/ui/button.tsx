@@ -15,7 +15,7 @@ interface ButtonProps extends ComponentProps<"button"> {
   compact?: boolean;
 }
 
-export const BUTTON_CLASS =
+const BUTTON_CLASS =
   "inline-flex shrink-0 select-none items-center justify-center gap-1.5 whitespace-nowrap rounded-control border font-normal text-sm";
 
 export function buttonClass(look: keyof typeof LOOKS = "plain", compact = false): string {

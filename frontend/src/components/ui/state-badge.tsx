@@ -1,7 +1,7 @@
 import type { ReactNode } from "react";
 import { classNames } from "@/lib/class-names";
 
-export type Tone = "idle" | "active" | "ok" | "warn" | "bad";
+type Tone = "idle" | "active" | "ok" | "warn" | "bad";
 
 const TONE_CLASS: Record<Tone, string> = {
   idle: "text-idle",

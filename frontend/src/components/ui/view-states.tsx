@@ -54,7 +54,7 @@ export function EmptyState({
 }
 
 /** Code to read and copy. */
-export function Snippet({ text, label = "Copy" }: { text: string; label?: string }) {
+function Snippet({ text, label = "Copy" }: { text: string; label?: string }) {
   return (
     <div className="mt-3 flex items-start rounded-panel border border-line bg-surface">
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a box that scrolls sideways must be reachable by keyboard */}

@@ -53,7 +53,7 @@ export function checkpointsQuery(id: string) {
   });
 }
 
-export interface MetricsRange {
+interface MetricsRange {
   /** One attempt's curves; without it the run's, cut where an attempt was rolled back. */
   attempt?: string | undefined;
   x: "step" | "time";
@@ -137,7 +137,7 @@ export function gapsQuery(id: string) {
   });
 }
 
-export interface LogsRange {
+interface LogsRange {
   from: number;
   limit: number;
   attempt?: string | undefined;

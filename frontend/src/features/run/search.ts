@@ -3,8 +3,8 @@ import { finiteNumber, flag, nonEmpty, oneOf, optional, wholeNumber } from "@/li
 
 type Search = Record<string, unknown>;
 
-export const COLOR_BY = ["replica", "state", "host"] as const;
-export const LAYOUTS = ["host", "torus", "replica"] as const;
+const COLOR_BY = ["replica", "state", "host"] as const;
+const LAYOUTS = ["host", "torus", "replica"] as const;
 
 export function placementSearch(search: Search) {
   return optional({

@@ -9,7 +9,7 @@ export type Collectives = "strategy" | "jax";
 export type Executor = "auto" | "spmd" | "pmap" | "mpmd";
 
 /** What the run or version that a draft began as said; what the form does not edit is submitted as it was. */
-export interface Origin {
+interface Origin {
   strategy?: JobSpec["strategy"];
   record?: RecordSpec;
   checkpoint?: CheckpointSpec;

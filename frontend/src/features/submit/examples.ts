@@ -1,7 +1,7 @@
 import digits from "../../../../examples/digits.py?raw";
 import oneStep from "../../../../examples/one_step.py?raw";
 
-export interface Example {
+interface Example {
   filename: string;
   title: string;
   source: string;

@@ -3,7 +3,7 @@ import type { Draft } from "./draft";
 import { buildStrategy, textOf } from "./request";
 
 /** What the contracts take where nothing is said; null where no name is listed. */
-export const DEFAULTS = {
+const DEFAULTS = {
   strategy: {
     batch: "global",
     collectives: "strategy",

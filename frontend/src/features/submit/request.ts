@@ -41,7 +41,7 @@ type Says<Spec extends { kind: string }> = Partial<Spec> & Pick<Spec, "kind">;
 export type FieldErrors = Readonly<Record<string, string>>;
 
 /** Either the request that the form stands for, or what is wrong with which field. */
-export type Built = { request: Submission; errors: null } | { request: null; errors: FieldErrors };
+type Built = { request: Submission; errors: null } | { request: null; errors: FieldErrors };
 
 /** Reads the form: texts become numbers and values; the server still has the last word on each. */
 export function buildRequest(draft: Draft, bundle: string, entrypoint: ProgramEntrypoint): Built {

@@ -15,7 +15,7 @@ export interface SweepRequest {
   sweep: { kind: "grid"; parameters: Grid };
 }
 
-export type BuiltSweep = { request: SweepRequest; errors: null } | { request: null; errors: FieldErrors };
+type BuiltSweep = { request: SweepRequest; errors: null } | { request: null; errors: FieldErrors };
 
 /** Reads the form as a sweep: a parameter with several values is varied, the others are the same in all runs. */
 export function buildSweep(draft: Draft, bundle: string, entrypoint: ProgramEntrypoint): BuiltSweep {

@@ -6,7 +6,7 @@ import { runOf, topicOf } from "./messages";
 /** An exchange that has never answered after so long does not run in this browser. */
 const FIRST_ANSWER_MS = 8_000;
 
-export interface SharedLineHost {
+interface SharedLineHost {
   /** Reaches the exchange, which begins if none runs; `onError` is called where it cannot begin. */
   open(onError: () => void): Port<ToExchange, FromExchange>;
   /** A connection of this tab's own. */

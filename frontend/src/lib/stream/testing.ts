@@ -2,7 +2,7 @@
 import type { StreamHost } from "./connection";
 import type { LiveEvent } from "./messages";
 
-export class FakeSource extends EventTarget {
+class FakeSource extends EventTarget {
   closed = false;
   constructor(readonly url: string) {
     super();

@@ -35,7 +35,7 @@ export function SilentHosts({ run }: { run: Run }) {
 }
 
 /** Those of the hosts on which the run is that fell silent. */
-export function silentHosts(hosts: readonly Host[], run: string): Host[] {
+function silentHosts(hosts: readonly Host[], run: string): Host[] {
   return hosts.filter(
     (host) => host.runs.includes(run) && (host.state === "suspect" || host.state === "lost"),
   );

@@ -3,7 +3,7 @@ export const LINE_HEIGHT = 18;
 export const MAX_SCROLL_HEIGHT = 16_200_000;
 
 /** What a scroll position shows. */
-export interface Viewport {
+interface Viewport {
   /** First line to draw, from 1. */
   first: number;
   /** How many lines to draw. */

@@ -6,7 +6,7 @@ import type { FetchLogs } from "./loader";
 /** Bytes of one request: few enough that the server is soon done with each. */
 export const SEARCH_BYTES = 524_288;
 /** Lines with the text beyond these are not looked for: who wants more wants another text. */
-export const MOST_HITS = 50_000;
+const MOST_HITS = 50_000;
 /** Of a line without an end so much is kept, so that text across two answers is found. */
 const KEPT_CHARACTERS = 65_536;
 

@@ -35,7 +35,7 @@ export function mapColors(): MapColors {
   };
 }
 
-export interface MapState {
+interface MapState {
   selected: number;
   hovered: number;
   /** Scheduled and not confirmed yet: outlines and hatching in the place of fills. */

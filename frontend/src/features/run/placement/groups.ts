@@ -40,7 +40,7 @@ export function plansFor(devices: readonly PlacedDevice[], kind: LayoutKind, fit
   return kind === "replica" ? replicaPlans(devices, fitting) : hostPlans(devices, fitting);
 }
 
-export interface HostGroup {
+interface HostGroup {
   host: string;
   name: string;
   members: number[];

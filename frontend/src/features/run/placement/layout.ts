@@ -11,7 +11,7 @@ import {
 } from "./groups";
 
 /** How much is drawn per device: `large` with text, `cells` as squares, `hosts` as one tile per host. */
-export type Detail = "large" | "cells" | "hosts";
+type Detail = "large" | "cells" | "hosts";
 
 /** One device (or, at detail `hosts`, one host) as a rectangle in CSS pixels. */
 export interface Cell {
@@ -31,7 +31,7 @@ export interface Cell {
 }
 
 /** A labelled set of cells: a host, a z-slice, or all replicas. */
-export interface Group {
+interface Group {
   label: string;
   note: string;
   x: number;
@@ -59,10 +59,10 @@ export interface Layout {
   dock: { x: number; y: number; width: number; height: number } | null;
 }
 
-export const MAX_LARGE = 64;
-export const MAX_CELLS = 10_000;
+const MAX_LARGE = 64;
+const MAX_CELLS = 10_000;
 /** Space above a group's cells for its label. */
-export const LABEL_HEIGHT = 28;
+const LABEL_HEIGHT = 28;
 /** Inner margin between a group's outline and its cells. */
 export const PADDING = 12;
 /** Space beside each row of cells for the strategy's lines. */

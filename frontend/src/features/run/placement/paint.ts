@@ -2,9 +2,9 @@ import type { Attempt, Host, PlacedDevice, Placement } from "@/api/schema";
 import { hatchOf, REPLICA_COLORS } from "@/lib/replica-colors";
 import type { Rails } from "./layout";
 
-export type ColorBy = "replica" | "state" | "host";
+type ColorBy = "replica" | "state" | "host";
 /** Drawn as a shape over the cell: crossed out, dashed border, cut corner. */
-export type Overlay = "dead" | "silent" | "draining" | null;
+type Overlay = "dead" | "silent" | "draining" | null;
 export type Glyph = "sheets" | "cylinder" | "dot" | null;
 
 /** How one device is drawn; colours are names of tokens. */
@@ -56,7 +56,7 @@ export function deviceName(device: PlacedDevice): string {
 }
 
 /** `2`, or `2·1` where a replica has several logical devices. */
-export function titleOf(device: PlacedDevice, logicalDevices: number): string {
+function titleOf(device: PlacedDevice, logicalDevices: number): string {
   if (device.replica === null) return "–";
   return logicalDevices > 1 ? `${device.replica}·${device.logical ?? 0}` : String(device.replica);
 }

@@ -61,7 +61,7 @@ export function meanOfMeans(inputs: readonly Tensor[], axis: Axis): Tensor {
 }
 
 /** Sums a tensor over its axes; with axis None it stays as it is. */
-export function reduced(input: Tensor, axis: Axis): Tensor {
+function reduced(input: Tensor, axis: Axis): Tensor {
   const axes = new Set(axesOf(axis, input.shape.length));
   if (axes.size === 0) return input;
   const shape = input.shape.filter((_, k) => !axes.has(k));
@@ -98,7 +98,7 @@ export function tensorOf(summary: ArraySummary): Tensor | null {
   return values ? { shape: [...summary.shape], values } : null;
 }
 
-export function sameShapes(shapes: readonly (readonly number[])[]): boolean {
+function sameShapes(shapes: readonly (readonly number[])[]): boolean {
   const first = shapes[0]?.join(",");
   return shapes.every((shape) => shape.join(",") === first);
 }

@@ -118,7 +118,7 @@ function partialSum(tensor: Tensor, axis: Axis): number {
 }
 
 /** `4 + 2 elements`; for many replicas with few distinct counts `7 × 32 + 1 × 5 elements`. */
-export function countsText(counts: readonly number[]): string {
+function countsText(counts: readonly number[]): string {
   if (counts.length <= 4) return `${counts.join(" + ")} elements`;
   const times = new Map<number, number>();
   for (const count of counts) times.set(count, (times.get(count) ?? 0) + 1);

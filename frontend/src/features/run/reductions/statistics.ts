@@ -14,7 +14,7 @@ export interface Spread {
 }
 
 /** Values by what can be drawn: finite ones on the scale, the others in lanes of their own. */
-export interface Lanes {
+interface Lanes {
   finite: { replica: number; value: number }[];
   nan: number[];
   positive: number[];
@@ -72,7 +72,7 @@ export function mostExtreme(values: readonly number[], most: number): number[] {
     .map(({ replica }) => replica);
 }
 
-export interface Bin {
+interface Bin {
   from: number;
   to: number;
   count: number;
@@ -94,7 +94,7 @@ export function histogram(values: readonly number[], bins: number): Bin[] {
   return counts.map((count, i) => ({ from: edge(i), to: edge(i + 1), count }));
 }
 
-export interface StripBucket {
+interface StripBucket {
   /** Smallest and largest finite value; `null` where none is finite. */
   min: number | null;
   max: number | null;
@@ -118,7 +118,7 @@ export function stripOf(values: readonly number[], most: number): StripBucket[] 
   });
 }
 
-export function extent(values: readonly number[]): [number, number] {
+function extent(values: readonly number[]): [number, number] {
   return values.reduce<[number, number]>(
     ([low, high], value) => [Math.min(low, value), Math.max(high, value)],
     [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY],

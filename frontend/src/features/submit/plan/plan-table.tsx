@@ -7,7 +7,7 @@ import { formatInteger } from "@/lib/format";
 
 const PAGE = 12;
 
-export interface Column {
+interface Column {
   head: string;
   right?: boolean;
 }
