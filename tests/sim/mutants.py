@@ -31,7 +31,6 @@ from drumline_server.services import submit
 from drumline_server.storage.models import Attempt, Incarnation, Member
 from drumline_server.storage.wakeups import notify
 from drumline_server.telemetry import ingest
-from drumline_worker.agent import member
 from drumline_worker.agent import registration as agent_registration
 from drumline_worker.agent.registration import Registration
 from drumline_worker.host.clock import boottime
@@ -172,10 +171,6 @@ async def _proof_invented(*_: object) -> bool:
     return True
 
 
-async def _no_strays(*_: object) -> dict[str, list[int]]:
-    return {}
-
-
 def _no_members(*_: object) -> Iterator[Any]:
     return iter(())
 
@@ -307,6 +302,5 @@ RARE = (
         (heartbeat, "is_stamped_ahead", _not_ahead),
     ),
     _off("lease_not_looked_at_before_the_start", "P6: no start after the lease", (shim, "too_late", _never)),
-    _off("lost_claim_believed", "P10: a lost claim proves nothing by itself", (member, "end_strays", _no_strays)),
 )
 """Mends taken away again that too few seeds meet: only the histories in `regressions` notice."""

@@ -103,8 +103,8 @@ def beat(session: Session, host_id: str, heartbeat: Heartbeat, *, now: int) -> H
 
 
 def may_be_quiet(heartbeat: Heartbeat) -> bool:
-    """Whether the worker has nothing to tell, so that `renew_quiet` may do."""
-    return not (heartbeat.members or heartbeat.plans or heartbeat.unsent)
+    """Whether the worker has nothing to tell, and nothing to hear as far as it knows, so that `renew_quiet` may do."""
+    return not (heartbeat.members or heartbeat.plans or heartbeat.unsent or heartbeat.notified)
 
 
 def renew_quiet(session: Session, beats: Sequence[tuple[str, Heartbeat]], *, now: int) -> list[HeartbeatReply | None]:

@@ -16,6 +16,8 @@ from drumline_server.storage.database import Database
 from drumline_server.storage.models import Project
 from drumline_server.storage.wakeups import announce
 
+pytestmark = pytest.mark.both_databases
+
 
 def add_project(name: str) -> Callable[[Session], str]:
     def write(session: Session) -> str:

@@ -16,6 +16,8 @@ from drumline_server.services.submit import room_to_wait
 from support.core import MOST_WAITING, Core, submission_body
 from support.edge import EdgeServer, edge_server
 
+pytestmark = pytest.mark.both_databases
+
 V1 = "/api/v1"
 MOST = 10_000
 HOLD_S = 0.05

@@ -20,6 +20,8 @@ from drumline_server.storage.database import Database
 from support.core import Core
 from support.processes import wait_until
 
+pytestmark = pytest.mark.both_databases
+
 Outcomes = list[identity.Recognised | DrumlineError]
 
 

@@ -12,6 +12,8 @@ from drumline.contracts.worker_api import PROTOCOL_VERSION
 from support.core import submission_body
 from support.edge import EdgeServer, edge_server
 
+pytestmark = pytest.mark.both_databases
+
 PROGRAM = b'''
 def main(run, *, learning_rate: float = 0.1, epochs: int = 20):
     """Trains."""

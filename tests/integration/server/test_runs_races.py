@@ -13,6 +13,8 @@ from drumline_server.storage import models
 from support.core import CLAIM_S, SUSPECT_S, TAKEOVER_S, Core
 from support.runs import placed
 
+pytestmark = pytest.mark.both_databases
+
 
 def test_a_claim_whose_answer_was_lost_is_offered_again_and_answered_alike(core: Core) -> None:
     _, worker = placed(core)

@@ -19,6 +19,8 @@ from drumline_server.storage.database import Database
 from drumline_server.storage.models import ServerProcess
 from support.core import TAKEOVER_S, Core
 
+pytestmark = pytest.mark.both_databases
+
 SECOND = 1_000_000
 
 

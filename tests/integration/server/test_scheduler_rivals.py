@@ -18,6 +18,8 @@ from drumline_server.storage.models import Attempt, Hold, Lease
 from support.core import GANG, TERMS, Core
 from support.processes import wait_until
 
+pytestmark = pytest.mark.both_databases
+
 HOSTS, DEVICES, RUNS = 6, 4, 30
 LEASE_S = 1.0
 

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Sequence
 
+import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -18,6 +19,8 @@ from drumline_server.storage.database import Database
 from drumline_server.storage.models import Host, Project
 from support.core import MOST_WAITING, Core, Worker, submission_body
 from support.statements import statements
+
+pytestmark = pytest.mark.both_databases
 
 
 def submission(core: Core, key: str, **changes: object) -> Submission:

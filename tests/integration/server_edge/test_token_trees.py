@@ -7,6 +7,8 @@ import pytest
 
 from support.edge import EdgeServer, edge_server
 
+pytestmark = pytest.mark.both_databases
+
 OWN = {"X-Drumline": "1"}
 
 
