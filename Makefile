@@ -48,11 +48,12 @@ test-quick: .venv/.dev frontend/dist/index.html .venv/.chromium ## for every day
 test-long: .venv/.dev frontend/dist/index.html ## what does not fit `make test`, once for each issue; the table is kept in tests/long.json
 	@$(PY) scripts/stages.py --long --only "$(STAGES)" --write tests/long.json
 
-check: .venv/.dev frontend/node_modules/.installed openapi-check ## ruff, mypy strict, import-linter, commit messages, Biome, tsc, knip
+check: .venv/.dev frontend/node_modules/.installed openapi-check ## ruff, mypy strict, import-linter, dead code, commit messages, Biome, tsc, knip
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	.venv/bin/lint-imports --no-cache
+	$(PY) scripts/dead_code.py
 	$(PY) scripts/commits.py
 	$(NPM) run check
 

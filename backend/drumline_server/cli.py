@@ -43,7 +43,7 @@ _data_dir = click.option(
 )
 @click.option("--no-worker", is_flag=True, help="Start no worker on this machine.")
 @click.option("--parent-fd", type=int, hidden=True, help="At its end of file everything stops.")
-def up(data_dir: Path, host: str, port: int, cpu_devices: int, no_worker: bool, parent_fd: int | None) -> int:
+def up(*, data_dir: Path, host: str, port: int, cpu_devices: int, no_worker: bool, parent_fd: int | None) -> int:
     """Start everything on this machine: server, dashboard and a worker, until Ctrl-C."""
     from drumline_server.app.embedded.up import PartError, UpError, UpOptions
     from drumline_server.app.local import DataDirectoryError

@@ -44,7 +44,7 @@ def test_f05_a_partition_shorter_than_the_lease_is_shown_and_nothing_else(
 
 @pytest.mark.parametrize("ways", WAYS.values(), ids=WAYS)
 def test_f06_a_partition_longer_than_the_lease_ends_the_program_before_another_begins(
-    ways: Sequence[Direction], site: Site, stepping: Path, witness: Witness, chance: random.Random, measured: Measure
+    *, ways: Sequence[Direction], site: Site, stepping: Path, witness: Witness, chance: random.Random, measured: Measure
 ) -> None:
     lines = {name: site.proxy() for name in ("alpha", "beta")}
     for name, line in lines.items():

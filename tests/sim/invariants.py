@@ -72,7 +72,7 @@ class Invariants:
         rows = self._world.store.rows
         events = rows(_EVENTS, self._last_event)
         for event in events:
-            self._follow(who, *event)
+            self._follow(who, event)
         runs, attempts, members = rows(_RUNS), rows(_ATTEMPTS), rows(_MEMBERS)
         devices = rows(_DEVICES)
         self._note_heartbeats(rows(_HOSTS))
@@ -89,7 +89,8 @@ class Invariants:
 
     # the history of each run is a path in the tables of moves
 
-    def _follow(self, who: str, number: int, run_id: str, seq: int, kind: str, text: str) -> None:
+    def _follow(self, who: str, event: tuple[Any, ...]) -> None:
+        number, run_id, seq, kind, text = event
         self._last_event = number
         body = json.loads(text)
         if seq != self._event_seqs.get(run_id, 0) + 1:

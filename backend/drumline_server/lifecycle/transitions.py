@@ -4,9 +4,9 @@ A move is a conditional UPDATE on id, state and fence, with its event in the sam
 False where the thing is not in the expected state any more: somebody was first, which is normal.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlalchemy import CursorResult, Table, Update, bindparam, update
 from sqlalchemy.orm import Session
@@ -29,7 +29,6 @@ from drumline_server.storage.history import record_event
 from drumline_server.storage.models import Attempt, Device, Member, Run, table_of
 from drumline_server.storage.wakeups import announce
 
-State = TypeVar("State", bound=StrEnum)
 Columns = Mapping[str, Any]  # Any: values of the columns that change with the state
 _NONE: Columns = {}
 
@@ -53,7 +52,7 @@ def move_run(
     values = {"state": to, **_reason_columns(reason), **columns}
     if to in TERMINAL_RUN:
         values["ended_at"] = _end_of(run, now)
-    if not _move(session, run, RUN_MOVES, source, to, values):
+    if not _move(session, run, RUN_MOVES[source], to, values):
         return False
     body: dict[str, Any] = {"state": to, "from": source}
     if reason is not None:
@@ -78,7 +77,7 @@ def move_attempt(
     values = {"state": to, **_reason_columns(reason), **columns}
     if not ATTEMPT_MOVES[to]:
         values["ended_at"] = _end_of(attempt, now)
-    if not _move(session, attempt, ATTEMPT_MOVES, AttemptState(attempt.state), to, values):
+    if not _move(session, attempt, ATTEMPT_MOVES[AttemptState(attempt.state)], to, values):
         return False
     body: dict[str, Any] = {"attempt": attempt.id, "number": attempt.number, "state": to}
     if reason is not None:
@@ -100,7 +99,7 @@ def move_member(
     values = {"state": to, **_reason_columns(reason), **columns}
     if to in TERMINAL_MEMBER:
         values["ended_at"] = now
-    if not _move(session, member, MEMBER_MOVES, MemberState(member.state), to, values):
+    if not _move(session, member, MEMBER_MOVES[MemberState(member.state)], to, values):
         return False
     record_event(session, member.run_id, "member", _member_body(member), now=now, attempt_id=member.attempt_id)
     return True
@@ -108,7 +107,7 @@ def move_member(
 
 def move_device(session: Session, device: Device, to: DeviceState, *, columns: Columns = _NONE) -> bool:
     """Moves a device from the state and fence that `device` shows."""
-    if not _move(session, device, DEVICE_MOVES, DeviceState(device.state), to, {"state": to, **columns}):
+    if not _move(session, device, DEVICE_MOVES[DeviceState(device.state)], to, {"state": to, **columns}):
         return False
     announce(session, f"fleet:{device.host_id}")
     return True
@@ -122,19 +121,18 @@ def _end_of(row: Run | Attempt, now: int) -> int:
 def _move(
     session: Session,
     thing: Run | Attempt | Member | Device,
-    moves: Mapping[State, frozenset[State]],
-    source: State,
-    to: State,
+    targets: Collection[StrEnum],
+    to: StrEnum,
     values: Columns,
 ) -> bool:
     """The conditional UPDATE of all moves, shown on `thing` where it took place.
 
-    Raises ValueError for a move that the table of states does not have.
+    Raises ValueError for a move that the table of states does not have: `to` is none of `targets`.
     """
-    if to not in moves[source]:
-        raise ValueError(f"{type(thing).__tablename__} {thing.id} cannot move from {source} to {to}")
+    if to not in targets:
+        raise ValueError(f"{type(thing).__tablename__} {thing.id} cannot move from {thing.state} to {to}")
     session.flush()
-    guard = {"moved": thing.id, "source": str(source), "held_fence": thing.fence}
+    guard = {"moved": thing.id, "source": thing.state, "held_fence": thing.fence}
     result = session.execute(_MOVES[type(thing)], {**values, **guard})
     assert isinstance(result, CursorResult)
     if result.rowcount != 1:

@@ -1,6 +1,6 @@
 """One round of the scheduler: looks at each project's queue, starts what has room, and stores it.
 
-Attempt, members, holds and doorbells of a run are stored in one transaction with its move to PLACED.
+Attempt, members and holds of a run are stored in one transaction with its change to PLACED; hosts hear of it later.
 """
 
 from collections.abc import Callable, Mapping, Sequence

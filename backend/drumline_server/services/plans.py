@@ -90,12 +90,11 @@ def reductions_before(
     columns = (of_call, Reduction.name, Reduction.op, Reduction.origin, Reduction.axis, Reduction.body)
     query = select(*columns).where(*found, Reduction.member_id == teller).order_by(*order).limit(limit)
     rows = session.execute(query.execution_options(yield_per=_AT_ONCE))
-    return [_without_values(*row) for row in rows]
+    return [_without_values(tuple(row)) for row in rows]
 
 
-def _without_values(
-    call: int, name: str, op: str, origin: str, axis: dict[str, Any], body: dict[str, Any]
-) -> RecordedReduction:
+def _without_values(row: tuple[Any, ...]) -> RecordedReduction:  # Any: the columns above
+    call, name, op, origin, axis, body = row
     first = body["inputs"][0]
     return RecordedReduction(call, name, op, origin, axis, body["counts"], first["shape"], first["dtype"])
 

@@ -93,7 +93,15 @@ def issue_worker_token(
     """
     tokens.revoke_worker_tokens(session, host_id, now)
     secret = credentials.new_token("wrk")
-    token = _token(secret, "wrk", "worker", host_name, project_id, now, now + WORKER_TOKEN_S * SECOND)
+    token = _token(
+        secret,
+        kind="wrk",
+        role="worker",
+        name=host_name,
+        project_id=project_id,
+        now=now,
+        expires_at=now + WORKER_TOKEN_S * SECOND,
+    )
     token.host_id, token.made_by = host_id, made_by
     session.add(token)
     return secret
@@ -118,7 +126,15 @@ def create_token(
         expires_at = min(expires_at, _allowed(session, maker, request, now).expires_at)
     secret = credentials.new_token(request.kind)
     role = "worker" if request.kind == "enr" else request.role
-    token = _token(secret, request.kind, role, request.name, project_id, now, expires_at)
+    token = _token(
+        secret,
+        kind=request.kind,
+        role=role,
+        name=request.name,
+        project_id=project_id,
+        now=now,
+        expires_at=expires_at,
+    )
     token.made_by = maker.token_id if maker else None
     session.add(token)
     history.record_act(
@@ -184,7 +200,7 @@ def shown(token: Token) -> api.Token:
     )
 
 
-def _token(secret: str, kind: str, role: str, name: str, project_id: str, now: int, expires_at: int) -> Token:
+def _token(secret: str, *, kind: str, role: str, name: str, project_id: str, now: int, expires_at: int) -> Token:
     return Token(
         id=new_id("tok"),
         project_id=project_id,

@@ -234,16 +234,6 @@ def tokens_before(
     return session.scalars(query.order_by(Token.created_at.desc(), Token.id.desc()).limit(count)).all()
 
 
-def has_live_admin(session: Session, now: int) -> bool:
-    """Whether any project has an admin token that is good."""
-    return (
-        session.scalars(
-            select(Token.id).where(Token.role == "admin", Token.expires_at > now, Token.revoked_at.is_(None)).limit(1)
-        ).one_or_none()
-        is not None
-    )
-
-
 def project_named(session: Session, name: str) -> Project | None:
     """The project of this name."""
     return session.scalars(select(Project).where(Project.name == name)).one_or_none()

@@ -66,6 +66,7 @@ async def turn(request: Request) -> AsyncIterator[None]:
 
 @router.post("/runs:batch", status_code=status.HTTP_201_CREATED, dependencies=[Depends(turn)])
 async def submit_batch(
+    *,
     body: BatchSubmit,
     key: Key,
     principal: SubmitterDep,
@@ -80,6 +81,7 @@ async def submit_batch(
 
 @router.post("/runs:sweep", status_code=status.HTTP_201_CREATED, dependencies=[Depends(turn)])
 async def submit_sweep(
+    *,
     body: SweepSubmit,
     key: Key,
     principal: SubmitterDep,
@@ -127,6 +129,7 @@ async def cancel_batch(
 
 @router.get("/batches/{batch_id}/outcomes", response_model=api.Outcomes, dependencies=[LARGE])
 async def list_outcomes(
+    *,
     batch_id: BatchId,
     principal: ReaderDep,
     _: KnownQuery,

@@ -42,6 +42,7 @@ _UPLOAD = {
 
 @router.post("", status_code=status.HTTP_201_CREATED, openapi_extra=_UPLOAD)
 async def upload_bundle(
+    *,
     request: Request,
     principal: SubmitterDep,
     database: DatabaseDep,

@@ -26,6 +26,7 @@ router = api_router(tags=["fleet"])
 
 @router.get("/hosts")
 async def list_hosts(
+    *,
     principal: ReaderDep,
     _: KnownQuery,
     database: DatabaseDep,
@@ -49,6 +50,7 @@ async def list_hosts(
 
 @router.get("/devices")
 async def list_devices(
+    *,
     principal: ReaderDep,
     _: KnownQuery,
     database: DatabaseDep,

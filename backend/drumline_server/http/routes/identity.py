@@ -33,6 +33,7 @@ router = api_router()
 
 @router.post("/sessions", tags=["access"], status_code=201)
 async def create_session(
+    *,
     body: api.LoginRequest,
     request: Request,
     response: Response,

@@ -71,6 +71,7 @@ async def get_version(name: JobName, number: Number, principal: ReaderDep, datab
 
 @router.get("/{name}/versions/{number}/diff", dependencies=[LARGE])
 async def diff_versions(
+    *,
     name: JobName,
     number: Number,
     principal: ReaderDep,

@@ -29,6 +29,7 @@ Key = Annotated[
 
 @router.post("/plan", status_code=status.HTTP_201_CREATED)
 async def make_plan(
+    *,
     body: PlanRequest,
     key: Key,
     principal: SubmitterDep,

@@ -40,6 +40,7 @@ async def get_placement(
 
 @router.get("/metrics", response_model=api.Metrics)
 async def get_metrics(
+    *,
     run_id: RunId,
     principal: ReaderDep,
     _: KnownQuery,
@@ -63,6 +64,7 @@ async def get_metrics(
 
 @router.get("/reductions")
 async def list_reductions(
+    *,
     run_id: RunId,
     principal: ReaderDep,
     _: KnownQuery,
@@ -106,6 +108,7 @@ async def get_reduction(
 
 @router.get("/logs")
 async def get_logs(
+    *,
     run_id: RunId,
     principal: ReaderDep,
     _: KnownQuery,
@@ -142,6 +145,7 @@ async def download_logs(
 
 @router.get("/gaps")
 async def list_gaps(
+    *,
     run_id: RunId,
     principal: ReaderDep,
     database: DatabaseDep,

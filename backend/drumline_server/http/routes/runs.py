@@ -66,6 +66,7 @@ async def submit_run(
 
 @router.get("")
 async def list_runs(
+    *,
     principal: ReaderDep,
     _: KnownQuery,
     database: DatabaseDep,
@@ -125,6 +126,7 @@ async def cancel_run(
 
 @router.post("/{run_id}:rerun", status_code=status.HTTP_201_CREATED)
 async def rerun_run(
+    *,
     run_id: RunId,
     key: Key,
     principal: SubmitterDep,
@@ -160,6 +162,7 @@ async def list_attempts(
 
 @router.get("/{run_id}/events")
 async def list_events(
+    *,
     run_id: RunId,
     principal: ReaderDep,
     _: KnownQuery,

@@ -45,9 +45,9 @@ class InputExplanation:
             f"{self.rule}, because {self.reason}",
         ]
         if self.first_step is not None:
-            lines.append(f"first step: rows per replica {_list(self.first_step)}")
+            lines.append(f"first step: rows per replica {_listed(self.first_step)}")
         if self.last_step is not None:
-            lines.append(f"last of {self.steps} steps: rows per replica {_list(self.last_step)}")
+            lines.append(f"last of {self.steps} steps: rows per replica {_listed(self.last_step)}")
         elif self.steps is None:
             lines.append("the number of steps is not known in advance")
         if self.dropped_rows is None:
@@ -70,11 +70,11 @@ def explain_split(
         first = even_sizes(global_batch, replicas) if global_batch > 0 else None
     else:
         first = cycle_sizes(global_batch, replicas)
-        text = f"rule B: rows flow through the sizes {_list(first)} in a cycle, across batches"
+        text = f"rule B: rows flow through the sizes {_listed(first)} in a cycle, across batches"
         tables = cycled_steps(batches.tolist(), global_batch, replicas) if batches is not None else ()
     kept = list(tables)
     if batches is not None:
-        if rule is SplitRule.CYCLE_SIZES and kept and not pads and _leaves_out_replicas(first or (), kept[-1]):
+        if rule is SplitRule.CYCLE_SIZES and not pads and _leaves_some_empty(first, kept):
             kept.pop()
         steps = len(kept)
         first, last = None, kept[-1] if kept else None
@@ -96,8 +96,9 @@ def explain_split(
     )
 
 
-def _leaves_out_replicas(sizes: tuple[int, ...], rows: tuple[int, ...]) -> bool:
-    return any(size and not got for size, got in zip(sizes, rows, strict=True))
+def _leaves_some_empty(sizes: Iterable[int] | None, steps: list[tuple[int, ...]]) -> bool:
+    """Whether the last step has no row for a replica that is to have some."""
+    return bool(steps) and any(size and not got for size, got in zip(sizes or (), steps[-1], strict=True))
 
 
 def explain_whole(datasets: list[Dataset], replicas: int) -> InputExplanation:
@@ -135,7 +136,7 @@ def readers(dataset: Dataset, num_workers: int) -> tuple[str, ...]:
 
 
 def _epoch_rows(dataset: Dataset) -> tuple[_Rows | None, bool]:
-    """Rows of every batch in order, None where only reading can tell; and whether this repeats without end."""
+    """Rows of every batch in order, None where only reading can tell; and whether this goes on again and again."""
     last_batch = max((i for i, op in enumerate(dataset.operations) if isinstance(op, ops.Batch)), default=None)
     if last_batch is None:
         return None, False
@@ -150,24 +151,24 @@ def _epoch_rows(dataset: Dataset) -> tuple[_Rows | None, bool]:
     rows = np.full(full + (rest > 0 and not batch.drop_remainder), batch.rows, np.int64)
     if rest and not batch.drop_remainder:
         rows[-1] = rest
-    return _apply_operations(dataset.operations[last_batch + 1 :], rows)
+    return _applied(dataset.operations[last_batch + 1 :], rows)
 
 
-def _apply_operations(operations: Iterable[ops.Op], rows: _Rows) -> tuple[_Rows | None, bool]:
+def _applied(operations: Iterable[ops.Op], rows: _Rows) -> tuple[_Rows | None, bool]:
     """The operations on the list of row counts; ``map`` is taken to keep them."""
     is_endless = False
     for operation in operations:
         if isinstance(operation, ops.Repeat) and operation.epochs is None and len(rows):
             is_endless = True
             continue
-        changed = _apply(operation, rows)
+        changed = _changed(operation, rows)
         if isinstance(operation, ops.Unbatch) or (is_endless and changed is not rows):
             return None, False
         rows = changed
     return rows, is_endless
 
 
-def _apply(operation: ops.Op, rows: _Rows) -> _Rows:
+def _changed(operation: ops.Op, rows: _Rows) -> _Rows:
     if isinstance(operation, ops.Take):
         return rows[: operation.count]
     if isinstance(operation, ops.Skip):
@@ -210,5 +211,5 @@ def _files(files: tuple[str, ...]) -> str:
     return f"{len(files)} file{'s' * (len(files) != 1)}: {shown}"
 
 
-def _list(rows: tuple[int, ...]) -> str:
+def _listed(rows: tuple[int, ...]) -> str:
     return ", ".join(map(str, rows))
