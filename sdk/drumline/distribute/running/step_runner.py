@@ -164,7 +164,7 @@ class StepRunner:
         (traced,) = program.traces
         self._mark_uniform(traced, arguments)
         executor = PmapStep if self._executor == "pmap" else SpmdStep
-        return executor(self._owner, self._observation, traced, arguments, options.donate)
+        return executor(self._owner, self._observation, traced, arguments, donate=options.donate)
 
     def _needs_program_per_replica(self, arguments: StepArguments) -> bool:
         if not arguments.is_ragged:
