@@ -14,8 +14,8 @@ from chaos.test_hosts import LOOK_S, run_some_steps
 from support.processes import wait_until
 from support.proxy import Direction
 
-OUTAGE_S = 18.0
-"""With the heartbeat before it still shorter than T - 20 s."""
+OUTAGE_S = 12.0
+"""With the heartbeat before it, and the one that is lost after it, still shorter than what is left until TERM."""
 WAYS = {"both": (Direction.TO_SERVER, Direction.TO_CLIENT), "answers": (Direction.TO_CLIENT,)}
 
 
