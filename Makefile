@@ -17,13 +17,15 @@ PY := .venv/bin/python
 NPM := $(PYTHON) scripts/npm.py
 ENGINE := tests/unit/distribute tests/unit/distribute_input tests/conformance
 QUICK := tests/unit/worker/test_warming.py $(patsubst %,tests/unit/distribute/test_%.py,run reduce collectives sparse)
+EVERY_DAY := $(QUICK) tests/unit/contracts tests/unit/distribute/test_context.py tests/unit/distribute/test_error_rows.py tests/unit/sdk/test_imports.py \
+  tests/unit/server tests/unit/worker tests/integration/server/test_runs_life.py tests/integration/server/test_retries.py tests/e2e/test_submit_digits.py
 DASHBOARD_SOURCES := $(shell find frontend -type f -not -path '*/node_modules/*' -not -path '*/dist/*' 2>/dev/null)
 export PYTHONUNBUFFERED := 1
 # Byte code caches let Drumline start in a second; some container images switch them off.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit integration simulation sim e2e frontend-test conformance chaos machine fuzz pythons test-pythons accelerator bench bench-engine bench-accelerator bench-orchestration bench-fairness bench-telemetry bench-peers house surface openapi lock build clean
+.PHONY: help demo test stages test-quick test-long check unit integration simulation sim e2e frontend-test conformance chaos machine fuzz pythons test-pythons accelerator bench bench-engine bench-accelerator bench-orchestration bench-fairness bench-telemetry bench-peers house surface openapi lock build clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -36,20 +38,31 @@ accelerator: .venv/.demo ## JAX for the GPUs or TPUs that are found (ACCELERATOR
 
 test: check unit integration simulation conformance frontend-test e2e chaos pythons ## prove that all of it works
 
-check: .venv/.dev frontend/node_modules/.installed openapi-check ## ruff, mypy strict, import-linter, commit messages, Biome, tsc, knip
+stages: .venv/.dev frontend/dist/index.html .venv/.chromium ## the same, waiting stages beside computing ones, with counts (STAGES='unit chaos' narrows; logs in build/test/)
+	@$(PY) scripts/stages.py --only "$(STAGES)"
+
+test-quick: .venv/.dev frontend/dist/index.html .venv/.chromium ## for every day, under 2 minutes: static checks, quick tests of every part, one run in the browser
+	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && .venv/bin/lint-imports && $(PY) -m mypy
+	$(PY) -m pytest -q -n 2 $(EVERY_DAY)
+
+test-long: .venv/.dev frontend/dist/index.html ## what does not fit `make test`, once for each issue; the table is kept in tests/long.json
+	@$(PY) scripts/stages.py --long --only "$(STAGES)" --write tests/long.json
+
+check: .venv/.dev frontend/node_modules/.installed openapi-check ## ruff, mypy strict, import-linter, dead code, commit messages, Biome, tsc, knip
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	.venv/bin/lint-imports --no-cache
+	$(PY) scripts/dead_code.py
 	$(PY) scripts/commits.py
 	$(NPM) run check
 
 unit: .venv/.dev ## tests without servers
-	$(PY) -m pytest -q -n 2 tests/unit
-	JAX_ENABLE_X64=1 $(PY) -m pytest -q -n 2 tests/unit/distribute -m x64 -k 'not thousand'
+	$(PY) -m pytest -q -n 2 --dist worksteal tests/unit
+	JAX_ENABLE_X64=1 $(PY) -m pytest -q -n 2 --dist worksteal tests/unit/distribute -m x64 -k 'not ragged_steps'
 
 integration: .venv/.dev ## tests against real Redis, SQLite, PostgreSQL and worker processes
-	$(PY) -m pytest -q -n 3 --dist worksteal tests/machine tests/integration
+	$(PY) -m pytest -q -n 3 --dist worksteal tests/machine tests/integration $(if $(DATABASES),--databases $(DATABASES))
 
 simulation: .venv/.dev ## 500 histories of faults in virtual time, every mutant, and what once broke
 	$(PY) -m pytest -q -n 2 --dist worksteal tests/sim
@@ -70,7 +83,7 @@ e2e: .venv/.dev frontend/dist/index.html .venv/.chromium ## the main job through
 	$(PY) -m pytest -q -n 2 --dist loadfile tests/e2e
 
 frontend-test: frontend/dist/index.html ## the dashboard's own tests and budgets
-	$(NPM) run test
+	$(NPM) run test$(if $(DRUMLINE_TEST_REPORTS), -- --reporter=default --reporter=junit --outputFile.junit="$(DRUMLINE_TEST_REPORTS)/vitest.xml")
 	$(NPM) run budget
 
 bench: .venv/.dev frontend/dist/index.html ## timings of the main job; JSON in build/bench/

@@ -1,7 +1,8 @@
 """Compares the steps that docs/lifecycle.md tells with what the traces entered, and in which order.
 
-A section names its trace in a comment, `<!-- trace: submit -->`; each of its numbered steps names one function in
-backticks, such as `services.submit.submit_run`: the end of its dotted name.
+A section names its trace in a comment below its heading, `<!-- trace: submit -->`; each of its numbered steps begins
+with a function in backticks, such as `services.submit.submit_run`: the end of its dotted name. Steps of other
+sections, which no trace records, are only looked up in the code, by a test.
 """
 
 import re
@@ -23,7 +24,7 @@ def compare(page: str, traces: dict[str, Any]) -> list[str]:
     _, *sections = _SECTION.split(page)
     for name, text in zip(sections[::2], sections[1::2], strict=True):
         if name in traces:
-            found += _compare_section(name, text, [_dotted(each) for each in traces[name]["entered"]])
+            found += _compare_section(name, text.split("\n## ")[0], [_dotted(each) for each in traces[name]["entered"]])
         else:
             found.append(f"{name}: there is no such trace, only {', '.join(traces)}")
     return found

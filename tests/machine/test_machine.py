@@ -1,6 +1,7 @@
 """Histories of users, workers and time, through HTTP, beside a small model."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,18 @@ from hypothesis.stateful import run_state_machine_as_test
 from machine.machine import Drumline
 from support.edge import edge_server
 
+pytestmark = pytest.mark.both_databases
+
 EXAMPLES = int(os.environ.get("DRUMLINE_MACHINE_EXAMPLES", "0"))
 """`make machine` sets it, and looks at other histories each time."""
 STEPS = 60 if EXAMPLES else 40
 
 
 @pytest.mark.timeout(7200 if EXAMPLES else 900)
-def test_every_history_is_as_the_model_says(database_url: str, tmp_path: Path) -> None:
+def test_every_history_is_as_the_model_says(
+    database_url: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("examples", EXAMPLES or 25)
     with edge_server(database_url, tmp_path / "data") as running:
 
         class History(Drumline):

@@ -308,6 +308,7 @@ class Agent:
         try:
             await self.registration.run(self.members, self._use)
         except SupersededError:
+            self.listens = False  # it asks nothing any more
             await self.members.kill(8.0)
             await self.members.settle(1.0)
             self.host.retire_agent()
@@ -368,10 +369,8 @@ class Answers:
             return
 
         def look() -> None:
-            was_still = (
-                host.agent is not self._agent or host.frozen or process.frozen or process.stood_still_since(began)
-            )
-            if self._asked == asked and not was_still and not host.retired:
+            serves = host.agent is self._agent and self._agent.listens
+            if serves and self._asked == asked and not (host.frozen or process.stood_still_since(began)):
                 host.world.violation(f"{host.name} had a notification and did not ask what is new")
 
         began = host.world.timeline.now

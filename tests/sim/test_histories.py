@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,19 +27,23 @@ def stage() -> Iterator[Stage]:
 
 
 @pytest.mark.timeout(900)
-def test_invariants_hold_in_all_histories() -> None:
+def test_invariants_hold_in_all_histories(record_property: Callable[[str, object], None]) -> None:
     swept = sweep(range(SEEDS), os.cpu_count() or 1, lambda swept, outcome: None)
     assert not swept.broken, "\n\n".join(outcome.told() for outcome in swept.broken[:3])
     assert swept.seeds == SEEDS
     assert swept.executions > SEEDS
+    record_property("seeds", swept.seeds)
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
-def test_safeguard_is_missed_when_it_is_off(mutant: Mutant, stage: Stage) -> None:
+def test_safeguard_is_missed_when_it_is_off(
+    mutant: Mutant, stage: Stage, record_property: Callable[[str, object], None]
+) -> None:
     """By the seed that did once; where the code has changed since, by another."""
     caught = stage.catch(mutant, [known_seeds()[mutant.name], *range(SEEDS)])
     assert caught.seed is not None, f"{mutant.safeguard} is off, and none of {SEEDS} histories notices"
+    record_property("mutants", 1)
 
 
 @pytest.mark.parametrize("path", REGRESSIONS, ids=[path.stem for path in REGRESSIONS])

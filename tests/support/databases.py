@@ -1,7 +1,9 @@
-"""Every database test runs on SQLite and on a real PostgreSQL, both made by our migrations.
+"""Databases made by our migrations: SQLite, and a real PostgreSQL.
 
-The fixture `database` gives a `Database` on a fresh copy of the migrated tables, `database_url` its address;
-`sqlite_url` and `postgres_url` serve tests of one kind only.
+A test module whose SQL, locks or transactions differ between them is marked `both_databases` and runs on each; the
+others run on SQLite, and on each with `--databases both`, as `make test-long` does. The fixture `database` gives a
+`Database` on a fresh copy of the migrated tables, `database_url` its address; `sqlite_url` and
+`postgres_url` serve tests of one kind only.
 """
 
 import itertools
@@ -11,7 +13,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
 
 import psycopg
 import pytest
@@ -91,11 +92,24 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
     _execute(postgres_server, f"DROP DATABASE {name} WITH (FORCE)")
 
 
-@pytest.fixture(params=DATABASES)
-def database_url(request: pytest.FixtureRequest) -> str:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--databases`: where tests run that are not marked `both_databases`."""
+    parser.addoption("--databases", choices=("one", "both"), default="one", help="run tests on SQLite, or on each kind")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Chooses the databases of a test."""
+    if "database_kind" in metafunc.fixturenames:
+        is_on_both = metafunc.config.getoption("--databases") == "both" or any(
+            metafunc.definition.iter_markers("both_databases")
+        )
+        metafunc.parametrize("database_kind", DATABASES if is_on_both else DATABASES[:1])
+
+
+@pytest.fixture
+def database_url(database_kind: str, request: pytest.FixtureRequest) -> str:
     """A fresh database of each kind in turn."""
-    kind: Literal["sqlite", "postgresql"] = request.param
-    url: str = request.getfixturevalue("sqlite_url" if kind == "sqlite" else "postgres_url")
+    url: str = request.getfixturevalue("sqlite_url" if database_kind == "sqlite" else "postgres_url")
     return url
 
 

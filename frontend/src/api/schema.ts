@@ -1826,6 +1826,11 @@ export interface components {
              */
             members: components["schemas"]["MemberBeat"][];
             /**
+             * Notified
+             * @default false
+             */
+            notified: boolean;
+            /**
              * Plans
              * @default []
              */
@@ -3708,6 +3713,11 @@ export interface components {
             server_version: string;
             /** Takeover S */
             takeover_s: number;
+            /**
+             * Time Scale
+             * @default 1
+             */
+            time_scale: number;
         };
         /**
          * RegisteredInProtocol1
@@ -3741,6 +3751,11 @@ export interface components {
             server_version: string;
             /** Takeover S */
             takeover_s: number;
+            /**
+             * Time Scale
+             * @default 1
+             */
+            time_scale: number;
         };
         /**
          * Rendezvous

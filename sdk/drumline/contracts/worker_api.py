@@ -172,6 +172,8 @@ class Heartbeat(Contract):
     plans: Annotated[tuple[PlanId, ...], Field(fail_fast=True), AtMost(16)] = ()
     """Those whose programs it probes."""
     draining: bool = False
+    notified: bool = False
+    """Whether a notification came since the last one: there is news, most likely."""
     unsent: Annotated[tuple[UnsentTelemetry, ...], Field(max_length=4_096)] = ()
 
 

@@ -21,6 +21,8 @@ from support.attempts import again
 from support.core import Core, Member, Worker
 from support.query_plans import read_plans, rows_read
 
+pytestmark = pytest.mark.both_databases
+
 SECOND = 1_000_000
 
 

@@ -13,6 +13,8 @@ from sqlalchemy.exc import IntegrityError
 from drumline_server.storage import database
 from drumline_server.storage.models import Base
 
+pytestmark = pytest.mark.both_databases
+
 
 @pytest.mark.filterwarnings("ignore:autogenerate skipping metadata-specified expression-based index")
 def test_migrated_tables_are_those_of_the_models(database_url: str) -> None:

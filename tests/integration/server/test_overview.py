@@ -8,6 +8,8 @@ import pytest
 from support.core import Core, Member, Worker
 from support.edge import EdgeServer, edge_server
 
+pytestmark = pytest.mark.both_databases
+
 
 @pytest.fixture
 def server(database_url: str, tmp_path: Path) -> Iterator[EdgeServer]:

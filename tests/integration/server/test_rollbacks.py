@@ -9,6 +9,8 @@ from drumline_server.telemetry.reductions import ReductionFilter, reduction_name
 from support.attempts import again
 from support.core import Core, Member
 
+pytestmark = pytest.mark.both_databases
+
 ARRAY = {"shape": (), "dtype": "float32", "values": (1.0,)}
 LATER = ReductionFilter(name="loss", step_from=4, step_to=None)
 

@@ -9,6 +9,8 @@ from drumline_server.base.errors import DrumlineError
 from support.core import Core
 from support.runs import running
 
+pytestmark = pytest.mark.both_databases
+
 
 def test_run_goes_from_queue_to_success(core: Core) -> None:
     worker = core.add_worker()

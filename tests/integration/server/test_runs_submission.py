@@ -20,6 +20,8 @@ from drumline_server.storage.idempotency import KEPT_US
 from drumline_server.storage.models import Base, Job, Run
 from support.core import BUNDLE, GANG, MOST_WAITING, Core, submission_body
 
+pytestmark = pytest.mark.both_databases
+
 
 def count(core: Core, table: type[Base]) -> int:
     return core.read(lambda session: session.scalar(select(func.count()).select_from(table)) or 0)
@@ -325,6 +327,7 @@ def test_nearest_possible_count_is_named_and_accepted(
     ],
 )
 def test_nearest_possible_size_and_platform_are_named_and_accepted(
+    *,
     core: Core,
     platform: str,
     asked: tuple[int, int],

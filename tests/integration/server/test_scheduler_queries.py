@@ -10,6 +10,8 @@ from support.core import TERMS, Core
 from support.query_plans import read_plans, rows_read
 from support.statements import statements
 
+pytestmark = pytest.mark.both_databases
+
 LONG = 6_000
 
 

@@ -12,6 +12,8 @@ from drumline.contracts.worker_api import MemberBeat
 from drumline_server.telemetry import gaps, logs
 from support.core import GANG, Core, Member, Worker
 
+pytestmark = pytest.mark.both_databases
+
 
 def _beat(member: Member, activity: str, **more: Any) -> MemberBeat:  # Any: fields of the tick
     tick = {"activity": activity, "advances": 5, "idle_s": 0.0, "silent_s": 0.0, **more}

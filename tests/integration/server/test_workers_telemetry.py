@@ -21,6 +21,8 @@ from drumline_server.storage.models import (
 from drumline_server.telemetry import ingest
 from support.core import Core, Member
 
+pytestmark = pytest.mark.both_databases
+
 ARRAY = {"shape": (), "dtype": "float32", "values": (1.0,)}
 
 

@@ -12,6 +12,8 @@ from sqlalchemy import create_engine, text
 from support.api_process import ApiProcess
 from support.databases import new_database
 
+pytestmark = pytest.mark.both_databases
+
 PROGRAM = b"def main(run):\n    return 1\n"
 
 

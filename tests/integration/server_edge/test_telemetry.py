@@ -10,6 +10,8 @@ from drumline.contracts.reasons import EndReason
 from support.core import Member
 from support.edge import EdgeServer
 
+pytestmark = pytest.mark.both_databases
+
 
 @pytest.fixture
 def member(any_server: EdgeServer) -> Member:

@@ -156,7 +156,7 @@ def test_a_predicate_that_was_all_reduced_is_fine(two: dist.MirroredStrategy) ->
 
 
 @pytest.mark.parametrize("replicas", [2, 4, 8])
-def test_a_thousand_ragged_steps_neither_err_nor_hang(replicas: int) -> None:
+def test_hundreds_of_ragged_steps_neither_err_nor_hang(replicas: int) -> None:
     strategy = dist.MirroredStrategy(jax.devices()[:replicas])
     with strategy.scope():
         seen = dist.Variable(0, aggregation="sum")
@@ -166,7 +166,7 @@ def test_a_thousand_ragged_steps_neither_err_nor_hang(replicas: int) -> None:
         return dist.all_reduce("sum", x.sum())
 
     ragged = [per_replica(*[np.ones(rows, np.float32) for rows in ([2] * (replicas - 1) + [last])]) for last in (1, 0)]
-    for i in range(1000):
+    for i in range(200):
         total = strategy.run(step, args=(ragged[i % 2],))
     assert host(total) == [2.0 * (replicas - 1)] * replicas
-    assert int(seen) == 500 * (4 * replicas - 3)
+    assert int(seen) == 100 * (4 * replicas - 3)

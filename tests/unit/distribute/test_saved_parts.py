@@ -2,13 +2,14 @@
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from support.jax_processes import run_processes
+from support.jax_processes import ProcessGroups, process_groups
 
 SOURCE = '''
 from pathlib import Path
@@ -182,53 +183,66 @@ def refused(call):
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
-    """What two processes of two devices saved, each with values of its own."""
-    path = tmp_path_factory.mktemp("parts") / "state"
-    return path, run_processes(SOURCE, f"save({str(path)!r})", (2, 2))
+def processes() -> Iterator[ProcessGroups]:
+    """Each test's calls go to processes that other tests' calls went to as well."""
+    with process_groups() as groups:
+        yield groups
 
 
 @pytest.fixture(scope="module")
-def saved_alike(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
+def saved(processes: ProcessGroups, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
+    """What two processes of two devices saved, each with values of its own."""
+    path = tmp_path_factory.mktemp("parts") / "state"
+    return path, processes.run(SOURCE, f"save({str(path)!r})", (2, 2))
+
+
+@pytest.fixture(scope="module")
+def saved_alike(processes: ProcessGroups, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
     """What two processes of two devices saved, both with the same values."""
     path = tmp_path_factory.mktemp("alike") / "state"
-    return path, run_processes(SOURCE, f"save({str(path)!r}, alike)", (2, 2))
+    return path, processes.run(SOURCE, f"save({str(path)!r}, alike)", (2, 2))
 
 
 @pytest.mark.parametrize("devices", [(2, 2), (3, 1)], ids=str)
-def test_each_of_as_many_processes_gets_its_own_back(saved: tuple[Path, list[Any]], devices: tuple[int, ...]) -> None:
+def test_each_of_as_many_processes_gets_its_own_back(
+    processes: ProcessGroups, saved: tuple[Path, list[Any]], devices: tuple[int, ...]
+) -> None:
     path, told = saved
     assert told[0]["own"] != told[1]["own"]
     assert told[0]["rows"] == told[1]["rows"]
 
-    assert run_processes(SOURCE, f"restore({str(path)!r})", devices) == told
+    assert processes.run(SOURCE, f"restore({str(path)!r})", devices) == told
 
 
 @pytest.mark.parametrize("devices", [(4,), (1, 1, 2)], ids=str)
 def test_another_number_of_processes_goes_on_from_what_is_alike(
-    saved_alike: tuple[Path, list[Any]], devices: tuple[int, ...]
+    processes: ProcessGroups, saved_alike: tuple[Path, list[Any]], devices: tuple[int, ...]
 ) -> None:
     path, told = saved_alike
 
-    assert run_processes(SOURCE, f"restore({str(path)!r})", devices) == [told[0]] * len(devices)
+    assert processes.run(SOURCE, f"restore({str(path)!r})", devices) == [told[0]] * len(devices)
 
 
-def test_another_number_of_processes_is_told_which_leaf_differs(saved: tuple[Path, list[Any]]) -> None:
-    (said,) = run_processes(SOURCE, f"refused(lambda: restore({str(saved[0])!r}))", (4,))
+def test_another_number_of_processes_is_told_which_leaf_differs(
+    processes: ProcessGroups, saved: tuple[Path, list[Any]]
+) -> None:
+    (said,) = processes.run(SOURCE, f"refused(lambda: restore({str(saved[0])!r}))", (4,))
 
     assert said.startswith("InvalidValueError: ['own']['half'] of the checkpoint"), said
     assert "differs between the 2 processes that wrote it, so that 1 can't go on from it" in said
 
 
-def test_what_one_process_saved_several_go_on_from(tmp_path: Path) -> None:
-    (told,) = run_processes(SOURCE, f"save({str(tmp_path / 'state')!r})", (4,))
+def test_what_one_process_saved_several_go_on_from(processes: ProcessGroups, tmp_path: Path) -> None:
+    (told,) = processes.run(SOURCE, f"save({str(tmp_path / 'state')!r})", (4,))
 
-    assert run_processes(SOURCE, f"restore({str(tmp_path / 'state')!r})", (2, 2)) == [told, told]
+    assert processes.run(SOURCE, f"restore({str(tmp_path / 'state')!r})", (2, 2)) == [told, told]
 
 
-def test_without_a_template_arrays_over_all_processes_come_whole(saved_alike: tuple[Path, list[Any]]) -> None:
+def test_without_a_template_arrays_over_all_processes_come_whole(
+    processes: ProcessGroups, saved_alike: tuple[Path, list[Any]]
+) -> None:
     path, told = saved_alike
-    found = run_processes(SOURCE, f"restore({str(path)!r}, template=False)", (2, 2))
+    found = processes.run(SOURCE, f"restore({str(path)!r}, template=False)", (2, 2))
 
     assert found[0]["rows"] == told[0]["rows"] == ["float32", np.arange(24.0).reshape(4, 6).tolist()]
     assert found[0] == found[1]
@@ -243,34 +257,36 @@ def test_an_array_over_all_processes_is_written_once(saved: tuple[Path, list[Any
     assert sum(sizes) == once + 2 * own
 
 
-def test_numbered_checkpoints_of_several_processes_are_refused(tmp_path: Path) -> None:
+def test_numbered_checkpoints_of_several_processes_are_refused(processes: ProcessGroups, tmp_path: Path) -> None:
     call = f"refused(lambda: dist.Checkpoints({str(tmp_path)!r}).save(3, arrays(1)))"
-    for said in run_processes(SOURCE, call, (1, 1)):
+    for said in processes.run(SOURCE, call, (1, 1)):
         assert said.startswith("UnsupportedError: Checkpoints.save of a program over 2 processes"), said
         assert "submit it as a run over several hosts" in said
     assert not any(tmp_path.iterdir())
 
 
-def test_every_type_comes_back_bit_for_bit(tmp_path: Path) -> None:
-    for told in run_processes(SOURCE, f"types_lost({str(tmp_path / 'state')!r})", (1, 1)):
+def test_every_type_comes_back_bit_for_bit(processes: ProcessGroups, tmp_path: Path) -> None:
+    for told in processes.run(SOURCE, f"types_lost({str(tmp_path / 'state')!r})", (1, 1)):
         assert told == [29, []]
 
 
-def test_every_layout_and_order_of_bytes_comes_back(tmp_path: Path) -> None:
-    assert run_processes(SOURCE, f"odd_layouts_lost({str(tmp_path / 'state')!r})", (1, 1)) == [[], []]
+def test_every_layout_and_order_of_bytes_comes_back(processes: ProcessGroups, tmp_path: Path) -> None:
+    assert processes.run(SOURCE, f"odd_layouts_lost({str(tmp_path / 'state')!r})", (1, 1)) == [[], []]
 
 
-def test_arrays_of_no_numbers_are_refused_by_name(tmp_path: Path) -> None:
+def test_arrays_of_no_numbers_are_refused_by_name(processes: ProcessGroups, tmp_path: Path) -> None:
     call = f"refused(lambda: write_state(Path({str(tmp_path / 'state')!r}), {{'names': np.array(['a', 'b'])}}))"
-    for said in run_processes(SOURCE, call, (1, 1)):
+    for said in processes.run(SOURCE, call, (1, 1)):
         assert said == (
             "InvalidValueError: ['names'] is an array of <U1, which can't be saved; save numbers, or texts as such"
         )
 
 
 @pytest.mark.parametrize(("count", "pieces"), [(2, [[0, 1, 2, 3], []]), (1, [[0, 1, 2, 3], []])], ids=str)
-def test_a_process_may_have_nothing_of_an_array(tmp_path: Path, count: int, pieces: list[list[int]]) -> None:
-    told = run_processes(SOURCE, f"on_some({str(tmp_path / 'state')!r}, {count})", (2, 2))
+def test_a_process_may_have_nothing_of_an_array(
+    processes: ProcessGroups, tmp_path: Path, count: int, pieces: list[list[int]]
+) -> None:
+    told = processes.run(SOURCE, f"on_some({str(tmp_path / 'state')!r}, {count})", (2, 2))
 
     assert [own for own, _ in told] == pieces
     assert [whole for _, whole in told] == [[0, 1, 2, 3]] * 2
@@ -285,20 +301,20 @@ def test_a_process_may_have_nothing_of_an_array(tmp_path: Path, count: int, piec
         ("another shape", "['x'] is one array over several processes, but float32[4] in process 0 and float32[8] in"),
     ],
 )
-def test_states_that_are_not_one_are_told_apart(tmp_path: Path, kind: str, said: str) -> None:
-    for told in run_processes(SOURCE, f"different({str(tmp_path / 'state')!r}, {kind!r})", (2, 2)):
+def test_states_that_are_not_one_are_told_apart(processes: ProcessGroups, tmp_path: Path, kind: str, said: str) -> None:
+    for told in processes.run(SOURCE, f"different({str(tmp_path / 'state')!r}, {kind!r})", (2, 2)):
         assert said in told
 
 
-def test_a_lost_part_is_missed(saved: tuple[Path, list[Any]], tmp_path: Path) -> None:
+def test_a_lost_part_is_missed(processes: ProcessGroups, saved: tuple[Path, list[Any]], tmp_path: Path) -> None:
     path = tmp_path / "state"
     shutil.copytree(saved[0] / "process_0", path / "process_0")
 
-    (said,) = run_processes(SOURCE, f"refused(lambda: restore({str(path)!r}))", (4,))
+    (said,) = processes.run(SOURCE, f"refused(lambda: restore({str(path)!r}))", (4,))
     assert said.endswith("has the parts of 1 processes, of 2 that wrote it"), said
 
 
-def test_a_lost_piece_is_missed(saved: tuple[Path, list[Any]], tmp_path: Path) -> None:
+def test_a_lost_piece_is_missed(processes: ProcessGroups, saved: tuple[Path, list[Any]], tmp_path: Path) -> None:
     path = tmp_path / "state"
     shutil.copytree(saved[0], path)
     tree = path / "process_1" / "tree.json"
@@ -307,12 +323,12 @@ def test_a_lost_piece_is_missed(saved: tuple[Path, list[Any]], tmp_path: Path) -
         array["pieces"] = array["pieces"] if array["own"] else array["pieces"][1:]
     tree.write_text(json.dumps(told))
 
-    for said in run_processes(SOURCE, f"refused(lambda: restore({str(path)!r}, template=False))", (2, 2)):
+    for said in processes.run(SOURCE, f"refused(lambda: restore({str(path)!r}, template=False))", (2, 2)):
         assert said == "InvalidValueError: of an array of shape (4, 6) 6 values were not saved"
 
 
-def test_without_a_server_several_processes_save_nothing(tmp_path: Path) -> None:
+def test_without_a_server_several_processes_save_nothing(processes: ProcessGroups, tmp_path: Path) -> None:
     manager = f"LocalManager(Path({str(tmp_path)!r}), CheckpointSpec(), print)"
-    for said in run_processes(SOURCE, f"refused(lambda: {manager}.save(3, print))", (1, 1)):
+    for said in processes.run(SOURCE, f"refused(lambda: {manager}.save(3, print))", (1, 1)):
         assert said.startswith("UnsupportedError: run.checkpoint of a program over 2 processes"), said
     assert not any(tmp_path.iterdir())

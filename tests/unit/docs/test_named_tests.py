@@ -19,9 +19,3 @@ def test_every_test_that_a_design_page_names_exists(page: Path) -> None:
     ]
 
     assert missing == []
-
-
-def test_every_rule_of_the_protocol_names_its_tests() -> None:
-    shown = (ROOT / "docs" / "design" / "protocol.md").read_text().partition("## Shown by")[2]
-
-    assert re.findall(r"^\| P(\d+) .*::test_", shown, re.MULTILINE) == [str(number) for number in range(1, 19)]

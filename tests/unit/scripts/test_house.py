@@ -157,6 +157,9 @@ def test_steps_of_the_lifecycle_page_are_entered_in_their_order() -> None:
         2. The server stores it,
            by `submit.submit_run`, which `Client` knows nothing of.
         3. The loop looks: `loops.start.look()`.
+
+        ## What no trace records
+        1. Something else: `loops.forget`.
     """
 
     assert compare(textwrap.dedent(page), {"submit": {"entered": entered}}) == []

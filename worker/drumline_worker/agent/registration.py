@@ -66,6 +66,8 @@ class Registration:
         self._sent_at = 0.0
         """When the last heartbeat was sent, as the event loop tells the time."""
         self._notified: asyncio.TimerHandle | None = None
+        self._was_notified = False
+        """Whether a notification came before the heartbeat that is under way."""
         self._notifiable_from = 0.0
         """Earlier, a notification waits: the last early heartbeat brought no work."""
         self._ready = asyncio.Event()
@@ -214,6 +216,7 @@ class Registration:
     def _clear_wishes(self) -> None:
         """Before a heartbeat is sent, which answers them: what comes while it is under way wants another."""
         self._beat_now.clear()
+        self._was_notified = self._notified is not None
         if self._notified is not None:
             self._notified.cancel()
             self._notified = None
@@ -227,6 +230,7 @@ class Registration:
             plans=members.plans(),
             unsent=members.unsent(),
             draining=self._draining,
+            notified=self._was_notified,
         )
 
     def _note_ack(self, sent_at: float, members: HostMembers) -> None:

@@ -95,7 +95,9 @@ def _prepare_run(plan: MemberPlan, channel: Channel, tally: Tally) -> tuple[Work
     manager = open_manager(Path(plan.checkpoints), claimed, CheckpointEvents(channel, telemetry), on_wait)
     channel.listen(stop_request.ask, manager.registered)
     checkpoints = RunCheckpoints(manager, claimed.checkpoint, strategy)
-    return WorkerRun(claimed.run, strategy, telemetry, ticker, checkpoints, stop_request), probe
+    return WorkerRun(
+        claimed.run, strategy, telemetry, ticker=ticker, checkpoints=checkpoints, stop_request=stop_request
+    ), probe
 
 
 def _device_ids(devices: list[tuple[AssignedDevice, jax.Device]]) -> dict[int, str]:

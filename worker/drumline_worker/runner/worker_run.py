@@ -26,6 +26,7 @@ class WorkerRun:
         run_id: str,
         strategy: dist.Strategy,
         telemetry: Telemetry,
+        *,
         ticker: Ticker,
         checkpoints: RunCheckpoints,
         stop_request: StopRequest,

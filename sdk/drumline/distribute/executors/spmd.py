@@ -34,6 +34,7 @@ class SpmdStep:
         observation: Observation,
         traced: TracedStep,
         arguments: StepArguments,
+        *,
         donate: bool,
         instrumented: Sequence[InstrumentedCollective] = (),
     ) -> None:
@@ -108,7 +109,9 @@ class SpmdStep:
         variant = self._variants.get(with_large)
         if variant is None:
             traced, instrumented = instrument(self._traced, self._group.num_replicas_in_sync, with_large=with_large)
-            variant = type(self)(self._group, self._observation, traced, arguments, self._donate, instrumented)
+            variant = type(self)(
+                self._group, self._observation, traced, arguments, donate=self._donate, instrumented=instrumented
+            )
             self._variants[with_large] = variant
         return variant
 

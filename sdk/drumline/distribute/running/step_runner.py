@@ -105,7 +105,7 @@ class StepRunner:
         built = None if state is None else self._cache.step(state, signature)
         if state is None or built is None:
             state = state or self._cache.begin(fn, origin, roots)
-            return self._build_for(state, fn, roots, arguments, options, signature)
+            return self._build_for(state, fn, roots, arguments, options=options, signature=signature)
         if options.check_stale:
             refuse_stale(built.traces, self._trace(fn, arguments, state.made).traces, state.captures.opaque_parts())
             self._cache.traced(fn, state, roots)
@@ -117,6 +117,7 @@ class StepRunner:
         fn: Callable[..., Any],
         roots: Sequence[Any],
         arguments: StepArguments,
+        *,
         options: RunOptions,
         signature: Any,
     ) -> Any:
@@ -157,7 +158,7 @@ class StepRunner:
         (traced,) = program.traces
         self._mark_uniform(traced, arguments)
         executor = PmapStep if self._executor == "pmap" else SpmdStep
-        return executor(self._owner, self._observation, traced, arguments, options.donate)
+        return executor(self._owner, self._observation, traced, arguments, donate=options.donate)
 
     def _needs_program_per_replica(self, arguments: StepArguments) -> bool:
         if not arguments.is_ragged:

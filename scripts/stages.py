@@ -1,0 +1,201 @@
+"""Runs the stages of `make test` for `make stages`: those that wait beside those that compute; counts what they prove.
+
+Every stage has a log in build/test/ and a line in the table: wall time, processor time of all its processes, and counts
+(tests that passed, seeds, mutants, faults, examples) from the reports that pytest writes. `tests/proof.json` holds what
+each stage proves at least: a lower count fails the run, unless a line of `replaced` there says by how much it is lower
+and what took its place. JSON in build/test/stages.json; `--write` keeps a copy that is committed.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parent.parent
+REPORTS = ROOT / "build" / "test"
+PROOF = ROOT / "tests" / "proof.json"
+LANES: Mapping[str, Sequence[str]] = {
+    "computes": ("check", "unit", "simulation", "pythons"),
+    "waits": ("chaos", "conformance", "frontend-test"),
+    "serves": ("integration", "e2e"),
+}
+"""One stage of each lane runs at a time."""
+YIELDS = "computes"
+"""The lane whose processes give way: elsewhere tests hold real processes to limits."""
+LONG_LANES: Mapping[str, Sequence[str]] = {
+    "computes": ("sim", "test-pythons", "fuzz"),
+    "waits": ("chaos",),
+    "serves": ("integration", "machine"),
+}
+"""Of `make test-long`."""
+LONG_VARIABLES: Mapping[str, Sequence[str]] = {
+    "sim": ("SEEDS=3000",),
+    "chaos": ("FULL=1",),
+    "integration": ("DATABASES=both",),
+}
+"""What makes these stages longer than those of `make test`; the others have no short form."""
+TAIL_LINES = 60
+"""Of the log of a stage that failed."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What one stage took and proved."""
+
+    stage: str
+    passed: bool
+    wall_s: float
+    processor_s: float
+    """Of the stage's processes that were waited for."""
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+def main() -> int:
+    """Exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="stages to run, such as 'unit chaos' [default: all]")
+    parser.add_argument("--long", action="store_true", help="the stages of `make test-long`")
+    parser.add_argument("--write", type=Path, help="where the table goes too, as JSON")
+    arguments = parser.parse_args()
+    only, lanes = arguments.only.split(), LONG_LANES if arguments.long else LANES
+    unknown = set(only) - {stage for lane in lanes.values() for stage in lane}
+    if unknown:
+        print(f"Error: STAGES names {', '.join(sorted(unknown))}: no such stage", file=sys.stderr)
+        return 2
+    REPORTS.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    variables = LONG_VARIABLES if arguments.long else {}
+    results = run_lanes(
+        {name: [s for s in stages if not only or s in only] for name, stages in lanes.items()}, variables
+    )
+    wall_s = time.monotonic() - began
+    problems = shortfalls(results, json.loads(PROOF.read_text()))
+    print(table(results, wall_s))
+    for path in filter(None, (REPORTS / "stages.json", arguments.write)):
+        path.write_text(told(results, wall_s))
+    for problem in problems:
+        print(f"Error: {problem}", file=sys.stderr)
+    return 1 if problems or not all(result.passed for result in results) else 0
+
+
+def run_lanes(lanes: Mapping[str, Sequence[str]], variables: Mapping[str, Sequence[str]]) -> list[Result]:
+    """The results of all stages, in the order in which they ended; `variables` of make, by stage."""
+    results: list[Result] = []
+    printing = threading.Lock()
+
+    def run_lane(lane: str, stages: Sequence[str]) -> None:
+        for stage in stages:
+            result = run_stage(stage, variables.get(stage, ()), yields=lane == YIELDS)
+            with printing:
+                results.append(result)
+                print(_line(result), flush=True)
+                if not result.passed:
+                    print(_tail(_log(stage)), flush=True)
+
+    threads = [threading.Thread(target=run_lane, args=lane) for lane in lanes.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def run_stage(stage: str, variables: Sequence[str] = (), *, yields: bool = False) -> Result:
+    """Runs `make STAGE` with `variables`; pytest leaves its reports in the stage's folder."""
+    reports = REPORTS / stage
+    reports.mkdir(exist_ok=True)
+    for report in reports.glob("*.xml"):
+        report.unlink()
+    environment = {**os.environ, "DRUMLINE_TEST_REPORTS": str(reports)}
+    began = time.monotonic()
+    with _log(stage).open("wb") as log:
+        # pid and usage of the stage's own tree: getrusage would add up all stages that ended meanwhile.
+        process = subprocess.Popen(
+            [*(("nice",) if yields else ()), "make", "--no-print-directory", stage, *variables],
+            cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    wall_s = time.monotonic() - began
+    counts = count(reports)
+    return Result(
+        stage, process.returncode == 0, round(wall_s, 1), round(usage.ru_utime + usage.ru_stime, 1), dict(counts)
+    )
+
+
+def count(reports: Path) -> Counter[str]:
+    """Tests that passed, and what they recorded that they tried: seeds, mutants, faults, examples."""
+    counts: Counter[str] = Counter()
+    for report in sorted(reports.glob("*.xml")):
+        for case in ElementTree.parse(report).iter("testcase"):
+            if any(case.find(outcome) is not None for outcome in ("failure", "error", "skipped")):
+                continue
+            counts["tests"] += 1
+            for entry in case.iter("property"):
+                if entry.get("name") in ("seeds", "mutants", "faults", "examples"):
+                    counts[str(entry.get("name"))] += int(str(entry.get("value")))
+    return counts
+
+
+def shortfalls(results: Sequence[Result], proof: Mapping[str, object]) -> list[str]:
+    """A sentence for every count that is lower than tests/proof.json allows."""
+    least: Mapping[str, Mapping[str, int]] = proof["least"]  # type: ignore[assignment]  # JSON of our own
+    replaced: Sequence[Mapping[str, object]] = proof["replaced"]  # type: ignore[assignment]  # JSON of our own
+    problems = []
+    for result in results:
+        for what, proven in least.get(result.stage, {}).items():
+            gone = sum(
+                int(str(line["less"])) for line in replaced if (line["stage"], line["count"]) == (result.stage, what)
+            )
+            seen = result.counts.get(what, 0)
+            if seen < proven - gone and result.passed:
+                problems.append(
+                    f"{result.stage} proves less: {seen} {what}, {proven - gone} before. Say in {PROOF.name} under "
+                    f'"replaced" what took the place of {proven - gone - seen}.'
+                )
+    return problems
+
+
+def table(results: Sequence[Result], wall_s: float) -> str:
+    """All stages and their sum, for people."""
+    rows = [_line(result) for result in results]
+    processor_s = sum(result.processor_s for result in results)
+    tests = sum(result.counts.get("tests", 0) for result in results)
+    verdict = "all passed" if all(result.passed for result in results) else "FAILED"
+    return "\n".join([*rows, f"{'all':14} {verdict:10} {wall_s:7.0f} s  {processor_s:7.0f} s processor  {tests} tests"])
+
+
+def told(results: Sequence[Result], wall_s: float) -> str:
+    """JSON, a line for each stage."""
+    machine = {"processors": os.cpu_count(), "load": round(os.getloadavg()[2], 1), "python": platform.python_version()}
+    lines = ",\n".join(f"  {json.dumps(asdict(result))}" for result in results)
+    return f'{{"wall_s": {wall_s:.1f}, "machine": {json.dumps(machine)}, "stages": [\n{lines}\n]}}\n'
+
+
+def _line(result: Result) -> str:
+    verdict = "passed" if result.passed else "FAILED"
+    counts = ", ".join(f"{number} {what}" for what, number in sorted(result.counts.items(), reverse=True))
+    return f"{result.stage:14} {verdict:10} {result.wall_s:7.0f} s  {result.processor_s:7.0f} s processor  {counts}"
+
+
+def _log(stage: str) -> Path:
+    return REPORTS / f"{stage}.log"
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()
+    return "\n".join([f"--- the end of {shlex.quote(str(log.relative_to(ROOT)))}", *lines[-TAIL_LINES:], "---"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

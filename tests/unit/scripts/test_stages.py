@@ -1,0 +1,68 @@
+"""What `make test` counts, and that a count which drops without a word fails it."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from scripts import stages
+
+REPORT = """<testsuites><testsuite name="pytest">
+<testcase name="a"><properties><property name="seeds" value="500"/></properties></testcase>
+<testcase name="b"><properties><property name="examples" value="20"/></properties></testcase>
+<testcase name="c"><skipped message="no"/></testcase>
+<testcase name="d"><properties><property name="mutants" value="1"/></properties><failure message="no"/></testcase>
+</testsuite></testsuites>"""
+
+
+def shortfalls(seen: Mapping[str, int], *replaced: Mapping[str, object]) -> list[str]:
+    result = stages.Result("unit", passed=True, wall_s=1.0, processor_s=1.0, counts=dict(seen))
+    return stages.shortfalls([result], {"least": {"unit": {"tests": 100, "seeds": 5}}, "replaced": list(replaced)})
+
+
+def test_only_what_passed_counts(tmp_path: Path) -> None:
+    (tmp_path / "1.xml").write_text(REPORT)
+    (tmp_path / "2.xml").write_text(REPORT)
+    assert stages.count(tmp_path) == {"tests": 4, "seeds": 1000, "examples": 40}
+
+
+def test_a_count_may_grow_and_may_not_drop() -> None:
+    assert shortfalls({"tests": 100, "seeds": 6}) == []
+    (said,) = shortfalls({"tests": 97, "seeds": 5})
+    assert "unit proves less: 97 tests, 100 before" in said
+    assert "what took the place of 3" in said
+
+
+def test_a_stage_that_reports_nothing_proves_less() -> None:
+    assert len(shortfalls({})) == 2
+
+
+def test_a_line_that_says_what_took_the_place_of_tests_allows_as_many_to_go() -> None:
+    line = {"stage": "unit", "count": "tests", "less": 3, "why": "one test of all three"}
+    assert shortfalls({"tests": 97, "seeds": 5}, line) == []
+    assert len(shortfalls({"tests": 96, "seeds": 5}, line)) == 1
+    assert len(shortfalls({"tests": 97, "seeds": 5}, {**line, "stage": "e2e"})) == 1
+
+
+def test_every_line_of_the_proof_names_a_stage_a_count_and_a_reason() -> None:
+    proof = json.loads(stages.PROOF.read_text())
+    known = {stage for lane in stages.LANES.values() for stage in lane}
+    assert set(proof["least"]) <= known
+    for line in proof["replaced"]:
+        assert line["stage"] in known
+        assert line["count"] in proof["least"][line["stage"]]
+        assert line["less"] > 0
+        assert len(line["why"]) > 20
+
+
+def test_a_stage_keeps_its_exit_status_its_log_and_its_processor_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "Makefile").write_text("good:\n\t@echo $(WORD)\nbad:\n\t@exit 3\n")
+    monkeypatch.setattr(stages, "ROOT", tmp_path)
+    reports = tmp_path / "reports"
+    reports.mkdir()
+    monkeypatch.setattr(stages, "REPORTS", reports)
+    assert stages.run_stage("good", ("WORD=heard",)).passed
+    assert (reports / "good.log").read_text() == "heard\n"
+    assert not stages.run_stage("bad").passed
