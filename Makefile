@@ -48,17 +48,18 @@ test-quick: .venv/.dev frontend/dist/index.html .venv/.chromium ## for every day
 test-long: .venv/.dev frontend/dist/index.html ## what does not fit `make test`, once for each issue; the table is kept in tests/long.json
 	@$(PY) scripts/stages.py --long --only "$(STAGES)" --write tests/long.json
 
-check: .venv/.dev frontend/node_modules/.installed openapi-check ## ruff, mypy strict, import-linter, commit messages, Biome, tsc, knip
+check: .venv/.dev frontend/node_modules/.installed openapi-check ## ruff, mypy strict, import-linter, dead code, commit messages, Biome, tsc, knip
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	.venv/bin/lint-imports --no-cache
+	$(PY) scripts/dead_code.py
 	$(PY) scripts/commits.py
 	$(NPM) run check
 
 unit: .venv/.dev ## tests without servers
 	$(PY) -m pytest -q -n 2 --dist worksteal tests/unit
-	JAX_ENABLE_X64=1 $(PY) -m pytest -q -n 2 --dist worksteal tests/unit/distribute -m x64 -k 'not ragged_steps'
+	JAX_ENABLE_X64=1 $(PY) -m pytest -q -n 2 --dist worksteal tests/unit/distribute -m x64 -k 'not hundreds'
 
 integration: .venv/.dev ## tests against real Redis, SQLite, PostgreSQL and worker processes
 	$(PY) -m pytest -q -n 3 --dist worksteal tests/machine tests/integration $(if $(DATABASES),--databases $(DATABASES))

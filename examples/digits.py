@@ -37,11 +37,9 @@ def main(run: RunContext, *, learning_rate: float = 0.5, epochs: int = 20, seed:
         return losses
 
     def test_step(images, labels):
-        guesses = predict([weight.value for weight in weights], images).argmax(axis=1)
-        return (guesses == labels).astype(jnp.float32)
+        return (predict([weight.value for weight in weights], images).argmax(axis=1) == labels).astype(jnp.float32)
 
-    steps = epochs * len(train_batches)
-    run.set_total_steps(steps)
+    run.set_total_steps(steps := epochs * len(train_batches))
     batches = iter(strategy.distribute_dataset(dist.Dataset.from_generator(train_batches).repeat(epochs)))
     state = run.restore({"weights": weights, "batches": batches, "loss": 0.0})  # after a failure: where it stood
     for step, batch in enumerate(batches, start=run.next_step):

@@ -78,7 +78,7 @@ class Client:
         self.config = Config.load(url, token)
         self._transport = Transport(self.config, timeout_s=timeout_s)
 
-    def submit(
+    def submit(  # noqa: PLR0913 - all that a run can be given, each with its default
         self,
         source: str | Path,
         *,
@@ -109,23 +109,10 @@ class Client:
         Raises BundleError, ProgramError (parameters too) before anything is sent, TooManyReplicasError.
         """
         request = self.prepare(
-            source,
-            name=name,
-            entrypoint=entrypoint,
-            replicas=replicas,
-            strategy=strategy,
-            parameters=parameters,
-            platform=platform,
-            spread=spread,
-            limits=limits,
-            retries=retries,
-            record=record,
-            checkpoint=checkpoint,
-            priority=priority,
-            labels=labels,
-            wait_for_devices=wait_for_devices,
-            resume_from=resume_from,
-        )
+            source, name=name, entrypoint=entrypoint, replicas=replicas, strategy=strategy, parameters=parameters,
+            platform=platform, spread=spread, limits=limits, retries=retries, record=record, checkpoint=checkpoint,
+            priority=priority, labels=labels, wait_for_devices=wait_for_devices, resume_from=resume_from,
+        )  # fmt: skip
         return submit_run(self._transport, request, idempotency_key)
 
     def prepare(self, source: str | Path, **options: Unpack[SubmitOptions]) -> RunSubmit:

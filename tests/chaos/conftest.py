@@ -87,7 +87,7 @@ def database_url(seed: int, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def site(tmp_path: Path, database_url: str) -> Iterator[Site]:
-    """Server and Redis, with T = 45 s."""
+    """Server and Redis, at a fifth of the times of production: T = 24 s."""
     with open_site(tmp_path, database_url) as site:
         yield site
 

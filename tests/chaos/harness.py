@@ -14,8 +14,9 @@ from sqlalchemy import select
 from chaos.checker import violations
 from chaos.journal import Journal
 from drumline import Client, Run
-from drumline.contracts import api
+from drumline.contracts import api, timing
 from drumline.contracts.states import TERMINAL_RUN, RunState
+from drumline.contracts.timing import LeaseTimes
 from drumline_server.storage.database import Database
 from drumline_server.storage.models import Member
 from support.api_process import ApiProcess
@@ -24,11 +25,16 @@ from support.hosts import ExtraHost
 from support.processes import wait_until
 from support.proxy import Proxy, proxy_to
 
-TAKEOVER_S = 45.0
-"""T; the shortest that a server takes."""
-SUSPECT_S = 15.0
-TERM_S, KILL_S = TAKEOVER_S - 20, TAKEOVER_S - 10
+TIME_SCALE = 0.2
+"""All times of the protocol are a fifth of production's."""
+HEARTBEAT_S = TIME_SCALE * timing.HEARTBEAT_S
+TAKEOVER_S = TIME_SCALE * timing.TAKEOVER_S
+"""T in force."""
+SUSPECT_S = TIME_SCALE * timing.SUSPECT_S
+TERM_S = LeaseTimes(TAKEOVER_S, TIME_SCALE).term_s
+KILL_S = LeaseTimes(TAKEOVER_S, TIME_SCALE).kill_s
 """A shim that hears nothing for so long ends its program."""
+KILL_AFTER_TERM_S = LeaseTimes(TAKEOVER_S, TIME_SCALE).kill_after_term_s
 START_S = 5.0
 """What the start of a host may take on a machine that keeps up."""
 PATIENCE_S = 90.0
@@ -146,6 +152,11 @@ class Site:
         self.journal.close()
 
 
+def in_force(name: str, seconds: float) -> dict[str, str]:
+    """The setting of that time of the protocol, so that it is `seconds` once it is scaled."""
+    return {f"DRUMLINE_{name}": str(seconds / TIME_SCALE)}
+
+
 @contextmanager
 def open_site(
     directory: Path, database_url: str = "", settings: Mapping[str, str] | None = None, program: Path | None = None
@@ -156,7 +167,7 @@ def open_site(
     """
     broker = Broker(directory / "redis.sock")
     broker.start()
-    own = {"DRUMLINE_BROKER_URL": broker.url, "DRUMLINE_TAKEOVER_S": str(TAKEOVER_S), **(settings or {})}
+    own = {"DRUMLINE_BROKER_URL": broker.url, "DRUMLINE_TIME_SCALE": str(TIME_SCALE), **(settings or {})}
     server = ApiProcess(directory / "server", database_url, own)
     if program is not None:
         server.program = (sys.executable, str(program))

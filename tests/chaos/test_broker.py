@@ -94,7 +94,7 @@ def test_f09_doubled_reordered_and_replayed_notifications_run_nothing_twice(
 
 
 def test_f10_malformed_and_forged_notifications_cost_one_start_of_the_celery_child(
-    site: Site, quick: Path, stepping: Path, witness: Witness, chance: random.Random, measured: Measure
+    *, site: Site, quick: Path, stepping: Path, witness: Witness, chance: random.Random, measured: Measure
 ) -> None:
     host = site.add_host("alpha")
     kept = site.submit(stepping, "kept", parameters=witness.parameters)

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from chaos.conftest import Measure
-from chaos.harness import PATIENCE_S, Site, open_site, seconds_until
+from chaos.harness import PATIENCE_S, Site, in_force, open_site, seconds_until
 from chaos.programs import write_program
 from drumline import Run
 from drumline.contracts.spec import CheckpointSpec, Limits, MirroredSpec, Retries
@@ -75,7 +75,7 @@ def undisturbed(steps: int) -> dict[str, Any]:
 @pytest.fixture
 def gang_site(tmp_path: Path, database_url: str) -> Iterator[Site]:
     """Two hosts with two devices each; an attempt must be claimed within 8 s."""
-    with open_site(tmp_path, database_url, {"DRUMLINE_CLAIM_S": str(CLAIM_S)}) as site:
+    with open_site(tmp_path, database_url, in_force("CLAIM_S", CLAIM_S)) as site:
         for name in ("alpha", "beta"):
             site.add_host(name, cpu_devices=2)
         yield site

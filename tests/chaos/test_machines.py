@@ -62,7 +62,7 @@ class Machine:
     ids=["known by its card", "known by its boot"],
 )
 def test_f38_a_rebooted_host_gives_up_what_it_ran_and_goes_on_with_it(
-    site: Site, stepping: Path, witness: Witness, measured: Measure, cards: str, reason: str, limit_s: float
+    *, site: Site, stepping: Path, witness: Witness, measured: Measure, cards: str, reason: str, limit_s: float
 ) -> None:
     """At once where the machine is known to be the same; else it may be another, and the lease has to end."""
     machine = Machine.at(site.directory / "machine", cards=cards)

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from chaos.conftest import Measure, Scale
-from chaos.harness import KILL_S, PATIENCE_S, SUSPECT_S, TAKEOVER_S, TERM_S, Site, open_site, seconds_until
+from chaos.harness import KILL_S, PATIENCE_S, SUSPECT_S, TAKEOVER_S, TERM_S, Site, in_force, open_site, seconds_until
 from chaos.programs import PACING, write_program
 from drumline import Run
 from drumline.contracts.spec import Retries
@@ -55,7 +55,7 @@ def many(site: Site, tmp_path: Path, count: int) -> list[Run]:
 def test_f19_an_outage_of_the_server_shorter_than_t_kills_nothing(
     tmp_path: Path, database_url: str, scale: Scale
 ) -> None:
-    with open_site(tmp_path, database_url, {"DRUMLINE_TAKEOVER_S": "120"}) as site:
+    with open_site(tmp_path, database_url, in_force("TAKEOVER_S", 120)) as site:
         runs = many(site, tmp_path, scale.live_runs)
         programs = [process for host in site.hosts for process in host.runners()]
         site.server.kill()
@@ -90,7 +90,7 @@ def test_f29_telemetry_of_an_outage_in_which_the_agent_dies_comes_without_gap_or
     tmp_path: Path, database_url: str, chance: random.Random, scale: Scale
 ) -> None:
     outage_s = chance.uniform(*scale.telemetry_outage_s)
-    with open_site(tmp_path, database_url, {"DRUMLINE_TAKEOVER_S": str(TAKEOVER_S + outage_s)}) as site:
+    with open_site(tmp_path, database_url, in_force("TAKEOVER_S", TAKEOVER_S + outage_s)) as site:
         line = site.proxy()
         host = site.add_host("alpha", through=line)
         run = site.submit(write_program(tmp_path, CHATTY))

@@ -4,15 +4,15 @@ import time
 from pathlib import Path
 
 from chaos.conftest import Measure
-from chaos.harness import PATIENCE_S, Site, seconds_until
+from chaos.harness import KILL_AFTER_TERM_S, PATIENCE_S, Site, seconds_until
 from chaos.programs import PACING, write_program
 from drumline.contracts.spec import Limits
 from support.processes import living, wait_until
 from support.tracing import holding_on_to
 
 GRACE_S = 1.0
-END_S = GRACE_S + 10 + 5
-"""TERM after the grace, KILL 10 s later."""
+END_S = GRACE_S + KILL_AFTER_TERM_S + 5
+"""TERM after the grace, then KILL."""
 QUARANTINED_S = 40.0
 FLEEING = """
     import os

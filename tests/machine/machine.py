@@ -120,11 +120,15 @@ class Drumline(RuleBasedStateMachine):
         which=WHICH, by=WHICH, stale_fence=RARELY, stale_life=RARELY, behind=st.integers(-2, 1),
         phases=st.lists(st.sampled_from(["", "", "starting", "running"]), min_size=1, max_size=3),
     )  # fmt: skip
-    def report(self, which: int, by: int, stale_fence: bool, stale_life: bool, behind: int, phases: list[str]) -> None:
+    def report(
+        self, *, which: int, by: int, stale_fence: bool, stale_life: bool, behind: int, phases: list[str]
+    ) -> None:
         """New telemetry, some of it again, or behind a hole."""
         part = self.pick(self.model.parts[::-1], which)
         worker, first = self.owner(part, by), max(1, part.acked + 1 + behind)
-        self.report_by(worker, part, first, phases, self.fence(part, stale_fence), self.life(worker, stale_life))
+        self.report_by(
+            worker, part, first, phases, fence=self.fence(part, stale_fence), life=self.life(worker, stale_life)
+        )
 
     @precondition(lambda self: any(part.state in BEGUN for part in self.model.parts))
     @rule(which=WHICH, reason=st.sampled_from(REASONS), unsent=st.sampled_from([0, 0, 2]), unproven=RARELY)
@@ -283,10 +287,10 @@ class Drumline(RuleBasedStateMachine):
             worker.known.append(part)
 
     def report_by(
-        self, worker: Worker, part: Part, first: int, phases: list[str], fence: int = 0, life: str = ""
+        self, worker: Worker, part: Part, first: int, phases: list[str], *, fence: int = 0, life: str = ""
     ) -> None:
         fence, life = fence or part.fence, life or worker.lives[-1]
-        expected = self.model.report(part, self.model.hosts[worker.host], life, fence, first, phases)
+        expected = self.model.report(part, self.model.hosts[worker.host], life, fence, first=first, phases=phases)
         answer = worker.report(part, life, fence, first, phases)
         self.same(answer, expected)
         if expected == OK:
@@ -304,8 +308,10 @@ class Drumline(RuleBasedStateMachine):
         life: str = "",
     ) -> None:
         fence, life = fence or part.fence, life or worker.lives[-1]
-        expected = self.model.end(part, self.model.hosts[worker.host], life, fence, reason, last, proof)
-        self.same(worker.end(part, life, fence, reason, last, proof), expected)
+        expected = self.model.end(
+            part, self.model.hosts[worker.host], life, fence, reason=reason, last=last, proof=proof
+        )
+        self.same(worker.end(part, life, fence, reason, last=last, proof=proof), expected)
         if expected == OK and part in worker.known:
             worker.known.remove(part)
 

@@ -177,7 +177,7 @@ class Model:
             part.run.attempt, part.run.attempts = "begun", part.run.attempts + 1
         return OK
 
-    def report(self, part: Part, host: Host, life: str, fence: int, first: int, phases: list[str]) -> int:
+    def report(self, part: Part, host: Host, life: str, fence: int, *, first: int, phases: list[str]) -> int:
         """Telemetry from `first` on: of each event the phase that it names, or nothing."""
         refused = self._refusal(part, host, life)
         if refused or fence != part.fence or part.fence != part.run.fence or part.state is MemberState.PENDING:
@@ -194,7 +194,7 @@ class Model:
             self._settle(part.run)
         return OK
 
-    def end(self, part: Part, host: Host, life: str, fence: int, reason: EndReason, last: int, proof: bool) -> int:
+    def end(self, part: Part, host: Host, life: str, fence: int, *, reason: EndReason, last: int, proof: bool) -> int:
         refused = self._refusal(part, host, life)
         if refused or part.state is MemberState.PENDING:
             return refused or CONFLICT

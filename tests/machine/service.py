@@ -71,7 +71,7 @@ class Worker:
         body = {"fence": fence, "incarnation": life, "first_seq": first, "events": events}
         return self._post(f"members/{part.id}/events", body)
 
-    def end(self, part: Part, life: str, fence: int, reason: EndReason, last: int, proof: bool) -> httpx2.Response:
+    def end(self, part: Part, life: str, fence: int, reason: EndReason, *, last: int, proof: bool) -> httpx2.Response:
         """Says that a member is over."""
         at = from_micros(self._clock.now()).isoformat()
         body = {

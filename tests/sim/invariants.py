@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from drumline.contracts.reasons import REASONS, Category, EndReason
 from drumline.contracts.states import (
-    ATTEMPT_MOVES,
-    MEMBER_MOVES,
-    RUN_MOVES,
+    ATTEMPT_TRANSITIONS,
+    MEMBER_TRANSITIONS,
+    RUN_TRANSITIONS,
     TERMINAL_ATTEMPT,
     TERMINAL_MEMBER,
     TERMINAL_RUN,
@@ -72,7 +72,7 @@ class Invariants:
         rows = self._world.store.rows
         events = rows(_EVENTS, self._last_event)
         for event in events:
-            self._follow(who, *event)
+            self._follow(who, event)
         runs, attempts, members = rows(_RUNS), rows(_ATTEMPTS), rows(_MEMBERS)
         devices = rows(_DEVICES)
         self._note_heartbeats(rows(_HOSTS))
@@ -89,7 +89,8 @@ class Invariants:
 
     # the history of each run is a path in the tables of moves
 
-    def _follow(self, who: str, number: int, run_id: str, seq: int, kind: str, text: str) -> None:
+    def _follow(self, who: str, event: tuple[Any, ...]) -> None:
+        number, run_id, seq, kind, text = event
         self._last_event = number
         body = json.loads(text)
         if seq != self._event_seqs.get(run_id, 0) + 1:
@@ -98,9 +99,9 @@ class Invariants:
         if kind == "member":
             self._follow_member(body)
         elif kind == "state":
-            self._move(self._run_states, RUN_MOVES, run_id, RunState(body["state"]))
+            self._move(self._run_states, RUN_TRANSITIONS, run_id, RunState(body["state"]))
         elif kind == "attempt":
-            self._move(self._attempt_states, ATTEMPT_MOVES, body["attempt"], AttemptState(body["state"]))
+            self._move(self._attempt_states, ATTEMPT_TRANSITIONS, body["attempt"], AttemptState(body["state"]))
         elif kind == "result":
             self._take_result(body["value"])
         elif kind == "progress":
@@ -115,7 +116,7 @@ class Invariants:
         state = MemberState(body["state"])
         if self._member_states.get(body["member"]) == state:
             return  # only its phase
-        self._move(self._member_states, MEMBER_MOVES, body["member"], state)
+        self._move(self._member_states, MEMBER_TRANSITIONS, body["member"], state)
         if state is MemberState.LOST:
             self._check_loss(body["member"])
 

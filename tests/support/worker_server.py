@@ -188,7 +188,7 @@ class WorkerServer:
 
     # work
 
-    def assign(
+    def assign(  # noqa: PLR0913 - fields of Claimed
         self,
         source: str,
         *,

@@ -154,7 +154,6 @@ _SOURCE_BYTES = 4 * 2**20
 _BYTES_PER_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 Task = dict[str, Any]  # Any: paths and names, as JSON
-Tell = Callable[[str], None]
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, Update, bindparam, delete, func, or_, sele
 from sqlalchemy.orm import Session
 
 from drumline_server.storage.models import BrowserSession, LoginCode, Project, Token, table_of
-from drumline_server.storage.wakeups import CREDENTIALS, announce
+from drumline_server.storage.notifications import CREDENTIALS, announce
 
 _BOOTSTRAP_LOCK = 0x6472756D_626F6F74
 """Of PostgreSQL's advisory locks, beside those of idempotency keys, which are spread over all numbers."""
@@ -232,16 +232,6 @@ def tokens_before(
     if before is not None:
         query = query.where(tuple_(Token.created_at, Token.id) < before)
     return session.scalars(query.order_by(Token.created_at.desc(), Token.id.desc()).limit(count)).all()
-
-
-def has_live_admin(session: Session, now: int) -> bool:
-    """Whether any project has an admin token that is good."""
-    return (
-        session.scalars(
-            select(Token.id).where(Token.role == "admin", Token.expires_at > now, Token.revoked_at.is_(None)).limit(1)
-        ).one_or_none()
-        is not None
-    )
 
 
 def project_named(session: Session, name: str) -> Project | None:

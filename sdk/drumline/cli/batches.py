@@ -43,7 +43,7 @@ def batches(context: click.Context, limit: int, as_json: bool, url: str | None) 
 @json_option
 @server_options
 def show(
-    batch_id: str, sort: str, limit: int, metrics: tuple[str, ...], as_csv: bool, as_json: bool, url: str | None
+    *, batch_id: str, sort: str, limit: int, metrics: tuple[str, ...], as_csv: bool, as_json: bool, url: str | None
 ) -> None:
     """Show what came of BATCH: a row for each run, sorted as you say."""
     with connect(url) as client:

@@ -19,6 +19,7 @@ from drumline.wording import plain
 @json_option
 @server_options
 def logs(
+    *,
     run_id: str,
     follow: bool,
     tail_bytes: int | None,

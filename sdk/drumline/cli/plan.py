@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @json_option
 @server_options
 def plan(
+    *,
     program: str,
     url: str | None,
     as_json: bool,

@@ -14,7 +14,14 @@ from drumline.cli.options import connect, detach_option, find_run, json_option, 
 @json_option
 @server_options
 def rerun(
-    run_id: str, wait_for_devices: bool, from_start: bool, detach: bool, with_logs: bool, as_json: bool, url: str | None
+    *,
+    run_id: str,
+    wait_for_devices: bool,
+    from_start: bool,
+    detach: bool,
+    with_logs: bool,
+    as_json: bool,
+    url: str | None,
 ) -> None:
     """Run an old run again, with its own version, parameters and options, and watch it.
 

@@ -18,6 +18,7 @@ from drumline.cli.submission import arguments, submission_options
 @json_option
 @server_options
 def submit(
+    *,
     program: str,
     url: str | None,
     as_json: bool,

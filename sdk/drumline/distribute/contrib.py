@@ -23,7 +23,7 @@ class MirroredStrategy(v1.MirroredStrategy):
 
     batch_is_per_replica: ClassVar[bool] = True
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - in TensorFlow's order
         self,
         devices: Sequence[DeviceLike] | None = None,
         num_gpus: int | None = None,

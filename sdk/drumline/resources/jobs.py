@@ -64,7 +64,7 @@ class Job:
         self._transport.send("POST", f"{self._path}:rollback", body, repeatable=True)
         return self.refresh()
 
-    def run(
+    def run(  # noqa: PLR0913 - as Client.submit
         self,
         *,
         version: int | None = None,

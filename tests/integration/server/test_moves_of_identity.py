@@ -63,7 +63,7 @@ def is_fenced(refused: pytest.ExceptionInfo[DrumlineError]) -> bool:
     ],
 )
 def test_only_a_worker_in_the_same_place_proves_that_a_member_is_dead(
-    core: Core, places: tuple[str, str], boot_id: str, listed: bool, member: MemberState, devices: list[DeviceState]
+    *, core: Core, places: tuple[str, str], boot_id: str, listed: bool, member: MemberState, devices: list[DeviceState]
 ) -> None:
     worker = core.add_worker()
     worker.place = places[0]

@@ -67,7 +67,13 @@ def test_zip_and_single_file_give_the_same_bundle(server: EdgeServer) -> None:
     ],
 )
 def test_bad_upload_is_refused(
-    sqlite_url: str, tmp_path: Path, content: bytes, media_type: str, query: dict[str, str], expected: tuple[int, str]
+    *,
+    sqlite_url: str,
+    tmp_path: Path,
+    content: bytes,
+    media_type: str,
+    query: dict[str, str],
+    expected: tuple[int, str],
 ) -> None:
     with edge_server(sqlite_url, tmp_path / "data", bundle_bytes=4096) as server:
         assert problem(upload(server.admin, content, media_type, **query)) == expected

@@ -327,6 +327,7 @@ def test_nearest_possible_count_is_named_and_accepted(
     ],
 )
 def test_nearest_possible_size_and_platform_are_named_and_accepted(
+    *,
     core: Core,
     platform: str,
     asked: tuple[int, int],

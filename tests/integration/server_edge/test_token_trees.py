@@ -149,7 +149,7 @@ def test_expiry_is_that_of_the_shortest_lived_ancestor(any_server: EdgeServer) -
     ],
 )
 def test_what_one_token_makes_has_a_cap_that_is_named(
-    sqlite_url: str, tmp_path: Path, setting: str, path: str, body: object, status: int
+    *, sqlite_url: str, tmp_path: Path, setting: str, path: str, body: object, status: int
 ) -> None:
     with edge_server(sqlite_url, tmp_path / "data", **{setting: 2}) as server:
 

@@ -55,7 +55,13 @@ def test_what_eight_replicas_saved_any_strategy_restores(tmp_path: Path, target:
     ("aggregation", "saved", "copies"), [("sum", 10.0, 2.5), ("mean", 5.0, 5.0), ("only_first_replica", 3.0, 3.0)]
 )
 def test_copies_synchronized_on_read_are_saved_aggregated(
-    tmp_path: Path, two: dist.MirroredStrategy, four: dist.MirroredStrategy, aggregation: str, saved: float, copies: Any
+    *,
+    tmp_path: Path,
+    two: dist.MirroredStrategy,
+    four: dist.MirroredStrategy,
+    aggregation: str,
+    saved: float,
+    copies: Any,
 ) -> None:
     def variable(strategy: dist.Strategy) -> dist.Variable:
         with strategy.scope():

@@ -37,7 +37,7 @@ def test_the_rule_its_reason_and_the_last_step_are_said() -> None:
     central=st.booleans(),
 )
 def test_what_is_said_is_what_happens(
-    rows: int, size: int, replicas: int, policy: str, drop: bool, skip: int, epochs: int, central: bool
+    *, rows: int, size: int, replicas: int, policy: str, drop: bool, skip: int, epochs: int, central: bool
 ) -> None:
     dataset = dist.Dataset.range(rows).batch(size, drop_remainder=drop).skip(skip).repeat(epochs)
     options = dist.InputOptions(fetch_to_device=False, per_replica_buffer_size=0)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 from drumline.contracts.events import MAX_CUT_BYTES, MemberAck
@@ -38,14 +39,10 @@ class _Api:
         return MemberAck(acked_seq=self.acked[member], window=1_000, cancel=False, fence=1)
 
 
-class _Session:
-    incarnation = "inc_1"
-
-
 def _sender(api: _Api, member: str, directory: Path, turns: asyncio.Semaphore) -> TelemetrySender:
     reader = SpoolReader(directory)
-    session = cast(Any, _Session())
-    return TelemetrySender(cast(Any, api), session, member, 1, reader, lambda _: None, lambda: None, turns)
+    context = cast(Any, SimpleNamespace(api=api, registration=SimpleNamespace(incarnation="inc_1"), sending=turns))
+    return TelemetrySender(context, member, 1, reader, on_ack=lambda _: None, on_fenced=lambda: None)
 
 
 def _spool(directory: Path, count: int, size: int = 100) -> SpoolWriter:

@@ -270,14 +270,12 @@ class HostedMember:
 
     async def _attend(self) -> None:
         self._sender = sender = TelemetrySender(
-            self._context.api,
-            self._context.registration,
+            self._context,
             self.id,
             self.fence,
             SpoolReader(self._directory.spool),
-            self._apply_ack,
-            self.fence_off,
-            self._context.sending,
+            on_ack=self._apply_ack,
+            on_fenced=self.fence_off,
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(sender.run())

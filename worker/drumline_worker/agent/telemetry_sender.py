@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable
 
 from drumline.contracts.events import GapEvent, MemberAck
-from drumline_worker.agent.api import Api, RefusedError, UnreachableError
+from drumline_worker.agent.agent_context import AgentContext
+from drumline_worker.agent.api import RefusedError, UnreachableError
 from drumline_worker.agent.backoff import Backoff
-from drumline_worker.agent.registration import Registration
 from drumline_worker.host.clock import now
 from drumline_worker.host.spool import Record, SpoolReader
 
@@ -29,23 +29,22 @@ class TelemetrySender:
 
     def __init__(
         self,
-        api: Api,
-        registration: Registration,
+        context: AgentContext,
         member: str,
         fence: int,
         reader: SpoolReader,
+        *,
         on_ack: Callable[[MemberAck], None],
         on_fenced: Callable[[], None],
-        turns: asyncio.Semaphore,
     ) -> None:
-        self._api = api
-        self._registration = registration
+        self._api = context.api
+        self._registration = context.registration
+        self._turns = context.sending
         self._member = member
         self._fence = fence
         self._reader = reader
         self._on_ack = on_ack
         self._on_fenced = on_fenced
-        self._turns = turns
         self._spooled = 0
         self._last: int | None = None
         self._changed = asyncio.Event()

@@ -15,10 +15,10 @@ def warm_up() -> None:
     """Imports what forks use, and lets JAX find and compile (regular expressions, not programs) what it keeps."""
     with without_collection():
         import grain  # noqa: F401
-        import jaxlib.mlir.dialects.builtin  # JAX imports it and the next no sooner than it lowers a first program
+        import jaxlib.mlir.dialects.builtin  # noqa: F401 - JAX imports it and the next no sooner than it lowers a first program
         import jaxlib.mlir.dialects.mhlo  # noqa: F401
 
-        import drumline_worker.launcher.devices
+        import drumline_worker.launcher.devices  # noqa: F401
         import drumline_worker.runner.runner  # noqa: F401
 
         _trace()

@@ -8,7 +8,7 @@ import selectors
 import socket
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -32,7 +32,6 @@ from drumline_worker.shim.output import OutputBuffer
 from drumline_worker.shim.spawn import Runner
 
 _READ_BYTES = 65_536
-Output = Literal["stdout", "stderr"]
 MAX_REFUSALS_NOTED = 20
 _FROM_PROGRAM = frozenset(
     {"state", "placement", "variable", "progress", "metrics", "reduction", "checkpoint", "restored", "gap", "result"}

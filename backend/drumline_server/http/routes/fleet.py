@@ -16,8 +16,8 @@ from drumline_server.http.dependencies import (
     OperatorDep,
     ReaderDep,
     SettingsDep,
+    api_router,
 )
-from drumline_server.http.routing import api_router
 from drumline_server.services import fleet
 from drumline_server.services.fleet import DeviceFilter
 
@@ -26,6 +26,7 @@ router = api_router(tags=["fleet"])
 
 @router.get("/hosts")
 async def list_hosts(
+    *,
     principal: ReaderDep,
     _: KnownQuery,
     database: DatabaseDep,
@@ -42,13 +43,14 @@ async def list_hosts(
             cursor=cursor,
             limit=limit,
             now=clock.now(),
-            suspect_s=settings.suspect_s,
+            suspect_s=settings.times.suspect_s,
         )
     )
 
 
 @router.get("/devices")
 async def list_devices(
+    *,
     principal: ReaderDep,
     _: KnownQuery,
     database: DatabaseDep,
@@ -69,9 +71,9 @@ async def list_devices(
 async def drain_host(
     host_id: HostId, principal: OperatorDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
 ) -> api.Host:
-    """Gives the host no more runs; programs that run there stop in their grace and go on elsewhere."""
-    order = _order(principal, host_id, clock.now())
-    return await database.write(lambda session: fleet.drain_host(session, order, suspect_s=settings.suspect_s))
+    """Gives the host no more runs; programs that run there stop in their grace and resume elsewhere."""
+    order = _action(principal, host_id, clock.now())
+    return await database.write(lambda session: fleet.drain_host(session, order, suspect_s=settings.times.suspect_s))
 
 
 @router.post("/hosts/{host_id}:undrain")
@@ -79,8 +81,8 @@ async def undrain_host(
     host_id: HostId, principal: OperatorDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
 ) -> api.Host:
     """Lets a drained host take runs again."""
-    order = _order(principal, host_id, clock.now())
-    return await database.write(lambda session: fleet.undrain_host(session, order, suspect_s=settings.suspect_s))
+    order = _action(principal, host_id, clock.now())
+    return await database.write(lambda session: fleet.undrain_host(session, order, suspect_s=settings.times.suspect_s))
 
 
 @router.post("/hosts/{host_id}:release")
@@ -88,8 +90,8 @@ async def release_host(
     host_id: HostId, principal: OperatorDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
 ) -> api.Host:
     """Ends the quarantine, or the flag, of a host on which too many runs failed."""
-    order = _order(principal, host_id, clock.now())
-    return await database.write(lambda session: fleet.release_host(session, order, suspect_s=settings.suspect_s))
+    order = _action(principal, host_id, clock.now())
+    return await database.write(lambda session: fleet.release_host(session, order, suspect_s=settings.times.suspect_s))
 
 
 @router.post("/devices/{device_id}:release")
@@ -97,9 +99,9 @@ async def release_device(
     device_id: DeviceId, principal: OperatorDep, database: DatabaseDep, clock: ClockDep
 ) -> api.Device:
     """Frees a quarantined device, on the word of an operator that its last holder is dead."""
-    order = _order(principal, device_id, clock.now())
+    order = _action(principal, device_id, clock.now())
     return await database.write(lambda session: fleet.release_device(session, order))
 
 
-def _order(principal: Principal, target: str, now: int) -> fleet.Order:
-    return fleet.Order(principal.project_id, target, principal.name, now)
+def _action(principal: Principal, target: str, now: int) -> fleet.OperatorAction:
+    return fleet.OperatorAction(principal.project_id, target, principal.name, now)

@@ -20,10 +20,10 @@ from drumline_server.http.dependencies import (
     Limit,
     ReaderDep,
     SettingsDep,
+    api_router,
 )
 from drumline_server.http.gate import session_cookie
 from drumline_server.http.limits import LoginLimiter
-from drumline_server.http.routing import api_router
 from drumline_server.services import identity, sessions, tokens
 
 CAPABILITIES = ("cancel", "logs", "metrics", "placement", "reductions", "stream")
@@ -33,6 +33,7 @@ router = api_router()
 
 @router.post("/sessions", tags=["access"], status_code=201)
 async def create_session(
+    *,
     body: api.LoginRequest,
     request: Request,
     response: Response,

@@ -74,12 +74,7 @@ def explain_split(
         tables = cycled_steps(batches.tolist(), global_batch, replicas) if batches is not None else ()
     kept = list(tables)
     if batches is not None:
-        if (
-            rule is SplitRule.CYCLE_SIZES
-            and kept
-            and not pads
-            and any(size and not got for size, got in zip(first or (), kept[-1], strict=True))
-        ):
+        if rule is SplitRule.CYCLE_SIZES and not pads and _leaves_some_empty(first, kept):
             kept.pop()
         steps = len(kept)
         first, last = None, kept[-1] if kept else None
@@ -99,6 +94,11 @@ def explain_split(
         partial_at,
         None if partial_at is None else kept[partial_at],
     )
+
+
+def _leaves_some_empty(sizes: Iterable[int] | None, steps: list[tuple[int, ...]]) -> bool:
+    """Whether the last step has no row for a replica that is to have some."""
+    return bool(steps) and any(size and not got for size, got in zip(sizes or (), steps[-1], strict=True))
 
 
 def explain_whole(datasets: list[Dataset], replicas: int) -> InputExplanation:
