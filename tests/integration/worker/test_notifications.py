@@ -27,7 +27,7 @@ from drumline_worker.agent.api import Api
 from drumline_worker.agent.celery_child import CeleryChild
 from drumline_worker.agent.registration import Registration
 from support.processes import name_of, wait_until
-from support.worker_process import WorkerProcess
+from support.worker_process import WorkerProcess, running_worker
 from support.worker_server import MemberRecord, WorkerServer
 
 ONE = "def main(run):\n    return 1\n"
@@ -80,6 +80,13 @@ def server(broker: Broker) -> Iterator[WorkerServer]:
     server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="module")
+def worker(server: WorkerServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
+    """A worker whose server has a broker."""
+    with running_worker(server, tmp_path_factory.mktemp("host") / "worker") as worker:
+        yield worker
 
 
 @pytest.fixture
