@@ -22,7 +22,7 @@ _FOREIGN = {"tf", "jax", "lax", "jnp", "fastapi", "torch", "experimental", "pyth
 """Heads of names that others define."""
 _ELSEWHERE = {
     "DataLoader", "Forwarded", "Proto", "GradientTape", "HttpOnly", "NOTHING", "SameSite", "cProfile", "finally",
-    "io_callback", "noqa",    "jax_cpu_enable_async_dispatch", "nocto", "packaging", "ulimit", "xk2f",
+    "io_callback", "mini", "noqa",    "jax_cpu_enable_async_dispatch", "nocto", "packaging", "ulimit", "xk2f",
 }  # fmt: skip
 """Words that belong to other projects, to browsers and to systems, each named for what it does there."""
 
