@@ -59,7 +59,7 @@ check: .venv/.dev frontend/node_modules/.installed openapi-check ## ruff, mypy s
 
 unit: .venv/.dev ## tests without servers
 	$(PY) -m pytest -q -n 2 --dist worksteal tests/unit
-	JAX_ENABLE_X64=1 $(PY) -m pytest -q -n 2 --dist worksteal tests/unit/distribute -m x64 -k 'not ragged_steps'
+	JAX_ENABLE_X64=1 $(PY) -m pytest -q -n 2 --dist worksteal tests/unit/distribute -m x64 -k 'not hundreds'
 
 integration: .venv/.dev ## tests against real Redis, SQLite, PostgreSQL and worker processes
 	$(PY) -m pytest -q -n 3 --dist worksteal tests/machine tests/integration $(if $(DATABASES),--databases $(DATABASES))

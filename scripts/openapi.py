@@ -4,8 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from drumline_server.app.application import create_app
-from drumline_server.app.openapi import describe
+from drumline_server.app.application import create_app, describe
 from drumline_server.base.settings import Settings
 
 TARGET = Path(__file__).parents[1] / "frontend" / "openapi.json"

@@ -12,8 +12,8 @@ from drumline._preload import without_collection
 from drumline.cli.exits import SERVER
 
 if TYPE_CHECKING:
-    from drumline_server.app.embedded.up import UpOptions
     from drumline_server.app.local import LocalApi
+    from drumline_server.app.up import UpOptions
     from drumline_server.base.settings import Settings
 
 for _package in ("fastapi", "uvicorn", "sqlalchemy", "alembic", "celery", "pydantic_settings"):
@@ -45,8 +45,8 @@ _data_dir = click.option(
 @click.option("--parent-fd", type=int, hidden=True, help="At its end of file everything stops.")
 def up(*, data_dir: Path, host: str, port: int, cpu_devices: int, no_worker: bool, parent_fd: int | None) -> int:
     """Start everything on this machine: server, dashboard and a worker, until Ctrl-C."""
-    from drumline_server.app.embedded.up import PartError, UpError, UpOptions
     from drumline_server.app.local import DataDirectoryError
+    from drumline_server.app.up import PartError, UpError, UpOptions
 
     options = UpOptions(data_dir.expanduser().absolute(), host, port, cpu_devices, not no_worker, parent_fd)
     try:
@@ -137,7 +137,7 @@ def login_link() -> None:
 
 
 async def _run_up(options: "UpOptions") -> int:
-    from drumline_server.app.embedded.up import Up
+    from drumline_server.app.up import Up
 
     return await Up(options, click.echo, lambda text: click.echo(f"Warning: {text}", err=True)).run()
 

@@ -10,8 +10,7 @@ from urllib.parse import urlencode, urlsplit
 
 from drumline.contracts.records import RECORDS_MEDIA_TYPE, frame
 from drumline.contracts.sweeps import MAX_BATCH
-from drumline_server.app.application import create_app
-from drumline_server.app.openapi import describe
+from drumline_server.app.application import create_app, describe
 from drumline_server.base.settings import Settings
 from fuzz.malformed import Request
 from fuzz.world import V1, World

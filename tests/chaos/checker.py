@@ -9,9 +9,9 @@ from sqlalchemy.orm import Session
 
 from chaos.journal import Journal
 from drumline.contracts.states import (
-    ATTEMPT_MOVES,
-    MEMBER_MOVES,
-    RUN_MOVES,
+    ATTEMPT_TRANSITIONS,
+    MEMBER_TRANSITIONS,
+    RUN_TRANSITIONS,
     TERMINAL_ATTEMPT,
     TERMINAL_RUN,
     AttemptState,
@@ -23,9 +23,9 @@ from drumline_server.storage.database import Database
 from drumline_server.storage.models import Attempt, Device, Hold, IdempotencyKey, LogChunk, Member, Run, RunEvent
 
 _MOVES: Mapping[str, Mapping[str, Collection[str]]] = {
-    "state": {str(source): targets for source, targets in RUN_MOVES.items()},
-    "attempt": {str(source): targets for source, targets in ATTEMPT_MOVES.items()},
-    "member": {str(source): targets for source, targets in MEMBER_MOVES.items()},
+    "state": {str(source): targets for source, targets in RUN_TRANSITIONS.items()},
+    "attempt": {str(source): targets for source, targets in ATTEMPT_TRANSITIONS.items()},
+    "member": {str(source): targets for source, targets in MEMBER_TRANSITIONS.items()},
 }
 """By kind of event."""
 STAMP_US = 2_000_000

@@ -27,15 +27,10 @@ def test_ctrl_c_stops_everything_while_a_run_is_on(fresh: Path, programs: Progra
     assert code == 0, deployment.said
 
 
-def test_up_says_what_a_submitter_owns_and_how_to_share(fresh: Path) -> None:
-    deployment = Deployment.start(fresh)
-    try:
-        deployment.wait_for_devices()
-        wait_until(lambda: "is ready" in deployment.said, timeout_s=60, what="it is ready")
-        wait_until(lambda: "whoever may submit owns everything" in deployment.said, timeout_s=10, what="it says so")
-        assert "--no-worker and workers on other hosts (docs/security.md)" in deployment.said
-    finally:
-        deployment.stop()
+def test_up_says_what_a_submitter_owns_and_how_to_share(deployment: Deployment) -> None:
+    wait_until(lambda: "is ready" in deployment.said, timeout_s=60, what="it is ready")
+    wait_until(lambda: "whoever may submit owns everything" in deployment.said, timeout_s=10, what="it says so")
+    assert "--no-worker and workers on other hosts (docs/security.md)" in deployment.said
 
 
 def test_kill_nine_of_up_leaves_no_process_behind(fresh: Path, programs: Programs) -> None:

@@ -18,8 +18,7 @@ from schemathesis import GenerationMode
 
 from drumline.contracts.problems import PROBLEM_MEDIA_TYPE
 from drumline.contracts.records import MAX_JSON_BYTES
-from drumline_server.app.application import create_app
-from drumline_server.app.openapi import describe
+from drumline_server.app.application import create_app, describe
 from drumline_server.base.settings import Settings
 from fuzz.bounds import Bounds
 from fuzz.malformed import Request, malformed

@@ -6,9 +6,9 @@ from enum import StrEnum
 from typing import Any
 
 from drumline.contracts.states import (
-    ATTEMPT_MOVES,
-    MEMBER_MOVES,
-    RUN_MOVES,
+    ATTEMPT_TRANSITIONS,
+    MEMBER_TRANSITIONS,
+    RUN_TRANSITIONS,
     TERMINAL_ATTEMPT,
     TERMINAL_MEMBER,
     TERMINAL_RUN,
@@ -51,11 +51,11 @@ class Invariants:
             self._seen[event.run_id] = event.seq
             state = str(event.body.get("state"))
             if event.kind == "state":
-                self._move(RUN_MOVES, event.run_id, RunState(state))
+                self._move(RUN_TRANSITIONS, event.run_id, RunState(state))
             elif event.kind == "attempt":
-                self._move(ATTEMPT_MOVES, event.body["attempt"], AttemptState(state))
+                self._move(ATTEMPT_TRANSITIONS, event.body["attempt"], AttemptState(state))
             elif event.kind == "member":
-                self._move(MEMBER_MOVES, event.body["member"], MemberState(state))
+                self._move(MEMBER_TRANSITIONS, event.body["member"], MemberState(state))
         newest = Counter(event.run_id for event in facts.events)
         assert newest == self._seen, "events are gone"
         stands = {row.id: row.state for rows in (facts.runs, facts.attempts, facts.members) for row in rows.values()}

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from drumline.contracts.reasons import REASONS, Category, EndReason
 from drumline.contracts.states import (
-    ATTEMPT_MOVES,
-    MEMBER_MOVES,
-    RUN_MOVES,
+    ATTEMPT_TRANSITIONS,
+    MEMBER_TRANSITIONS,
+    RUN_TRANSITIONS,
     TERMINAL_ATTEMPT,
     TERMINAL_MEMBER,
     TERMINAL_RUN,
@@ -100,9 +100,9 @@ class Invariants:
         if kind == "member":
             self._follow_member(body)
         elif kind == "state":
-            self._move(self._run_states, RUN_MOVES, run_id, RunState(body["state"]))
+            self._move(self._run_states, RUN_TRANSITIONS, run_id, RunState(body["state"]))
         elif kind == "attempt":
-            self._move(self._attempt_states, ATTEMPT_MOVES, body["attempt"], AttemptState(body["state"]))
+            self._move(self._attempt_states, ATTEMPT_TRANSITIONS, body["attempt"], AttemptState(body["state"]))
         elif kind == "result":
             self._take_result(body["value"])
         elif kind == "progress":
@@ -117,7 +117,7 @@ class Invariants:
         state = MemberState(body["state"])
         if self._member_states.get(body["member"]) == state:
             return  # only its phase
-        self._move(self._member_states, MEMBER_MOVES, body["member"], state)
+        self._move(self._member_states, MEMBER_TRANSITIONS, body["member"], state)
         if state is MemberState.LOST:
             self._check_loss(body["member"])
 

@@ -12,7 +12,7 @@ from unittest.mock import patch
 from sqlalchemy.orm.attributes import set_committed_value
 
 from drumline.contracts.base import to_micros
-from drumline.contracts.states import ATTEMPT_MOVES, AttemptState
+from drumline.contracts.states import ATTEMPT_TRANSITIONS, AttemptState
 from drumline.contracts.worker_api import Register
 from drumline_server.lifecycle import (
     claim,
@@ -29,7 +29,7 @@ from drumline_server.lifecycle.registration import Change
 from drumline_server.scheduling import dispatch, loops
 from drumline_server.services import submit
 from drumline_server.storage.models import Attempt, Incarnation, Member
-from drumline_server.storage.wakeups import notify
+from drumline_server.storage.notifications import notify
 from drumline_server.telemetry import ingest
 from drumline_worker.agent import registration as agent_registration
 from drumline_worker.agent.registration import Registration
@@ -104,12 +104,12 @@ _real_pending = Stopper._pending
 _real_acknowledged = Registration._note_ack
 _real_heartbeat = Registration._heartbeat
 _real_notify = Registration.notify
-_real_lose_member = finish.lose_member
+_real_lose_member = finish.mark_member_lost
 _real_renew = heartbeat._renew
 _real_end_member = finish.end_member
 _real_retry_or_fail = retries.retry_or_fail
 _real_add_attempt = dispatch._add_attempt
-_real_abandon = release.abandon
+_real_abandon = release.end_unstarted_attempt
 _real_store_batch = ingest.store_batch
 
 
@@ -137,7 +137,7 @@ def _lose_as_if_dead(*arguments: Any, proven_dead: bool, **more: Any) -> None:
 
 def _renew_by_its_clock(session: Any, beats: Any, now: int) -> int:
     del now
-    return sum(_real_renew(session, [(glance, beat)], to_micros(beat.sent_at)) for glance, beat in beats)
+    return sum(_real_renew(session, [(status, beat)], to_micros(beat.sent_at)) for status, beat in beats)
 
 
 def _end_as_if_dead(session: Any, host_id: str, member_id: str, end: Any, *, now: int) -> Any:
@@ -155,7 +155,7 @@ def _add_attempt_without_fence(session: Any, run: Any, **more: Any) -> Attempt:
 
 
 def _abandon_without_fencing(session: Any, attempt: Attempt, to: Any, reason: Any, *, now: int) -> None:
-    with patch.object(release, "move_member", lambda *_, **__: True):
+    with patch.object(release, "transition_member", lambda *_, **__: True):
         _real_abandon(session, attempt, to, reason, now=now)
 
 
@@ -225,11 +225,11 @@ MUTANTS = (
     ),
     _off("clock_jumps_trusted", "P8: no lease ends for T after a jump", (loops, "Deadlines", _UnmovedDeadlines)),
     _off("worker_clock_trusted", "P8: server time only", (heartbeat, "_renew", _renew_by_its_clock)),
-    _off("set_back_clock_ignored", "P8: far-off timers are pulled back", (loops, "pull_back", _nothing)),
+    _off("set_back_clock_ignored", "P8: far-off timers are pulled back", (loops, "clamp_timestamps", _nothing)),
     _off(
         "freed_without_proof",
         "P10: no device is free without proof of death",
-        (finish, "lose_member", _lose_as_if_dead),
+        (finish, "mark_member_lost", _lose_as_if_dead),
     ),
     _off("unproven_end_believed", "P10: an end says whether all is dead", (finish, "end_member", _end_as_if_dead)),
     _off(
@@ -251,12 +251,12 @@ MUTANTS = (
         "P3: published after the commit",
         *((module, "notify", _notify_before_the_commit) for module in (dispatch, finish, release)),
     ),
-    _off("claims_never_expire", "P4: what nobody claims expires", (deadlines, "_unclaimed", _nothing)),
+    _off("claims_never_expire", "P4: what nobody claims expires", (deadlines, "_unclaimed_attempts", _nothing)),
     _off("leases_never_expire", "P6: a silent host is lost", (deadlines, "_lost_hosts", _nothing)),
-    _off("drains_never_end", "P11: a drain has a limit", (deadlines, "_undrained", _nothing)),
-    _off("backoffs_never_end", "P14: a backoff ends", (deadlines, "_rested", _nothing)),
-    _off("run_limit_off", "limits.run_s is enforced", (deadlines, "_running_too_long", _nothing)),
-    _off("server_adopts_nobody", "P7: listed members are bound again", (registration, "_adopted", _adopt_none)),
+    _off("drains_never_end", "P11: a drain has a limit", (deadlines, "_attempts_past_drain_timeout", _nothing)),
+    _off("backoffs_never_end", "P14: a backoff ends", (deadlines, "_runs_with_elapsed_backoff", _nothing)),
+    _off("run_limit_off", "limits.run_s is enforced", (deadlines, "_runs_over_limit", _nothing)),
+    _off("server_adopts_nobody", "P7: listed members are bound again", (registration, "_adopt_members", _adopt_none)),
     _off("agent_adopts_nobody", "P9: a restarted agent adopts", (host, "find_members", _no_members)),
     _off("late_registration_taken", "P7: a late registration is refused", (registration, "_require_order", _nothing)),
     _off("missing_members_kept", "P7: members not listed are lost", (registration, "_begun_members", _keep_all)),
@@ -267,7 +267,9 @@ MUTANTS = (
     ),
     _off("move_taken_for_restart", "P7: a moved identity proves nothing", (registration, "change_since", _never_moved)),
     _off(
-        "left_behind_for_ever", "P7: what a move left behind has a lease", (deadlines, "_left_incarnations", _nothing)
+        "left_behind_for_ever",
+        "P7: what a move left behind has a lease",
+        (deadlines, "_superseded_incarnations", _nothing),
     ),
     _off(
         "left_behind_taken_over",
@@ -287,7 +289,9 @@ MUTANTS = (
         "fence_not_raised", "P5: each attempt raises the fence", (dispatch, "_add_attempt", _add_attempt_without_fence)
     ),
     _off(
-        "expired_is_claimable", "P4: an expired attempt is fenced off", (release, "abandon", _abandon_without_fencing)
+        "expired_is_claimable",
+        "P4: an expired attempt is fenced off",
+        (release, "end_unstarted_attempt", _abandon_without_fencing),
     ),
     _off("telemetry_stored_twice", "P11: each event once", (ingest, "store_batch", _store_again)),
     _off("ends_undrained", "P11: an attempt ends when drained", (finish, "_is_drained", lambda _: True)),
@@ -297,13 +301,17 @@ RARE = (
     _off(
         "half_claimed_not_preempted",
         "P4: a half-claimed gang can be preempted",
-        (transitions, "ATTEMPT_MOVES", {**ATTEMPT_MOVES, _WAITING: ATTEMPT_MOVES[_WAITING] - {AttemptState.PREEMPTED}}),
+        (
+            transitions,
+            "ATTEMPT_TRANSITIONS",
+            {**ATTEMPT_TRANSITIONS, _WAITING: ATTEMPT_TRANSITIONS[_WAITING] - {AttemptState.PREEMPTED}},
+        ),
     ),
     _off(
         "renewed_though_the_clock_is_behind",
         "P8: no lease is renewed to an earlier time",
-        (guard, "is_stamped_ahead", _not_ahead),
-        (heartbeat, "is_stamped_ahead", _not_ahead),
+        (guard, "is_from_the_future", _not_ahead),
+        (heartbeat, "is_from_the_future", _not_ahead),
     ),
     _off("lease_not_looked_at_before_the_start", "P6: no start after the lease", (shim, "too_late", _never)),
 )

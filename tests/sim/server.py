@@ -22,15 +22,14 @@ from drumline.contracts.records import FRAMED
 from drumline_server.base.credentials import Principal, Role, WorkerPrincipal
 from drumline_server.base.errors import DatabaseUnavailableError, DrumlineError
 from drumline_server.base.settings import Settings
+from drumline_server.http.dependencies import API
 from drumline_server.http.errors import STATUS, problem_body, problem_headers
 from drumline_server.http.routes import runs, workers
-from drumline_server.http.routing import API
 from drumline_server.lifecycle import heartbeat
 from drumline_server.scheduling.loops import start_loops
 from drumline_server.services import submit
-from drumline_server.storage.batching import Together
-from drumline_server.storage.notifications import WaitingHosts, follow
-from drumline_server.storage.wakeups import Wakeups, notified_hosts
+from drumline_server.storage.batching import BatchingExecutor
+from drumline_server.storage.notifications import WaitingHosts, Wakeups, follow, notified_hosts
 from sim.network import Answer, Reply, Request
 from sim.process import Process, pause
 from support.core import MOST_WAITING
@@ -92,7 +91,7 @@ class Server:
         self._world = world
         self.name = name
         self.process: Process | None = None
-        self._together: dict[str, Together[Any, Any]] = {}
+        self._together: dict[str, BatchingExecutor[Any, Any]] = {}
         """Intakes by the parameter of the endpoint that has them."""
         self._open: dict[Reply, None] = {}
 
@@ -108,11 +107,11 @@ class Server:
             self._world.timeline.note(self.name, "starts")
             database = SimDatabase(self._world, self, self.process)
             self._together = {
-                "submissions": Together(
+                "submissions": BatchingExecutor(
                     database.write,
                     lambda *asked: submit.submit_all(*asked, most_waiting=MOST_WAITING, now=self.now()),
                 ),
-                "quiet": Together(database.write, lambda *asked: heartbeat.renew_quiet(*asked, now=self.now())),
+                "idle": BatchingExecutor(database.write, lambda *asked: heartbeat.renew_idle(*asked, now=self.now())),
             }
             self.process.start(lambda: self._loop(database))
 

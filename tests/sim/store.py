@@ -8,7 +8,7 @@ from sqlalchemy import StaticPool, create_engine
 from sqlalchemy.orm import Session
 
 from drumline_server.storage.models import Base
-from drumline_server.storage.wakeups import announced
+from drumline_server.storage.notifications import announced_topics
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class MemoryStore:
         """What `fn` returned and announced, committed. Nothing is stored where it raises."""
         with Session(self._engine, expire_on_commit=False) as session, session.begin():
             returned = fn(session)
-            return returned, announced(session)
+            return returned, announced_topics(session)
 
     def read(self, fn: Callable[[Session], T]) -> T:
         """What `fn` sees."""

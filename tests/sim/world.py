@@ -170,10 +170,10 @@ class World:
         now = self.network.servers[0].now()
         for (device,) in self.store.rows("SELECT id FROM device WHERE state = 'QUARANTINED'"):
             if device not in used:
-                order = fleet.Order(self.project_id, device, "operator", now)
+                order = fleet.OperatorAction(self.project_id, device, "operator", now)
                 self.commit("operator", partial(fleet.release_device, order=order))
         for (host,) in self.store.rows("SELECT id FROM host WHERE quarantined_at IS NOT NULL"):
-            order = fleet.Order(self.project_id, host, "operator", now)
+            order = fleet.OperatorAction(self.project_id, host, "operator", now)
             self.commit("operator", partial(fleet.release_host, order=order, suspect_s=15.0))
 
     def violation(self, what: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from drumline.contracts.brokers import queue_name
-from drumline_server.app.embedded.parts import find_binary
+from drumline_server.app.parts import find_binary
 from support.processes import wait_until
 
 

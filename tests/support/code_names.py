@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,21 +85,24 @@ class Code:
         return any(f"/{each}".endswith(f"/{path.rstrip('/')}") for each in self.files)
 
 
+@cache
 def read_code() -> Code:
-    """Of this checkout."""
+    """Of this checkout; read once in a process."""
     code = Code()
+    texts: list[str] = []
     for path in _walk(ROOT):
         name = path.relative_to(ROOT).as_posix()
         code.files.update([name, *(each.as_posix() for each in Path(name).parents if each != Path())])
         code.words.update(_WORD.findall(name))
         if path.suffix == ".py" and name.split("/")[0] in {*_SOURCES, "migrations"}:
-            code.text += path.read_text()
-            tree = ast.parse(path.read_text())
+            texts.append(path.read_text())
+            tree = ast.parse(texts[-1])
             code.modules[_module_of(name)] = _definitions(tree)
             code.words.update(_words_of(tree))
         elif any(path.match(pattern) for pattern in _PLAIN):
-            code.text += path.read_text()
-            code.words.update(_WORD.findall(path.read_text()))
+            texts.append(path.read_text())
+            code.words.update(_WORD.findall(texts[-1]))
+    code.text = "".join(texts)
     return code
 
 
@@ -150,8 +154,9 @@ def _attributes_of_self(function: ast.AST) -> Iterator[str]:
 
 def _words_of(tree: ast.Module) -> Iterator[str]:
     """Names, and words of strings that are no docstrings."""
-    prose = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Expr)}
-    for each in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    prose = {id(each.value) for each in nodes if isinstance(each, ast.Expr)}
+    for each in nodes:
         if isinstance(each, ast.Constant) and isinstance(each.value, str) and id(each) not in prose:
             yield from _WORD.findall(each.value)
         for attribute in ("id", "attr", "arg", "name", "module"):

@@ -32,17 +32,17 @@ from drumline.contracts.worker_api import (
 )
 from drumline_server.lifecycle import claim as claim_lifecycle
 from drumline_server.lifecycle import finish, heartbeat, registration
-from drumline_server.lifecycle.deadlines import Deadlines, due
-from drumline_server.lifecycle.probes import take_probes
+from drumline_server.lifecycle.deadlines import Deadlines, overdue_actions
+from drumline_server.lifecycle.probes import record_device_probes
 from drumline_server.scheduling.capacity import capacities
-from drumline_server.scheduling.dispatch import Terms, schedule
+from drumline_server.scheduling.dispatch import SchedulingTerms, schedule
 from drumline_server.scheduling.placement import Ageing
 from drumline_server.services import bundles, fleet, jobs
 from drumline_server.services import cancel as cancel_service
 from drumline_server.services import submit as submit_service
 from drumline_server.services.checking import Checked, check_feasible
 from drumline_server.services.runs import get_run, list_attempts, list_events, list_runs
-from drumline_server.services.submit import Order, queue_runs
+from drumline_server.services.submit import CheckedRun, queue_runs
 from drumline_server.storage.database import Database
 from drumline_server.storage.models import Device, Host, Project
 from drumline_server.storage.runs import RunFilters
@@ -56,7 +56,7 @@ SUSPECT_S = 15.0
 CLAIM_S = 60.0
 AGEING_UNIT_S = 60
 MOST_WAITING = 50_000
-TERMS = Terms(CLAIM_S, SUSPECT_S, Ageing(AGEING_UNIT_S * 1_000_000))
+TERMS = SchedulingTerms(CLAIM_S, SUSPECT_S, Ageing(AGEING_UNIT_S * 1_000_000))
 _EVENT: TypeAdapter[WorkerEvent] = TypeAdapter(WorkerEvent)
 _PARAMETERS = (
     api.ProgramParameter(name="learning_rate", type="float", required=False, default=0.1),
@@ -114,7 +114,7 @@ class Core:
 
     def submit_answer(
         self, *, key: str | None = None, project_id: str | None = None, credential: str = "tok_1", **changes: Any
-    ) -> submit_service.Answer:
+    ) -> submit_service.SubmissionResult:
         """Like `submit`; the whole answer."""
         request = submit_service.Submission(
             project_id or self.project_id,
@@ -135,7 +135,7 @@ class Core:
             now = self.clock.now()
             version, _ = jobs.ensure_version(session, self.project_id, body.job, by="tester", now=now)
             checked = Checked(body.parameters, None, None)
-            (run,) = queue_runs(session, [Order(self.project_id, "tester", version, body, checked)], now=now)
+            (run,) = queue_runs(session, [CheckedRun(self.project_id, "tester", version, body, checked)], now=now)
             return run.id
 
         return self.run(self.write(write))
@@ -189,8 +189,8 @@ class Core:
     def reap(self) -> None:
         """One round of the reaper."""
         deadlines = Deadlines(TAKEOVER_S, SUSPECT_S, self.leases_from)
-        for deed in self.read(lambda session: due(session, deadlines, self.clock, now=self.clock.now())):
-            self.write(deed)
+        for action in self.read(lambda session: overdue_actions(session, deadlines, self.clock, now=self.clock.now())):
+            self.write(action)
 
     def host(self, name: str) -> api.Host:
         """That host as the API shows it."""
@@ -205,9 +205,9 @@ class Core:
         """The devices as the API shows them."""
         return self.read(lambda session: fleet.list_devices(session, self.project_id, cursor=None, limit=200)).items
 
-    def order(self, target: str) -> fleet.Order:
+    def order(self, target: str) -> fleet.OperatorAction:
         """An operator's wish about a host or a device."""
-        return fleet.Order(self.project_id, target, "tester", self.clock.now())
+        return fleet.OperatorAction(self.project_id, target, "tester", self.clock.now())
 
     def devices(self) -> list[Device]:
         """All devices by host and position."""
@@ -264,7 +264,7 @@ class Worker:
                 **changes,
             }
         )
-        terms = registration.Terms(None, 5.0, takeover_s)
+        terms = registration.WorkerTerms(None, 5.0, takeover_s)
         registered = self.core.write(
             lambda session: registration.register(session, self.host_id, body, terms, now=self.core.clock.now())
         )
@@ -288,16 +288,16 @@ class Worker:
             unsent=tuple(UnsentTelemetry(member=member, unsent_bytes=size) for member, size in (unsent or {}).items()),
         )
         now = self.core.clock.now()
-        if heartbeat.may_be_quiet(body):
-            (reply,) = self.core.write(lambda session: heartbeat.renew_quiet(session, [(self.host_id, body)], now=now))
+        if heartbeat.is_idle(body):
+            (reply,) = self.core.write(lambda session: heartbeat.renew_idle(session, [(self.host_id, body)], now=now))
             if reply is not None:
                 return reply
-        return self.core.write(lambda session: heartbeat.beat(session, self.host_id, body, now=now))
+        return self.core.write(lambda session: heartbeat.record_heartbeat(session, self.host_id, body, now=now))
 
     def report(self, *probes: ProbeReport) -> None:
         """What probes found."""
         body = ProbeReports(incarnation=self.incarnation, probes=probes)
-        self.core.write(lambda session: take_probes(session, self.host_id, body, now=self.core.clock.now()))
+        self.core.write(lambda session: record_device_probes(session, self.host_id, body, now=self.core.clock.now()))
 
     def claim(self, notice: MemberNotice, *, fence: int | None = None) -> Claimed:
         """Claims a member."""
@@ -348,7 +348,7 @@ class Member:
         self.send(self.event("state", phase="starting"), self.event("state", phase="running"))
         return self
 
-    def end(self, reason: EndReason = EndReason.COMPLETED, **changes: Any) -> finish.EndTaken:
+    def end(self, reason: EndReason = EndReason.COMPLETED, **changes: Any) -> finish.RecordedEnd:
         """Reports the end, by default with all telemetry sent and the devices released."""
         core = self.worker.core
         body = MemberEnd.model_validate(

@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -98,6 +100,16 @@ class WorkerProcess:
 
     def wait_program_gone(self, processes: list[psutil.Process], timeout_s: float = 20.0) -> None:
         wait_until(lambda: not living(processes), timeout_s=timeout_s, what="the program's processes are gone")
+
+
+@contextmanager
+def running_worker(server: WorkerServer, data_dir: Path) -> Iterator[WorkerProcess]:
+    """A worker that has registered; nothing of it may be left after the block."""
+    worker = WorkerProcess(server, data_dir)
+    worker.start()
+    worker.wait_registered()
+    yield worker
+    worker.stop()
 
 
 def _cwd(process: psutil.Process) -> str:

@@ -1,18 +1,24 @@
-"""Makes the application: every part is created here once and handed down."""
+"""Makes the application: every part is created here once and handed down. Describes the API."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
 
+from drumline.contracts.api import RunEvent, StreamHint
+from drumline.contracts.problems import PROBLEM_MEDIA_TYPE, Problem
 from drumline_server.app import bootstrap, local
 from drumline_server.base.clock import Clock, SystemClock
 from drumline_server.base.credentials import WorkerPrincipal, cookie_name
 from drumline_server.base.errors import DatabaseUnavailableError
-from drumline_server.base.settings import Settings
+from drumline_server.base.settings import VERSION, Settings
 from drumline_server.http import errors
 from drumline_server.http.connections import ConnectionLimits, Connections, is_crowded
+from drumline_server.http.dependencies import API
 from drumline_server.http.gate import Gate
 from drumline_server.http.limits import BodyCap, LoginLimiter, LoginTurns, Pace, Shares
 from drumline_server.http.request_context import Proxies, RequestContext, Statistics
@@ -30,19 +36,49 @@ from drumline_server.http.routes import (
     stream,
 )
 from drumline_server.http.routes import workers as workers_http
-from drumline_server.http.routing import API
 from drumline_server.http.static import Compression, Dashboard
-from drumline_server.lifecycle.heartbeat import renew_quiet
+from drumline_server.lifecycle.heartbeat import renew_idle
 from drumline_server.live.hub import Hub
+from drumline_server.scheduling.leadership import keep_presence
 from drumline_server.scheduling.loops import start_loops
-from drumline_server.scheduling.peers import present
-from drumline_server.services.bundle_reader import Reading
-from drumline_server.services.identity import Recognised, Remembered, principals_of_tokens, workers_of_tokens
+from drumline_server.services.bundles import Reading
+from drumline_server.services.identity import Authentication, TokenCache, principals_of_tokens, workers_of_tokens
 from drumline_server.services.submit import submit_all
-from drumline_server.storage.batching import Together
+from drumline_server.storage.batching import BatchingExecutor
 from drumline_server.storage.blobs import BlobStore, require_own_store
 from drumline_server.storage.database import Database, migrate, require_current
 from drumline_server.storage.notifications import Notifier, Publisher
+
+_BEYOND_ROUTES: tuple[type[BaseModel], ...] = (Problem, RunEvent, StreamHint)
+"""Models that no route answers with by itself: errors, and what the stream carries."""
+_SCHEMA_REF = {"$ref": "#/components/schemas/Problem"}
+
+
+def describe(app: FastAPI) -> dict[str, Any]:  # Any: OpenAPI is a document, not a type of ours
+    """The OpenAPI document of `app`; every error is a Problem."""
+    document = get_openapi(title="Drumline", version=VERSION, routes=app.routes, separate_input_output_schemas=True)
+    components = document.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    for model in _BEYOND_ROUTES:
+        schema = model.model_json_schema(mode="serialization", ref_template="#/components/schemas/{model}")
+        schemas.update(schema.pop("$defs", {}))
+        schemas[model.__name__] = schema
+    components["securitySchemes"] = {
+        "bearer": {"type": "http", "scheme": "bearer", "description": "A token: drm_pat_... or drm_wrk_..."},
+        "session": {"type": "apiKey", "in": "cookie", "name": "drumline"},
+    }
+    document["security"] = [{"bearer": []}, {"session": []}]
+    for path in document["paths"].values():
+        for operation in path.values():
+            operation["responses"].pop("422", None)
+            operation["responses"]["default"] = {
+                "description": "An error, told in words and with a code.",
+                "content": {PROBLEM_MEDIA_TYPE: {"schema": _SCHEMA_REF}},
+            }
+    return document
+
 
 LOGIN_BODY_BYTES = 4096
 """Of the one request that is read before anybody has said who it is."""
@@ -155,7 +191,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         _share_transactions(app, database)
         app.state.blobs = BlobStore(settings.data_dir / "blobs", kept_free=settings.disk_kept_bytes)
         await _make_usable(database, settings, app.state.clock)
-        staying = present(database, app.state.clock, takeover_s=settings.times.takeover_s)
+        staying = keep_presence(database, app.state.clock, takeover_s=settings.times.takeover_s)
         async with _following(app.state.live, database), staying, _notifying(app), _looping(app):
             yield
     finally:
@@ -170,7 +206,7 @@ def prepare(settings: Settings) -> None:
     """
     local.prepare(settings.data_dir)
     if settings.url.startswith("sqlite"):
-        with local.locked(settings.data_dir, "migrate.lock"):
+        with local.hold_lock(settings.data_dir, "migrate.lock"):
             migrate(settings.url)
     else:
         require_current(settings.url)
@@ -198,19 +234,19 @@ async def _make_usable(database: Database, settings: Settings, clock: Clock) -> 
 def _share_transactions(app: FastAPI, database: Database) -> None:
     """What comes often: who asks, submissions, and heartbeats of idle hosts."""
     clock: Clock = app.state.clock
-    people: Together[str, Recognised] = Together(
+    people: BatchingExecutor[str, Authentication] = BatchingExecutor(
         database.read, lambda *asked: principals_of_tokens(*asked, now=clock.now())
     )
-    workers: Together[str, WorkerPrincipal] = Together(
+    workers: BatchingExecutor[str, WorkerPrincipal] = BatchingExecutor(
         database.read, lambda *asked: workers_of_tokens(*asked, now=clock.now())
     )
-    app.state.people = Remembered(people, database.wakeups, clock)
-    app.state.workers = Remembered(workers, database.wakeups, clock)
+    app.state.people = TokenCache(people, database.wakeups, clock)
+    app.state.workers = TokenCache(workers, database.wakeups, clock)
     most_waiting = app.state.settings.waiting_runs
-    app.state.submissions = Together(
+    app.state.submissions = BatchingExecutor(
         database.write, lambda *asked: submit_all(*asked, most_waiting=most_waiting, now=clock.now())
     )
-    app.state.quiet_beats = Together(database.write, lambda *asked: renew_quiet(*asked, now=clock.now()))
+    app.state.idle_heartbeats = BatchingExecutor(database.write, lambda *asked: renew_idle(*asked, now=clock.now()))
 
 
 @asynccontextmanager

@@ -37,7 +37,7 @@ def prepare(directory: Path) -> None:
 
 
 @contextmanager
-def locked(directory: Path, name: str) -> Iterator[None]:
+def hold_lock(directory: Path, name: str) -> Iterator[None]:
     """Inside, no other process is inside with the same file."""
     descriptor = os.open(directory / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from drumline_server.app.application import create_app, prepare
 from drumline_server.app.local import BACKLOG, DataDirectoryError, ListenError, address, listen
 from drumline_server.base.settings import Settings
-from drumline_server.http.connections import bounded
+from drumline_server.http.connections import bound_protocol
 from drumline_server.storage.blobs import StoreError
 from drumline_server.storage.database import SchemaError
 from drumline_server.storage.notifications import BrokerRefusedError, require_safe
@@ -108,7 +108,7 @@ def configure(settings: Settings, app: FastAPI) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
-        http=bounded(app.state.connections),
+        http=bound_protocol(app.state.connections),
         proxy_headers=False,
         timeout_keep_alive=settings.keep_alive_s,
         backlog=BACKLOG,

@@ -115,7 +115,7 @@ class Settings(BaseSettings):
     """Multiplies the four times above, the lead times of TERM and KILL and what workers wait between tries: 0.1 to 10.
     Tests run at 0.2; production has no reason to change it."""
     checkpoint_days: Annotated[int, Field(ge=1, le=36_500)] = 30
-    """For so many days after a run's end others can go on from its checkpoints; then its workers delete them."""
+    """For so many days after a run's end others can resume from its checkpoints; then its workers delete them."""
     schedule_every_s: Annotated[float, Field(gt=0)] = 1.0
     """How often the scheduler looks without being woken."""
     ageing_unit_s: Annotated[float, Field(ge=1, le=86_400)] = 60.0

@@ -111,7 +111,7 @@ def is_crowded(scope: Scope) -> bool:
     return connection is not None and connection.is_crowded
 
 
-def bounded(connections: Connections) -> type["BoundedProtocol"]:
+def bound_protocol(connections: Connections) -> type["BoundedProtocol"]:
     """The protocol of one server, whose connections are counted together."""
 
     class Protocol(BoundedProtocol):
@@ -170,7 +170,9 @@ class BoundedProtocol(HttpToolsProtocol):
         """Takes the connection, or says that there is no room."""
         super().connection_made(transport)
         if not self._connections.enter(self):
-            self._refuse(_refused(HTTPStatus.SERVICE_UNAVAILABLE, "Too many connections are open; try again shortly."))
+            self._refuse(
+                _refuse_full(HTTPStatus.SERVICE_UNAVAILABLE, "Too many connections are open; try again shortly.")
+            )
             return
         self._is_extra = self._connections.is_full
         self._await_head()
@@ -194,22 +196,22 @@ class BoundedProtocol(HttpToolsProtocol):
             self._await_head()
         try:
             if self._idle_bytes - len(data) > MAX_IDLE_BYTES:
-                raise _too_large(f"More than {MAX_IDLE_BYTES} bytes came without a request or a body in them.")
+                raise _refuse_too_large(f"More than {MAX_IDLE_BYTES} bytes came without a request or a body in them.")
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             return  # the request is answered as if it had not asked for another protocol
         except httptools.HttpParserCallbackError as error:
             cause = error.__context__
-            self._refuse(cause if isinstance(cause, _RefusedError) else _malformed())
+            self._refuse(cause if isinstance(cause, _RefusedError) else _refuse_malformed())
         except httptools.HttpParserError:
-            self._refuse(_malformed())
+            self._refuse(_refuse_malformed())
         except _RefusedError as error:
             self._refuse(error)
 
     def on_message_begin(self) -> None:
         """Begins a request."""
         if len(self.pipeline) >= MAX_PIPELINED:
-            raise _refused(HTTPStatus.TOO_MANY_REQUESTS, f"More than {MAX_PIPELINED} requests were pipelined.")
+            raise _refuse_full(HTTPStatus.TOO_MANY_REQUESTS, f"More than {MAX_PIPELINED} requests were pipelined.")
         self._in_head, self._header_bytes = True, 0
         super().on_message_begin()
 
@@ -226,7 +228,9 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self._header_bytes += len(name) + len(value)
         if len(self.headers) >= MAX_HEADERS or self._header_bytes > MAX_HEADER_BYTES:
-            raise _too_large(f"The request has more than {MAX_HEADERS} headers or {MAX_HEADER_BYTES} bytes of them.")
+            raise _refuse_too_large(
+                f"The request has more than {MAX_HEADERS} headers or {MAX_HEADER_BYTES} bytes of them."
+            )
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -365,14 +369,14 @@ def _answer(refusal: _RefusedError) -> bytes:
     return STATUS_LINE[refusal.status] + head.encode() + body
 
 
-def _refused(status: HTTPStatus, detail: str) -> _RefusedError:
+def _refuse_full(status: HTTPStatus, detail: str) -> _RefusedError:
     code = ProblemCode.UNAVAILABLE if status is HTTPStatus.SERVICE_UNAVAILABLE else ProblemCode.RATE_LIMITED
     return _RefusedError(status, code, detail)
 
 
-def _too_large(detail: str) -> _RefusedError:
+def _refuse_too_large(detail: str) -> _RefusedError:
     return _RefusedError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, ProblemCode.PAYLOAD_TOO_LARGE, detail)
 
 
-def _malformed() -> _RefusedError:
+def _refuse_malformed() -> _RefusedError:
     return _RefusedError(HTTPStatus.BAD_REQUEST, ProblemCode.INVALID_REQUEST, "This is not an HTTP request.")

@@ -1,9 +1,14 @@
-"""What endpoints ask for by type: the parts of the application, and who is calling."""
+"""What endpoints ask for by type: the parts of the application, and who is calling; and the routers that ask it.
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Annotated
+A route asks who is calling before it reads a body.
+"""
 
-from fastapi import Depends, Header, Query, Request
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from enum import Enum
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.requests import HTTPConnection
 
@@ -16,12 +21,13 @@ from drumline_server.base.errors import ForbiddenError, InvalidRequestError, Una
 from drumline_server.base.paging import MAX_CURSOR
 from drumline_server.base.settings import Settings
 from drumline_server.http.connections import note_authenticated
-from drumline_server.http.gate import session_cookie
+from drumline_server.http.gate import SAFE, session_cookie
+from drumline_server.http.json_bodies import JsonRoute
 from drumline_server.http.limits import Shares
 from drumline_server.live.hub import Hub
 from drumline_server.services import identity, tokens
-from drumline_server.services.bundle_reader import Reading
-from drumline_server.services.identity import Remembered
+from drumline_server.services.bundles import Reading
+from drumline_server.services.identity import TokenCache
 from drumline_server.storage.blobs import BlobStore
 from drumline_server.storage.database import Database
 
@@ -37,11 +43,11 @@ def _bearer(connection: HTTPConnection) -> str | None:
     return token.strip()
 
 
-async def authenticated(connection: HTTPConnection) -> Principal:
+async def authenticate(connection: HTTPConnection) -> Principal:
     """The person or program behind the request; with a bearer token the cookie is ignored."""
     known = connection.scope["state"].get("principal")
     if known is None:
-        known = connection.scope["state"]["principal"] = await _recognise(connection)
+        known = connection.scope["state"]["principal"] = await _authenticate(connection)
         _admit(connection, known.counts_for)
     principal: Principal = known
     return principal
@@ -54,15 +60,15 @@ def _admit(connection: HTTPConnection, token: str) -> None:
     shares.begin(connection.scope, token)
 
 
-async def _recognise(connection: HTTPConnection) -> Principal:
+async def _authenticate(connection: HTTPConnection) -> Principal:
     state = connection.app.state  # every request comes here, and a dependency costs some forty microseconds
     settings: Settings = state.settings
     database: Database = state.database
     token, now = _bearer(connection), state.clock.now()
     cookie = None if token else session_cookie(connection)
     if token is not None:
-        people: Remembered[identity.Recognised] = state.people
-        found = await people.ask(token)
+        people: TokenCache[identity.Authentication] = state.people
+        found = await people.get(token)
     elif cookie is not None:
         idle_s = settings.session_idle_s
         found = await database.read(
@@ -79,7 +85,7 @@ async def _recognise(connection: HTTPConnection) -> Principal:
 
 def _at_least(role: Role) -> Callable[[HTTPConnection], Awaitable[Principal]]:
     async def check(connection: HTTPConnection) -> Principal:
-        principal = await authenticated(connection)
+        principal = await authenticate(connection)
         if principal.role < role:
             raise ForbiddenError(
                 f"This needs the role {role.label}; {principal.name} has the role {principal.role.label}.",
@@ -104,8 +110,8 @@ async def worker(connection: HTTPConnection) -> WorkerPrincipal:
         token = _bearer(connection)
         if token is None:
             raise UnauthenticatedError
-        workers: Remembered[WorkerPrincipal] = connection.app.state.workers
-        known = connection.scope["state"]["worker"] = await workers.ask(token)
+        workers: TokenCache[WorkerPrincipal] = connection.app.state.workers
+        known = connection.scope["state"]["worker"] = await workers.get(token)
         _admit(connection, known.token_id)
     return known
 
@@ -128,7 +134,7 @@ async def enrolment(connection: HTTPConnection) -> Enrolment:
 
 
 GUARDS: frozenset[Callable[[HTTPConnection], Awaitable[object]]] = frozenset(
-    {authenticated, reader, submitter, operator, admin, worker, enrolment}
+    {authenticate, reader, submitter, operator, admin, worker, enrolment}
 )
 """Each says who is calling by the head of the request alone, and is asked before a body is read (`routing.py`)."""
 
@@ -214,3 +220,48 @@ Key = Annotated[
         description="Names this submission: the same key and body give the same run, however often it is sent.",
     ),
 ]
+
+API = "/api/v1"
+Guard = Callable[[HTTPConnection], Awaitable[object]]
+
+
+class GuardedRoute(JsonRoute):
+    """A route whose guards (`auth.dependencies`) speak first: FastAPI reads the body before any dependency is asked.
+
+    A few requests of a person or program that only read are worked on at once; further ones wait for their turn.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:  # Any: as FastAPI declares it
+        """The handler, behind its guards."""
+        handle = super().get_route_handler()
+        guards = tuple(dict.fromkeys(guards_of(self.dependant)))
+
+        async def guarded(request: Request) -> Response:
+            for guard in guards:
+                await guard(request)
+            if request.method not in SAFE or "principal" not in request.scope["state"]:
+                return await handle(request)
+            shares: Shares = request.app.state.shares
+            async with shares.turn(request.scope, "read"):
+                return await handle(request)
+
+        return guarded
+
+
+def guards_of(dependant: Dependant) -> Iterator[Guard]:
+    """The guards that a route asks for, in the order in which it does."""
+    for dependency in dependant.dependencies:
+        if dependency.call in GUARDS:
+            yield dependency.call
+        yield from guards_of(dependency)
+
+
+def api_router(prefix: str = "", *, tags: list[str | Enum] | None = None) -> APIRouter:
+    """A router for the endpoints of one domain below `prefix`; their names are the names of operations."""
+    return APIRouter(
+        prefix=f"{API}{prefix}", tags=tags, generate_unique_id_function=_operation_id, route_class=GuardedRoute
+    )
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name

@@ -69,7 +69,7 @@ _STRATEGIES = ("mirrored", "central_storage", "tpu", "one_device")
 
 
 def install(app: FastAPI) -> None:
-    """Answers every foreseen error of `app` as a problem; `edge.context` catches the others."""
+    """Answers every expected error of `app` as a problem; `http.request_context` catches the others."""
     app.add_exception_handler(DrumlineError, _on_drumline_error)
     app.add_exception_handler(RequestValidationError, _on_validation_error)
     app.add_exception_handler(HTTPException, _on_http_exception)

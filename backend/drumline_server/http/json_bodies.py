@@ -133,7 +133,7 @@ class _JsonRequest(Request):
                     f"The body is one JSON text of {len(body)} bytes; at most {framing.json_bytes}. "
                     f"Send {RECORDS_MEDIA_TYPE}: the object without {framing.field!r}, then an entry on each line."
                 )
-            head, records = await _parted(_as_utf8(body), framing)
+            head, records = await _split(_as_utf8(body), framing)
         outer = await _read_small(head, len(head))
         if not isinstance(outer, dict) or (not records and not self._as_records):
             return outer
@@ -144,24 +144,24 @@ async def _read_small(body: bytes, most_bytes: int) -> Json:
     if len(body) > most_bytes:
         raise _too_large(f"The body has {len(body)} bytes; at most {most_bytes}.")
     await _require_few(body, MAX_JSON_VALUES)
-    value = _parsed(body)
+    value = _parse(body)
     await asyncio.sleep(0)
     return value
 
 
-def _parsed(text: bytes, *place: str | int) -> Json:
+def _parse(text: bytes, *place: str | int) -> Json:
     """Raises JSONDecodeError for what is no JSON, RequestValidationError for what Python cannot hold."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:
         raise
     except UnicodeDecodeError as error:
-        raise _refused(f"is not {error.encoding} at byte {error.start}: {error.reason}", *place) from None
+        raise _refusal(f"is not {error.encoding} at byte {error.start}: {error.reason}", *place) from None
     except RecursionError:
-        raise _refused("is nested too deeply", *place) from None
+        raise _refusal("is nested too deeply", *place) from None
     except ValueError:  # what is left: digits without end, whose reading takes time by the square of their number
         most = sys.get_int_max_str_digits()
-        raise _refused(f"holds a number of more than {most} digits; send it as text", *place) from None
+        raise _refusal(f"holds a number of more than {most} digits; send it as text", *place) from None
 
 
 async def _read_records(records: list[bytes], entries: _Entries) -> list[Any]:
@@ -178,7 +178,7 @@ async def _read_records(records: list[bytes], entries: _Entries) -> list[Any]:
             read = len(record)
         await _require_few(record, framing.values, framing.field, place)
         try:
-            value = _parsed(record, framing.field, place)
+            value = _parse(record, framing.field, place)
             if len(record) > _AT_ONCE_BYTES:
                 await asyncio.sleep(0)
             entry = entries.adapter.validate_python(value)
@@ -186,9 +186,9 @@ async def _read_records(records: list[bytes], entries: _Entries) -> list[Any]:
                 _share_parts(entry, parts)
             found.append(entry)
         except json.JSONDecodeError as error:
-            errors += _refused(f"is not JSON: {error.msg} at character {error.pos}", framing.field, place).errors()
+            errors += _refusal(f"is not JSON: {error.msg} at character {error.pos}", framing.field, place).errors()
         except ValidationError as error:
-            errors += _placed(error, framing, place)
+            errors += _with_place(error, framing, place)
         if len(errors) >= _SHOWN_ERRORS:
             break
     if errors:
@@ -204,7 +204,7 @@ def _share_parts(entry: BaseModel, parts: dict[tuple[str, str], Any]) -> None:
             entry.__dict__[name] = parts.setdefault((name, part.model_dump_json()), part)
 
 
-def _placed(error: ValidationError, framing: Framing, place: int) -> Iterator[dict[str, Any]]:
+def _with_place(error: ValidationError, framing: Framing, place: int) -> Iterator[dict[str, Any]]:
     for each in error.errors(include_url=False):
         yield {**each, "loc": ("body", framing.field, place, *each["loc"])}
 
@@ -212,19 +212,19 @@ def _placed(error: ValidationError, framing: Framing, place: int) -> Iterator[di
 def _lines(body: bytes, framing: Framing) -> tuple[bytes, list[bytes]]:
     """The head, and the records that hold something."""
     if body.count(b"\n") > framing.most + 1:
-        raise _refused(f"has over {framing.most} entries; at most {framing.most}", framing.field)
+        raise _refusal(f"has over {framing.most} entries; at most {framing.most}", framing.field)
     head, *records = body.split(b"\n")
     records = [record for record in records if record.strip()]
     for place, record in enumerate(records):
         if len(record) > framing.record_bytes:
             told = f"has {len(record)} bytes; a record has at most {framing.record_bytes}: {_ELSEWHERE}"
-            raise _refused(told, framing.field, place)
+            raise _refusal(told, framing.field, place)
     return head, records
 
 
-async def _parted(body: bytes, framing: Framing) -> tuple[bytes, list[bytes]]:
+async def _split(body: bytes, framing: Framing) -> tuple[bytes, list[bytes]]:
     """The JSON text without the entries of its list, and the entries, each the bytes of a JSON text."""
-    parting = _Parting(body, framing)
+    parting = _Splitter(body, framing)
     for number, token in enumerate(_TOKEN.finditer(body)):
         if number % _AT_ONCE_TOKENS == 0:
             await asyncio.sleep(_REST_S)
@@ -233,7 +233,7 @@ async def _parted(body: bytes, framing: Framing) -> tuple[bytes, list[bytes]]:
     return parting.head, parting.records
 
 
-class _Parting:
+class _Splitter:
     """Follows the brackets of a JSON text until the list has ended."""
 
     def __init__(self, body: bytes, framing: Framing) -> None:
@@ -274,7 +274,7 @@ class _Parting:
         self._values += 1
         if self._values > self._framing.values:
             told = f"holds more than {self._framing.values} values: {_ELSEWHERE}"
-            raise _refused(told, self._framing.field, len(self.records))
+            raise _refusal(told, self._framing.field, len(self.records))
 
     def _add(self, end: int, *, last: bool) -> None:
         entry = self._body[self._entry : end]
@@ -283,7 +283,7 @@ class _Parting:
         self._values = 0
         if len(self.records) > self._framing.most:
             most = self._framing.most
-            raise _refused(f"has over {most} entries; at most {most}", self._framing.field)
+            raise _refusal(f"has over {most} entries; at most {most}", self._framing.field)
 
     def _is_named(self, bracket: int) -> bool:
         start, end = self._text
@@ -300,7 +300,7 @@ async def _require_few(text: bytes, most: int, *place: str | int) -> None:
             await asyncio.sleep(_REST_S)
         found += token.group()[:1] in (b",", b"[", b"{")
         if found > most:
-            raise _refused(f"holds more than {most} values: {_ELSEWHERE}", *place)
+            raise _refusal(f"holds more than {most} values: {_ELSEWHERE}", *place)
 
 
 def _as_utf8(body: bytes) -> bytes:
@@ -310,10 +310,10 @@ def _as_utf8(body: bytes) -> bytes:
     try:
         return body.decode(encoding, "surrogatepass").encode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
-        raise _refused(f"is not {error.encoding} at byte {error.start}: {error.reason}") from None
+        raise _refusal(f"is not {error.encoding} at byte {error.start}: {error.reason}") from None
 
 
-def _refused(told: str, *place: str | int) -> RequestValidationError:
+def _refusal(told: str, *place: str | int) -> RequestValidationError:
     return RequestValidationError([{"type": "value_error", "loc": ("body", *place), "msg": told, "input": None}])
 
 

@@ -157,7 +157,7 @@ class RequestContext:
             log.exception("request %s failed: %s %s", request_id, scope["method"], scope["path"])
             if answer.status:
                 raise
-            await send_problem(scope, answer.send, _unforeseen(error))
+            await send_problem(scope, answer.send, _unexpected(error))
         finally:
             self._shares.end(scope)
             self._statistics.answered(answer.status, time.perf_counter() - began)
@@ -183,7 +183,7 @@ class _Answer:
         await self._send(message)
 
 
-def _unforeseen(error: Exception) -> DrumlineError:
+def _unexpected(error: Exception) -> DrumlineError:
     return DrumlineError(
         ProblemCode.INTERNAL,
         "The server failed to answer; the fault is ours.",

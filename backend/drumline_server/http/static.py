@@ -79,7 +79,7 @@ def find_dashboard(configured: Path | None) -> Path | None:
 
 
 class Dashboard:
-    """The ASGI application for every path that is no endpoint. Looks for the build anew until there is one."""
+    """The ASGI application for every path that is no endpoint. Looks for the build again until there is one."""
 
     def __init__(self, configured: Path | None) -> None:
         self._configured = configured

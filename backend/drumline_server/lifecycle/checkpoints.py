@@ -29,7 +29,7 @@ def checkpoints_by_id(session: Session, project_id: str, checkpoint_ids: Collect
 
 
 def kept_of_runs(session: Session, run_ids: Collection[str]) -> dict[str, list[Checkpoint]]:
-    """What there is to go on from, best first, of each run that has something."""
+    """What there is to resume from, best first, of each run that has something."""
     query = (
         select(Checkpoint)
         .where(Checkpoint.run_id.in_(run_ids), Checkpoint.state == CheckpointState.KEPT)
@@ -66,7 +66,7 @@ def members_of_attempts(session: Session, attempt_ids: Collection[str]) -> dict[
 
 
 def with_past(session: Session, run_ids: Collection[str]) -> Sequence[Run]:
-    """Those of the runs that had an attempt, or were told to go on from another run."""
+    """Those of the runs that had an attempt, or were told to resume from another run."""
     past = or_(Run.fence > 0, Run.resume_from.is_not(None))
     return session.scalars(select(Run).where(Run.id.in_(run_ids), past)).all()
 
@@ -93,7 +93,7 @@ def sources_of_live_runs(session: Session, project_id: str, run_ids: Collection[
     return set(session.scalars(query))
 
 
-def held(session: Session, checkpoint_ids: Collection[str]) -> Sequence[Checkpoint]:
+def checkpoints_kept_for(session: Session, checkpoint_ids: Collection[str]) -> Sequence[Checkpoint]:
     """Those checkpoints as they are now; nobody deletes them until this transaction ends."""
     query = select(Checkpoint).where(Checkpoint.id.in_(checkpoint_ids)).order_by(Checkpoint.id)
     return session.scalars(query.with_for_update(read=True), execution_options={"populate_existing": True}).all()
@@ -144,12 +144,12 @@ def shared_stores(session: Session, stores: Collection[str]) -> set[str]:
 
 
 _MOST_OFFERED = 100
-"""Checkpoints that an attempt is told of: whoever finds so many damaged begins anew."""
+"""Checkpoints that an attempt is told of: whoever finds so many damaged starts over."""
 _REMEMBERED_US = 7 * 86_400 * 1_000_000
 """Deleted checkpoints are shown for a week after they were saved."""
 
 
-def register(session: Session, run: Run, member: Member, event: CheckpointEvent, *, now: int) -> Checkpoint:
+def register_checkpoint(session: Session, run: Run, member: Member, event: CheckpointEvent, *, now: int) -> Checkpoint:
     """Adds a committed checkpoint, and marks what need not be kept any more. The run is locked, its fence compared."""
     row = same_checkpoint(session, run.id, member.fence, event.step)
     if row is None:
@@ -168,7 +168,7 @@ def register(session: Session, run: Run, member: Member, event: CheckpointEvent,
     row.path, row.size_bytes, row.manifest = event.path, event.size_bytes, event.manifest
     row.state, row.created_at = CheckpointState.KEPT, now
     session.flush()
-    _retain(session, run)
+    _apply_retention(session, run)
     return row
 
 
@@ -187,7 +187,7 @@ def share_a_store(session: Session, host_ids: Collection[str]) -> bool:
 
 
 def resume_points(session: Session, run: Run, host_ids: Collection[str]) -> tuple[ResumePoint, ...]:
-    """What an attempt on those hosts may go on from, best first: what all of them can read, or nothing."""
+    """What an attempt on those hosts may resume from, best first: what all of them can read, or nothing."""
     stores = stores_of(session, host_ids)
     if len(stores) != 1:
         return ()
@@ -209,7 +209,7 @@ def writer_of(session: Session, checkpoint: Checkpoint) -> str:
     return host_name(session, checkpoint.host_id)
 
 
-def resolve(session: Session, project_id: str, wanted: str) -> str:
+def resolve_checkpoint(session: Session, project_id: str, wanted: str) -> str:
     """The checkpoint that `resume_from` names: its id, or the newest one of a run.
 
     Raises InvalidRequestError for what is not there, or is not kept.
@@ -223,15 +223,15 @@ def resolve(session: Session, project_id: str, wanted: str) -> str:
     kept = kept_of_runs(session, [wanted]).get(wanted, [])
     rows = [row for row in kept if row.project_id == project_id]
     if not rows:
-        raise InvalidRequestError("resume_from", f"run {wanted} has no checkpoint to go on from")
+        raise InvalidRequestError("resume_from", f"run {wanted} has no checkpoint to resume from")
     return rows[0].id
 
 
-def hold(session: Session, checkpoint_ids: Collection[str]) -> None:
-    """Keeps what runs are to go on from until these are stored. Raises InvalidRequestError for what was deleted."""
+def keep_checkpoints(session: Session, checkpoint_ids: Collection[str]) -> None:
+    """Keeps what runs are to resume from until these are stored. Raises InvalidRequestError for what was deleted."""
     if not checkpoint_ids:
         return
-    rows = {row.id: row for row in held(session, checkpoint_ids)}
+    rows = {row.id: row for row in checkpoints_kept_for(session, checkpoint_ids)}
     for checkpoint_id in checkpoint_ids:
         if checkpoint_id not in rows:
             raise InvalidRequestError("resume_from", f"there is no checkpoint {checkpoint_id}")
@@ -239,9 +239,9 @@ def hold(session: Session, checkpoint_ids: Collection[str]) -> None:
 
 
 def expire_of_ended(session: Session, host: Host, run_ids: Collection[str], *, ended_before: int) -> tuple[str, ...]:
-    """Those of the runs that ended before that time and that no live run goes on from; nobody can from now on.
+    """Those of the runs that ended before that time and that no live run resumes from; nobody can from now on.
 
-    The host deletes what it has of them. A run that goes on from one is stored before, and found, or finds it deleted.
+    The host deletes what it has of them. A run that resumes from one is stored before, and found, or finds it deleted.
     """
     over = _runs_ended_before(session, host.project_id, run_ids, ended_before)
     if not over:
@@ -262,7 +262,7 @@ def forget_deleted(session: Session, *, now: int) -> None:
 
 
 def _page_of_checkpoints(session: Session, run: Run, *, cursor: str | None, limit: int) -> api.Page[api.Checkpoint]:
-    """Checkpoints of a run: the one that it would go on from first."""
+    """Checkpoints of a run: the one that it would resume from first."""
     before = None
     if cursor is not None:
         fence, step = decode_cursor(cursor, int, int)
@@ -297,7 +297,7 @@ def _require_kept(row: Checkpoint) -> None:
         raise InvalidRequestError("resume_from", f"checkpoint {row.id} of step {row.step} is {row.state.lower()}")
 
 
-def _retain(session: Session, run: Run) -> None:
+def _apply_retention(session: Session, run: Run) -> None:
     policy = CheckpointSpec.model_validate(session.get_one(JobVersion, run.version_id).checkpoint)
     there = kept_of_runs(session, [run.id]).get(run.id, [])
     rows = {CheckpointKey(row.fence, row.step): row for row in there}
@@ -307,7 +307,7 @@ def _retain(session: Session, run: Run) -> None:
 
 
 def candidates_of(session: Session, project_id: str, runs: Collection[Run]) -> dict[str, list[Checkpoint]]:
-    """Of each run its own, then the one that it was told to go on from and those before it."""
+    """Of each run its own, then the one that it was told to resume from and those before it."""
     named = {run.resume_from for run in runs if run.resume_from is not None}
     sources = checkpoints_by_id(session, project_id, named) if named else {}
     kept_rows = kept_of_runs(session, {run.id for run in runs} | {row.run_id for row in sources.values()})
@@ -324,7 +324,7 @@ def not_after(source: Checkpoint, rows: Sequence[Checkpoint]) -> list[Checkpoint
 
 
 def expire_checkpoints(session: Session, host_id: str, body: StoredRuns, *, ended_before: int) -> ExpiredRuns:
-    """Those of the runs that ended before that time and that no live run goes on from.
+    """Those of the runs that ended before that time and that no live run resumes from.
 
     Raises DrumlineError fenced for an old incarnation.
     """
@@ -335,5 +335,5 @@ def expire_checkpoints(session: Session, host_id: str, body: StoredRuns, *, ende
 def list_checkpoints(
     session: Session, project_id: str, run_id: str, *, cursor: str | None, limit: int
 ) -> api.Page[api.Checkpoint]:
-    """Checkpoints of a run, the one that it would go on from first. Raises NotFoundError."""
+    """Checkpoints of a run, the one that it would resume from first. Raises NotFoundError."""
     return _page_of_checkpoints(session, require_run(session, project_id, run_id), cursor=cursor, limit=limit)

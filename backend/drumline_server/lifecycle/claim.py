@@ -8,14 +8,8 @@ from drumline.contracts.states import TERMINAL_MEMBER, AttemptState, MemberState
 from drumline.contracts.worker_api import AssignedDevice, Claim, Claimed, Rendezvous
 from drumline_server.base.errors import FencedError
 from drumline_server.lifecycle import checkpoints
-from drumline_server.lifecycle.guard import (
-    Held,
-    lock_member,
-    require_fence,
-    require_incarnation,
-    require_own,
-)
-from drumline_server.lifecycle.transitions import move_attempt, move_member
+from drumline_server.lifecycle.guard import LockedMember, lock_member, require_fence, require_incarnation, require_own
+from drumline_server.lifecycle.transitions import transition_attempt, transition_member
 from drumline_server.storage.models import Attempt, Host, JobVersion, Member
 from drumline_server.storage.runs import held_devices, members_of
 
@@ -26,43 +20,43 @@ def claim(session: Session, host_id: str, member_id: str, body: Claim, *, now: i
     Raises NotFoundError; FencedError for a member that is not to be run any more.
     """
     host = require_incarnation(session, host_id, body.incarnation, keep=True)  # a registration looks for claims
-    held = lock_member(session, host_id, member_id)
-    require_fence(held, body.fence)
-    member = held.member
+    locked = lock_member(session, host_id, member_id)
+    require_fence(locked, body.fence)
+    member = locked.member
     if member.state in TERMINAL_MEMBER:
-        raise FencedError(member.id, body.fence, held.run.fence)
+        raise FencedError(member.id, body.fence, locked.run.fence)
     if member.state == MemberState.PENDING:
         columns = {"incarnation_id": body.incarnation, "claimed_at": now}
-        move_member(session, member, MemberState.CLAIMED, now=now, columns=columns)
-        _begin_lease(session, host, now=now)
-        _claim_attempt(session, held, now=now)
+        transition_member(session, member, MemberState.CLAIMED, now=now, columns=columns)
+        _revive_lease(session, host, now=now)
+        _claim_attempt(session, locked, now=now)
     else:
-        require_own(held, body.incarnation)
-    if body.coordinator is not None and member.rank == 0 and held.attempt.coordinator is None:
-        held.attempt.coordinator = body.coordinator
+        require_own(locked, body.incarnation)
+    if body.coordinator is not None and member.rank == 0 and locked.attempt.coordinator is None:
+        locked.attempt.coordinator = body.coordinator
         session.flush()
-    return _assignment(session, held)
+    return _assignment(session, locked)
 
 
-def _begin_lease(session: Session, host: Host, *, now: int) -> None:
+def _revive_lease(session: Session, host: Host, *, now: int) -> None:
     """A host that was given up for lost and claims has a lease again: else it would hold the member for ever."""
     if host.lost_at is not None:
         host.last_heartbeat_at, host.lost_at = max(now, host.last_heartbeat_at or 0), None
         session.flush()
 
 
-def _claim_attempt(session: Session, held: Held, *, now: int) -> None:
+def _claim_attempt(session: Session, locked: LockedMember, *, now: int) -> None:
     """The attempt is claimed, and counts, in the transaction of its last member."""
-    if held.attempt.state != AttemptState.DISPATCHED:
+    if locked.attempt.state != AttemptState.DISPATCHED:
         return
-    if any(member.state == MemberState.PENDING for member in members_of(session, held.attempt.id)):
+    if any(member.state == MemberState.PENDING for member in members_of(session, locked.attempt.id)):
         return
-    if move_attempt(session, held.attempt, AttemptState.CLAIMED, now=now, columns={"claimed_at": now}):
-        held.run.attempts += 1
+    if transition_attempt(session, locked.attempt, AttemptState.CLAIMED, now=now, columns={"claimed_at": now}):
+        locked.run.attempts += 1
 
 
-def _assignment(session: Session, held: Held) -> Claimed:
-    run, attempt, member = held.run, held.attempt, held.member
+def _assignment(session: Session, locked: LockedMember) -> Claimed:
+    run, attempt, member = locked.run, locked.attempt, locked.member
     version = session.get_one(JobVersion, run.version_id)
     gang = members_of(session, attempt.id)
     devices = _devices_of(session, member)

@@ -16,7 +16,7 @@ from drumline.contracts.states import TERMINAL_ATTEMPT, TERMINAL_MEMBER, Attempt
 from drumline_server.base.errors import DrumlineError, FencedError
 from drumline_server.lifecycle import release, retries
 from drumline_server.lifecycle.guard import (
-    Held,
+    LockedMember,
     acknowledge,
     lock_member,
     require_claimed,
@@ -25,22 +25,22 @@ from drumline_server.lifecycle.guard import (
     require_own,
 )
 from drumline_server.lifecycle.release import Doubt, free_devices, quarantine_devices
-from drumline_server.lifecycle.transitions import move_attempt, move_member, move_run
+from drumline_server.lifecycle.transitions import transition_attempt, transition_member, transition_run
 from drumline_server.storage import history
 from drumline_server.storage.models import Attempt, Host, Member, Run
+from drumline_server.storage.notifications import notify
 from drumline_server.storage.runs import held_devices, members_of
-from drumline_server.storage.wakeups import notify
 
 SILENT_S = 3.0
 """A process that has told nothing for so long, six ticks, is stopped, or a call holds its interpreter.
 
-Shorter than limits of progress use to be: at the end of one, a process that stopped where it last came further counts.
+Shorter than limits of progress usually are: when one runs out, a process that stopped at its last progress counts.
 """
 _MOST_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _MemberProgress:
     member: Member
     tick: MemberTick
 
@@ -61,18 +61,20 @@ class _Seen:
 def describe_gang(session: Session, attempt: Attempt) -> str:
     """Which members are behind and what they do; empty for a gang of one, whose shim has said it."""
     members = members_of(session, attempt.id)
-    seen = [_Seen(member, MemberTick.model_validate(member.tick)) for member in members if member.tick is not None]
+    seen = [
+        _MemberProgress(member, MemberTick.model_validate(member.tick)) for member in members if member.tick is not None
+    ]
     if len(members) == 1 or not seen:
         return ""
-    late = _late(seen)
+    late = _late_members(seen)
     if not late:
         return f"All {len(members)} members wait in the same place, after {seen[0].tick.advances} steps or logs."
     named = "; ".join(_describe(session, each) for each in late[:_MOST_NAMED])
     more = f"; and {len(late) - _MOST_NAMED} more" if len(late) > _MOST_NAMED else ""
-    return f"Has not arrived: {named}{more}. {_others(seen, late)}"
+    return f"Has not arrived: {named}{more}. {_describe_others(seen, late)}"
 
 
-def _late(seen: Sequence[_Seen]) -> list[_Seen]:
+def _late_members(seen: Sequence[_MemberProgress]) -> list[_MemberProgress]:
     """Those that do not answer; where all do or none does, those at the lowest place, or that do not wait for others.
 
     Who is ahead may be the cause: a process that stops after its step may still owe its peers a part of the collective.
@@ -84,18 +86,19 @@ def _late(seen: Sequence[_Seen]) -> list[_Seen]:
     return next((group for group in (silent, behind, absent) if 0 < len(group) < len(seen)), [])
 
 
-def _describe(session: Session, each: _Seen) -> str:
+def _describe(session: Session, each: _MemberProgress) -> str:
     replicas = sorted({hold.replica for hold, _ in held_devices(session, each.member.id)})
     which = f"replica{'s' * (len(replicas) > 1)} {', '.join(map(str, replicas))}"
     host = session.get_one(Host, each.member.host_id).name
-    return f"rank {each.member.rank} on {host} ({which}), after {each.tick.advances} steps or logs, {_doing(each)}"
+    doing = _describe_activity(each)
+    return f"rank {each.member.rank} on {host} ({which}), after {each.tick.advances} steps or logs, {doing}"
 
 
-def _doing(each: _Seen) -> str:
+def _describe_activity(each: _MemberProgress) -> str:
     if each.silent:
         return "whose process does not answer: it is stopped, or a call holds its interpreter"
     return {
-        "rendezvous": "still on its way to the meeting",
+        "rendezvous": "still on its way to the rendezvous",
         "own_code": "in the program's own code",
         "compiling": "compiling",
         "in_step": "in a step",
@@ -103,7 +106,7 @@ def _doing(each: _Seen) -> str:
     }[each.tick.activity]
 
 
-def _others(seen: Sequence[_Seen], late: Sequence[_Seen]) -> str:
+def _describe_others(seen: Sequence[_MemberProgress], late: Sequence[_MemberProgress]) -> str:
     rest = [each for each in seen if each not in late]
     furthest = max((each.tick.advances for each in rest), default=0)
     return f"{len(rest)} other{'s wait' if len(rest) > 1 else ' waits'}, after {furthest}."
@@ -122,7 +125,7 @@ _OWN_FAULTS = frozenset({EndReason.PROGRAM_ERROR, EndReason.BAD_RESULT, EndReaso
 """What a program that is being cancelled can still fail of; any other end of it is the cancel's."""
 
 
-def settle_attempt(session: Session, run: Run, attempt: Attempt, *, now: int) -> None:
+def reconcile_attempt(session: Session, run: Run, attempt: Attempt, *, now: int) -> None:
     """Brings a live attempt as far towards its end as its members are. Call it after each change; the run is locked."""
     if attempt.state in TERMINAL_ATTEMPT:
         return
@@ -134,21 +137,21 @@ def settle_attempt(session: Session, run: Run, attempt: Attempt, *, now: int) ->
     reason = EndReason(failed.reason_code or EndReason.LOST) if failed else EndReason.COMPLETED
     message = failed.reason_message if failed else ""
     if attempt.state == AttemptState.DISPATCHED:
-        release.abandon(session, attempt, _end_state(reason), reason, now=now)
-        _settle_run(session, run, reason, message, now=now)
+        release.end_unstarted_attempt(session, attempt, _end_state(reason), reason, now=now)
+        _reconcile_run(session, run, reason, message, now=now)
         return
     if attempt.state != AttemptState.FINISHING:
-        _finish(session, attempt, members, reason, message, now=now)
+        _begin_finishing(session, attempt, members, reason, message, now=now)
     if all_gone and all(_is_drained(member) for member in members):
         close_attempt(session, run, attempt, now=now)
 
 
-def hang_gang(session: Session, attempt: Attempt, *, now: int) -> None:
+def mark_gang_hung(session: Session, attempt: Attempt, *, now: int) -> None:
     """A member of a gang is taken for hung by its shim: all of them dump their stacks and end. The run is locked."""
     members = members_of(session, attempt.id)
     begun = attempt.state not in TERMINAL_ATTEMPT | {AttemptState.DISPATCHED, AttemptState.FINISHING}
     if begun and len(members) > 1:
-        _finish(session, attempt, members, EndReason.HANG, "", now=now)
+        _begin_finishing(session, attempt, members, EndReason.HANG, "", now=now)
 
 
 def close_attempt(session: Session, run: Run, attempt: Attempt, *, now: int) -> None:
@@ -156,14 +159,16 @@ def close_attempt(session: Session, run: Run, attempt: Attempt, *, now: int) -> 
     for member in members_of(session, attempt.id):
         if member.state == MemberState.EXITED and not (_is_drained(member) and _has_all_output(member)):
             history.record_lost_rest(session, member, "its host did not send it", now=now)
-    reason, told = _cause(session, attempt)
+    reason, told = _root_cause(session, attempt)
     message = describe_gang(session, attempt) if reason is EndReason.HANG else ""
     message = message or told
-    move_attempt(session, attempt, _end_state(reason), now=now, reason=reason, columns={"reason_message": message})
-    _settle_run(session, run, reason, message, now=now)
+    transition_attempt(
+        session, attempt, _end_state(reason), now=now, reason=reason, columns={"reason_message": message}
+    )
+    _reconcile_run(session, run, reason, message, now=now)
 
 
-def _cause(session: Session, attempt: Attempt) -> tuple[EndReason, str]:
+def _root_cause(session: Session, attempt: Attempt) -> tuple[EndReason, str]:
     """What the attempt ends of. A member that went along may have told so before the one that it went with."""
     reason = EndReason(attempt.reason_code or EndReason.LOST)
     first = _first_failure(members_of(session, attempt.id)) if reason in _CONSEQUENCES else None
@@ -172,12 +177,12 @@ def _cause(session: Session, attempt: Attempt) -> tuple[EndReason, str]:
     return EndReason(first.reason_code or EndReason.LOST), first.reason_message
 
 
-def _finish(
+def _begin_finishing(
     session: Session, attempt: Attempt, members: Sequence[Member], reason: EndReason, message: str, *, now: int
 ) -> None:
     """The attempt is decided; whoever still runs is told to stop."""
     columns = {"finishing_at": now, "reason_message": message}
-    move_attempt(session, attempt, AttemptState.FINISHING, now=now, reason=reason, columns=columns)
+    transition_attempt(session, attempt, AttemptState.FINISHING, now=now, reason=reason, columns=columns)
     for member in members:
         if member.state not in TERMINAL_MEMBER:
             notify(session, member.host_id)
@@ -206,33 +211,33 @@ def _end_state(reason: EndReason) -> AttemptState:
     return _END_STATES.get(reason, AttemptState.FAILED)
 
 
-def _settle_run(session: Session, run: Run, reason: EndReason, message: str, *, now: int) -> None:
+def _reconcile_run(session: Session, run: Run, reason: EndReason, message: str, *, now: int) -> None:
     over_limit = run.stop_reason == EndReason.RUN_LIMIT  # who returns in its grace has broken it all the same
     if reason is EndReason.COMPLETED and not over_limit:
-        move_run(session, run, RunState.SUCCEEDED, now=now, reason=reason)
+        transition_run(session, run, RunState.SUCCEEDED, now=now, reason=reason)
     elif run.state == RunState.CANCELLING:
-        _settle_stopped(session, run, reason, message, now=now)
+        _end_stopped_run(session, run, reason, message, now=now)
     elif reason is EndReason.CANCELLED:
-        move_run(session, run, RunState.CANCELLING, now=now, columns={"stop_reason": reason})
-        move_run(session, run, RunState.CANCELLED, now=now, reason=reason, columns={"reason_message": message})
+        transition_run(session, run, RunState.CANCELLING, now=now, columns={"stop_reason": reason})
+        transition_run(session, run, RunState.CANCELLED, now=now, reason=reason, columns={"reason_message": message})
     else:
         retries.retry_or_fail(session, run, reason, message, now=now)
 
 
-def _settle_stopped(session: Session, run: Run, reason: EndReason, message: str, *, now: int) -> None:
+def _end_stopped_run(session: Session, run: Run, reason: EndReason, message: str, *, now: int) -> None:
     if reason in _OWN_FAULTS:
-        move_run(session, run, RunState.FAILED, now=now, reason=reason, columns={"reason_message": message})
+        transition_run(session, run, RunState.FAILED, now=now, reason=reason, columns={"reason_message": message})
         return
     stopped_for = EndReason(run.stop_reason or EndReason.CANCELLED)
     columns = {"reason_message": message if reason is stopped_for else _limit_message(run, stopped_for)}
-    move_run(session, run, release.end_state(stopped_for), now=now, reason=stopped_for, columns=columns)
+    transition_run(session, run, release.end_state(stopped_for), now=now, reason=stopped_for, columns=columns)
 
 
 def _limit_message(run: Run, stopped_for: EndReason) -> str:
     return f"The limit was {run.limits['run_s']:g} s." if stopped_for is EndReason.RUN_LIMIT else ""
 
 
-def lose_member(
+def mark_member_lost(
     session: Session,
     run: Run,
     attempt: Attempt,
@@ -244,7 +249,7 @@ def lose_member(
 ) -> None:
     """Ends a member that had begun, on the server's own knowledge. The run is locked."""
     had_begun = member.acked_seq > 0 or member.tick is not None
-    if not move_member(session, member, MemberState.LOST, now=now, reason=reason):
+    if not transition_member(session, member, MemberState.LOST, now=now, reason=reason):
         return
     if had_begun:
         history.record_lost_rest(session, member, "its host was lost before it had sent all", now=now)
@@ -253,18 +258,18 @@ def lose_member(
     else:
         doubt: Doubt = "lease_ran_out" if reason is EndReason.LOST else "death_not_proven"
         quarantine_devices(session, member, doubt, now=now)
-    settle_attempt(session, run, attempt, now=now)
+    reconcile_attempt(session, run, attempt, now=now)
 
 
 @dataclass(frozen=True, slots=True)
-class EndTaken:
+class RecordedEnd:
     """What became of a report: `fenced` is set where it came too late to count, though its proof of death did."""
 
     ack: MemberAck
     fenced: DrumlineError | None = None
 
 
-def end_member(session: Session, host_id: str, member_id: str, end: MemberEnd, *, now: int) -> EndTaken:
+def end_member(session: Session, host_id: str, member_id: str, end: MemberEnd, *, now: int) -> RecordedEnd:
     """Ends a member. The same report again is answered alike; the attempt ends once its telemetry is stored.
 
     Raises NotFoundError; DrumlineError fenced for an old incarnation, but for the death of what it left behind.
@@ -272,48 +277,48 @@ def end_member(session: Session, host_id: str, member_id: str, end: MemberEnd, *
     try:
         require_incarnation(session, host_id, end.incarnation)
     except DrumlineError as refusal:
-        held = _left_behind(session, host_id, member_id, end)
-        if held is None:
+        locked = _find_left_behind(session, host_id, member_id, end)
+        if locked is None:
             raise
-        _lose(session, held, now=now)
-        return EndTaken(acknowledge(held), refusal)
-    held = lock_member(session, host_id, member_id)
-    require_claimed(held)
-    require_own(held, end.incarnation)
+        _mark_left_behind_lost(session, locked, now=now)
+        return RecordedEnd(acknowledge(locked), refusal)
+    locked = lock_member(session, host_id, member_id)
+    require_claimed(locked)
+    require_own(locked, end.incarnation)
     if end.devices_released:
-        free_devices(session, held.member, now=now)
-    fenced = _fenced(held, end.fence)
-    if fenced is None and held.member.state not in TERMINAL_MEMBER:
-        _end(session, held, end, now=now)
-    return EndTaken(acknowledge(held), fenced)
+        free_devices(session, locked.member, now=now)
+    fenced = _fencing_error(locked, end.fence)
+    if fenced is None and locked.member.state not in TERMINAL_MEMBER:
+        _record_end(session, locked, end, now=now)
+    return RecordedEnd(acknowledge(locked), fenced)
 
 
-def _left_behind(session: Session, host_id: str, member_id: str, end: MemberEnd) -> Held | None:
+def _find_left_behind(session: Session, host_id: str, member_id: str, end: MemberEnd) -> LockedMember | None:
     """A member whose host moved away, if this is the proof of its death by the worker that had to make way."""
     incarnation = session.scalar(select(Member.incarnation_id).where(Member.id == member_id, Member.host_id == host_id))
     if incarnation != end.incarnation or not end.devices_released:
         return None
-    held = lock_member(session, host_id, member_id)
-    is_left = held.member.incarnation_id == end.incarnation and held.member.state not in TERMINAL_MEMBER
-    return held if is_left else None
+    locked = lock_member(session, host_id, member_id)
+    is_left = locked.member.incarnation_id == end.incarnation and locked.member.state not in TERMINAL_MEMBER
+    return locked if is_left else None
 
 
-def _lose(session: Session, held: Held, *, now: int) -> None:
-    """How it ended does not count, as the rest of its telemetry will never come; nor is it anybody's failure."""
-    lose_member(session, held.run, held.attempt, held.member, EndReason.PREEMPTED, proven_dead=True, now=now)
+def _mark_left_behind_lost(session: Session, locked: LockedMember, *, now: int) -> None:
+    """How it ended does not count, as the rest of its telemetry will never come; nor is it counted as a failure."""
+    mark_member_lost(session, locked.run, locked.attempt, locked.member, EndReason.PREEMPTED, proven_dead=True, now=now)
 
 
-def _fenced(held: Held, fence: int) -> FencedError | None:
-    if held.member.state in (MemberState.LOST, MemberState.FENCED):
-        return FencedError(held.member.id, fence, held.run.fence)
+def _fencing_error(locked: LockedMember, fence: int) -> FencedError | None:
+    if locked.member.state in (MemberState.LOST, MemberState.FENCED):
+        return FencedError(locked.member.id, fence, locked.run.fence)
     try:
-        require_fence(held, fence)
+        require_fence(locked, fence)
     except FencedError as error:
         return error
     return None
 
 
-def _end(session: Session, held: Held, end: MemberEnd, *, now: int) -> None:
+def _record_end(session: Session, locked: LockedMember, end: MemberEnd, *, now: int) -> None:
     columns: dict[str, Any] = {
         "reason_message": end.message,
         "exit_code": end.exit_code,
@@ -324,7 +329,7 @@ def _end(session: Session, held: Held, end: MemberEnd, *, now: int) -> None:
     }
     if end.tick is not None:
         columns["tick"] = end.tick.model_dump(mode="json")
-    move_member(session, held.member, MemberState.EXITED, now=now, reason=end.reason, columns=columns)
+    transition_member(session, locked.member, MemberState.EXITED, now=now, reason=end.reason, columns=columns)
     if not end.devices_released:
-        quarantine_devices(session, held.member, "death_not_proven", now=now)
-    settle_attempt(session, held.run, held.attempt, now=now)
+        quarantine_devices(session, locked.member, "death_not_proven", now=now)
+    reconcile_attempt(session, locked.run, locked.attempt, now=now)

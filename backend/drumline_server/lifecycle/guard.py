@@ -1,16 +1,22 @@
-"""Lets a worker write only what is its own and current: its host, its incarnation, the fence of the run."""
+"""Lets a worker write only what is its own and current: its host, its incarnation, the fence of the run.
+
+Repairs timestamps of a clock that has been set back since, or of one that is ahead. That clock is read when the hosts
+are locked: a lease that was renewed meanwhile must not be made shorter.
+"""
 
 from dataclasses import dataclass
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts.events import MAX_EVENTS_PER_BATCH, MemberAck
 from drumline.contracts.problems import ProblemCode
-from drumline.contracts.states import TERMINAL_MEMBER, MemberState, RunState
+from drumline.contracts.states import TERMINAL_ATTEMPT, TERMINAL_MEMBER, AttemptState, MemberState, RunState
+from drumline_server.base.clock import Clock
 from drumline_server.base.errors import DrumlineError, FencedError, NotFoundError
+from drumline_server.lifecycle.retries import BACKOFF_S
 from drumline_server.storage.history import lock_run
-from drumline_server.storage.models import Attempt, Host, Incarnation, Member, Run
+from drumline_server.storage.models import Attempt, Host, Incarnation, Member, Run, table_of
 from drumline_server.storage.runs import attempt_by_id, member_by_id
 
 _HOST = select(Host).where(Host.id == bindparam("host")).execution_options(populate_existing=True)
@@ -22,7 +28,7 @@ _OWNER = select(Member.run_id, Member.host_id).where(Member.id == bindparam("mem
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LockedMember:
     """A member with its attempt and its run; the run is locked."""
 
     run: Run
@@ -52,12 +58,12 @@ def require_incarnation(session: Session, host_id: str, incarnation: str, *, kee
             ProblemCode.FENCED,
             f"Incarnation {incarnation} is not the newest of host {host.name}; that is {host.incarnation_id}.",
             hint="Register again; if another worker runs under this host's token, stop one of the two.",
-            context=other_incarnation(session, host, incarnation),
+            context=describe_other_incarnation(session, host, incarnation),
         )
     return host
 
 
-def is_stamped_ahead(heard_at: int | None, now: int) -> bool:
+def is_from_the_future(heard_at: int | None, now: int) -> bool:
     """Whether a host was last heard of later than now: a clock was set back, or another server's is ahead."""
     return heard_at is not None and heard_at > now + SKEW_US
 
@@ -67,7 +73,7 @@ def require_clock(heard_at: int | None, *, now: int) -> None:
 
     What is not acknowledged lengthens no worker's lease either; the reaper pulls such stamps back in its next round.
     """
-    if heard_at is not None and is_stamped_ahead(heard_at, now):
+    if heard_at is not None and is_from_the_future(heard_at, now):
         behind_s = (heard_at - now) / 1_000_000
         raise DrumlineError(
             ProblemCode.UNAVAILABLE,
@@ -77,7 +83,7 @@ def require_clock(heard_at: int | None, *, now: int) -> None:
         )
 
 
-def other_incarnation(session: Session, host: Host, named: str) -> dict[str, str | bool | None]:
+def describe_other_incarnation(session: Session, host: Host, named: str) -> dict[str, str | bool | None]:
     """For a refusal: what the worker named, what is current, and whether the one that it named had to make way for that
     one; else, after a restore of an old database, this server never heard of it.
     """
@@ -85,7 +91,7 @@ def other_incarnation(session: Session, host: Host, named: str) -> dict[str, str
     return {"incarnation": named, "current": host.incarnation_id, "superseded": superseded is not None}
 
 
-def lock_member(session: Session, host_id: str, member_id: str) -> Held:
+def lock_member(session: Session, host_id: str, member_id: str) -> LockedMember:
     """A member of that host, with its run locked. Raises NotFoundError, also for a member of another host."""
     known = session.execute(_OWNER, {"member": member_id}).one_or_none()
     if known is None or known.host_id != host_id:
@@ -94,35 +100,87 @@ def lock_member(session: Session, host_id: str, member_id: str) -> Held:
     member = member_by_id(session, member_id)
     assert run is not None
     assert member is not None
-    return Held(run, attempt_by_id(session, member.attempt_id), member)
+    return LockedMember(run, attempt_by_id(session, member.attempt_id), member)
 
 
-def require_fence(held: Held, fence: int) -> None:
+def require_fence(locked: LockedMember, fence: int) -> None:
     """Raises FencedError unless `fence` is the member's own and still that of the run."""
-    if fence != held.member.fence or held.member.fence != held.run.fence:
-        raise FencedError(held.member.id, fence, held.run.fence)
+    if fence != locked.member.fence or locked.member.fence != locked.run.fence:
+        raise FencedError(locked.member.id, fence, locked.run.fence)
 
 
-def require_own(held: Held, incarnation: str) -> None:
+def require_own(locked: LockedMember, incarnation: str) -> None:
     """Raises FencedError for a member that lives under an older incarnation, on a machine that the host moved from."""
-    is_live = held.member.state not in TERMINAL_MEMBER
-    if is_live and held.member.incarnation_id not in (None, incarnation):
-        raise FencedError(held.member.id, held.member.fence, held.run.fence)
+    is_live = locked.member.state not in TERMINAL_MEMBER
+    if is_live and locked.member.incarnation_id not in (None, incarnation):
+        raise FencedError(locked.member.id, locked.member.fence, locked.run.fence)
 
 
-def require_claimed(held: Held) -> None:
+def require_claimed(locked: LockedMember) -> None:
     """Raises DrumlineError fenced for a member that nobody has taken to run: it has nothing to tell."""
-    if held.member.state == MemberState.PENDING:
+    if locked.member.state == MemberState.PENDING:
         raise DrumlineError(
-            ProblemCode.FENCED, f"Member {held.member.id} was never claimed, so it can neither report nor have ended."
+            ProblemCode.FENCED, f"Member {locked.member.id} was never claimed, so it can neither report nor have ended."
         )
 
 
-def acknowledge(held: Held) -> MemberAck:
+def acknowledge(locked: LockedMember) -> MemberAck:
     """What is durable of the member's telemetry, and whether its run is to stop."""
     return MemberAck(
-        acked_seq=held.member.acked_seq,
+        acked_seq=locked.member.acked_seq,
         window=MAX_EVENTS_PER_BATCH,
-        cancel=held.run.state == RunState.CANCELLING,
-        fence=held.run.fence,
+        cancel=locked.run.state == RunState.CANCELLING,
+        fence=locked.run.fence,
     )
+
+
+_MICROS = 1_000_000
+_HOSTS, _INCARNATIONS, _ATTEMPTS, _RUNS = (table_of(model) for model in (Host, Incarnation, Attempt, Run))
+_LOCK_HOSTS_AHEAD = (
+    select(_HOSTS.c.id).where(_HOSTS.c.last_heartbeat_at > bindparam("now")).order_by(_HOSTS.c.id).with_for_update()
+)
+_CLAMPS = (
+    update(_HOSTS).where(_HOSTS.c.last_heartbeat_at > bindparam("now")).values(last_heartbeat_at=bindparam("now")),
+    update(_INCARNATIONS)
+    .where(_INCARNATIONS.c.last_heartbeat_at > bindparam("now"))
+    .values(last_heartbeat_at=bindparam("now")),
+    update(_ATTEMPTS)
+    .where(_ATTEMPTS.c.state == AttemptState.FINISHING, _ATTEMPTS.c.finishing_at > bindparam("now"))
+    .values(finishing_at=bindparam("now")),
+    update(_ATTEMPTS)
+    .where(_ATTEMPTS.c.state == AttemptState.DISPATCHED, _ATTEMPTS.c.claim_deadline > bindparam("latest_claim"))
+    .values(claim_deadline=bindparam("latest_claim")),
+    *(
+        update(_ATTEMPTS)
+        .where(_ATTEMPTS.c.state.not_in(TERMINAL_ATTEMPT), began > bindparam("now"))
+        .values({began: bindparam("now")})
+        for began in (_ATTEMPTS.c.claimed_at, _ATTEMPTS.c.started_at)
+    ),
+    update(_RUNS)
+    .where(_RUNS.c.state == RunState.RETRY_WAIT, _RUNS.c.retry_at > bindparam("latest_retry"))
+    .values(retry_at=bindparam("latest_retry")),
+)
+
+
+def clamp_timestamps(session: Session, *, claim_s: float, clock: Clock) -> None:
+    """No lease was renewed, no wait and no program begun after now; no wait ends later than one that begins now."""
+    session.execute(_LOCK_HOSTS_AHEAD, {"now": clock.now()}).all()
+    now = clock.now()
+    times = {
+        "now": now,
+        "latest_claim": now + int(claim_s * _MICROS),
+        "latest_retry": now + BACKOFF_S[-1] * _MICROS,
+    }
+    for statement in _CLAMPS:
+        session.execute(statement, times)
+
+
+def clamp_host_timestamps(host_id: str, session: Session, *, clock: Clock) -> None:
+    """One host's lease was renewed at the latest now, if it is ahead by more than clocks of servers may be apart.
+
+    Until then its heartbeats would be refused.
+    """
+    host = require_host(session, host_id, lock=True)
+    now = clock.now()
+    if is_from_the_future(host.last_heartbeat_at, now):
+        host.last_heartbeat_at = now

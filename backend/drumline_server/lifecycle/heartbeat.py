@@ -9,27 +9,28 @@ from typing import Any
 
 from sqlalchemy import BindParameter, bindparam, case, exists, or_, select, update
 from sqlalchemy import Row as Columns
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from drumline.contracts.base import from_micros
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import TERMINAL_MEMBER, AttemptState, DeviceState, MemberState, RunState
-from drumline.contracts.worker_api import Heartbeat, HeartbeatReply, MemberBeat, MemberNotice
-from drumline_server.lifecycle import probes, waiting
-from drumline_server.lifecycle.finish import hang_gang
-from drumline_server.lifecycle.guard import is_stamped_ahead, lock_member, require_clock, require_incarnation
+from drumline.contracts.worker_api import Heartbeat, HeartbeatReply, MemberBeat, MemberNotice, UnsentTelemetry
+from drumline_server.lifecycle import probes
+from drumline_server.lifecycle.finish import mark_gang_hung
+from drumline_server.lifecycle.guard import is_from_the_future, lock_member, require_clock, require_incarnation
 from drumline_server.lifecycle.probes import is_active_on, wanted_probes
-from drumline_server.storage.batching import Together
-from drumline_server.storage.models import Attempt, Device, Host, Member, Run, table_of
-from drumline_server.storage.wakeups import QUEUE, announce
+from drumline_server.storage.batching import BatchingExecutor
+from drumline_server.storage.history import record_event
+from drumline_server.storage.models import WAITING, Attempt, Device, Host, Member, Run, table_of
+from drumline_server.storage.notifications import QUEUE, announce
 
-Row = tuple[Member, Attempt, Run]
-QuietBeats = Together[tuple[str, Heartbeat], HeartbeatReply | None]
-"""Beats that come at once, by host, for `renew_quiet`."""
-Glance = Columns[*tuple[Any, ...]]  # Any: the columns of `_GLANCES`
+LiveMember = tuple[Member, Attempt, Run]
+IdleHeartbeats = BatchingExecutor[tuple[str, Heartbeat], HeartbeatReply | None]
+"""Beats that come at once, by host, for `renew_idle`."""
+HostStatus = Columns[*tuple[Any, ...]]  # Any: the columns of `_GLANCES`
 
 _HOST = table_of(Host).c
-_GLANCES = select(
+_HOST_STATUS = select(
     _HOST.id,
     _HOST.incarnation_id,
     _HOST.draining,
@@ -41,7 +42,7 @@ _GLANCES = select(
     exists().where(Device.host_id == _HOST.id, Device.state == DeviceState.QUARANTINED).label("has_quarantined"),
     is_active_on(_HOST.id).label("has_plans"),
 ).where(_HOST.id.in_(bindparam("hosts", expanding=True)))
-_FREE_GLANCES = _GLANCES.with_for_update(skip_locked=True, key_share=True, of=table_of(Host))
+_UNLOCKED_HOST_STATUS = _HOST_STATUS.with_for_update(skip_locked=True, key_share=True, of=table_of(Host))
 """Without hosts that another transaction of PostgreSQL has locked: nobody waits for somebody else's host."""
 _NOW: BindParameter[int] = bindparam("now")
 _RENEW = (
@@ -67,24 +68,24 @@ _LIVE = (
 )
 
 
-def beat(session: Session, host_id: str, heartbeat: Heartbeat, *, now: int) -> HeartbeatReply:
+def record_heartbeat(session: Session, host_id: str, heartbeat: Heartbeat, *, now: int) -> HeartbeatReply:
     """Renews the lease of the host and tells its worker what to claim, cancel and kill.
 
     Raises DrumlineError: fenced for an old incarnation, and as `require_clock`.
     """
-    glance = session.execute(_GLANCES, {"hosts": [host_id]}).one_or_none()
-    if glance is None or glance.incarnation_id != heartbeat.incarnation:
+    status = session.execute(_HOST_STATUS, {"hosts": [host_id]}).one_or_none()
+    if status is None or status.incarnation_id != heartbeat.incarnation:
         require_incarnation(session, host_id, heartbeat.incarnation)
-        glance = session.execute(_GLANCES, {"hosts": [host_id]}).one()
-    require_clock(glance.last_heartbeat_at, now=now)
-    if not _renew(session, [(glance, heartbeat)], now):
+        status = session.execute(_HOST_STATUS, {"hosts": [host_id]}).one()
+    require_clock(status.last_heartbeat_at, now=now)
+    if not _renew(session, [(status, heartbeat)], now):
         require_incarnation(session, host_id, heartbeat.incarnation)  # there was another registration meanwhile
     for reported in heartbeat.members:
         if reported.tick is not None and reported.tick.overdue:
             _note_hang(session, host_id, heartbeat.incarnation, reported, now=now)
-    waiting.note_waits(session, host_id, heartbeat.incarnation, heartbeat.members, now=now)
-    waiting.note_unsent(session, host_id, heartbeat.unsent, now=now)
-    live = _live_members(session, host_id, heartbeat.incarnation) if glance.has_members else ()
+    note_waits(session, host_id, heartbeat.incarnation, heartbeat.members, now=now)
+    note_unsent(session, host_id, heartbeat.unsent, now=now)
+    live = _live_members(session, host_id, heartbeat.incarnation) if status.has_members else ()
     by_id = {row[0].id: row for row in live}
     for reported in heartbeat.members:
         if reported.member in by_id:
@@ -92,49 +93,53 @@ def beat(session: Session, host_id: str, heartbeat: Heartbeat, *, now: int) -> H
     return HeartbeatReply(
         assigned=tuple(_notice(row) for row in live if _is_to_claim(row[0], heartbeat)),
         cancelled=tuple(_notice(row) for row in live if _is_to_stop(row)),
-        fenced=_fenced(session, host_id, heartbeat.members, by_id),
-        probes=wanted_probes(session, host_id, now=now) if glance.has_quarantined else (),
-        plans=probes.probe_orders(session, host_id, heartbeat.plans, now=now) if glance.has_plans else (),
-        held=waiting.held(session, [row[0] for row in live]),
+        fenced=_unwanted_members(session, host_id, heartbeat.members, by_id),
+        probes=wanted_probes(session, host_id, now=now) if status.has_quarantined else (),
+        plans=probes.probe_orders(session, host_id, heartbeat.plans, now=now) if status.has_plans else (),
+        held=members_waited_for(session, [row[0] for row in live]),
         unwanted_plans=probes.unwanted_probes(session, host_id, heartbeat.plans, now=now),
-        drain=glance.drain_requested_at is not None,
+        drain=status.drain_requested_at is not None,
         server_time=from_micros(now),
     )
 
 
-def may_be_quiet(heartbeat: Heartbeat) -> bool:
-    """Whether the worker has nothing to tell, and nothing to hear as far as it knows, so that `renew_quiet` may do."""
+def is_idle(heartbeat: Heartbeat) -> bool:
+    """Whether the worker has nothing to tell, and nothing to hear as far as it knows, so that `renew_idle` may do."""
     return not (heartbeat.members or heartbeat.plans or heartbeat.unsent or heartbeat.notified)
 
 
-def renew_quiet(session: Session, beats: Sequence[tuple[str, Heartbeat]], *, now: int) -> list[HeartbeatReply | None]:
+def renew_idle(session: Session, beats: Sequence[tuple[str, Heartbeat]], *, now: int) -> list[HeartbeatReply | None]:
     """Renews the leases of those hosts that have nothing to tell and nothing to be told; None for the others.
 
-    A beat that gets None has changed nothing and is for `beat`.
+    A beat that gets None has changed nothing and is for `record_heartbeat`.
     """
-    rows = session.execute(_FREE_GLANCES, {"hosts": [host_id for host_id, _ in beats]})
-    glances: dict[str, Glance] = {row.id: row for row in rows}
-    quiet = [_is_quiet(glances.get(host_id), heartbeat, now) for host_id, heartbeat in beats]
-    _renew(session, [(glances[each[0]], each[1]) for each, is_quiet in zip(beats, quiet, strict=True) if is_quiet], now)
+    rows = session.execute(_UNLOCKED_HOST_STATUS, {"hosts": [host_id for host_id, _ in beats]})
+    statuses: dict[str, HostStatus] = {row.id: row for row in rows}
+    idle = [_is_idle_host(statuses.get(host_id), heartbeat, now) for host_id, heartbeat in beats]
+    _renew(
+        session,
+        [(statuses[each[0]], each[1]) for each, is_idle_host in zip(beats, idle, strict=True) if is_idle_host],
+        now,
+    )
     return [
-        HeartbeatReply(drain=glances[host_id].drain_requested_at is not None, server_time=from_micros(now))
-        if is_quiet
+        HeartbeatReply(drain=statuses[host_id].drain_requested_at is not None, server_time=from_micros(now))
+        if is_idle_host
         else None
-        for (host_id, _), is_quiet in zip(beats, quiet, strict=True)
+        for (host_id, _), is_idle_host in zip(beats, idle, strict=True)
     ]
 
 
-def _is_quiet(host: Glance | None, heartbeat: Heartbeat, now: int) -> bool:
+def _is_idle_host(host: HostStatus | None, heartbeat: Heartbeat, now: int) -> bool:
     return (
         host is not None
         and host.incarnation_id == heartbeat.incarnation
-        and not is_stamped_ahead(host.last_heartbeat_at, now)
-        and may_be_quiet(heartbeat)
+        and not is_from_the_future(host.last_heartbeat_at, now)
+        and is_idle(heartbeat)
         and not (host.has_members or host.has_quarantined or host.has_plans)
     )
 
 
-def _renew(session: Session, beats: Sequence[tuple[Glance, Heartbeat]], now: int) -> int:
+def _renew(session: Session, beats: Sequence[tuple[HostStatus, Heartbeat]], now: int) -> int:
     """Renews the leases and counts them; tells of those hosts that came back or whose draining changed."""
     if not beats:
         return 0
@@ -149,7 +154,7 @@ def _renew(session: Session, beats: Sequence[tuple[Glance, Heartbeat]], now: int
     return result.rowcount
 
 
-def _live_members(session: Session, host_id: str, incarnation: str) -> Sequence[Row]:
+def _live_members(session: Session, host_id: str, incarnation: str) -> Sequence[LiveMember]:
     """Those of the host, but for what lives on under an older incarnation on a machine that the host moved from."""
     rows = session.execute(_LIVE, {"host": host_id, "incarnation": incarnation})
     return [(member, attempt, run) for member, attempt, run in rows]
@@ -171,9 +176,9 @@ def _note_hang(session: Session, host_id: str, incarnation: str, reported: Membe
     )
     if session.scalar(owner) is None:
         return
-    held = lock_member(session, host_id, reported.member)
-    if held.member.fence == reported.fence == held.run.fence:
-        hang_gang(session, held.attempt, now=now)
+    locked = lock_member(session, host_id, reported.member)
+    if locked.member.fence == reported.fence == locked.run.fence:
+        mark_gang_hung(session, locked.attempt, now=now)
 
 
 def _is_to_claim(member: Member, heartbeat: Heartbeat) -> bool:
@@ -184,15 +189,15 @@ def _is_to_claim(member: Member, heartbeat: Heartbeat) -> bool:
     return member.state == MemberState.CLAIMED and member.incarnation_id == heartbeat.incarnation and not is_known
 
 
-def _is_to_stop(row: Row) -> bool:
+def _is_to_stop(row: LiveMember) -> bool:
     """Whether a member that began is to stop: its run is being cancelled, or its attempt has failed elsewhere."""
     member, attempt, run = row
     ending = run.state == RunState.CANCELLING or attempt.state == AttemptState.FINISHING
     return member.state != MemberState.PENDING and ending
 
 
-def _fenced(
-    session: Session, host_id: str, reported: Sequence[MemberBeat], live: dict[str, Row]
+def _unwanted_members(
+    session: Session, host_id: str, reported: Sequence[MemberBeat], live: dict[str, LiveMember]
 ) -> tuple[MemberNotice, ...]:
     """Members that the worker has and the server does not want any more."""
     stale = [beat for beat in reported if beat.member not in live or live[beat.member][0].fence != beat.fence]
@@ -209,7 +214,7 @@ def _fenced(
     )
 
 
-def _notice(row: Row) -> MemberNotice:
+def _notice(row: LiveMember) -> MemberNotice:
     member, attempt, run = row
     grace_s = run.cancel_grace_s if run.state == RunState.CANCELLING else None
     return MemberNotice(
@@ -229,3 +234,67 @@ def _stop_reason(attempt: Attempt, run: Run) -> EndReason | None:
     if attempt.state != AttemptState.FINISHING or run.state == RunState.CANCELLING:
         return None
     return EndReason.HANG if attempt.reason_code == EndReason.HANG else EndReason.PEER_LOST
+
+
+_RUNNING = "running"
+_PHASES = select(Member.id, Member.phase).where(
+    Member.id.in_(bindparam("members", expanding=True)), Member.host_id == bindparam("host")
+)
+_PEER = aliased(Member)
+_WAITED_FOR = select(Member.id).where(
+    Member.id.in_(bindparam("members", expanding=True)),
+    select(_PEER.id)
+    .where(
+        _PEER.attempt_id == Member.attempt_id,
+        _PEER.id != Member.id,
+        _PEER.phase == WAITING,
+        _PEER.state.not_in(TERMINAL_MEMBER),
+    )
+    .exists(),
+)
+_MEMBER = table_of(Member).c
+_UNSENT = (
+    update(table_of(Member))
+    .where(
+        _MEMBER.id == bindparam("member"),
+        _MEMBER.host_id == bindparam("host"),
+        _MEMBER.state == str(MemberState.EXITED),
+        _MEMBER.acked_seq < _MEMBER.last_seq,
+    )
+    .values(unsent_bytes=bindparam("unsent"), telemetry_at=bindparam("at"))
+)
+
+
+def note_waits(session: Session, host_id: str, incarnation: str, beats: Sequence[MemberBeat], *, now: int) -> None:
+    """Gives members the phase WAITING when their program begins to wait, and takes it back when it continues."""
+    told = {beat.member: beat.tick.activity == WAITING for beat in beats if beat.tick is not None}
+    if not told:
+        return
+    phases = session.execute(_PHASES, {"members": list(told), "host": host_id}).all()
+    for member_id, phase in phases:
+        if (phase == WAITING) != told[member_id]:
+            _change_phase(session, host_id, member_id, incarnation, waits=told[member_id], now=now)
+
+
+def note_unsent(session: Session, host_id: str, unsent: Sequence[UnsentTelemetry], *, now: int) -> None:
+    """Remembers how much is to come of members that have ended: as long as it is told, it is awaited."""
+    for member in unsent:
+        told = {"member": member.member, "host": host_id, "unsent": member.unsent_bytes, "at": now}
+        session.connection().execute(_UNSENT, told)
+
+
+def members_waited_for(session: Session, members: Sequence[Member]) -> tuple[str, ...]:
+    """Those of whose gang another member waits."""
+    if not members:
+        return ()
+    return tuple(session.scalars(_WAITED_FOR, {"members": [member.id for member in members]}))
+
+
+def _change_phase(session: Session, host_id: str, member_id: str, incarnation: str, *, waits: bool, now: int) -> None:
+    member = lock_member(session, host_id, member_id).member
+    if member.incarnation_id != incarnation or member.state in TERMINAL_MEMBER:
+        return
+    member.phase = WAITING if waits else _RUNNING
+    body = {"member": member.id, "host": member.host_id, "state": member.state, "phase": member.phase}
+    record_event(session, member.run_id, "member", body, now=now, attempt_id=member.attempt_id)
+    announce(session, f"runs:{member.run_id}")

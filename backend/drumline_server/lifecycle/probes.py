@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts.plans import (
     MAX_PROBE_DEVICES,
-    PROBE_MOVES,
+    PROBE_TRANSITIONS,
     PlanReport,
     PlanTaken,
     ProbeOrder,
@@ -25,9 +25,9 @@ from drumline_server.base.errors import NotFoundError
 from drumline_server.base.shapes import devices_per_replica
 from drumline_server.lifecycle.guard import require_incarnation
 from drumline_server.lifecycle.release import FREED
-from drumline_server.lifecycle.transitions import move_device
+from drumline_server.lifecycle.transitions import transition_device
 from drumline_server.storage.models import Device, Host, Plan
-from drumline_server.storage.wakeups import QUEUE, announce, notify
+from drumline_server.storage.notifications import QUEUE, announce, notify
 
 PROBES_PER_HOST = 1
 """A probe may take all processors of its host."""
@@ -36,7 +36,9 @@ _PICKUP_S = 30.0
 _MICROS = 1_000_000
 
 
-def order_probe(session: Session, plan: Plan, terms: ProbeTerms, preferred: Collection[str], silent_since: int) -> None:
+def assign_probe(
+    session: Session, plan: Plan, terms: ProbeTerms, preferred: Collection[str], silent_since: int
+) -> None:
     """Chooses the host that probes; `preferred` are those of the placement. Says so where there is none.
 
     `plan` is new: nobody else knows of it yet.
@@ -58,7 +60,7 @@ def order_probe(session: Session, plan: Plan, terms: ProbeTerms, preferred: Coll
         plan.message = "Every connected host probes another plan; ask again in a moment."
         return
     plan.probe_state = ProbeState.WAITING
-    plan.host_id = _chosen(idle, preferred).id
+    plan.host_id = _choose_host(idle, preferred).id
     plan.deadline = plan.created_at + int((terms.limit_s + _PICKUP_S) * _MICROS)
     notify(session, plan.host_id)
 
@@ -68,9 +70,9 @@ def probe_orders(session: Session, host_id: str, known: Collection[str], *, now:
     orders = []
     for plan in active_on(session, host_id, now):
         if plan.id not in known:
-            orders.append(_as_order(plan))
+            orders.append(_probe_order(plan))
         elif plan.probe_state == ProbeState.WAITING:
-            _move(session, plan, ProbeState.RUNNING, {})
+            _transition_probe(session, plan, ProbeState.RUNNING, {})
     return tuple(orders)
 
 
@@ -94,14 +96,14 @@ def finish_probe(session: Session, host_id: str, plan_id: str, report: PlanRepor
         "program": None if report.program is None else report.program.model_dump(mode="json"),
         "ended_at": now,
     }
-    _move(session, plan, _outcome(report), columns)
+    _transition_probe(session, plan, _outcome(report), columns)
     return PlanTaken(state=ProbeState(plan.probe_state))
 
 
 def cancel_probe(session: Session, plan: Plan, *, now: int) -> None:
     """Ends a probe that nobody waits for any more; its worker hears of it with its next heartbeat."""
     columns = {"fault": "cancelled", "message": "The probe was cancelled.", "ended_at": now}
-    _move(session, plan, ProbeState.FAILED, columns)
+    _transition_probe(session, plan, ProbeState.FAILED, columns)
 
 
 def _outcome(report: PlanReport) -> ProbeState:
@@ -110,10 +112,10 @@ def _outcome(report: PlanReport) -> ProbeState:
     return ProbeState.BUSY if report.busy else ProbeState.FAILED
 
 
-def _move(session: Session, plan: Plan, to: ProbeState, columns: dict[str, Any]) -> bool:
+def _transition_probe(session: Session, plan: Plan, to: ProbeState, columns: dict[str, Any]) -> bool:
     """The one way that a probe changes its state: a conditional UPDATE on the state that `plan` shows."""
     source = ProbeState(plan.probe_state)
-    if to not in PROBE_MOVES[source]:
+    if to not in PROBE_TRANSITIONS[source]:
         return False
     result = session.execute(
         update(Plan).where(Plan.id == plan.id, Plan.probe_state == source).values(probe_state=to, **columns),
@@ -124,11 +126,11 @@ def _move(session: Session, plan: Plan, to: ProbeState, columns: dict[str, Any])
     return result.rowcount == 1
 
 
-def _chosen(idle: Sequence[Host], preferred: Collection[str]) -> Host:
+def _choose_host(idle: Sequence[Host], preferred: Collection[str]) -> Host:
     return next((host for host in idle if host.id in preferred), idle[0])
 
 
-def _as_order(plan: Plan) -> ProbeOrder:
+def _probe_order(plan: Plan) -> ProbeOrder:
     run = RunSubmit.model_validate(plan.request)
     terms = ProbeTerms.model_validate(plan.terms)
     devices = plan.foreseen["devices"]
@@ -177,7 +179,7 @@ def wanted_probes(session: Session, host_id: str, *, now: int) -> tuple[ProbeReq
     )
 
 
-def take_probes(session: Session, host_id: str, body: ProbeReports, *, now: int) -> None:
+def record_device_probes(session: Session, host_id: str, body: ProbeReports, *, now: int) -> None:
     """Frees what was found usable and without survivors; of the rest it keeps what was found.
 
     A report on a device that is not quarantined any more, or for another holder, changes nothing.
@@ -190,7 +192,7 @@ def take_probes(session: Session, host_id: str, body: ProbeReports, *, now: int)
         if device is None or device.state != DeviceState.QUARANTINED or device.fence != report.fence:
             continue
         if report.usable and not report.survivors:
-            move_device(session, device, DeviceState.FREE, columns=FREED)
+            transition_device(session, device, DeviceState.FREE, columns=FREED)
             announce(session, QUEUE)
         else:
             device.probed_at, device.probe_message = now, _finding(report)
@@ -204,7 +206,7 @@ def _finding(report: ProbeReport) -> str:
     return report.message or "A program on it did not give the right answer."
 
 
-def take_report(session: Session, host_id: str, plan_id: str, report: PlanReport, *, now: int) -> PlanTaken:
+def record_plan_report(session: Session, host_id: str, plan_id: str, report: PlanReport, *, now: int) -> PlanTaken:
     """Raises NotFoundError for a plan of another host; DrumlineError fenced for an old incarnation."""
     require_incarnation(session, host_id, report.incarnation)
     return finish_probe(session, host_id, plan_id, report, now=now)

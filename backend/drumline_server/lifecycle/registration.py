@@ -18,12 +18,18 @@ from drumline.contracts.worker_api import PROTOCOL_VERSION, DeviceReport, Regist
 from drumline_server.base.errors import DrumlineError
 from drumline_server.base.settings import VERSION, Settings
 from drumline_server.lifecycle import finish
-from drumline_server.lifecycle.guard import Held, lock_member, other_incarnation, require_clock, require_host
+from drumline_server.lifecycle.guard import (
+    LockedMember,
+    describe_other_incarnation,
+    lock_member,
+    require_clock,
+    require_host,
+)
 from drumline_server.lifecycle.release import FREED
-from drumline_server.lifecycle.transitions import move_device
+from drumline_server.lifecycle.transitions import transition_device
 from drumline_server.storage.history import record_event
 from drumline_server.storage.models import Device, Hold, Host, Incarnation, Member
-from drumline_server.storage.wakeups import QUEUE, announce
+from drumline_server.storage.notifications import QUEUE, announce
 
 
 class Change(StrEnum):
@@ -47,7 +53,7 @@ def change_since(older: Incarnation | None, body: Register) -> Change:
 
 
 Key = tuple[str, int]
-_UNSEEN = {
+_END_NOT_SEEN = {
     Change.REBOOT: frozenset[DeviceState](),
     Change.RESTART: frozenset({DeviceState.QUARANTINED}),
     Change.MOVE: frozenset({DeviceState.QUARANTINED, DeviceState.RELEASING}),
@@ -55,7 +61,7 @@ _UNSEEN = {
 """Devices of whose last holder the worker has not seen the end: a restarted one looks, but some things hide."""
 
 
-def take(
+def record_inventory(
     session: Session, host: Host, reports: Sequence[DeviceReport], holders: set[str], change: Change, *, now: int
 ) -> list[str]:
     """Stores the inventory and returns ids in the order of `reports`.
@@ -71,7 +77,7 @@ def take(
     for key, device in known.items():
         device.present = key in listed
     session.flush()
-    _free_unheld(session, host, known.values(), holders, _UNSEEN[change], now=now)
+    _free_unheld(session, host, known.values(), holders, _END_NOT_SEEN[change], now=now)
     return [_upsert(session, host, report, known).id for report in reports]
 
 
@@ -92,7 +98,7 @@ def _free_unheld(
     kept = _kept_devices(session, host, holders)
     for device in devices:
         if device.state not in (DeviceState.FREE, *unseen) and device.id not in kept:
-            move_device(session, device, DeviceState.FREE, columns=FREED)
+            transition_device(session, device, DeviceState.FREE, columns=FREED)
             open_hold = (Hold.device_id == device.id, Hold.released_at.is_(None))
             session.execute(update(Hold).where(*open_hold).values(released_at=now))
 
@@ -132,7 +138,7 @@ def _upsert(session: Session, host: Host, report: DeviceReport, known: dict[Key,
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class WorkerTerms:
     """What the server tells every worker."""
 
     broker_url: str | None
@@ -150,16 +156,16 @@ class _Lease:
     takeover_s: float
 
 
-def terms_of(settings: Settings) -> Terms:
+def worker_terms(settings: Settings) -> WorkerTerms:
     """The terms as the settings have them."""
     times = settings.times
-    return Terms(settings.broker, times.heartbeat_s, times.takeover_s, times.scale)
+    return WorkerTerms(settings.broker, times.heartbeat_s, times.takeover_s, times.scale)
 
 
-def register(session: Session, host_id: str, body: Register, terms: Terms, *, now: int) -> Registered:
+def register(session: Session, host_id: str, body: Register, terms: WorkerTerms, *, now: int) -> Registered:
     """Begins an incarnation: every older one is refused from now on.
 
-    Members that the worker found alive go on under it. Others that had begun are lost, and their devices free, unless
+    Members that the worker found alive continue under it. Others that had begun are lost and their devices free, unless
     the host's identity has moved: then they are lost when the lease of their own incarnation is over.
     Raises NotFoundError; DrumlineError conflict for a protocol that this server does not speak, fenced for one that
     does not know the incarnation that it would replace, and as `require_clock`.
@@ -171,10 +177,10 @@ def register(session: Session, host_id: str, body: Register, terms: Terms, *, no
     change = change_since(session.get(Incarnation, host.incarnation_id) if host.incarnation_id else None, body)
     lease = _Lease(host.last_heartbeat_at or now, max(terms.takeover_s, host.takeover_s or 0.0))
     incarnation = _begin_incarnation(session, host, body, now=now)
-    alive = _adopted(session, host, body, incarnation, now=now)
-    left = _part(session, host, body, alive, lease, now=now)
-    _promise(host, terms, has_old_shims=bool(alive))
-    devices = take(session, host, body.devices, alive | left, change, now=now)
+    alive = _adopt_members(session, host, body, incarnation, now=now)
+    left = _part_from_unlisted(session, host, body, alive, lease, now=now)
+    _promise_takeover(host, terms, has_old_shims=bool(alive))
+    devices = record_inventory(session, host, body.devices, alive | left, change, now=now)
     announce(session, f"fleet:{host.id}", QUEUE)
     answer = Registered if body.protocol == PROTOCOL_VERSION else RegisteredInProtocol1
     return answer(
@@ -215,7 +221,7 @@ def _require_order(session: Session, host: Host, body: Register) -> None:
         ProblemCode.FENCED,
         f"The newest incarnation of host {host.name} is {host.incarnation_id}, not {body.replaces or 'unknown'}.",
         hint="Register again with replaces set to the newest incarnation.",
-        context=other_incarnation(session, host, body.replaces),
+        context=describe_other_incarnation(session, host, body.replaces),
     )
 
 
@@ -251,12 +257,12 @@ def _begin_incarnation(session: Session, host: Host, body: Register, *, now: int
     return fresh
 
 
-def _promise(host: Host, terms: Terms, *, has_old_shims: bool) -> None:
+def _promise_takeover(host: Host, terms: WorkerTerms, *, has_old_shims: bool) -> None:
     """Shims that live on know the T of their start only: none of them may be taken over before it."""
     host.takeover_s = max(terms.takeover_s, (host.takeover_s or 0.0) if has_old_shims else 0.0)
 
 
-def _adopted(session: Session, host: Host, body: Register, incarnation: str, *, now: int) -> set[str]:
+def _adopt_members(session: Session, host: Host, body: Register, incarnation: str, *, now: int) -> set[str]:
     """Members found alive that are still wanted, bound to the new incarnation. The others its heartbeat will fence.
 
     None survives a reboot, whatever is said.
@@ -266,52 +272,58 @@ def _adopted(session: Session, host: Host, body: Register, incarnation: str, *, 
         owner = session.scalar(select(Member.host_id).where(Member.id == found.member))
         if owner != host.id:
             continue
-        held = lock_member(session, host.id, found.member)
-        older = session.get(Incarnation, held.member.incarnation_id or "")
+        locked = lock_member(session, host.id, found.member)
+        older = session.get(Incarnation, locked.member.incarnation_id or "")
         if older is not None and older.boot_id != body.boot_id:
             continue
-        current = held.member.fence == found.fence == held.run.fence and held.member.state not in TERMINAL_MEMBER
-        if current and held.member.attempt_id == found.attempt:
-            held.member.incarnation_id = incarnation
-            held.member.pid = found.pid
+        current = locked.member.fence == found.fence == locked.run.fence and locked.member.state not in TERMINAL_MEMBER
+        if current and locked.member.attempt_id == found.attempt:
+            locked.member.incarnation_id = incarnation
+            locked.member.pid = found.pid
             session.flush()
         adopted.add(found.member)
     return adopted
 
 
-def _part(session: Session, host: Host, body: Register, alive: set[str], lease: _Lease, *, now: int) -> set[str]:
+def _part_from_unlisted(
+    session: Session, host: Host, body: Register, alive: set[str], lease: _Lease, *, now: int
+) -> set[str]:
     """Loses what had begun and is dead now. Returns what may be alive in another place, left to its incarnation."""
     left = set()
     for member_id in _begun_members(session, host):
         if member_id in alive:
             continue
-        held = lock_member(session, host.id, member_id)
-        older = session.get_one(Incarnation, held.member.incarnation_id)
+        locked = lock_member(session, host.id, member_id)
+        older = session.get_one(Incarnation, locked.member.incarnation_id)
         change = change_since(older, body)
         if change is Change.MOVE:
-            _leave_behind(session, host, held, older, lease, now=now)
+            _leave_behind(session, host, locked, older, lease, now=now)
             left.add(member_id)
         else:
             proven_dead = change is Change.REBOOT or member_id not in body.unproven
-            reason = _reason_of_loss(held.member, body)
-            finish.lose_member(session, held.run, held.attempt, held.member, reason, proven_dead=proven_dead, now=now)
+            reason = _reason_of_loss(locked.member, body)
+            finish.mark_member_lost(
+                session, locked.run, locked.attempt, locked.member, reason, proven_dead=proven_dead, now=now
+            )
     return left
 
 
 def _reason_of_loss(member: Member, body: Register) -> EndReason:
-    """What its worker had not started yet is nobody's failure: the worker lives, and only had to register again."""
+    """What its worker had not started is not counted as a failure: the worker lives and only had to register again."""
     never_began = member.state == MemberState.CLAIMED and not member.acked_seq
     return EndReason.NOT_STARTED if never_began and member.id in body.unstarted else EndReason.HOST_REBOOTED
 
 
-def _leave_behind(session: Session, host: Host, held: Held, older: Incarnation, lease: _Lease, *, now: int) -> None:
+def _leave_behind(
+    session: Session, host: Host, locked: LockedMember, older: Incarnation, lease: _Lease, *, now: int
+) -> None:
     """The lease of an incarnation ends as it would have, had nobody taken its place; no heartbeat renews it."""
     if older.last_heartbeat_at is None:
         older.last_heartbeat_at, older.takeover_s = lease.last_heartbeat_at, lease.takeover_s
         session.flush()
     until = from_micros(older.lease_ends_at() or now).isoformat()
     body = {"host": host.id, "name": host.name, "state": "moved", "until": until}
-    record_event(session, held.run.id, "host", body, now=now, attempt_id=held.attempt.id)
+    record_event(session, locked.run.id, "host", body, now=now, attempt_id=locked.attempt.id)
 
 
 def _begun_members(session: Session, host: Host) -> list[str]:

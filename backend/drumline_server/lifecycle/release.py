@@ -5,11 +5,23 @@ from typing import Any, Literal
 from sqlalchemy.orm import Session
 
 from drumline.contracts.reasons import EndReason
-from drumline.contracts.states import DEVICE_MOVES, TERMINAL_MEMBER, AttemptState, DeviceState, MemberState, RunState
-from drumline_server.lifecycle.transitions import move_attempt, move_device, move_member, move_run
+from drumline.contracts.states import (
+    DEVICE_TRANSITIONS,
+    TERMINAL_MEMBER,
+    AttemptState,
+    DeviceState,
+    MemberState,
+    RunState,
+)
+from drumline_server.lifecycle.transitions import (
+    transition_attempt,
+    transition_device,
+    transition_member,
+    transition_run,
+)
 from drumline_server.storage.models import Attempt, Device, Hold, Member, Run
+from drumline_server.storage.notifications import QUEUE, announce, notify
 from drumline_server.storage.runs import held_devices, live_attempt, members_of
-from drumline_server.storage.wakeups import QUEUE, announce, notify
 
 Doubt = Literal["lease_ran_out", "death_not_proven"]
 """Why nobody knows whether the holder of a device is dead."""
@@ -28,7 +40,7 @@ def free_devices(session: Session, member: Member, *, now: int) -> None:
     """Ends the holds of a member that is dead. Devices that were quarantined for it become free as well."""
     for hold, device in held_devices(session, member.id):
         if _is_still_of(device, hold) and device.state != DeviceState.FREE:
-            move_device(session, device, DeviceState.FREE, columns=FREED)
+            transition_device(session, device, DeviceState.FREE, columns=FREED)
         _end_holds(hold, now)
     announce(session, QUEUE)
 
@@ -37,9 +49,9 @@ def quarantine_devices(session: Session, member: Member, doubt: Doubt, *, now: i
     """Ends the holds of a member that may still be alive: nobody gets its devices before it is proven dead."""
     columns = {"quarantined_at": now, "quarantine_reason": doubt, "quarantine_member": member.id, "probed_at": None}
     for hold, device in held_devices(session, member.id):
-        movable = DeviceState.QUARANTINED in DEVICE_MOVES[DeviceState(device.state)]
+        movable = DeviceState.QUARANTINED in DEVICE_TRANSITIONS[DeviceState(device.state)]
         if _is_still_of(device, hold) and movable:
-            move_device(session, device, DeviceState.QUARANTINED, columns=columns)
+            transition_device(session, device, DeviceState.QUARANTINED, columns=columns)
         _end_holds(hold, now)
     announce(session, QUEUE)
 
@@ -48,7 +60,7 @@ def await_release(session: Session, member: Member) -> None:
     """Marks the member's devices as about to come back: its worker was told to kill it."""
     for hold, device in held_devices(session, member.id):
         if _is_still_of(device, hold) and device.state == DeviceState.HELD:
-            move_device(session, device, DeviceState.RELEASING)
+            transition_device(session, device, DeviceState.RELEASING)
 
 
 def _end_holds(hold: Hold, now: int) -> None:
@@ -65,14 +77,14 @@ def stop_run(session: Session, run: Run, reason: EndReason, *, now: int) -> None
     """Moves a PLACED or RUNNING run to CANCELLING, and to its end if no member had begun. The run is locked."""
     attempt = live_attempt(session, run.id)
     assert attempt is not None, f"{run.id} is {run.state} without a live attempt"
-    move_run(session, run, RunState.CANCELLING, now=now, columns={"stop_reason": reason})
+    transition_run(session, run, RunState.CANCELLING, now=now, columns={"stop_reason": reason})
     if attempt.state == AttemptState.DISPATCHED and not _has_begun(session, attempt):
-        abandon(session, attempt, AttemptState.CANCELLED, reason, now=now)
-        move_run(session, run, end_state(reason), now=now, reason=reason)
+        end_unstarted_attempt(session, attempt, AttemptState.CANCELLED, reason, now=now)
+        transition_run(session, run, end_state(reason), now=now, reason=reason)
         return
     for member in members_of(session, attempt.id):
         if member.state == MemberState.PENDING:
-            move_member(session, member, MemberState.FENCED, now=now, reason=reason)
+            transition_member(session, member, MemberState.FENCED, now=now, reason=reason)
             free_devices(session, member, now=now)
         elif member.state not in TERMINAL_MEMBER:
             notify(session, member.host_id)
@@ -83,18 +95,18 @@ def end_state(reason: EndReason) -> RunState:
     return RunState.CANCELLED if reason is EndReason.CANCELLED else RunState.FAILED
 
 
-def abandon(session: Session, attempt: Attempt, to: AttemptState, reason: EndReason, *, now: int) -> None:
+def end_unstarted_attempt(session: Session, attempt: Attempt, to: AttemptState, reason: EndReason, *, now: int) -> None:
     """Ends an attempt that did not come to run. Claimed members are fenced off, and their worker proves their end."""
     for member in members_of(session, attempt.id):
         if member.state in TERMINAL_MEMBER:
             continue
         begun = member.state != MemberState.PENDING
-        move_member(session, member, MemberState.FENCED, now=now)
+        transition_member(session, member, MemberState.FENCED, now=now)
         if begun:
             await_release(session, member)
         else:
             free_devices(session, member, now=now)
-    move_attempt(session, attempt, to, now=now, reason=reason)
+    transition_attempt(session, attempt, to, now=now, reason=reason)
 
 
 def _has_begun(session: Session, attempt: Attempt) -> bool:

@@ -8,19 +8,19 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts.reasons import HOST_FAULTS, HOST_LOSSES, REASONS, Category, EndReason
 from drumline.contracts.states import AttemptState, RunState
-from drumline_server.lifecycle.transitions import move_run
+from drumline_server.lifecycle.transitions import transition_run
 from drumline_server.storage import history
 from drumline_server.storage.history import record_event
 from drumline_server.storage.models import Attempt, Device, Host, Member, Run
-from drumline_server.storage.wakeups import QUEUE, announce
+from drumline_server.storage.notifications import QUEUE, announce
 
-HOSTS = 2
+POISON_HOSTS = 2
 """So many different hosts lost by one run are not chance."""
-ATTEMPTS_ON_ONE = 3
+POISON_ATTEMPTS_ON_ONE_HOST = 3
 """So many losses are not chance either, where one host has to stand for all."""
 
 
-class _Loss(NamedTuple):
+class _HostLoss(NamedTuple):
     attempt: int
     host_id: str
     host_name: str
@@ -31,13 +31,13 @@ def poison_message(session: Session, run: Run) -> str | None:
     """What the run has lost so far, if that makes it poison; else None. Of a gang's attempt one host counts."""
     losses = _losses(session, run.id)
     hosts = {loss.host_id for loss in losses}
-    if len(hosts) < HOSTS and not (len(losses) >= ATTEMPTS_ON_ONE and _is_only_host(session, run)):
+    if len(hosts) < POISON_HOSTS and not (len(losses) >= POISON_ATTEMPTS_ON_ONE_HOST and _is_only_host(session, run)):
         return None
     told = ", ".join(f"{loss.host_name} (attempt {loss.attempt}, {loss.reason})" for loss in losses)
     return f"Lost {told}."
 
 
-def _losses(session: Session, run_id: str) -> list[_Loss]:
+def _losses(session: Session, run_id: str) -> list[_HostLoss]:
     """The first loss of each attempt, oldest first."""
     query = (
         select(Attempt.number, Member.host_id, Host.name, Member.reason_code)
@@ -46,7 +46,7 @@ def _losses(session: Session, run_id: str) -> list[_Loss]:
         .where(Member.run_id == run_id, Member.reason_code.in_(HOST_LOSSES))
         .order_by(Attempt.number.desc(), Member.ended_at.desc(), Member.rank.desc())
     )
-    first = {row.number: _Loss(*row) for row in session.execute(query)}
+    first = {row.number: _HostLoss(*row) for row in session.execute(query)}
     return [first[number] for number in sorted(first)]
 
 
@@ -62,7 +62,7 @@ MOST_OF_CONTROL_PLANE = 20
 _MICROS = 1_000_000
 _OF_CONTROL_PLANE = [reason for reason, facts in REASONS.items() if facts.category is Category.CONTROL_PLANE]
 _UNCOUNTED = frozenset({Category.CAPACITY, Category.CONTROL_PLANE})
-"""Preemption is nobody's failure, and what the control plane failed at is not the run's."""
+"""Preemption is not counted, and what the control plane failed at is not the run's."""
 
 
 def retry_or_fail(session: Session, run: Run, reason: EndReason, message: str, *, now: int) -> None:
@@ -73,7 +73,7 @@ def retry_or_fail(session: Session, run: Run, reason: EndReason, message: str, *
     poison = poison_message(session, run) if reason in HOST_LOSSES else None
     if poison is not None:
         message_of = {"reason_message": poison}
-        move_run(session, run, RunState.FAILED, now=now, reason=EndReason.POISON, columns=message_of)
+        transition_run(session, run, RunState.FAILED, now=now, reason=EndReason.POISON, columns=message_of)
         return
     facts = REASONS[reason]
     by_user = facts.category is Category.USER
@@ -86,15 +86,15 @@ def retry_or_fail(session: Session, run: Run, reason: EndReason, message: str, *
         failures = max(0, _failures_of_control_plane(session, run) - 1)
         is_spent = failures >= MOST_OF_CONTROL_PLANE
     if not facts.retryable or is_spent:
-        move_run(session, run, RunState.FAILED, now=now, reason=reason, columns=columns)
+        transition_run(session, run, RunState.FAILED, now=now, reason=reason, columns=columns)
         return
     backoff_s = BACKOFF_S[min(failures, len(BACKOFF_S) - 1)]
     columns["retry_at"] = now + backoff_s * _MICROS
-    move_run(session, run, RunState.RETRY_WAIT, now=now, reason=reason, columns=columns)
+    transition_run(session, run, RunState.RETRY_WAIT, now=now, reason=reason, columns=columns)
 
 
 def requeue(session: Session, run: Run, *, now: int) -> bool:
-    """Moves a run back into the queue, from RETRY_WAIT to wait anew, or to wait on because its attempt was not claimed.
+    """Moves a run back into the queue, from RETRY_WAIT to wait again, or to wait on as its attempt was not claimed.
 
     What waits on keeps the end of its waiting.
     """
@@ -102,7 +102,7 @@ def requeue(session: Session, run: Run, *, now: int) -> bool:
     if run.state != RunState.PLACED:
         deadline = None if queue_s is None else now + int(queue_s * _MICROS)
     columns = {"reason_code": None, "reason_message": "", "retry_at": None, "queue_deadline": deadline}
-    return move_run(session, run, RunState.QUEUED, now=now, columns=columns)
+    return transition_run(session, run, RunState.QUEUED, now=now, columns=columns)
 
 
 def _failures_of_control_plane(session: Session, run: Run) -> int:
@@ -112,34 +112,34 @@ def _failures_of_control_plane(session: Session, run: Run) -> int:
     return session.scalar(query) or 0
 
 
-RUNS = 3
+FAULTY_HOST_RUNS = 3
 """So many different runs that failed on a host for reasons that may be its own..."""
-WITHIN_US = 600 * 1_000_000
+FAULT_WINDOW_US = 600 * 1_000_000
 """...within this time are not the runs' fault."""
 _MOST = 200
 Verdict = Literal["quarantined", "flagged"]
-TROUBLED = (
+FAULTY_HOSTS = (
     select(Member.host_id)
     .where(Member.reason_code.in_(HOST_FAULTS), Member.ended_at > bindparam("failed_since"))
     .group_by(Member.host_id)
-    .having(func.count(Member.run_id.distinct()) >= RUNS)
+    .having(func.count(Member.run_id.distinct()) >= FAULTY_HOST_RUNS)
 )
 """Hosts that `troubled_hosts` looks at more closely; with `failed_since` as `failed_since` has it."""
 
 
-def failed_since(now: int) -> int:
+def fault_window_start(now: int) -> int:
     """What failed before that time is forgiven."""
-    return now - WITHIN_US
+    return now - FAULT_WINDOW_US
 
 
-def troubled_hosts(session: Session, *, now: int) -> list[str]:
+def faulty_hosts(session: Session, *, now: int) -> list[str]:
     """Hosts that `judge_host` would change something about."""
-    found = session.scalars(TROUBLED.limit(_MOST), {"failed_since": failed_since(now)}).all()
+    found = session.scalars(FAULTY_HOSTS.limit(_MOST), {"failed_since": fault_window_start(now)}).all()
     hosts = [session.get_one(Host, host_id) for host_id in found]
     return [host.id for host in hosts if _verdict(session, host, _failures(session, host, now)) is not None]
 
 
-def judge_host(host_id: str, session: Session, *, now: int) -> None:
+def quarantine_faulty_host(host_id: str, session: Session, *, now: int) -> None:
     """Quarantines a host on which too many runs failed; the only one with devices of its kind is flagged instead."""
     query = select(Host).where(Host.id == host_id).with_for_update()
     host = session.scalars(query, execution_options={"populate_existing": True}).one()
@@ -147,7 +147,7 @@ def judge_host(host_id: str, session: Session, *, now: int) -> None:
     verdict = _verdict(session, host, failures)
     if verdict is None:
         return
-    host.failures = [_shown(member, run) for member, run in failures]
+    host.failures = [_failure_json(member, run) for member, run in failures]
     host.quarantined_at, host.flagged_at = (now, None) if verdict == "quarantined" else (None, now)
     runs = sorted({run.id for _, run in failures})
     for run_id in runs:
@@ -168,7 +168,7 @@ def _verdict(session: Session, host: Host, failures: Sequence[tuple[Member, Run]
 
 
 def _failures(session: Session, host: Host, now: int) -> Sequence[tuple[Member, Run]]:
-    since = max(failed_since(now), host.released_at or 0)
+    since = max(fault_window_start(now), host.released_at or 0)
     query = (
         select(Member, Run)
         .join(Run, Run.id == Member.run_id)
@@ -182,7 +182,7 @@ def _failures(session: Session, host: Host, now: int) -> Sequence[tuple[Member, 
 def _is_too_often(failures: Sequence[tuple[Member, Run]]) -> bool:
     """One restart or silence of a host ends all that runs there at one moment, and is one incident."""
     incidents = {(member.ended_at if member.reason_code in HOST_LOSSES else member.id) for member, _ in failures}
-    return len({run.id for _, run in failures}) >= RUNS and len(incidents) >= RUNS
+    return len({run.id for _, run in failures}) >= FAULTY_HOST_RUNS and len(incidents) >= FAULTY_HOST_RUNS
 
 
 def _is_only_one(session: Session, host: Host) -> bool:
@@ -197,5 +197,5 @@ def _is_only_one(session: Session, host: Host) -> bool:
     return not set(session.scalars(own)) <= set(session.scalars(others))
 
 
-def _shown(member: Member, run: Run) -> dict[str, Any]:  # Any: JSON of api.HostFailure
+def _failure_json(member: Member, run: Run) -> dict[str, Any]:  # Any: JSON of api.HostFailure
     return {"run": run.id, "job": run.job_name, "reason": member.reason_code, "at": member.ended_at}

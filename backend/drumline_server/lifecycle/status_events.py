@@ -14,11 +14,11 @@ from drumline.contracts.base import to_micros
 from drumline.contracts.events import MAX_RESULT_BYTES, GapEvent, ProgressEvent, ResultEvent, StateEvent
 from drumline.contracts.states import TERMINAL_MEMBER, AttemptState, MemberState, RunState
 from drumline.contracts.storable import mended, unstorable
-from drumline_server.lifecycle.transitions import move_attempt, move_member, move_run
+from drumline_server.lifecycle.transitions import transition_attempt, transition_member, transition_run
 from drumline_server.storage.history import Loss, record_event, record_gap
 from drumline_server.storage.models import Attempt, Member, Run
+from drumline_server.storage.notifications import announce
 from drumline_server.storage.runs import members_of
-from drumline_server.storage.wakeups import announce
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def _number(value: JsonValue) -> float | None:
 _LOADING = frozenset({"starting", "loading", "compiling"})
 
 
-def store_phases(batch: Batch, events: Sequence[StateEvent]) -> None:
+def apply_status_events(batch: Batch, events: Sequence[StateEvent]) -> None:
     """Moves the member, and with its gang's last member the attempt and the run, to STARTING and RUNNING."""
     for event in events:
         if event.phase in _LOADING:
@@ -99,7 +99,7 @@ def store_phases(batch: Batch, events: Sequence[StateEvent]) -> None:
             _run(batch, event)
 
 
-def store_progress(batch: Batch, events: Sequence[ProgressEvent]) -> None:
+def apply_progress(batch: Batch, events: Sequence[ProgressEvent]) -> None:
     """Keeps the newest progress on the member, and of the first member on the run."""
     newest = events[-1]
     batch.member.step = newest.step
@@ -109,15 +109,15 @@ def store_progress(batch: Batch, events: Sequence[ProgressEvent]) -> None:
     body = {
         "step": newest.step,
         "total_steps": newest.total_steps,
-        "steps_per_s": _finite(newest.steps_per_s),
-        "examples_per_s": _finite(newest.examples_per_s),
+        "steps_per_s": _finite_values(newest.steps_per_s),
+        "examples_per_s": _finite_values(newest.examples_per_s),
     }
     _update_run(batch.session, batch.run, {**body, "progress_at": batch.now})
     batch.record("progress", body)
     announce(batch.session, f"runs:{batch.run.id}")
 
 
-def store_result(batch: Batch, events: Sequence[ResultEvent]) -> None:
+def apply_result(batch: Batch, events: Sequence[ResultEvent]) -> None:
     """Keeps what the first member's `main` returned; one over the cap, or too deep, leaves a gap instead."""
     if batch.member.rank:
         return
@@ -134,18 +134,18 @@ def _start(batch: Batch, event: StateEvent) -> None:
     member, attempt = batch.member, batch.attempt
     columns = {"phase": event.phase}
     if member.state == MemberState.CLAIMED:
-        move_member(batch.session, member, MemberState.STARTING, now=batch.now, columns=columns)
+        transition_member(batch.session, member, MemberState.STARTING, now=batch.now, columns=columns)
     else:
         _note_phase(batch, event)
     if attempt.state == AttemptState.CLAIMED:
-        move_attempt(batch.session, attempt, AttemptState.STARTING, now=batch.now)
+        transition_attempt(batch.session, attempt, AttemptState.STARTING, now=batch.now)
 
 
 def _run(batch: Batch, event: StateEvent) -> None:
     member = batch.member
     if member.state in (MemberState.CLAIMED, MemberState.STARTING):
         columns = {"phase": event.phase, "started_at": batch.now}
-        move_member(batch.session, member, MemberState.RUNNING, now=batch.now, columns=columns)
+        transition_member(batch.session, member, MemberState.RUNNING, now=batch.now, columns=columns)
     else:
         _note_phase(batch, event)
     if all(_has_run(other) for other in members_of(batch.session, batch.attempt.id)):
@@ -158,11 +158,11 @@ def _run_attempt(batch: Batch, event: StateEvent) -> None:
     started_at = min(batch.now, max(to_micros(event.at), attempt.claimed_at or 0))
     if attempt.state in (AttemptState.CLAIMED, AttemptState.STARTING):
         columns = {"started_at": started_at}
-        move_attempt(batch.session, attempt, AttemptState.RUNNING, now=batch.now, columns=columns)
+        transition_attempt(batch.session, attempt, AttemptState.RUNNING, now=batch.now, columns=columns)
     elif attempt.started_at is None:
         attempt.started_at = started_at
     if run.state == RunState.PLACED:
-        move_run(batch.session, run, RunState.RUNNING, now=batch.now, columns={"started_at": started_at})
+        transition_run(batch.session, run, RunState.RUNNING, now=batch.now, columns={"started_at": started_at})
 
 
 def _has_run(member: Member) -> bool:
@@ -187,5 +187,5 @@ def _update_run(session: Session, run: Run, values: dict[str, object]) -> None:
     session.execute(update(Run).where(Run.id == run.id).values(**values))
 
 
-def _finite(value: float | None) -> float | None:
+def _finite_values(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None

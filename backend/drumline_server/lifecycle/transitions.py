@@ -1,6 +1,6 @@
 """The one way that a run, an attempt, a member or a device changes its state.
 
-A move is a conditional UPDATE on id, state and fence, with its event in the same transaction. It returns
+A transition is a conditional UPDATE on id, state and fence, with its event in the same transaction. It returns
 False where the thing is not in the expected state any more: somebody was first, which is normal.
 """
 
@@ -14,10 +14,10 @@ from sqlalchemy.orm.attributes import set_committed_value
 
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import (
-    ATTEMPT_MOVES,
-    DEVICE_MOVES,
-    MEMBER_MOVES,
-    RUN_MOVES,
+    ATTEMPT_TRANSITIONS,
+    DEVICE_TRANSITIONS,
+    MEMBER_TRANSITIONS,
+    RUN_TRANSITIONS,
     TERMINAL_MEMBER,
     TERMINAL_RUN,
     AttemptState,
@@ -27,32 +27,32 @@ from drumline.contracts.states import (
 )
 from drumline_server.storage.history import record_event
 from drumline_server.storage.models import Attempt, Device, Member, Run, table_of
-from drumline_server.storage.wakeups import announce
+from drumline_server.storage.notifications import announce
 
 Columns = Mapping[str, Any]  # Any: values of the columns that change with the state
 _NONE: Columns = {}
 
 
-def _guarded(table: Table) -> Update:
+def _guarded_update(table: Table) -> Update:
     """Sets the columns that it is executed with."""
     columns = table.c
     return update(table).where(
-        columns.id == bindparam("moved"), columns.state == bindparam("source"), columns.fence == bindparam("held_fence")
+        columns.id == bindparam("id_"), columns.state == bindparam("source"), columns.fence == bindparam("held_fence")
     )
 
 
-_MOVES = {model: _guarded(table_of(model)) for model in (Run, Attempt, Member, Device)}
+_TRANSITIONS = {model: _guarded_update(table_of(model)) for model in (Run, Attempt, Member, Device)}
 
 
-def move_run(
+def transition_run(
     session: Session, run: Run, to: RunState, *, now: int, reason: EndReason | None = None, columns: Columns = _NONE
 ) -> bool:
-    """Moves a run from the state and fence that `run` shows; `columns` change with it, `reason` explains an end."""
+    """Transitions a run from the state and fence that `run` shows. `columns` change too; `reason` explains an end."""
     source = RunState(run.state)
     values = {"state": to, **_reason_columns(reason), **columns}
     if to in TERMINAL_RUN:
         values["ended_at"] = _end_of(run, now)
-    if not _move(session, run, RUN_MOVES[source], to, values):
+    if not _transition(session, run, RUN_TRANSITIONS[source], to, values):
         return False
     body: dict[str, Any] = {"state": to, "from": source}
     if reason is not None:
@@ -64,7 +64,7 @@ def move_run(
     return True
 
 
-def move_attempt(
+def transition_attempt(
     session: Session,
     attempt: Attempt,
     to: AttemptState,
@@ -73,11 +73,11 @@ def move_attempt(
     reason: EndReason | None = None,
     columns: Columns = _NONE,
 ) -> bool:
-    """Moves an attempt from the state and fence that `attempt` shows."""
+    """Transitions an attempt from the state and fence that `attempt` shows."""
     values = {"state": to, **_reason_columns(reason), **columns}
-    if not ATTEMPT_MOVES[to]:
+    if not ATTEMPT_TRANSITIONS[to]:
         values["ended_at"] = _end_of(attempt, now)
-    if not _move(session, attempt, ATTEMPT_MOVES[AttemptState(attempt.state)], to, values):
+    if not _transition(session, attempt, ATTEMPT_TRANSITIONS[AttemptState(attempt.state)], to, values):
         return False
     body: dict[str, Any] = {"attempt": attempt.id, "number": attempt.number, "state": to}
     if reason is not None:
@@ -86,7 +86,7 @@ def move_attempt(
     return True
 
 
-def move_member(
+def transition_member(
     session: Session,
     member: Member,
     to: MemberState,
@@ -95,19 +95,19 @@ def move_member(
     reason: EndReason | None = None,
     columns: Columns = _NONE,
 ) -> bool:
-    """Moves a member from the state and fence that `member` shows."""
+    """Transitions a member from the state and fence that `member` shows."""
     values = {"state": to, **_reason_columns(reason), **columns}
     if to in TERMINAL_MEMBER:
         values["ended_at"] = now
-    if not _move(session, member, MEMBER_MOVES[MemberState(member.state)], to, values):
+    if not _transition(session, member, MEMBER_TRANSITIONS[MemberState(member.state)], to, values):
         return False
     record_event(session, member.run_id, "member", _member_body(member), now=now, attempt_id=member.attempt_id)
     return True
 
 
-def move_device(session: Session, device: Device, to: DeviceState, *, columns: Columns = _NONE) -> bool:
-    """Moves a device from the state and fence that `device` shows."""
-    if not _move(session, device, DEVICE_MOVES[DeviceState(device.state)], to, {"state": to, **columns}):
+def transition_device(session: Session, device: Device, to: DeviceState, *, columns: Columns = _NONE) -> bool:
+    """Transitions a device from the state and fence that `device` shows."""
+    if not _transition(session, device, DEVICE_TRANSITIONS[DeviceState(device.state)], to, {"state": to, **columns}):
         return False
     announce(session, f"fleet:{device.host_id}")
     return True
@@ -118,22 +118,22 @@ def _end_of(row: Run | Attempt, now: int) -> int:
     return max(now, row.started_at or now)
 
 
-def _move(
+def _transition(
     session: Session,
     thing: Run | Attempt | Member | Device,
     targets: Collection[StrEnum],
     to: StrEnum,
     values: Columns,
 ) -> bool:
-    """The conditional UPDATE of all moves, shown on `thing` where it took place.
+    """The conditional UPDATE of all transitions, shown on `thing` where it took place.
 
     Raises ValueError for a move that the table of states does not have: `to` is none of `targets`.
     """
     if to not in targets:
-        raise ValueError(f"{type(thing).__tablename__} {thing.id} cannot move from {thing.state} to {to}")
+        raise ValueError(f"{type(thing).__tablename__} {thing.id} cannot go from {thing.state} to {to}")
     session.flush()
-    guard = {"moved": thing.id, "source": thing.state, "held_fence": thing.fence}
-    result = session.execute(_MOVES[type(thing)], {**values, **guard})
+    guard = {"id_": thing.id, "source": thing.state, "held_fence": thing.fence}
+    result = session.execute(_TRANSITIONS[type(thing)], {**values, **guard})
     assert isinstance(result, CursorResult)
     if result.rowcount != 1:
         return False

@@ -19,7 +19,7 @@ from drumline_server.base.settings import Settings
 from drumline_server.live import streams
 from drumline_server.live.streams import Rendered, Subscriber, Tail, Topics, render
 from drumline_server.storage.database import Database
-from drumline_server.storage.wakeups import CREDENTIALS
+from drumline_server.storage.notifications import CREDENTIALS
 
 log = logging.getLogger(__name__)
 

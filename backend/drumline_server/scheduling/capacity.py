@@ -7,10 +7,9 @@ from sqlalchemy import case, func, or_, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts.states import DeviceState
-from drumline_server.base.shapes import Shape
+from drumline_server.base.shapes import Shape, most_replicas
 from drumline_server.lifecycle import checkpoints
 from drumline_server.lifecycle.checkpoints import candidates_of, not_after
-from drumline_server.scheduling.gangs import most_replicas
 from drumline_server.scheduling.placement import platforms_of
 from drumline_server.storage.models import Checkpoint, Device, Host, Run
 
@@ -90,7 +89,7 @@ def room(hosts: Sequence[HostCapacity], shape: Shape, devices: Callable[[HostCap
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class ResumeLocation:
     """Where a run can go on: the checkpoint, and the living hosts that can read it, with their names by id."""
 
     step: int
@@ -101,8 +100,8 @@ class Home:
     """A better one that no living host can read."""
 
 
-def homes_of(session: Session, project_id: str, runs: Collection[Run]) -> dict[str, Home]:
-    """Where those of the project's runs can go on that have something to go on from.
+def resume_locations(session: Session, project_id: str, runs: Collection[Run]) -> dict[str, ResumeLocation]:
+    """Where those of the project's runs can go on that have something to resume from.
 
     The number of statements does not grow with the runs.
     """
@@ -110,21 +109,21 @@ def homes_of(session: Session, project_id: str, runs: Collection[Run]) -> dict[s
     candidates = candidates_of(session, project_id, with_past) if with_past else {}
     stores = {row.store for rows in candidates.values() for row in rows}
     living = checkpoints.living_hosts(session, project_id, stores) if stores else {}
-    return _homes(session, candidates, living)
+    return _locate(session, candidates, living)
 
 
-def tied_to(session: Session, project_id: str, run_ids: Collection[str]) -> dict[str, Home]:
+def runs_tied_to_hosts(session: Session, project_id: str, run_ids: Collection[str]) -> dict[str, ResumeLocation]:
     """Of each of the project's runs that waits for one of certain hosts, where these are."""
     runs = checkpoints.with_past(session, run_ids) if run_ids else ()
-    homes = homes_of(session, project_id, runs)
+    homes = resume_locations(session, project_id, runs)
     fleet = capacities(session, project_id) if homes else []
     return {run.id: home for run in runs if (home := homes.get(run.id)) and is_tied(run, home, fleet)}
 
 
-def is_tied(run: Run, home: Home, fleet: Sequence[HostCapacity]) -> bool:
+def is_tied(run: Run, home: ResumeLocation, fleet: Sequence[HostCapacity]) -> bool:
     """Whether a run waits for one of the living hosts that can read its checkpoint.
 
-    One that was told to go on from a checkpoint does, and never begins anew by itself. Another does only where they
+    One that was told to resume from a checkpoint does, and never starts over by itself. Another does only where they
     have devices enough: else it would wait for ever for what it saved on its own account.
     """
     if run.resume_from is not None:
@@ -133,38 +132,38 @@ def is_tied(run: Run, home: Home, fleet: Sequence[HostCapacity]) -> bool:
     return bool(there) and most_possible(there, shape).replicas >= shape.replicas
 
 
-def readers_of(home: Home, fleet: Sequence[HostCapacity]) -> list[HostCapacity]:
+def readers_of(home: ResumeLocation, fleet: Sequence[HostCapacity]) -> list[HostCapacity]:
     """Those of the fleet that can read the checkpoint."""
     return [host for host in fleet if host.host_id in home.hosts]
 
 
-def home_of_source(session: Session, project_id: str, checkpoint_id: str) -> Home | None:
-    """Where a run that is told to go on from that checkpoint begins; None where nothing of it is kept."""
+def resume_location_of(session: Session, project_id: str, checkpoint_id: str) -> ResumeLocation | None:
+    """Where a run that is told to resume from that checkpoint begins; None where nothing of it is kept."""
     source = checkpoints.checkpoints_by_id(session, project_id, [checkpoint_id]).get(checkpoint_id)
     if source is None:
         return None
     rows = not_after(source, checkpoints.kept_of_runs(session, [source.run_id]).get(source.run_id, ()))
     living = checkpoints.living_hosts(session, project_id, {row.store for row in rows})
-    return _homes(session, {checkpoint_id: rows}, living).get(checkpoint_id)
+    return _locate(session, {checkpoint_id: rows}, living).get(checkpoint_id)
 
 
-def _homes(
+def _locate(
     session: Session, candidates: Mapping[str, Sequence[Checkpoint]], living: Mapping[str, dict[str, str]]
-) -> dict[str, Home]:
+) -> dict[str, ResumeLocation]:
     """Of each that has candidates, by key."""
     best = {key: next((row for row in rows if row.store in living), None) for key, rows in candidates.items() if rows}
     attempts = {row.attempt_id for row in best.values() if row is not None}
     members = checkpoints.members_of_attempts(session, attempts) if attempts else {}
-    return {key: _home(candidates[key], row, living, members) for key, row in best.items()}
+    return {key: _locate_one(candidates[key], row, living, members) for key, row in best.items()}
 
 
-def _home(
+def _locate_one(
     candidates: Sequence[Checkpoint],
     best: Checkpoint | None,
     living: Mapping[str, dict[str, str]],
     members: Mapping[str, int],
-) -> Home:
+) -> ResumeLocation:
     lost = None if best is candidates[0] else candidates[0]
     if best is None:
-        return Home(step=0, members=1, hosts={}, lost=lost)
-    return Home(best.step, members[best.attempt_id], living[best.store], lost)
+        return ResumeLocation(step=0, members=1, hosts={}, lost=lost)
+    return ResumeLocation(best.step, members[best.attempt_id], living[best.store], lost)

@@ -14,13 +14,13 @@ from sqlalchemy.orm import Session
 from drumline.contracts.ids import new_id
 from drumline.contracts.states import AttemptState, DeviceState, MemberState, RunState
 from drumline_server.base.settings import Settings
-from drumline_server.lifecycle.transitions import move_device, move_run
-from drumline_server.scheduling.placement import Ageing, MemberSeats, Outlook, Placement, Snapshot, place
+from drumline_server.lifecycle.transitions import transition_device, transition_run
+from drumline_server.scheduling.placement import Ageing, MemberSeats, Placement, SchedulingResult, Snapshot, place
 from drumline_server.scheduling.snapshot import HEAD_LEAST, projects_to_serve, take_snapshot
 from drumline_server.storage.database import Database
 from drumline_server.storage.history import lock_run, record_event
 from drumline_server.storage.models import Attempt, Device, Hold, Host, Member, Run
-from drumline_server.storage.wakeups import notify
+from drumline_server.storage.notifications import notify
 
 _MICROS = 1_000_000
 
@@ -50,7 +50,7 @@ def _dispatch(session: Session, placement: Placement, *, claim_s: float, now: in
         "attempt_id": attempt.id,
         "hosts": [host.name for host in hosts],
     }
-    if not move_run(session, run, RunState.PLACED, now=now, columns=columns):
+    if not transition_run(session, run, RunState.PLACED, now=now, columns=columns):
         raise _TakenError
     devices = _lock_devices(session, placement)
     members = [_add_member(session, attempt, host, rank, now=now) for rank, host in enumerate(hosts)]
@@ -118,7 +118,7 @@ def _hold_devices(
         device = devices[seat.device_id]
         columns = {"attempt_id": member.attempt_id, "fence": member.fence}
         is_free = device.present and device.state == DeviceState.FREE
-        if not is_free or not move_device(session, device, DeviceState.HELD, columns=columns):
+        if not is_free or not transition_device(session, device, DeviceState.HELD, columns=columns):
             raise _TakenError
     session.add_all(
         Hold(
@@ -151,7 +151,7 @@ Guard = Callable[[Session], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class SchedulingTerms:
     """How the scheduler decides."""
 
     claim_s: float
@@ -174,11 +174,11 @@ class Terms:
         return now - int(self.suspect_s * _MICROS)
 
 
-def unguarded(session: Session) -> None:
+def no_guard(session: Session) -> None:
     """For a scheduler that is the only one, or does not mind another."""
 
 
-def schedule(database: Database, terms: Terms, *, now: int, guard: Guard = unguarded) -> list[str]:
+def schedule(database: Database, terms: SchedulingTerms, *, now: int, guard: Guard = no_guard) -> list[str]:
     """Starts every queued run that has room; returns their ids. Blocks: it is called in a thread of its own."""
     placed: list[str] = []
     for project_id in database.read_now(partial(projects_to_serve, silent_since=terms.silent_since(now))):
@@ -191,7 +191,9 @@ def schedule(database: Database, terms: Terms, *, now: int, guard: Guard = ungua
     return placed
 
 
-def _start_all(database: Database, outlook: Outlook, terms: Terms, guard: Guard, *, now: int) -> list[str]:
+def _start_all(
+    database: Database, outlook: SchedulingResult, terms: SchedulingTerms, guard: Guard, *, now: int
+) -> list[str]:
     """Starts what was decided, up to the first run or device that is not as it was.
 
     Then another scheduler is at work; whatever else has changed asks for another look by itself.
@@ -204,10 +206,10 @@ def _start_all(database: Database, outlook: Outlook, terms: Terms, guard: Guard,
     return started
 
 
-def _decide(project_id: str, terms: Terms, now: int, session: Session) -> Outlook:
+def _decide(project_id: str, terms: SchedulingTerms, now: int, session: Session) -> SchedulingResult:
     return place(terms.look(session, project_id, now=now))
 
 
-def _start(placement: Placement, terms: Terms, now: int, guard: Guard, session: Session) -> bool:
+def _start(placement: Placement, terms: SchedulingTerms, now: int, guard: Guard, session: Session) -> bool:
     guard(session)
     return dispatch(session, placement, claim_s=terms.claim_s, now=now)

@@ -17,15 +17,22 @@ from drumline_server.base.clock import Clock
 from drumline_server.base.errors import DatabaseUnavailableError
 from drumline_server.base.settings import Settings
 from drumline_server.lifecycle.checkpoints import forget_deleted as forget_deleted_checkpoints
-from drumline_server.lifecycle.clock_skew import pull_back
-from drumline_server.lifecycle.deadlines import Deadlines, Deed, due, longest_takeover_s
-from drumline_server.scheduling.dispatch import Terms, schedule
-from drumline_server.scheduling.leadership import Leadership, LeadershipLostError, SoleServer, leadership_of
-from drumline_server.scheduling.peers import Stalls, longest_stall_us, watch_stalls
+from drumline_server.lifecycle.deadlines import Deadlines, OverdueAction, longest_takeover_s, overdue_actions
+from drumline_server.lifecycle.guard import clamp_timestamps
+from drumline_server.scheduling.dispatch import SchedulingTerms, schedule
+from drumline_server.scheduling.leadership import (
+    Leadership,
+    LeadershipLostError,
+    SoleServer,
+    Stalls,
+    leadership_of,
+    longest_stall_us,
+    watch_stalls,
+)
 from drumline_server.storage.database import Database
 from drumline_server.storage.idempotency import forget_old_keys
+from drumline_server.storage.notifications import QUEUE
 from drumline_server.storage.runs import forget_old_plans as forget_old_plans
-from drumline_server.storage.wakeups import QUEUE
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +140,7 @@ async def _forever(loop: _Round, leadership: Leadership) -> None:
         except LeadershipLostError as error:
             log.warning("the %s loop stops here: %s", loop.name, error)
         except Exception:
-            log.exception("the %s loop failed; it goes on", loop.name)
+            log.exception("the %s loop failed; it continues", loop.name)
         else:
             backoff_s = _FIRST_BACKOFF_S
             await loop.wakeup.rest(now() - began)
@@ -153,7 +160,7 @@ async def _lead(leadership: Leadership, rounds: Sequence[_Round]) -> None:
 
 
 async def _schedule(database: Database, settings: Settings, clock: Clock, leadership: Leadership) -> None:
-    terms = Terms.of(settings)
+    terms = SchedulingTerms.of(settings)
     await asyncio.to_thread(schedule, database, terms, now=clock.now(), guard=leadership.guard)
 
 
@@ -189,7 +196,7 @@ class Reaper:
         self._leases_from = clock.now() + int(settings.times.takeover_s * _MICROS)
 
     async def round(self) -> None:
-        """Does what is due, each deed in its own transaction, so that one that fails keeps no other from happening."""
+        """Does what is overdue, each action in its own transaction, so that one that fails keeps back no other."""
         now = self._clock.now()
         elapsed = now - self._last_round
         if not -_CLOCK_JUMP_US < elapsed < _CLOCK_JUMP_US + int(self._settings.reap_every_s * _MICROS):
@@ -198,26 +205,26 @@ class Reaper:
         self._last_round = now
         if self._set_back:
             await self._database.write(
-                lambda session: pull_back(session, claim_s=self._settings.times.claim_s, clock=self._clock)
+                lambda session: clamp_timestamps(session, claim_s=self._settings.times.claim_s, clock=self._clock)
             )
             self._set_back = False
-        for deed in await self._database.read(lambda session: self._due(session, now)):
+        for action in await self._database.read(lambda session: self._due(session, now)):
             try:
-                await self._database.write(partial(self._perform, deed))
+                await self._database.write(partial(self._perform, action))
             except LeadershipLostError:
                 raise
             except Exception:
                 log.exception("a deadline could not be enforced; it is tried again")
 
-    def _due(self, session: Session, now: int) -> list[Deed]:
+    def _due(self, session: Session, now: int) -> list[OverdueAction]:
         takeover_s = longest_takeover_s(session, self._settings.times.takeover_s)
         own_us = self._stalls.since(now - int(2 * takeover_s * _MICROS))
         stalled_us = max(own_us, longest_stall_us(session, takeover_s))
         deadlines = Deadlines(
             takeover_s, self._settings.times.suspect_s, self._leases_from, stalled_us, self._settings.times.scale
         )
-        return due(session, deadlines, self._clock, now=now)
+        return overdue_actions(session, deadlines, self._clock, now=now)
 
-    def _perform(self, deed: Deed, session: Session) -> None:
+    def _perform(self, action: OverdueAction, session: Session) -> None:
         self._leadership.guard(session)
-        deed(session)
+        action(session)

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from drumline_server.base.shapes import Shape
-from drumline_server.scheduling.gangs import Share, fit
+from drumline_server.base.shapes import Shape, Share, fit
 
 PREFERRED = ("tpu", "gpu", "cpu")
 """Where a run that takes any platform goes first."""
@@ -43,7 +42,7 @@ class QueuedRun:
     only: frozenset[str] | None = None
     """The hosts that can read its checkpoints; None if any host will do."""
     members: int = 1
-    """How many saved the checkpoint that it goes on from."""
+    """How many saved the checkpoint that it resumes from."""
     priority: int = 0
     created_at: int = 0
 
@@ -98,14 +97,14 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class SchedulingResult:
     """What one look at the queue gives: who starts, and what is kept for whom, by platform."""
 
     placements: tuple[Placement, ...]
     reservations: Mapping[str, Reservation]
 
 
-def place(snapshot: Snapshot) -> Outlook:
+def place(snapshot: Snapshot) -> SchedulingResult:
     """The runs of the queue that can start now, with their devices, and what is reserved for those that cannot."""
     table = _Table(snapshot)
     placements: list[Placement] = []
@@ -120,7 +119,7 @@ def place(snapshot: Snapshot) -> Outlook:
         else:
             blocked.add(run, held_off)
             table.reserve(run)
-    return Outlook(tuple(placements), table.reservations)
+    return SchedulingResult(tuple(placements), table.reservations)
 
 
 class _Blocked:

@@ -31,7 +31,7 @@ from sqlalchemy.orm import Session, aliased
 from drumline.contracts.states import AttemptState, DeviceState, RunState
 from drumline_server.base.shapes import Shape
 from drumline_server.scheduling import capacity
-from drumline_server.scheduling.capacity import Home
+from drumline_server.scheduling.capacity import ResumeLocation
 from drumline_server.scheduling.placement import Ageing, FreeDevice, QueuedRun, Release, Snapshot, in_order
 from drumline_server.storage.models import Attempt, Device, Hold, Host, Member, Project, Run
 
@@ -68,7 +68,7 @@ def is_behind_the_head(session: Session, run: Run) -> bool:
     return session.scalar(_OLDER_ALIKE, {**of_run, **older}) == HEAD_MOST
 
 
-def queued_run(run: Run, home: Home | None) -> QueuedRun:
+def queued_run(run: Run, home: ResumeLocation | None) -> QueuedRun:
     """A run that is queued for the first time, as the scheduler sees it; `home` is where its checkpoint is."""
     limit_us = _limit_us(to_json(run.limits).decode())
     return QueuedRun(run.id, _shape(run.shape), limit_us, None, *_tie(home), run.priority, run.created_at)
@@ -116,16 +116,16 @@ def _queue(session: Session, project_id: str, ageing: Ageing, now: int) -> tuple
         rows |= {row.id: row for row in session.execute(_GROUP, of_group)}
     rows |= {row.id: row for row in session.execute(_RUNS, {"project": project_id, "head": HEAD_MOST})}
     past = [row.id for row in rows.values() if row.fence > 0 or row.resume_from]
-    homes = capacity.tied_to(session, project_id, past)
+    homes = capacity.runs_tied_to_hosts(session, project_id, past)
     return in_order([_queued(row, homes.get(row.id)) for row in rows.values()], ageing, now)
 
 
-def _queued(row: RunRow, home: Home | None) -> QueuedRun:
+def _queued(row: RunRow, home: ResumeLocation | None) -> QueuedRun:
     run_id, shape, limits, priority, created_at, _, _, failed_on = row
     return QueuedRun(run_id, _shape(shape), _limit_us(limits), failed_on, *_tie(home), priority, created_at)
 
 
-def _tie(home: Home | None) -> tuple[frozenset[str] | None, int]:
+def _tie(home: ResumeLocation | None) -> tuple[frozenset[str] | None, int]:
     """Which hosts only, and how many members, as `QueuedRun` has them."""
     return (None, 1) if home is None else (frozenset(home.hosts), home.members)
 

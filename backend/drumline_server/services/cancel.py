@@ -11,12 +11,12 @@ from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import TERMINAL_RUN, RunState
 from drumline_server.base.errors import DrumlineError, NotFoundError
 from drumline_server.lifecycle import release
-from drumline_server.lifecycle.transitions import move_run
+from drumline_server.lifecycle.transitions import transition_run
 from drumline_server.services.runs import whole_run
 from drumline_server.storage import history, runs
 from drumline_server.storage.history import lock_run, record_event
 from drumline_server.storage.models import Run
-from drumline_server.storage.wakeups import QUEUE, announce
+from drumline_server.storage.notifications import QUEUE, announce
 
 CANCELLED_AT_ONCE = 40
 """Some 35 ms in which nobody else writes."""
@@ -73,7 +73,7 @@ def cancel_some(session: Session, request: BatchCancellation, *, now: int) -> in
 def _ask_to_stop(session: Session, run: Run, requested_by: str, grace_s: float | None, now: int) -> None:
     _note_request(session, run, requested_by, grace_s, now)
     if run.state in (RunState.QUEUED, RunState.RETRY_WAIT):
-        move_run(session, run, RunState.CANCELLED, now=now, reason=EndReason.CANCELLED)
+        transition_run(session, run, RunState.CANCELLED, now=now, reason=EndReason.CANCELLED)
         announce(session, QUEUE)
     elif run.state in (RunState.PLACED, RunState.RUNNING):
         release.stop_run(session, run, EndReason.CANCELLED, now=now)

@@ -21,7 +21,14 @@ from drumline_server.base.errors import DrumlineError, InvalidRequestError, NotF
 from drumline_server.base.shapes import OWN_COLLECTIVES, Shape, shape_of, tie_to_one_host
 from drumline_server.lifecycle import checkpoints
 from drumline_server.scheduling import capacity
-from drumline_server.scheduling.capacity import Home, HostCapacity, Possible, capacities, most_possible, readers_of
+from drumline_server.scheduling.capacity import (
+    HostCapacity,
+    Possible,
+    ResumeLocation,
+    capacities,
+    most_possible,
+    readers_of,
+)
 from drumline_server.services import bundles
 from drumline_server.storage.runs import require_plan
 
@@ -98,8 +105,8 @@ def check_feasible(body: RunSubmit, hosts_with: Callable[[str], Sequence[HostCap
         raise _too_many(shape, possible, nearest, platforms, tie=tie, way=way)
 
 
-def check_readable(body: RunSubmit, home: Home | None, hosts: Sequence[HostCapacity]) -> None:
-    """Judges a submission that goes on from a checkpoint by those of `hosts` that can read it.
+def check_readable(body: RunSubmit, home: ResumeLocation | None, hosts: Sequence[HostCapacity]) -> None:
+    """Judges a submission that resumes from a checkpoint by those of `hosts` that can read it.
 
     Raises InvalidRequestError, also where nobody can; it may be queued all the same, with `wait_for_devices`.
     """
@@ -114,7 +121,7 @@ def check_readable(body: RunSubmit, home: Home | None, hosts: Sequence[HostCapac
     raise InvalidRequestError(
         "resume_from",
         f"{where}; the run needs {describe_need(shape)}",
-        hint=f"{nearest} resume_from out to begin anew, or set wait_for_devices (--wait-for-devices) to wait for one.",
+        hint=f"{nearest} resume_from out to start over, or set wait_for_devices (--wait-for-devices) to wait for one.",
     )
 
 
@@ -220,7 +227,7 @@ class Checked:
     plan_id: str | None
     """The plan that it was submitted from."""
     resume_from: str | None
-    """The checkpoint that its first attempt goes on from."""
+    """The checkpoint that its first attempt resumes from."""
 
 
 class Checker:
@@ -231,7 +238,7 @@ class Checker:
         self._project_id = project_id
         self._bundles: dict[str, api.Bundle] = {}
         self._hosts: dict[str, list[HostCapacity]] = {}
-        self._homes: dict[str, capacity.Home | None] = {}
+        self._homes: dict[str, capacity.ResumeLocation | None] = {}
         self._shapes: dict[tuple[str, str, bool], DrumlineError | None] = {}
         """What was found of a strategy, its resources and whether it may wait."""
 
@@ -245,7 +252,9 @@ class Checker:
         self._check_shape(body)
         if body.plan is not None:
             require_plan(self._session, self._project_id, body.plan)
-        resume_from = body.resume_from and checkpoints.resolve(self._session, self._project_id, body.resume_from)
+        resume_from = body.resume_from and checkpoints.resolve_checkpoint(
+            self._session, self._project_id, body.resume_from
+        )
         if resume_from and not body.wait_for_devices:
             check_readable(body, self._home_of(resume_from), self._hosts_with(body.resources.platform))
         return Checked(parameters, body.plan, resume_from)
@@ -288,9 +297,9 @@ class Checker:
                 ) from None
         return self._bundles[sha256]
 
-    def _home_of(self, checkpoint_id: str) -> capacity.Home | None:
+    def _home_of(self, checkpoint_id: str) -> capacity.ResumeLocation | None:
         if checkpoint_id not in self._homes:
-            self._homes[checkpoint_id] = capacity.home_of_source(self._session, self._project_id, checkpoint_id)
+            self._homes[checkpoint_id] = capacity.resume_location_of(self._session, self._project_id, checkpoint_id)
         return self._homes[checkpoint_id]
 
     def _hosts_with(self, platform: str) -> list[HostCapacity]:

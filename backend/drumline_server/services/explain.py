@@ -78,16 +78,16 @@ def with_checkpoint(session: Session, run: Run, why: api.Why | None) -> api.Why 
     """`why`, and what a run that has checkpoints waits for or loses; as it is for every other run."""
     if why is None or run.state not in (RunState.QUEUED, RunState.RETRY_WAIT):
         return why
-    home = capacity.homes_of(session, run.project_id, [run]).get(run.id)
+    home = capacity.resume_locations(session, run.project_id, [run]).get(run.id)
     if home is None:
         return why
     fleet = capacities(session, run.project_id)
     if run.state == RunState.QUEUED and waits_there(why.rule, run, home, fleet):
-        why = _tied(run, why, home, fleet)
+        why = _why_tied_to_hosts(run, why, home, fleet)
     return _with_loss(session, run, why, home)
 
 
-def waits_there(rule: api.WaitRule, run: Run, home: capacity.Home, fleet: Sequence[HostCapacity]) -> bool:
+def waits_there(rule: api.WaitRule, run: Run, home: capacity.ResumeLocation, fleet: Sequence[HostCapacity]) -> bool:
     """Whether a queued run waits for the hosts that can read its checkpoint; of one that starts `rule` tells enough."""
     if not capacity.is_tied(run, home, fleet):
         return False
@@ -96,46 +96,49 @@ def waits_there(rule: api.WaitRule, run: Run, home: capacity.Home, fleet: Sequen
     return rule != "starting" or room(there, shape, lambda host: host.free) < shape.replicas
 
 
-def _tied(run: Run, why: api.Why, home: capacity.Home, fleet: Sequence[HostCapacity]) -> api.Why:
+def _why_tied_to_hosts(run: Run, why: api.Why, home: capacity.ResumeLocation, fleet: Sequence[HostCapacity]) -> api.Why:
     """Where those hosts are lost, too small or out of service, or their devices are, what would help."""
     names = " or ".join(sorted(home.hosts.values()))
     there, shape = capacity.readers_of(home, fleet), Shape.parse(run.shape)
     possible = most_possible(there, shape).replicas
     blocked = why_out_of_service(there, shape)
-    goes_on = f"Goes on from its checkpoint of step {home.step}, which only {names} can read"
+    goes_on = f"Resumes from its checkpoint of step {home.step}, which only {names} can read"
     evidence = {**why.evidence, "step": home.step, "hosts": sorted(home.hosts.values())}
     if not home.hosts:
-        sentence, remedy = "Waits for a host that can read its checkpoint.", f"Bring that host back. {_anew(run)}"
+        sentence, remedy = (
+            "Waits for a host that can read its checkpoint.",
+            f"Bring that host back. {_how_to_start_over(run)}",
+        )
     elif possible < shape.replicas:
         sentence = f"{goes_on}, with room for {counted(possible, 'replica')}, not for {shape.replicas}."
-        remedy = f"Submit it with as many, or share its --checkpoint-dir with a larger host. {_anew(run)}"
+        remedy = f"Submit it with as many, or share its --checkpoint-dir with a larger host. {_how_to_start_over(run)}"
         evidence |= {"possible": possible}
     elif blocked is None:
         sentence = f"{goes_on}; waits for {run.replicas} replicas there."
         remedy = f"It starts when {names} is free. Workers that share a --checkpoint-dir can take over."
     else:
-        sentence, remedy = f"{goes_on}. {blocked.sentence}", f"{blocked.remedy} {_anew(run)}"
+        sentence, remedy = f"{goes_on}. {blocked.sentence}", f"{blocked.remedy} {_how_to_start_over(run)}"
         evidence |= {**blocked.evidence, "blocked_by": blocked.rule}
     update = {"rule": "checkpoint_host", "sentence": sentence, "evidence": evidence, "remedy": remedy}
     return why.model_copy(update=update)
 
 
-def _anew(run: Run) -> str:
-    """How not to wait for the checkpoint; a re-run goes on from where its run was told to."""
+def _how_to_start_over(run: Run) -> str:
+    """How not to wait for the checkpoint; a re-run resumes from where its run was told to."""
     if run.resume_from is None:
-        return f"To begin anew on another host, cancel it and `drumline rerun {run.id}`."
-    return f"To begin anew on another host, cancel it and `drumline rerun {run.id} --from-start`."
+        return f"To start over on another host, cancel it and `drumline rerun {run.id}`."
+    return f"To start over on another host, cancel it and `drumline rerun {run.id} --from-start`."
 
 
-def _with_loss(session: Session, run: Run, why: api.Why, home: capacity.Home) -> api.Why:
+def _with_loss(session: Session, run: Run, why: api.Why, home: capacity.ResumeLocation) -> api.Why:
     if home.lost is None:
         return why
     host = checkpoints.writer_of(session, home.lost)
     loss = f"Its checkpoint of step {home.lost.step} was on {host}, which is lost"
     if home.hosts:
-        loss += f": it goes on from step {home.step}"
+        loss += f": it resumes from step {home.step}"
     elif run.resume_from is None:
-        loss += ": it begins anew"
+        loss += ": it starts over"
     evidence = {**why.evidence, "lost_step": home.lost.step, "lost_host": host}
     return why.model_copy(update={"sentence": f"{why.sentence} {loss}.", "evidence": evidence})
 
@@ -156,7 +159,7 @@ def why_queued(shape: Shape, fleet: Sequence[HostCapacity]) -> api.Why:
     return why_out_of_service(fitting, shape) or _why_busy(fitting, shape)
 
 
-def looked_at(why: api.Why, *, starts: bool) -> api.Why:
+def with_scheduler_verdict(why: api.Why, *, starts: bool) -> api.Why:
     """`why` of a queued run, once the scheduler's own look tells whether it starts with the devices that are free."""
     if starts:
         update = {"rule": "starting", "sentence": "Is about to be placed.", "remedy": ""}
@@ -171,7 +174,7 @@ def looked_at(why: api.Why, *, starts: bool) -> api.Why:
     return why.model_copy(update=update)
 
 
-def not_looked_at(why: api.Why) -> api.Why:
+def behind_runs_alike(why: api.Why) -> api.Why:
     """`why` of a queued run that so many older runs are like that the scheduler looks at those alone."""
     if why.rule != "starting":
         return why

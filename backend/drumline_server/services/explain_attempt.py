@@ -86,7 +86,7 @@ def _why_moved(session: Session, attempt: Attempt, now: int) -> api.Why | None:
         sentence=f"{_listed(hosts)} has moved to another machine or data directory, and the program may be alive where "
         f"it was: counts as dead in {max(0, until - now) / 1e6:.0f} s.",
         evidence={"hosts": list(hosts), "until": from_micros(until).isoformat()},
-        remedy="Nothing has to be done: it goes on then, or as soon as the worker of before proves the program's end.",
+        remedy="Nothing has to be done: it resumes then, or as soon as the worker of before proves the program's end.",
     )
 
 
@@ -149,7 +149,7 @@ def _why_made_to_wait(members: Sequence[Row]) -> api.Why | None:
         rule="telemetry",
         sentence=f"The program waits for its telemetry to be taken: what {_listed(waiting)} keeps for it is full.",
         evidence={"hosts": list(waiting)},
-        remedy="It goes on as the server takes what there is; no limit of its steps counts meanwhile. A greater "
+        remedy="It resumes as the server takes what there is; no limit of its steps counts meanwhile. A greater "
         "DRUMLINE_WORKER_SPOOL_BYTES of the worker takes more.",
     )
 

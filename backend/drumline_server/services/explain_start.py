@@ -15,7 +15,7 @@ from drumline_server.base.shapes import Shape
 from drumline_server.lifecycle import checkpoints
 from drumline_server.scheduling import capacity
 from drumline_server.scheduling.capacity import capacities
-from drumline_server.scheduling.dispatch import Terms
+from drumline_server.scheduling.dispatch import SchedulingTerms
 from drumline_server.scheduling.placement import (
     PREFERRED,
     Ageing,
@@ -27,7 +27,13 @@ from drumline_server.scheduling.placement import (
     place,
 )
 from drumline_server.scheduling.snapshot import is_behind_the_head
-from drumline_server.services.explain import looked_at, not_looked_at, waits_there, why_queued, why_waiting
+from drumline_server.services.explain import (
+    behind_runs_alike,
+    waits_there,
+    why_queued,
+    why_waiting,
+    with_scheduler_verdict,
+)
 from drumline_server.services.explain_attempt import rule_of_attempt
 from drumline_server.storage.models import Attempt, Run
 from drumline_server.storage.runs import live_attempts
@@ -53,20 +59,21 @@ def would_start(snapshot: Snapshot, run_id: str) -> bool:
 
 
 def counterfactuals(
-    snapshot: Snapshot, run: QueuedRun, ageing: Ageing, *, only_anew: frozenset[str] | None = None
+    snapshot: Snapshot, run: QueuedRun, ageing: Ageing, *, only_resubmitted: frozenset[str] | None = None
 ) -> Counterfactuals:
-    """What would let the run start, which does not start now. Submitted anew it may go to `only_anew`, or anywhere."""
-    anew = replace(run, avoid=None, only=only_anew, created_at=snapshot.now)
+    """What would let a run start that does not start now. Resubmitted it may go to `only_resubmitted`, or anywhere."""
+    resubmitted = replace(run, avoid=None, only=only_resubmitted, created_at=snapshot.now)
     return Counterfactuals(
         replicas=_most(
-            run.shape.replicas - 1, lambda count: _starts_as(snapshot, anew, run.shape.of(replicas=count), ageing)
+            run.shape.replicas - 1,
+            lambda count: _starts_as(snapshot, resubmitted, run.shape.of(replicas=count), ageing),
         ),
         platform=next(
             (
                 platform
                 for platform in PREFERRED
                 if run.shape.platform not in ("any", platform)
-                and _starts_as(snapshot, anew, run.shape.of(platform=platform), ageing)
+                and _starts_as(snapshot, resubmitted, run.shape.of(platform=platform), ageing)
             ),
             None,
         ),
@@ -74,13 +81,13 @@ def counterfactuals(
     )
 
 
-def resubmitted(snapshot: Snapshot, anew: QueuedRun, shape: Shape, ageing: Ageing) -> Snapshot:
-    """The same, with the run cancelled and submitted anew in another shape."""
-    others = (other for other in snapshot.queue if other.id != anew.id)
-    return replace(snapshot, queue=in_order((*others, replace(anew, shape=shape)), ageing, snapshot.now))
+def resubmit(snapshot: Snapshot, resubmitted: QueuedRun, shape: Shape, ageing: Ageing) -> Snapshot:
+    """The same, with the run cancelled and submitted again in another shape."""
+    others = (other for other in snapshot.queue if other.id != resubmitted.id)
+    return replace(snapshot, queue=in_order((*others, replace(resubmitted, shape=shape)), ageing, snapshot.now))
 
 
-def finished(snapshot: Snapshot, run_ids: Iterable[str]) -> Snapshot:
+def finish_runs(snapshot: Snapshot, run_ids: Iterable[str]) -> Snapshot:
     """The same, with those runs ended and their devices free."""
     ended = set(run_ids)
     freed = tuple(
@@ -93,8 +100,8 @@ def finished(snapshot: Snapshot, run_ids: Iterable[str]) -> Snapshot:
     return replace(snapshot, free=(*snapshot.free, *freed), releases=kept)
 
 
-def _starts_as(snapshot: Snapshot, anew: QueuedRun, shape: Shape, ageing: Ageing) -> bool:
-    return would_start(resubmitted(snapshot, anew, shape, ageing), anew.id)
+def _starts_as(snapshot: Snapshot, resubmitted: QueuedRun, shape: Shape, ageing: Ageing) -> bool:
+    return would_start(resubmit(snapshot, resubmitted, shape, ageing), resubmitted.id)
 
 
 def _most(upper: int, starts: Callable[[int], bool]) -> int | None:
@@ -115,16 +122,16 @@ def _must_finish(snapshot: Snapshot, run: QueuedRun) -> tuple[str, ...]:
     fewest, most = 1, len(ids)
     while fewest < most:
         middle = (fewest + most) // 2
-        if would_start(finished(snapshot, ids[:middle]), run.id):
+        if would_start(finish_runs(snapshot, ids[:middle]), run.id):
             most = middle
         else:
             fewest = middle + 1
     awaited = ids[:fewest]
-    if not awaited or not would_start(finished(snapshot, awaited), run.id):
+    if not awaited or not would_start(finish_runs(snapshot, awaited), run.id):
         return ()
     for candidate in awaited[:-1][:_TRIES]:
         without = [run_id for run_id in awaited if run_id != candidate]
-        if would_start(finished(snapshot, without), run.id):
+        if would_start(finish_runs(snapshot, without), run.id):
             awaited = without
     return tuple(awaited)
 
@@ -140,36 +147,42 @@ _ENOUGH = 3
 _NAMED = 3
 
 
-def explain(session: Session, run: Run, terms: Terms, *, now: int) -> api.Why | None:
+def explain(session: Session, run: Run, terms: SchedulingTerms, *, now: int) -> api.Why | None:
     """`why_waiting`, and for a queued run its position, what would let it start, and when it is expected to."""
     why = why_waiting(session, run, now=now)
     if why is None or run.state != RunState.QUEUED:
         return why
     why = why.model_copy(update={"position": queue_position(session, run, terms.ageing, now=now)})
     if is_behind_the_head(session, run):
-        return not_looked_at(why)
-    return _tried(session, run, why, terms.look(session, run.project_id, now=now), terms, now=now)
+        return behind_runs_alike(why)
+    return _try_suggestions(session, run, why, terms.look(session, run.project_id, now=now), terms, now=now)
 
 
-def explain_queued(session: Session, run: Run, snapshot: Snapshot, terms: Terms, *, now: int) -> api.Why | None:
+def explain_queued(
+    session: Session, run: Run, snapshot: Snapshot, terms: SchedulingTerms, *, now: int
+) -> api.Why | None:
     """The same of a queued run for a snapshot that was taken already, which need not have the run."""
     why = why_waiting(session, run, now=now)
     if why is None:
         return why
     why = why.model_copy(update={"position": queue_position(session, run, terms.ageing, now=now)})
-    return _tried(session, run, why, snapshot, terms, now=now)
+    return _try_suggestions(session, run, why, snapshot, terms, now=now)
 
 
-def _tried(session: Session, run: Run, why: api.Why, snapshot: Snapshot, terms: Terms, *, now: int) -> api.Why:
+def _try_suggestions(
+    session: Session, run: Run, why: api.Why, snapshot: Snapshot, terms: SchedulingTerms, *, now: int
+) -> api.Why:
     queued = next((each for each in snapshot.queue if each.id == run.id), None)
     if queued is None:
-        return not_looked_at(why)
+        return behind_runs_alike(why)
     starts = would_start(snapshot, run.id)
-    why = looked_at(why, starts=starts)
+    why = with_scheduler_verdict(why, starts=starts)
     if starts:
         return why
-    source = run.resume_from and capacity.home_of_source(session, run.project_id, run.resume_from)
-    found = counterfactuals(snapshot, queued, terms.ageing, only_anew=frozenset(source.hosts) if source else None)
+    source = run.resume_from and capacity.resume_location_of(session, run.project_id, run.resume_from)
+    found = counterfactuals(
+        snapshot, queued, terms.ageing, only_resubmitted=frozenset(source.hosts) if source else None
+    )
     suggestions = tuple(_suggestions(found, checkpoints.saved_step(session, run)))
     return why.model_copy(update={"suggestions": suggestions, "starts": _prediction(session, found.finish, now)})
 
@@ -241,7 +254,7 @@ Rules = dict[str, api.WaitRule]
 _WITH_ATTEMPT = frozenset({RunState.PLACED, RunState.RUNNING, RunState.CANCELLING})
 
 
-def rules_of(session: Session, project_id: str, runs: Sequence[Run], terms: Terms, *, now: int) -> Rules:
+def rules_of(session: Session, project_id: str, runs: Sequence[Run], terms: SchedulingTerms, *, now: int) -> Rules:
     """By run the rule that `why` names, of those of the project's runs that wait.
 
     The scheduler is asked once, and only if there is room for one of them at which it looks.
@@ -255,7 +268,7 @@ def rules_of(session: Session, project_id: str, runs: Sequence[Run], terms: Term
     return rules | queued
 
 
-def _starting(session: Session, project_id: str, runs: Sequence[Run], terms: Terms, *, now: int) -> set[str]:
+def _starting(session: Session, project_id: str, runs: Sequence[Run], terms: SchedulingTerms, *, now: int) -> set[str]:
     """The runs that the scheduler would start now; none of `runs` if it looks at none of them."""
     oldest: dict[tuple[int, str], Run] = {}
     for run in sorted(runs, key=lambda run: (run.created_at, run.id)):
@@ -285,7 +298,7 @@ def _of_queued(session: Session, project_id: str, runs: Sequence[Run]) -> Rules:
     shapes = {run.shape: Shape.parse(run.shape) for run in runs}
     of_shape = {text: why_queued(shape, fleet).rule for text, shape in shapes.items()}
     rules: Rules = {run.id: of_shape[run.shape] for run in runs}
-    homes = capacity.homes_of(session, project_id, runs)
+    homes = capacity.resume_locations(session, project_id, runs)
     for run in runs:
         if run.id in homes and waits_there(rules[run.id], run, homes[run.id], fleet):
             rules[run.id] = "checkpoint_host"

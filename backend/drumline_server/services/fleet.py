@@ -15,10 +15,10 @@ from drumline.contracts.states import DeviceState
 from drumline_server.base.errors import DrumlineError, NotFoundError
 from drumline_server.base.paging import decode_cursor, page_of
 from drumline_server.lifecycle.release import FREED
-from drumline_server.lifecycle.transitions import move_device
+from drumline_server.lifecycle.transitions import transition_device
 from drumline_server.storage import history
 from drumline_server.storage.models import Device, Hold, Host, Member, Run
-from drumline_server.storage.wakeups import QUEUE, announce
+from drumline_server.storage.notifications import QUEUE, announce
 
 
 class DeviceRow(NamedTuple):
@@ -267,7 +267,7 @@ def _quarantine(row: DeviceRow) -> api.Quarantine | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class OperatorAction:
     """Who wants something done to which host or device of a project, and when (microseconds)."""
 
     project_id: str
@@ -276,8 +276,8 @@ class Order:
     now: int
 
 
-def drain_host(session: Session, order: Order, *, suspect_s: float) -> api.Host:
-    """No more runs for the host; its worker asks those that run to stop, and they go on elsewhere (P18)."""
+def drain_host(session: Session, order: OperatorAction, *, suspect_s: float) -> api.Host:
+    """No more runs for the host; its worker asks those that run to stop, and they resume elsewhere (P18)."""
     host = _require_host(session, order)
     if host.drain_requested_at is None:
         host.drain_requested_at = order.now
@@ -285,7 +285,7 @@ def drain_host(session: Session, order: Order, *, suspect_s: float) -> api.Host:
     return one_host(session, host, now=order.now, suspect_s=suspect_s)
 
 
-def undrain_host(session: Session, order: Order, *, suspect_s: float) -> api.Host:
+def undrain_host(session: Session, order: OperatorAction, *, suspect_s: float) -> api.Host:
     """The host takes runs again."""
     host = _require_host(session, order)
     if host.drain_requested_at is not None:
@@ -294,7 +294,7 @@ def undrain_host(session: Session, order: Order, *, suspect_s: float) -> api.Hos
     return one_host(session, host, now=order.now, suspect_s=suspect_s)
 
 
-def release_host(session: Session, order: Order, *, suspect_s: float) -> api.Host:
+def release_host(session: Session, order: OperatorAction, *, suspect_s: float) -> api.Host:
     """Ends the quarantine or the flag of a host; what failed there before counts no more (P14)."""
     host = _require_host(session, order)
     if host.quarantined_at is not None or host.flagged_at is not None:
@@ -304,7 +304,7 @@ def release_host(session: Session, order: Order, *, suspect_s: float) -> api.Hos
     return one_host(session, host, now=order.now, suspect_s=suspect_s)
 
 
-def release_device(session: Session, order: Order) -> api.Device:
+def release_device(session: Session, order: OperatorAction) -> api.Device:
     """Frees a quarantined device: the operator knows that its last holder is dead (P10).
 
     Raises NotFoundError; DrumlineError conflict for one that a run holds.
@@ -314,7 +314,7 @@ def release_device(session: Session, order: Order) -> api.Device:
     if device is None:
         raise NotFoundError("device", order.target)
     if device.state == DeviceState.QUARANTINED:
-        move_device(session, device, DeviceState.FREE, columns=FREED)
+        transition_device(session, device, DeviceState.FREE, columns=FREED)
         _note(session, order, "device.release", device.host_id)
     elif device.state != DeviceState.FREE:
         raise DrumlineError(
@@ -326,7 +326,7 @@ def release_device(session: Session, order: Order) -> api.Device:
     return one_device(session, device.id)
 
 
-def _require_host(session: Session, order: Order) -> Host:
+def _require_host(session: Session, order: OperatorAction) -> Host:
     query = select(Host).where(
         Host.id == order.target, Host.project_id == order.project_id, Host.registered_at.is_not(None)
     )
@@ -336,7 +336,7 @@ def _require_host(session: Session, order: Order) -> Host:
     return host
 
 
-def _note(session: Session, order: Order, action: str, host_id: str) -> None:
+def _note(session: Session, order: OperatorAction, action: str, host_id: str) -> None:
     session.flush()
     history.record_act(
         session, action, order.target, principal=order.principal, project_id=order.project_id, now=order.now

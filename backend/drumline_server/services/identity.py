@@ -12,8 +12,8 @@ from drumline_server.base.clock import Clock
 from drumline_server.base.credentials import Principal, Role, WorkerPrincipal
 from drumline_server.base.errors import DrumlineError, UnauthenticatedError
 from drumline_server.storage import tokens
-from drumline_server.storage.batching import Together
-from drumline_server.storage.wakeups import CREDENTIALS, Wakeups
+from drumline_server.storage.batching import BatchingExecutor
+from drumline_server.storage.notifications import CREDENTIALS, Wakeups
 
 SECOND = 1_000_000
 TOUCH_EVERY = 60 * SECOND
@@ -22,14 +22,14 @@ REFUSED = "The token is not valid: it is unknown, expired, revoked or of another
 
 
 @dataclass(frozen=True, slots=True)
-class Recognised:
+class Authentication:
     """A principal, and whether the use of its credential is worth noting."""
 
     principal: Principal
     stale: bool
 
 
-def principal_of_token(session: Session, secret: str, *, now: int) -> Recognised:
+def principal_of_token(session: Session, secret: str, *, now: int) -> Authentication:
     """The person or program that holds this API token. Raises UnauthenticatedError."""
     (found,) = principals_of_tokens(session, [secret], now=now)
     if isinstance(found, DrumlineError):
@@ -37,15 +37,15 @@ def principal_of_token(session: Session, secret: str, *, now: int) -> Recognised
     return found
 
 
-def principals_of_tokens(session: Session, secrets: Sequence[str], *, now: int) -> list[Recognised | DrumlineError]:
+def principals_of_tokens(session: Session, secrets: Sequence[str], *, now: int) -> list[Authentication | DrumlineError]:
     """For each API token what `principal_of_token` returns or raises."""
     return [
-        UnauthenticatedError(REFUSED) if row is None else _recognised(row, now)
+        UnauthenticatedError(REFUSED) if row is None else _authentication(row, now)
         for row in _live(session, secrets, "pat", now)
     ]
 
 
-def principal_of_session(session: Session, cookie: str, *, idle_s: int, now: int) -> Recognised:
+def principal_of_session(session: Session, cookie: str, *, idle_s: int, now: int) -> Authentication:
     """The person behind this browser session. Raises UnauthenticatedError once it ended or idled too long."""
     row = tokens.live_session(session, credentials.digest(cookie), now - idle_s * SECOND, now)
     if row is None:
@@ -59,7 +59,7 @@ def principal_of_session(session: Session, cookie: str, *, idle_s: int, now: int
         session_id=row.session.id,
         session_token_id=row.session.token_id,
     )
-    return Recognised(principal, _is_stale(row.session.last_used_at, now))
+    return Authentication(principal, _is_stale(row.session.last_used_at, now))
 
 
 def note_use(session: Session, principal: Principal, *, now: int) -> None:
@@ -78,7 +78,7 @@ def is_still_good(session: Session, principal: Principal, *, idle_s: int, now: i
 
 
 def require_live(session: Session, token_id: str, *, now: int) -> None:
-    """Raises UnauthenticatedError for a token that has ended, also one that is remembered (`TokenCache`)."""
+    """Raises UnauthenticatedError for a token that has ended, also one that is cached (`TokenCache`)."""
     if not tokens.is_live_token(session, token_id, now):
         raise UnauthenticatedError(REFUSED)
 
@@ -102,7 +102,7 @@ def _live(
     return [found.get(each) for each in hashes]
 
 
-def _recognised(row: tokens.TokenRow, now: int) -> Recognised:
+def _authentication(row: tokens.TokenRow, now: int) -> Authentication:
     principal = Principal(
         project_id=row.project_id,
         project_name=row.project_name,
@@ -111,7 +111,7 @@ def _recognised(row: tokens.TokenRow, now: int) -> Recognised:
         name=row.name,
         token_id=row.id,
     )
-    return Recognised(principal, _is_stale(row.last_used_at, now))
+    return Authentication(principal, _is_stale(row.last_used_at, now))
 
 
 def is_formed(secret: str, kind: credentials.TokenKind) -> bool:
@@ -123,27 +123,27 @@ def _is_stale(last_used_at: int | None, now: int) -> bool:
     return last_used_at is None or now - last_used_at >= TOUCH_EVERY
 
 
-Found = TypeVar("Found")
+Holder = TypeVar("Holder")
 KEPT_US = 1_000_000
 _MOST = 4_096
-"""Tokens that are kept, of some hundred bytes each; one more, and all are looked up anew."""
+"""Tokens that are kept, of some hundred bytes each; one more, and all are looked up again."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept(Generic[Found]):
-    found: Found
+class _Cached(Generic[Holder]):
+    found: Holder
     at: int
     """On the server's clock, by which tokens expire."""
     asked: float
     """On a clock that nobody sets back."""
 
 
-class Remembered(Generic[Found]):
+class TokenCache(Generic[Holder]):
     """The holders of tokens in one event loop. `look_up` asks the database; what it refuses is not kept."""
 
     def __init__(
         self,
-        look_up: Together[str, Found],
+        look_up: BatchingExecutor[str, Holder],
         wakeups: Wakeups,
         clock: Clock,
         *,
@@ -152,11 +152,11 @@ class Remembered(Generic[Found]):
         self._look_up = look_up
         self._clock = clock
         self._monotonic = monotonic
-        self._kept: dict[str, _Kept[Found]] = {}
+        self._kept: dict[str, _Cached[Holder]] = {}
         self._changes = 0
         wakeups.subscribe_in_loop(self._hear)
 
-    async def ask(self, secret: str) -> Found:
+    async def get(self, secret: str) -> Holder:
         """Who holds the token `secret`. Raises as `look_up` does."""
         name, now, asked = credentials.digest(secret), self._clock.now(), self._monotonic()
         kept = self._kept.pop(name, None)
@@ -164,11 +164,11 @@ class Remembered(Generic[Found]):
             self._kept[name] = kept
             return kept.found
         changes = self._changes
-        found = await self._look_up.ask(secret)
+        found = await self._look_up.submit(secret)
         if changes == self._changes:  # else it may have been read before the change
             if len(self._kept) >= _MOST:
                 self._kept.clear()
-            self._kept[name] = _Kept(found, now, asked)
+            self._kept[name] = _Cached(found, now, asked)
         return found
 
     def forget(self, secret: str) -> None:

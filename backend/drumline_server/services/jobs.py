@@ -15,8 +15,8 @@ from drumline.contracts.spec import JobSpec, ProgramRef
 from drumline_server.base.errors import NotFoundError
 from drumline_server.base.paging import decode_cursor, page_of
 from drumline_server.storage import history
-from drumline_server.storage.inserts import insert_or_ignore
 from drumline_server.storage.models import Job, JobChange, JobVersion, Run
+from drumline_server.storage.models.base import insert_or_ignore
 
 _COMPARED = ("program", "strategy", "record", "checkpoint")
 

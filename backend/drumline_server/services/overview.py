@@ -7,10 +7,10 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.states import TERMINAL_RUN, RunState
-from drumline_server.scheduling.dispatch import Terms
+from drumline_server.scheduling.dispatch import SchedulingTerms
 from drumline_server.scheduling.placement import place
 from drumline_server.services import fleet
-from drumline_server.services.explain import looked_at, why_waiting
+from drumline_server.services.explain import why_waiting, with_scheduler_verdict
 from drumline_server.services.explain_start import rules_of
 from drumline_server.services.runs import view_summary
 from drumline_server.storage.models import Run
@@ -53,7 +53,7 @@ _WAITING = frozenset({RunState.QUEUED, RunState.RETRY_WAIT})
 _RUNNING = frozenset({RunState.PLACED, RunState.RUNNING, RunState.CANCELLING})
 
 
-def overview(session: Session, project_id: str, terms: Terms, *, now: int) -> api.Overview:
+def overview(session: Session, project_id: str, terms: SchedulingTerms, *, now: int) -> api.Overview:
     """What the first page shows."""
     total, held = fleet.device_totals(session, project_id)
     hosts = fleet.list_hosts(session, project_id, cursor=None, limit=MAX_HOSTS, now=now, suspect_s=terms.suspect_s)
@@ -81,7 +81,7 @@ def _recent(session: Session, project_id: str) -> tuple[api.RunSummary, ...]:
     return tuple(sorted(ended, key=lambda run: (run.ended_at or run.created_at, run.id), reverse=True))
 
 
-def _queued(session: Session, project_id: str, terms: Terms, now: int) -> tuple[api.QueuedRun, ...]:
+def _queued(session: Session, project_id: str, terms: SchedulingTerms, now: int) -> tuple[api.QueuedRun, ...]:
     """Waiting runs in the order in which the scheduler considers them, those in backoff last."""
     snapshot = terms.look(session, project_id, now=now)
     starting = {placement.run_id for placement in place(snapshot).placements}
@@ -92,6 +92,8 @@ def _queued(session: Session, project_id: str, terms: Terms, now: int) -> tuple[
         why = why_waiting(session, run, now=now)
         if why is not None:
             if run.id in places:
-                why = looked_at(why, starts=run.id in starting).model_copy(update={"position": places[run.id]})
+                why = with_scheduler_verdict(why, starts=run.id in starting).model_copy(
+                    update={"position": places[run.id]}
+                )
             shown.append(api.QueuedRun(run=view_summary(run, why.rule), why=why))
     return tuple(shown)

@@ -19,14 +19,14 @@ from drumline.contracts.plans import PlanRequest, PlanWarning, ProbedProgram, Pr
 from drumline.contracts.spec import MirroredSpec, RunSubmit
 from drumline_server.lifecycle import probes
 from drumline_server.scheduling import capacity
-from drumline_server.scheduling.dispatch import Terms
+from drumline_server.scheduling.dispatch import SchedulingTerms
 from drumline_server.scheduling.placement import Placement, Snapshot, place
 from drumline_server.scheduling.snapshot import alone_and_idle, is_behind_the_head, queued_run, with_run
 from drumline_server.services.checking import Checked, Checker, require_storable
 from drumline_server.services.explain_start import explain_queued
-from drumline_server.services.submit import Order, Submission, as_queued
+from drumline_server.services.submit import CheckedRun, Submission, make_queued_run
 from drumline_server.storage.database import Database
-from drumline_server.storage.idempotency import Keyed, is_answered, keyed, remember, replay
+from drumline_server.storage.idempotency import IdempotentRequest, idempotent_request, is_answered, remember, replay
 from drumline_server.storage.models import Device, Host, JobVersion, Plan, Reduction, Run
 from drumline_server.storage.runs import require_plan
 
@@ -47,7 +47,7 @@ class RecordedReduction(NamedTuple):
     dtype: str
 
 
-def seated(session: Session, placement: Placement) -> tuple[api.PlacedDevice, ...]:
+def placed_devices(session: Session, placement: Placement) -> tuple[api.PlacedDevice, ...]:
     """The devices of a placement by replica and logical position."""
     seats = {seat.device_id: seat for member in placement.members for seat in member.seats}
     query = select(Device, Host.name).join(Host, Host.id == Device.host_id).where(Device.id.in_(seats))
@@ -100,7 +100,7 @@ def _without_values(row: tuple[Any, ...]) -> RecordedReduction:  # Any: the colu
 
 
 @dataclass(frozen=True, slots=True)
-class Foreseen:
+class Simulation:
     """Where a run would sit; if it would wait, why, and where it would sit on an idle fleet."""
 
     starts_now: bool
@@ -108,29 +108,31 @@ class Foreseen:
     devices: tuple[api.PlacedDevice, ...]
 
 
-def foresee(session: Session, submission: Submission, checked: Checked, *, terms: Terms, now: int) -> Foreseen:
+def simulate(
+    session: Session, submission: Submission, checked: Checked, *, terms: SchedulingTerms, now: int
+) -> Simulation:
     """What would become of the submission, which is checked already, if it were sent now. Only reads."""
-    run = _imagined(submission, checked, now)
+    run = _hypothetical_run(submission, checked, now)
     source = run.resume_from
-    home = capacity.home_of_source(session, run.project_id, source) if source else None
+    home = capacity.resume_location_of(session, run.project_id, source) if source else None
     queued = queued_run(run, home)
     snapshot = terms.look(session, run.project_id, now=now)
     if not is_behind_the_head(session, run):
         snapshot = with_run(snapshot, queued, terms.ageing)
     placement = _placement(snapshot, run.id)
     if placement is not None:
-        return Foreseen(True, None, seated(session, placement))
+        return Simulation(True, None, placed_devices(session, placement))
     why = explain_queued(session, run, snapshot, terms, now=now)
     later = _placement(alone_and_idle(session, snapshot, run.project_id, queued), run.id)
-    return Foreseen(False, why, seated(session, later) if later is not None else ())
+    return Simulation(False, why, placed_devices(session, later) if later is not None else ())
 
 
-def _imagined(submission: Submission, checked: Checked, now: int) -> Run:
+def _hypothetical_run(submission: Submission, checked: Checked, now: int) -> Run:
     """The run as it would be queued; it belongs to no session."""
     body = submission.body
     strategy = body.job.strategy.model_dump(mode="json")
     version = JobVersion(id=new_id("ver"), job_id=new_id("job"), number=1, strategy=strategy)
-    return as_queued(Order(submission.project_id, submission.submitted_by, version, body, checked), now)
+    return make_queued_run(CheckedRun(submission.project_id, submission.submitted_by, version, body, checked), now)
 
 
 def _placement(snapshot: Snapshot, run_id: str) -> Placement | None:
@@ -143,12 +145,12 @@ _ACTIVE = (ProbeState.WAITING, ProbeState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
-class PlanOrder:
+class PlanSubmission:
     """Who wants a plan of what, and how the scheduler decides; silent hosts are not asked."""
 
     submission: Submission
     body: PlanRequest
-    terms: Terms
+    terms: SchedulingTerms
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +158,10 @@ class Draft:
     """A plan that is not stored yet."""
 
     checked: Submission
-    foreseen: Foreseen
+    simulation: Simulation
 
 
-async def plan_run(database: Database, order: PlanOrder, *, now: int) -> api.Plan:
+async def plan_run(database: Database, order: PlanSubmission, *, now: int) -> api.Plan:
     """Plans a run: all but what the program does at once, that with the probe. The same key gives the same plan.
 
     The fleet and the queue are read beside all writers; then the plan is stored, and a host is asked for the probe.
@@ -170,22 +172,22 @@ async def plan_run(database: Database, order: PlanOrder, *, now: int) -> api.Pla
     return await database.write(partial(keep_plan, order=order, draft=draft, now=now))
 
 
-def draft_plan(session: Session, order: PlanOrder, *, now: int) -> Draft | None:
-    """What is foreseen of the run; None where the same request has its plan already. Only reads."""
-    return None if is_answered(session, _keyed(order), now=now) else _draft(session, order, now)
+def draft_plan(session: Session, order: PlanSubmission, *, now: int) -> Draft | None:
+    """What the scheduler would do with the run; None where the same request has its plan already. Only reads."""
+    return None if is_answered(session, _idempotent_request(order), now=now) else _draft(session, order, now)
 
 
-def keep_plan(session: Session, order: PlanOrder, draft: Draft | None, *, now: int) -> api.Plan:
+def keep_plan(session: Session, order: PlanSubmission, draft: Draft | None, *, now: int) -> api.Plan:
     """Stores what was drafted, unless the same request was answered meanwhile."""
-    submission, request = order.submission, _keyed(order)
+    submission, request = order.submission, _idempotent_request(order)
     first = replay(session, request, now=now)
     if first is not None:
         return get_plan(session, submission.project_id, first["plan"], now=now)
     draft = draft or _draft(session, order, now)
-    plan = _add_plan(session, order, draft.checked, draft.foreseen, now=now)
+    plan = _add_plan(session, order, draft.checked, draft.simulation, now=now)
     if order.body.probe is not None:
-        preferred = {device.host for device in draft.foreseen.devices}
-        probes.order_probe(session, plan, order.body.probe, preferred, order.terms.silent_since(now))
+        preferred = {device.host for device in draft.simulation.devices}
+        probes.assign_probe(session, plan, order.body.probe, preferred, order.terms.silent_since(now))
     session.flush()
     remember(session, [(request, {"plan": plan.id})], status=_CREATED, now=now)
     return view_plan(session, plan, now=now)
@@ -217,16 +219,16 @@ def view_plan(session: Session, plan: Plan, *, now: int) -> api.Plan:
     )
 
 
-def _keyed(order: PlanOrder) -> Keyed:
+def _idempotent_request(order: PlanSubmission) -> IdempotentRequest:
     sender = order.submission
-    return keyed(sender.project_id, sender.credential, _ROUTE, sender.key, order.body)
+    return idempotent_request(sender.project_id, sender.credential, _ROUTE, sender.key, order.body)
 
 
-def _draft(session: Session, order: PlanOrder, now: int) -> Draft:
+def _draft(session: Session, order: PlanSubmission, now: int) -> Draft:
     submission = order.submission
     checked = Checker(session, submission.project_id).check(submission.body)
     meant = replace(submission, body=submission.body.model_copy(update={"parameters": checked.parameters}))
-    return Draft(meant, foresee(session, meant, checked, terms=order.terms, now=now))
+    return Draft(meant, simulate(session, meant, checked, terms=order.terms, now=now))
 
 
 def _view_probe(session: Session, plan: Plan, now: int) -> api.Probe:
@@ -247,7 +249,9 @@ def _fault(word: str | None) -> ProbeFault | None:
     return word  # type: ignore[return-value] # written from a ProbeFault only
 
 
-def _add_plan(session: Session, order: PlanOrder, checked: Submission, foreseen: Foreseen, *, now: int) -> Plan:
+def _add_plan(
+    session: Session, order: PlanSubmission, checked: Submission, simulation: Simulation, *, now: int
+) -> Plan:
     terms = order.body.probe
     plan = Plan(
         id=new_id("pln"),
@@ -256,10 +260,10 @@ def _add_plan(session: Session, order: PlanOrder, checked: Submission, foreseen:
         created_at=now,
         request=checked.body.model_dump(mode="json"),
         foreseen={
-            "starts_now": foreseen.starts_now,
-            "why": None if foreseen.why is None else foreseen.why.model_dump(mode="json"),
-            "devices": [device.model_dump(mode="json") for device in foreseen.devices],
-            "warnings": [warning.model_dump() for warning in _warnings(checked.body, foreseen)],
+            "starts_now": simulation.starts_now,
+            "why": None if simulation.why is None else simulation.why.model_dump(mode="json"),
+            "devices": [device.model_dump(mode="json") for device in simulation.devices],
+            "warnings": [warning.model_dump() for warning in _warnings(checked.body, simulation)],
         },
         probe_state=ProbeState.NONE,
         terms=None if terms is None else terms.model_dump(),
@@ -270,7 +274,7 @@ def _add_plan(session: Session, order: PlanOrder, checked: Submission, foreseen:
     return plan
 
 
-def _warnings(run: RunSubmit, foreseen: Foreseen) -> list[PlanWarning]:
+def _warnings(run: RunSubmit, simulation: Simulation) -> list[PlanWarning]:
     warnings = []
     replicas, strategy = run.resources.replicas, run.job.strategy
     if isinstance(strategy, MirroredSpec) and strategy.batch == "per_replica" and replicas > 1:
@@ -279,7 +283,7 @@ def _warnings(run: RunSubmit, foreseen: Foreseen) -> list[PlanWarning]:
             f"{replicas} times the dataset's batch."
         )
         warnings.append(PlanWarning(code="per_replica_batch", message=text))
-    platforms = {device.platform for device in foreseen.devices} - {"cpu"}
+    platforms = {device.platform for device in simulation.devices} - {"cpu"}
     if platforms:
         text = (
             f"The program is probed on simulated CPU devices; on {', '.join(sorted(platforms))} the compiler may "

@@ -8,7 +8,7 @@ from drumline.contracts import api
 from drumline.contracts.reasons import REASONS, EndReason
 from drumline_server.base.errors import InvalidRequestError
 from drumline_server.base.paging import decode_cursor, page_of
-from drumline_server.scheduling.dispatch import Terms
+from drumline_server.scheduling.dispatch import SchedulingTerms
 from drumline_server.services import jobs
 from drumline_server.services.explain import why_waiting
 from drumline_server.services.explain_start import explain, rules_of
@@ -167,7 +167,14 @@ def parse_labels(labels: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 
 def list_runs(
-    session: Session, project_id: str, filters: RunFilters, terms: Terms, *, cursor: str | None, limit: int, now: int
+    session: Session,
+    project_id: str,
+    filters: RunFilters,
+    terms: SchedulingTerms,
+    *,
+    cursor: str | None,
+    limit: int,
+    now: int,
 ) -> api.Page[api.RunSummary]:
     """A page of runs, each with what it waits for."""
     after = None
@@ -184,7 +191,7 @@ def list_runs(
     )
 
 
-def get_run(session: Session, project_id: str, run_id: str, terms: Terms, *, now: int) -> api.Run:
+def get_run(session: Session, project_id: str, run_id: str, terms: SchedulingTerms, *, now: int) -> api.Run:
     """One run, with what would let it start if it waits. Raises NotFoundError."""
     run = require_run(session, project_id, run_id)
     return _view(session, run, explain(session, run, terms, now=now))

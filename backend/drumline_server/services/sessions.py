@@ -101,7 +101,7 @@ def sign_in(session: Session, request: api.LoginRequest, settings: Settings, *, 
     )
     opened = tokens.live_session(session, row.cookie_hash, now - 1, now)
     assert opened is not None
-    return OpenedSession(cookie, shown(opened), row.expires_at)
+    return OpenedSession(cookie, view_session(opened), row.expires_at)
 
 
 def current(session: Session, principal: Principal, settings: Settings, cookie: str | None, *, now: int) -> api.Session:
@@ -109,7 +109,7 @@ def current(session: Session, principal: Principal, settings: Settings, cookie: 
     if principal.session_id is not None and cookie is not None:
         row = tokens.live_session(session, credentials.digest(cookie), now - settings.session_idle_s * SECOND, now)
         if row is not None:
-            return shown(row)
+            return view_session(row)
     return api.Session(
         principal=principal.name,
         role=principal.role.label,
@@ -134,7 +134,7 @@ def sign_out(session: Session, principal: Principal, *, now: int) -> None:
     )
 
 
-def shown(row: tokens.SessionRow) -> api.Session:
+def view_session(row: tokens.SessionRow) -> api.Session:
     """The session as its owner may see it."""
     return api.Session.model_validate(
         {

@@ -20,10 +20,10 @@ from drumline_server.services.checking import Checked, Checker, require_storable
 from drumline_server.services.runs import view_run
 from drumline_server.storage import history
 from drumline_server.storage.history import record_first_events
-from drumline_server.storage.idempotency import Keyed, keyed, remember, replay, replays
+from drumline_server.storage.idempotency import IdempotentRequest, idempotent_request, remember, replay, replays
 from drumline_server.storage.models import JobVersion, Run, RunLabel, table_of
+from drumline_server.storage.notifications import QUEUE, announce
 from drumline_server.storage.runs import require_run, version_of
-from drumline_server.storage.wakeups import QUEUE, announce
 
 _MICROS = 1_000_000
 _INSERT = insert(table_of(Run))
@@ -32,7 +32,7 @@ _INSERT_LABEL = insert(table_of(RunLabel))
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class CheckedRun:
     """A run that has been checked and is to be queued."""
 
     project_id: str
@@ -45,19 +45,19 @@ class Order:
     """The batch and the run's place in it."""
 
 
-def queue_runs(session: Session, orders: Sequence[Order], *, now: int) -> list[Run]:
+def queue_runs(session: Session, orders: Sequence[CheckedRun], *, now: int) -> list[Run]:
     """Queues the runs; their order in the queue is that of `orders`. The session does not know what is returned.
 
-    Raises InvalidRequestError where a checkpoint to go on from was deleted after it had been checked.
+    Raises InvalidRequestError where a checkpoint to resume from was deleted after it had been checked.
     """
     return [Run(**row) for row in queue_rows(session, orders, now=now)]
 
 
-def queue_rows(session: Session, orders: Sequence[Order], *, now: int) -> list[Row]:
+def queue_rows(session: Session, orders: Sequence[CheckedRun], *, now: int) -> list[Row]:
     """`queue_runs` for many: the rows as they were stored. Objects of the ORM take longer to make than to store."""
     rows = [
         # a microsecond apart: ids of one millisecond do not sort
-        _as_queued(order, now + place)
+        _queued_row(order, now + place)
         for place, order in enumerate(orders)
     ]
     session.execute(_INSERT, rows)
@@ -68,7 +68,7 @@ def queue_rows(session: Session, orders: Sequence[Order], *, now: int) -> list[R
     ]
     if labels:
         session.execute(_INSERT_LABEL, labels)
-    checkpoints.hold(session, {row["resume_from"] for row in rows if row["resume_from"] is not None})
+    checkpoints.keep_checkpoints(session, {row["resume_from"] for row in rows if row["resume_from"] is not None})
     record_first_events(session, rows, "state", {"state": RunState.QUEUED, "from": None})
     announce(session, QUEUE, *(f"runs:{row['id']}" for row in rows))
     return rows
@@ -90,12 +90,12 @@ def no_room_to_wait(most: int) -> CapError:
     )
 
 
-def as_queued(order: Order, now: int) -> Run:
+def make_queued_run(order: CheckedRun, now: int) -> Run:
     """The run as it is first stored."""
-    return Run(**_as_queued(order, now))
+    return Run(**_queued_row(order, now))
 
 
-def _as_queued(order: Order, now: int) -> Row:
+def _queued_row(order: CheckedRun, now: int) -> Row:
     """What a run is first stored with; columns have their defaults beside it."""
     body, version = order.body, order.version
     resources = body.resources.model_dump()
@@ -161,7 +161,7 @@ class Rerun:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SubmissionResult:
     """The answer to a submission; `replayed` if the key had it already."""
 
     submitted: api.SubmittedRun
@@ -172,12 +172,12 @@ class Answer:
 class _Accepted:
     """A request whose run is to be queued."""
 
-    request: Keyed
-    order: Order
+    request: IdempotentRequest
+    order: CheckedRun
     created_version: bool
 
 
-def submit(session: Session, submission: Submission, *, most_waiting: int, now: int) -> Answer:
+def submit(session: Session, submission: Submission, *, most_waiting: int, now: int) -> SubmissionResult:
     """Queues a run, or gives the answer that the key already has. `most_waiting`: runs of a project that may wait.
 
     Raises DrumlineError as `Checker.check`; idempotency_mismatch, idempotency_in_flight; CapError.
@@ -191,14 +191,16 @@ def submit(session: Session, submission: Submission, *, most_waiting: int, now: 
 
 def submit_all(
     session: Session, submissions: Sequence[Submission], *, most_waiting: int, now: int
-) -> list[Answer | DrumlineError]:
+) -> list[SubmissionResult | DrumlineError]:
     """For each submission of a storable body what `submit` returns or raises, in a few statements for all of them.
 
     Of several with one key the first is decided first, and the others have its answer. Raises DrumlineError where it
     is too late to tell whose it is; then nothing of the transaction may stay.
     """
-    requests = [keyed(each.project_id, each.credential, _ROUTE, each.key, each.body) for each in submissions]
-    outcomes: dict[int, Answer | DrumlineError] = {}
+    requests = [
+        idempotent_request(each.project_id, each.credential, _ROUTE, each.key, each.body) for each in submissions
+    ]
+    outcomes: dict[int, SubmissionResult | DrumlineError] = {}
     left = dict(enumerate(requests))
     while left:
         first_of = {request.names: place for place, request in reversed(left.items())}
@@ -209,16 +211,16 @@ def submit_all(
 
 
 def _submit_different(
-    session: Session, asked: Sequence[tuple[Submission, Keyed]], *, most_waiting: int, now: int
-) -> list[Answer | DrumlineError]:
+    session: Session, asked: Sequence[tuple[Submission, IdempotentRequest]], *, most_waiting: int, now: int
+) -> list[SubmissionResult | DrumlineError]:
     firsts = replays(session, [request for _, request in asked], now=now)
-    desk = _Desk(session, most_waiting, now)
+    desk = _SubmissionResolver(session, most_waiting, now)
     outcomes = [desk.decide(*each, first) for each, first in zip(asked, firsts, strict=True)]
     answers = iter(_queue(session, [each for each in outcomes if isinstance(each, _Accepted)], now=now))
     return [next(answers) if isinstance(each, _Accepted) else each for each in outcomes]
 
 
-class _Desk:
+class _SubmissionResolver:
     """Decides about submissions; what many of them share is looked up once."""
 
     def __init__(self, session: Session, most_waiting: int, now: int) -> None:
@@ -233,14 +235,14 @@ class _Desk:
     def decide(
         self,
         submission: Submission,
-        request: Keyed,
+        request: IdempotentRequest,
         first: dict[str, Any] | DrumlineError | None,  # Any: JSON of the first answer
-    ) -> Answer | DrumlineError | _Accepted:
+    ) -> SubmissionResult | DrumlineError | _Accepted:
         """The answer that the key already has, why the submission is refused, or what is to be queued."""
         if isinstance(first, DrumlineError):
             return first
         if first is not None:
-            return Answer(api.SubmittedRun.model_validate(first), replayed=True)
+            return SubmissionResult(api.SubmittedRun.model_validate(first), replayed=True)
         try:
             checked = self._checker(submission.project_id).check(submission.body)
         except DrumlineError as error:
@@ -248,7 +250,7 @@ class _Desk:
         if not self._take_room(submission.project_id):
             return no_room_to_wait(self._most_waiting)
         version, created = self._version(submission)
-        order = Order(submission.project_id, submission.submitted_by, version, submission.body, checked)
+        order = CheckedRun(submission.project_id, submission.submitted_by, version, submission.body, checked)
         return _Accepted(request, order, created)
 
     def _take_room(self, project_id: str) -> bool:
@@ -271,33 +273,33 @@ class _Desk:
         return self._versions[known], created
 
 
-def rerun(session: Session, request: Rerun, *, most_waiting: int, now: int) -> Answer:
+def rerun(session: Session, request: Rerun, *, most_waiting: int, now: int) -> SubmissionResult:
     """Queues a run with the version, parameters and options of an old one, whatever is current now.
 
     Raises NotFoundError, and DrumlineError as `submit`: the fleet may have shrunk since.
     """
     old = require_run(session, request.project_id, request.run_id)
     route = f"{_ROUTE}/{old.id}:rerun"
-    named = keyed(request.project_id, request.credential, route, request.key, request.body)
+    named = idempotent_request(request.project_id, request.credential, route, request.key, request.body)
     first = replay(session, named, now=now)
     if first is not None:
-        return Answer(api.SubmittedRun.model_validate(first), replayed=True)
+        return SubmissionResult(api.SubmittedRun.model_validate(first), replayed=True)
     version = version_of(session, old)
-    body = _as_submitted(session, old, version, request.body)
+    body = _original_submission(session, old, version, request.body)
     try:
         checked = Checker(session, request.project_id).check(body)
     except InvalidRequestError as error:
         if error.errors[0].field == "resume_from":
-            error.hint = f"To begin anew: from_start (drumline rerun {old.id} --from-start). {error.hint}".rstrip()
+            error.hint = f"To start over: from_start (drumline rerun {old.id} --from-start). {error.hint}".rstrip()
         raise
     if room_to_wait(session, request.project_id, most_waiting) < 1:
         raise no_room_to_wait(most_waiting)
-    order = Order(request.project_id, request.submitted_by, version, body, checked, rerun_of=old.id)
+    order = CheckedRun(request.project_id, request.submitted_by, version, body, checked, rerun_of=old.id)
     (answer,) = _queue(session, [_Accepted(named, order, created_version=False)], now=now)
     return answer
 
 
-def _as_submitted(session: Session, old: Run, version: JobVersion, changes: api.RerunRequest) -> RunSubmit:
+def _original_submission(session: Session, old: Run, version: JobVersion, changes: api.RerunRequest) -> RunSubmit:
     spec = jobs.view_version(version, old.job_name)
     waits = old.wait_for_devices if changes.wait_for_devices is None else changes.wait_for_devices
     job: dict[str, BaseModel | str] = {name: getattr(spec, name) for name in _JOB_FIELDS}
@@ -326,7 +328,7 @@ def _as_submitted(session: Session, old: Run, version: JobVersion, changes: api.
 _JOB_FIELDS = ("program", "strategy", "record", "checkpoint")
 
 
-def _queue(session: Session, accepted: Sequence[_Accepted], *, now: int) -> list[Answer]:
+def _queue(session: Session, accepted: Sequence[_Accepted], *, now: int) -> list[SubmissionResult]:
     """Queues the runs, keeps the answers and writes down who submitted."""
     if not accepted:
         return []
@@ -339,7 +341,7 @@ def _queue(session: Session, accepted: Sequence[_Accepted], *, now: int) -> list
     ]
     remember(session, zip([each.request for each in accepted], answers, strict=True), status=_CREATED, now=now)
     history.record_acts(session, [_act(run) for run in runs], now=now)
-    return [Answer(answer, replayed=False) for answer in answers]
+    return [SubmissionResult(answer, replayed=False) for answer in answers]
 
 
 def _act(run: Run) -> history.Act:

@@ -1,7 +1,7 @@
 """Takes a batch: each of its runs is checked, then they are queued, a part in each transaction; or none is.
 
 A part takes the writer of the database for some 15 ms, so that 10 000 runs keep nobody waiting. What was begun is
-finished by whoever sends the same request again: what is queued already tells where to go on.
+finished by whoever sends the same request again: what is queued already tells where to continue.
 """
 
 import hashlib
@@ -22,9 +22,17 @@ from drumline_server.base.errors import DrumlineError, InvalidRequestError
 from drumline_server.services import batches, sweeps
 from drumline_server.services.checking import Checked, Checker, require_storable
 from drumline_server.services.jobs import ensure_version
-from drumline_server.services.submit import Order, no_room_to_wait, queue_rows, room_to_wait
+from drumline_server.services.submit import CheckedRun, no_room_to_wait, queue_rows, room_to_wait
 from drumline_server.storage import history
-from drumline_server.storage.idempotency import UNFINISHED, Keyed, finish, is_answered, keyed, remember, replay
+from drumline_server.storage.idempotency import (
+    UNFINISHED,
+    IdempotentRequest,
+    finish,
+    idempotent_request,
+    is_answered,
+    remember,
+    replay,
+)
 from drumline_server.storage.models import Batch, JobVersion
 
 _CREATED = 201
@@ -40,7 +48,7 @@ _LABELS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
+class BatchSubmission:
     """Who submits which runs, under which Idempotency-Key."""
 
     project_id: str
@@ -57,7 +65,7 @@ class Submission:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class BatchResult:
     """The answer to a submission; `replayed` if the key had it already."""
 
     submitted: api.SubmittedBatch
@@ -68,8 +76,8 @@ class Answer:
 class Prepared:
     """A submission whose runs have been made and checked, so that little is left to do while others wait to write."""
 
-    submission: Submission
-    request: Keyed
+    submission: BatchSubmission
+    request: IdempotentRequest
     runs: Sequence[tuple[RunSubmit, Checked]]
     """Nothing where the key has an answer already."""
     ends: Sequence[int]
@@ -90,27 +98,27 @@ class Begun:
     """By the text of the job: what is found once need not be looked for in every part."""
 
 
-def prepare(session: Session, submission: Submission, *, now: int) -> Prepared:
+def prepare(session: Session, submission: BatchSubmission, *, now: int) -> Prepared:
     """Makes and checks all runs of the batch on a snapshot, without writing.
 
     Raises DrumlineError: bad_sweep; and as `Checker.check`, with an entry of `errors` for each run that is wrong.
     """
     _require_storable(submission.body)
-    request = _keyed(submission)
+    request = _idempotent_request(submission)
     if is_answered(session, request, now=now):
         return Prepared(submission, request, (), ())
-    runs = _checked_runs(session, submission)
+    runs = _check_runs(session, submission)
     return Prepared(submission, request, runs, tuple(_ends(runs)))
 
 
-def begin(session: Session, prepared: Prepared, *, most_waiting: int, now: int) -> Answer | Begun:
-    """Makes the batch and queues its first runs, goes on with one that was begun, or gives the answer that is there.
+def begin(session: Session, prepared: Prepared, *, most_waiting: int, now: int) -> BatchResult | Begun:
+    """Makes the batch and queues its first runs, continues one that was begun, or gives the answer that is there.
 
     Raises DrumlineError: idempotency_mismatch, idempotency_in_flight; CapError where not all of its runs may wait.
     """
     first = replay(session, prepared.request, now=now)
     if first is not None and UNFINISHED not in first:
-        return Answer(api.SubmittedBatch.model_validate(first), replayed=True)
+        return BatchResult(api.SubmittedBatch.model_validate(first), replayed=True)
     if not prepared.runs:  # the answer that was there became too old meanwhile
         prepared = prepare(session, prepared.submission, now=now)
     if first is not None:
@@ -122,7 +130,7 @@ def begin(session: Session, prepared: Prepared, *, most_waiting: int, now: int) 
     return queue_part(session, Begun(prepared, batch.id, {}), most_waiting=most_waiting, now=now)
 
 
-def queue_part(session: Session, begun: Begun, *, most_waiting: int, now: int) -> Answer | Begun:
+def queue_part(session: Session, begun: Begun, *, most_waiting: int, now: int) -> BatchResult | Begun:
     """Queues the next runs of the batch; the answer once all are.
 
     Whoever does the same at the same time queues others. Raises CapError where no more runs may wait: the batch then
@@ -135,7 +143,7 @@ def queue_part(session: Session, begun: Begun, *, most_waiting: int, now: int) -
         part = prepared.part_from(queued)
         if room_to_wait(session, project_id, most_waiting) < len(part):
             raise no_room_to_wait(most_waiting)
-        orders = _orders(session, begun, part, queued, now=now)
+        orders = _runs_to_queue(session, begun, part, queued, now=now)
         queue_rows(session, orders, now=max(now, last + 1))
         queued += len(part)
     if queued < size:
@@ -143,7 +151,7 @@ def queue_part(session: Session, begun: Begun, *, most_waiting: int, now: int) -
     batch = batches.get_batch(session, project_id, begun.batch_id)
     answer = api.SubmittedBatch(batch=batch, runs=tuple(batches.runs_of(session, begun.batch_id)))
     finish(session, prepared.request, answer)
-    return Answer(answer, replayed=False)
+    return BatchResult(answer, replayed=False)
 
 
 def _ends(runs: Sequence[tuple[RunSubmit, Checked]]) -> Iterator[int]:
@@ -161,21 +169,21 @@ def _ends(runs: Sequence[tuple[RunSubmit, Checked]]) -> Iterator[int]:
     yield len(runs)
 
 
-def _keyed(submission: Submission) -> Keyed:
+def _idempotent_request(submission: BatchSubmission) -> IdempotentRequest:
     """As of the whole body; of many runs one after the other, since the JSON of all of them is made in one breath."""
     body = submission.body
     names = (submission.project_id, submission.credential, submission.route, submission.key)
     if isinstance(body, SweepSubmit):
-        return keyed(*names, body)
+        return idempotent_request(*names, body)
     head = body.model_copy(update={"runs": []}).model_dump_json().removesuffix("]}")
     digest = hashlib.sha256(head.encode())
     for place, run in enumerate(body.runs):
         digest.update(f"{',' if place else ''}{run.model_dump_json()}".encode())
     digest.update(b"]}")
-    return Keyed(*names, digest.hexdigest())
+    return IdempotentRequest(*names, digest.hexdigest())
 
 
-def _checked_runs(session: Session, submission: Submission) -> list[tuple[RunSubmit, Checked]]:
+def _check_runs(session: Session, submission: BatchSubmission) -> list[tuple[RunSubmit, Checked]]:
     runs = _runs_of(submission.body)
     return list(zip(runs, _check(session, submission.project_id, submission.body, runs), strict=True))
 
@@ -293,18 +301,18 @@ def _store(session: Session, prepared: Prepared, *, now: int) -> Batch:
     return batch
 
 
-def _orders(
+def _runs_to_queue(
     session: Session, begun: Begun, runs: Sequence[tuple[RunSubmit, Checked]], first: int, *, now: int
-) -> list[Order]:
+) -> list[CheckedRun]:
     submission, versions = begun.prepared.submission, begun.versions
-    orders: list[Order] = []
+    orders: list[CheckedRun] = []
     for place, (run, checked) in enumerate(runs, first):
         spec = run.job.model_dump_json()
         if spec not in versions:
             versions[spec], _ = ensure_version(
                 session, submission.project_id, run.job, by=submission.submitted_by, now=now
             )
-        order = Order(
+        order = CheckedRun(
             submission.project_id, submission.submitted_by, versions[spec], run, checked, batch=(begun.batch_id, place)
         )
         orders.append(order)

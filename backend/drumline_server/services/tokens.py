@@ -36,7 +36,7 @@ def enroll(session: Session, secret: str, body: Enroll, *, now: int) -> Enrolled
 
 
 WORKER_TOKEN_S = 365 * 86_400
-"""A worker's token lives a year; enrolling the host anew replaces it."""
+"""A worker's token lives a year; enrolling the host again replaces it."""
 MAX_ENROLMENT_S = 86_400
 
 
@@ -123,7 +123,7 @@ def create_token(
     lifetime_s = min(request.expires_in_s, MAX_ENROLMENT_S) if request.kind == "enr" else request.expires_in_s
     expires_at = now + lifetime_s * SECOND
     if maker is not None:
-        expires_at = min(expires_at, _allowed(session, maker, request, now).expires_at)
+        expires_at = min(expires_at, _require_allowed(session, maker, request, now).expires_at)
     secret = credentials.new_token(request.kind)
     role = "worker" if request.kind == "enr" else request.role
     token = _token(
@@ -146,10 +146,10 @@ def create_token(
         now=now,
         body={"kind": request.kind, "role": role, "name": request.name, "made_by": token.made_by},
     )
-    return api.TokenCreated(**shown(token).model_dump(), secret=secret)
+    return api.TokenCreated(**view_token(token).model_dump(), secret=secret)
 
 
-def _allowed(session: Session, maker: Maker, request: api.TokenCreate, now: int) -> Token:
+def _require_allowed(session: Session, maker: Maker, request: api.TokenCreate, now: int) -> Token:
     """The token that makes another, if it may."""
     token = tokens.live_token_held(session, maker.token_id, now)
     if token is None:
@@ -174,7 +174,7 @@ def list_tokens(session: Session, project_id: str, *, cursor: str | None, limit:
     """Tokens of the project, newest first."""
     before = decode_cursor(cursor, int, str) if cursor else None
     rows = tokens.tokens_before(session, project_id, before, limit + 1)
-    return page_of(rows, limit, item=shown, key=lambda token: (token.created_at, token.id))
+    return page_of(rows, limit, item=view_token, key=lambda token: (token.created_at, token.id))
 
 
 def revoke_token(session: Session, project_id: str, token_id: str, *, by: str, now: int) -> None:
@@ -184,7 +184,7 @@ def revoke_token(session: Session, project_id: str, token_id: str, *, by: str, n
     history.record_act(session, "token.revoke", token_id, principal=by, project_id=project_id, now=now)
 
 
-def shown(token: Token) -> api.Token:
+def view_token(token: Token) -> api.Token:
     """The token as it may be listed."""
     return api.Token(
         id=token.id,

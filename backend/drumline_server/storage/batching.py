@@ -38,7 +38,7 @@ class _Waiting(Generic[Request, Answer]):
     answer: asyncio.Future[Answer]
 
 
-class Together(Generic[Request, Answer]):
+class BatchingExecutor(Generic[Request, Answer]):
     """The requests of one kind in one event loop.
 
     `transact` is `Database.write` or `Database.read`. `perform` gives each request its answer or the error that it is
@@ -58,49 +58,49 @@ class Together(Generic[Request, Answer]):
         self._waiting: list[_Waiting[Request, Answer]] = []
         self._worker: asyncio.Task[None] | None = None
 
-    async def ask(self, request: Request) -> Answer:
+    async def submit(self, request: Request) -> Answer:
         """The answer, after the commit. Raises what the request is refused with, and as `Database.write`."""
         if len(self._waiting) >= _BACKLOG:
             raise DatabaseUnavailableError(f"{_BACKLOG} requests are waiting for the database.")
         waiting: _Waiting[Request, Answer] = _Waiting(request, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         if self._worker is None:
-            self._worker = asyncio.create_task(self._work(), name="together")
+            self._worker = asyncio.create_task(self._commit_waiting(), name="batching")
         return await waiting.answer
 
-    async def _work(self) -> None:
+    async def _commit_waiting(self) -> None:
         try:
             while self._waiting:
                 group, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
                 if wanted := [each for each in group if not each.answer.cancelled()]:
-                    await self._do(wanted)
+                    await self._commit_group(wanted)
                 if 0 < len(self._waiting) < _MOST:
                     await asyncio.sleep(self._pause_s)
         finally:
             self._worker = None
 
-    async def _do(self, group: Sequence[_Waiting[Request, Answer]]) -> None:
+    async def _commit_group(self, group: Sequence[_Waiting[Request, Answer]]) -> None:
         requests = [each.request for each in group]
         try:
             outcomes = await self._transact(lambda session: self._perform(session, requests))
         except DatabaseUnavailableError as error:
             outcomes = [error] * len(group)
         except Exception as error:  # noqa: BLE001 - handed to whoever waits
-            await self._do_one_by_one(group, error)
+            await self._commit_one_by_one(group, error)
             return
         for each, outcome in zip(group, outcomes, strict=True):
-            _settle(each, outcome)
+            _set_outcome(each, outcome)
 
-    async def _do_one_by_one(self, group: Sequence[_Waiting[Request, Answer]], error: Exception) -> None:
+    async def _commit_one_by_one(self, group: Sequence[_Waiting[Request, Answer]], error: Exception) -> None:
         if len(group) == 1:
-            _settle(group[0], error)
+            _set_outcome(group[0], error)
             return
         log.warning("a transaction of %d requests failed, each is tried alone: %s", len(group), error)
         for each in group:
-            await self._do([each])
+            await self._commit_group([each])
 
 
-def _settle(waiting: _Waiting[Request, Answer], outcome: Answer | Exception) -> None:
+def _set_outcome(waiting: _Waiting[Request, Answer], outcome: Answer | Exception) -> None:
     if waiting.answer.cancelled():
         return
     if isinstance(outcome, Exception):

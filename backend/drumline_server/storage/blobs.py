@@ -18,8 +18,8 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.problems import ProblemCode
 from drumline_server.base.errors import DrumlineError, NotFoundError
-from drumline_server.storage.inserts import insert_or_ignore
 from drumline_server.storage.models import Bundle, Store
+from drumline_server.storage.models.base import insert_or_ignore
 
 _PREFIX = "sha256:"
 _NOTE_SUFFIX = ".offers1"

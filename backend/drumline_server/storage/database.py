@@ -21,9 +21,9 @@ from sqlalchemy.orm import Session
 
 import drumline_server
 from drumline_server.base.errors import DatabaseUnavailableError
+from drumline_server.storage.notifications import Wakeups
 from drumline_server.storage.postgres import PostgresStore
 from drumline_server.storage.sqlite import SqliteStore
-from drumline_server.storage.wakeups import Wakeups
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from drumline.contracts.events import MemberTick
 from drumline.contracts.ids import new_id
 from drumline.wording import counted
 from drumline_server.storage.models import Audit, Gap, LogChunk, Member, Run, RunEvent, table_of
-from drumline_server.storage.wakeups import announce
+from drumline_server.storage.notifications import announce
 
 _RUN = table_of(Run)
 _INSERT = insert(table_of(RunEvent))

@@ -32,7 +32,7 @@ KEPT_US = 7 * 86_400 * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Keyed:
+class IdempotentRequest:
     """A request that creates something, as its sender named it."""
 
     project_id: str
@@ -48,12 +48,16 @@ class Keyed:
         return (self.project_id, self.principal, self.route, self.key)
 
 
-def keyed(project_id: str, principal: str, route: str, key: str, body: BaseModel) -> Keyed:
+def idempotent_request(project_id: str, principal: str, route: str, key: str, body: BaseModel) -> IdempotentRequest:
     """The identity of a request: what its body means, not how it was spelled."""
-    return Keyed(project_id, principal, route, key, hashlib.sha256(body.model_dump_json().encode()).hexdigest())
+    return IdempotentRequest(
+        project_id, principal, route, key, hashlib.sha256(body.model_dump_json().encode()).hexdigest()
+    )
 
 
-def replay(session: Session, request: Keyed, *, now: int) -> dict[str, Any] | None:  # Any: JSON of the first answer
+def replay(
+    session: Session, request: IdempotentRequest, *, now: int
+) -> dict[str, Any] | None:  # Any: JSON of the first answer
     """The answer that the key already has, or None for a new one.
 
     Raises DrumlineError: idempotency_mismatch for another body, idempotency_in_flight while a twin is being answered.
@@ -64,7 +68,9 @@ def replay(session: Session, request: Keyed, *, now: int) -> dict[str, Any] | No
     return found
 
 
-def replays(session: Session, requests: Sequence[Keyed], *, now: int) -> list[dict[str, Any] | DrumlineError | None]:
+def replays(
+    session: Session, requests: Sequence[IdempotentRequest], *, now: int
+) -> list[dict[str, Any] | DrumlineError | None]:
     """For each of different requests what `replay` returns or raises."""
     turns = _take_turns(session, requests)
     kept = _kept(session, requests)
@@ -74,14 +80,18 @@ def replays(session: Session, requests: Sequence[Keyed], *, now: int) -> list[di
     ]
 
 
-def is_answered(session: Session, request: Keyed, *, now: int) -> bool:
+def is_answered(session: Session, request: IdempotentRequest, *, now: int) -> bool:
     """Whether the key has an answer: a look without taking turns, for what need not be done again."""
     row = _kept(session, [request]).get(request.names)
     return row is not None and row.created_at + KEPT_US >= now and UNFINISHED not in row.answer
 
 
 def remember(
-    session: Session, answers: Iterable[tuple[Keyed, BaseModel | Mapping[str, str]]], *, status: int, now: int
+    session: Session,
+    answers: Iterable[tuple[IdempotentRequest, BaseModel | Mapping[str, str]]],
+    *,
+    status: int,
+    now: int,
 ) -> None:
     """Keeps the answers for seven days."""
     session.execute(
@@ -99,7 +109,7 @@ def remember(
     )
 
 
-def finish(session: Session, request: Keyed, answer: BaseModel) -> None:
+def finish(session: Session, request: IdempotentRequest, answer: BaseModel) -> None:
     """Puts the answer in the place of `UNFINISHED`."""
     kept = (_ROW[name] == value for name, value in zip(_NAMES, request.names, strict=True))
     session.execute(update(table_of(IdempotencyKey)).where(*kept).values(answer=answer))
@@ -110,7 +120,7 @@ def forget_old_keys(session: Session, *, now: int) -> None:
     session.execute(delete(IdempotencyKey).where(IdempotencyKey.created_at < now - KEPT_US))
 
 
-def _kept(session: Session, requests: Sequence[Keyed]) -> dict[tuple[str, ...], _Kept]:
+def _kept(session: Session, requests: Sequence[IdempotentRequest]) -> dict[tuple[str, ...], _Kept]:
     """The rows of the requests by `names`, in a statement for each sender."""
     senders: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for request in requests:
@@ -122,7 +132,9 @@ def _kept(session: Session, requests: Sequence[Keyed]) -> dict[tuple[str, ...], 
     }
 
 
-def _replay(session: Session, request: Keyed, row: _Kept | None, now: int) -> dict[str, Any] | DrumlineError | None:
+def _replay(
+    session: Session, request: IdempotentRequest, row: _Kept | None, now: int
+) -> dict[str, Any] | DrumlineError | None:
     if row is None:
         return None
     if row.created_at + KEPT_US < now:
@@ -138,7 +150,7 @@ def _replay(session: Session, request: Keyed, row: _Kept | None, now: int) -> di
     return answer
 
 
-def _take_turns(session: Session, requests: Sequence[Keyed]) -> list[bool]:
+def _take_turns(session: Session, requests: Sequence[IdempotentRequest]) -> list[bool]:
     """Whether it is each request's turn: keeps twins apart until the commit.
 
     SQLite has one writer, where a twin in another transaction cannot be met.
@@ -148,12 +160,12 @@ def _take_turns(session: Session, requests: Sequence[Keyed]) -> list[bool]:
     return list(session.scalars(_TAKE_TURNS, {"numbers": [_number(request) for request in requests]}))
 
 
-def _number(request: Keyed) -> int:
+def _number(request: IdempotentRequest) -> int:
     """What stands for the key in PostgreSQL's advisory locks."""
     return int.from_bytes(hashlib.sha256("\0".join(request.names).encode()).digest()[:8], signed=True)
 
 
-def _in_flight(request: Keyed) -> DrumlineError:
+def _in_flight(request: IdempotentRequest) -> DrumlineError:
     return DrumlineError(
         ProblemCode.IDEMPOTENCY_IN_FLIGHT,
         f"A request with the Idempotency-Key {request.key!r} is being answered.",

@@ -17,7 +17,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
 from drumline_server.base.errors import DatabaseUnavailableError
-from drumline_server.storage.wakeups import Wakeups, announced
+from drumline_server.storage.notifications import Wakeups, announced_topics
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class PostgresStore:
                     if _was_cut(error):
                         raise _CutError(error.orig) from error
                     raise
-            topics = announced(session)
+            topics = announced_topics(session)
         self._wakeups.publish(topics)
         return returned
 

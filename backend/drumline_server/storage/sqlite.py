@@ -19,7 +19,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
 from drumline_server.base.errors import DatabaseUnavailableError
-from drumline_server.storage.wakeups import Wakeups, announced
+from drumline_server.storage.notifications import Wakeups, announced_topics
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ def _perform(connection: Connection, write: _Write, topics: set[str]) -> tuple[_
         with Session(connection, join_transaction_mode="create_savepoint", expire_on_commit=False) as session:
             with session.begin():
                 returned = write.fn(session)
-            topics |= announced(session)
+            topics |= announced_topics(session)
     except Exception as error:
         if not _in_transaction(connection):
             raise OperationalError("the transaction", None, error) from error

@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, Update, bindparam, delete, func, or_, sele
 from sqlalchemy.orm import Session
 
 from drumline_server.storage.models import BrowserSession, LoginCode, Project, Token, table_of
-from drumline_server.storage.wakeups import CREDENTIALS, announce
+from drumline_server.storage.notifications import CREDENTIALS, announce
 
 _BOOTSTRAP_LOCK = 0x6472756D_626F6F74
 """Of PostgreSQL's advisory locks, beside those of idempotency keys, which are spread over all numbers."""

@@ -18,9 +18,9 @@ from drumline.contracts.events import (
 from drumline.contracts.states import TERMINAL_ATTEMPT, MemberState
 from drumline_server.base.errors import FencedError, InvalidRequestError
 from drumline_server.lifecycle import checkpoints, status_events
-from drumline_server.lifecycle.finish import settle_attempt
+from drumline_server.lifecycle.finish import reconcile_attempt
 from drumline_server.lifecycle.guard import (
-    Held,
+    LockedMember,
     acknowledge,
     lock_member,
     require_claimed,
@@ -30,19 +30,22 @@ from drumline_server.lifecycle.guard import (
 )
 from drumline_server.lifecycle.status_events import Batch
 from drumline_server.storage.history import lock_run
-from drumline_server.storage.inserts import insert_or_ignore
 from drumline_server.storage.models import PlacementRecord, VariableRecord
+from drumline_server.storage.models.base import insert_or_ignore
 from drumline_server.telemetry import gaps, logs, metric_rows, reductions
 
 
 def store_checkpoints(batch: Batch, events: Sequence[CheckpointEvent]) -> None:
     """Registers committed checkpoints under the fence, which was compared under the run's lock."""
-    rows = [checkpoints.register(batch.session, batch.run, batch.member, event, now=batch.now) for event in events]
+    rows = [
+        checkpoints.register_checkpoint(batch.session, batch.run, batch.member, event, now=batch.now)
+        for event in events
+    ]
     batch.record("checkpoint", {"id": rows[-1].id, "step": rows[-1].step, "count": len(rows)})
 
 
-def store_restored(batch: Batch, events: Sequence[RestoredEvent]) -> None:
-    """Keeps what the program went on from, and which checkpoints were damaged."""
+def store_restore(batch: Batch, events: Sequence[RestoredEvent]) -> None:
+    """Keeps what the program resumed from, and which checkpoints were damaged."""
     newest = events[-1]
     damaged = sorted({checkpoint for event in events for checkpoint in event.damaged})
     if damaged:
@@ -103,16 +106,16 @@ Event = TypeVar("Event", bound=events._Event)
 Store = Callable[[Batch, Sequence[Any]], None]  # Any: events of the one kind that the function is for
 
 _STORES: dict[str, Store] = {
-    "state": status_events.store_phases,
+    "state": status_events.apply_status_events,
     "placement": store_placement,
     "variable": store_variables,
     "log": logs.store_logs,
     "metrics": metric_rows.store_metrics,
     "reduction": reductions.store_reductions,
     "checkpoint": store_checkpoints,
-    "restored": store_restored,
-    "progress": status_events.store_progress,
-    "result": status_events.store_result,
+    "restored": store_restore,
+    "progress": status_events.apply_progress,
+    "result": status_events.apply_result,
 }
 """By kind, in the order in which a batch's events are shown."""
 
@@ -126,24 +129,24 @@ def store_batch(session: Session, host_id: str, member_id: str, batch: EventBatc
     """
     _check_sequence(batch)
     require_incarnation(session, host_id, batch.incarnation)
-    held = lock_member(session, host_id, member_id)
-    require_fence(held, batch.fence)
-    require_claimed(held)
-    require_own(held, batch.incarnation)
+    locked = lock_member(session, host_id, member_id)
+    require_fence(locked, batch.fence)
+    require_claimed(locked)
+    require_own(locked, batch.incarnation)
     last_seq = batch.first_seq + len(batch.events) - 1
-    if last_seq <= held.member.acked_seq or batch.first_seq > held.member.acked_seq + 1:
-        return acknowledge(held)
-    if held.attempt.state in TERMINAL_ATTEMPT or held.member.state in (MemberState.LOST, MemberState.FENCED):
-        raise FencedError(held.member.id, batch.fence, held.run.fence)
-    fresh = [event for event in batch.events if event.seq > held.member.acked_seq]
+    if last_seq <= locked.member.acked_seq or batch.first_seq > locked.member.acked_seq + 1:
+        return acknowledge(locked)
+    if locked.attempt.state in TERMINAL_ATTEMPT or locked.member.state in (MemberState.LOST, MemberState.FENCED):
+        raise FencedError(locked.member.id, batch.fence, locked.run.fence)
+    fresh = [event for event in batch.events if event.seq > locked.member.acked_seq]
     causes = [event for event in fresh if isinstance(event, GapEvent)]
-    _store(Batch(session, held.run, held.attempt, held.member, now, causes), fresh)
-    held.member.acked_seq = last_seq
-    held.member.telemetry_at = now
+    _store(Batch(session, locked.run, locked.attempt, locked.member, now, causes), fresh)
+    locked.member.acked_seq = last_seq
+    locked.member.telemetry_at = now
     session.flush()
-    if held.member.state == MemberState.EXITED:
-        settle_attempt(session, held.run, held.attempt, now=now)
-    return _refreshed_ack(session, held)
+    if locked.member.state == MemberState.EXITED:
+        reconcile_attempt(session, locked.run, locked.attempt, now=now)
+    return _refreshed_ack(session, locked)
 
 
 def _check_sequence(batch: EventBatch) -> None:
@@ -164,6 +167,6 @@ def _store(batch: Batch, fresh: Sequence[events._Event]) -> None:
     gaps.store_gaps(batch, fresh)
 
 
-def _refreshed_ack(session: Session, held: Held) -> MemberAck:
-    lock_run(session, held.run.id)
-    return acknowledge(held)
+def _refreshed_ack(session: Session, locked: LockedMember) -> MemberAck:
+    lock_run(session, locked.run.id)
+    return acknowledge(locked)

@@ -16,8 +16,8 @@ from drumline_server.lifecycle.status_events import Batch
 from drumline_server.storage import runs
 from drumline_server.storage.database import Database
 from drumline_server.storage.history import GAP, UNKNOWN_GAP, ends_with_line, lost_chunk
-from drumline_server.storage.inserts import insert_or_ignore
 from drumline_server.storage.models import Attempt, LogChunk, Member
+from drumline_server.storage.models.base import insert_or_ignore
 from drumline_server.storage.runs import require_run
 from drumline_server.telemetry.gaps import has_lost_output
 
@@ -38,7 +38,7 @@ class _Chunk:
         return self.first_byte + self.size
 
     def takes(self, event: LogEvent, content: bytes) -> bool:
-        """Whether the event goes on where this chunk ends."""
+        """Whether the event continues where this chunk ends."""
         fits = self.size + len(content) <= _CHUNK_BYTES
         return fits and (event.stream, event.offset) == (self.stream, self.next_byte)
 

@@ -16,8 +16,8 @@ from sqlalchemy.orm import Session
 from drumline.contracts.events import MetricsEvent
 from drumline_server.base.errors import InvalidRequestError
 from drumline_server.lifecycle.status_events import Batch
-from drumline_server.storage.inserts import Columns, insert_or_merge
 from drumline_server.storage.models import Metric, MetricChunk, MetricPage, table_of
+from drumline_server.storage.models.base import Columns, insert_or_merge
 from drumline_server.telemetry.buckets import Chunk, Summary
 
 VALUE_BYTES = 8

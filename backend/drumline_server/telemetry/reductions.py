@@ -18,8 +18,8 @@ from drumline_server.base.errors import NotFoundError
 from drumline_server.base.paging import decode_cursor, page_of
 from drumline_server.lifecycle.status_events import Batch
 from drumline_server.storage import runs
-from drumline_server.storage.inserts import Columns, insert_or_ignore, insert_or_merge
 from drumline_server.storage.models import Attempt, Reduction, ReductionKind, Run
+from drumline_server.storage.models.base import Columns, insert_or_ignore, insert_or_merge
 from drumline_server.storage.runs import require_run
 
 

@@ -39,7 +39,7 @@ class ProbeState(StrEnum):
     BUSY = "busy"
 
 
-PROBE_MOVES: dict[ProbeState, frozenset[ProbeState]] = {
+PROBE_TRANSITIONS: dict[ProbeState, frozenset[ProbeState]] = {
     ProbeState.WAITING: frozenset({ProbeState.RUNNING, ProbeState.READY, ProbeState.FAILED, ProbeState.BUSY}),
     ProbeState.RUNNING: frozenset({ProbeState.READY, ProbeState.FAILED}),
     **{end: frozenset() for end in (ProbeState.NONE, ProbeState.READY, ProbeState.FAILED, ProbeState.BUSY)},

@@ -76,7 +76,7 @@ RUN_MEANING: dict[RunState, str] = {
 
 _R, _A, _M, _D = RunState, AttemptState, MemberState, DeviceState
 
-RUN_MOVES: dict[RunState, frozenset[RunState]] = {
+RUN_TRANSITIONS: dict[RunState, frozenset[RunState]] = {
     _R.QUEUED: frozenset({_R.PLACED, _R.FAILED, _R.CANCELLED}),
     _R.PLACED: frozenset({_R.RUNNING, _R.QUEUED, _R.RETRY_WAIT, _R.CANCELLING, _R.FAILED, _R.SUCCEEDED}),
     _R.RUNNING: frozenset({_R.RETRY_WAIT, _R.CANCELLING, _R.SUCCEEDED, _R.FAILED}),
@@ -89,7 +89,7 @@ RUN_MOVES: dict[RunState, frozenset[RunState]] = {
 """PLACED goes back to QUEUED when the attempt expired before all its members claimed: not counted as a failure."""
 
 _ENDS_OF_LIFE = frozenset({_A.FAILED, _A.CANCELLED, _A.PREEMPTED, _A.LOST})
-ATTEMPT_MOVES: dict[AttemptState, frozenset[AttemptState]] = {
+ATTEMPT_TRANSITIONS: dict[AttemptState, frozenset[AttemptState]] = {
     _A.DISPATCHED: frozenset({_A.CLAIMED, _A.EXPIRED, _A.CANCELLED, _A.FAILED, _A.PREEMPTED, _A.LOST}),
     _A.CLAIMED: frozenset({_A.STARTING, _A.RUNNING, _A.FINISHING}) | _ENDS_OF_LIFE,
     _A.STARTING: frozenset({_A.RUNNING, _A.FINISHING}) | _ENDS_OF_LIFE,
@@ -99,7 +99,7 @@ ATTEMPT_MOVES: dict[AttemptState, frozenset[AttemptState]] = {
 }
 
 _GONE = frozenset({_M.EXITED, _M.LOST, _M.FENCED})
-MEMBER_MOVES: dict[MemberState, frozenset[MemberState]] = {
+MEMBER_TRANSITIONS: dict[MemberState, frozenset[MemberState]] = {
     _M.PENDING: frozenset({_M.CLAIMED, _M.FENCED, _M.LOST}),
     _M.CLAIMED: frozenset({_M.STARTING, _M.RUNNING}) | _GONE,
     _M.STARTING: frozenset({_M.RUNNING}) | _GONE,
@@ -107,13 +107,13 @@ MEMBER_MOVES: dict[MemberState, frozenset[MemberState]] = {
     **{end: frozenset() for end in _GONE},
 }
 
-DEVICE_MOVES: dict[DeviceState, frozenset[DeviceState]] = {
+DEVICE_TRANSITIONS: dict[DeviceState, frozenset[DeviceState]] = {
     _D.FREE: frozenset({_D.HELD, _D.QUARANTINED}),
     _D.HELD: frozenset({_D.RELEASING, _D.FREE, _D.QUARANTINED}),
     _D.RELEASING: frozenset({_D.FREE, _D.QUARANTINED}),
     _D.QUARANTINED: frozenset({_D.FREE}),
 }
 
-TERMINAL_RUN = frozenset(state for state, moves in RUN_MOVES.items() if not moves)
-TERMINAL_ATTEMPT = frozenset(state for state, moves in ATTEMPT_MOVES.items() if not moves)
-TERMINAL_MEMBER = frozenset(state for state, moves in MEMBER_MOVES.items() if not moves)
+TERMINAL_RUN = frozenset(state for state, moves in RUN_TRANSITIONS.items() if not moves)
+TERMINAL_ATTEMPT = frozenset(state for state, moves in ATTEMPT_TRANSITIONS.items() if not moves)
+TERMINAL_MEMBER = frozenset(state for state, moves in MEMBER_TRANSITIONS.items() if not moves)

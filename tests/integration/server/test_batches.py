@@ -17,7 +17,7 @@ from drumline.contracts.records import RECORDS_MEDIA_TYPE, frame
 from drumline.contracts.sweeps import BatchSubmit, RandomSweep, Range
 from drumline_server.base.errors import DrumlineError
 from drumline_server.services import batches, submit_batch, sweeps
-from drumline_server.storage.idempotency import keyed
+from drumline_server.storage.idempotency import idempotent_request
 from support.core import Worker, submission_body
 from support.edge import EdgeServer, edge_server
 
@@ -136,9 +136,11 @@ def test_malformed_run_of_a_batch_is_named_by_its_place(server: EdgeServer) -> N
 def test_the_key_of_a_batch_is_the_one_of_its_whole_body() -> None:
     runs = [submission_body(parameters={"epochs": number, "text": "é\n"}) for number in range(3)]
     for body in (BatchSubmit(name="two", runs=runs), BatchSubmit(runs=runs[:1])):
-        batch = submit_batch.Submission("prj_1", "tester", "key", body, "tok_1")
+        batch = submit_batch.BatchSubmission("prj_1", "tester", "key", body, "tok_1")
 
-        assert submit_batch._keyed(batch) == keyed("prj_1", "tok_1", "POST /runs:batch", "key", body)
+        assert submit_batch._idempotent_request(batch) == idempotent_request(
+            "prj_1", "tok_1", "POST /runs:batch", "key", body
+        )
 
 
 @pytest.mark.usefixtures("worker")

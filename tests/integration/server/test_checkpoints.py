@@ -184,7 +184,7 @@ def test_work_on_a_lost_host_is_named_and_the_run_goes_on_elsewhere(core: Core) 
 
     run = core.run(first.claimed.run)
     assert run.why is not None
-    assert f"Its checkpoint of step 10 was on {home.name}, which is lost: it begins anew." in run.why.sentence
+    assert f"Its checkpoint of step 10 was on {home.name}, which is lost: it starts over." in run.why.sentence
     core.clock.advance(10)
     away.beat()
     core.reap()
@@ -261,7 +261,7 @@ def test_checkpoints_of_a_run_that_ended_long_ago_are_the_workers_to_delete(core
     assert expired(core, worker, *both) == (over.claimed.run,)
 
     assert states(core, over.claimed.run) == {(1, 10): "DELETED"}
-    with pytest.raises(InvalidRequestError, match="has no checkpoint to go on from"):
+    with pytest.raises(InvalidRequestError, match="has no checkpoint to resume from"):
         core.submit(resources={"replicas": 1}, resume_from=over.claimed.run)
 
 

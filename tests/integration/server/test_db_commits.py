@@ -14,7 +14,7 @@ from drumline.contracts.ids import new_id
 from drumline_server.base.errors import DatabaseUnavailableError
 from drumline_server.storage.database import Database
 from drumline_server.storage.models import Project
-from drumline_server.storage.wakeups import announce
+from drumline_server.storage.notifications import announce
 
 pytestmark = pytest.mark.both_databases
 

@@ -38,26 +38,26 @@ def sweep_of(runs: int, **changes: Any) -> SweepSubmit:
 
 
 def prepared(core: Core, body: SweepSubmit | BatchSubmit, key: str = "key") -> submit_batch.Prepared:
-    asked = submit_batch.Submission(core.project_id, "tester", key, body, "tok_1")
+    asked = submit_batch.BatchSubmission(core.project_id, "tester", key, body, "tok_1")
     return core.read(lambda session: submit_batch.prepare(session, asked, now=core.clock.now()))
 
 
 def begun(
     core: Core, body: SweepSubmit | BatchSubmit, *, most: int = MOST_WAITING
-) -> submit_batch.Answer | submit_batch.Begun:
+) -> submit_batch.BatchResult | submit_batch.Begun:
     wanted = prepared(core, body)
     return core.write(lambda session: submit_batch.begin(session, wanted, most_waiting=most, now=core.clock.now()))
 
 
 def one_more(
     core: Core, part: submit_batch.Begun, *, most: int = MOST_WAITING
-) -> submit_batch.Answer | submit_batch.Begun:
+) -> submit_batch.BatchResult | submit_batch.Begun:
     return core.write(lambda session: submit_batch.queue_part(session, part, most_waiting=most, now=core.clock.now()))
 
 
 def finished(
-    core: Core, step: submit_batch.Answer | submit_batch.Begun, *, most: int = MOST_WAITING
-) -> submit_batch.Answer:
+    core: Core, step: submit_batch.BatchResult | submit_batch.Begun, *, most: int = MOST_WAITING
+) -> submit_batch.BatchResult:
     while isinstance(step, submit_batch.Begun):
         step = one_more(core, step, most=most)
     return step
@@ -111,7 +111,7 @@ def test_no_transaction_of_a_large_batch_takes_the_writer_for_long(core: Core, k
         "jobs": lambda: BatchSubmit(runs=[submission_body(job={"name": f"digits-{n}"}) for n in range(30)]),
     }
     wanted = prepared(core, bodies[kind]())
-    steps: list[submit_batch.Answer | submit_batch.Begun] = []
+    steps: list[submit_batch.BatchResult | submit_batch.Begun] = []
 
     def timed(session: Session) -> float:
         began = time.thread_time()
@@ -130,7 +130,7 @@ def test_no_transaction_of_a_large_batch_takes_the_writer_for_long(core: Core, k
 
     assert len(held) > 3
     assert max(held) < HOLD_S, [round(each, 3) for each in (first, *held)]
-    assert isinstance(steps[-1], submit_batch.Answer)
+    assert isinstance(steps[-1], submit_batch.BatchResult)
     assert steps[-1].submitted.batch.complete
 
 
@@ -151,7 +151,7 @@ def test_what_was_interrupted_is_finished_by_the_same_request(core: Core) -> Non
     assert len(set(answer.submitted.runs)) == 500
     assert parameters_of(core, batch) == [(epochs, rate / 10) for epochs in range(1, 51) for rate in range(10)]
     replayed = begun(core, sweep_of(500))
-    assert isinstance(replayed, submit_batch.Answer)
+    assert isinstance(replayed, submit_batch.BatchResult)
     assert (replayed.replayed, replayed.submitted) == (True, answer.submitted)
 
 
@@ -161,7 +161,7 @@ def test_two_of_the_same_request_queue_each_run_once(core: Core) -> None:
     while any(isinstance(step, submit_batch.Begun) for step in steps):
         steps = [one_more(core, step) if isinstance(step, submit_batch.Begun) else step for step in steps]
 
-    one, two = (step for step in steps if isinstance(step, submit_batch.Answer))
+    one, two = (step for step in steps if isinstance(step, submit_batch.BatchResult))
     assert one.submitted.runs == two.submitted.runs
     assert len(set(one.submitted.runs)) == 500
 

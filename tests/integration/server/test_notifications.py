@@ -13,8 +13,7 @@ from drumline_server.app.application import create_app
 from drumline_server.app.bootstrap import read_admin_token
 from drumline_server.base.clock import SystemClock
 from drumline_server.base.settings import Settings
-from drumline_server.storage.notifications import BrokerUnavailableError, Notifier, Publisher
-from drumline_server.storage.wakeups import notified_hosts, notify
+from drumline_server.storage.notifications import BrokerUnavailableError, Notifier, Publisher, notified_hosts, notify
 from support.broker import Broker
 from support.core import Core
 from support.processes import wait_until

@@ -17,7 +17,7 @@ from drumline_server.services.submit import Submission
 from drumline_server.storage import runs
 from drumline_server.storage.models import Hold, Job, JobVersion, Plan, Reduction, Run, RunEvent
 from drumline_server.storage.models import Member as MemberRow
-from drumline_server.storage.wakeups import notified_hosts
+from drumline_server.storage.notifications import notified_hosts
 from support.backlog import queue_many
 from support.core import SUSPECT_S, TERMS, Core, Member, Worker, submission_body
 from support.statements import statements
@@ -64,7 +64,7 @@ PROGRAM: dict[str, Any] = {
 
 def plan(core: Core, key: str = "p", probe: dict[str, Any] | None = None, **changes: Any) -> api.Plan:
     body = PlanRequest.model_validate({"run": submission_body(**changes), "probe": probe})
-    order = plans.PlanOrder(Submission(core.project_id, "tester", key, body.run, "tok_1"), body, TERMS)
+    order = plans.PlanSubmission(Submission(core.project_id, "tester", key, body.run, "tok_1"), body, TERMS)
     draft = core.read(lambda session: plans.draft_plan(session, order, now=core.clock.now()))
     return core.write(lambda session: plans.keep_plan(session, order, draft, now=core.clock.now()))
 
@@ -101,7 +101,9 @@ def test_plan_of_a_run_that_goes_on_from_a_checkpoint_is_what_the_run_then_does(
 def report(worker: Worker, plan_id: str, **fields: Any) -> ProbeState:
     body = PlanReport.model_validate({"incarnation": worker.incarnation, **fields})
     now = worker.core.clock.now()
-    return worker.core.write(lambda session: probes.take_report(session, worker.host_id, plan_id, body, now=now)).state
+    return worker.core.write(
+        lambda session: probes.record_plan_report(session, worker.host_id, plan_id, body, now=now)
+    ).state
 
 
 def rows(core: Core) -> list[int | None]:
@@ -133,7 +135,7 @@ def test_a_plan_behind_a_long_queue_reads_it_beside_the_writers_only(core: Core)
     core.add_worker("alpha", 8)
     queue_many(core, 400)
     body = PlanRequest.model_validate({"run": submission_body(wait_for_devices=True, priority=-5)})
-    order = plans.PlanOrder(Submission(core.project_id, "tester", "p", body.run, "tok_1"), body, TERMS)
+    order = plans.PlanSubmission(Submission(core.project_id, "tester", "p", body.run, "tok_1"), body, TERMS)
 
     with statements() as reading:
         draft = core.read(lambda session: plans.draft_plan(session, order, now=core.clock.now()))

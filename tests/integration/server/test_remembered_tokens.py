@@ -12,17 +12,17 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline_server.base.errors import DrumlineError, UnauthenticatedError
 from drumline_server.services import identity
-from drumline_server.services.identity import Remembered
+from drumline_server.services.identity import TokenCache
 from drumline_server.services.tokens import Maker, create_token, revoke_token
 from drumline_server.storage import tokens
-from drumline_server.storage.batching import Together
+from drumline_server.storage.batching import BatchingExecutor
 from drumline_server.storage.database import Database
 from support.core import Core
 from support.processes import wait_until
 
 pytestmark = pytest.mark.both_databases
 
-Outcomes = list[identity.Recognised | DrumlineError]
+Outcomes = list[identity.Authentication | DrumlineError]
 
 
 class LookUps:
@@ -34,11 +34,11 @@ class LookUps:
         self.go_on.set()
         self._core = core
 
-    def people(self) -> Remembered[identity.Recognised]:
+    def people(self) -> TokenCache[identity.Authentication]:
         """For the running event loop."""
         database = self._core.database
-        finds: Together[str, identity.Recognised] = Together(database.read, self._find)
-        return Remembered(finds, database.wakeups, self._core.clock, monotonic=lambda: self.monotonic_s)
+        finds: BatchingExecutor[str, identity.Authentication] = BatchingExecutor(database.read, self._find)
+        return TokenCache(finds, database.wakeups, self._core.clock, monotonic=lambda: self.monotonic_s)
 
     def advance(self, seconds: float, *, set_back_s: float = 0.0) -> None:
         """So much later; the server's clock was set back meanwhile."""
@@ -80,10 +80,10 @@ def test_token_is_looked_up_once_a_second(core: Core) -> None:
     async def run() -> None:
         people = looked.people()
         for _ in range(5):
-            assert (await people.ask(token.secret.get_secret_value())).principal.token_id == token.id
+            assert (await people.get(token.secret.get_secret_value())).principal.token_id == token.id
         assert looked.count == 1
         looked.advance(1)
-        await people.ask(token.secret.get_secret_value())
+        await people.get(token.secret.get_secret_value())
         assert looked.count == 2
 
     asyncio.run(run())
@@ -94,11 +94,11 @@ def test_token_is_refused_from_its_revocation_on(core: Core) -> None:
 
     async def run() -> None:
         people = looked.people()
-        await people.ask(token.secret.get_secret_value())
+        await people.get(token.secret.get_secret_value())
         await asyncio.to_thread(revoke, core, token)
         with pytest.raises(UnauthenticatedError):
-            await people.ask(token.secret.get_secret_value())
-        assert (await people.ask(other.secret.get_secret_value())).principal.token_id == other.id
+            await people.get(token.secret.get_secret_value())
+        assert (await people.get(other.secret.get_secret_value())).principal.token_id == other.id
 
     asyncio.run(run())
 
@@ -109,13 +109,13 @@ def test_token_that_was_read_before_its_revocation_is_not_kept(core: Core) -> No
 
     async def run() -> None:
         people = looked.people()
-        early = asyncio.create_task(people.ask(token.secret.get_secret_value()))
+        early = asyncio.create_task(people.get(token.secret.get_secret_value()))
         await asyncio.to_thread(looked.has_read.wait, 20)
         await asyncio.to_thread(revoke, core, token)
         looked.go_on.set()
         await early  # its request came before the revocation was over
         with pytest.raises(UnauthenticatedError):
-            await people.ask(token.secret.get_secret_value())
+            await people.get(token.secret.get_secret_value())
 
     asyncio.run(run())
 
@@ -125,11 +125,11 @@ def test_token_that_another_process_revoked_is_refused_a_second_later(core: Core
 
     async def run() -> None:
         people = looked.people()
-        await people.ask(token.secret.get_secret_value())
+        await people.get(token.secret.get_secret_value())
         await asyncio.to_thread(revoke, core, token, elsewhere)
         looked.advance(1)
         with pytest.raises(UnauthenticatedError):
-            await people.ask(token.secret.get_secret_value())
+            await people.get(token.secret.get_secret_value())
 
     asyncio.run(run())
 
@@ -141,12 +141,12 @@ def test_clock_that_was_set_back_brings_no_token_back(core: Core, elsewhere: Dat
     async def run() -> None:
         people = looked.people()
         core.clock.advance(7200)
-        await people.ask(token.secret.get_secret_value())
+        await people.get(token.secret.get_secret_value())
         await asyncio.to_thread(revoke, core, token, elsewhere)
         for seconds, back_s in ((60, 0), (0, set_back_s), (1, 0)):
             looked.advance(seconds, set_back_s=back_s)
             with pytest.raises(UnauthenticatedError):
-                await people.ask(token.secret.get_secret_value())
+                await people.get(token.secret.get_secret_value())
 
     asyncio.run(run())
 
@@ -157,7 +157,7 @@ def test_clock_that_is_set_back_all_the_time_keeps_no_token_for_longer(core: Cor
     async def run() -> None:
         people = looked.people()
         for count in (1, 1, 2):
-            await people.ask(token.secret.get_secret_value())
+            await people.get(token.secret.get_secret_value())
             assert looked.count == count
             looked.advance(0.5, set_back_s=0.5)
 
@@ -170,10 +170,10 @@ def test_token_that_is_forgotten_is_looked_up_again(core: Core) -> None:
 
     async def run() -> None:
         people = looked.people()
-        assert (await people.ask(token.secret.get_secret_value())).stale
+        assert (await people.get(token.secret.get_secret_value())).stale
         await core.database.write(lambda session: tokens.touch_token(session, token.id, core.clock.now()))
         people.forget(token.secret.get_secret_value())
-        assert not (await people.ask(token.secret.get_secret_value())).stale
+        assert not (await people.get(token.secret.get_secret_value())).stale
 
     asyncio.run(run())
 

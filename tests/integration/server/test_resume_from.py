@@ -15,7 +15,7 @@ from drumline.contracts.worker_api import StoredRuns
 from drumline_server.base.errors import DrumlineError, InvalidRequestError
 from drumline_server.lifecycle import checkpoints
 from drumline_server.services.checking import Checked
-from drumline_server.services.submit import Order, queue_runs
+from drumline_server.services.submit import CheckedRun, queue_runs
 from drumline_server.storage.models import Checkpoint, JobVersion, Run
 from support.checkpoints import DAY_S, expired, listed, offered, rerun, save, started
 from support.core import TAKEOVER_S, Core, Worker, submission_body
@@ -179,7 +179,7 @@ def test_a_run_is_not_stored_whose_checkpoint_was_deleted_after_it_had_been_chec
         run = session.get_one(Run, source.claimed.run)
         version = session.get_one(JobVersion, run.version_id)
         checked = Checked({}, plan_id=None, resume_from=row.id)
-        order = Order(core.project_id, "tester", version, submission_body(), checked)
+        order = CheckedRun(core.project_id, "tester", version, submission_body(), checked)
         queue_runs(session, [order], now=core.clock.now())
 
     with pytest.raises(InvalidRequestError, match="of step 10 is deleted"):

@@ -8,7 +8,7 @@ from sqlalchemy import update
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import DeviceState, MemberState, RunState
 from drumline.contracts.worker_api import MemberBeat
-from drumline_server.lifecycle.deadlines import Deadlines, due
+from drumline_server.lifecycle.deadlines import Deadlines, overdue_actions
 from drumline_server.storage import models
 from support.core import CLAIM_S, SUSPECT_S, TAKEOVER_S, Core
 from support.runs import placed
@@ -74,7 +74,7 @@ def test_the_time_limit_found_in_one_attempt_does_not_end_the_next(core: Core) -
     member = worker.take().start()
     core.clock.advance(66)
     deadlines = Deadlines(TAKEOVER_S, SUSPECT_S, core.leases_from)
-    late = core.read(lambda session: due(session, deadlines, core.clock, now=core.clock.now()))
+    late = core.read(lambda session: overdue_actions(session, deadlines, core.clock, now=core.clock.now()))
     member.end(EndReason.KILLED)
     core.clock.advance(6)
     core.reap()
@@ -82,8 +82,8 @@ def test_the_time_limit_found_in_one_attempt_does_not_end_the_next(core: Core) -
     core.schedule()
     worker.take().start()
 
-    for deed in late:
-        core.write(deed)
+    for action in late:
+        core.write(action)
 
     assert core.run(run_id).state is RunState.RUNNING
 
@@ -93,7 +93,7 @@ def test_a_queue_deadline_that_moved_on_ends_nothing(core: Core) -> None:
     run_id = core.submit(resources={"replicas": 8}, limits={"queue_s": 10}, wait_for_devices=True).id
     core.clock.advance(11)
     deadlines = Deadlines(TAKEOVER_S, SUSPECT_S, core.leases_from)
-    late = core.read(lambda session: due(session, deadlines, core.clock, now=core.clock.now()))
+    late = core.read(lambda session: overdue_actions(session, deadlines, core.clock, now=core.clock.now()))
     worker = core.add_worker()
     core.schedule()
     worker.take().start().end(EndReason.KILLED)
@@ -103,8 +103,8 @@ def test_a_queue_deadline_that_moved_on_ends_nothing(core: Core) -> None:
     assert core.run(run_id).state is RunState.QUEUED
     assert late
 
-    for deed in late:
-        core.write(deed)
+    for action in late:
+        core.write(action)
 
     assert core.run(run_id).state is RunState.QUEUED
 

@@ -17,11 +17,11 @@ from drumline_server.base.clock import SystemClock
 from drumline_server.base.settings import Settings
 from drumline_server.scheduling import loops
 from drumline_server.scheduling.dispatch import schedule
+from drumline_server.scheduling.leadership import Stalls, watch_stalls
 from drumline_server.scheduling.loops import Reaper, start_loops
-from drumline_server.scheduling.peers import Stalls, watch_stalls
 from drumline_server.storage.database import Database
 from drumline_server.storage.models import Host
-from drumline_server.storage.wakeups import QUEUE
+from drumline_server.storage.notifications import QUEUE
 from support.core import Core, Member
 
 STEP_S = 20.0

@@ -12,9 +12,8 @@ from sqlalchemy import select, update
 from drumline.contracts.states import AttemptState, RunState
 from drumline_server.base.clock import SystemClock
 from drumline_server.base.settings import Settings
-from drumline_server.scheduling.leadership import this_process
+from drumline_server.scheduling.leadership import Presence, keep_presence, longest_stall_us, this_process
 from drumline_server.scheduling.loops import Reaper
-from drumline_server.scheduling.peers import Presence, longest_stall_us, present
 from drumline_server.storage.database import Database
 from drumline_server.storage.models import ServerProcess
 from support.core import TAKEOVER_S, Core
@@ -106,7 +105,7 @@ def test_a_server_that_ends_leaves_nothing_behind(core: Core) -> None:
         return len(core.read(lambda session: session.scalars(select(ServerProcess)).all()))
 
     async def act() -> None:
-        async with present(core.database, SystemClock(), takeover_s=TAKEOVER_S):
+        async with keep_presence(core.database, SystemClock(), takeover_s=TAKEOVER_S):
             async with asyncio.timeout(20):
                 while not await asyncio.to_thread(rows):
                     await asyncio.sleep(0.01)

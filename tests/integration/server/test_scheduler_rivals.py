@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from drumline_server.scheduling.dispatch import Guard, schedule, unguarded
+from drumline_server.scheduling.dispatch import Guard, no_guard, schedule
 from drumline_server.scheduling.leadership import LeadershipLostError, LeasedLeadership, SoleServer, leadership_of
 from drumline_server.storage.database import Database
 from drumline_server.storage.models import Attempt, Hold, Lease
@@ -46,7 +46,7 @@ def finish_all(core: Core) -> None:
         core.cancel(run.id)
 
 
-def act(databases: list[Database], core: Core, rounds: int, guard: Guard = unguarded) -> None:
+def act(databases: list[Database], core: Core, rounds: int, guard: Guard = no_guard) -> None:
     """Each database's scheduler goes round in a thread of its own, all at once."""
     barrier = threading.Barrier(len(databases))
     errors: list[BaseException] = []

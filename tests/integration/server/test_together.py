@@ -12,9 +12,9 @@ from drumline.contracts.base import from_micros
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.worker_api import Heartbeat, HeartbeatReply
 from drumline_server.base.errors import DrumlineError
-from drumline_server.lifecycle.heartbeat import QuietBeats, renew_quiet
-from drumline_server.services.submit import Answer, Submission, submit_all
-from drumline_server.storage.batching import Together
+from drumline_server.lifecycle.heartbeat import IdleHeartbeats, renew_idle
+from drumline_server.services.submit import Submission, SubmissionResult, submit_all
+from drumline_server.storage.batching import BatchingExecutor
 from drumline_server.storage.database import Database
 from drumline_server.storage.models import Host, Project
 from support.core import MOST_WAITING, Core, Worker, submission_body
@@ -27,20 +27,20 @@ def submission(core: Core, key: str, **changes: object) -> Submission:
     return Submission(core.project_id, "tester", key, submission_body(wait_for_devices=True, **changes), "tok_1")
 
 
-def submitted(core: Core, wanted: Sequence[Submission]) -> list[Answer | BaseException]:
+def submitted(core: Core, wanted: Sequence[Submission]) -> list[SubmissionResult | BaseException]:
     """What becomes of submissions that come at once."""
 
-    async def run() -> list[Answer | BaseException]:
-        intake: Together[Submission, Answer] = Together(
+    async def run() -> list[SubmissionResult | BaseException]:
+        intake: BatchingExecutor[Submission, SubmissionResult] = BatchingExecutor(
             core.database.write,
             lambda session, group: submit_all(session, group, most_waiting=MOST_WAITING, now=core.clock.now()),
         )
-        return await asyncio.gather(*(intake.ask(each) for each in wanted), return_exceptions=True)
+        return await asyncio.gather(*(intake.submit(each) for each in wanted), return_exceptions=True)
 
     return asyncio.run(run())
 
 
-def code(outcome: Answer | BaseException) -> ProblemCode | None:
+def code(outcome: SubmissionResult | BaseException) -> ProblemCode | None:
     return outcome.code if isinstance(outcome, DrumlineError) else None
 
 
@@ -50,7 +50,7 @@ def test_submissions_that_come_at_once_share_their_statements_and_each_has_its_r
     with statements() as sent:
         outcomes = submitted(core, [submission(core, f"k{number}") for number in range(40)])
 
-    runs = {outcome.submitted.run.id for outcome in outcomes if isinstance(outcome, Answer)}
+    runs = {outcome.submitted.run.id for outcome in outcomes if isinstance(outcome, SubmissionResult)}
     assert len(runs) == 40
     assert sum("INSERT INTO run " in statement for statement, _ in sent) == 1
     assert {run.id for run in core.runs(limit=100).items} > runs
@@ -73,7 +73,11 @@ def test_refused_submission_harms_none_of_those_it_came_with_and_leaves_nothing(
 def test_only_the_first_of_new_submissions_alike_makes_the_version(core: Core) -> None:
     outcomes = submitted(core, [submission(core, f"k{number}") for number in range(3)])
 
-    assert [isinstance(each, Answer) and each.submitted.created_version for each in outcomes] == [True, False, False]
+    assert [isinstance(each, SubmissionResult) and each.submitted.created_version for each in outcomes] == [
+        True,
+        False,
+        False,
+    ]
 
 
 def test_twins_that_come_at_once_make_one_run_and_have_one_answer(core: Core) -> None:
@@ -88,9 +92,9 @@ def test_twins_that_come_at_once_make_one_run_and_have_one_answer(core: Core) ->
     )
 
     assert code(another) is ProblemCode.IDEMPOTENCY_MISMATCH
-    assert isinstance(first, Answer)
-    assert isinstance(twin, Answer)
-    assert isinstance(other, Answer)
+    assert isinstance(first, SubmissionResult)
+    assert isinstance(twin, SubmissionResult)
+    assert isinstance(other, SubmissionResult)
     assert (first.replayed, twin.replayed, other.replayed) == (False, True, False)
     assert twin.submitted == first.submitted
     assert len(core.runs().items) == 2
@@ -105,8 +109,8 @@ def test_what_spoils_a_transaction_of_several_spoils_only_its_own_answer(databas
         return list(names)
 
     async def run() -> list[str | BaseException]:
-        adding: Together[str, str] = Together(database.write, add)
-        return await asyncio.gather(*(adding.ask(name) for name in ("one", "bad", "two")), return_exceptions=True)
+        adding: BatchingExecutor[str, str] = BatchingExecutor(database.write, add)
+        return await asyncio.gather(*(adding.submit(name) for name in ("one", "bad", "two")), return_exceptions=True)
 
     one, bad, two = asyncio.run(run())
 
@@ -123,9 +127,9 @@ def test_request_whose_sender_went_away_is_left_out(database: Database) -> None:
         return list(names)
 
     async def run() -> str:
-        noting: Together[str, str] = Together(database.write, note)
-        gone = asyncio.create_task(noting.ask("gone"))
-        stays = asyncio.create_task(noting.ask("stays"))
+        noting: BatchingExecutor[str, str] = BatchingExecutor(database.write, note)
+        gone = asyncio.create_task(noting.submit("gone"))
+        stays = asyncio.create_task(noting.submit("stays"))
         await asyncio.sleep(0)  # both have asked, and nothing was begun
         gone.cancel()
         return await stays
@@ -145,14 +149,14 @@ def test_what_comes_right_after_a_transaction_shares_the_next_with_what_waited(d
         return list(names)
 
     async def run() -> None:
-        noting: Together[str, str] = Together(database.write, note, pause_s=1)
-        first = asyncio.create_task(noting.ask("first"))
+        noting: BatchingExecutor[str, str] = BatchingExecutor(database.write, note, pause_s=1)
+        first = asyncio.create_task(noting.submit("first"))
         await asyncio.to_thread(begun.wait, 20)
-        second = asyncio.create_task(noting.ask("second"))
+        second = asyncio.create_task(noting.submit("second"))
         await asyncio.sleep(0)  # it has asked
         go_on.set()
         await first
-        await asyncio.gather(second, noting.ask("third"))
+        await asyncio.gather(second, noting.submit("third"))
 
     asyncio.run(run())
 
@@ -163,10 +167,10 @@ def beats_at_once(core: Core, asked: Sequence[tuple[str, Heartbeat]]) -> list[He
     """What becomes of heartbeats that come at once."""
 
     async def run() -> list[HeartbeatReply | None]:
-        quiet: QuietBeats = Together(
-            core.database.write, lambda session, group: renew_quiet(session, group, now=core.clock.now())
+        quiet: IdleHeartbeats = BatchingExecutor(
+            core.database.write, lambda session, group: renew_idle(session, group, now=core.clock.now())
         )
-        return await asyncio.gather(*(quiet.ask(each) for each in asked))
+        return await asyncio.gather(*(quiet.submit(each) for each in asked))
 
     return asyncio.run(run())
 

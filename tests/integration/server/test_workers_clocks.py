@@ -6,8 +6,8 @@ from drumline.contracts.problems import ProblemCode
 from drumline.contracts.states import RunState
 from drumline.contracts.worker_api import MemberBeat
 from drumline_server.base.errors import DrumlineError
-from drumline_server.lifecycle.clock_skew import pull_back
-from drumline_server.lifecycle.deadlines import Deadlines, due
+from drumline_server.lifecycle.deadlines import Deadlines, overdue_actions
+from drumline_server.lifecycle.guard import clamp_timestamps
 from drumline_server.storage.models import Host
 from support.clock import FakeClock
 from support.core import Core
@@ -32,7 +32,7 @@ def test_clock_that_is_back_and_forth_between_two_looks_costs_nobody_the_lease(c
 def test_host_whose_stamp_was_pulled_back_after_the_clock_is_heard_again(core: Core) -> None:
     run_id, member = running(core)
     core.clock.advance(-3600)
-    core.write(lambda session: pull_back(session, claim_s=60.0, clock=core.clock))
+    core.write(lambda session: clamp_timestamps(session, claim_s=60.0, clock=core.clock))
     member.worker.beat(MemberBeat(member=member.id, fence=1))
     core.clock.advance(119)
     core.reap()
@@ -75,13 +75,13 @@ def test_lease_that_was_renewed_since_the_look_is_not_pulled_back(core: Core) ->
     _, member = running(core)
     core.clock.advance(-5)
     deadlines = Deadlines(120, 10, core.clock.now())
-    deeds = core.read(lambda session: due(session, deadlines, core.clock, now=core.clock.now()))
+    actions = core.read(lambda session: overdue_actions(session, deadlines, core.clock, now=core.clock.now()))
     core.clock.advance(5)
     member.worker.beat(MemberBeat(member=member.id, fence=1))
-    for deed in deeds:
-        core.write(deed)
+    for action in actions:
+        core.write(action)
 
-    assert len(deeds) == 1
+    assert len(actions) == 1
     assert core.read(lambda session: session.get_one(Host, member.worker.host_id).last_heartbeat_at) == core.clock.now()
 
 
@@ -89,7 +89,7 @@ def test_lease_that_was_renewed_while_hosts_were_locked_is_not_pulled_back(core:
     _, member = running(core)
     renewed_at = core.clock.now()
     core.clock.advance(-5)
-    core.write(lambda session: pull_back(session, claim_s=60.0, clock=WaitingClock(core.clock, 5)))
+    core.write(lambda session: clamp_timestamps(session, claim_s=60.0, clock=WaitingClock(core.clock, 5)))
 
     assert core.read(lambda session: session.get_one(Host, member.worker.host_id).last_heartbeat_at) == renewed_at
 

@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from drumline.contracts.ids import new_id
-from drumline_server.app.embedded.parts import find_binary
+from drumline_server.app.parts import find_binary
 from drumline_server.storage.notifications import BrokerRefusedError, BrokerUnavailableError, Publisher, require_safe
 from support.old_broker import broker_that_says
 from support.processes import wait_until

@@ -16,7 +16,7 @@ from drumline.contracts import api
 from drumline_server.app.application import create_app
 from drumline_server.app.bootstrap import default_project
 from drumline_server.base.settings import Settings
-from drumline_server.http.routing import guards_of
+from drumline_server.http.dependencies import guards_of
 from drumline_server.http.static import Dashboard
 from drumline_server.services import tokens
 

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from drumline_server.storage.history import record_event
-from drumline_server.storage.wakeups import announce
+from drumline_server.storage.notifications import announce
 from support.core import Member
 from support.edge import EdgeServer, edge_server
 from support.events import Message, open_stream

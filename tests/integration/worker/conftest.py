@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from support.worker_process import WorkerProcess
+from support.worker_process import WorkerProcess, running_worker
 from support.worker_server import WorkerServer
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server() -> Iterator[WorkerServer]:
     server = WorkerServer()
     server.start()
@@ -15,14 +15,11 @@ def server() -> Iterator[WorkerServer]:
     server.stop()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def worker(server: WorkerServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
-    """One worker for the tests of a module: members of other tests don't bother it."""
-    worker = WorkerProcess(server, tmp_path_factory.mktemp("host") / "worker")
-    worker.start()
-    worker.wait_registered()
-    yield worker
-    worker.stop()
+    """One worker for all tests that leave it alive: members of other tests don't bother it."""
+    with running_worker(server, tmp_path_factory.mktemp("host") / "worker") as worker:
+        yield worker
 
 
 @pytest.fixture
@@ -36,8 +33,5 @@ def own_server() -> Iterator[WorkerServer]:
 @pytest.fixture
 def own_worker(own_server: WorkerServer, tmp_path: Path) -> Iterator[WorkerProcess]:
     """A worker that the test may kill."""
-    worker = WorkerProcess(own_server, tmp_path / "worker")
-    worker.start()
-    worker.wait_registered()
-    yield worker
-    worker.stop()
+    with running_worker(own_server, tmp_path / "worker") as worker:
+        yield worker

@@ -19,7 +19,7 @@ from drumline.contracts.brokers import queue_name
 from drumline.contracts.ids import new_id
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.worker_api import HeartbeatReply, LiveMember, MemberBeat, Register, Registered, UnsentTelemetry
-from drumline_server.app.embedded.parts import EmbeddedRedis, embedded_redis
+from drumline_server.app.parts import EmbeddedRedis, embedded_redis
 from drumline_server.storage.notifications import BrokerUnavailableError, Publisher
 from drumline_worker.agent import celery_child
 from drumline_worker.agent import registration as agent_registration
@@ -27,7 +27,7 @@ from drumline_worker.agent.api import Api
 from drumline_worker.agent.celery_child import CeleryChild
 from drumline_worker.agent.registration import Registration
 from support.processes import name_of, wait_until
-from support.worker_process import WorkerProcess
+from support.worker_process import WorkerProcess, running_worker
 from support.worker_server import MemberRecord, WorkerServer
 
 ONE = "def main(run):\n    return 1\n"
@@ -80,6 +80,13 @@ def server(broker: Broker) -> Iterator[WorkerServer]:
     server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="module")
+def worker(server: WorkerServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
+    """A worker whose server has a broker."""
+    with running_worker(server, tmp_path_factory.mktemp("host") / "worker") as worker:
+        yield worker
 
 
 @pytest.fixture

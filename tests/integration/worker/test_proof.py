@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import psutil
+import pytest
 
 from drumline.contracts.ids import new_id
 from drumline.contracts.reasons import EndReason
@@ -66,9 +67,11 @@ def test_launcher_that_dies_before_its_answer_fails_the_start_once_and_runs_noth
     assert own_server.wait_drained(own_server.assign(FINE)).reason is EndReason.COMPLETED
 
 
-def test_quarantined_device_is_probed_by_a_program_on_it(server: WorkerServer, worker: WorkerProcess) -> None:
+def test_quarantined_device_is_probed_by_a_program_on_it(
+    server: WorkerServer, worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wanted = [request(new_id("mem"), index) for index in range(2)]
-    server.device_probes = tuple(wanted)
+    monkeypatch.setattr(server, "device_probes", tuple(wanted))
     server.wait(lambda: len(server.probed) >= 2, "both were probed")
 
     reports = {report.device: report for report in server.probed}

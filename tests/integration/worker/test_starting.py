@@ -138,7 +138,7 @@ def test_the_launcher_has_one_thread_and_no_descriptor_too_many(server: WorkerSe
 
 
 def test_a_bundle_with_another_content_than_its_name_is_not_run(server: WorkerServer, worker: WorkerProcess) -> None:
-    member = server.assign("def main(run):\n    return 'genuine'\n", known=False)
+    member = server.assign("def main(run):\n    return 'never fetched before'\n", known=False)
     server.replace_bundle(member, b"PK something else")
     server.add(member)
     end = server.wait_drained(member)

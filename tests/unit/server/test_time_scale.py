@@ -10,7 +10,7 @@ from drumline.contracts.timing import CLAIM_S, HEARTBEAT_S, SUSPECT_S, TAKEOVER_
 from drumline.contracts.worker_api import Registered
 from drumline_server import cli
 from drumline_server.base.settings import Settings
-from drumline_server.lifecycle.registration import terms_of
+from drumline_server.lifecycle.registration import worker_terms
 
 
 @pytest.mark.parametrize("scale", [0.1, 0.2, 1.0, 10.0])
@@ -40,7 +40,7 @@ def test_at_every_factor_a_program_is_dead_before_another_begins_and_warned_befo
 
 
 def test_a_worker_is_told_the_factor_with_the_times_in_force(tmp_path: Path) -> None:
-    terms = terms_of(Settings(data_dir=tmp_path, time_scale=0.2))
+    terms = worker_terms(Settings(data_dir=tmp_path, time_scale=0.2))
     assert (terms.time_scale, terms.heartbeat_s, terms.takeover_s) == (0.2, 1.0, 24.0)
 
 

@@ -22,7 +22,7 @@ _JSON = st.recursive(
 
 
 def _parted(body: bytes) -> tuple[bytes, list[bytes]]:
-    return asyncio.run(json_bodies._parted(body, EVENTS))
+    return asyncio.run(json_bodies._split(body, EVENTS))
 
 
 @settings(max_examples=40, deadline=None)

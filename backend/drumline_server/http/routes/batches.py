@@ -25,12 +25,12 @@ from drumline_server.http.dependencies import (
     ReaderDep,
     SettingsDep,
     SubmitterDep,
+    api_router,
 )
 from drumline_server.http.json_bodies import cut, in_pieces
 from drumline_server.http.limits import Shares
-from drumline_server.http.routing import api_router
 from drumline_server.services import batches, cancel
-from drumline_server.services.submit_batch import Begun, Submission, begin, prepare, queue_part
+from drumline_server.services.submit_batch import BatchSubmission, Begun, begin, prepare, queue_part
 from drumline_server.storage.database import Database
 
 MAX_ROWS = 1_000
@@ -49,7 +49,7 @@ Rows = Annotated[int, Query(ge=1, le=MAX_ROWS, description="Rows on the page.")]
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class QueueLimits:
     """Where runs are queued, and how many of a project may wait."""
 
     database: Database
@@ -76,7 +76,7 @@ async def submit_batch(
     response: Response,
 ) -> api.SubmittedBatch:
     """Submits up to 10 000 runs at once: if one is refused none is queued. A refusal names each run and field."""
-    return await _submit(body, key, principal, Desk(database, clock, settings.waiting_runs), response)
+    return await _submit(body, key, principal, QueueLimits(database, clock, settings.waiting_runs), response)
 
 
 @router.post("/runs:sweep", status_code=status.HTTP_201_CREATED, dependencies=[Depends(turn)])
@@ -91,7 +91,7 @@ async def submit_sweep(
     response: Response,
 ) -> api.SubmittedBatch:
     """Submits one run many times with different parameters: a grid, a list of points, or points drawn at random."""
-    return await _submit(body, key, principal, Desk(database, clock, settings.waiting_runs), response)
+    return await _submit(body, key, principal, QueueLimits(database, clock, settings.waiting_runs), response)
 
 
 @router.get("/batches", response_model=api.Page[api.Batch])
@@ -161,10 +161,10 @@ async def _submit(
     body: BatchSubmit | SweepSubmit,
     key: str,
     principal: Principal,
-    desk: Desk,
+    desk: QueueLimits,
     response: Response,
 ) -> api.SubmittedBatch:
-    request = Submission(principal.project_id, principal.name, key, body, principal.key)
+    request = BatchSubmission(principal.project_id, principal.name, key, body, principal.key)
     prepared = await desk.database.read(lambda session: prepare(session, request, now=desk.clock.now()))
     most = desk.most_waiting
     answer = await desk.database.write(

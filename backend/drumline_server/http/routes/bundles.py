@@ -13,14 +13,14 @@ from drumline_server.http.dependencies import (
     ReaderDep,
     SettingsDep,
     SubmitterDep,
+    api_router,
     get_blobs,
     get_reading,
 )
 from drumline_server.http.json_bodies import cut
 from drumline_server.http.limits import Shares
-from drumline_server.http.routing import api_router
 from drumline_server.services import bundles
-from drumline_server.services.bundle_reader import Reading
+from drumline_server.services.bundles import Reading
 from drumline_server.storage.blobs import BlobStore
 
 router = api_router("/bundles", tags=["bundles"])

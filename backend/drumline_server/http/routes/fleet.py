@@ -16,8 +16,8 @@ from drumline_server.http.dependencies import (
     OperatorDep,
     ReaderDep,
     SettingsDep,
+    api_router,
 )
-from drumline_server.http.routing import api_router
 from drumline_server.services import fleet
 from drumline_server.services.fleet import DeviceFilter
 
@@ -71,8 +71,8 @@ async def list_devices(
 async def drain_host(
     host_id: HostId, principal: OperatorDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
 ) -> api.Host:
-    """Gives the host no more runs; programs that run there stop in their grace and go on elsewhere."""
-    order = _order(principal, host_id, clock.now())
+    """Gives the host no more runs; programs that run there stop in their grace and resume elsewhere."""
+    order = _action(principal, host_id, clock.now())
     return await database.write(lambda session: fleet.drain_host(session, order, suspect_s=settings.times.suspect_s))
 
 
@@ -81,7 +81,7 @@ async def undrain_host(
     host_id: HostId, principal: OperatorDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
 ) -> api.Host:
     """Lets a drained host take runs again."""
-    order = _order(principal, host_id, clock.now())
+    order = _action(principal, host_id, clock.now())
     return await database.write(lambda session: fleet.undrain_host(session, order, suspect_s=settings.times.suspect_s))
 
 
@@ -90,7 +90,7 @@ async def release_host(
     host_id: HostId, principal: OperatorDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
 ) -> api.Host:
     """Ends the quarantine, or the flag, of a host on which too many runs failed."""
-    order = _order(principal, host_id, clock.now())
+    order = _action(principal, host_id, clock.now())
     return await database.write(lambda session: fleet.release_host(session, order, suspect_s=settings.times.suspect_s))
 
 
@@ -99,9 +99,9 @@ async def release_device(
     device_id: DeviceId, principal: OperatorDep, database: DatabaseDep, clock: ClockDep
 ) -> api.Device:
     """Frees a quarantined device, on the word of an operator that its last holder is dead."""
-    order = _order(principal, device_id, clock.now())
+    order = _action(principal, device_id, clock.now())
     return await database.write(lambda session: fleet.release_device(session, order))
 
 
-def _order(principal: Principal, target: str, now: int) -> fleet.Order:
-    return fleet.Order(principal.project_id, target, principal.name, now)
+def _action(principal: Principal, target: str, now: int) -> fleet.OperatorAction:
+    return fleet.OperatorAction(principal.project_id, target, principal.name, now)

@@ -7,8 +7,7 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts.states import TERMINAL_RUN
 from drumline_server.base.errors import DatabaseUnavailableError
-from drumline_server.http.dependencies import DatabaseDep, ReaderDep
-from drumline_server.http.routing import GuardedRoute
+from drumline_server.http.dependencies import DatabaseDep, GuardedRoute, ReaderDep
 from drumline_server.storage.models import Device, Run
 
 router = APIRouter(include_in_schema=False, route_class=GuardedRoute)

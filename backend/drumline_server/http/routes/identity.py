@@ -20,10 +20,10 @@ from drumline_server.http.dependencies import (
     Limit,
     ReaderDep,
     SettingsDep,
+    api_router,
 )
 from drumline_server.http.gate import session_cookie
 from drumline_server.http.limits import LoginLimiter
-from drumline_server.http.routing import api_router
 from drumline_server.services import identity, sessions, tokens
 
 CAPABILITIES = ("cancel", "logs", "metrics", "placement", "reductions", "stream")

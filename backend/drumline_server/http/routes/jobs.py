@@ -15,12 +15,12 @@ from drumline_server.http.dependencies import (
     Limit,
     ReaderDep,
     SubmitterDep,
+    api_router,
     get_blobs,
     get_reading,
 )
-from drumline_server.http.routing import api_router
 from drumline_server.services import bundles, jobs
-from drumline_server.services.bundle_reader import Reading
+from drumline_server.services.bundles import Reading
 from drumline_server.services.jobs import changed_fields
 from drumline_server.storage.blobs import BlobStore
 

@@ -1,9 +1,8 @@
 """`/overview`: what the first page shows."""
 
 from drumline.contracts import api
-from drumline_server.http.dependencies import ClockDep, DatabaseDep, ReaderDep, SettingsDep
-from drumline_server.http.routing import api_router
-from drumline_server.scheduling.dispatch import Terms
+from drumline_server.http.dependencies import ClockDep, DatabaseDep, ReaderDep, SettingsDep, api_router
+from drumline_server.scheduling.dispatch import SchedulingTerms
 from drumline_server.services import overview
 
 router = api_router(tags=["fleet"])
@@ -15,5 +14,5 @@ async def get_overview(
 ) -> api.Overview:
     """The fleet, what runs, what waits and why, what failed lately."""
     return await database.read(
-        lambda session: overview.overview(session, principal.project_id, Terms.of(settings), now=clock.now())
+        lambda session: overview.overview(session, principal.project_id, SchedulingTerms.of(settings), now=clock.now())
     )

@@ -7,9 +7,8 @@ from fastapi import Header, status
 from drumline.contracts import api
 from drumline.contracts.ids import PlanId, RunId
 from drumline.contracts.plans import PlanRequest
-from drumline_server.http.dependencies import ClockDep, DatabaseDep, ReaderDep, SettingsDep, SubmitterDep
-from drumline_server.http.routing import api_router
-from drumline_server.scheduling.dispatch import Terms
+from drumline_server.http.dependencies import ClockDep, DatabaseDep, ReaderDep, SettingsDep, SubmitterDep, api_router
+from drumline_server.scheduling.dispatch import SchedulingTerms
 from drumline_server.services import plan_comparison, plans
 from drumline_server.services.submit import Submission
 
@@ -40,7 +39,7 @@ async def make_plan(
     """Says what a run would do, and runs nothing: its placement at once, the rest when a worker has probed it."""
     now = clock.now()
     submission = Submission(principal.project_id, principal.name, key, body.run, principal.key)
-    order = plans.PlanOrder(submission, body, Terms.of(settings))
+    order = plans.PlanSubmission(submission, body, SchedulingTerms.of(settings))
     return await plans.plan_run(database, order, now=now)
 
 

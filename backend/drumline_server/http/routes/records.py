@@ -9,9 +9,16 @@ from fastapi.responses import StreamingResponse
 from drumline.contracts import api
 from drumline.contracts.events import MetricName, Name
 from drumline.contracts.ids import AttemptId, MemberId, ReductionId, RunId
-from drumline_server.http.dependencies import DEFAULT_PAGE, CursorText, DatabaseDep, KnownQuery, Limit, ReaderDep
+from drumline_server.http.dependencies import (
+    DEFAULT_PAGE,
+    CursorText,
+    DatabaseDep,
+    KnownQuery,
+    Limit,
+    ReaderDep,
+    api_router,
+)
 from drumline_server.http.json_bodies import in_pieces
-from drumline_server.http.routing import api_router
 from drumline_server.lifecycle import checkpoints
 from drumline_server.telemetry import gaps, logs, metrics, placement, reductions
 
@@ -54,7 +61,7 @@ async def get_metrics(
 ) -> Response:
     """Curves of the run's metrics in at most `buckets` buckets; no value, however short its spike, is hidden.
 
-    Of the attempt named, else of the run as a whole: where an attempt went on from a checkpoint, what was logged after
+    Of the attempt named, else of the run as a whole: where an attempt resumed from a checkpoint, what was logged after
     that before is cut.
     """
     window = metrics.Window(tuple(names), x, start, end, buckets, attempt)
@@ -167,7 +174,7 @@ async def list_checkpoints(
     cursor: CursorText = None,
     limit: Limit = DEFAULT_PAGE,
 ) -> api.Page[api.Checkpoint]:
-    """Checkpoints of the run, the one that it would go on from first."""
+    """Checkpoints of the run, the one that it would resume from first."""
     return await database.read(
         lambda session: checkpoints.list_checkpoints(session, principal.project_id, run_id, cursor=cursor, limit=limit)
     )

@@ -21,23 +21,23 @@ from drumline_server.http.dependencies import (
     ReaderDep,
     SettingsDep,
     SubmitterDep,
+    api_router,
 )
-from drumline_server.http.routing import api_router
-from drumline_server.scheduling.dispatch import Terms
+from drumline_server.scheduling.dispatch import SchedulingTerms
 from drumline_server.services import cancel, runs, submit
 from drumline_server.services.checking import require_storable
-from drumline_server.storage.batching import Together
+from drumline_server.storage.batching import BatchingExecutor
 from drumline_server.storage.runs import RunFilters
 
 router = api_router("/runs", tags=["runs"])
 
 
-async def _submissions(connection: HTTPConnection) -> Together[submit.Submission, submit.Answer]:
-    group: Together[submit.Submission, submit.Answer] = connection.app.state.submissions
+async def _submissions(connection: HTTPConnection) -> BatchingExecutor[submit.Submission, submit.SubmissionResult]:
+    group: BatchingExecutor[submit.Submission, submit.SubmissionResult] = connection.app.state.submissions
     return group
 
 
-SubmissionsDep = Annotated[Together[submit.Submission, submit.Answer], Depends(_submissions)]
+SubmissionsDep = Annotated[BatchingExecutor[submit.Submission, submit.SubmissionResult], Depends(_submissions)]
 States = Annotated[list[RunState], Query(alias="state", max_length=8)]
 Labels = Annotated[
     list[Annotated[Text, Query(max_length=265)]], Query(alias="label", max_length=16, description="`key=value`")
@@ -58,7 +58,7 @@ async def submit_run(
     """Submits a run: makes the job and its version where they are new, and queues the run."""
     require_storable(body)
     request = submit.Submission(principal.project_id, principal.name, key, body, principal.key)
-    answer = await submissions.ask(request)
+    answer = await submissions.submit(request)
     if answer.replayed:
         response.headers["Idempotency-Replayed"] = "true"
     return answer.submitted
@@ -83,7 +83,7 @@ async def list_runs(
     limit: Limit = DEFAULT_PAGE,
 ) -> api.Page[api.RunSummary]:
     """The project's runs that match all filters, each with what it waits for if it does."""
-    terms = Terms.of(settings)
+    terms = SchedulingTerms.of(settings)
     filters = RunFilters(
         states=tuple(states),
         job=job,
@@ -105,7 +105,7 @@ async def get_run(
     run_id: RunId, principal: ReaderDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
 ) -> api.Run:
     """One run, with the reason why it waits if it does, and what would let it start."""
-    terms = Terms.of(settings)
+    terms = SchedulingTerms.of(settings)
     return await database.read(
         lambda session: runs.get_run(session, principal.project_id, run_id, terms, now=clock.now())
     )

@@ -9,8 +9,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from drumline_server.base.clock import Clock
 from drumline_server.base.settings import Settings
-from drumline_server.http.dependencies import ClockDep, DatabaseDep, ReaderDep, SettingsDep, get_live
-from drumline_server.http.routing import api_router
+from drumline_server.http.dependencies import ClockDep, DatabaseDep, ReaderDep, SettingsDep, api_router, get_live
 from drumline_server.live.hub import Hub
 from drumline_server.live.streams import Subscriber, format_positions, parse_positions, parse_topics
 from drumline_server.services import identity
@@ -24,7 +23,7 @@ RECHECK_S = 30.0
 HubDep = Annotated[Hub, Depends(get_live)]
 
 
-async def subscribed(
+async def subscribe(
     principal: ReaderDep,
     hub: HubDep,
     topics: Annotated[str, Query(max_length=4_000, description="`run:<id>,runs,fleet`")],
@@ -42,7 +41,7 @@ async def subscribed(
 
 @router.get("/stream", response_class=EventSourceResponse)
 async def stream(
-    subscriber: Annotated[Subscriber, Depends(subscribed)],
+    subscriber: Annotated[Subscriber, Depends(subscribe)],
     hub: HubDep,
     database: DatabaseDep,
     settings: SettingsDep,
@@ -50,8 +49,8 @@ async def stream(
 ) -> AsyncIterator[ServerSentEvent]:
     """Events of runs (`event: run`) and hints that a list changed (`event: hint`).
 
-    `id:` names the newest event of each run of the stream: give it back as `Last-Event-ID` to go on without a gap.
-    After `event: resync` fetch anew what is shown. A stream of runs alone ends after the last event of the last.
+    `id:` names the newest event of each run of the stream: give it back as `Last-Event-ID` to continue without a gap.
+    After `event: resync` fetch again what is shown. A stream of runs alone ends after the last event of the last.
     """
     yield ServerSentEvent(comment="drumline", id=format_positions(subscriber.positions) or None, retry=RETRY_MS)
     checked_at = asyncio.get_running_loop().time()

@@ -30,12 +30,12 @@ from drumline_server.http.dependencies import (
     EnrolmentDep,
     SettingsDep,
     WorkerDep,
+    api_router,
     get_blobs,
 )
-from drumline_server.http.routing import api_router
 from drumline_server.lifecycle import checkpoints, finish, probes, registration
 from drumline_server.lifecycle import claim as claim_lifecycle
-from drumline_server.lifecycle.heartbeat import QuietBeats, beat, may_be_quiet
+from drumline_server.lifecycle.heartbeat import IdleHeartbeats, is_idle, record_heartbeat
 from drumline_server.services import bundles, identity, tokens
 from drumline_server.storage.blobs import BlobStore
 from drumline_server.telemetry import ingest
@@ -45,12 +45,12 @@ _DAY_US = 86_400 * 1_000_000
 BlobsDep = Annotated[BlobStore, Depends(get_blobs)]
 
 
-async def _quiet_beats(connection: HTTPConnection) -> QuietBeats:
-    group: QuietBeats = connection.app.state.quiet_beats
+async def _idle_heartbeats(connection: HTTPConnection) -> IdleHeartbeats:
+    group: IdleHeartbeats = connection.app.state.idle_heartbeats
     return group
 
 
-QuietBeatsDep = Annotated[QuietBeats, Depends(_quiet_beats)]
+IdleHeartbeatsDep = Annotated[IdleHeartbeats, Depends(_idle_heartbeats)]
 
 
 @router.post("/enroll")
@@ -68,7 +68,7 @@ async def register(
     clock: ClockDep,
 ) -> RegisteredInProtocol1 | Registered:
     """Begins a new incarnation of a host's worker: its devices, and the members it finds alive."""
-    terms = registration.terms_of(settings)
+    terms = registration.worker_terms(settings)
 
     def begin(session: Session) -> Registered:
         now = clock.now()
@@ -80,14 +80,14 @@ async def register(
 
 @router.post("/heartbeat")
 async def heartbeat(
-    body: Heartbeat, worker: WorkerDep, quiet: QuietBeatsDep, database: DatabaseDep, clock: ClockDep
+    body: Heartbeat, worker: WorkerDep, idle: IdleHeartbeatsDep, database: DatabaseDep, clock: ClockDep
 ) -> HeartbeatReply:
     """Keeps a host's lease; the answer says what to claim, to cancel and to kill."""
-    if may_be_quiet(body):
-        reply = await quiet.ask((worker.host_id, body))
+    if is_idle(body):
+        reply = await idle.submit((worker.host_id, body))
         if reply is not None:
             return reply
-    return await database.write(lambda session: beat(session, worker.host_id, body, now=clock.now()))
+    return await database.write(lambda session: record_heartbeat(session, worker.host_id, body, now=clock.now()))
 
 
 @router.post("/members/{member_id}/claim")
@@ -124,14 +124,14 @@ async def end_member(
 @router.post("/probes", status_code=status.HTTP_204_NO_CONTENT)
 async def report_probes(body: ProbeReports, worker: WorkerDep, database: DatabaseDep, clock: ClockDep) -> None:
     """Tells what probes of quarantined devices found; the server decides which are free."""
-    await database.write(lambda session: probes.take_probes(session, worker.host_id, body, now=clock.now()))
+    await database.write(lambda session: probes.record_device_probes(session, worker.host_id, body, now=clock.now()))
 
 
 @router.post("/checkpoints")
 async def expire_checkpoints(
     body: StoredRuns, worker: WorkerDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
 ) -> ExpiredRuns:
-    """Says of which runs a worker need keep no checkpoint any more; nobody can go on from those from now on."""
+    """Says of which runs a worker need keep no checkpoint any more; nobody can resume from those from now on."""
     ended_before = clock.now() - settings.checkpoint_days * _DAY_US
     return await database.write(
         lambda session: checkpoints.expire_checkpoints(session, worker.host_id, body, ended_before=ended_before)
@@ -144,7 +144,7 @@ async def report_plan(
 ) -> PlanTaken:
     """Takes what a probe found for a plan; a plan that has its answer already keeps it."""
     return await database.write(
-        lambda session: probes.take_report(session, worker.host_id, plan_id, body, now=clock.now())
+        lambda session: probes.record_plan_report(session, worker.host_id, plan_id, body, now=clock.now())
     )
 
 

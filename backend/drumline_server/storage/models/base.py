@@ -1,12 +1,29 @@
 """What every table shares: names of constraints, types of columns, and checks of states."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from functools import cache
 from typing import Any, ClassVar
 
 from pydantic_core import from_json, to_json
-from sqlalchemy import BigInteger, CheckConstraint, Dialect, LargeBinary, MetaData, Table, Text, TypeDecorator
-from sqlalchemy.orm import DeclarativeBase
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    ColumnElement,
+    Dialect,
+    LargeBinary,
+    MetaData,
+    Row,
+    Table,
+    Text,
+    TypeDecorator,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects.postgresql import Insert as PostgresInsert
+from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
+from sqlalchemy.orm import DeclarativeBase, Session
+from sqlalchemy.sql.base import ReadOnlyColumnCollection
+from sqlalchemy.sql.dml import ReturningInsert
 
 NAMING_CONVENTION = {
     "ix": "ix_%(column_0_N_label)s",
@@ -55,3 +72,39 @@ def one_of(column: str, states: Iterable[StrEnum | str]) -> CheckConstraint:
     """A constraint that only the given words may stand in `column`."""
     words = ", ".join(f"'{state}'" for state in states)
     return CheckConstraint(f"{column} IN ({words})", name=column)
+
+
+Columns = ReadOnlyColumnCollection[str, Any]  # Any: of whatever type
+Merge = Callable[[Columns, Columns], Mapping[str, ColumnElement[Any]]]  # Any: of whatever type
+"""What becomes of a row, by column: from the row that is there and the one that was to be added."""
+
+
+def insert_or_ignore(session: Session, table: type[Base], rows: Sequence[Mapping[str, Any]]) -> None:  # Any: columns
+    """Adds those rows that break no unique constraint."""
+    if not rows:
+        return
+    insert = _insert(session.get_bind().dialect.name, table_of(table))
+    session.execute(insert.on_conflict_do_nothing(), list(rows))
+
+
+def insert_or_merge(
+    session: Session,
+    table: type[Base],
+    rows: Sequence[Mapping[str, Any]],  # Any: columns
+    merge: Merge,
+) -> Sequence[Row[*tuple[Any, ...]]]:  # Any: columns
+    """Adds rows of different primary keys, or merges them with those that are there; returns them as they are then."""
+    return session.execute(_inserting_or_merging(session.get_bind().dialect.name, table, merge), list(rows)).all()
+
+
+@cache
+def _inserting_or_merging(dialect: str, table: type[Base], merge: Merge) -> ReturningInsert[*tuple[Any, ...]]:
+    """The statement, made once: making it costs more than running it."""
+    known = table_of(table)
+    insert = _insert(dialect, known)
+    merging = insert.on_conflict_do_update(index_elements=known.primary_key, set_=merge(known.c, insert.excluded))
+    return merging.returning(*known.c)
+
+
+def _insert(dialect: str, table: Table) -> PostgresInsert | SqliteInsert:
+    return sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)

@@ -169,7 +169,7 @@ class Run(Base):
     examples_per_s: Mapped[float | None]
     progress_at: Mapped[int | None]
     resume_from: Mapped[str | None]
-    """The checkpoint, of whatever run, that the first attempt goes on from."""
+    """The checkpoint, of whatever run, that the first attempt resumes from."""
     result: Mapped[dict[str, Any] | None]
     """`{"value": ...}` once the program returned."""
     outcomes: Mapped[dict[str, Any] | None]
@@ -235,7 +235,7 @@ class Attempt(Base):
     reason_code: Mapped[str | None]
     reason_message: Mapped[str] = mapped_column(default="")
     resumed_from: Mapped[str | None]
-    """The checkpoint that the program went on from."""
+    """The checkpoint that the program resumed from."""
     resumed_step: Mapped[int | None]
     created_at: Mapped[int]
     claim_deadline: Mapped[int]

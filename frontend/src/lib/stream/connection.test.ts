@@ -182,7 +182,7 @@ describe("Connection", () => {
     expect(host.sources).toHaveLength(2);
   });
 
-  it("begins anew when another is signed in", () => {
+  it("starts over when another is signed in", () => {
     listen("run:run_a", 3);
     connect();
     connection.restart();

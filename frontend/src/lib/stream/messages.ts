@@ -45,7 +45,7 @@ export interface Line {
   subscribe(topic: Topic, listener: Listener, begin: Begin): () => void;
   status(): LineStatus;
   watch(watcher: () => void): () => void;
-  /** Somebody else is signed in now, or nobody: begins anew. */
+  /** Somebody else is signed in now, or nobody: starts over. */
   restart(): void;
 }
 

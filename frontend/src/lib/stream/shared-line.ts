@@ -78,7 +78,7 @@ export class SharedLine implements Line {
     const topics = Object.fromEntries([...this.#wanted].map(([topic, { begin }]) => [topic, begin]));
     this.#answered = false;
     port.postMessage({ kind: "want", topics });
-    // Said once, a topic that the exchange has to begin anew is one that was heard before.
+    // Said once, a topic that the exchange has to start over is one that was heard before.
     for (const { begin } of this.#wanted.values()) begin.again = true;
     this.#cancelBeat?.();
     this.#cancelBeat = null;

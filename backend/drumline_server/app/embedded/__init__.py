@@ -1,1 +1,0 @@
-"""`drumline up`: everything on one machine, as child processes of one command."""
