@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-BASE = "58cc42bb8c52eee4398346a413eaf65ced8bf08f"
+BASE = "c464f78695fe263e2389796eeac7f4b5131aa456"
 """The last commit of the time before the rule, with which most did not comply."""
 MAX_SUMMARY = 72
 _SUMMARY = re.compile(r"[a-z][a-z0-9_./-]*(, [a-z][a-z0-9_./-]*)*: (?P<verb>[a-z][a-z-]*)(?= |$)(?P<rest>.*)")

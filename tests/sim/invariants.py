@@ -41,6 +41,7 @@ _HOSTS = (
     " FROM host h JOIN incarnation i ON i.id = h.incarnation_id"
 )
 _INCARNATION = "SELECT incarnation_id FROM member WHERE id = ?"
+_OWNER = "SELECT incarnation_id, state FROM member WHERE id = ?"
 _CLOCK_SLACK_S = 4.0
 """What jumps of the server's clock that are too small to be noticed can add up to, and clocks that run fast."""
 _BEGUN = (MemberState.CLAIMED, MemberState.STARTING, MemberState.RUNNING)
@@ -209,6 +210,24 @@ class Invariants:
                 self._fail(f"{member_id} is {state}, its events say {known}")
             if state == "EXITED" and self._reason(member_id) == EndReason.COMPLETED and member_id not in completed:
                 self._fail(f"{member_id} is said to have completed, and did not")
+
+    def owner(self, member_id: str | None) -> str | None:
+        """The incarnation under which a member lives; None for one that does not."""
+        for incarnation, state in self._world.store.rows(_OWNER, member_id):
+            if state in _BEGUN:
+                owner: str = incarnation
+                return owner
+        return None
+
+    def check_taken(self, member_id: str | None, owner: str, asker: str, path: str) -> None:
+        """What another incarnation says of a live member is not taken: the server cannot know that it was harmless.
+
+        `owner` was its incarnation before. Of a member that was given up meanwhile the last words are acknowledged.
+        """
+        ((incarnation, state),) = self._world.store.rows(_OWNER, member_id)
+        is_given_up = state in (MemberState.LOST, MemberState.FENCED)
+        if asker != owner and asker != incarnation and not is_given_up:
+            self._fail(f"{member_id} lives under {incarnation}, and {path} of {asker} was taken")
 
     def check_unwanted(self, shim: "Shim") -> None:
         """An agent kills as strays only what the server has given up."""

@@ -188,7 +188,11 @@ class Server:
         }
         if endpoint.body is not None:
             known["body"] = _read(endpoint.body, request.body)
+        invariants, member_id = self._world.invariants, known.get("member_id")
+        before = invariants.owner(member_id) if worker else None
         returned = await endpoint.call(**{name: known[name] for name in endpoint.parameters})
+        if before is not None:
+            invariants.check_taken(member_id, before, known["body"].incarnation, request.path)
         return Answer(200, b"" if returned is None else returned.model_dump_json().encode())
 
 

@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,8 +85,9 @@ class Code:
         return any(f"/{each}".endswith(f"/{path.rstrip('/')}") for each in self.files)
 
 
+@cache
 def read_code() -> Code:
-    """Of this checkout."""
+    """Of this checkout; read once in a process."""
     code = Code()
     texts: list[str] = []
     for path in _walk(ROOT):

@@ -60,7 +60,7 @@ class StateLostError(DistributeError, RuntimeError):
 
 
 class StaleProgramError(DistributeError, RuntimeError):
-    """A compiled step is out of date: traced anew it is another program (``RunOptions(check_stale=True)``)."""
+    """A compiled step is out of date: traced again it is another program (``RunOptions(check_stale=True)``)."""
 
 
 class DistributeWarning(UserWarning):

@@ -76,7 +76,7 @@ def _execute(main: Callable[..., Any], parameters: dict[str, JsonValue], setting
     manager = LocalManager(settings["checkpoint_dir"], policy, progress.line)
     run = LocalRun(_with_defaults(main, parameters), strategy, progress, RunCheckpoints(manager, policy, strategy))
     strategy.observe(StopBetweenSteps(run.stop_request))
-    on_sigterm(run.stop_request.ask)
+    on_sigterm(run.stop_request.request)
     try:
         return _finish(main, run, parameters, progress)
     finally:

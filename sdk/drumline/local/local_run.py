@@ -54,7 +54,7 @@ class LocalRun:
     @property
     def should_stop(self) -> bool:
         """Whether a SIGTERM came."""
-        return self.stop_request.asked
+        return self.stop_request.is_requested
 
     @property
     def next_step(self) -> int:
@@ -81,9 +81,9 @@ class LocalRun:
 
     def checkpoint(self, state: Any, *, step: int) -> bool:
         """As `RunContext.checkpoint`."""
-        stopping = self.stop_request.asked
+        stopping = self.stop_request.is_requested
         saved = self._checkpoints.offer(state, whole_number("run.checkpoint", "step", step), stopping=stopping)
-        self.stop_request.offered(saved_in_stop=stopping)
+        self.stop_request.note_offer(saved_in_stop=stopping)
         return saved
 
     def restore(self, state: Any = None) -> Any:

@@ -292,6 +292,73 @@ def test_numbers_that_differ_between_programs_update_no_variable(two: dist.Mirro
     assert [float(copy) for copy in weights.values] == [1, 1]
 
 
+def assign(strategy: dist.Strategy, variable: dist.Variable, value: Any) -> None:
+    variable.assign(value)
+
+
+def scaled_by_own_number(total: Any) -> Any:
+    return total * own_number()
+
+
+def scaled_by_own_number_in_a_loop(total: Any) -> Any:
+    number = own_number()
+    return jax.lax.fori_loop(0, 2, lambda _, value: value * number, total)
+
+
+def scaled_by_an_array_in_a_nested_function(total: Any) -> Any:
+    numbers = np.full(2, own_number())
+    return jax.jit(lambda value: (value * numbers)[0])(total)
+
+
+@pytest.mark.parametrize(
+    "own", [scaled_by_own_number, scaled_by_own_number_in_a_loop, scaled_by_an_array_in_a_nested_function]
+)
+def test_a_total_scaled_by_the_replica_s_own_number_updates_no_variable(
+    two: dist.MirroredStrategy, own: Callable[[Any], Any]
+) -> None:
+    weights = made(two, 1.0, aggregation="mean")
+
+    def step(x: Any) -> None:
+        dist.merge_call(assign, args=(weights, own(dist.all_reduce("sum", x))))
+
+    with pytest.raises(InvalidValueError, match=r"whose copies must stay equal.* reduce it first"):
+        two.run(step, (per_replica(two, 1.0, 2.0),))
+    assert [float(copy) for copy in weights.values] == [1, 1]
+
+
+def test_a_total_divided_by_the_replica_s_own_rows_updates_no_variable(two: dist.MirroredStrategy) -> None:
+    weights = made(two, 1.0, aggregation="mean")
+
+    def step(x: Any) -> None:
+        mean = dist.all_reduce("sum", x.sum()) / x.shape[0]
+        dist.merge_call(assign, args=(weights, mean))
+
+    with pytest.raises(InvalidValueError, match=r"whose copies must stay equal.* reduce it first"):
+        two.run(step, (per_replica(two, [1.0, 2.0], [3.0]),))
+    assert [float(copy) for copy in weights.values] == [1, 1]
+
+
+def test_what_every_program_makes_of_totals_alike_updates_a_variable(two: dist.MirroredStrategy) -> None:
+    """The programs differ elsewhere: in their shapes, and in what only one replica does."""
+    weights, seen = made(two, 1.0, aggregation="mean"), made(two, 0.0, aggregation="mean")
+    rate = np.float32(0.5)
+
+    def add_totals(total: Any, row: Any) -> tuple[Any, None]:
+        return total + dist.all_reduce("sum", row), None
+
+    def step(x: Any, scale: Any) -> Any:
+        own = x * 2 if x.shape[0] == 2 else x + x + x
+        total = dist.all_reduce("sum", own.sum())
+        new = jax.lax.fori_loop(0, 2, lambda _, value: value * rate, weights.value - scale * total)
+        seen.assign(dist.all_reduce("sum", seen.value))
+        again, _ = jax.lax.scan(add_totals, new, jnp.full(2, x.sum()))
+        dist.merge_call(assign, args=(weights, again))
+        return own.sum() / x.shape[0]
+
+    two.run(step, (per_replica(two, [1.0, 2.0], [3.0]), jnp.float32(2)))
+    assert [float(copy) for copy in weights.values] == [(1 - 2 * (6 + 9)) / 4 + 2 * (3 + 3)] * 2
+
+
 def test_rows_of_all_replicas_update_a_variable_in_a_merge(strategy: dist.Strategy) -> None:
     table = made(strategy, np.zeros((4, 1), np.float32), aggregation="sum")
 

@@ -229,7 +229,7 @@ def test_another_number_of_processes_is_told_which_leaf_differs(
     (said,) = processes.run(SOURCE, f"refused(lambda: restore({str(saved[0])!r}))", (4,))
 
     assert said.startswith("InvalidValueError: ['own']['half'] of the checkpoint"), said
-    assert "differs between the 2 processes that wrote it, so that 1 can't go on from it" in said
+    assert "differs between the 2 processes that wrote it, so that 1 can't resume from it" in said
 
 
 def test_what_one_process_saved_several_go_on_from(processes: ProcessGroups, tmp_path: Path) -> None:

@@ -1,9 +1,8 @@
 """docs/lifecycle.md names functions that exist; `make house` compares their order with what really runs."""
 
 import re
-from functools import cache
 
-from support.code_names import ROOT, Code, read_code
+from support.code_names import ROOT, read_code
 
 PAGE = (ROOT / "docs" / "lifecycle.md").read_text()
 SECTIONS = {text.partition("\n")[0]: text for text in PAGE.split("\n## ")[1:]}
@@ -11,17 +10,12 @@ _STEP = re.compile(r"^(\d+)\. (.*)", re.MULTILINE)
 _TRACES = {"submit", "reduction", "cancel", "host dies", "first step", "next step"}
 
 
-@cache
-def code() -> Code:
-    return read_code()
-
-
 def test_every_step_begins_with_a_function_that_exists() -> None:
     steps = _STEP.findall(PAGE)
     named = {f"{number}. {text}": re.match(r"`([\w.]+)`", text) for number, text in steps}
 
     assert len(steps) > 80
-    assert [step for step, name in named.items() if name is None or not code().finds_function(name[1])] == []
+    assert [step for step, name in named.items() if name is None or not read_code().finds_function(name[1])] == []
 
 
 def test_steps_are_numbered_from_one() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.code_names import PAGES, ROOT, Code, read_code
+from support.code_names import PAGES, ROOT, read_code
 
 _SPAN = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 _FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
@@ -22,14 +22,9 @@ _FOREIGN = {"tf", "jax", "lax", "jnp", "fastapi", "torch", "experimental", "pyth
 """Heads of names that others define."""
 _ELSEWHERE = {
     "DataLoader", "Forwarded", "Proto", "GradientTape", "HttpOnly", "NOTHING", "SameSite", "cProfile", "finally",
-    "io_callback",    "jax_cpu_enable_async_dispatch", "nocto", "packaging", "ulimit", "xk2f",
+    "io_callback", "mini", "noqa",    "jax_cpu_enable_async_dispatch", "nocto", "packaging", "ulimit", "xk2f",
 }  # fmt: skip
 """Words that belong to other projects, to browsers and to systems, each named for what it does there."""
-
-
-@cache
-def code() -> Code:
-    return read_code()
 
 
 @cache
@@ -61,14 +56,15 @@ def test_every_file_that_is_named_exists_or_is_written_by_the_code(page: Path) -
     assert {
         each
         for each in named
-        if not (code().finds_file(each) or (page.parent / each).exists() or _is_written(each) or _is_route(each))
+        if not (read_code().finds_file(each) or (page.parent / each).exists() or _is_written(each) or _is_route(each))
     } == set()
 
 
 def _is_written(path: str) -> bool:
     """By the build or at run time: each part of it is a text of the code."""
     is_source = path.endswith((".py", ".ts", ".tsx", ".md"))
-    return path in code().text or (not is_source and all(part in code().text for part in path.split("/") if part))
+    text = read_code().text
+    return path in text or (not is_source and all(part in text for part in path.split("/") if part))
 
 
 @by_page
@@ -81,13 +77,13 @@ def test_every_dotted_name_exists(page: Path) -> None:
 def _is_known(dotted: str) -> bool:
     head, _, rest = dotted.partition(".")
     if head == "dist":
-        return code().finds(f"drumline.distribute.{rest}") or f"drumline.distribute.{rest}" in surface()["python"]
-    if code().finds(dotted):
+        return read_code().finds(f"drumline.distribute.{rest}") or f"drumline.distribute.{rest}" in surface()["python"]
+    if read_code().finds(dotted):
         return True
-    if code().finds(f"{head.title()}.{rest}") or f'"{dotted}"' in code().text:
+    if read_code().finds(f"{head.title()}.{rest}") or f'"{dotted}"' in read_code().text:
         return True
-    is_object = not code().modules_called(head) and head[0].islower()
-    return is_object and all(each in code().words for each in dotted.split("."))
+    is_object = not read_code().modules_called(head) and head[0].islower()
+    return is_object and all(each in read_code().words for each in dotted.split("."))
 
 
 @by_page
@@ -98,14 +94,14 @@ def test_every_word_in_a_code_span_is_one_of_the_sources(page: Path) -> None:
     words = {word for span in named for word in _WORD.findall(span)}
 
     settings = {each.removeprefix("DRUMLINE_") for each in surface()["settings"]}
-    assert words - code().words - settings - _ELSEWHERE == set()
+    assert words - read_code().words - settings - _ELSEWHERE == set()
 
 
 @by_page
 def test_every_setting_exists(page: Path) -> None:
     named = set(re.findall(r"\bDRUMLINE_[A-Z][A-Z_]*[A-Z]\b", page.read_text()))
 
-    assert named - surface()["settings"].keys() - code().words == set()
+    assert named - surface()["settings"].keys() - read_code().words == set()
 
 
 @by_page

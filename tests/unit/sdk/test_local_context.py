@@ -113,7 +113,7 @@ def test_negative_steps_are_refused(run: LocalRun) -> None:
 
 
 def test_after_a_stop_the_next_log_raises(run: LocalRun) -> None:
-    run.stop_request.ask()
+    run.stop_request.request()
     assert run.should_stop
     with pytest.raises(RunStopping):
         run.log(step=0)
@@ -174,7 +174,7 @@ def test_a_program_that_offers_its_state_each_step_saves_before_it_stops(progres
         run.stop_request.step_began()
         run.checkpoint({"x": step}, step=step)
     run.stop_request.step_began()
-    run.stop_request.ask()
+    run.stop_request.request()
     run.log(step=2, loss=1.0)  # the state of step 2 is about to come
     assert run.should_stop
     assert run.checkpoint({"x": 2}, step=2)
@@ -187,7 +187,7 @@ def test_a_program_that_does_not_come_to_its_state_is_stopped_all_the_same(run: 
     for step in range(2):
         run.stop_request.step_began()
         run.checkpoint({"x": step}, step=step)
-    run.stop_request.ask()
+    run.stop_request.request()
     run.stop_request.step_began()
     with pytest.raises(RunStopping):
         run.stop_request.step_began()
@@ -196,7 +196,7 @@ def test_a_program_that_does_not_come_to_its_state_is_stopped_all_the_same(run: 
 def test_asked_twice_a_program_stops_without_saving(run: LocalRun) -> None:
     run.stop_request.step_began()
     run.checkpoint({"x": 0}, step=0)
-    run.stop_request.ask()
-    run.stop_request.ask()
+    run.stop_request.request()
+    run.stop_request.request()
     with pytest.raises(RunStopping):
         run.stop_request.step_began()

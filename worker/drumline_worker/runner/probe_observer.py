@@ -111,7 +111,7 @@ class ProbeObserver:
     def step_began(self, step: int) -> None:
         """Raises RunStopping where enough was seen."""
         if self._steps.likely_done >= self._limit:
-            self._stop_request.insist()
+            self._stop_request.force()
         self._stop_request.step_began()
         self._steps.hold(step, None, 0)
         self._this_call.clear()
@@ -185,7 +185,7 @@ class ProbeObserver:
             self._collectives.append(planned)
 
     def _program(self, caught: Sequence[warnings.WarningMessage]) -> ProbedProgram:
-        ended, total, calls = not self._stop_request.asked, self._total_steps, self._steps.called
+        ended, total, calls = not self._stop_request.is_requested, self._total_steps, self._steps.called
         self._number(self._steps.rest(total) if ended else self._steps.likely(total))
         steps = self._steps.done if ended else self._steps.likely_done
         return ProbedProgram(

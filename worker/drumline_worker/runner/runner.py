@@ -79,21 +79,21 @@ def _prepare_run(plan: MemberPlan, channel: Channel, tally: Tally) -> tuple[Work
     strategy = build_strategy(claimed.strategy, [device for _, device in devices])
     stop_request, probe = StopRequest(), None
     if plan.probe_steps is None:
-        telemetry = Telemetry(channel, stop_request.raise_if_insisted, tally)
+        telemetry = Telemetry(channel, stop_request.raise_if_forced, tally)
         observer = RunObserver(channel, telemetry, ticker, _device_ids(devices), stop_request.step_began)
         strategy.observe(observer, reductions_every=claimed.record.reductions_every)
     else:
         probe = ProbeObserver([device.id for _, device in devices], plan.probe_steps, stop_request)
-        telemetry = Telemetry(channel, stop_request.raise_if_insisted, tally, probe)
+        telemetry = Telemetry(channel, stop_request.raise_if_forced, tally, probe)
         strategy.observe(probe, reductions_every=1)
-    on_sigterm(stop_request.ask)
+    on_sigterm(stop_request.request)
 
     def on_wait() -> None:
         ticker.waits()
-        stop_request.raise_if_insisted()
+        stop_request.raise_if_forced()
 
     manager = open_manager(Path(plan.checkpoints), claimed, CheckpointEvents(channel, telemetry), on_wait)
-    channel.listen(stop_request.ask, manager.registered)
+    channel.listen(stop_request.request, manager.registered)
     checkpoints = RunCheckpoints(manager, claimed.checkpoint, strategy)
     return WorkerRun(
         claimed.run, strategy, telemetry, ticker=ticker, checkpoints=checkpoints, stop_request=stop_request

@@ -57,7 +57,7 @@ class WorkerRun:
     @property
     def should_stop(self) -> bool:
         """Whether the run was asked to stop."""
-        return self._stop_request.asked
+        return self._stop_request.is_requested
 
     def log(self, *, step: int, **scalars: Scalar) -> None:
         """As `RunContext.log`; the values are read from their devices on another thread."""
@@ -76,10 +76,10 @@ class WorkerRun:
 
     def checkpoint(self, state: Any, *, step: int) -> bool:
         """As `RunContext.checkpoint`; the server learns of it once it is committed. Any: a pytree."""
-        stopping, step = self._stop_request.asked, whole_number("run.checkpoint", "step", step)
+        stopping, step = self._stop_request.is_requested, whole_number("run.checkpoint", "step", step)
         self._telemetry.name_step(step)
         saved = self._checkpoints.offer(state, step, stopping=stopping)
-        self._stop_request.offered(saved_in_stop=stopping)
+        self._stop_request.note_offer(saved_in_stop=stopping)
         return saved
 
     def restore(self, state: Any = None) -> Any:

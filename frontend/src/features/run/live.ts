@@ -5,7 +5,7 @@ import type { Run } from "@/api/schema";
 import { isTerminal } from "@/api/states";
 import { useRunEvents } from "@/lib/live";
 import type { LiveEvent } from "@/lib/stream/messages";
-import { runKeys } from "./queries";
+import { runKeys, type SteadyRun } from "./queries";
 
 /** Which answers an event makes old, and how long a burst of such events is gathered before they are fetched again. */
 const CONSEQUENCES: Record<
@@ -33,7 +33,7 @@ const CONSEQUENCES: Record<
 const BULK_MS = 500;
 
 /** Keeps everything on screen about a run up to date. The end of a run renews it all once, so that every view settles. */
-export function useLiveRun(run: Run): void {
+export function useLiveRun(run: SteadyRun): void {
   // The server closes a stream of ended runs only; the last event of a run comes after all its telemetry is stored.
   const [over, setOver] = useState(() => isTerminal(run.state));
   const client = useQueryClient();

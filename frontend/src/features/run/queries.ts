@@ -1,6 +1,8 @@
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import { api, body } from "@/api/client";
-import { keys } from "@/api/queries";
+import { keys, runQuery } from "@/api/queries";
+import type { Run } from "@/api/schema";
+import { isTerminal } from "@/api/states";
 import { lostOf } from "./gaps";
 
 const path = (id: string) => ({ run_id: id });
@@ -15,6 +17,21 @@ export const runKeys = {
   /** A recorded reduction never changes, so no event asks for it again. */
   reduction: (id: string, reduction: string) => ["reduction", id, reduction] as const,
 };
+
+/** A run without its progress, which changes at each step: what shows the rest is not rendered again for it. */
+export type SteadyRun = Omit<Run, "progress">;
+
+const withoutProgress = ({ progress: _, ...steady }: Run): SteadyRun => steady;
+const hasEnded = (run: Run): boolean => isTerminal(run.state);
+
+export function steadyRunQuery(id: string) {
+  return { ...runQuery(id), select: withoutProgress };
+}
+
+/** Whether the run has ended. */
+export function runEndedQuery(id: string) {
+  return { ...runQuery(id), select: hasEnded };
+}
 
 export function placementQuery(id: string) {
   return queryOptions({

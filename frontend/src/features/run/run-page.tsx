@@ -1,18 +1,17 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link, Outlet } from "@tanstack/react-router";
-import { runQuery } from "@/api/queries";
-import type { Run } from "@/api/schema";
 import { TabNav } from "@/components/ui/tab-nav";
 import { ErrorState, Skeleton, StaleBanner } from "@/components/ui/view-states";
 import { RunHeader } from "./header/run-header";
 import { useLiveRun } from "./live";
+import { type SteadyRun, steadyRunQuery } from "./queries";
 
 const route = getRouteApi("/runs/$runId");
 
 /** How is it going? The header stays; each tab answers its own question under it. */
 export function RunPage() {
   const { runId } = route.useParams();
-  const run = useQuery(runQuery(runId));
+  const run = useQuery(steadyRunQuery(runId));
   if (!run.data) {
     return (
       <div className="px-4 py-5 lg:px-6">
@@ -38,7 +37,7 @@ export function RunPage() {
   );
 }
 
-function LivePage({ run }: { run: Run }) {
+function LivePage({ run }: { run: SteadyRun }) {
   useLiveRun(run);
   const params = { runId: run.id };
   return (

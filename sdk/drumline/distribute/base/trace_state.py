@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -21,25 +21,21 @@ _TRACE_SETTINGS: dict[str, Any] = {
     "jax_default_prng_impl": jax.default_prng_impl,
     "jax_threefry_partitionable": jax.threefry_partitionable,
 }
-_read_settings = attrgetter(*_TRACE_SETTINGS)
+#: Of ``jax.config``: the settings that make another program, as for ``jax.jit``. No function of ours: each step asks.
+read_trace_settings: Callable[[Any], tuple[Hashable, ...]] = attrgetter(*_TRACE_SETTINGS)
 
 
 def is_tracing() -> bool:
     """True inside a function that JAX is transforming: under jit, grad, vmap, scan, cond, a loop ..."""
-    return bool(get_opaque_trace_state() != _state_outside())
+    return bool(get_opaque_trace_state() != state_outside_traces())
 
 
 @cache
-def _state_outside() -> Any:
+def state_outside_traces() -> Any:
     """JAX's trace state outside every transformation, as every new thread has it."""
+    # JAX keeps its state per thread; this one may be inside a trace when it is first asked.
     with ThreadPoolExecutor(1) as fresh:
         return fresh.submit(get_opaque_trace_state).result()
-
-
-def trace_settings() -> tuple[Hashable, ...]:
-    """Settings of JAX on this thread that make another program, as for ``jax.jit``."""
-    settings: tuple[Hashable, ...] = _read_settings(jax.config)
-    return settings
 
 
 @contextmanager

@@ -153,7 +153,7 @@ def parts_of(path: Path) -> list[Part]:
 
 
 def read_leaves(path: Path, parts: Sequence[Part]) -> list[str | Array | Pieces]:
-    """The leaves of the state in ``path``, as this process goes on with them.
+    """The leaves of the state in ``path``, as this process resumes with them.
 
     Raises InvalidValueError where other than as many processes wrote, and had a leaf of different values.
     """
@@ -185,7 +185,7 @@ def _leaf(path: Path, parts: Sequence[Part], number: int, name: str) -> str | Ar
     elif not all(_same(parts[0], part, key) for part in parts[1:]):
         raise InvalidValueError(
             f"{name} of the checkpoint {path} differs between the {len(parts)} processes that wrote it, so that "
-            f"{jax.process_count()} can't go on from it; save what differs as one array over all of them"
+            f"{jax.process_count()} can't resume from it; save what differs as one array over all of them"
         )
     text = parts[0].text(key)
     return np.array(parts[0].array(key)) if text is None else text

@@ -22,7 +22,7 @@ from drumline.distribute.variables.variable import Variable
 
 @runtime_checkable
 class HasState(Protocol):
-    """What tells where it is and goes on from there, as iterators of distributed datasets do."""
+    """What tells its position and resumes from it, as iterators of distributed datasets do."""
 
     def state(self) -> Any:
         """Its place, as something JSON can hold."""
@@ -40,7 +40,7 @@ def write_state(path: Path, state: Any) -> None:
     import orbax.checkpoint as ocp
 
     leaves = [_text_or_leaf(leaf) for leaf in jax.tree.leaves(state)]
-    values = {i: _saved_value(leaf) for i, leaf in enumerate(leaves) if not isinstance(leaf, str)}
+    values = {i: _value_to_save(leaf) for i, leaf in enumerate(leaves) if not isinstance(leaf, str)}
     tree = saved_tree.describe(state, leaves)
     if jax.process_count() > 1:
         write_part(path, tree, {str(i): value for i, value in values.items()})
@@ -58,7 +58,7 @@ def read_state(path: Path, state: Any = None) -> Any:
     """``state`` with the values in ``path``; without a state the tree that was saved (see ``Checkpoints.restore``).
 
     Raises InvalidValueError for a state of another number of leaves, and for one of several processes that this
-    number of processes can't go on from.
+    number of processes can't resume from.
     """
     if parts := parts_of(path):
         tree, values = parts[0].tree, read_leaves(path, parts)
@@ -72,7 +72,7 @@ def read_state(path: Path, state: Any = None) -> Any:
             f"the checkpoint {path} has {len(values)} leaves, the state to restore {len(leaves)}; "
             "pass a state of the structure that was saved, or none"
         )
-    return jax.tree.unflatten(shape, [_restored(leaf, value) for leaf, value in zip(leaves, values, strict=True)])
+    return jax.tree.unflatten(shape, [_restore_leaf(leaf, value) for leaf, value in zip(leaves, values, strict=True)])
 
 
 def _read(path: Path) -> tuple[saved_tree.SavedTree, list[Any]]:
@@ -117,7 +117,7 @@ def _text_or_leaf(leaf: Any) -> Any:
         raise InvalidValueError(f"the place of {leaf!r} can't be saved: {error}") from None
 
 
-def _saved_value(leaf: Any) -> Any:
+def _value_to_save(leaf: Any) -> Any:
     if isinstance(leaf, (Variable, Mirrored)):
         leaf = leaf.value
     elif isinstance(leaf, DistributedValue):
@@ -127,9 +127,9 @@ def _saved_value(leaf: Any) -> Any:
     return leaf if is_over_processes(leaf) else np.asarray(leaf)
 
 
-def _restored(leaf: Any, value: Any) -> Any:
+def _restore_leaf(leaf: Any, value: Any) -> Any:
     if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        data = _restored(jax.random.key_data(leaf), value)
+        data = _restore_leaf(jax.random.key_data(leaf), value)
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
     if is_over_processes(leaf):
         return jax.make_array_from_callback(value.shape, leaf.sharding, lambda index: value[index], dtype=value.dtype)
@@ -142,7 +142,7 @@ def _restored(leaf: Any, value: Any) -> Any:
         leaf.restore(json.loads(value))
         return leaf
     if isinstance(leaf, Mirrored):
-        return Mirrored(_restored(leaf.value, value))
+        return Mirrored(_restore_leaf(leaf.value, value))
     if isinstance(leaf, jax.Array):
         return jax.device_put(value, leaf.sharding)
     return type(leaf)(value.item()) if isinstance(leaf, (bool, int, float, complex)) else value

@@ -36,7 +36,7 @@ def describe(state: Any, leaves: Sequence[Any]) -> SavedTree:
 def rebuild(saved: SavedTree, values: Sequence[Any]) -> Any:
     """The tree with ``values`` as its leaves."""
     leaves = (_leaf(kind, value) for kind, value in zip(saved["kinds"], values, strict=True))
-    return _built(saved["tree"], leaves)
+    return _build_node(saved["tree"], leaves)
 
 
 def leaf_names(saved: SavedTree) -> list[str]:
@@ -67,15 +67,15 @@ def _node(node: Any) -> Any:
     return {"tuple" if type(node) is tuple else "list": children}
 
 
-def _built(node: Any, leaves: Iterator[Any]) -> Any:
+def _build_node(node: Any, leaves: Iterator[Any]) -> Any:
     if node == "leaf":
         return next(leaves)
     ((kind, children),) = node.items()
     if kind == "none":
         return None
     if kind == "dict":
-        return {key: _built(child, leaves) for key, child in children}
-    built = [_built(child, leaves) for child in children]
+        return {key: _build_node(child, leaves) for key, child in children}
+    built = [_build_node(child, leaves) for child in children]
     return tuple(built) if kind == "tuple" else built
 
 

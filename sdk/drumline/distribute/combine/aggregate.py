@@ -26,7 +26,7 @@ def aggregate(value: Any, aggregation: VariableAggregation, num_replicas: int) -
     return aggregate_p.bind(value, op=aggregation.name, num_replicas=num_replicas, uniform=False, refusal=None)
 
 
-def agreed(value: Any, num_replicas: int, refusal: str) -> Any:
+def require_agreement(value: Any, num_replicas: int, refusal: str) -> Any:
     """``value``, which all replicas must hold; InvalidValueError with the text ``refusal`` once the step is traced,
     unless they provably do (an all-reduced value and what is computed from it, say).
     """

@@ -23,8 +23,8 @@ from drumline.distribute.combine import reduction, rules
 from drumline.distribute.combine.communication import CommunicationOptions, packs_by_bytes
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError
 from drumline.distribute.values.indexed_slices import IndexedSlices, is_slices
-from drumline.distribute.values.per_replica import REPLICA_AXIS, DistributedValue, Mirrored, PerReplica, joined_slices
-from drumline.distribute.values.placement import checked_host_array, put
+from drumline.distribute.values.per_replica import REPLICA_AXIS, DistributedValue, Mirrored, PerReplica, join_slices
+from drumline.distribute.values.placement import check_host_array, put
 
 Devices = tuple[jax.Device, ...]
 
@@ -77,7 +77,9 @@ class CrossDeviceOps:
                 results[index] = spread(components[0], devices)
             elif any(map(is_slices, components)):
                 rows = PerReplica.from_components(components)
-                results[index] = spread(rules.reduce(_Devices(self, devices, len(components)), op, rows), devices)
+                results[index] = spread(
+                    rules.reduce(DestinationCombiner(self, devices, len(components)), op, rows), devices
+                )
             else:
                 _check_alike(op, components)
                 groups.setdefault((devices, components[0].dtype), []).append(index)
@@ -193,8 +195,8 @@ class HierarchicalCopyAllReduce(AllReduceCrossDeviceOps):
 
 
 @dataclass(frozen=True, slots=True)
-class _Devices:
-    """The place where a reduction to ``devices`` is done: the first of them."""
+class DestinationCombiner:
+    """Combines for a reduction to ``devices``, on the first of them."""
 
     ops: CrossDeviceOps
     devices: Devices
@@ -231,7 +233,7 @@ def destination_devices(destinations: Any) -> Devices:
     """The devices of a destination; InvalidValueError if it has none."""
     if isinstance(destinations, HasHome):
         return destinations.home_devices
-    destinations = joined_slices(destinations)
+    destinations = join_slices(destinations)
     if is_slices(destinations):
         return destination_devices(destinations.values)
     if isinstance(destinations, DistributedValue):
@@ -278,13 +280,13 @@ def check_pairs(pairs: Any) -> None:
 
 
 def _components(value: Any) -> list[Any]:
-    value = joined_slices(value)
+    value = join_slices(value)
     values = value.values if isinstance(value, PerReplica) else (value.value if isinstance(value, Mirrored) else value,)
     return [value if is_slices(value) else _on_device_or_host(value) for value in values]
 
 
 def _on_device_or_host(value: Any) -> Any:
-    return value if isinstance(value, jax.Array) else checked_host_array(value)
+    return value if isinstance(value, jax.Array) else check_host_array(value)
 
 
 def _check_alike(op: ReduceOp, components: list[Any]) -> None:

@@ -1,4 +1,4 @@
-"""The place inside a step where replicas' values come together: one replica's program, and collectives."""
+"""Inside a step replicas' values come together by collectives, in one replica's program."""
 
 from __future__ import annotations
 

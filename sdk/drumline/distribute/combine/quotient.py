@@ -24,7 +24,7 @@ def exact_quotient(total: Any, count: int) -> Any:
     return quotient_p.bind(total, count=count)
 
 
-def divided(total: Any, count: Any) -> Any:
+def divide_exactly(total: Any, count: Any) -> Any:
     """What the primitive means. ``count`` may be traced: a scalar of any dtype."""
     if isinstance(count, int) and count <= _EXACT_RECIPROCALS and count & (count - 1) == 0:
         return lax.mul(total, np.asarray(1 / count, total.dtype))  # the same value, for less than a division costs
@@ -40,8 +40,8 @@ def _batch(values: tuple[Any], dims: tuple[Any], *, count: int) -> tuple[Any, An
     return exact_quotient(values[0], count), dims[0]
 
 
-quotient_p.def_impl(divided)
+quotient_p.def_impl(divide_exactly)
 quotient_p.def_abstract_eval(lambda total, *, count: ShapedArray(total.shape, total.dtype))
 ad.deflinear2(quotient_p, _transpose)
 batching.primitive_batchers[quotient_p] = _batch
-mlir.register_lowering(quotient_p, mlir.lower_fun(divided, multiple_results=False))
+mlir.register_lowering(quotient_p, mlir.lower_fun(divide_exactly, multiple_results=False))

@@ -18,9 +18,9 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from drumline.distribute.base.enums import ReduceOp
-from drumline.distribute.combine.quotient import divided, exact_quotient
+from drumline.distribute.combine.quotient import divide_exactly, exact_quotient
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError, NoSumError
-from drumline.distribute.values.placement import checked_host_array
+from drumline.distribute.values.placement import check_host_array
 
 Axis = int | tuple[int, ...] | None
 
@@ -62,7 +62,7 @@ def divide(total: Any, count: Any) -> Any:
     dtype = mean_dtype(total.dtype)
     wide = dtype if dtype.itemsize > 2 else jnp.dtype(jnp.float32)
     total = total.astype(wide)
-    return (exact_quotient(total, count) if isinstance(count, int) else divided(total, count)).astype(dtype)
+    return (exact_quotient(total, count) if isinstance(count, int) else divide_exactly(total, count)).astype(dtype)
 
 
 def sum_over(value: Any, axes: tuple[int, ...] | None) -> Any:
@@ -95,7 +95,7 @@ def reduce_components(op: ReduceOp, values: Sequence[Any], axis: Axis, home: jax
     arrays = [value if isinstance(value, jax.Array) else np.asarray(value) for value in values]
     for array in arrays:
         check_reducible(op, array.dtype)
-    arrays = [array if isinstance(array, jax.Array) else checked_host_array(array) for array in arrays]
+    arrays = [array if isinstance(array, jax.Array) else check_host_array(array) for array in arrays]
     if len({array.dtype for array in arrays}) > 1:
         raise InvalidTypeError(f"components of different dtypes can't be reduced: {_shapes(arrays)}; cast them first")
     if len({array.ndim for array in arrays}) > 1:
@@ -130,7 +130,7 @@ def concatenate(values: Sequence[Any], axis: int, home: jax.Device) -> Any:
     check_concatenable([array.shape for array in arrays], axis)
     if any(array.dtype.kind in "OSUT" for array in arrays):
         return np.concatenate([np.asarray(array) for array in arrays], axis)
-    arrays = [array if isinstance(array, jax.Array) else checked_host_array(array) for array in arrays]
+    arrays = [array if isinstance(array, jax.Array) else check_host_array(array) for array in arrays]
     return jnp.concatenate(jax.device_put(arrays, home), axis)
 
 

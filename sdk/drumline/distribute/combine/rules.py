@@ -1,8 +1,8 @@
 """The table of combining rules: what becomes of the replicas' values, by what is asked and what they are.
 
-A rule says it once for every place where values come together: components on several devices, one stacked array, the
-programs of a step. A ``Place`` does the two things that differ there: adding up arrays, and putting them one after the
-other. All rules below are made of these.
+A rule says it once wherever values come together: components on several devices, one stacked array, the programs of a
+step. A ``Combiner`` does the two things that differ there: adding up arrays, and putting them one after the other. All
+rules below are made of these.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Action = Literal["reduce", "reduce_axes", "gather", "all_gather"]
 Kind = Literal["dense", "sparse", "mixed"]
 
 
-class Place(Protocol):
+class Combiner(Protocol):
     """Where the values of all replicas come together."""
 
     @property
@@ -39,17 +39,17 @@ class Place(Protocol):
         """The replicas' arrays one after the other along ``axis``."""
 
 
-Rule = Callable[[Place, ReduceOp, Any, Any], Any]
+Rule = Callable[[Combiner, ReduceOp, Any, Any], Any]
 
 
-def reduce(place: Place, op: ReduceOp, value: Any, axis: Any = None) -> Any:
-    """Sum or mean over the replicas at ``place``; ``value`` is what the place knows all replicas' values by."""
-    return RULES["reduce" if axis is None else "reduce_axes", kind_of(value)](place, op, value, axis)
+def reduce(combiner: Combiner, op: ReduceOp, value: Any, axis: Any = None) -> Any:
+    """Sum or mean over the replicas by ``combiner``; ``value`` is what it knows all replicas' values by."""
+    return RULES["reduce" if axis is None else "reduce_axes", kind_of(value)](combiner, op, value, axis)
 
 
-def gather(place: Place, value: Any, axis: int, action: Literal["gather", "all_gather"] = "gather") -> Any:
+def gather(combiner: Combiner, value: Any, axis: int, action: Literal["gather", "all_gather"] = "gather") -> Any:
     """The replicas' values one after the other along ``axis``."""
-    return RULES[action, kind_of(value)](place, ReduceOp.SUM, value, axis)
+    return RULES[action, kind_of(value)](combiner, ReduceOp.SUM, value, axis)
 
 
 def kind_of(value: Any) -> Kind:
@@ -61,11 +61,11 @@ def kind_of(value: Any) -> Kind:
     return "dense"
 
 
-def _add(place: Place, op: ReduceOp, value: Any, axis: Any) -> Any:
-    return place.add(op, value, axis)
+def _add(combiner: Combiner, op: ReduceOp, value: Any, axis: Any) -> Any:
+    return combiner.add(op, value, axis)
 
 
-def _join_rows(place: Place, op: ReduceOp, slices: Any, axis: Any) -> IndexedSlices:
+def _join_rows(combiner: Combiner, op: ReduceOp, slices: Any, axis: Any) -> IndexedSlices:
     """All replicas' rows, replica 0's first, repeated rows and all; a mean divides their values by the replicas."""
     dense_shape = slices.dense_shape
     known = slices.known_components() if isinstance(slices, PerReplicaSlices) else [slices]
@@ -74,47 +74,47 @@ def _join_rows(place: Place, op: ReduceOp, slices: Any, axis: Any) -> IndexedSli
         if op is ReduceOp.MEAN:
             reduction.check_reducible(op, one.dtype)
     _check_same_dtype([one.dtype for one in known])
-    values, indices = (place.concatenate(part, 0) for part in slices.parts())
+    values, indices = (combiner.concatenate(part, 0) for part in slices.parts())
     if op is ReduceOp.MEAN:
-        values = reduction.divide(values, place.num_replicas)
+        values = reduction.divide(values, combiner.num_replicas)
     return IndexedSlices(values, indices, dense_shape)
 
 
-def _concatenate(place: Place, op: ReduceOp, value: Any, axis: Any) -> Any:
+def _concatenate(combiner: Combiner, op: ReduceOp, value: Any, axis: Any) -> Any:
     if type(value) is PerReplica and value.stacked is None:
         _check_same_dtype([np.result_type(one) if not hasattr(one, "dtype") else one.dtype for one in value.values])
-    return place.concatenate(value, axis)
+    return combiner.concatenate(value, axis)
 
 
-def _made_dense(rule: Rule) -> Rule:
+def _on_dense(rule: Rule) -> Rule:
     """The rule for arrays, applied to the arrays that rows stand for."""
 
-    def apply(place: Place, op: ReduceOp, value: Any, axis: Any) -> Any:
-        return rule(place, op, dense(value), axis)
+    def apply(combiner: Combiner, op: ReduceOp, value: Any, axis: Any) -> Any:
+        return rule(combiner, op, to_dense(value), axis)
 
     return apply
 
 
-def _refuse_all_gather(place: Place, op: ReduceOp, value: Any, axis: Any) -> Any:
+def _refuse_all_gather(combiner: Combiner, op: ReduceOp, value: Any, axis: Any) -> Any:
     raise UnsupportedError("all_gather of IndexedSlices; gather .to_dense(), or values and indices on their own")
 
 
 RULES: dict[tuple[Action, Kind], Rule] = {
     ("reduce", "dense"): _add,
     ("reduce", "sparse"): _join_rows,
-    ("reduce", "mixed"): _made_dense(_add),
+    ("reduce", "mixed"): _on_dense(_add),
     ("reduce_axes", "dense"): _add,
-    ("reduce_axes", "sparse"): _made_dense(_add),
-    ("reduce_axes", "mixed"): _made_dense(_add),
+    ("reduce_axes", "sparse"): _on_dense(_add),
+    ("reduce_axes", "mixed"): _on_dense(_add),
     ("gather", "dense"): _concatenate,
-    ("gather", "sparse"): _made_dense(_concatenate),
-    ("gather", "mixed"): _made_dense(_concatenate),
+    ("gather", "sparse"): _on_dense(_concatenate),
+    ("gather", "mixed"): _on_dense(_concatenate),
     ("all_gather", "dense"): _concatenate,
     ("all_gather", "sparse"): _refuse_all_gather,
 }
 
 
-def dense(value: Any) -> Any:
+def to_dense(value: Any) -> Any:
     """Rows as the arrays they stand for. Arrays of some replicas tell the shape to those with rows."""
     if isinstance(value, (IndexedSlices, PerReplicaSlices)):
         return value.to_dense()

@@ -32,12 +32,12 @@ def scatter(op: ScatterOp, current: Any, slices: IndexedSlices) -> jax.Array:
     return methods[op](values)
 
 
-def touched_rows(slices: IndexedSlices, shape: tuple[int, ...]) -> jax.Array:
+def count_touched_rows(slices: IndexedSlices, shape: tuple[int, ...]) -> jax.Array:
     """int32 [rows, 1, ...]: how often each row occurs; broadcasts against an array of ``shape``."""
     counts = jnp.zeros(shape[0], jnp.int32).at[slices.rows_of(shape)].add(np.int32(1), **DROP)
     return counts.reshape(-1, *(1,) * (len(shape) - 1))
 
 
-def combined(op: Literal["add", "sub"], current: Any, total: Any, touched: Any) -> jax.Array:
+def combine_rows(op: Literal["add", "sub"], current: Any, total: Any, touched: Any) -> jax.Array:
     """``current`` with the replicas' summed slices ``total`` added to, or subtracted from, the rows any touched."""
     return jnp.where(touched > 0, current - total if op == "sub" else current + total, current)

@@ -9,18 +9,23 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-from drumline.distribute.base.trace_state import is_tracing
+from jax.extend.core import get_opaque_trace_state
+
+from drumline.distribute.base.trace_state import is_tracing, state_outside_traces
 from drumline.distribute.contexts.step_trace import StepTrace
 from drumline.distribute.errors import ContextError
 
 
-class ActiveStrategy(Protocol):
+class StrategyProtocol(Protocol):
     """What the rooms below the strategies know of one."""
 
     #: The context of code outside every scope; only the default strategy has one.
     default_replica_context: Any
+
+    #: Do some devices belong to another process?
+    has_foreign_devices: bool
 
     @property
     def num_replicas_in_sync(self) -> int:
@@ -30,7 +35,7 @@ class ActiveStrategy(Protocol):
         """UnsupportedError where a device of the strategy belongs to another process."""
 
 
-class ActiveReplica(Protocol):
+class ReplicaProtocol(Protocol):
     """What the rooms below the step's own functions know of a replica context."""
 
     @property
@@ -49,8 +54,8 @@ class ContextEntry:
     ``updating`` is the replica whose copy an ``extended.update`` function works on.
     """
 
-    strategy: ActiveStrategy
-    replica: ActiveReplica | None = None
+    strategy: StrategyProtocol
+    replica: ReplicaProtocol | None = None
     trace: StepTrace | None = None
     updating: int | None = None
 
@@ -61,13 +66,13 @@ class _Stack(threading.local):
 
 
 _stack = _Stack()
-_global: list[ActiveStrategy] = []  # at most one: set_strategy
-_default: list[ActiveStrategy] = []  # at most one: made on first use, so that importing starts no backend
-_make_default: list[Callable[[], ActiveStrategy]] = []  # one, once the strategies are imported
+_global: list[StrategyProtocol] = []  # at most one: set_strategy
+_default: list[StrategyProtocol] = []  # at most one: made on first use, so that importing starts no backend
+_make_default: list[Callable[[], StrategyProtocol]] = []  # one, once the strategies are imported
 
 
 @contextmanager
-def entered(entry: ContextEntry) -> Iterator[None]:
+def enter(entry: ContextEntry) -> Iterator[None]:
     """Makes ``entry`` current on this thread."""
     _stack.entries.append(entry)
     try:
@@ -77,12 +82,12 @@ def entered(entry: ContextEntry) -> Iterator[None]:
 
 
 @contextmanager
-def entered_if(entry: ContextEntry | None) -> Iterator[None]:
+def enter_if(entry: ContextEntry | None) -> Iterator[None]:
     """Makes ``entry`` current, if there is one (a thread takes over the context of the one that started it)."""
     if entry is None:
         yield
         return
-    with entered(entry):
+    with enter(entry):
         yield
 
 
@@ -96,7 +101,7 @@ def current_trace() -> StepTrace | None:
     return _stack.entries[-1].trace if _stack.entries else None
 
 
-def current_strategy() -> ActiveStrategy:
+def current_strategy() -> StrategyProtocol:
     """The current strategy; outside every scope the default one (one replica)."""
     if _stack.entries:
         return _stack.entries[-1].strategy
@@ -108,23 +113,28 @@ def has_strategy() -> bool:
     return bool(_global) or (bool(_stack.entries) and current_strategy() is not default_strategy())
 
 
-def set_global(strategy: ActiveStrategy | None) -> None:
+def set_global(strategy: StrategyProtocol | None) -> None:
     """Makes ``strategy`` current for the whole process; None undoes it. ContextError inside a scope."""
     if _stack.entries:
         raise ContextError("set_strategy was called inside a scope or a step; call it outside")
     _global[:] = [] if strategy is None else [strategy]
 
 
-def provide_default(make: Callable[[], ActiveStrategy]) -> None:
+def provide_default(make: Callable[[], StrategyProtocol]) -> None:
     """Says how the default strategy is made; the strategies lie above this room, so it can't import theirs."""
     _make_default[:] = [make]
 
 
-def default_strategy() -> ActiveStrategy:
+def default_strategy() -> StrategyProtocol:
     """The built-in strategy of one replica."""
     if not _default:
         _default.append(_make_default[0]())
     return _default[0]
+
+
+def made_default_strategy() -> StrategyProtocol | None:
+    """The default strategy, or None while nobody has asked for it: it has no variables then."""
+    return _default[0] if _default else None
 
 
 def in_cross_replica_context() -> bool:
@@ -139,17 +149,17 @@ def in_replica_context() -> bool:
     return bool(_stack.entries) and _stack.entries[-1].replica is not None
 
 
-def current_replica() -> ActiveReplica | None:
+def current_replica() -> ReplicaProtocol | None:
     """The context of the replica this code runs for; None in cross-replica context."""
     if _stack.entries:
         return _stack.entries[-1].replica
     if _global:
         return None
-    default: ActiveReplica | None = default_strategy().default_replica_context
+    default: ReplicaProtocol | None = default_strategy().default_replica_context
     return default
 
 
-def require_replica_context(what: str) -> ActiveReplica:
+def require_replica_context(what: str) -> ReplicaProtocol:
     """The current replica context; ContextError naming ``what`` in cross-replica context."""
     replica = current_replica()
     if replica is None:
@@ -157,32 +167,44 @@ def require_replica_context(what: str) -> ActiveReplica:
     return replica
 
 
-def require_cross_replica_context(strategy: ActiveStrategy, what: str) -> None:
-    """ContextError unless ``what`` may run here: not in a step, a traced function, another strategy's scope.
+def require_cross_replica_context(
+    strategy: StrategyProtocol, what: str, *, tracing: Literal["refused", "in_merge", "allowed"] = "in_merge"
+) -> None:
+    """ContextError unless ``what`` may run here: not in a step nor in another strategy's scope.
 
-    UnsupportedError where the strategy has devices of other processes.
+    ``tracing``: may it run while JAX traces: not at all, in a merge function only, or anywhere. UnsupportedError where
+    the strategy has devices of other processes.
     """
-    strategy.require_one_process(what)
-    if what != "scope" and current_trace() is None:
-        refuse_in_traced_function(what)
-    if not _stack.entries:
-        return
-    entry = _stack.entries[-1]
-    if entry.replica is not None and entry.replica is not entry.strategy.default_replica_context:
-        raise ContextError(
-            f"{what} was called inside a step; call it outside run, or inside a merge_call function. "
-            "Inside a step use dist.all_reduce or dist.all_gather"
-        )
-    if entry.strategy is not strategy and entry.strategy is not default_strategy():
-        raise ContextError(
-            f"{what} of {strategy!r} was called inside the scope of {entry.strategy!r}; strategies can't be mixed"
-        )
+    if strategy.has_foreign_devices:
+        strategy.require_one_process(what)
+    entry = _stack.entries[-1] if _stack.entries else None
+    # Tracing before the contexts: under a user's own jit no context is entered, and the message has to name the jit.
+    # Written out rather than asked of is_tracing: every step comes by here.
+    is_traced = tracing != "allowed" and get_opaque_trace_state() != state_outside_traces()
+    if is_traced and (entry is None or entry.trace is None):
+        raise _tracing_refusal(what)
+    if entry is not None:
+        if entry.replica is not None and entry.replica is not entry.strategy.default_replica_context:
+            raise ContextError(
+                f"{what} was called inside a step; call it outside run, or inside a merge_call function. "
+                "Inside a step use dist.all_reduce or dist.all_gather"
+            )
+        if entry.strategy is not strategy and entry.strategy is not default_strategy():
+            raise ContextError(
+                f"{what} of {strategy!r} was called inside the scope of {entry.strategy!r}; strategies can't be mixed"
+            )
+        if is_traced and tracing == "refused":
+            raise _tracing_refusal(what)
 
 
 def refuse_in_traced_function(what: str) -> None:
     """ContextError inside jit, grad, a loop ... that is no step: what is done there is done once, with placeholders."""
     if is_tracing():
-        raise ContextError(
-            f"{what} was called inside a traced function (jit, grad, vmap, scan, fori_loop, ...); call it outside: run "
-            "compiles the step itself. To repeat a step on the device, use lax.scan inside the step"
-        )
+        raise _tracing_refusal(what)
+
+
+def _tracing_refusal(what: str) -> ContextError:
+    return ContextError(
+        f"{what} was called inside a traced function (jit, grad, vmap, scan, fori_loop, ...); call it outside: run "
+        "compiles the step itself. To repeat a step on the device, use lax.scan inside the step"
+    )

@@ -1,4 +1,4 @@
-"""Variables inside a traced step.
+"""A step while it is traced: references to its variables, and what its replicas have in common.
 
 While a step is traced, every live variable is an input held in a local ``jax.new_ref``, so that user code can read and
 write it anywhere: in cond, scan and nested jit. Written variables leave the step as outputs.
@@ -26,7 +26,7 @@ class ReplicaNumberNeeded(Exception):  # noqa: N818  # no error: the step is tra
 
 
 class StepTrace:
-    """The variables of one trace. ``replica`` is None where one program serves all replicas.
+    """One trace of a step. ``replica`` is None where one program serves all replicas.
 
     ``is_shared``: the trace is for all replicas that have the shapes of ``replica``.
     """
@@ -45,7 +45,7 @@ class StepTrace:
         self._refs: dict[int, Any] = {}
         self._broadcast: dict[int, Any] = {}
 
-    def lift(self, variable: Any, value: Any) -> None:
+    def add_reference(self, variable: Any, value: Any) -> None:
         """Makes ``variable`` readable and writable in this trace, starting at ``value``."""
         self._refs[id(variable)] = jax.new_ref(value)
 
@@ -68,7 +68,7 @@ class StepTrace:
                 "for example the mean of the mapped results"
             ) from error
 
-    def final(self, variable: Any) -> Any:
+    def take_final(self, variable: Any) -> Any:
         """The value at the end of the step; ends the ref's life."""
         return jax.freeze(self._ref(variable))
 

@@ -59,6 +59,7 @@ def _means(totals: list[jax.Array], count: int) -> list[jax.Array]:
     return [exact_quotient(total, count) for total in totals]
 
 
+# Replica 0 first, one after the other, as AllReduceCrossDeviceOps adds on a host: the same bits from either.
 @jax.jit
 def _sum(values: list[jax.Array]) -> jax.Array:
     total = values[0]

@@ -1,8 +1,8 @@
 """Programs without collectives, driven in lock-step by one thread: for ragged batches and unlike devices.
 
-Each replica's jaxpr is cut at its collectives; the pieces between are jitted, once for all replicas of equal shapes
-where possible. The driver runs every replica up to its next collective, does the collective, and goes on. Nothing waits
-inside a device program, so replicas that reach different collectives raise CollectiveError instead of hanging.
+Each replica's jaxpr is cut at its collectives; the segments between are jitted, once for all replicas of equal shapes
+where possible. The driver runs every replica up to its next collective, does the collective, and resumes them. Nothing
+waits inside a device program, so replicas that reach different collectives raise CollectiveError instead of hanging.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ import jax
 
 from drumline.distribute.combine.cross_device_ops import CrossDeviceOps
 from drumline.distribute.errors import CollectiveError, CollectiveShapeError
+from drumline.distribute.executors.agreement import refuse_disagreement
 from drumline.distribute.executors.program import ReplicaProgram
 from drumline.distribute.executors.refs import without_plain_refs
 from drumline.distribute.executors.rendezvous import Rendezvous, Request
-from drumline.distribute.executors.replica_set import Members
-from drumline.distribute.executors.segments import collective_rounds, only_exchanges
+from drumline.distribute.executors.replica_set import ReplicaSet
+from drumline.distribute.executors.segments import collective_levels, has_only_collectives
 from drumline.distribute.observe import ProgramMemory
 from drumline.distribute.observe.observation import Observation
 from drumline.distribute.tracing import jaxprs
 from drumline.distribute.tracing.arguments import StepArguments
-from drumline.distribute.tracing.step import TracedStep, unflatten_outputs
+from drumline.distribute.tracing.step import TracedStep, unflattener
 from drumline.distribute.tracing.uniformity import mark_uniform
 from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.per_replica import PerReplica
-from drumline.distribute.values.placement import owned
+from drumline.distribute.values.placement import copy_if_host
 
 
 class MpmdStep:
@@ -36,28 +37,35 @@ class MpmdStep:
     name = "mpmd"
 
     def __init__(
-        self, group: DeviceGroup, ops: CrossDeviceOps, observation: Observation, traces: list[TracedStep]
+        self,
+        group: DeviceGroup,
+        ops: CrossDeviceOps,
+        observation: Observation,
+        traces: list[TracedStep],
+        arguments: StepArguments,
     ) -> None:
         self._group = group
         self._rendezvous = Rendezvous(group.devices, ops, observation)
         self._traces = traces
         distinct = {id(traced): without_plain_refs(traced.jaxpr.jaxpr) for traced in traces}
-        by_rounds = len({tuple(collective_rounds(jaxpr)) for jaxpr in distinct.values()}) == 1
+        by_level = len({tuple(collective_levels(jaxpr)) for jaxpr in distinct.values()}) == 1
         alike: dict[Any, list[int]] = {}
         for replica, (traced, device) in enumerate(zip(traces, group.devices, strict=True)):
-            alone = None if only_exchanges(distinct[id(traced)]) else replica
+            alone = None if has_only_collectives(distinct[id(traced)]) else replica
             alike.setdefault((id(traced), device.platform, device.device_kind, alone), []).append(replica)
         self._programs = [
             ReplicaProgram(
                 traces[replicas[0]].jaxpr,
                 traces[replicas[0]].constants,
-                Members(replicas, [group.devices[r] for r in replicas]),
-                by_rounds=by_rounds,
+                ReplicaSet(replicas, [group.devices[r] for r in replicas]),
+                by_level=by_level,
             )
             for replicas in alike.values()
         ]
         _check_same_tree(traces)
-        self._uniform_outputs = _uniform_outputs(traces[0])
+        refuse_disagreement(traces, arguments)
+        self._unflatten = unflattener(traces[0])
+        self._uniform_outputs = _uniform_outputs(traces[0], arguments)
 
     def __call__(self, arguments: StepArguments) -> Any:
         variables = {id(v): v for traced in self._traces for v in (*traced.read, *traced.written)}
@@ -86,7 +94,9 @@ class MpmdStep:
         for i in self._traces[replica].leaf_indices:
             leaf = arguments.leaves[i]
             leaf = leaf.values[replica] if isinstance(leaf, PerReplica) else leaf
-            leaves.append(leaf if isinstance(leaf, (int, float, complex)) else jax.device_put(owned(leaf), device))
+            leaves.append(
+                leaf if isinstance(leaf, (int, float, complex)) else jax.device_put(copy_if_host(leaf), device)
+            )
         return leaves
 
     def _commit(self, variable: Any, held: Sequence[Any], results: list[list[Any]]) -> None:
@@ -112,10 +122,10 @@ class MpmdStep:
             elif leaf.kind == "mirrored":
                 leaves.append(self._group.mirror(values))
             else:
-                leaves.append(self._regrouped(values, leaf, arguments))
-        return unflatten_outputs(self._traces[0], leaves)
+                leaves.append(self._regroup(values, leaf, arguments))
+        return self._unflatten(leaves)
 
-    def _regrouped(self, values: list[Any], leaf: Any, arguments: StepArguments) -> Any:
+    def _regroup(self, values: list[Any], leaf: Any, arguments: StepArguments) -> Any:
         regrouped = self._group.regroup(values)
         is_uniform = leaf.kind == "replica" and self._uniform_outputs[leaf.index]
         if isinstance(regrouped, PerReplica) and not is_uniform:
@@ -135,13 +145,13 @@ def drive(
     programs: Sequence[ReplicaProgram], inputs: Sequence[Sequence[Any]], rendezvous: Rendezvous
 ) -> list[list[Any]]:
     """Brings all replicas from collective to collective until they end; returns each one's outputs."""
-    runs = [program.run([inputs[r] for r in program.members.replicas]) for program in programs]
+    runs = [program.run([inputs[r] for r in program.replica_set.replicas]) for program in programs]
     sent: list[list[Any]] | None = None
     while True:
         requests: dict[int, Request] = {}
         ended: dict[int, list[Any]] = {}
         for program, run in zip(programs, runs, strict=True):
-            replicas = program.members.replicas
+            replicas = program.replica_set.replicas
             try:
                 results = None if sent is None else [sent[r] for r in replicas]
                 requests.update(zip(replicas, run.send(results), strict=True))  # type: ignore[arg-type]  # None starts
@@ -167,10 +177,10 @@ def _check_same_tree(traces: list[TracedStep]) -> None:
             )
 
 
-def _uniform_outputs(traced: TracedStep) -> list[bool]:
+def _uniform_outputs(traced: TracedStep, arguments: StepArguments) -> list[bool]:
     """Which outputs look the same on every replica, from one replica's program; good enough for a warning."""
     inputs = [variable.storage != "stacked" for variable in traced.read]
-    inputs = [*[True] * len(traced.constants), *inputs, *[False] * len(traced.leaf_indices)]
+    inputs = [*[True] * len(traced.constants), *inputs, *(arguments.kinds[i] == "plain" for i in traced.leaf_indices)]
     try:
         return mark_uniform(traced.jaxpr, inputs)[1]
     except CollectiveError:

@@ -35,7 +35,7 @@ class PmapStep(SpmdStep):
             donate_argnums=(1,) if self._donate else (),
         )
 
-        def settle(values: list[Any], stacked: list[bool]) -> list[Any]:
+        def reshard(values: list[Any], stacked: list[bool]) -> list[Any]:
             """Gives pmap's results the shardings that every other part of the engine works with."""
             return [
                 put(value, group.batch_sharding if is_stacked else group.replicated_sharding)
@@ -44,7 +44,7 @@ class PmapStep(SpmdStep):
 
         def call(*args: Any) -> Any:
             outputs, new = mapped(replicas, *args)
-            return settle(outputs, [axis == 0 for axis in out_axes]), settle(new, self._new_stacked)
+            return reshard(outputs, [axis == 0 for axis in out_axes]), reshard(new, self._new_stacked)
 
         return call
 

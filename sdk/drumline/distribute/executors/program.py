@@ -1,4 +1,4 @@
-"""The program of some replicas as stages: jitted pieces, and between them what the host does, above all collectives."""
+"""The program of a replica set in segments: jitted ones, and between them those of the host, above all collectives."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ import numpy as np
 from drumline.distribute.errors import UnsupportedError
 from drumline.distribute.executors.refs import without_plain_refs
 from drumline.distribute.executors.rendezvous import Request
-from drumline.distribute.executors.replica_set import Members
-from drumline.distribute.executors.segments import Piece, cut
+from drumline.distribute.executors.replica_set import ReplicaSet
+from drumline.distribute.executors.segments import Segment, cut_segments
 from drumline.distribute.tracing import jaxprs
 from drumline.distribute.tracing.uniformity import COLLECTIVES
 
-#: Asks at each collective, with one request per member; is sent one list of results per member, and returns as many.
+#: Yields at each collective, one request per replica; is sent one list of results per replica, and returns as many.
 Run = Generator[list["Request"], list[list[Any]], list[list[Any]]]
 _Evaluation = Generator["Request", list[Any], list[Any]]
 
 
 class ReplicaProgram:
-    """A jaxpr of some replicas as stages: jitted pieces and equations done by the host.
+    """A jaxpr of a replica set in segments: jitted ones, and equations that the host executes.
 
-    Several members only where all the host does is collectives (:func:`stages.only_exchanges`).
+    Several replicas only where the host executes nothing but collectives (:func:`segments.has_only_collectives`).
     """
 
-    def __init__(self, closed: Any, constants: Sequence[Any], members: Members, *, by_rounds: bool) -> None:
-        self.members = members
-        self._device = members.devices[0]
-        self._by_rounds = by_rounds
-        self._jaxpr = members.numbered(without_plain_refs(closed.jaxpr))
+    def __init__(self, closed: Any, constants: Sequence[Any], replica_set: ReplicaSet, *, by_level: bool) -> None:
+        self.replica_set = replica_set
+        self._device = replica_set.devices[0]
+        self._by_level = by_level
+        self._jaxpr = replica_set.with_replica_numbers(without_plain_refs(closed.jaxpr))
         self._dtypes = [var.aval.dtype for var in self._jaxpr.invars[len(constants) :]]
         self._constants = [
-            members.join(jax.device_put([value] * len(members.devices), list(members.devices)), None)
+            replica_set.join(jax.device_put([value] * len(replica_set.devices), list(replica_set.devices)), None)
             for value in constants
         ]
-        self._stages: dict[int, list[Any]] = {}
+        self._segments: dict[int, list[Any]] = {}
 
     def run(self, inputs: Sequence[Sequence[Any]]) -> Run:
-        """``inputs``: per member its values, on its device, without the constants."""
-        members = self.members
+        """``inputs``: per replica its values, on its device, without the constants."""
+        replica_set = self.replica_set
         columns = zip(*inputs, strict=True)
-        joined = [members.join(column, dtype) for column, dtype in zip(columns, self._dtypes, strict=True)]
+        joined = [replica_set.join(column, dtype) for column, dtype in zip(columns, self._dtypes, strict=True)]
         evaluation = self._evaluate(self._jaxpr, (), [*self._constants, *joined])
         results: list[Any] | None = None
         while True:
@@ -54,14 +54,14 @@ class ReplicaProgram:
                 outputs = jaxprs.without_literals(self._jaxpr, stop.value)
                 return [
                     [jax.device_put(value, device) if isinstance(value, np.ndarray) else value for value in own]
-                    for own, device in zip(self._per_member(outputs), members.devices, strict=True)
+                    for own, device in zip(self._per_replica(outputs), replica_set.devices, strict=True)
                 ]
-            sent = yield [Request(request.eqns, operands) for operands in self._per_member(request.operands)]
-            results = [members.join(column, None) for column in zip(*sent, strict=True)]
+            sent = yield [Request(request.eqns, operands) for operands in self._per_replica(request.operands)]
+            results = [replica_set.join(column, None) for column in zip(*sent, strict=True)]
 
-    def _per_member(self, values: Sequence[Any]) -> list[list[Any]]:
-        columns = [self.members.split(value) for value in values]
-        return [[column[m] for column in columns] for m in range(len(self.members.replicas))]
+    def _per_replica(self, values: Sequence[Any]) -> list[list[Any]]:
+        columns = [self.replica_set.split(value) for value in values]
+        return [[column[m] for column in columns] for m in range(len(self.replica_set.replicas))]
 
     def _evaluate(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Any]) -> _Evaluation:
         env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
@@ -70,17 +70,17 @@ class ReplicaProgram:
         def read(atom: Any) -> Any:
             return atom.val if jaxprs.is_literal(atom) else env[atom]
 
-        for stage in self._plan(jaxpr):
-            if isinstance(stage, Piece):
-                results = stage.call(*[read(var) for var in stage.inputs])
-                env.update(zip(stage.outputs, results, strict=True))
-            elif len(stage.eqns) == 1:
-                (eqn,) = stage.eqns
+        for part in self._plan(jaxpr):
+            if isinstance(part, Segment):
+                results = part.call(*[read(var) for var in part.inputs])
+                env.update(zip(part.outputs, results, strict=True))
+            elif len(part.eqns) == 1:
+                (eqn,) = part.eqns
                 results = yield from self._equation(eqn, [read(atom) for atom in eqn.invars])
                 env.update(zip(eqn.outvars, results, strict=True))
             else:
-                sources = [(eqn, atom) for eqn in stage.eqns for atom in eqn.invars]
-                made = [var for eqn in stage.eqns for var in eqn.outvars]
+                sources = [(eqn, atom) for eqn in part.eqns for atom in eqn.invars]
+                made = [var for eqn in part.eqns for var in eqn.outvars]
                 results = yield Request(tuple(eqn for eqn, _ in sources), [read(atom) for _, atom in sources])
                 env.update(zip(made, results, strict=True))
         return [read(atom) for atom in jaxpr.outvars]
@@ -129,13 +129,15 @@ class ReplicaProgram:
         nc, nb = params["cond_nconsts"], params["body_nconsts"]
         cond_consts, body_consts, carry = operands[:nc], operands[nc : nc + nb], operands[nc + nb :]
         while True:
-            (goes_on,) = yield from self._evaluate(cond, cond_closed, [*cond_consts, *carry])
-            if not bool(goes_on):
+            (continues,) = yield from self._evaluate(cond, cond_closed, [*cond_consts, *carry])
+            if not bool(continues):
                 return list(carry)
             carry = yield from self._evaluate(body, body_closed, [*body_consts, *carry])
 
     def _plan(self, jaxpr: Any) -> list[Any]:
-        stages = self._stages.get(id(jaxpr))
-        if stages is None:
-            stages = self._stages[id(jaxpr)] = cut(jaxpr, self.members.compiled, by_rounds=self._by_rounds)
-        return stages
+        segments = self._segments.get(id(jaxpr))
+        if segments is None:
+            segments = self._segments[id(jaxpr)] = cut_segments(
+                jaxpr, self.replica_set.compile, by_level=self._by_level
+            )
+        return segments

@@ -1,6 +1,6 @@
 """Turns refs that are only read and written as a whole, at the top level of a jaxpr, into plain values.
 
-A piece of a program that takes no refs is dispatched several times faster. Refs used in cond, scan or nested jit stay.
+A segment that takes no refs is dispatched several times faster. Refs used in cond, scan or nested jit stay.
 """
 
 from __future__ import annotations

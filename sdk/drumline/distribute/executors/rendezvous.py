@@ -1,4 +1,4 @@
-"""Where the replicas of a lock-step step meet: all must ask for the same collective, which the host then does."""
+"""The rendezvous of a lock-step step: all replicas ask for the same collective, which the host then runs."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ class Rendezvous:
     def exchange(self, requests: list[Request]) -> list[list[Any]]:
         """Each replica's results, from one request per replica; CollectiveError where these are not the same."""
         first = requests[0]
+        # Before anything is moved: replicas in different collectives would add unlike things up.
         for replica, request in enumerate(requests):
             if request.name != first.name or len(request.operands) != len(first.operands):
                 raise CollectiveError(
@@ -68,7 +69,7 @@ class Rendezvous:
             results = run_ragged([request.operands for request in requests], self._devices)
         else:
             results = self._exchange_alike(requests)
-        self._observation.collective_done(first.name, entered_at)
+        self._observation.report_collective(first.name, entered_at)
         return results
 
     def _exchange_alike(self, requests: list[Request]) -> list[list[Any]]:
@@ -86,7 +87,7 @@ class Rendezvous:
         if jnp.size(operands[0]) > MAX_FREQUENT_ELEMENTS and not self._observation.wants_large:
             return
         op: Literal["sum", "mean"] = "mean" if eqn.params.get("op") == "MEAN" else "sum"
-        self._observation.reduced_in_step(all_reduce_name(eqn), op, operands, result)
+        self._observation.report_in_step(all_reduce_name(eqn), op, operands, result)
 
 
 def _check_alike(operands: list[Any], eqn: Any) -> None:

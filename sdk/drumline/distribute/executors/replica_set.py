@@ -2,7 +2,7 @@
 
 Replicas of equal shapes share a program over the mesh of their devices, compiled once and sent with one call. Each
 value is one array whose copies, one per device, are the replicas' own: to XLA it is replicated, and inside
-``shard_map`` every device sees its copy. Nothing but :meth:`Members.join` and :meth:`Members.split` looks into it.
+``shard_map`` every device sees its copy. Only :meth:`ReplicaSet.join` and :meth:`ReplicaSet.split` look into it.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from drumline.distribute.tracing import jaxprs
 from drumline.distribute.values.per_replica import REPLICA_AXIS
 
-_MEMBER_AXIS = "member"
+_SET_AXIS = "replica_set"
 
 replica_number_p = Primitive("replica_number")
 replica_number_p.def_abstract_eval(lambda *, numbers: jax.core.ShapedArray((), np.dtype(np.int32)))
 
 
-class Members:
+class ReplicaSet:
     """Some replicas, each with its device."""
 
     def __init__(self, replicas: Sequence[int], devices: Sequence[jax.Device]) -> None:
         self.replicas = tuple(replicas)
         self.devices = tuple(devices)
-        mesh = Mesh(np.asarray(self.devices), (_MEMBER_AXIS,), axis_types=(AxisType.Auto,))
+        mesh = Mesh(np.asarray(self.devices), (_SET_AXIS,), axis_types=(AxisType.Auto,))
         self._sharding = NamedSharding(mesh, PartitionSpec())
 
     @property
@@ -42,11 +42,11 @@ class Members:
         """True for a replica on its own: its values are held as they are."""
         return len(self.replicas) == 1
 
-    def numbered(self, jaxpr: Any) -> Any:
+    def with_replica_numbers(self, jaxpr: Any) -> Any:
         """The open ``jaxpr`` with the replica's number in place of the index along the axis ``replica``."""
         return jaxprs.map_equations(jaxpr, partial(_number, self.replicas))
 
-    def compiled(self, function: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    def compile(self, function: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
         """``function`` of one replica's values as a program of joined values, on the replicas' devices."""
         if self.is_one:
             return partial(_call_on, jax.jit(function), self.devices[0])
@@ -86,7 +86,7 @@ def _number(replicas: tuple[int, ...], eqn: Any) -> Any:
 def _replica_number(*, numbers: tuple[int, ...]) -> jax.Array:
     if len(numbers) == 1:
         return jnp.asarray(numbers[0], jnp.int32)
-    return jnp.asarray(numbers, jnp.int32)[lax.axis_index(_MEMBER_AXIS)]
+    return jnp.asarray(numbers, jnp.int32)[lax.axis_index(_SET_AXIS)]
 
 
 mlir.register_lowering(replica_number_p, mlir.lower_fun(_replica_number, multiple_results=False))

@@ -1,7 +1,7 @@
-"""Cuts a replica's jaxpr into stages: jitted pieces, and between them what the host does.
+"""Cuts a replica's jaxpr into segments: jitted ones, and between them what the host executes.
 
 Where the equations only depend on each other's results, they are put in order of the collectives they wait for: all
-computation that needs k rounds of collectives makes one piece, and the sums of one round are done together. Where refs
+computation that waits for k collectives in turn makes one segment, and the sums of one level run together. Where refs
 tie equations to their order, the order stays.
 """
 
@@ -15,12 +15,12 @@ from drumline.distribute.tracing import jaxprs
 from drumline.distribute.tracing.instrumentation import SUMS
 from drumline.distribute.tracing.uniformity import COLLECTIVES
 
-#: Equations that the host executes: collectives, and refs, which live across the pieces.
+#: Equations that the host executes: collectives, and refs, which live across the segments.
 _HOST_PRIMITIVES = COLLECTIVES | {"new_ref", "freeze"}
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class Segment:
     """Equations without collectives, jitted."""
 
     call: Any
@@ -29,51 +29,53 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class HostStage:
+class HostSegment:
     """One equation for the host, or several sums that are done together."""
 
     eqns: tuple[Any, ...]
 
 
-def cut(jaxpr: Any, compiled: Callable[[Any], Any], *, by_rounds: bool) -> list[Piece | HostStage]:
-    """Stages of one jaxpr, each piece returning only what later stages or the outputs use, and made a program by
-    ``compiled``.
+def cut_segments(jaxpr: Any, compile_segment: Callable[[Any], Any], *, by_level: bool) -> list[Segment | HostSegment]:
+    """Segments of one jaxpr, each returning only what later ones or the outputs use, and made a program by
+    ``compile_segment``.
     """
-    groups = _rounds(jaxpr) if by_rounds and not _has_refs(jaxpr) else _in_order(jaxpr)
-    stages: list[Piece | HostStage] = []
+    groups = _group_by_level(jaxpr) if by_level and not _has_refs(jaxpr) else _group_in_order(jaxpr)
+    segments: list[Segment | HostSegment] = []
     live = {atom for atom in jaxpr.outvars if not jaxprs.is_literal(atom)}
     for is_host, eqns in reversed(groups):
         made = {var: None for eqn in eqns for var in eqn.outvars}
         used = {atom: None for eqn in eqns for atom in eqn.invars if not jaxprs.is_literal(atom) and atom not in made}
         if is_host:
-            stages.append(HostStage(tuple(eqns)))
+            segments.append(HostSegment(tuple(eqns)))
         else:
             outputs = tuple(var for var in made if var in live)
-            stages.append(Piece(compiled(jaxprs.segment(eqns, tuple(used), outputs, jaxpr)), tuple(used), outputs))
+            segments.append(
+                Segment(compile_segment(jaxprs.segment(eqns, tuple(used), outputs, jaxpr)), tuple(used), outputs)
+            )
         live = (live - made.keys()) | used.keys()
-    stages.reverse()
-    return stages
+    segments.reverse()
+    return segments
 
 
-def only_exchanges(jaxpr: Any) -> bool:
+def has_only_collectives(jaxpr: Any) -> bool:
     """Tells whether all the host does is collectives: no loop or branch around one, no ref."""
     for eqn in jaxpr.eqns:
         if not _needs_host(eqn) or eqn.primitive.name in COLLECTIVES:
             continue
         if eqn.primitive.name in ("new_ref", "freeze", "cond", "scan", "while"):
             return False
-        if not all(only_exchanges(inner) for inner in jaxprs.subjaxprs(eqn)):
+        if not all(has_only_collectives(inner) for inner in jaxprs.subjaxprs(eqn)):
             return False
     return True
 
 
-def collective_rounds(jaxpr: Any) -> list[tuple[str, int]]:
-    """Name and round of each host equation. Replicas whose lists are equal can go by rounds together."""
-    rounds = _round_of_each(jaxpr)
-    return [(eqn.primitive.name, rounds[i]) for i, eqn in enumerate(jaxpr.eqns) if _needs_host(eqn)]
+def collective_levels(jaxpr: Any) -> list[tuple[str, int]]:
+    """Name and level of each host equation. Replicas whose lists are equal can go by levels together."""
+    levels = _level_of_each(jaxpr)
+    return [(eqn.primitive.name, levels[i]) for i, eqn in enumerate(jaxpr.eqns) if _needs_host(eqn)]
 
 
-def _in_order(jaxpr: Any) -> list[tuple[bool, list[Any]]]:
+def _group_in_order(jaxpr: Any) -> list[tuple[bool, list[Any]]]:
     groups: list[tuple[bool, list[Any]]] = []
     for eqn in jaxpr.eqns:
         is_host = _needs_host(eqn)
@@ -84,39 +86,39 @@ def _in_order(jaxpr: Any) -> list[tuple[bool, list[Any]]]:
     return groups
 
 
-def _rounds(jaxpr: Any) -> list[tuple[bool, list[Any]]]:
-    pieces: dict[int, list[Any]] = {}
+def _group_by_level(jaxpr: Any) -> list[tuple[bool, list[Any]]]:
+    computed: dict[int, list[Any]] = {}
     hosts: dict[int, list[list[Any]]] = {}
-    for eqn, number in zip(jaxpr.eqns, _round_of_each(jaxpr), strict=True):
+    for eqn, number in zip(jaxpr.eqns, _level_of_each(jaxpr), strict=True):
         if not _needs_host(eqn):
-            pieces.setdefault(number, []).append(eqn)
+            computed.setdefault(number, []).append(eqn)
             continue
         bundles = hosts.setdefault(number, [])
-        bundle = next((one for one in bundles if _go_together(one[0], eqn)), None)
+        bundle = next((one for one in bundles if _can_share_exchange(one[0], eqn)), None)
         if bundle is None:
             bundles.append([eqn])
         else:
             bundle.append(eqn)
     groups: list[tuple[bool, list[Any]]] = []
-    for number in sorted(pieces.keys() | hosts.keys()):
-        if number in pieces:
-            groups.append((False, pieces[number]))
+    for number in sorted(computed.keys() | hosts.keys()):
+        if number in computed:
+            groups.append((False, computed[number]))
         groups.extend((True, bundle) for bundle in hosts.get(number, []))
     return groups
 
 
-def _round_of_each(jaxpr: Any) -> list[int]:
-    """How many rounds of host equations each equation waits for."""
+def _level_of_each(jaxpr: Any) -> list[int]:
+    """The level of each equation: how many host equations, one after the other, it waits for."""
     known: dict[Any, int] = {}
-    rounds = []
+    levels = []
     for eqn in jaxpr.eqns:
         number = max((known.get(atom, 0) for atom in _variables(eqn.invars)), default=0)
-        rounds.append(number)
+        levels.append(number)
         known.update(dict.fromkeys(eqn.outvars, number + _needs_host(eqn)))
-    return rounds
+    return levels
 
 
-def _go_together(one: Any, other: Any) -> bool:
+def _can_share_exchange(one: Any, other: Any) -> bool:
     return one.primitive is other.primitive and one.primitive.name in SUMS and one.params == other.params
 
 

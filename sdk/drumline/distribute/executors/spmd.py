@@ -18,7 +18,7 @@ from drumline.distribute.observe.observation import Observation
 from drumline.distribute.tracing import jaxprs
 from drumline.distribute.tracing.arguments import StepArguments
 from drumline.distribute.tracing.instrumentation import InstrumentedCollective, has_instrumented, instrument
-from drumline.distribute.tracing.step import TracedStep, unflatten_outputs
+from drumline.distribute.tracing.step import TracedStep, unflattener
 from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.per_replica import REPLICA_AXIS, PerReplica
 
@@ -49,6 +49,7 @@ class SpmdStep:
         self._constants = [group.replicated.place(value) for value in traced.constants]
         self._kinds = [arguments.kinds[i] for i in traced.leaf_indices]
         self._out_is_mirrored = [self._is_single or i in traced.mirrored_outputs for i in range(traced.num_outputs)]
+        # The window waits for an output. The new values can't serve: the next step donates them.
         self._needs_token = not traced.num_outputs
         self._donated_stacked = [traced.read[i].storage == "stacked" for i in self._donated]
         self._kept_stacked = [traced.read[i].storage == "stacked" for i in self._kept]
@@ -58,6 +59,8 @@ class SpmdStep:
         can_instrument = not instrumented and not self._is_single
         self._has_small_instrumented = can_instrument and has_instrumented(traced.jaxpr.jaxpr, large=False)
         self._has_large_instrumented = can_instrument and has_instrumented(traced.jaxpr.jaxpr, large=True)
+        self._out_rows = [_rows(aval.shape, self._group.num_replicas_in_sync) for aval in traced.jaxpr.out_avals]
+        self._unflatten = unflattener(traced)
         self._call = self._compile()
 
     def __call__(self, arguments: StepArguments) -> Any:
@@ -67,6 +70,7 @@ class SpmdStep:
             if with_large or self._has_small_instrumented:
                 return self._instrumented_variant(arguments, with_large)(arguments)
         outputs, new_values = self._call(*self._inputs(arguments, self._donate))
+        # At once, before anything can fail: the old buffers are gone.
         for variable, value in zip(self._traced.written, new_values, strict=True):
             variable.commit_buffer(value)
         self._group.window.admit(outputs[-1])
@@ -121,7 +125,7 @@ class SpmdStep:
         for i, one in enumerate(self._instrumented):
             operands = [one.value(component) for component in PerReplica.from_stacked(outputs[first + i]).values]
             result = one.value(outputs[first + count + i])
-            self._observation.reduced_in_step(one.name, one.op, operands, result)
+            self._observation.report_in_step(one.name, one.op, operands, result)
 
     def _results(self, arguments: StepArguments, outputs: list[jax.Array]) -> Any:
         leaves: list[Any] = []
@@ -133,10 +137,10 @@ class SpmdStep:
             elif self._out_is_mirrored[leaf.index]:
                 leaves.append(outputs[leaf.index])
             else:
-                value = PerReplica.from_stacked(outputs[leaf.index])
+                value = PerReplica(outputs[leaf.index], None, self._out_rows[leaf.index])
                 value.batch_rows = None if self._traced.uniform_outputs[leaf.index] else arguments.rows
                 leaves.append(value)
-        return unflatten_outputs(self._traced, leaves)
+        return self._unflatten(leaves)
 
     def _compile(self) -> Any:
         """The jitted program of (donated variables, kept variables, argument leaves, constants)."""
@@ -192,3 +196,8 @@ class SpmdStep:
     @staticmethod
     def _spec(is_stacked: bool) -> P:
         return P(REPLICA_AXIS) if is_stacked else P()
+
+
+def _rows(shape: tuple[int, ...], num_replicas: int) -> tuple[int, ...] | None:
+    """The row table of an output that has ``shape`` on each replica."""
+    return (shape[0],) * num_replicas if shape else None

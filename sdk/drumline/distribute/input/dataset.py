@@ -129,7 +129,7 @@ class Dataset:
         return replace(self, auto_shard_policy=AutoShardPolicy.of(policy))
 
     def at_iteration(self, iteration: int) -> Dataset:
-        """The dataset as its ``iteration``-th pass has it: shuffled anew. Iterating a Dataset itself is pass 0."""
+        """The dataset as its ``iteration``-th pass has it: shuffled again. Iterating a Dataset itself is pass 0."""
         return replace(
             self,
             operations=tuple(

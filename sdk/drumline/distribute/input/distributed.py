@@ -44,7 +44,7 @@ class Optional(Generic[T]):
 
 
 class DistributedDataset:
-    """Global steps of a dataset: nests of PerReplica (bare arrays with one replica). Each ``iter`` starts anew."""
+    """Global steps of a dataset: nests of PerReplica (bare arrays with one replica). Each ``iter`` starts again."""
 
     def __init__(self, target: InputTarget, division: Division, options: InputOptions) -> None:
         self._target = target
@@ -128,7 +128,7 @@ class DistributedIterator:
         try:
             return next(self)
         except StopIteration:
-            raise OutOfRangeError("the distributed dataset has no further step; call iter() to start anew") from None
+            raise OutOfRangeError("the distributed dataset has no further step; call iter() to start again") from None
 
     def get_next_as_optional(self) -> Optional[Any]:
         """The next step, or an empty Optional after the last."""

@@ -89,7 +89,7 @@ class WholeElements:
         return WholeElementReader(pipelines, self._replicas, self._pads)
 
     def element_spec(self) -> Any:
-        return specs.repeated_spec(self._sources[0].element_spec, self._replicas)
+        return specs.repeat_spec(self._sources[0].element_spec, self._replicas)
 
     def cardinality(self) -> int:
         counts = [source.cardinality() for source in self._sources]

@@ -124,7 +124,7 @@ class Map(Op):
             element = example()
         except EmptyDatasetError:
             element = jax.tree.map(lambda leaf: np.zeros([size or 0 for size in leaf.shape], leaf.dtype), spec)
-        return specs.mapped_spec(self._call, spec, element)
+        return specs.map_spec(self._call, spec, element)
 
     def batch_size(self, before: int) -> int:
         return -1

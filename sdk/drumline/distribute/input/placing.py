@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding
 
 from drumline.distribute.input.steps import CutBatch, Step
 from drumline.distribute.values.per_replica import PerReplica
-from drumline.distribute.values.placement import checked_host_array
+from drumline.distribute.values.placement import check_host_array
 
 Leaf: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -58,25 +58,25 @@ class Placer:
         return jax.tree.map(lambda *leaves: self._pieces(leaves), *step.elements)
 
     def _single(self, leaf: Leaf) -> Any:
-        return jax.device_put(checked_host_array(leaf), self._devices[0]) if self._places(leaf) else leaf
+        return jax.device_put(check_host_array(leaf), self._devices[0]) if self._places(leaf) else leaf
 
     def _cut(self, leaf: Leaf, rows: tuple[int, ...]) -> PerReplica:
         if len(set(rows)) == 1 and self._sharding is not None and self._places(leaf):
-            return PerReplica.from_batch(checked_host_array(leaf), self._sharding)
+            return PerReplica.from_batch(check_host_array(leaf), self._sharding)
         return self._components(np.split(leaf, np.cumsum(rows)[:-1]), rows)
 
     def _pieces(self, leaves: tuple[Leaf, ...]) -> PerReplica:
         first = leaves[0]
         alike = all(leaf.shape == first.shape and leaf.dtype == first.dtype for leaf in leaves)
         if alike and self._sharding is not None and self._places(first):
-            return PerReplica.from_stacked(jax.device_put(checked_host_array(np.stack(leaves)), self._sharding))
+            return PerReplica.from_stacked(jax.device_put(check_host_array(np.stack(leaves)), self._sharding))
         rows = tuple(len(leaf) for leaf in leaves) if all(leaf.ndim for leaf in leaves) else None
         return self._components(leaves, rows)
 
     def _components(self, parts: Sequence[Leaf], rows: tuple[int, ...] | None) -> PerReplica:
         if not self._places(parts[0]):
             return PerReplica.from_components(parts, rows)
-        checked = [checked_host_array(part) for part in parts]
+        checked = [check_host_array(part) for part in parts]
         return PerReplica.from_components(jax.device_put(checked, self._devices), rows)
 
     def _places(self, leaf: Leaf) -> bool:

@@ -69,7 +69,7 @@ class ArrayRows(grain.MapDataset[Any]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return self.slice(index)
-        return jax.tree.map(lambda rows: rows[0], _copied(self.arrays, self.order, index, 1))
+        return jax.tree.map(lambda rows: rows[0], _copy_rows(self.arrays, self.order, index, 1))
 
     def slice(self, sl: slice) -> grain.MapDataset[Any]:
         """The rows of ``sl``, as views while they stand in their first order."""
@@ -99,10 +99,10 @@ class ArrayBatches(grain.MapDataset[Any]):
         if isinstance(index, slice):
             return self.slice(index)
         first = (index % self._count) * self._size
-        return _copied(self._arrays, self._order, first, min(self._size, len(self._order) - first))
+        return _copy_rows(self._arrays, self._order, first, min(self._size, len(self._order) - first))
 
 
-def _copied(arrays: Any, order: RowOrder, first: int, size: int) -> Any:
+def _copy_rows(arrays: Any, order: RowOrder, first: int, size: int) -> Any:
     picked = order.pick(first, size)
     if isinstance(picked, slice):
         return jax.tree.map(lambda array: array[picked].copy(), arrays)

@@ -95,7 +95,7 @@ class IterableSource(_WithoutFiles):
         return self.declared_spec is not None
 
     def open(self) -> Grain:
-        convert = owned_element if self.shares_buffers else host_element
+        convert = copy_element if self.shares_buffers else host_element
         return ReplayedIterable(lambda: map(convert, self.start()))
 
     def spec(self) -> Any:
@@ -160,7 +160,7 @@ class OnceOnly:
     def _read(self) -> Iterator[Any]:
         if self._started:
             raise InvalidValueError(
-                "this iterator was already read; pass an iterable that can start anew, or a function that returns one"
+                "this iterator was already read; pass an iterable that can start again, or a function that returns one"
             )
         self._started = True
         yield from itertools.chain(self._peeked, self._iterator)
@@ -208,7 +208,7 @@ def host_element(element: Any) -> Any:
     return jax.tree.map(_host_leaf, _with_tuples(element), is_leaf=lambda node: isinstance(node, list))
 
 
-def owned_element(element: Any) -> Any:
+def copy_element(element: Any) -> Any:
     """As :func:`host_element`, with leaves nobody else can change (placing may alias host memory)."""
     return jax.tree.map(lambda leaf: np.array(leaf, copy=True), host_element(element))
 

@@ -90,14 +90,14 @@ def per_replica_spec(spec: Any, replicas: int) -> Any:
     return jax.tree.map(divide, spec)
 
 
-def repeated_spec(spec: Any, replicas: int) -> Any:
+def repeat_spec(spec: Any, replicas: int) -> Any:
     """What each replica sees when it takes whole elements of its own."""
     if replicas == 1:
         return spec
     return jax.tree.map(lambda leaf: PerReplicaSpec((leaf,) * replicas), spec)
 
 
-def mapped_spec(fn: Callable[[Any], Any], spec: Any, example: Any) -> Any:
+def map_spec(fn: Callable[[Any], Any], spec: Any, example: Any) -> Any:
     """The specs of ``fn(element)``, found by running ``fn`` on an example, and once more on one of another size.
 
     A dimension is static if it doesn't move when the unknown dimensions of the input do.
@@ -105,11 +105,11 @@ def mapped_spec(fn: Callable[[Any], Any], spec: Any, example: Any) -> Any:
     result = spec_of(fn(example))
     if all(leaf.is_static for leaf in jax.tree.leaves(spec)):
         return result
-    other = spec_of(fn(jax.tree.map(_grown, example, spec)))
-    return jax.tree.map(_agreeing, result, other)
+    other = spec_of(fn(jax.tree.map(_add_axis, example, spec)))
+    return jax.tree.map(_merge_specs, result, other)
 
 
-def _grown(leaf: Any, spec: ArraySpec) -> Any:
+def _add_axis(leaf: Any, spec: ArraySpec) -> Any:
     """The leaf with each unknown dimension doubled (an empty one gets one zero row)."""
     leaf = np.asarray(leaf)
     for axis, size in enumerate(spec.shape):
@@ -121,7 +121,7 @@ def _grown(leaf: Any, spec: ArraySpec) -> Any:
     return leaf
 
 
-def _agreeing(one: ArraySpec, other: ArraySpec) -> ArraySpec:
+def _merge_specs(one: ArraySpec, other: ArraySpec) -> ArraySpec:
     if len(one.shape) != len(other.shape):
         return ArraySpec((None,) * len(one.shape), one.dtype)
     return ArraySpec(tuple(a if a == b else None for a, b in zip(one.shape, other.shape, strict=True)), one.dtype)

@@ -59,7 +59,7 @@ def make_input_fn_iterator(
         )
     returned = input_fn(InputContext(1, 0, strategy.num_replicas_in_sync))
     if callable(returned):
-        calls = Dataset.from_generator(lambda: _called(returned))
+        calls = Dataset.from_generator(lambda: _call_repeatedly(returned))
         return InputIterator(whole_elements(strategy, [calls], InputOptions(per_replica_buffer_size=0), pads=False))
     try:
         return InputIterator(whole_elements(strategy, [as_dataset(returned)], InputOptions(), pads=False))
@@ -78,7 +78,7 @@ def make_numpy_dataset(numpy_input: Any) -> Dataset:
     return Dataset.from_tensor_slices(numpy_input)
 
 
-def _called(fn: Callable[[], Any]) -> Iterator[Any]:
+def _call_repeatedly(fn: Callable[[], Any]) -> Iterator[Any]:
     while True:
         try:
             yield fn()

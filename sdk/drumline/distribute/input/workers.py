@@ -47,18 +47,18 @@ def per_worker_batches(dataset: Any, num_workers: int, replicas_per_worker: int)
     parts = [dataset_of_worker(source, num_workers, worker) for worker in range(num_workers)]
     if split_rule(source.auto_shard_policy, source.files, global_batch) is SplitRule.CYCLE_SIZES:
         return [
-            _cycled(part, batch_sizes_for_worker(global_batch, num_workers, replicas_per_worker, worker))
+            _split_in_cycles(part, batch_sizes_for_worker(global_batch, num_workers, replicas_per_worker, worker))
             for worker, part in enumerate(parts)
         ]
     keeps_own = effective_policy(source.auto_shard_policy, source.files, num_workers) is AutoShardPolicy.DATA
     replicas = num_workers * replicas_per_worker
     return [
-        _evenly(part, replicas, slice(worker, None, num_workers) if keeps_own else slice(None))
+        _split_evenly(part, replicas, slice(worker, None, num_workers) if keeps_own else slice(None))
         for worker, part in enumerate(parts)
     ]
 
 
-def _evenly(dataset: Dataset, replicas: int, kept: slice) -> Iterator[Any]:
+def _split_evenly(dataset: Dataset, replicas: int, kept: slice) -> Iterator[Any]:
     """Rule A's pieces of every batch."""
     for element in dataset:
         start, pieces = 0, []
@@ -69,7 +69,7 @@ def _evenly(dataset: Dataset, replicas: int, kept: slice) -> Iterator[Any]:
             yield jax.tree.map(lambda leaf, cut=slice(begin, end): leaf[cut], element)
 
 
-def _cycled(dataset: Dataset, sizes: tuple[int, ...]) -> Iterator[Any]:
+def _split_in_cycles(dataset: Dataset, sizes: tuple[int, ...]) -> Iterator[Any]:
     """Rule B's pieces. A size of zero gives a piece without rows, also when the input has just ended."""
     stream = RowStream(iter(dataset))  # type: ignore[arg-type]
     while True:
@@ -77,8 +77,8 @@ def _cycled(dataset: Dataset, sizes: tuple[int, ...]) -> Iterator[Any]:
             piece, rows = stream.take(size)
             if size and not rows:
                 return
-            yield _without_rows(dataset.element_spec) if piece is None else piece
+            yield _drop_rows(dataset.element_spec) if piece is None else piece
 
 
-def _without_rows(spec: Any) -> Any:
+def _drop_rows(spec: Any) -> Any:
     return jax.tree.map(lambda leaf: np.zeros([0, *(size or 0 for size in leaf.shape[1:])], leaf.dtype), spec)

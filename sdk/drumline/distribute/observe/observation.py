@@ -64,14 +64,15 @@ class Observation:
         self.observer, self._every = observer, max(1, reductions_every)
         self.planner = observer if isinstance(observer, PlanObserver) else None
         self._placed_executor = None
+        # On until the first step decides: a reduction may come before any step.
         self.wants_reduction = self.wants_in_step = self.wants_large = observer is not None
         if observer is None:
             return
         self._report_placement(executor)
         for variable in variables:
-            self.variable_created(variable)
+            self.report_variable(variable)
 
-    def variable_created(self, variable: Variable) -> None:
+    def report_variable(self, variable: Variable) -> None:
         """Tells what a variable is and where it lives."""
         if self.observer is None:
             return
@@ -89,13 +90,13 @@ class Observation:
             )
         )
 
-    def step_began(self, step: int) -> None:
+    def begin_step(self, step: int) -> None:
         """A step was asked for."""
         if self.observer is not None:
             self._step = step
             self.observer.step_began(step)
 
-    def dispatching(self, executor: str, *, is_ragged: bool) -> None:
+    def dispatch_step(self, executor: str, *, is_ragged: bool) -> None:
         """The executor is known: placement if it changed. Sampled are step 0 and every n-th step."""
         if self.observer is None:
             return
@@ -107,24 +108,24 @@ class Observation:
         self.wants_in_step = is_sampled and self.planner is None
         self.wants_large = self.wants_in_step and self._step % (self._every * LARGE_EVERY) == 0
 
-    def step_ended(self, step: int, executor: str, dispatched_at: int, rows: tuple[int, ...] | None) -> None:
+    def end_step(self, step: int, executor: str, dispatched_at: int, rows: tuple[int, ...] | None) -> None:
         """``run`` gives control back."""
         if self.observer is None:
             return
         examples = sum(rows) if rows is not None else None
         self.observer.step_ended(StepRecord(step, executor, dispatched_at, time.monotonic_ns(), rows, examples))
 
-    def collective_done(self, name: str, entered_at: int) -> None:
+    def report_collective(self, name: str, entered_at: int) -> None:
         """The lock-step executor did one collective."""
         if self.observer is not None:
             self.observer.collective(CollectiveRecord(name, self._step, entered_at, time.monotonic_ns()))
 
-    def input_divided(self, explain: Callable[[], InputExplanation]) -> None:
+    def report_input(self, explain: Callable[[], InputExplanation]) -> None:
         """A dataset is given out over the replicas."""
         if self.planner is not None:
             self.planner.input_divided(explain())
 
-    def reduced(self, op: ReduceOp, value: Any, axis: Any, result: Any, name: str | None) -> None:
+    def report_reduction(self, op: ReduceOp, value: Any, axis: Any, result: Any, name: str | None) -> None:
         """A reduction outside a step."""
         if self.observer is None:
             return
@@ -153,7 +154,7 @@ class Observation:
             )
         )
 
-    def reduced_in_step(self, name: str, op: Literal["sum", "mean"], inputs: Sequence[Any], result: Any) -> None:
+    def report_in_step(self, name: str, op: Literal["sum", "mean"], inputs: Sequence[Any], result: Any) -> None:
         """An all-reduce of the step that has just been sent."""
         if self.observer is None:
             return

@@ -19,14 +19,14 @@ from drumline.distribute.running.captures import (
     Effects,
     Position,
     Read,
-    nothing,
+    no_content,
     position_of,
     type_and_size,
     type_only,
 )
 from drumline.distribute.running.code_uses import CodeUses, Use, code_uses
 
-#: Helper functions are followed this deep; the step itself is 0.
+#: Helper functions are followed this deep; the step itself is 0. Each level is read again in every call.
 MAX_DEPTH = 3
 #: Values looked at in all; what comes later is opaque.
 MAX_POSITIONS = 1024
@@ -116,7 +116,7 @@ class _Recorder:
         if self._positions[index] is not None:
             self._visit_again(self._seen.get(id(value), index), use, context)
         elif self._effects.is_ignored(self._paths[index]):
-            self._set(index, nothing)
+            self._set(index, no_content)
         elif values_of.is_simple(value):
             self._set(index, values_of.simple_content)
         elif values_of.is_small_array(value):
@@ -124,7 +124,7 @@ class _Recorder:
         elif id(value) in self._seen:
             first = self._seen[id(value)]
             self._positions[index] = Position(
-                self._paths[index], nothing, None, values_of.describe(value), same_as=first
+                self._paths[index], no_content, None, values_of.describe(value), same_as=first
             )
             self._visit_again(first, use, context)
         elif len(self._values) > MAX_POSITIONS:
@@ -283,7 +283,7 @@ class _Recorder:
         found = [(f"the code of {self._paths[index]}", _WHOLE, _Context()) for index in indices]
         self._read(reads.codes_reader(indices), found)
         for index in range(taken, len(self._values)):
-            self._set(index, values_of.itself)
+            self._set(index, values_of.code_content)
         self._pending = [pending for pending in self._pending if pending[0] < taken]
 
     # attributes

@@ -27,9 +27,10 @@ from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.per_replica import DistributedValue
 from drumline.distribute.variables.variable import Variable
 
-#: NumPy arrays up to this many bytes are compared by content.
+#: NumPy arrays up to this many bytes are compared by content, in every call: a tenth of a microsecond each.
 MAX_ARRAY_BYTES = 4096
-#: Containers up to this many leaves, nested ones included, are compared by content.
+#: Containers up to this many leaves, nested ones included, are compared by content. Each leaf costs every
+#: call a tenth of a microsecond.
 MAX_LEAVES = 64
 #: Shown of a value in a message, at most.
 MAX_SHOWN = 40
@@ -129,7 +130,7 @@ def typed_value(value: Any) -> Hashable:
     return (type(value), value)
 
 
-def itself(value: Any) -> Hashable:
+def code_content(value: Any) -> Hashable:
     """A content that compares by itself: a code object."""
     return value  # type: ignore[no-any-return]  # hashable, the caller knows
 

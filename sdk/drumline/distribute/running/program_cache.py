@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import types
 import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,23 +16,33 @@ from drumline.distribute.errors import RetraceWarning
 from drumline.distribute.running.capture_recorder import record
 from drumline.distribute.running.captured_values import member_of
 from drumline.distribute.running.captures import Captures, Effects
+from drumline.distribute.tracing.step import TracedStep
 
-#: Compiled steps kept per strategy; the least recently used one goes first.
+#: Compiled steps kept per strategy; the least recently used one goes first. Bounded, as each holds
+#: its constants on every device.
 MAX_STEPS = 64
 #: Traces of the same code with the same signature after which the user is told why.
 MAX_TRACES_OF_SAME_CODE = 3
-#: Signatures whose traces are counted at most; then counting starts over.
+#: Signatures whose traces are counted at most; then counting starts over, so that new shapes in each step leak nothing.
 MAX_COUNTED = 1024
+
+
+@dataclass(slots=True)
+class BuiltStep:
+    """A compiled step, the traces it was made from, and when it was used last, in calls of any step."""
+
+    step: Any
+    traces: list[TracedStep]
+    last_use: int = 0
 
 
 class FunctionState:
     """A function in one state of what it captures: its compiled steps by signature, the variables that it made."""
 
     def __init__(self, origin: Sequence[Any], captures: Captures) -> None:
-        self._origin = [_reference(part) for part in origin]
+        self._origin = [_refer_to(part) for part in origin]
         self.captures = captures
-        self.steps: dict[Hashable, Any] = {}
-        self.last_use: dict[Hashable, int] = {}
+        self.steps: dict[Hashable, BuiltStep] = {}
         self.made: list[Any] = []
         self.held: list[Any] = []
 
@@ -40,16 +52,9 @@ class FunctionState:
             return False
         return all(held() is part for held, part in zip(self._origin, origin, strict=True))
 
-    def is_for(self, origin: Sequence[Any], roots: Sequence[Any]) -> bool:
-        """Tells whether a call of ``roots`` is the same program."""
-        if self.captures.is_opaque and not self.is_of(origin):
-            return False
-        return self.captures.are_in(roots)
-
     def forget(self) -> None:
         """Lets go of the compiled steps: what they captured died."""
         self.steps.clear()
-        self.last_use.clear()
         self.made = []
 
 
@@ -61,23 +66,15 @@ class CodeStates:
         self.effects = Effects()
         self.traces: Counter[Hashable] = Counter()
 
-    def find(self, origin: Sequence[Any], roots: Sequence[Any]) -> FunctionState | None:
-        """The state that a call is in, or None."""
-        for position, state in enumerate(self.states):
-            if state.is_for(origin, roots):
-                if position:
-                    self.states.insert(0, self.states.pop(position))
-                return state
-        return None
-
 
 class StepCache:
     """Compiled steps by function, what it captures, and signature."""
 
     def __init__(self) -> None:
+        # By id, as a code object's own hash goes through all of its constants: each step would pay that.
         self._by_code: dict[int, tuple[Any, CodeStates]] = {}
         self._equal_codes: weakref.WeakKeyDictionary[Any, CodeStates] = weakref.WeakKeyDictionary()
-        self._uses = 0
+        self.uses = itertools.count(1)
 
     def states_of(self, fn: Callable[..., Any]) -> CodeStates:
         """The states of functions that have the code of ``fn``, or of ``fn`` itself where it has none."""
@@ -87,31 +84,36 @@ class StepCache:
             return entry[1]
         states = self._equal_codes.setdefault(code, CodeStates()) if isinstance(code, types.CodeType) else CodeStates()
         key = id(code)
-        self._by_code[key] = (_reference(code, partial(_forget, weakref.ref(self), key)), states)
+        self._by_code[key] = (_refer_to(code, partial(_forget, weakref.ref(self), key)), states)
         return states
 
-    def find(self, fn: Callable[..., Any], origin: Sequence[Any], roots: Sequence[Any]) -> FunctionState | None:
-        """The state that ``fn`` is in, if it was traced in it."""
-        return self.states_of(fn).find(origin, roots)
+    def find(self, called: Callable[..., Any], roots: Sequence[Any]) -> FunctionState | None:
+        """The state that the first of ``roots`` is in, if it was traced in it. ``called``: what the caller named."""
+        fn = roots[0]
+        code = fn.__code__ if type(fn) is types.FunctionType else code_of(fn)
+        entry = self._by_code.get(id(code))
+        if entry is None:
+            return None
+        states = entry[1].states
+        for position, state in enumerate(states):
+            if state.captures.is_opaque and not state.is_of(origin_of(called)):
+                continue
+            if state.captures.are_in(roots):
+                if position:
+                    states.insert(0, states.pop(position))
+                return state
+        return None
 
-    def step(self, state: FunctionState, signature: Hashable) -> Any:
-        """The compiled step, or None."""
-        step = state.steps.get(signature)
-        if step is not None:
-            self._uses += 1
-            state.last_use[signature] = self._uses
-        return step
-
-    def begin(self, fn: Callable[..., Any], origin: Sequence[Any], roots: Sequence[Any]) -> FunctionState:
+    def begin(self, called: Callable[..., Any], roots: Sequence[Any]) -> FunctionState:
         """The state that a function not seen like this before is in, to be traced now."""
-        states = self.states_of(fn)
+        states, origin = self.states_of(roots[0]), origin_of(called)
         state = FunctionState(origin, record(roots, states.effects))
         same = next((other for other in states.states if other.is_of(origin)), None)
         if same is not None:
             state.made = same.made
         return state
 
-    def traced(self, fn: Callable[..., Any], state: FunctionState, roots: Sequence[Any]) -> None:
+    def record_trace(self, fn: Callable[..., Any], state: FunctionState, roots: Sequence[Any]) -> None:
         """``fn`` was traced in ``state``: what the trace itself changed is part of the state from now on."""
         states = self.states_of(fn)
         after = record(roots, states.effects)
@@ -122,12 +124,11 @@ class StepCache:
         if state not in states.states:
             states.states.insert(0, state)
 
-    def keep(self, state: FunctionState, signature: Hashable, step: Any, held: list[Any]) -> None:
-        """Keeps ``step`` until what it captured, or one of ``held``, dies or many others were used since."""
-        self._uses += 1
-        state.steps[signature] = step
-        state.last_use[signature] = self._uses
-        state.held += [_reference(value, partial(_forget_step, weakref.ref(state), signature)) for value in held]
+    def keep(self, state: FunctionState, signature: Hashable, built: BuiltStep, held: list[Any]) -> None:
+        """Keeps ``built`` until what it captured, or one of ``held``, dies or many others were used since."""
+        built.last_use = next(self.uses)
+        state.steps[signature] = built
+        state.held += [_refer_to(value, partial(_forget_step, weakref.ref(state), signature)) for value in held]
         self._drop_oldest()
 
     def count_trace(self, fn: Callable[..., Any], state: FunctionState, signature: Hashable) -> None:
@@ -153,7 +154,7 @@ class StepCache:
         if len(kept) <= MAX_STEPS:
             return
         _, states, state, signature = min(kept, key=lambda entry: entry[0])
-        del state.steps[signature], state.last_use[signature]
+        del state.steps[signature]
         if not state.steps and not state.made:
             states.states.remove(state)
 
@@ -162,8 +163,8 @@ class StepCache:
         for states in groups.values():
             states.states = [state for state in states.states if state.steps or state.made]
             for state in states.states:
-                for signature, last_use in state.last_use.items():
-                    yield last_use, states, state, signature
+                for signature, built in state.steps.items():
+                    yield built.last_use, states, state, signature
 
 
 def code_of(fn: Any) -> Any:
@@ -202,7 +203,7 @@ def _reason(states: CodeStates, state: FunctionState) -> str:
     return ", ".join(changed) or "what it captures has another structure each time"
 
 
-def _reference(value: Any, on_death: Callable[[Any], None] | None = None) -> Callable[[], Any]:
+def _refer_to(value: Any, on_death: Callable[[Any], None] | None = None) -> Callable[[], Any]:
     try:
         return weakref.ref(value, on_death)
     except TypeError:
@@ -225,4 +226,3 @@ def _forget_step(state: weakref.ref[FunctionState], signature: Hashable, _: Any)
     living = state()
     if living is not None:
         living.steps.pop(signature, None)
-        living.last_use.pop(signature, None)

@@ -12,7 +12,7 @@ class RunOptions:
     a ragged batch always runs with its true shapes.
 
     ``donate``: give the buffers of written variables to the step. ``static_argnames``: parameters of the step that are
-    part of the program, such as a Python number that shapes depend on. ``check_stale``: trace the step anew at every
+    part of the program, such as a Python number that shapes depend on. ``check_stale``: trace the step again at every
     call and raise StaleProgramError where it differs from the compiled one, which then is out of date. Slow: to look
     for mistakes.
     """

@@ -1,4 +1,4 @@
-"""Is a compiled step out of date? Traced anew it must be the same program, with the same constants."""
+"""Whether a compiled step is out of date: traced again it must be the same program, with the same constants."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def refuse_stale(compiled: Sequence[TracedStep], fresh: Sequence[TracedStep], op
         else "something that the engine doesn't see, such as a file, a clock, or functions more than 3 calls deep"
     )
     raise StaleProgramError(
-        f"the compiled step is out of date: traced anew, {found}. It depends on {cause}. Pass it in args, or make a "
+        f"the compiled step is out of date: traced again, {found}. It depends on {cause}. Pass it in args, or make a "
         "new function when it changes"
     )
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from drumline.distribute.base.trace_state import trace_settings
+from drumline.distribute.base.trace_state import read_trace_settings
 from drumline.distribute.combine.cross_device_ops import CrossDeviceOps
 from drumline.distribute.contexts.step_trace import ReplicaNumberNeeded
 from drumline.distribute.errors import DivergingCopiesWarning, InvalidValueError, StateLostError
@@ -20,7 +20,7 @@ from drumline.distribute.executors.mpmd import MpmdStep
 from drumline.distribute.executors.pmap import PmapStep
 from drumline.distribute.executors.spmd import SpmdStep
 from drumline.distribute.observe.observation import Observation
-from drumline.distribute.running.program_cache import FunctionState, StepCache, origin_of
+from drumline.distribute.running.program_cache import BuiltStep, FunctionState, StepCache
 from drumline.distribute.running.run_options import RunOptions
 from drumline.distribute.running.staleness import refuse_stale
 from drumline.distribute.tracing.arguments import StepArguments, flatten_arguments
@@ -38,19 +38,22 @@ _NEEDS_CONCRETE = (
 
 
 @dataclass(frozen=True, slots=True)
+class _Call:
+    """A call without a compiled step. ``roots``: the function, and what its arguments hold of the program."""
+
+    fn: Callable[..., Any]
+    roots: Sequence[Any]
+    arguments: StepArguments
+    options: RunOptions
+    signature: Any
+
+
+@dataclass(frozen=True, slots=True)
 class _Program:
     """What tracing a step gave: one trace per replica, or ``is_shared``, one that serves all."""
 
     traces: list[TracedStep]
     is_shared: bool
-
-
-@dataclass(frozen=True, slots=True)
-class BuiltStep:
-    """A compiled step and the traces it was made from."""
-
-    step: Any
-    traces: list[TracedStep]
 
 
 class StepRunner:
@@ -66,74 +69,77 @@ class StepRunner:
         self.last_executor: str | None = None
 
     def run(self, fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], options: RunOptions) -> Any:
-        """The results of ``fn`` on every replica, and the variables that it wrote written."""
-        origin = origin_of(fn)
+        """The results of ``fn`` on every replica; the variables that it wrote are written."""
+        called = fn
         if options.static_argnames:
             fn, args, kwargs = _bind_static(fn, args, kwargs, options.static_argnames)
+        # Held from reading the variables until they are written: another thread's step would donate the same buffers.
         with self._owner.lock:
             arguments = flatten_arguments(self._owner, args, kwargs)
             if self._observation.observer is not None:
-                return self._run_observed(fn, origin, arguments, options)
+                return self._run_observed(called, fn, arguments, options)
             try:
-                step = self._find_or_build(fn, origin, arguments, options)
-                self.last_executor = step.name
-                return self._call(step, arguments)
+                step = self._find_or_build(called, fn, arguments, options)
+                try:
+                    return step(arguments)
+                except Exception as error:
+                    self._raise_if_state_is_lost(error)
+                    raise
             finally:
                 self.step += 1
 
     def _run_observed(
-        self, fn: Callable[..., Any], origin: tuple[Any, ...], arguments: StepArguments, options: RunOptions
+        self, called: Callable[..., Any], fn: Callable[..., Any], arguments: StepArguments, options: RunOptions
     ) -> Any:
         observation = self._observation
-        observation.step_began(self.step)
+        observation.begin_step(self.step)
         dispatched_at = time.monotonic_ns()
         try:
-            step = self._find_or_build(fn, origin, arguments, options)
-            self.last_executor = step.name
-            observation.dispatching(step.name, is_ragged=arguments.is_ragged)
-            return self._call(step, arguments)
+            step = self._find_or_build(called, fn, arguments, options)
+            observation.dispatch_step(step.name, is_ragged=arguments.is_ragged)
+            try:
+                return step(arguments)
+            except Exception as error:
+                self._raise_if_state_is_lost(error)
+                raise
         finally:
-            observation.step_ended(self.step, self.last_executor or self._executor, dispatched_at, arguments.rows)
+            observation.end_step(self.step, self.last_executor or self._executor, dispatched_at, arguments.rows)
             self.step += 1
 
     def _find_or_build(
-        self, fn: Callable[..., Any], origin: tuple[Any, ...], arguments: StepArguments, options: RunOptions
+        self, called: Callable[..., Any], fn: Callable[..., Any], arguments: StepArguments, options: RunOptions
     ) -> Any:
-        signature = (arguments.signature, options.donate, trace_settings())
+        signature = (arguments.signature, options.donate, read_trace_settings(jax.config))
         roots = (fn, *arguments.objects)
-        state = self._cache.find(fn, origin, roots)
-        built = None if state is None else self._cache.step(state, signature)
+        state = self._cache.find(called, roots)
+        built = None if state is None else state.steps.get(signature)
         if state is None or built is None:
-            state = state or self._cache.begin(fn, origin, roots)
-            return self._build_for(state, fn, roots, arguments, options=options, signature=signature)
-        if options.check_stale:
+            state = state or self._cache.begin(called, roots)
+            built = self._build(state, _Call(fn, roots, arguments, options, signature))
+        elif options.check_stale:
             refuse_stale(built.traces, self._trace(fn, arguments, state.made).traces, state.captures.opaque_parts())
-            self._cache.traced(fn, state, roots)
+            self._cache.record_trace(fn, state, roots)
+        built.last_use = next(self._cache.uses)
+        self.last_executor = built.step.name
         return built.step
 
-    def _build_for(
-        self,
-        state: FunctionState,
-        fn: Callable[..., Any],
-        roots: Sequence[Any],
-        arguments: StepArguments,
-        *,
-        options: RunOptions,
-        signature: Any,
-    ) -> Any:
-        self._cache.count_trace(fn, state, signature)
-        program = self._trace(fn, arguments, state.made)
-        self._cache.traced(fn, state, roots)
-        step = self._compile(program, arguments, options)
+    def _build(self, state: FunctionState, call: _Call) -> BuiltStep:
+        # Before the trace, so that the warning comes also where the trace fails.
+        self._cache.count_trace(call.fn, state, call.signature)
+        program = self._trace(call.fn, call.arguments, state.made)
+        self._cache.record_trace(call.fn, state, call.roots)
+        step = self._compile(program, call.arguments, call.options)
+        built = BuiltStep(step, program.traces)
         created = program.traces[0].created
         if created:
             state.made = list(created)
         if self._observation.planner is not None:
             replicas = self._owner.num_replicas_in_sync
-            self._observation.planner.step_program(describe_step(step, arguments, self.step, replicas))
+            self._observation.planner.step_program(describe_step(step, call.arguments, self.step, replicas))
+        # A program that makes its variables runs once: the next trace takes those that it made as inputs.
         if all(variable.is_initialized for variable in created):
-            self._cache.keep(state, signature, BuiltStep(step, program.traces), arguments.objects)
-        return step
+            self._cache.keep(state, call.signature, built, call.arguments.objects)
+        return built
 
     def _trace(self, fn: Callable[..., Any], arguments: StepArguments, made_before: list[Any]) -> _Program:
         tracer = StepTracer(self._owner, fn, arguments, made_before)
@@ -154,7 +160,7 @@ class StepRunner:
 
     def _compile(self, program: _Program, arguments: StepArguments, options: RunOptions) -> Any:
         if not program.is_shared:
-            return MpmdStep(self._owner, self._ops, self._observation, program.traces)
+            return MpmdStep(self._owner, self._ops, self._observation, program.traces, arguments)
         (traced,) = program.traces
         self._mark_uniform(traced, arguments)
         executor = PmapStep if self._executor == "pmap" else SpmdStep
@@ -166,7 +172,7 @@ class StepRunner:
         if self._executor in ("spmd", "pmap"):
             raise InvalidValueError(
                 f"executor={self._executor!r} needs the same shapes on every replica, got "
-                f"{_ragged(arguments)}; use executor='auto', or drop_remainder=True on the dataset"
+                f"{_describe_ragged(arguments)}; use executor='auto', or drop_remainder=True on the dataset"
             )
         return True
 
@@ -196,19 +202,16 @@ class StepRunner:
                 stacklevel=7,
             )
 
-    def _call(self, step: Any, arguments: StepArguments) -> Any:
-        try:
-            return step(arguments)
-        except Exception as error:
-            lost = [variable for variable in self._owner.own_variables() if variable.is_lost]
-            if lost:
-                checkpoint = self._owner.last_checkpoint
-                raise StateLostError(
-                    f"the step failed after its variables were donated; lost: {', '.join(v.name for v in lost)}. "
-                    f"Last checkpoint: {checkpoint or 'none'}. Restore from it, or run with RunOptions(donate=False)",
-                    checkpoint,
-                ) from error
-            raise
+    def _raise_if_state_is_lost(self, error: Exception) -> None:
+        """StateLostError where the step that failed with ``error`` had taken buffers of variables with it."""
+        lost = [variable for variable in self._owner.own_variables() if variable.is_lost]
+        if lost:
+            checkpoint = self._owner.last_checkpoint
+            raise StateLostError(
+                f"the step failed after its variables were donated; lost: {', '.join(v.name for v in lost)}. "
+                f"Last checkpoint: {checkpoint or 'none'}. Restore from it, or run with RunOptions(donate=False)",
+                checkpoint,
+            ) from error
 
 
 def _bind_static(
@@ -222,7 +225,7 @@ def _bind_static(
     return functools.partial(fn, **static), (), dict(bound.arguments)
 
 
-def _ragged(arguments: StepArguments) -> str:
+def _describe_ragged(arguments: StepArguments) -> str:
     return ", ".join(
         repr(leaf) for leaf, kind in zip(arguments.leaves, arguments.kinds, strict=True) if kind == "ragged"
     )

@@ -19,7 +19,7 @@ from drumline.distribute.variables.distributed import AggregatingVariable
 from drumline.distribute.variables.variable import Variable
 
 #: Compute devices keep what a step left on them for the next one, if all variables together need no more than this
-#: on each device: sending small variables anew costs more time than a step, keeping large ones costs memory.
+#: on each device: sending small variables again costs more time than a step, keeping large ones costs memory.
 MAX_KEPT_BYTES = 256 * 2**20
 
 

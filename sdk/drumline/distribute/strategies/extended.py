@@ -12,15 +12,15 @@ from drumline.distribute.base.devices import device_name
 from drumline.distribute.base.enums import ReduceOp
 from drumline.distribute.combine.cross_device_ops import CrossDeviceOps, check_pairs, destination_devices, spread
 from drumline.distribute.contexts import context
-from drumline.distribute.contexts.context import ActiveStrategy
+from drumline.distribute.contexts.context import StrategyProtocol
 from drumline.distribute.errors import InvalidValueError
-from drumline.distribute.tracing.merge import agreed_part, is_merged, local_part, merge
+from drumline.distribute.tracing.merge import agreed_component, is_merged, local_component, merge
 from drumline.distribute.values.indexed_slices import is_slices
-from drumline.distribute.values.per_replica import DistributedValue, Mirrored, PerReplica, check_replicas, joined_slices
+from drumline.distribute.values.per_replica import DistributedValue, Mirrored, PerReplica, check_replicas, join_slices
 from drumline.distribute.variables.variable import Variable
 
 
-class ExtendedStrategy(ActiveStrategy, Protocol):
+class ExtendedStrategy(StrategyProtocol, Protocol):
     """What ``strategy.extended`` calls; the class itself imports this module."""
 
     cross_device_ops: CrossDeviceOps
@@ -107,7 +107,7 @@ class StrategyExtended:
         context.require_cross_replica_context(self._strategy, "reduce_to")
         op = ReduceOp.parse(reduce_op)
         check_pairs(value_destination_pairs)
-        value_destination_pairs = [(joined_slices(value), place) for value, place in value_destination_pairs]
+        value_destination_pairs = [(join_slices(value), place) for value, place in value_destination_pairs]
         if any(is_merged(value) for value, _ in value_destination_pairs):
             return [self._strategy.reduce(op, value, axis=None) for value, _ in value_destination_pairs]
         for value, _ in value_destination_pairs:
@@ -160,7 +160,7 @@ class StrategyExtended:
         copies = len(var.values) if var.storage != "single" else 1
         results = [self._update_copy(var, fn, args, kwargs, copy) for copy in range(copies)]
         if group:
-            return var if all(result is var for result in results) else _grouped(results)
+            return var if all(result is var for result in results) else _group(results)
         return tuple(var.copy_at(copy) if result is var else result for copy, result in enumerate(results))
 
     def colocate_vars_with(self, colocate_with_variable: Variable) -> Any:
@@ -169,7 +169,7 @@ class StrategyExtended:
             raise InvalidValueError(
                 f"{colocate_with_variable!r} was not made in the scope of {self._strategy!r}; pass one that was"
             )
-        return self._colocated()
+        return self._colocate()
 
     def variable_created_in_scope(self, v: Variable) -> bool:
         """Tells whether ``v`` was made in this strategy's scope."""
@@ -185,7 +185,7 @@ class StrategyExtended:
     ) -> Any:
         """Calls ``fn`` once in cross-replica context, for state that belongs to no single variable."""
         context.require_cross_replica_context(self._strategy, "update_non_slot")
-        with context.entered(context.ContextEntry(self._strategy, trace=context.current_trace(), updating=0)):
+        with context.enter(context.ContextEntry(self._strategy, trace=context.current_trace(), updating=0)):
             return fn(*args, **(kwargs or {}))
 
     def value_container(self, value: Any) -> Any:
@@ -197,7 +197,7 @@ class StrategyExtended:
         return v.read_value()
 
     @contextmanager
-    def _colocated(self) -> Iterator[None]:
+    def _colocate(self) -> Iterator[None]:
         with self._strategy.scope():
             yield
 
@@ -207,20 +207,20 @@ class StrategyExtended:
         leaves, tree = jax.tree.flatten((tuple(args), kwargs))
         own_args, own_kwargs = jax.tree.unflatten(tree, [_component(leaf, copy) for leaf in leaves])
         entry = context.ContextEntry(self._strategy, updating=copy)
-        with self._strategy.lock, context.entered(entry):
+        with self._strategy.lock, context.enter(entry):
             return fn(var, *own_args, **own_kwargs)
 
     def _own_part(self, var: Variable, leaf: Any) -> Any:
         """What a copy of ``var`` takes of an argument: copies that must stay equal take what all replicas have."""
         if not isinstance(leaf, PerReplica) or var.storage != "replicated" or self._strategy.num_replicas_in_sync == 1:
-            return local_part(leaf)
+            return local_component(leaf)
         if not is_merged(leaf):
             _refuse_own_components(var, [leaf])
-        return agreed_part(leaf, _own_components_refusal(var, leaf))
+        return agreed_component(leaf, _own_components_refusal(var, leaf))
 
     def _update_traced(self, var: Variable, fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         own_args, own_kwargs = jax.tree.map(lambda leaf: self._own_part(var, leaf), (tuple(args), kwargs))
-        with context.entered(context.ContextEntry(self._strategy, trace=context.current_trace(), updating=0)):
+        with context.enter(context.ContextEntry(self._strategy, trace=context.current_trace(), updating=0)):
             return fn(var, *own_args, **own_kwargs)
 
 
@@ -238,7 +238,7 @@ def _own_components_refusal(var: Variable, argument: PerReplica) -> str:
     )
 
 
-def _grouped(results: list[Any]) -> Any:
+def _group(results: list[Any]) -> Any:
     """One value of the copies' results; InvalidValueError where their structures differ."""
     trees = [jax.tree.structure(result) for result in results]
     if len(set(trees)) > 1:

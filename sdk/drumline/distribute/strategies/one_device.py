@@ -44,7 +44,7 @@ class DefaultStrategy(Strategy):
         """Calls ``fn``; nothing is traced or wrapped."""
         if not isinstance(args, (tuple, list)):
             raise InvalidValueError(f"args must be a tuple or a list, not {type(args).__name__}; write args=(batch,)")
-        with context.entered(context.ContextEntry(self, self.default_replica_context)):
+        with context.enter(context.ContextEntry(self, self.default_replica_context)):
             return fn(*args, **(kwargs or {}))
 
 

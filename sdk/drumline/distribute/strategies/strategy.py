@@ -24,12 +24,13 @@ from drumline.distribute.strategies.extended import StrategyExtended
 from drumline.distribute.tracing.global_mean import warn_of_mean_of_means
 from drumline.distribute.tracing.merge import MergeCombiner, is_merged
 from drumline.distribute.values.indexed_slices import is_slices
-from drumline.distribute.values.per_replica import DistributedValue, Mirrored, PerReplica, check_replicas, joined_slices
+from drumline.distribute.values.per_replica import DistributedValue, Mirrored, PerReplica, check_replicas, join_slices
 from drumline.distribute.variables.owner import VariableOwner
 from drumline.distribute.variables.variable import Variable
 
 EXECUTORS = ("auto", "spmd", "pmap", "mpmd")
 _MISSING: Any = object()
+_DEFAULT_OPTIONS = RunOptions()
 
 
 class Strategy(VariableOwner, ExperimentalNames):
@@ -107,8 +108,8 @@ class Strategy(VariableOwner, ExperimentalNames):
 
         ContextError inside a step or another strategy's scope.
         """
-        context.require_cross_replica_context(self, "scope")
-        with context.entered(context.ContextEntry(self, trace=context.current_trace())):
+        context.require_cross_replica_context(self, "scope", tracing="allowed")
+        with context.enter(context.ContextEntry(self, trace=context.current_trace())):
             yield self
 
     # running
@@ -128,9 +129,9 @@ class Strategy(VariableOwner, ExperimentalNames):
         """
         if not isinstance(args, (tuple, list)):
             raise InvalidValueError(f"args must be a tuple or a list, not {type(args).__name__}; write args=(batch,)")
-        context.require_cross_replica_context(self, "run")
-        context.refuse_in_traced_function("run")  # also in a merge function, which is part of a step
-        return self._runner.run(fn, args, kwargs or {}, options or RunOptions())
+        # Not in a merge function either, which is part of a step.
+        context.require_cross_replica_context(self, "run", tracing="refused")
+        return self._runner.run(fn, args, kwargs or {}, options or _DEFAULT_OPTIONS)
 
     # reducing
 
@@ -152,7 +153,7 @@ class Strategy(VariableOwner, ExperimentalNames):
         return jax.tree.map(lambda leaf: self._reduce_leaf(op, leaf, axis, name), value, is_leaf=is_slices)
 
     def _reduce_leaf(self, op: ReduceOp, leaf: Any, axis: Any, name: str | None) -> Any:
-        leaf = joined_slices(leaf.read_for_reduce() if isinstance(leaf, Variable) else leaf)
+        leaf = join_slices(leaf.read_for_reduce() if isinstance(leaf, Variable) else leaf)
         if is_merged(leaf):
             return rules.reduce(MergeCombiner(leaf.trace), op, leaf, axis)
         if isinstance(leaf, PerReplica):
@@ -164,7 +165,7 @@ class Strategy(VariableOwner, ExperimentalNames):
             leaf = leaf.value if isinstance(leaf, Mirrored) else leaf
             result = self._reduce_plain(op, leaf, axis)
         if self._observation.wants_reduction:
-            self._observation.reduced(op, leaf, axis, result, name)
+            self._observation.report_reduction(op, leaf, axis, result, name)
         return result
 
     def _reduce_plain(self, op: ReduceOp, leaf: Any, axis: Any) -> Any:
@@ -173,7 +174,7 @@ class Strategy(VariableOwner, ExperimentalNames):
         if axis is None and (replicas == 1 or op is ReduceOp.MEAN):
             return leaf
         if is_slices(leaf) and axis is not None:
-            leaf = rules.dense(leaf)
+            leaf = rules.to_dense(leaf)
         array = leaf if isinstance(leaf, jax.Array) or is_slices(leaf) else np.asarray(leaf)
         reduction.check_reducible(op, array.dtype)
         shown = array if is_slices(array) else reduction.describe(array)
@@ -190,7 +191,7 @@ class Strategy(VariableOwner, ExperimentalNames):
         Sizes along ``axis`` may differ, the other extents must agree (InvalidValueError).
         """
         context.require_cross_replica_context(self, "gather")
-        return jax.tree.map(lambda leaf: self._gather_leaf(joined_slices(leaf), axis), value, is_leaf=is_slices)
+        return jax.tree.map(lambda leaf: self._gather_leaf(join_slices(leaf), axis), value, is_leaf=is_slices)
 
     def _gather_leaf(self, leaf: Any, axis: int) -> Any:
         if isinstance(leaf, Variable) and leaf.storage != "single":
@@ -224,7 +225,7 @@ class Strategy(VariableOwner, ExperimentalNames):
 
     def _local_values(self, leaf: Any) -> tuple[Any, ...]:
         """The components of a value that has some; of a variable that is held once, the variable."""
-        leaf = joined_slices(leaf)
+        leaf = join_slices(leaf)
         if isinstance(leaf, Variable):
             return (leaf,) if leaf.storage == "single" else leaf.values
         return leaf.values if isinstance(leaf, DistributedValue) else ()
@@ -250,7 +251,7 @@ class Strategy(VariableOwner, ExperimentalNames):
         from drumline.distribute.input import distributed
 
         divided = distributed.distribute_dataset(self, dataset, options)
-        self._observation.input_divided(divided.explain)
+        self._observation.report_input(divided.explain)
         return divided
 
     def distribute_datasets_from_function(self, dataset_fn: Callable[[Any], Any], options: Any = None) -> Any:
@@ -259,7 +260,7 @@ class Strategy(VariableOwner, ExperimentalNames):
         from drumline.distribute.input import distributed
 
         divided = distributed.distribute_datasets_from_function(self, dataset_fn, options)
-        self._observation.input_divided(divided.explain)
+        self._observation.report_input(divided.explain)
         return divided
 
     # observing
@@ -280,7 +281,7 @@ class Strategy(VariableOwner, ExperimentalNames):
 
     def register_variable(self, variable: Variable) -> None:
         super().register_variable(variable)
-        self._observation.variable_created(variable)
+        self._observation.report_variable(variable)
 
     # misuse
 

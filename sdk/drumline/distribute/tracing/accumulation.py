@@ -50,7 +50,7 @@ def accumulate_gradients(
     of rows or a ``global_mean``. Aux outputs have an entry per part: stacked, or a tuple where their shapes differ.
     Raises InvalidValueError for arguments without rows or with different numbers of them.
     """
-    steps = _checked_steps(num_steps)
+    steps = _check_steps(num_steps)
     differentiated = (argnums,) if isinstance(argnums, int) else argnums
     value_and_grad = jax.value_and_grad(fn, argnums=argnums, has_aux=has_aux)
 
@@ -64,13 +64,13 @@ def accumulate_gradients(
             loss, aux = value if has_aux else (value, None)
             return (loss, gradients), aux
 
-        (loss, gradients), aux = _over_parts(one, batch, steps)
+        (loss, gradients), aux = _mean_over_parts(one, batch, steps)
         return ((loss, aux), gradients) if has_aux else (loss, gradients)
 
     return accumulated
 
 
-def _checked_steps(num_steps: int) -> int:
+def _check_steps(num_steps: int) -> int:
     try:
         steps = operator.index(num_steps)
     except TypeError:
@@ -80,7 +80,7 @@ def _checked_steps(num_steps: int) -> int:
     return steps
 
 
-def _over_parts(one: Callable[[Any], Any], batch: Any, steps: int) -> Any:
+def _mean_over_parts(one: Callable[[Any], Any], batch: Any, steps: int) -> Any:
     """The weighted mean of ``one``'s first result over the parts, and its second results.
 
     The first parts have a row more than the others. Where each replica has its own program all go through both kinds,
@@ -98,8 +98,8 @@ def _over_parts(one: Callable[[Any], Any], batch: Any, steps: int) -> Any:
         if is_alone and not counts:
             continue
         stacked = jax.tree.map(partial(_cut, start=start, parts=parts, size=size), batch)
-        with _working_on(Part(size, rows)):
-            total, aux = _added_up(one, stacked, parts)
+        with _work_on(Part(size, rows)):
+            total, aux = _sum_parts(one, stacked, parts)
         if counts:
             sums.append((size / rows if rows else 1 / steps, total))
             auxes.append(aux)
@@ -108,7 +108,7 @@ def _over_parts(one: Callable[[Any], Any], batch: Any, steps: int) -> Any:
         return jax.tree.map(lambda total: total / count, sums[0][1]), auxes[0]
     (large_weight, large), (small_weight, little) = sums
     mean = jax.tree.map(lambda a, b: a * large_weight + b * small_weight, large, little)
-    return mean, jax.tree.map(_together, *auxes)
+    return mean, jax.tree.map(_join_aux, *auxes)
 
 
 def _common_rows(batch: Any, steps: int) -> int:
@@ -128,7 +128,7 @@ def _cut(array: jax.Array, start: int, parts: int, size: int) -> jax.Array:
     return array[start : start + parts * size].reshape(parts, size, *array.shape[1:])
 
 
-def _added_up(one: Callable[[Any], Any], stacked: Any, parts: int) -> Any:
+def _sum_parts(one: Callable[[Any], Any], stacked: Any, parts: int) -> Any:
     def body(total: Any, part: Any) -> Any:
         result, aux = one(part)
         return jax.tree.map(jnp.add, total, result), aux
@@ -140,7 +140,7 @@ def _added_up(one: Callable[[Any], Any], stacked: Any, parts: int) -> Any:
     return lax.scan(body, zeros, stacked, length=parts)
 
 
-def _together(large: Any, small: Any) -> Any:
+def _join_aux(large: Any, small: Any) -> Any:
     """The aux outputs of all parts."""
     if np.shape(large)[1:] == np.shape(small)[1:]:
         return jnp.concatenate([large, small])
@@ -148,7 +148,7 @@ def _together(large: Any, small: Any) -> Any:
 
 
 @contextmanager
-def _working_on(part: Part) -> Iterator[None]:
+def _work_on(part: Part) -> Iterator[None]:
     outer, _current.part = _current.part, part
     try:
         yield

@@ -14,24 +14,30 @@ from drumline.distribute.errors import ContextError
 from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.indexed_slices import IndexedSlices, is_slices
 from drumline.distribute.values.per_replica import Mirrored, PerReplica, PerReplicaSlices, check_replicas
-from drumline.distribute.values.placement import checked_host_array
+from drumline.distribute.values.placement import check_host_array
 
 #: stacked: [replicas, *shape]; ragged: components; plain: the same on all; static: part of the program.
 LeafKind = Literal["stacked", "ragged", "plain", "static"]
 
 _PYTHON_NUMBERS = (int, float, complex)
 _CONSTANTS = (bool, int, float, complex, str, bytes, type(None))
+_MAY_HOLD_SLICES = frozenset({PerReplicaSlices, Mirrored})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that costs a microsecond a step
 class StepArguments:
-    """The flattened arguments of one call of ``run``. The signature says when a compiled step can be used again."""
+    """The flattened arguments of one call of ``run``. The signature says when a compiled step can be used again.
+
+    ``objects``: the leaves that are part of the program and can change: callables and objects, also those of one
+    replica.
+    """
 
     tree: Any
     leaves: list[Any]
     kinds: tuple[LeafKind, ...]
     signature: tuple[Hashable, ...]
     rows: tuple[int, ...] | None
+    objects: list[Any]
 
     @property
     def is_ragged(self) -> bool:
@@ -43,19 +49,6 @@ class StepArguments:
         ragged = (leaf for leaf, kind in zip(self.leaves, self.kinds, strict=True) if kind == "ragged")
         return tuple(_key(leaf.values[replica]) for leaf in ragged)
 
-    @property
-    def objects(self) -> list[Any]:
-        """The leaves that are part of the program and can change: callables and objects, also those of one replica."""
-        if "static" not in self.kinds and "ragged" not in self.kinds:
-            return []
-        found = []
-        for leaf, kind in zip(self.leaves, self.kinds, strict=True):
-            if kind == "static":
-                found.append(leaf)
-            elif kind == "ragged":
-                found += [value for value in leaf.values if not is_array_or_number(value)]
-        return [value for value in found if not isinstance(value, _CONSTANTS)]
-
     def is_traced(self, index: int, replica: int | None) -> bool:
         """Tells an input of the program (of that replica) from a part of it."""
         if self.kinds[index] != "ragged":
@@ -66,33 +59,48 @@ class StepArguments:
 def flatten_arguments(group: DeviceGroup, args: Sequence[Any], kwargs: dict[str, Any]) -> StepArguments:
     """Flattens and classifies the arguments of ``run``; MissingReplicaError for values of another replica count."""
     leaves, tree = jax.tree.flatten((tuple(args), kwargs))
-    if any(map(_holds_slices, leaves)):
+    if not _MAY_HOLD_SLICES.isdisjoint(map(type, leaves)):
         leaves, tree = jax.tree.flatten(jax.tree.unflatten(tree, map(_as_parts, leaves)))
+    num_replicas = group.size
     kinds: list[LeafKind] = []
     signature: list[Hashable] = [tree]
     rows: tuple[int, ...] | None = None
+    has_objects = False
     for position, leaf in enumerate(leaves):
         if isinstance(leaf, Mirrored):
             leaf = leaves[position] = leaf.value
-        if isinstance(leaf, PerReplica) and leaf.stacked is None and group.stacks_values:
-            leaf = leaves[position] = stack_if_regular(group, leaf)
-        kind, key = _classify(leaf, group.num_replicas_in_sync)
+        if isinstance(leaf, PerReplica):
+            if leaf.stacked is None and group.stacks_values:
+                leaf = leaves[position] = stack_if_regular(group, leaf)
+            rows = leaf.rows if rows is None else rows
+            stacked = leaf.stacked
+            if stacked is not None and stacked.shape[0] == num_replicas:  # as most are: no further call
+                kinds.append("stacked")
+                signature.append((stacked.shape, stacked.dtype))
+                continue
+        kind, key = _classify(leaf, num_replicas)
+        has_objects = has_objects or kind == "static" or kind == "ragged"
         kinds.append(kind)
         signature.append(key)
-        if rows is None and isinstance(leaf, PerReplica):
-            rows = leaf.rows
-    return StepArguments(tree, leaves, tuple(kinds), tuple(signature), rows)
+    objects = _changeable_objects(leaves, kinds) if has_objects else []
+    return StepArguments(tree, leaves, tuple(kinds), tuple(signature), rows, objects)
 
 
-def _holds_slices(leaf: Any) -> bool:
-    return isinstance(leaf, PerReplicaSlices) or (isinstance(leaf, Mirrored) and is_slices(leaf.value))
+def _changeable_objects(leaves: Sequence[Any], kinds: Sequence[LeafKind]) -> list[Any]:
+    found = []
+    for leaf, kind in zip(leaves, kinds, strict=True):
+        if kind == "static":
+            found.append(leaf)
+        elif kind == "ragged":
+            found += [value for value in leaf.values if not is_array_or_number(value)]
+    return [value for value in found if not isinstance(value, _CONSTANTS)]
 
 
 def _as_parts(leaf: Any) -> Any:
     """Rows of a distributed value as IndexedSlices of distributed values, which a step can take in."""
     if isinstance(leaf, PerReplicaSlices):
         return IndexedSlices(*leaf.parts(), leaf.dense_shape)
-    return leaf.value if _holds_slices(leaf) else leaf
+    return leaf.value if isinstance(leaf, Mirrored) and is_slices(leaf.value) else leaf
 
 
 def component_of(leaf: Any, replica: int | None) -> Any:
@@ -111,7 +119,7 @@ def abstract(leaf: Any) -> Any:
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=getattr(leaf, "weak_type", False))
     if isinstance(leaf, _PYTHON_NUMBERS) and not isinstance(leaf, np.generic):
         return leaf
-    array = checked_host_array(leaf)
+    array = check_host_array(leaf)
     return jax.ShapeDtypeStruct(array.shape, jax.dtypes.canonicalize_dtype(array.dtype))
 
 
@@ -152,16 +160,15 @@ def static_key(value: Any) -> Hashable:
 
 def _classify(leaf: Any, num_replicas: int) -> tuple[LeafKind, Hashable]:
     if isinstance(leaf, PerReplica):
-        stacked = leaf.stacked
         check_replicas(leaf, num_replicas)
-        if stacked is not None:
-            return "stacked", (stacked.shape, stacked.dtype)
         return "ragged", tuple(map(_key, leaf.values))
     if isinstance(leaf, jax.core.Tracer):
         raise ContextError(
             f"run was called inside a traced function (jit, grad, ...) with {leaf}; call it outside: run compiles the "
             "step itself"
         )
+    if isinstance(leaf, jax.Array):
+        return "plain", (leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False))
     return "plain" if is_array_or_number(leaf) else "static", _key(leaf)
 
 

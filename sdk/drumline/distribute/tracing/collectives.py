@@ -56,7 +56,7 @@ def merge_call(fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[st
     if not isinstance(args, (tuple, list)):
         raise InvalidTypeError(f"merge_call: args must be a tuple or a list, not {args!r:.60}; write args=(value,)")
     if context.current_trace() is None:
-        with context.entered(context.ContextEntry(replica.strategy)):
+        with context.enter(context.ContextEntry(replica.strategy)):
             return fn(replica.strategy, *args, **(kwargs or {}))
     return merge.merge(replica, fn, tuple(args), kwargs or {})
 

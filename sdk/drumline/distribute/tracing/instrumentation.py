@@ -60,6 +60,7 @@ def instrument(
         results = _Interpreter(num_replicas, with_large).evaluate(traced.jaxpr.jaxpr, (), inputs, seen)
         instrumented[:] = [one for one, _, _ in seen]
         operands, reduced = [operand for _, operand, _ in seen], [result for _, _, result in seen]
+        # Variables stay last: an executor tells them from outputs by position.
         return [*results[: traced.num_outputs], *operands, *reduced, *results[traced.num_outputs :]]
 
     examples = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in traced.jaxpr.in_avals]
@@ -96,7 +97,7 @@ class _Interpreter:
             results = self._equation(jaxpr, eqn, operands, seen)
             env.update(zip(eqn.outvars, results, strict=True))
             if is_instrumented(eqn):
-                self._note(jaxpr, position, operands, results, seen)
+                self._record(jaxpr, position, operands, results, seen)
         return [read(atom) for atom in jaxpr.outvars]
 
     def _equation(self, jaxpr: Any, eqn: Any, operands: list[Any], seen: list[_Seen]) -> list[Any]:
@@ -128,7 +129,7 @@ class _Interpreter:
         seen.extend((one, operand, result) for one, (operand, result) in zip(inner_collectives, values, strict=True))
         return [*carry, *ys]
 
-    def _note(self, jaxpr: Any, position: int, operands: list[Any], results: list[Any], seen: list[_Seen]) -> None:
+    def _record(self, jaxpr: Any, position: int, operands: list[Any], results: list[Any], seen: list[_Seen]) -> None:
         eqn = jaxpr.eqns[position]
         for operand, result, out in zip(operands, results, eqn.outvars, strict=True):
             if np.size(operand) > MAX_FREQUENT_ELEMENTS and not self._with_large:

@@ -5,7 +5,7 @@ JAX 0.10 hands out ClosedJaxpr and counts a scan's operands; 0.12 has a Jaxpr wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -65,6 +65,17 @@ def subjaxprs(eqn: Eqn) -> Iterable[Any]:
                 yield item
 
 
+def nested_constants(eqn: Eqn) -> Iterator[Any]:
+    """The arrays that the jaxprs inside an equation hold, however deep. Their text doesn't show them."""
+    for value in eqn.params.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(item, (jex.ClosedJaxpr, jex.Jaxpr)):
+                jaxpr, constants = open_with_consts(item)
+                yield from constants
+                for inner in jaxpr.eqns:
+                    yield from nested_constants(inner)
+
+
 def map_equations(jaxpr: Any, change: Callable[[Eqn], Eqn]) -> Any:
     """The open ``jaxpr`` with ``change`` applied to every equation, nested ones first."""
     return jaxpr.replace(eqns=[change(_map_nested(eqn, change)) for eqn in jaxpr.eqns])
@@ -90,7 +101,7 @@ def bind(eqn: Eqn, operands: Sequence[Any], like: Any) -> list[Any]:
     inputs = dict.fromkeys(atom for atom in eqn.invars if not is_literal(atom))
     outputs = [var for var in eqn.outvars if not isinstance(var, jex.DropVar)]
     given = {atom: value for atom, value in zip(eqn.invars, operands, strict=True) if not is_literal(atom)}
-    results = iter(as_function(_closed(like, [eqn], list(inputs), outputs))(*(given[atom] for atom in inputs)))
+    results = iter(as_function(_close(like, [eqn], list(inputs), outputs))(*(given[atom] for atom in inputs)))
     return [None if isinstance(var, jex.DropVar) else next(results) for var in eqn.outvars]
 
 
@@ -118,7 +129,7 @@ def refuse_writes_in_checkpoint(jaxpr: Any) -> None:
 
 def segment(eqns: Sequence[Eqn], inputs: Sequence[Any], outputs: Sequence[Any], like: Any) -> Callable[..., list[Any]]:
     """A function of ``inputs`` that evaluates ``eqns`` of the jaxpr ``like`` and returns ``outputs``, to be jitted."""
-    return as_function(_closed(like, eqns, inputs, outputs))
+    return as_function(_close(like, eqns, inputs, outputs))
 
 
 def source_line(eqn: Eqn) -> str:
@@ -131,7 +142,7 @@ def source_line(eqn: Eqn) -> str:
     return "an unknown line"
 
 
-def _closed(like: Any, eqns: Sequence[Eqn], inputs: Sequence[Any], outputs: Sequence[Any]) -> Closed:
+def _close(like: Any, eqns: Sequence[Eqn], inputs: Sequence[Any], outputs: Sequence[Any]) -> Closed:
     jaxpr = like.replace(
         constvars=[],
         invars=list(inputs),
@@ -182,7 +193,7 @@ def _open_difference(old: Any, old_consts: Sequence[Any], new: Any, new_consts: 
     names: dict[Any, Any] = dict(zip([*old.constvars, *old.invars], [*new.constvars, *new.invars], strict=True))
     for before, after in zip(old.eqns, new.eqns, strict=True):
         if before.primitive is not after.primitive or not _are_same_atoms(before.invars, after.invars, names):
-            return f"it does {_shown(after)} at {source_line(after)} instead of {_shown(before)}"
+            return f"it does {_describe(after)} at {source_line(after)} instead of {_describe(before)}"
         inner = _params_difference(before, after)
         if inner is not None:
             return inner
@@ -238,6 +249,6 @@ def _is_same(old: Any, new: Any) -> bool:
     return bool(old == new) if compares else type(old) is type(new)
 
 
-def _shown(eqn: Eqn) -> str:
+def _describe(eqn: Eqn) -> str:
     literals = [str(atom.val) for atom in eqn.invars if is_literal(atom)]
     return f"{eqn.primitive.name}({', '.join(literals)})" if literals else str(eqn.primitive.name)

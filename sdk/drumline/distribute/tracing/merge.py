@@ -13,7 +13,7 @@ from jax import lax
 
 from drumline.distribute.base.enums import ReduceOp
 from drumline.distribute.combine import reduction
-from drumline.distribute.combine.aggregate import agreed
+from drumline.distribute.combine.aggregate import require_agreement
 from drumline.distribute.combine.component_gather import gather_components
 from drumline.distribute.combine.in_step import InStepCombiner
 from drumline.distribute.contexts import context
@@ -88,7 +88,7 @@ class MergedSlices(PerReplicaSlices):
 
 @dataclass(frozen=True, slots=True)
 class MergeCombiner:
-    """The place where a merge function brings values of the step together."""
+    """Combines values of the step in a merge function."""
 
     trace: StepTrace
 
@@ -122,12 +122,12 @@ def is_merged(value: Any) -> bool:
     return isinstance(value, (MergedValue, MergedSlices))
 
 
-def local_part(value: Any) -> Any:
+def local_component(value: Any) -> Any:
     """The component that this replica has of a value of the step; any other value as it is."""
     return value.local if is_merged(value) else value
 
 
-def agreed_part(value: Any, refusal: str) -> Any:
+def agreed_component(value: Any, refusal: str) -> Any:
     """The component that every replica has of a value of the step, any other value as it is. InvalidValueError with the
     text ``refusal`` once the step is traced, unless replicas provably have the same.
     """
@@ -135,10 +135,12 @@ def agreed_part(value: Any, refusal: str) -> Any:
         return value
     if isinstance(value, MergedValue) and value.is_known_to_differ:
         raise InvalidValueError(refusal)
-    return jax.tree.map(lambda part: agreed(part, value.num_replicas, refusal), value.local)
+    return jax.tree.map(lambda part: require_agreement(part, value.num_replicas, refusal), value.local)
 
 
-def merge(replica: context.ActiveReplica, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def merge(
+    replica: context.ReplicaProtocol, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Runs ``fn`` in cross-replica context and gives this replica its part of the result."""
     trace = context.current_trace()
     assert trace is not None
@@ -149,22 +151,22 @@ def merge(replica: context.ActiveReplica, fn: Callable[..., Any], args: tuple[An
         )
     if trace.exchange is not None:
         trace.exchange("merge_call", None)  # replicas that never come are found here, whatever the arguments are
-    merged_args, merged_kwargs = jax.tree.map(lambda leaf: _merged(leaf, trace), (args, kwargs), is_leaf=is_slices)
+    merged_args, merged_kwargs = jax.tree.map(lambda leaf: _enter(leaf, trace), (args, kwargs), is_leaf=is_slices)
     strategy = replica.strategy
-    with context.entered(context.ContextEntry(strategy, trace=trace)):
+    with context.enter(context.ContextEntry(strategy, trace=trace)):
         result = fn(strategy, *merged_args, **merged_kwargs)
-    return jax.tree.map(lambda leaf: _part(leaf, trace), result)
+    return jax.tree.map(lambda leaf: _leave(leaf, trace), result)
 
 
-def _merged(leaf: Any, trace: StepTrace) -> Any:
+def _enter(leaf: Any, trace: StepTrace) -> Any:
     if is_slices(leaf):
-        return _merged_slices(leaf, trace)
+        return _enter_slices(leaf, trace)
     if not isinstance(leaf, jax.core.Tracer):
-        return _merged_constant(leaf, trace)
+        return _enter_constant(leaf, trace)
     return leaf if trace.is_same_object(leaf) else MergedValue(leaf, trace)
 
 
-def _merged_constant(leaf: Any, trace: StepTrace) -> Any:
+def _enter_constant(leaf: Any, trace: StepTrace) -> Any:
     """Where each replica has its own program, a constant of one (its rows, its number) can be another's other value."""
     if trace.exchange is None:
         return leaf
@@ -185,19 +187,19 @@ def _is_same_constant(one: Any, other: Any) -> bool:
     return arrays[0].dtype == arrays[1].dtype and np.array_equal(*arrays)
 
 
-def _merged_slices(slices: IndexedSlices, trace: StepTrace) -> Any:
+def _enter_slices(slices: IndexedSlices, trace: StepTrace) -> Any:
     if all(trace.is_same_object(part) for part in slices.parts()):
         return slices
     values, indices = (MergedValue(part, trace) for part in slices.parts())
     return MergedSlices(values, indices, (slices.dense_shape,))
 
 
-def _part(leaf: Any, trace: StepTrace) -> Any:
+def _leave(leaf: Any, trace: StepTrace) -> Any:
     """Takes this replica's component of a merge function's result."""
     if is_merged(leaf):
         return leaf.local
     if isinstance(leaf, PerReplicaSlices):
-        return IndexedSlices(_part(leaf.rows_values, trace), _part(leaf.indices, trace), leaf.dense_shape)
+        return IndexedSlices(_leave(leaf.rows_values, trace), _leave(leaf.indices, trace), leaf.dense_shape)
     if not isinstance(leaf, PerReplica):
         if isinstance(leaf, jax.core.Tracer):
             trace.note_broadcast(leaf)

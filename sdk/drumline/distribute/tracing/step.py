@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -24,7 +25,7 @@ from drumline.distribute.tracing.arguments import StepArguments, abstract, compo
 from drumline.distribute.tracing.replica_context import ReplicaContext
 from drumline.distribute.tracing.replica_traces import ReplicaTraces
 from drumline.distribute.values.indexed_slices import is_slices
-from drumline.distribute.values.per_replica import REPLICA_AXIS, joined_slices
+from drumline.distribute.values.per_replica import REPLICA_AXIS, join_slices
 from drumline.distribute.variables.owner import VariableOwner
 from drumline.distribute.variables.variable import Variable
 
@@ -130,9 +131,9 @@ class StepTracer:
         examples = [abstract(component_of(arguments.leaves[i], replica)) for i in indices]
 
         def body(variable_values: list[Any], leaf_values: list[Any]) -> list[Any]:
-            trace.top_state = get_opaque_trace_state()
+            trace.top_state = get_opaque_trace_state()  # of make_jaxpr itself; deeper is inside user transformations
             for variable, value in zip(variables, variable_values, strict=True):
-                trace.lift(variable, value)
+                trace.add_reference(variable, value)
             returned = self._call(trace, number, indices, leaf_values)
             outputs = _describe_outputs(traced, trace, returned, dict(zip(map(id, leaf_values), indices, strict=True)))
             owned = {id(variable): variable for variable in (*variables, *trace.created)}
@@ -142,7 +143,7 @@ class StepTracer:
                 if key in trace.written or any(variable is made for made in trace.created)
             ]
             traced.num_outputs = len(outputs)
-            return [*outputs, *(trace.final(variable) for variable in traced.written)]
+            return [*outputs, *(trace.take_final(variable) for variable in traced.written)]
 
         values = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in variables]
         closed = jax.make_jaxpr(body, axis_env=[(REPLICA_AXIS, trace.num_replicas)])(values, examples)
@@ -150,6 +151,7 @@ class StepTracer:
         used = trace.read | trace.written
         keep = [id(variable) in used for variable in variables]
         traced.read = [variable for variable, kept in zip(variables, keep, strict=True) if kept]
+        # Inputs first: refs made only from a dropped variable go with it, and constants stand before the inputs after.
         pruned = jaxprs.drop_unused_inputs(closed, [*keep, *(True for _ in indices)])
         traced.jaxpr, constants = jaxprs.hoist_constants(pruned)
         # The program keeps the numbers it was traced with: the user may change a captured array in place.
@@ -166,12 +168,12 @@ class StepTracer:
                 trace.note_broadcast(value)
         args, kwargs = jax.tree.unflatten(arguments.tree, leaves)
         entry = context.ContextEntry(owner, ReplicaContext(owner, number, trace), trace)
-        with context.entered(entry), trace_token(next(next_token)), _wrappers_explained():
+        with context.enter(entry), trace_token(next(next_token)), _explain_wrappers():
             return self._fn(*args, **kwargs)
 
 
 @contextmanager
-def _wrappers_explained() -> Iterator[None]:
+def _explain_wrappers() -> Iterator[None]:
     """JAX functions refuse our wrappers with a message about ``__jax_array__``; this says what to write instead."""
     try:
         yield
@@ -207,8 +209,16 @@ def _describe_outputs(traced: TracedStep, trace: StepTrace, returned: Any, argum
     return outputs
 
 
-def unflatten_outputs(traced: TracedStep, leaves: list[Any]) -> Any:
-    """The tree the step returned, with ``leaves`` in place of its leaves."""
+def unflattener(traced: TracedStep) -> Callable[[list[Any]], Any]:
+    """What makes of leaves the tree that the step returned. Without marks and slices it is JAX's own function."""
+    tree, nested = traced.output_tree
+    if traced.returns_slices or any(subtree is not None for _, subtree in nested):
+        return partial(_unflatten_outputs, traced)
+    unflatten: Callable[[list[Any]], Any] = tree.unflatten
+    return unflatten
+
+
+def _unflatten_outputs(traced: TracedStep, leaves: list[Any]) -> Any:
     tree, nested = traced.output_tree
     position, parts = 0, []
     for count, subtree in nested:
@@ -216,4 +226,4 @@ def unflatten_outputs(traced: TracedStep, leaves: list[Any]) -> Any:
         parts.append(part[0] if subtree is None else jax.tree.unflatten(subtree, part))
         position += count
     outputs = jax.tree.unflatten(tree, parts)
-    return jax.tree.map(joined_slices, outputs, is_leaf=is_slices) if traced.returns_slices else outputs
+    return jax.tree.map(join_slices, outputs, is_leaf=is_slices) if traced.returns_slices else outputs

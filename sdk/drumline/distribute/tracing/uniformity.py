@@ -117,14 +117,14 @@ class _Analysis:
         groups = eqn.params.get("axis_index_groups")
         return [eqn.primitive.name in UNIFORM_RESULT and groups is None] * len(eqn.outvars)
 
-    def _guarded(self, eqn: Any, what: str, is_uniform: bool) -> str | None:
+    def _guard(self, eqn: Any, what: str, is_uniform: bool) -> str | None:
         if is_uniform or self._differing_guard is not None:
             return self._differing_guard
         return f"{what} at {jaxprs.source_line(eqn)}"
 
     def _cond(self, eqn: Any, operands: list[bool]) -> tuple[list[bool], list[bool]]:
         predicate, *inputs = operands
-        outer, self._differing_guard = self._differing_guard, self._guarded(eqn, "a cond", predicate)
+        outer, self._differing_guard = self._differing_guard, self._guard(eqn, "a cond", predicate)
         results, after = [predicate] * len(eqn.outvars), list(inputs)
         for branch in jaxprs.subjaxprs(eqn):
             outs = self.visit(branch, [True] * len(branch.constvars), inputs)
@@ -142,12 +142,12 @@ class _Analysis:
         while True:
             before = (list(body_consts), list(carry))
             self._differing_guard = outer
-            (goes_on,) = self.visit(cond, [True] * len(cond.constvars), [*cond_consts, *carry])
-            self._differing_guard = self._guarded(eqn, "a while loop", goes_on)
+            (continues,) = self.visit(cond, [True] * len(cond.constvars), [*cond_consts, *carry])
+            self._differing_guard = self._guard(eqn, "a while loop", continues)
             outs = self.visit(body, [True] * len(body.constvars), [*body_consts, *carry])
             after = self._refs_after
             body_consts = [a and b for a, b in zip(body_consts, after[:nb], strict=True)]
-            carry = [a and b and goes_on for a, b in zip(carry, outs, strict=True)]
+            carry = [a and b and continues for a, b in zip(carry, outs, strict=True)]
             if (list(body_consts), list(carry)) == before:
                 break
         self._differing_guard = outer

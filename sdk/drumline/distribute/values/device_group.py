@@ -14,7 +14,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from drumline.distribute.errors import UnsupportedError
 from drumline.distribute.values.in_flight import InFlightWindow
 from drumline.distribute.values.per_replica import REPLICA_AXIS, PerReplica
-from drumline.distribute.values.placement import ReplicatedArrays, checked_host_array, put
+from drumline.distribute.values.placement import ReplicatedArrays, check_host_array, put
 
 
 class DeviceGroup:
@@ -22,6 +22,9 @@ class DeviceGroup:
 
     def __init__(self, devices: Sequence[jax.Device]) -> None:
         self._devices = tuple(devices)
+        #: How many replicas; no property, as each step reads it.
+        self.size = len(self._devices)
+        self.has_foreign_devices = any(device.process_index != jax.process_index() for device in self._devices)
         self.lock = threading.RLock()
         self.mesh = Mesh(np.asarray(self._devices), (REPLICA_AXIS,), axis_types=(AxisType.Auto,))
         self.replicated_sharding = NamedSharding(self.mesh, PartitionSpec())
@@ -31,9 +34,9 @@ class DeviceGroup:
 
     def require_one_process(self, what: str) -> None:
         """UnsupportedError where a device of this strategy belongs to another process."""
-        own = jax.process_index()
-        processes = {device.process_index for device in self._devices}
-        if processes != {own}:
+        if self.has_foreign_devices:
+            own = jax.process_index()
+            processes = {device.process_index for device in self._devices}
             raise UnsupportedError(
                 f"{what} of a strategy over {len(processes)} processes is not part of this version: process {own} has "
                 f"{sum(device.process_index == own for device in self._devices)} of its {len(self._devices)} devices. "
@@ -49,7 +52,7 @@ class DeviceGroup:
     @property
     def num_replicas_in_sync(self) -> int:
         """Replicas that step together, over all hosts."""
-        return len(self._devices)
+        return self.size
 
     @property
     def devices(self) -> tuple[jax.Device, ...]:
@@ -79,9 +82,9 @@ class DeviceGroup:
     def stack_copies(self, copies: Sequence[Any]) -> jax.Array:
         """One copy per replica as an array [replicas, *shape] over the mesh."""
         if not any(isinstance(copy, jax.Array) for copy in copies):
-            return put(checked_host_array(np.stack(copies)), self._stacked_sharding)
+            return put(check_host_array(np.stack(copies)), self._stacked_sharding)
         shape = jnp.shape(copies[0])
-        rows = [copy[None] if isinstance(copy, jax.Array) else checked_host_array(copy)[None] for copy in copies]
+        rows = [copy[None] if isinstance(copy, jax.Array) else check_host_array(copy)[None] for copy in copies]
         placed = jax.device_put(rows, list(self.devices))
         return jax.make_array_from_single_device_arrays((len(copies), *shape), self._stacked_sharding, placed)
 

@@ -101,7 +101,7 @@ class IndexedSlices:
 
     def __repr__(self) -> str:
         whole = "an array" if self.dense_shape is None else f"[{', '.join(map(str, self.dense_shape))}]"
-        return f"IndexedSlices({_described(self.values)} at rows {_described(self.indices)} of {whole})"
+        return f"IndexedSlices({_describe(self.values)} at rows {_describe(self.indices)} of {whole})"
 
 
 def is_slices(node: Any) -> bool:
@@ -118,7 +118,7 @@ def _known_shape(shape: Any) -> tuple[int, ...]:
         ) from None
 
 
-def _described(part: Any) -> str:
+def _describe(part: Any) -> str:
     if hasattr(part, "shape") and hasattr(part, "dtype"):
         return f"{np.dtype(part.dtype).name}{list(part.shape)}"
     return repr(part)

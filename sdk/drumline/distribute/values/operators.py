@@ -80,10 +80,10 @@ class ArrayOperators:
 
     def __eq__(self, other: object) -> Any:
         """Element by element, as arrays; with None and other things that are no array, identity."""
-        return _compared(operator.eq, self, other)
+        return _compare(operator.eq, self, other)
 
     def __ne__(self, other: object) -> Any:
-        return _compared(operator.ne, self, other)
+        return _compare(operator.ne, self, other)
 
     __hash__ = object.__hash__  # by identity: a key stays the same while the value changes
 
@@ -139,7 +139,7 @@ class ArrayOperators:
         return format(self.value, spec) if spec else str(self)
 
 
-def _compared(method: Any, left: ArrayOperators, right: object) -> Any:
+def _compare(method: Any, left: ArrayOperators, right: object) -> Any:
     if not isinstance(right, (ArrayOperators, jax.Array, np.ndarray, np.generic, int, float, complex, list, tuple)):
         return NotImplemented
     if isinstance(right, (list, tuple)):

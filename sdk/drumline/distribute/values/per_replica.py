@@ -46,12 +46,13 @@ class PerReplica(DistributedValue):
     no rows. The executor of a step is chosen from it, never from local shapes.
     """
 
-    __slots__ = ("_components", "_stacked", "batch_rows", "rows")
+    __slots__ = ("_components", "batch_rows", "rows", "stacked")
 
     def __init__(
         self, stacked: jax.Array | None, components: tuple[Any, ...] | None, rows: tuple[int, ...] | None
     ) -> None:
-        self._stacked = stacked
+        #: The [replicas, *shape] array when the value is regular, else None. No property: each step reads it.
+        self.stacked = stacked
         self._components = components
         self.rows = rows
         #: Rows per replica of the batch a step made this from, where the value may differ between replicas.
@@ -91,23 +92,18 @@ class PerReplica(DistributedValue):
         return cls(jax.device_put(stacked, sharding), None, (total // replicas,) * replicas)
 
     @property
-    def stacked(self) -> jax.Array | None:
-        """The [replicas, *shape] array when the value is regular, else None."""
-        return self._stacked
-
-    @property
     def num_replicas(self) -> int:
         """Replicas of all hosts."""
-        if self._stacked is not None:
-            return int(self._stacked.shape[0])
+        if self.stacked is not None:
+            return int(self.stacked.shape[0])
         assert self._components is not None
         return len(self.rows) if self.rows is not None else len(self._components)
 
     @property
     def values(self) -> tuple[Any, ...]:
         if self._components is None:
-            assert self._stacked is not None
-            self._components = unstack(self._stacked)
+            assert self.stacked is not None
+            self._components = unstack(self.stacked)
         return self._components
 
     def map(self, fn: Callable[..., Any]) -> PerReplica:
@@ -116,19 +112,19 @@ class PerReplica(DistributedValue):
 
     def to_global(self, axis: int = 0) -> jax.Array:
         """One array with the components concatenated along ``axis``; sharded over ``replica`` when regular."""
-        if self._stacked is None:
+        if self.stacked is None:
             first = self.values[0]
             home = next(iter(first.devices())) if isinstance(first, jax.Array) else None
             return jax.numpy.concatenate([jax.device_put(value, home) for value in self.values], axis)
-        if self._stacked.ndim < 2:
-            return self._stacked
-        axis = axis % (self._stacked.ndim - 1)
-        return _concatenate_fn(self._stacked.sharding, axis)(self._stacked)
+        if self.stacked.ndim < 2:
+            return self.stacked
+        axis = axis % (self.stacked.ndim - 1)
+        return _concatenate_fn(self.stacked.sharding, axis)(self.stacked)
 
     def __repr__(self) -> str:
-        if self._stacked is not None:
-            replicas, *shape = self._stacked.shape
-            return f"PerReplica({replicas} x {self._stacked.dtype.name}{shape})"
+        if self.stacked is not None:
+            replicas, *shape = self.stacked.shape
+            return f"PerReplica({replicas} x {self.stacked.dtype.name}{shape})"
         return f"PerReplica({', '.join(_describe(value) for value in self.values)})"
 
     @property
@@ -263,7 +259,7 @@ class Mirrored(DistributedValue, ArrayOperators):
         return f"Mirrored({len(self.values)} x {_describe(self.value)})"
 
 
-def joined_slices(node: Any) -> Any:
+def join_slices(node: Any) -> Any:
     """IndexedSlices whose parts are per replica, as one per-replica value; anything else as it is."""
     if not is_slices(node):
         return node
@@ -349,6 +345,6 @@ __all__ = [
     "PerReplica",
     "PerReplicaSlices",
     "check_replicas",
-    "joined_slices",
+    "join_slices",
     "unstack",
 ]

@@ -15,7 +15,7 @@ from drumline.distribute.errors import InvalidTypeError, InvalidValueError
 _NARROW = {np.dtype(np.int64): np.iinfo(np.int32), np.dtype(np.uint64): np.iinfo(np.uint32)}
 
 
-def checked_host_array(value: Any) -> np.ndarray[Any, Any]:
+def check_host_array(value: Any) -> np.ndarray[Any, Any]:
     """``value`` as a numpy array that JAX can hold.
 
     Raises InvalidValueError for a 64-bit integer that does not fit 32 bits while ``jax_enable_x64`` is off (JAX would
@@ -41,7 +41,7 @@ def put(array: Any, where: Any) -> jax.Array:
     return placed
 
 
-def owned(value: Any) -> Any:
+def copy_if_host(value: Any) -> Any:
     """A copy of a host array, other values as they are.
 
     JAX reads host memory later or shares it, and the caller may change it as soon as he has control again.
@@ -57,20 +57,17 @@ class ReplicatedArrays:
         self._replicated: dict[int, tuple[weakref.ref[jax.Array], jax.Array]] = {}
 
     def place(self, value: Any) -> Any:
-        """``value`` on every device; host arrays are placed anew each time, since they can change in place."""
+        """``value`` on every device; host arrays are placed again each time, since they can change in place."""
         if isinstance(value, jax.Array):
             if value.sharding == self.sharding:
                 return value
-            return self._cached(value)
+            key = id(value)  # an array has no hash, and == compares its elements
+            hit = self._replicated.get(key)
+            if hit is not None and hit[0]() is value:
+                return hit[1]
+            placed = jax.device_put(value, self.sharding)
+            self._replicated[key] = (weakref.ref(value, lambda _: self._replicated.pop(key, None)), placed)
+            return placed
         if isinstance(value, (np.ndarray, np.generic)):
-            return jax.device_put(owned(checked_host_array(value)), self.sharding)
+            return jax.device_put(copy_if_host(check_host_array(value)), self.sharding)
         return value  # a Python scalar: jit replicates it by itself and keeps it weakly typed
-
-    def _cached(self, value: jax.Array) -> jax.Array:
-        key = id(value)
-        hit = self._replicated.get(key)
-        if hit is not None and hit[0]() is value:
-            return hit[1]
-        placed = put(value, self.sharding)
-        self._replicated[key] = (weakref.ref(value, lambda _: self._replicated.pop(key, None)), placed)
-        return placed

@@ -12,22 +12,20 @@ from jax import lax
 
 from drumline.distribute.base.enums import ReduceOp, VariableAggregation, VariableSynchronization
 from drumline.distribute.combine import rules
-from drumline.distribute.combine.aggregate import aggregate, agreed
+from drumline.distribute.combine.aggregate import aggregate, require_agreement
 from drumline.distribute.combine.in_step import InStepCombiner
-from drumline.distribute.combine.scatter import ScatterOp, combined, scatter, touched_rows
+from drumline.distribute.combine.scatter import ScatterOp, combine_rows, count_touched_rows, scatter
 from drumline.distribute.contexts import context
 from drumline.distribute.contexts.step_trace import StepTrace
 from drumline.distribute.errors import DivergingCopiesWarning, InvalidValueError, UnsupportedError
-from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.indexed_slices import IndexedSlices
-from drumline.distribute.values.per_replica import PerReplica, PerReplicaSlices, unstack
-from drumline.distribute.values.placement import put
-from drumline.distribute.variables.storage import Storage
+from drumline.distribute.values.per_replica import PerReplica, PerReplicaSlices
+from drumline.distribute.variables.storage import HomeValue, ReplicatedValue, StackedValue
 from drumline.distribute.variables.variable import Variable
-from drumline.distribute.variables.writes import Update, copied, copy_on, replace_value, updated
+from drumline.distribute.variables.writes import Update, apply_update, replace_value
 
 
-class _Aggregated(Variable):
+class _AggregatedVariable(Variable):
     """Writes that differ between replicas become one by ``aggregation``."""
 
     def _update_in_replica(self, trace: StepTrace, update: Update, operand: Any, what: str) -> None:
@@ -60,7 +58,9 @@ class _Aggregated(Variable):
             local = getattr(operand, "local", None)
             if local is None or getattr(operand, "is_known_to_differ", False):
                 self._refuse_own_components(operand, what)
-            operand = agreed(self._cast(local), trace.num_replicas, self._own_components_refusal(operand, what))
+            operand = require_agreement(
+                self._cast(local), trace.num_replicas, self._own_components_refusal(operand, what)
+            )
         super()._update_in_merge(trace, update, operand, what)
 
     def _refuse_own_components(self, operand: Any, what: str) -> None:
@@ -92,113 +92,47 @@ class _Aggregated(Variable):
         if (
             op != "add" and op != "sub"
         ):  # a row that several replicas change is changed by each of them, as in TensorFlow
-            rows = rules.reduce(InStepCombiner(trace), ReduceOp.parse(self.aggregation.name), _detached(slices))
+            rows = rules.reduce(InStepCombiner(trace), ReduceOp.parse(self.aggregation.name), _detach(slices))
             trace.store(self, scatter(op, trace.load(self), rows))
             return
         dense = IndexedSlices(lax.stop_gradient(slices.values), slices.indices).to_dense(self.shape).astype(self.dtype)
         total = aggregate(dense, self.aggregation, trace.num_replicas)
-        touched = aggregate(touched_rows(slices, self.shape), VariableAggregation.SUM, trace.num_replicas)
-        trace.store(self, combined(op, trace.load(self), total, touched))
+        touched = aggregate(count_touched_rows(slices, self.shape), VariableAggregation.SUM, trace.num_replicas)
+        trace.store(self, combine_rows(op, trace.load(self), total, touched))
 
     def _check_kind(self) -> None:
         _check_mean(self)
 
 
-class MirroredVariable(_Aggregated):
+class MirroredVariable(ReplicatedValue, _AggregatedVariable):
     """One value, a copy on every replica's device."""
 
-    storage: Storage = "replicated"
     auto_synchronization = VariableSynchronization.ON_WRITE
-
-    def lift_on_mesh(self, strategy: DeviceGroup, donate: bool) -> jax.Array:
-        return self.lift_buffer(donate)
-
-    def commit_buffer(self, array: jax.Array) -> None:
-        self._buffer = array
-
-    def _copies(self) -> tuple[jax.Array, ...]:
-        self._escaped = True
-        return tuple(shard.data for shard in self._buffer.addressable_shards)
-
-    def lift_components(self) -> list[jax.Array]:
-        self._escaped = True
-        by_device = {shard.device: shard.data for shard in self._buffer.addressable_shards}
-        return [by_device[device] for device in self.strategy.devices]
-
-    def commit_components(self, components: list[jax.Array]) -> None:
-        self._buffer = self.strategy.assemble_replicated(components)
 
     def _update_copy(self, copy: int, update: Update, operand: Any) -> None:
         components = list(self.values)
-        components[copy] = updated(update, components[copy], self._cast(operand))
+        components[copy] = apply_update(update, components[copy], self._cast(operand))
         self.commit_components(components)
 
-    def _place(self, array: jax.Array) -> jax.Array:
-        return put(array, self.strategy.replicated_sharding)
 
-
-class AggregatingVariable(_Aggregated):
-    """One value on the parameter device of CentralStorageStrategy.
-
-    The compute devices need the value in every step. What a step leaves on them stays there for the next one, if the
-    strategy ``keeps_copies``, and is given up when the value is set from outside.
-    """
-
-    #: The home's copy and the replicated array it is part of; stale once the buffer is another.
-    _left: tuple[jax.Array, jax.Array] | None = None
-
-    def lift_on_mesh(self, strategy: DeviceGroup, donate: bool) -> jax.Array:
-        if self._left is None or self._left[0] is not self._buffer or strategy is not self.strategy:
-            return super().lift_on_mesh(strategy, donate)
-        _, everywhere = self._left
-        if donate:
-            self._left = None
-            if self._escaped:
-                self._escaped = False
-                everywhere = copied(everywhere)
-                self._buffer = copy_on(everywhere, self.strategy.parameter_device)
-        return everywhere
-
-    def commit_buffer(self, array: jax.Array) -> None:
-        super().commit_buffer(array)
-        self._left = (self._buffer, array) if self.strategy.keeps_copies else None
+class AggregatingVariable(HomeValue, _AggregatedVariable):
+    """One value on the parameter device of CentralStorageStrategy."""
 
     def _check_kind(self) -> None:
         """Every kind is accepted; a write that the kind can't take fails."""
 
-    def _place(self, array: jax.Array) -> jax.Array:
-        return put(array, self.strategy.parameter_device)
 
-
-class _Stacked(Variable):
-    """One independent copy per replica: [replicas, *shape] over the mesh."""
-
-    storage: Storage = "stacked"
-
-    def lift_on_mesh(self, strategy: DeviceGroup, donate: bool) -> jax.Array:
-        return self.lift_buffer(donate)
-
-    def commit_buffer(self, array: jax.Array) -> None:
-        self._buffer = array
-
-    def _copies(self) -> tuple[jax.Array, ...]:
-        self._escaped = True
-        return unstack(self._buffer)
+class _StackedVariable(StackedValue, Variable):
+    """One independent copy per replica, which each replica writes."""
 
     def read_for_reduce(self) -> Any:
         with self.strategy.lock:
             self._escaped = True
             return PerReplica.from_stacked(self._buffer)
 
-    def lift_components(self) -> list[jax.Array]:
-        return list(self.values)
-
-    def commit_components(self, components: list[jax.Array]) -> None:
-        self._buffer = self.strategy.stack_copies(components)
-
     def _update_copy(self, copy: int, update: Update, operand: Any) -> None:
         components = list(self.values)
-        components[copy] = updated(update, components[copy], self._cast(operand))
+        components[copy] = apply_update(update, components[copy], self._cast(operand))
         self.commit_components(components)
 
     def _scatter_in_replica(self, trace: StepTrace, op: ScatterOp, slices: IndexedSlices) -> None:
@@ -209,9 +143,6 @@ class _Stacked(Variable):
             copies = zip(self.values, slices.values, strict=True)
             self._buffer = self.strategy.stack_copies([scatter(op, copy, rows) for copy, rows in copies])
 
-    def _place(self, array: jax.Array) -> jax.Array:
-        return self.strategy.stack_copies([array] * self.strategy.num_replicas_in_sync)
-
     def _update_in_replica(self, trace: StepTrace, update: Update, operand: Any, what: str) -> None:
         trace.store(self, jnp.broadcast_to(update(trace.load(self), operand), self.shape))
 
@@ -219,14 +150,13 @@ class _Stacked(Variable):
         replicas = self.strategy.num_replicas_in_sync
         operands = operand.values if isinstance(operand, PerReplica) else [operand] * replicas
         self._buffer = self.strategy.stack_copies(
-            [updated(update, copy, self._cast(value)) for copy, value in zip(self.values, operands, strict=True)]
+            [apply_update(update, copy, self._cast(value)) for copy, value in zip(self.values, operands, strict=True)]
         )
 
 
-class DivergingVariable(_Stacked, MirroredVariable):
+class DivergingVariable(_StackedVariable, MirroredVariable):
     """A mirrored variable without aggregation: each replica changes its own copy, elsewhere copy 0 is read."""
 
-    storage: Storage = "stacked"
     is_uniform = True
 
     def read_for_reduce(self) -> Any:
@@ -247,7 +177,7 @@ class DivergingVariable(_Stacked, MirroredVariable):
         )
 
 
-class SyncOnReadVariable(_Stacked):
+class SyncOnReadVariable(_StackedVariable):
     """Each replica changes its own copy; reading outside the step aggregates them."""
 
     def _check_kind(self) -> None:
@@ -316,7 +246,7 @@ class SyncOnReadVariable(_Stacked):
         )
 
 
-def _detached(slices: IndexedSlices) -> IndexedSlices:
+def _detach(slices: IndexedSlices) -> IndexedSlices:
     """The rows as arrays, without gradients."""
     return IndexedSlices(lax.stop_gradient(jnp.asarray(slices.values)), jnp.asarray(slices.indices))
 

@@ -59,8 +59,8 @@ class VariableOwner(DeviceGroup):
 
     def live_variables(self) -> list[Any]:
         """Variables that a step may use: this strategy's, and plain ones made outside every scope."""
-        default = cast(VariableOwner, context.default_strategy())
-        plain = default.own_variables() if default is not self else []
+        default = cast("VariableOwner | None", context.made_default_strategy())
+        plain = default.own_variables() if default is not None and default is not self else []
         return [variable for variable in (*self.own_variables(), *plain) if variable.is_initialized]
 
 

@@ -7,11 +7,11 @@ from typing import Any, Self
 import jax.numpy as jnp
 from jax import lax
 
-from drumline.distribute.combine.scatter import ScatterOp, combined
+from drumline.distribute.combine.scatter import ScatterOp, combine_rows
 from drumline.distribute.contexts.step_trace import StepTrace
 from drumline.distribute.errors import InvalidTypeError, UnsupportedError
 from drumline.distribute.values.indexed_slices import IndexedSlices
-from drumline.distribute.values.per_replica import REPLICA_AXIS, Mirrored, PerReplicaSlices, joined_slices
+from drumline.distribute.values.per_replica import REPLICA_AXIS, Mirrored, PerReplicaSlices, join_slices
 from drumline.distribute.variables.storage import StoredValue
 
 
@@ -56,7 +56,7 @@ class ScatterMethods:
 
 def rows_for_scatter(variable: StoredValue, op: ScatterOp, slices: Any) -> IndexedSlices | PerReplicaSlices:
     """The rows that a scatter method was given: this replica's, all replicas' the same, or one set per replica."""
-    slices = joined_slices(slices.value if isinstance(slices, Mirrored) else slices)
+    slices = join_slices(slices.value if isinstance(slices, Mirrored) else slices)
     slices = getattr(slices, "local", slices)  # of a step: this replica's
     if not isinstance(slices, (IndexedSlices, PerReplicaSlices)):
         raise InvalidTypeError(
@@ -73,4 +73,4 @@ def scatter_into_one(variable: StoredValue, trace: StepTrace, op: ScatterOp, sli
             "use scatter_add or scatter_sub, or make it in the strategy's scope"
         )
     total = lax.psum(IndexedSlices(slices.values, slices.indices).to_dense(variable.shape), REPLICA_AXIS)
-    trace.store(variable, combined(op, trace.load(variable), total.astype(variable.dtype), jnp.ones((), jnp.int32)))
+    trace.store(variable, combine_rows(op, trace.load(variable), total.astype(variable.dtype), jnp.ones((), jnp.int32)))

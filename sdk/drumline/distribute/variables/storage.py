@@ -10,9 +10,10 @@ import jax.numpy as jnp
 
 from drumline.distribute.errors import InvalidValueError
 from drumline.distribute.values.device_group import DeviceGroup
+from drumline.distribute.values.per_replica import unstack
 from drumline.distribute.values.placement import put
 from drumline.distribute.variables.owner import VariableOwner
-from drumline.distribute.variables.writes import copied, copy_on
+from drumline.distribute.variables.writes import copy_array, copy_on
 
 Storage = Literal["replicated", "stacked", "single"]
 
@@ -62,7 +63,7 @@ class StoredValue:
         """The array a step takes as input; a copy if it will be donated while someone else may hold it."""
         if donate and self._escaped:
             self._escaped = False
-            self._buffer = copied(self._buffer)
+            self._buffer = copy_array(self._buffer)
         return self._buffer  # type: ignore[no-any-return]
 
     def restore(self, value: Any) -> None:
@@ -71,11 +72,13 @@ class StoredValue:
         if array.shape != self.shape:
             raise InvalidValueError(f"{self!r} can't be restored from a value of shape {list(array.shape)}")
         with self.strategy.lock:
+            # A copy, since device_put may share the caller's memory, and the next step donates it.
             self._buffer = self._place(jnp.array(array, copy=True))
             self._escaped = False
 
     def commit_buffer(self, array: jax.Array) -> None:
         """Takes what the step left on every device; the home device's copy is kept."""
+        # The home's copy alone: the others would take memory for as long as the variable lives.
         if self.strategy.num_replicas_in_sync > 1 or len(array.sharding.device_set) > 1:
             array = copy_on(array, self.strategy.parameter_device)
         self._buffer = array
@@ -106,3 +109,88 @@ class StoredValue:
 
     def _place(self, array: jax.Array) -> jax.Array:
         return put(array, self.strategy.devices[0]) if self.strategy.places_variables else array
+
+
+class ReplicatedValue(StoredValue):
+    """A copy on every replica's device: one replicated array."""
+
+    storage: Storage = "replicated"
+
+    def lift_on_mesh(self, strategy: DeviceGroup, donate: bool) -> jax.Array:
+        if donate and self._escaped:
+            return self.lift_buffer(donate)
+        return self._buffer  # type: ignore[no-any-return]  # a jax.Array; Any while not placed
+
+    def commit_buffer(self, array: jax.Array) -> None:
+        self._buffer = array
+
+    def _copies(self) -> tuple[jax.Array, ...]:
+        self._escaped = True
+        return tuple(shard.data for shard in self._buffer.addressable_shards)
+
+    def lift_components(self) -> list[jax.Array]:
+        self._escaped = True
+        by_device = {shard.device: shard.data for shard in self._buffer.addressable_shards}
+        return [by_device[device] for device in self.strategy.devices]
+
+    def commit_components(self, components: list[jax.Array]) -> None:
+        self._buffer = self.strategy.assemble_replicated(components)
+
+    def _place(self, array: jax.Array) -> jax.Array:
+        return put(array, self.strategy.replicated_sharding)
+
+
+class StackedValue(StoredValue):
+    """One independent copy per replica: [replicas, *shape] over the mesh."""
+
+    storage: Storage = "stacked"
+
+    def lift_on_mesh(self, strategy: DeviceGroup, donate: bool) -> jax.Array:
+        return self.lift_buffer(donate)
+
+    def commit_buffer(self, array: jax.Array) -> None:
+        self._buffer = array
+
+    def _copies(self) -> tuple[jax.Array, ...]:
+        self._escaped = True
+        return unstack(self._buffer)
+
+    def lift_components(self) -> list[jax.Array]:
+        return list(self.values)
+
+    def commit_components(self, components: list[jax.Array]) -> None:
+        self._buffer = self.strategy.stack_copies(components)
+
+    def _place(self, array: jax.Array) -> jax.Array:
+        return self.strategy.stack_copies([array] * self.strategy.num_replicas_in_sync)
+
+
+class HomeValue(StoredValue):
+    """One array on the parameter device.
+
+    The compute devices need the value in every step. What a step leaves on them stays there for the next one, if the
+    strategy ``keeps_copies``, and is given up when the value is set from outside.
+    """
+
+    #: The home's copy and the replicated array it is part of; stale once the buffer is another.
+    _left: tuple[jax.Array, jax.Array] | None = None
+
+    def lift_on_mesh(self, strategy: DeviceGroup, donate: bool) -> jax.Array:
+        if self._left is None or self._left[0] is not self._buffer or strategy is not self.strategy:
+            return super().lift_on_mesh(strategy, donate)
+        _, everywhere = self._left
+        if donate:
+            # Both are taken: the home's copy shares its memory with the array that is donated.
+            self._left = None
+            if self._escaped:
+                self._escaped = False
+                everywhere = copy_array(everywhere)
+                self._buffer = copy_on(everywhere, self.strategy.parameter_device)
+        return everywhere
+
+    def commit_buffer(self, array: jax.Array) -> None:
+        super().commit_buffer(array)
+        self._left = (self._buffer, array) if self.strategy.keeps_copies else None
+
+    def _place(self, array: jax.Array) -> jax.Array:
+        return put(array, self.strategy.parameter_device)

@@ -32,12 +32,12 @@ from drumline.distribute.variables.scatter import ScatterMethods, rows_for_scatt
 from drumline.distribute.variables.storage import StoredValue
 from drumline.distribute.variables.writes import (
     Update,
+    apply_update,
     cast_for,
     check_shapes,
     initial_value_of,
     refuse_in_traced_function,
     replace_value,
-    updated,
 )
 
 
@@ -208,7 +208,7 @@ class Variable(StoredValue, ScatterMethods, ArrayOperators):
     def _create_in(self, trace: StepTrace, array: jax.Array) -> None:
         """A variable made inside a step starts at replica 0's value on every replica."""
         first = aggregate(lax.stop_gradient(array), VariableAggregation.ONLY_FIRST_REPLICA, trace.num_replicas)
-        trace.lift(self, first)
+        trace.add_reference(self, first)
         trace.created.append(self)
 
     def _create_again(self, trace: StepTrace, initial_value: Any) -> None:
@@ -242,7 +242,7 @@ class Variable(StoredValue, ScatterMethods, ArrayOperators):
 
     def _update_outside(self, update: Update, operand: Any, what: str) -> None:
         operand = operand.values[0] if isinstance(operand, PerReplica) else operand
-        self._buffer = self._place(updated(update, self._buffer, self._cast(operand)))
+        self._buffer = self._place(apply_update(update, self._buffer, self._cast(operand)))
 
     #: Do all copies provably hold the same value?
     is_uniform: bool = False
@@ -264,7 +264,7 @@ class Variable(StoredValue, ScatterMethods, ArrayOperators):
     def __deepcopy__(self, memo: dict[int, Any]) -> Variable:
         if context.current_strategy() is not self.strategy:
             raise ContextError(f"{self!r} can be deep-copied under its own strategy only, {self.strategy!r}")
-        with context.entered(context.ContextEntry(self.strategy)):
+        with context.enter(context.ContextEntry(self.strategy)):
             return type(self)(
                 self.value, trainable=self.trainable, synchronization=self.synchronization, aggregation=self.aggregation
             )

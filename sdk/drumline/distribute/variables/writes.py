@@ -15,7 +15,7 @@ from drumline.distribute.errors import CutOffError, InvalidValueError, VariableS
 from drumline.distribute.values.indexed_slices import IndexedSlices, is_slices
 from drumline.distribute.values.operators import ArrayOperators
 from drumline.distribute.values.per_replica import Mirrored, PerReplica, PerReplicaSlices
-from drumline.distribute.values.placement import checked_host_array, owned, put
+from drumline.distribute.values.placement import check_host_array, copy_if_host, put
 
 Update = Callable[[Any, Any], Any]
 
@@ -26,7 +26,7 @@ def cast_for(variable: object, operand: Any, dtype: Any) -> Any:
     if isinstance(operand, jax.Array) and operand.dtype == dtype:
         return operand
     is_number = isinstance(operand, (int, float, complex))
-    source = operand if is_number or isinstance(operand, jax.Array) else owned(checked_host_array(operand))
+    source = operand if is_number or isinstance(operand, jax.Array) else copy_if_host(check_host_array(operand))
     kind = jnp.result_type(source)
     if jnp.issubdtype(kind, jnp.inexact) and not jnp.issubdtype(dtype, jnp.inexact):
         raise CutOffError(f"{variable!r} holds {dtype}; a {kind} value would be cut off: cast it first")
@@ -85,7 +85,7 @@ def initial_value_of(value: Any) -> Any:
     """The array that an initial value, or a function making one, stands for."""
     value = value() if callable(value) else value
     value = value.value if isinstance(value, ArrayOperators) else value
-    return value if isinstance(value, jax.Array) else owned(checked_host_array(value))
+    return value if isinstance(value, jax.Array) else copy_if_host(check_host_array(value))
 
 
 def copy_on(array: jax.Array, home: jax.Device) -> jax.Array:
@@ -106,11 +106,11 @@ def replace_value(_: Any, operand: Any) -> Any:
 
 
 @jax.jit
-def copied(array: jax.Array) -> jax.Array:
+def copy_array(array: jax.Array) -> jax.Array:
     """A copy on the same devices."""
     return jnp.copy(array)
 
 
-def updated(update: Update, current: jax.Array, operand: Any) -> jax.Array:
+def apply_update(update: Update, current: jax.Array, operand: Any) -> jax.Array:
     """A copy of the variable after ``update``, in its shape and dtype."""
     return jnp.broadcast_to(jnp.asarray(update(current, operand), current.dtype), current.shape)

@@ -2,13 +2,12 @@ import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { isApiError } from "@/api/errors";
 import { keys } from "@/api/queries";
-import type { Run } from "@/api/schema";
 import { Button } from "@/components/ui/button";
 import { formatDuration } from "@/lib/format";
-import { cancelRun } from "../queries";
+import { cancelRun, type SteadyRun } from "../queries";
 
 /** Asks before it stops a run: the second press does it, and one beside it goes back. */
-export function CancelRun({ run }: { run: Run }) {
+export function CancelRun({ run }: { run: SteadyRun }) {
   const client = useQueryClient();
   const [asking, setAsking] = useState(false);
   const cancel = useMutation({

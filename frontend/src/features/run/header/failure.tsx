@@ -1,10 +1,9 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useMatchRoute } from "@tanstack/react-router";
 import { keys } from "@/api/queries";
-import type { Run } from "@/api/schema";
 import { LineText } from "@/components/ui/line-text";
 import { collapseReturns } from "@/lib/ansi";
-import { fetchLogs } from "../queries";
+import { fetchLogs, type SteadyRun } from "../queries";
 import { Stacks } from "./stacks";
 
 const TAIL_BYTES = 4_096;
@@ -13,7 +12,7 @@ const HUNG_TAIL_BYTES = 65_536;
 const TAIL_LINES = 12;
 
 /** Why the run failed: what was seen, and the last lines that the program wrote. */
-export function Failure({ run }: { run: Run }) {
+export function Failure({ run }: { run: SteadyRun }) {
   const hung = run.reason?.code === "HANG";
   // The tab has the whole log.
   const onLogs = useMatchRoute()({ to: "/runs/$runId/logs" }) !== false;

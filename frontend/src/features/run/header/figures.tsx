@@ -1,13 +1,19 @@
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
+import { runQuery } from "@/api/queries";
 import type { Run } from "@/api/schema";
 import { isTerminal } from "@/api/states";
 import { count, formatDuration, formatInteger, formatRate, secondsBetween } from "@/lib/format";
 import { useNow } from "@/lib/now";
-import { placementQuery } from "../queries";
+import { placementQuery, type SteadyRun } from "../queries";
 
 /** Step of total as a ruler over the whole width, and the run's figures in one line under it. */
-export function Figures({ run }: { run: Run }) {
+export function Figures({ runId }: { runId: string }) {
+  const run = useQuery(runQuery(runId)).data;
+  return run && <FiguresOf run={run} />;
+}
+
+function FiguresOf({ run }: { run: Run }) {
   const now = useNow();
   const { step, total_steps: total, steps_per_s: rate, examples_per_s: examples } = run.progress;
   const ended = isTerminal(run.state);
@@ -41,7 +47,7 @@ function Figure({ name, value }: { name: string; value: ReactNode }) {
   );
 }
 
-function Replicas({ run }: { run: Run }) {
+function Replicas({ run }: { run: SteadyRun }) {
   const placement = useQuery(placementQuery(run.id));
   const devices = placement.data?.devices.filter((device) => device.replica !== null).length ?? 0;
   if (devices === 0) return <>{formatInteger(run.replicas)}</>;

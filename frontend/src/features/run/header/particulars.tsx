@@ -1,14 +1,15 @@
 import { Link } from "@tanstack/react-router";
-import type { JsonValue, Run } from "@/api/schema";
+import type { JsonValue } from "@/api/schema";
 import { flawOf } from "@/components/runs/run-facts";
 import { StrategyMark } from "@/components/ui/glyphs";
 import { LineText } from "@/components/ui/line-text";
 import { classNames } from "@/lib/class-names";
 import { formatTime, formatUtc, shortId } from "@/lib/format";
 import { useNow } from "@/lib/now";
+import type { SteadyRun } from "../queries";
 
 /** What was asked for and what came out, in small type. */
-export function Particulars({ run }: { run: Run }) {
+export function Particulars({ run }: { run: SteadyRun }) {
   const now = useNow();
   const parameters = Object.entries(run.parameters);
   const labels = Object.entries(run.labels);
@@ -63,7 +64,7 @@ export function Particulars({ run }: { run: Run }) {
 }
 
 /** What the run came from: a sweep, an older run, a checkpoint. */
-function Origin({ run }: { run: Run }) {
+function Origin({ run }: { run: SteadyRun }) {
   return (
     <>
       {run.batch && (

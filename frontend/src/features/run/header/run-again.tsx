@@ -3,11 +3,11 @@ import { Link, useNavigate } from "@tanstack/react-router";
 import { useRef } from "react";
 import { api, body, idempotencyKey } from "@/api/client";
 import { isApiError } from "@/api/errors";
-import type { Run } from "@/api/schema";
 import { Button, buttonClass } from "@/components/ui/button";
+import type { SteadyRun } from "../queries";
 
 /** The same version with the same parameters once more: at once, or by way of the Submit form. */
-export function RunAgain({ run }: { run: Run }) {
+export function RunAgain({ run }: { run: SteadyRun }) {
   const navigate = useNavigate();
   const key = useRef(idempotencyKey());
   const rerun = useMutation({
@@ -39,7 +39,7 @@ export function RunAgain({ run }: { run: Run }) {
   );
 }
 
-function meaning(run: Run): string {
+function meaning(run: SteadyRun): string {
   const begins = run.resume_from ? "from the same checkpoint as this run" : "from its first step";
   return `Version ${run.version} with the same parameters and options, ${begins}`;
 }

@@ -1,5 +1,4 @@
 import { Link } from "@tanstack/react-router";
-import type { Run } from "@/api/schema";
 import { isTerminal } from "@/api/states";
 import { flawOf } from "@/components/runs/run-facts";
 import { Waiting } from "@/components/runs/waiting";
@@ -7,6 +6,7 @@ import { CopyButton } from "@/components/ui/copy-button";
 import { CopyMenu } from "@/components/ui/copy-menu";
 import { StateBadge } from "@/components/ui/state-badge";
 import { shortId } from "@/lib/format";
+import type { SteadyRun } from "../queries";
 import { CancelRun } from "./cancel-run";
 import { Failure } from "./failure";
 import { Figures } from "./figures";
@@ -16,7 +16,7 @@ import { stateSentence } from "./sentence";
 import { SilentHosts } from "./silent-hosts";
 import { reachRun } from "./snippets";
 
-export function RunHeader({ run }: { run: Run }) {
+export function RunHeader({ run }: { run: SteadyRun }) {
   return (
     <header className="flex flex-col gap-4" data-testid="run-header">
       <div className="flex flex-wrap items-start gap-x-4 gap-y-2">
@@ -55,7 +55,7 @@ export function RunHeader({ run }: { run: Run }) {
       </div>
       {run.why && !isTerminal(run.state) && <Waiting why={run.why} />}
       {run.hosts.length > 0 && !isTerminal(run.state) && <SilentHosts run={run} />}
-      <Figures run={run} />
+      <Figures runId={run.id} />
       {run.state === "FAILED" && <Failure run={run} />}
       <Particulars run={run} />
     </header>

@@ -12,7 +12,9 @@ const MEANING: Record<RunState, string> = {
 };
 
 /** The state in a sentence: the typed reason where there is one, else what the state means. Why a run waits stands below it. */
-export function stateSentence(run: Run): string {
+export function stateSentence(
+  run: Pick<Run, "state" | "reason" | "not_finite" | "cancel_requested">,
+): string {
   const odd = Object.entries(run.not_finite ?? {}).map(([name, value]) => `${name} is ${value}`);
   if (run.state === "SUCCEEDED" && odd.length > 0)
     return `The program returned a result that is not all finite numbers: ${listed(odd)}.`;

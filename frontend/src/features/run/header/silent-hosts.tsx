@@ -1,13 +1,14 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { hostsQuery, keys } from "@/api/queries";
-import type { Host, Run } from "@/api/schema";
+import type { Host } from "@/api/schema";
 import { Age } from "@/components/runs/run-columns";
 import { StateBadge } from "@/components/ui/state-badge";
 import { useLiveList } from "@/lib/live";
+import type { SteadyRun } from "../queries";
 
 /** Hosts of a run from which nothing is heard: what the page shows of the run may be old. */
-export function SilentHosts({ run }: { run: Run }) {
+export function SilentHosts({ run }: { run: SteadyRun }) {
   useLiveList("fleet", [keys.hosts]);
   const hosts = useQuery(hostsQuery);
   const silent = silentHosts(hosts.data ?? [], run.id);

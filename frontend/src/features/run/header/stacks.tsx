@@ -1,14 +1,13 @@
 import { useQueries, useQuery } from "@tanstack/react-query";
 import { keys } from "@/api/queries";
-import type { Run } from "@/api/schema";
 import { LineText } from "@/components/ui/line-text";
-import { attemptsQuery, fetchLogs } from "../queries";
+import { attemptsQuery, fetchLogs, type SteadyRun } from "../queries";
 import { stacksIn } from "./stacks-in";
 
 const TAIL_BYTES = 524_288;
 
 /** What each process of a run that hung was doing: who has not arrived stands in the reason, where it is stands here. */
-export function Stacks({ run }: { run: Run }) {
+export function Stacks({ run }: { run: SteadyRun }) {
   const attempts = useQuery(attemptsQuery(run.id));
   const members = attempts.data?.[0]?.members ?? [];
   const found = useQueries({

@@ -1,9 +1,10 @@
 import { getRouteApi, useLocation } from "@tanstack/react-router";
 import { useState } from "react";
-import type { Attempt, Run } from "@/api/schema";
+import type { Attempt } from "@/api/schema";
 import { isTerminal } from "@/api/states";
 import { EmptyState, ErrorState, SkeletonRows, StaleBanner } from "@/components/ui/view-states";
 import { GapNote } from "../gap-note";
+import type { SteadyRun } from "../queries";
 import { LineWindow } from "./line-window";
 import { LogToolbar } from "./log-toolbar";
 import { extendRange, formatRange, type LineRange, parseRange } from "./range";
@@ -13,7 +14,7 @@ import { useLog } from "./use-log";
 const route = getRouteApi("/runs/$runId/logs");
 
 interface LogViewerProps {
-  run: Run;
+  run: SteadyRun;
   attempts: readonly Attempt[];
   attempt: string | undefined;
   member: string | undefined;

@@ -1,8 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
-import { runQuery } from "@/api/queries";
 import { ErrorState, SkeletonRows } from "@/components/ui/view-states";
-import { attemptsQuery } from "../queries";
+import { attemptsQuery, steadyRunQuery } from "../queries";
 import { LogViewer } from "./log-viewer";
 
 const route = getRouteApi("/runs/$runId/logs");
@@ -11,7 +10,7 @@ const route = getRouteApi("/runs/$runId/logs");
 export function LogsTab() {
   const { runId } = route.useParams();
   const { attempt, member } = route.useSearch();
-  const run = useQuery(runQuery(runId));
+  const run = useQuery(steadyRunQuery(runId));
   const attempts = useQuery(attemptsQuery(runId));
   if (!run.data) {
     return run.error ? (

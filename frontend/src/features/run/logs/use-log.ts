@@ -1,15 +1,14 @@
 import { useEffect, useMemo, useReducer } from "react";
-import type { Run } from "@/api/schema";
 import { isTerminal } from "@/api/states";
 import { useRunEvents } from "@/lib/live";
-import { fetchLogs } from "../queries";
+import { fetchLogs, type SteadyRun } from "../queries";
 import { LogLoader } from "./loader";
 
 /** Events of one burst make one request. */
 const PAUSE_MS = 150;
 
 /** The output of one member, kept up to date. `revision` changes whenever there is something new to draw. */
-export function useLog(run: Run, attempt: string | undefined, member: string | undefined) {
+export function useLog(run: SteadyRun, attempt: string | undefined, member: string | undefined) {
   const [revision, changed] = useReducer((n: number) => n + 1, 0);
   const loader = useMemo(
     () => new LogLoader((range) => fetchLogs(run.id, { ...range, attempt, member }), changed),

@@ -1,16 +1,17 @@
 import { useMemo, useRef } from "react";
-import type { PlacedDevice, Placement, Run } from "@/api/schema";
+import type { PlacedDevice, Placement } from "@/api/schema";
 import { isTerminal } from "@/api/states";
 import { useSize } from "@/components/charts/use-size";
 import { strategyName } from "@/components/ui/glyphs";
 import { count } from "@/lib/format";
 import { oneOf } from "@/lib/search-params";
+import type { SteadyRun } from "../queries";
 import { DeviceMap } from "./device-map";
 import { layOut } from "./layout";
 import { paintsFor } from "./paint";
 
 /** A plan in the place of a map: as many hatched devices as the run asks for, and why they are not there yet. */
-export function NotPlaced({ run }: { run: Run }) {
+export function NotPlaced({ run }: { run: SteadyRun }) {
   const box = useRef<HTMLDivElement>(null);
   const { width } = useSize(box);
   const placement = useMemo(() => planOf(run), [run]);
@@ -47,7 +48,7 @@ export function NotPlaced({ run }: { run: Run }) {
   );
 }
 
-function planOf(run: Run): Placement {
+function planOf(run: SteadyRun): Placement {
   const devices = Array.from({ length: run.replicas }, (_, replica): PlacedDevice => {
     const platform = oneOf(run.platform, ["cpu", "gpu", "tpu"]) ?? "cpu";
     return {

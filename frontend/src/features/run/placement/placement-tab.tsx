@@ -1,10 +1,10 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { useMemo } from "react";
-import { hostsQuery, runQuery } from "@/api/queries";
+import { hostsQuery } from "@/api/queries";
 import { isTerminal } from "@/api/states";
 import { ErrorState, SkeletonRows, StaleBanner } from "@/components/ui/view-states";
-import { attemptsQuery, placementQuery } from "../queries";
+import { attemptsQuery, placementQuery, steadyRunQuery } from "../queries";
 import { NotPlaced } from "./not-placed";
 import { PlacementView } from "./placement-view";
 
@@ -13,7 +13,7 @@ const route = getRouteApi("/runs/$runId/placement");
 /** Which replica is where, and is it well? */
 export function PlacementTab() {
   const { runId } = route.useParams();
-  const run = useQuery(runQuery(runId));
+  const run = useQuery(steadyRunQuery(runId));
   const placement = useQuery(placementQuery(runId));
   const attempts = useQuery(attemptsQuery(runId));
   const hosts = useQuery(hostsQuery);

@@ -1,13 +1,14 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { api, body } from "@/api/client";
-import { keys, runQuery } from "@/api/queries";
+import { keys } from "@/api/queries";
 import type { PlanComparison, PlanDifference } from "@/api/schema";
 import { ScrollBox } from "@/components/ui/scroll-box";
 import { Section } from "@/components/ui/section";
 import { ErrorState, SkeletonRows } from "@/components/ui/view-states";
 import { classNames } from "@/lib/class-names";
 import { count } from "@/lib/format";
+import { runEndedQuery } from "../queries";
 
 const route = getRouteApi("/runs/$runId");
 const HEADS = [
@@ -34,8 +35,7 @@ const VERDICTS: Record<PlanDifference["verdict"], { word: string; tone: string }
 /** Did it do what was planned? */
 export function PlanTab() {
   const { runId } = route.useParams();
-  const run = useQuery(runQuery(runId));
-  const ended = run.data?.ended_at != null;
+  const ended = useQuery(runEndedQuery(runId)).data === true;
   const comparison = useQuery({
     queryKey: [...keys.run(runId), "plan", ended],
     queryFn: ({ signal }) =>

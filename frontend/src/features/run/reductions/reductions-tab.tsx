@@ -1,12 +1,10 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
-import { runQuery } from "@/api/queries";
-import type { ReductionName, Run } from "@/api/schema";
-import { isTerminal } from "@/api/states";
+import type { ReductionName } from "@/api/schema";
 import { EmptyState, ErrorState, SkeletonRows, StaleBanner } from "@/components/ui/view-states";
 import { AttemptSelect } from "../attempt-select";
 import { GapNote } from "../gap-note";
-import { reductionNamesQuery } from "../queries";
+import { reductionNamesQuery, runEndedQuery } from "../queries";
 import { Inspector } from "./inspector";
 import { NameList } from "./name-list";
 import { inOrder, nameKey } from "./names";
@@ -20,7 +18,7 @@ export function ReductionsTab() {
   const search = route.useSearch();
   const navigate = route.useNavigate();
   const names = useQuery(reductionNamesQuery(runId, search.attempt));
-  const run = useQuery(runQuery(runId));
+  const ended = useQuery(runEndedQuery(runId)).data;
   if (!names.data) {
     if (names.error) {
       return (
@@ -45,25 +43,26 @@ export function ReductionsTab() {
         onChoose={(attempt) => change({ attempt, step: undefined, nth: undefined })}
         runId={runId}
       />
-      <Chosen change={change} names={names.data} run={run.data} runId={runId} search={search} />
+      <Chosen change={change} ended={ended} names={names.data} runId={runId} search={search} />
     </>
   );
 }
 
 interface ChosenProps {
   runId: string;
-  run: Run | undefined;
+  /** Whether the run has ended; undefined while that is not known. */
+  ended: boolean | undefined;
   names: readonly ReductionName[];
   search: ReturnType<typeof route.useSearch>;
   change: (next: Partial<ChosenProps["search"]>) => void;
 }
 
 /** The names to choose from, and the one that is chosen. */
-function Chosen({ runId, run, names, search, change }: ChosenProps) {
+function Chosen({ runId, ended, names, search, change }: ChosenProps) {
   const ordered = inOrder(names);
   const wanted = ordered.filter(({ name }) => name === search.var);
   const chosen = wanted.find(({ origin }) => origin === search.origin) ?? wanted[0] ?? ordered[0];
-  if (!chosen) return <NoReductions run={run} />;
+  if (!chosen) return <NoReductions ended={ended} />;
   const step = search.step ?? chosen.steps.at(-1) ?? 0;
   return (
     <div className="grid gap-x-8 gap-y-6 lg:grid-cols-[200px_minmax(0,1fr)]">
@@ -75,7 +74,7 @@ function Chosen({ runId, run, names, search, change }: ChosenProps) {
       <div className="flex min-w-0 flex-col gap-6">
         <StepScrubber
           following={search.step === undefined}
-          live={run !== undefined && !isTerminal(run.state)}
+          live={ended === false}
           name={chosen}
           onFollow={(follow) => change({ step: follow ? undefined : step })}
           onStep={(next) => change({ step: next })}
@@ -95,12 +94,11 @@ function Chosen({ runId, run, names, search, change }: ChosenProps) {
   );
 }
 
-function NoReductions({ run }: { run: Run | undefined }) {
-  const over = run !== undefined && isTerminal(run.state);
+function NoReductions({ ended }: { ended: boolean | undefined }) {
   return (
     <EmptyState
       snippet={'losses = strategy.run(step, args=batch)\nloss = strategy.reduce("mean", losses, axis=0)'}
-      title={over ? "This run recorded no reduction." : "No reduction recorded yet."}
+      title={ended ? "This run recorded no reduction." : "No reduction recorded yet."}
     >
       Call strategy.reduce in the program; each call is recorded at every step that record.reductions_every
       names.

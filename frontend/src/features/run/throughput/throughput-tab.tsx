@@ -1,12 +1,10 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { useMemo, useRef } from "react";
-import { runQuery } from "@/api/queries";
-import { isTerminal } from "@/api/states";
 import { useSize } from "@/components/charts/use-size";
 import { EmptyState, ErrorState, SkeletonRows, StaleBanner } from "@/components/ui/view-states";
 import { GapNote } from "../gap-note";
-import { metricsQuery } from "../queries";
+import { metricsQuery, runEndedQuery } from "../queries";
 import { Charts } from "./charts";
 import { curveOf, inOrder } from "./series";
 import { Toolbar } from "./toolbar";
@@ -24,12 +22,11 @@ export function ThroughputTab() {
   // A bucket per two pixels, in steps of 200, so that a small change of width asks for nothing new.
   const buckets = Math.min(MOST_BUCKETS, Math.max(LEAST_BUCKETS, Math.ceil(width / 400) * 200));
   const metrics = useQuery({ ...metricsQuery(runId, { x, from, to, attempt, buckets }), enabled: width > 0 });
-  const run = useQuery(runQuery(runId));
+  const ended = useQuery(runEndedQuery(runId)).data === true;
   const curves = useMemo(
     () => inOrder((metrics.data?.series ?? []).map((each) => curveOf(each, metrics.data?.gaps))),
     [metrics.data],
   );
-  const ended = run.data !== undefined && isTerminal(run.data.state);
   return (
     <div ref={box}>
       <GapNote runId={runId} what="metrics" />
