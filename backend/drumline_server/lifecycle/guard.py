@@ -11,12 +11,19 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts.events import MAX_EVENTS_PER_BATCH, MemberAck
 from drumline.contracts.problems import ProblemCode
-from drumline.contracts.states import TERMINAL_ATTEMPT, TERMINAL_MEMBER, AttemptState, MemberState, RunState
+from drumline.contracts.states import (
+    TERMINAL_ATTEMPT,
+    TERMINAL_MEMBER,
+    AttemptState,
+    DeviceState,
+    MemberState,
+    RunState,
+)
 from drumline_server.base.clock import Clock
 from drumline_server.base.errors import DrumlineError, FencedError, NotFoundError
 from drumline_server.lifecycle.retries import BACKOFF_S
 from drumline_server.storage.history import lock_run
-from drumline_server.storage.models import Attempt, Host, Incarnation, Member, Run, table_of
+from drumline_server.storage.models import Attempt, Device, Host, Incarnation, Member, Run, table_of
 from drumline_server.storage.runs import attempt_by_id, member_by_id
 
 _HOST = select(Host).where(Host.id == bindparam("host")).execution_options(populate_existing=True)
@@ -136,6 +143,7 @@ def acknowledge(locked: LockedMember) -> MemberAck:
 
 _MICROS = 1_000_000
 _HOSTS, _INCARNATIONS, _ATTEMPTS, _RUNS = (table_of(model) for model in (Host, Incarnation, Attempt, Run))
+_MEMBERS, _DEVICES = table_of(Member), table_of(Device)
 _LOCK_HOSTS_AHEAD = (
     select(_HOSTS.c.id).where(_HOSTS.c.last_heartbeat_at > bindparam("now")).order_by(_HOSTS.c.id).with_for_update()
 )
@@ -156,6 +164,23 @@ _CLAMPS = (
         .values({began: bindparam("now")})
         for began in (_ATTEMPTS.c.claimed_at, _ATTEMPTS.c.started_at)
     ),
+    # The wait for the proof that a device is free counts from here; ahead of now it would last until now is there.
+    update(_MEMBERS)
+    .where(
+        _MEMBERS.c.ended_at > bindparam("now"),
+        select(_DEVICES.c.id)
+        .where(
+            _DEVICES.c.attempt_id == _MEMBERS.c.attempt_id,
+            _DEVICES.c.host_id == _MEMBERS.c.host_id,
+            _DEVICES.c.state == DeviceState.RELEASING,
+        )
+        .exists(),
+    )
+    .values(ended_at=bindparam("now")),
+    # So does the wait for telemetry of a member that still sends.
+    update(_MEMBERS)
+    .where(_MEMBERS.c.telemetry_at > bindparam("now"), _MEMBERS.c.acked_seq < _MEMBERS.c.last_seq)
+    .values(telemetry_at=bindparam("now")),
     update(_RUNS)
     .where(_RUNS.c.state == RunState.RETRY_WAIT, _RUNS.c.retry_at > bindparam("latest_retry"))
     .values(retry_at=bindparam("latest_retry")),

@@ -8,7 +8,8 @@ from sqlalchemy import update
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import DeviceState, MemberState, RunState
 from drumline.contracts.worker_api import MemberBeat
-from drumline_server.lifecycle.deadlines import Deadlines, overdue_actions
+from drumline_server.lifecycle.deadlines import RELEASE_S, Deadlines, overdue_actions
+from drumline_server.lifecycle.guard import clamp_timestamps
 from drumline_server.storage import models
 from support.core import CLAIM_S, SUSPECT_S, TAKEOVER_S, Core
 from support.runs import placed
@@ -163,6 +164,24 @@ def test_devices_that_a_registration_frees_can_be_held_again(core: Core) -> None
     worker.register()
     assert core.device_states() == ["FREE"] * 8
     assert core.schedule() == [run_id]
+
+
+def test_devices_whose_release_nobody_proves_are_probed_in_time_after_the_clock_is_set_back(core: Core) -> None:
+    """The wait counts from the member's end, which lies an hour ahead then."""
+    _, worker = placed(core)
+    claimed = {"state": MemberState.CLAIMED, "incarnation_id": worker.incarnation}
+    core.write(lambda session: session.execute(update(models.Member).values(**claimed)) and None)
+    core.clock.advance(CLAIM_S + 1)
+    core.reap()
+    core.clock.advance(-3600)
+    core.write(lambda session: clamp_timestamps(session, claim_s=CLAIM_S, clock=core.clock))
+
+    core.clock.advance(RELEASE_S - 1)
+    core.reap()
+    assert core.device_states() == ["RELEASING"] * 8
+    core.clock.advance(2)
+    core.reap()
+    assert core.device_states() == ["QUARANTINED"] * 8
 
 
 @pytest.mark.parametrize("search", ["digits", "DIGITS", "Igit"])
