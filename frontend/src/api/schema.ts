@@ -235,7 +235,7 @@ export interface paths {
         put?: never;
         /**
          * Drain Host
-         * @description Gives the host no more runs; programs that run there stop in their grace and go on elsewhere.
+         * @description Gives the host no more runs; programs that run there stop in their grace and resume elsewhere.
          */
         post: operations["drain_host"];
         delete?: never;
@@ -597,7 +597,7 @@ export interface paths {
         };
         /**
          * List Checkpoints
-         * @description Checkpoints of the run, the one that it would go on from first.
+         * @description Checkpoints of the run, the one that it would resume from first.
          */
         get: operations["list_checkpoints"];
         put?: never;
@@ -699,7 +699,7 @@ export interface paths {
          * Get Metrics
          * @description Curves of the run's metrics in at most `buckets` buckets; no value, however short its spike, is hidden.
          *
-         *     Of the attempt named, else of the run as a whole: where an attempt went on from a checkpoint, what was logged after
+         *     Of the attempt named, else of the run as a whole: where an attempt resumed from a checkpoint, what was logged after
          *     that before is cut.
          */
         get: operations["get_metrics"];
@@ -946,8 +946,8 @@ export interface paths {
          * Stream
          * @description Events of runs (`event: run`) and hints that a list changed (`event: hint`).
          *
-         *     `id:` names the newest event of each run of the stream: give it back as `Last-Event-ID` to go on without a gap.
-         *     After `event: resync` fetch anew what is shown. A stream of runs alone ends after the last event of the last.
+         *     `id:` names the newest event of each run of the stream: give it back as `Last-Event-ID` to continue without a gap.
+         *     After `event: resync` fetch again what is shown. A stream of runs alone ends after the last event of the last.
          */
         get: operations["stream"];
         put?: never;
@@ -1053,7 +1053,7 @@ export interface paths {
         put?: never;
         /**
          * Expire Checkpoints
-         * @description Says of which runs a worker need keep no checkpoint any more; nobody can go on from those from now on.
+         * @description Says of which runs a worker need keep no checkpoint any more; nobody can resume from those from now on.
          */
         post: operations["expire_checkpoints"];
         delete?: never;

@@ -1,6 +1,7 @@
 """Text and JSON that every store and every reader of ours can hold."""
 
 import math
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from typing import Literal
@@ -65,12 +66,14 @@ def mended(value: JsonValue) -> JsonValue:
     return value
 
 
-def not_finite_in(value: JsonValue) -> dict[str, NotFinite]:
+def not_finite_in(value: JsonValue, *, look_at: int | None = None) -> dict[str, NotFinite]:
     """Numbers of a result that are NaN or infinite, by place, the first 20; `result` where it is one itself.
+
+    `look_at` values at most, where the time to look is not one's own.
 
     By their type: once they are `mended` they are text, and a program may return such text as well.
     """
-    found = ((_place(path), _written(number)) for path, number in _odd_numbers(value))
+    found = ((_place(path), _written(number)) for path, number in _odd_numbers(value, look_at))
     return dict(islice(found, MAX_NOT_FINITE))
 
 
@@ -78,9 +81,10 @@ def _written(number: float) -> NotFinite:
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
-def _odd_numbers(value: JsonValue) -> Iterator[tuple[_Path, float]]:
+def _odd_numbers(value: JsonValue, look_at: int | None) -> Iterator[tuple[_Path, float]]:
     """In their order, with their paths. Not recursive, and builds no names: it reads what nobody has checked yet."""
     waiting: list[tuple[_Path, JsonValue, int]] = [(None, value, 0)]
+    room = sys.maxsize if look_at is None else look_at
     while waiting:
         path, item, depth = waiting.pop()
         if isinstance(item, float) and not math.isfinite(item):
@@ -88,10 +92,13 @@ def _odd_numbers(value: JsonValue) -> Iterator[tuple[_Path, float]]:
         elif depth == MAX_DEPTH:
             continue
         elif isinstance(item, dict):
-            inner = [((path, f".{key}"), value, depth + 1) for key, value in item.items()]
+            inner = [((path, f".{key}"), value, depth + 1) for key, value in islice(item.items(), room)]
+            room -= len(inner)
             waiting += reversed(inner)
         elif isinstance(item, list):
-            waiting += [((path, f"[{at}]"), item[at], depth + 1) for at in reversed(range(len(item)))]
+            seen = min(len(item), room)
+            room -= seen
+            waiting += [((path, f"[{at}]"), item[at], depth + 1) for at in reversed(range(seen))]
 
 
 def _place(path: _Path) -> str:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drumline.contracts.storable import not_finite_in
 from drumline.local import json_result
 
 
@@ -78,3 +79,10 @@ _JSON = st.recursive(
 @given(_JSON)
 def test_every_result_is_strict_json(value: object) -> None:
     json.dumps(json_result(value).value, allow_nan=False)
+
+
+def test_a_look_that_is_bounded_marks_what_comes_first() -> None:
+    value = [float("nan"), *[[]] * 50_000, float("nan")]
+
+    assert not_finite_in(value, look_at=100) == {"[0]": "NaN"}
+    assert not_finite_in(value) == {"[0]": "NaN", "[50001]": "NaN"}
