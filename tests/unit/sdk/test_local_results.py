@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import JsonValue
 
 from drumline.contracts.storable import not_finite_in
 from drumline.local import json_result
@@ -82,7 +83,7 @@ def test_every_result_is_strict_json(value: object) -> None:
 
 
 def test_a_look_that_is_bounded_marks_what_comes_first() -> None:
-    value = [float("nan"), *[[]] * 50_000, float("nan")]
+    value: JsonValue = [float("nan"), *[list[JsonValue]()] * 50_000, float("nan")]
 
     assert not_finite_in(value, look_at=100) == {"[0]": "NaN"}
     assert not_finite_in(value) == {"[0]": "NaN", "[50001]": "NaN"}
