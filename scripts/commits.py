@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-BASE = "c464f78695fe263e2389796eeac7f4b5131aa456"
+BASE = "46c5e6f3ea60da1afa81b65ff6b6829c0a6b2473"
 """The last commit of the time before the rule, with which most did not comply."""
 MAX_SUMMARY = 72
 _SUMMARY = re.compile(r"[a-z][a-z0-9_./-]*(, [a-z][a-z0-9_./-]*)*: (?P<verb>[a-z][a-z-]*)(?= |$)(?P<rest>.*)")
