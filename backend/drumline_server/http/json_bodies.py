@@ -51,12 +51,14 @@ async def _pieces(answer: BaseModel, field: str) -> AsyncIterator[bytes]:
     yield bytes(piece + b"]}")
 
 
-MAX_JSON_VALUES = 64_000
-"""Of a body that is one JSON text: what 4096 devices of a host take."""
+MAX_JSON_VALUES = 32_000
+"""Of a body that is one JSON text: what the devices and members of the largest host take, twice over."""
 _AT_ONCE_BYTES = 64 * 1024
 """Records that are read between two turns of the loop; one that is larger is read alone."""
 _AT_ONCE_TOKENS = 4_000
 """Some 8 ms: a heartbeat needs several turns of the loop, and each waits for one of these."""
+_AT_ONCE_OBJECTS = 1_000
+"""Of a list inside of a record: some 5 ms."""
 _REST_S = 0.001
 """Without a rest the threads of the database get the interpreter only every 5 ms, for one statement each."""
 _SHOWN_ERRORS = 20
@@ -94,7 +96,25 @@ class _Entries:
 
     def __init__(self, model: type[BaseModel], framing: Framing) -> None:
         self.framing = framing
-        self.adapter: TypeAdapter[Any] = TypeAdapter(get_args(model.model_fields[framing.field].annotation)[0])
+        entry = get_args(model.model_fields[framing.field].annotation)[0]
+        self.adapter: TypeAdapter[Any] = TypeAdapter(entry)
+        self.long_lists = {kind: lists for kind, of in _models_by_kind(entry).items() if (lists := _lists_of(of))}
+        """Adapters of an entry's lists of objects, by its kind and the list's name."""
+
+
+def _models_by_kind(entry: Any) -> dict[str, type[BaseModel]]:
+    """The models of a union, by the `kind` that tells them apart; none for an entry of one model."""
+    union = get_args(entry)
+    return {model.model_fields["kind"].default: model for model in get_args(union[0])} if union else {}
+
+
+def _lists_of(model: type[BaseModel]) -> dict[str, TypeAdapter[Any]]:
+    inner = {name: (get_args(field.annotation) or (None,))[0] for name, field in model.model_fields.items()}
+    return {
+        name: TypeAdapter(list[each])  # type: ignore[valid-type]  # a model, known only now
+        for name, each in inner.items()
+        if isinstance(each, type) and issubclass(each, BaseModel)
+    }
 
 
 def _entries_of(model: object) -> _Entries | None:
@@ -181,7 +201,7 @@ async def _read_records(records: list[bytes], entries: _Entries) -> list[Any]:
             value = _parse(record, framing.field, place)
             if len(record) > _AT_ONCE_BYTES:
                 await asyncio.sleep(0)
-            entry = entries.adapter.validate_python(value)
+            entry = entries.adapter.validate_python(await _with_long_lists(value, entries, place))
             if framing.alike:
                 _share_parts(entry, parts)
             found.append(entry)
@@ -196,6 +216,28 @@ async def _read_records(records: list[bytes], entries: _Entries) -> list[Any]:
     return found
 
 
+async def _with_long_lists(value: Json, entries: _Entries, place: int) -> Json:
+    """The entry with its long lists validated, some of their objects between two turns of the loop.
+
+    Raises RequestValidationError for the first of those that holds what is wrong.
+    """
+    kind = value.get("kind") if isinstance(value, dict) else None
+    lists = entries.long_lists.get(kind, {}) if isinstance(kind, str) else {}
+    for name, adapter in lists.items():
+        objects = value.get(name)
+        if not isinstance(objects, list) or len(objects) <= _AT_ONCE_OBJECTS:
+            continue
+        found: list[Any] = []
+        for start in range(0, len(objects), _AT_ONCE_OBJECTS):
+            try:
+                found += adapter.validate_python(objects[start : start + _AT_ONCE_OBJECTS])
+            except ValidationError as error:
+                raise RequestValidationError([*_with_place(error, entries.framing, place, name, start=start)]) from None
+            await asyncio.sleep(0)
+        value = {**value, name: found}
+    return value
+
+
 def _share_parts(entry: BaseModel, parts: dict[tuple[str, str], Any]) -> None:
     """Has entries that say the same share it: a collection of garbage goes through every copy in one breath."""
     for name in type(entry).model_fields:
@@ -204,9 +246,14 @@ def _share_parts(entry: BaseModel, parts: dict[tuple[str, str], Any]) -> None:
             entry.__dict__[name] = parts.setdefault((name, part.model_dump_json()), part)
 
 
-def _with_place(error: ValidationError, framing: Framing, place: int) -> Iterator[dict[str, Any]]:
-    for each in error.errors(include_url=False):
-        yield {**each, "loc": ("body", framing.field, place, *each["loc"])}
+def _with_place(
+    error: ValidationError, framing: Framing, place: int, *inside: str, start: int = 0
+) -> Iterator[dict[str, Any]]:
+    """Errors as FastAPI tells them; those in a list `inside` of the entry count from `start`."""
+    for each in error.errors(include_url=False)[:_SHOWN_ERRORS]:
+        number, *rest = each["loc"]
+        found = (*inside, start + int(number), *rest) if inside else each["loc"]
+        yield {**each, "loc": ("body", framing.field, place, *found)}
 
 
 def _lines(body: bytes, framing: Framing) -> tuple[bytes, list[bytes]]:

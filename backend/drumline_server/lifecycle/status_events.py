@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from drumline.contracts.base import to_micros
 from drumline.contracts.events import MAX_RESULT_BYTES, GapEvent, ProgressEvent, ResultEvent, StateEvent
 from drumline.contracts.states import TERMINAL_MEMBER, AttemptState, MemberState, RunState
-from drumline.contracts.storable import mended, unstorable
+from drumline.contracts.storable import is_too_deep, mended
 from drumline_server.lifecycle.transitions import transition_attempt, transition_member, transition_run
 from drumline_server.storage.history import Loss, record_event, record_gap
 from drumline_server.storage.models import Attempt, Member, Run
@@ -121,8 +121,8 @@ def apply_result(batch: Batch, events: Sequence[ResultEvent]) -> None:
     """Keeps what the first member's `main` returned; one over the cap, or too deep, leaves a gap instead."""
     if batch.member.rank:
         return
-    value, not_finite = mended(events[-1].value), events[-1].not_finite
-    if unstorable(value) or len(to_json(value)) > MAX_RESULT_BYTES:
+    value, not_finite = events[-1].value, events[-1].not_finite
+    if is_too_deep(value) or len(to_json(value := mended(value))) > MAX_RESULT_BYTES:
         record_gap(batch.session, batch.member, Loss("result", 1, detail="too large or too deep"), now=batch.now)
         return
     columns = {"result": {"value": value}, "outcomes": numbers_of(value), "not_finite": not_finite or None}

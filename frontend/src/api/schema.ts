@@ -3867,6 +3867,7 @@ export interface components {
             };
             /** Seq */
             seq: number;
+            /** Value */
             value: components["schemas"]["JsonValue"];
         };
         /**

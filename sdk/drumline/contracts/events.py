@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue, StringConstraints, model_validator
+from pydantic import Field, JsonValue, SkipValidation, StringConstraints, model_validator
 
 from drumline.contracts.base import AtMost, Contract, Finite, NameColumn, Reply, Text, TimeColumn, Timestamp
 from drumline.contracts.ids import CheckpointId, DeviceId, IncarnationId
@@ -195,7 +195,8 @@ class ResultEvent(_Event):
     """What `main` returned."""
 
     kind: Literal["result"] = "result"
-    value: JsonValue
+    value: SkipValidation[JsonValue]
+    """Comes from a JSON text: to look at each of its values once more holds the interpreter for 30 ms."""
     not_finite: Annotated[dict[Place, NotFinite], AtMost(MAX_NOT_FINITE)] = Field(default_factory=dict)
     """Its numbers that JSON does not have, by place: in `value` they are text, as what a program returned as text."""
 

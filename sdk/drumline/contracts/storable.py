@@ -37,6 +37,17 @@ def unstorable(value: JsonValue) -> str | None:
     return _flaw(value, MAX_DEPTH)
 
 
+def is_too_deep(value: JsonValue) -> bool:
+    """Whether it is nested deeper than anything that is stored. Not recursive: whatever reads on, may be."""
+    level: list[JsonValue] = [value]
+    for _ in range(MAX_DEPTH):
+        inner = (item.values() if isinstance(item, dict) else item for item in level if isinstance(item, (dict, list)))
+        level = [item for items in inner for item in items]
+        if not level:
+            return False
+    return True
+
+
 def too_large(value: object, most: int = MAX_VALUES) -> str | None:
     """What is wrong with the size of a JSON value, in words; None if nothing is. Looks at no more than it may hold."""
     waiting, known = [value], 1

@@ -37,6 +37,10 @@ Coordinator = Annotated[
     ),
 ]
 """`host:port` as every member of the gang can reach it."""
+MAX_HOST_DEVICES = 1_024
+"""Of one host, and so of members that live on it: that many are read in some 10 ms."""
+MAX_MEMBERS_LEFT = 4_096
+"""Members of one host of which something is left."""
 HostName = Annotated[Text, StringConstraints(min_length=1, max_length=253)]
 
 
@@ -105,11 +109,11 @@ class Register(Contract):
     jax_version: Annotated[Text, StringConstraints(max_length=40)]
     cpu_count: Annotated[int, Field(ge=1, lt=2**53)]
     memory_bytes: Annotated[int, Field(ge=0, lt=2**53)]
-    devices: Annotated[tuple[DeviceReport, ...], Field(fail_fast=True), AtMost(4_096)]
-    members: Annotated[tuple[LiveMember, ...], Field(fail_fast=True), AtMost(4_096)] = ()
-    unproven: Annotated[tuple[MemberId, ...], Field(fail_fast=True), AtMost(4_096)] = ()
+    devices: Annotated[tuple[DeviceReport, ...], Field(fail_fast=True), AtMost(MAX_HOST_DEVICES)]
+    members: Annotated[tuple[LiveMember, ...], Field(fail_fast=True), AtMost(MAX_HOST_DEVICES)] = ()
+    unproven: Annotated[tuple[MemberId, ...], Field(fail_fast=True), AtMost(MAX_MEMBERS_LEFT)] = ()
     """Members that are over, with processes that SIGKILL did not end."""
-    unstarted: Annotated[tuple[MemberId, ...], Field(fail_fast=True), AtMost(4_096)] = ()
+    unstarted: Annotated[tuple[MemberId, ...], Field(fail_fast=True), AtMost(MAX_MEMBERS_LEFT)] = ()
     """Members that this worker has claimed and started no process of, nor will."""
     notices: Annotated[tuple[HostNotice, ...], Field(max_length=8)] = ()
     checkpoint_store: Annotated[Text, StringConstraints(max_length=100)] = ""
@@ -168,13 +172,13 @@ class Heartbeat(Contract):
 
     incarnation: IncarnationId
     sent_at: Timestamp
-    members: Annotated[tuple[MemberBeat, ...], Field(fail_fast=True), AtMost(4_096)] = ()
+    members: Annotated[tuple[MemberBeat, ...], Field(fail_fast=True), AtMost(MAX_HOST_DEVICES)] = ()
     plans: Annotated[tuple[PlanId, ...], Field(fail_fast=True), AtMost(16)] = ()
     """Those whose programs it probes."""
     draining: bool = False
     notified: bool = False
     """Whether a notification came since the last one: there is news, most likely."""
-    unsent: Annotated[tuple[UnsentTelemetry, ...], Field(max_length=4_096)] = ()
+    unsent: Annotated[tuple[UnsentTelemetry, ...], Field(max_length=MAX_MEMBERS_LEFT)] = ()
 
 
 class MemberNotice(Reply):
@@ -235,7 +239,7 @@ class ProbeReports(Contract):
     """Body of `POST /worker/probes`."""
 
     incarnation: IncarnationId
-    probes: Annotated[tuple[ProbeReport, ...], Field(fail_fast=True), AtMost(4_096)]
+    probes: Annotated[tuple[ProbeReport, ...], Field(fail_fast=True), AtMost(MAX_HOST_DEVICES)]
 
 
 class StoredRuns(Contract):

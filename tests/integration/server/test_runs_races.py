@@ -201,11 +201,12 @@ def test_a_result_with_half_a_surrogate_pair_is_mended(core: Core) -> None:
     assert core.run(run_id).result == {"a": "x?"}
 
 
-def test_a_result_nested_too_deep_to_be_read_back_is_a_gap(core: Core) -> None:
+@pytest.mark.parametrize("depth", [101, 240, 900])
+def test_a_result_nested_too_deep_to_be_read_back_is_a_gap(core: Core, depth: int) -> None:
     run_id, worker = placed(core)
     member = worker.take().start()
 
-    member.send(member.event("result", value=json.loads("[" * 240 + "]" * 240)))
+    member.send(member.event("result", value=json.loads("[" * depth + "]" * depth)))
 
     assert core.run(run_id).result is None
     assert [event.body["what"] for event in core.events(run_id) if event.kind == "gap"] == ["result"]

@@ -9,7 +9,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from drumline.contracts.events import MAX_REPLICAS_TOLD
 from drumline.contracts.records import RECORDS_MEDIA_TYPE, frame
+from drumline.contracts.worker_api import MAX_HOST_DEVICES
 from drumline_server.app.application import create_app
 from drumline_server.base.settings import Settings
 from fuzz.world import V1, World
@@ -97,7 +99,8 @@ def _sweep(body: Any) -> dict[str, Costly]:
 
 
 def _events(body: Any) -> dict[str, Costly]:
-    log = next(event for event in body["events"] if event["kind"] == "log")
+    kinds = {event["kind"]: {**event, "seq": 1} for event in body["events"]}
+    log = kinds["log"]
     result = b'{"kind":"result","seq":1,"at":"2026-01-01T00:00:00Z","value":[' + b"[]," * 60_000 + b"1]}"
     points = b"[" + b"1," * 16_000 + b"1]"
     metrics = b'{"kind":"metrics","seq":1,"at":0,"names":%b,"steps":%b,"times":%b,"values":%b}' % (
@@ -106,15 +109,35 @@ def _events(body: Any) -> dict[str, Costly]:
     head = json.dumps({name: value for name, value in body.items() if name != "events"}).encode()
     logs = [json.dumps({**log, "seq": number}).encode() for number in range(1, 5_001)]
     junk = b'{"kind":"log","seq":1,"at":0,"stream":[' + b"[]," * 79_000 + b"1]}"
-    many = {"logs": logs, "result": [result], "metrics": [metrics] * 20, "junk": [junk]}
+    wide = {kind: [_widest(kinds[kind], fields)] for kind, fields in _WIDE.items()}
+    many = {"logs": logs, "result": [result], "metrics": [metrics] * 20, "junk": [junk], **wide}
     return {name: Costly(frame(head, records), RECORDS_MEDIA_TYPE) for name, records in many.items()} | {
         "one text": Costly(_in(body, "events", b"[" + _fill(b"[],", 2 * MIB) + b"1]"))
     }
 
 
+_WIDE = {"placement": ["replicas"], "variable": ["homes"], "reduction": ["inputs", "counts"]}
+"""Lists of an event that are as long as the strategy is wide."""
+
+
+def _widest(event: Any, fields: list[str]) -> bytes:
+    """With as many entries in those lists as a record may hold."""
+    entry = "".join(json.dumps(event[field][0]) + "," for field in fields)
+    most = min(MAX_REPLICAS_TOLD, 150_000 // sum(map(entry.count, ",[{")))
+    return json.dumps({**event, **{field: event[field][:1] * most for field in fields}}).encode()
+
+
+def _most(body: Any, field: str, most: int) -> Costly:
+    entry = json.dumps(body[field][0]).encode()
+    return Costly(_in(body, field, b"[" + b",".join([entry] * most) + b"]"))
+
+
 def _registration(body: Any) -> dict[str, Costly]:
-    device = json.dumps(body["devices"][0]).encode()
-    return {"most devices": Costly(_in(body, "devices", b"[" + b",".join([device] * 4096) + b"]"))}
+    return {f"most {field}": _most(body, field, MAX_HOST_DEVICES) for field in ("devices", "members")}
+
+
+def _heartbeat(body: Any) -> dict[str, Costly]:
+    return {"most members": _most(body, "members", MAX_HOST_DEVICES)}
 
 
 _OWN: dict[str, Callable[[Any], dict[str, Costly]]] = {
@@ -123,6 +146,7 @@ _OWN: dict[str, Callable[[Any], dict[str, Costly]]] = {
     "/runs:sweep": _sweep,
     "/plan": lambda body: _of_parameters(body, "run.parameters"),
     "/worker/register": _registration,
+    "/worker/heartbeat": _heartbeat,
     "/worker/members/{member_id}/events": _events,
 }
 """Bodies that are dear to one route. Every route that takes JSON has those of `_anywhere`."""
@@ -180,3 +204,16 @@ def test_no_body_holds_the_interpreter(world: World, timed: Timed, client: httpx
 
     assert min(held.values()) > 0
     assert {name: round(longest, 3) for name, longest in again.items() if longest > HOLD_S} == {}
+
+
+def test_an_object_far_down_a_long_list_is_refused_by_its_place(world: World, client: httpx2.Client) -> None:
+    path = f"{V1}/worker/members/{{member_id}}/events"
+    body = world.body(path)
+    event = {**next(event for event in body["events"] if event["kind"] == "placement"), "seq": 1}
+    event["replicas"] = [*event["replicas"] * 2_500, {"replica": -1, "devices": []}]
+    valid = world.valid("POST", path, {**body, "events": [event]})
+
+    answer = client.post(valid.path, content=valid.content, headers={k: v.decode() for k, v in valid.headers.items()})
+
+    assert answer.status_code == 422, answer.text[:500]
+    assert "events.0.replicas.2500.replica" in answer.text
