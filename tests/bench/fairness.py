@@ -1,8 +1,9 @@
 """`make bench-fairness`: what one request costs everybody else.
 
 A server runs in a process of its own; another process asks it for `/healthz` and sends a heartbeat all the time, and
-notes how long each took. This one sends each route its costliest request, again and again, in turns with as long a time,
-up to 2 s, in which it does nothing (A/A). Aim: the worst latency beside any request is at most 250 ms over the worst without one.
+notes how long each took. This one sends each route its costliest request, again and again, in turns with as long a
+time, up to 2 s, in which it does nothing (A/A). Aim: the worst latency beside any request is at most 250 ms over the
+worst without one.
 JSON in build/bench/fairness.json.
 """
 
@@ -38,7 +39,7 @@ REPEATS = 20
 LEAST_WINDOW_S = 0.1
 """A request that is answered sooner may still leave work behind."""
 MOST_IDLE_S = 2.0
-"""Of a turn without a request: a shorter one finds fewer bad moments, so what is measured beside a request looks worse."""
+"""Of a turn without a request: a shorter one finds fewer bad moments, and the aim is the harder to meet."""
 PAUSE_S = 0.005
 """Between two questions of the prober."""
 ANSWER_S = 60.0
