@@ -229,9 +229,13 @@ def points(pieces: Iterable[Piece], axis: Axis) -> api.MetricPoints:
 
 
 def _sum(values: array[float]) -> float:
-    """Of finite values; where that is too large on the way, by their mean, which is not."""
+    """Of finite values; infinite where a float cannot hold the sum, not where only sums on the way are too large."""
     total = sum(values)
-    return total if math.isfinite(total) else math.fsum(value / len(values) for value in values) * len(values)
+    if math.isfinite(total):
+        return total
+    # A power of two divides exactly, and one above the count leaves no sum on the way that fsum would refuse.
+    scale = 2.0 ** len(values).bit_length()
+    return math.fsum(value / scale for value in values) * scale
 
 
 def _xs_between(pieces: Sequence[Piece], start: float, end: float) -> Iterator[float]:

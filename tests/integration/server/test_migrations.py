@@ -116,7 +116,7 @@ _VALUES = {
 
 
 def _fill(connection: Connection, names: Sequence[str] = _ALTERED) -> None:
-    """A row in each of those tables, by default all that later migrations change, each the child of the row it names."""
+    """A row in each of those tables, each the child of the row that it names; by default all that migrations change."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SET session_replication_role = replica"))  # leaves foreign keys out of it
     tables = MetaData()
