@@ -524,6 +524,26 @@ def test_why_is_told_in_every_state_that_can_wait(cli: Cli, server: ScriptedServ
     ]
 
 
+def test_why_tells_a_start_that_is_overdue_as_such(cli: Cli, server: ScriptedServer) -> None:
+    starts = api.Prediction(overdue_s=185, basis="the time limit of run_1")
+    why = api.Why(rule="devices_busy", sentence="Devices are busy.", starts=starts)
+    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run("QUEUED", why=why)))
+
+    assert cli("why", RUN_ID) == 0
+
+    assert "  expected to start by now, 3 m 05 s over, by the time limit of run_1" in cli.out.splitlines()
+
+
+def test_why_of_a_start_that_passed_on_its_way_here_tells_no_time_in_the_past(cli: Cli, server: ScriptedServer) -> None:
+    starts = api.Prediction(at=datetime.now(UTC) - timedelta(seconds=65), basis="the time limit of run_1")
+    why = api.Why(rule="devices_busy", sentence="Devices are busy.", starts=starts)
+    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run("QUEUED", why=why)))
+
+    assert cli("why", RUN_ID) == 0
+
+    assert "expected to start by now, 1 m 0" in cli.out
+
+
 @pytest.mark.parametrize(("state", "said"), [("RUNNING", "is not held up"), ("SUCCEEDED", "has ended")])
 def test_why_of_a_run_that_does_not_wait_says_so(cli: Cli, server: ScriptedServer, state: str, said: str) -> None:
     server.on("GET", f"/runs/{RUN_ID}", ok(answers.run(state)))
