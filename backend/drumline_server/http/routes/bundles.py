@@ -54,9 +54,16 @@ async def upload_bundle(
 ) -> api.Bundle:
     """Stores a program: a zip, or one Python file. The same content gives the same bundle."""
     upload = bundles.Upload(request.headers.get("content-type", ""), filename, request.stream(), settings.bundle_bytes)
+    project_id, quota_bytes = principal.project_id, settings.project_bundle_bytes
+
+    async def admit(digest: str, size_bytes: int) -> None:
+        await database.read(
+            lambda session: bundles.require_quota(session, project_id, digest, size_bytes, quota_bytes=quota_bytes)
+        )
+
     shares: Shares = request.app.state.shares
     async with shares.turn(request.scope, "upload"):
-        packed = await bundles.receive(blobs, reading, upload, principal.counts_for)
+        packed = await bundles.receive(blobs, reading, upload, principal.counts_for, admit)
     return await database.write(
         lambda session: bundles.store_bundle(session, principal.project_id, packed, now=clock.now())
     )
