@@ -8,8 +8,10 @@ released savepoint survived the rollback of the transaction around it.
 import logging
 import queue
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -30,6 +32,8 @@ _BUSY_MS = 5_000
 _BACKLOG = 20_000
 """Writes that may wait; beyond that the server says that it is overloaded."""
 _READERS = 8
+_LOOK_EVERY = 100_000
+"""Instructions of SQLite's machine, some milliseconds, after which a read looks whether anybody still waits for it."""
 _UNREACHABLE = (OperationalError, PoolTimeoutError)
 
 
@@ -40,11 +44,11 @@ class _Write:
 
 
 class SqliteStore:
-    """The `Store` of a SQLite file."""
+    """The `Store` of a SQLite file. A read ends `read_s` after it was asked for: nobody waits for it any more."""
 
-    def __init__(self, url: str, pool_size: int, wakeups: Wakeups) -> None:
+    def __init__(self, url: str, pool_size: int, wakeups: Wakeups, *, read_s: float) -> None:
         readers = min(pool_size, _READERS)
-        self._wakeups = wakeups
+        self._wakeups, self._read_s = wakeups, read_s
         self._writing = _engine(url, begin="BEGIN IMMEDIATE", connections=1)
         self._reading = _engine(url, begin="BEGIN", connections=readers, query_only=True)
         self._executor = ThreadPoolExecutor(readers, "sqlite-reader")
@@ -67,7 +71,7 @@ class SqliteStore:
         """Runs `fn` in a reader thread."""
         if self._closed:
             raise DatabaseUnavailableError("The server is stopping.")
-        return self._executor.submit(self._read, fn)
+        return self._executor.submit(self._read, fn, time.monotonic() + self._read_s)
 
     def close(self) -> None:
         """Commits what waits, then ends the threads."""
@@ -80,9 +84,9 @@ class SqliteStore:
         self._reading.dispose()
         self._writing.dispose()
 
-    def _read(self, fn: Callable[[Session], T]) -> T:
+    def _read(self, fn: Callable[[Session], T], deadline: float) -> T:
         try:
-            with Session(self._reading, expire_on_commit=False) as session:
+            with Session(self._reading, expire_on_commit=False) as session, _ended_at(deadline, session):
                 return fn(session)
         except _UNREACHABLE as error:
             raise _unavailable(error) from error
@@ -125,6 +129,17 @@ class SqliteStore:
             self._wakeups.publish(topics)  # whoever hears that a write is done finds its news told
         finally:
             _settle(outcomes)
+
+
+@contextmanager
+def _ended_at(deadline: float, session: Session) -> Iterator[None]:
+    """Interrupts statements of the session from then on, so that the thread is free for others."""
+    raw: Any = session.connection().connection.dbapi_connection  # Any: sqlite3.Connection
+    raw.set_progress_handler(lambda: time.monotonic() > deadline, _LOOK_EVERY)
+    try:
+        yield
+    finally:
+        raw.set_progress_handler(None, 0)
 
 
 def _perform(connection: Connection, write: _Write, topics: set[str]) -> tuple[_Write, Any, BaseException | None]:
