@@ -178,9 +178,18 @@ async def cancel_batches(database: Database, clock: Clock, leadership: Leadershi
         leadership.guard(session)
         return cancel_part(session, batch_id, now=clock.now())
 
+    async def has_more(batch_id: str) -> bool:
+        try:
+            return await database.write(partial(part, batch_id=batch_id))
+        except LeadershipLostError:
+            raise
+        except Exception:
+            log.exception("batch %s could not be cancelled further; it is tried again", batch_id)
+            return False
+
     left = await database.read(batches_to_cancel)
     while left:
-        left = [each for each in left if await database.write(partial(part, batch_id=each))]
+        left = [each for each in left if await has_more(each)]
 
 
 async def _forget(database: Database, clock: Clock) -> None:
