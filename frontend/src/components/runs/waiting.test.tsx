@@ -65,7 +65,10 @@ describe("why a run waits", () => {
       "Expected to start by now, 3 m 05 s over, by its steps.",
     );
     cleanup();
-    const passed = { ...BUSY, starts: { at: new Date(Date.now() - 65_000).toISOString(), basis: "its steps" } };
+    const passed = {
+      ...BUSY,
+      starts: { at: new Date(Date.now() - 65_000).toISOString(), basis: "its steps" },
+    };
     expect((await shown(<Waiting why={passed} />)).textContent).toMatch(
       /Expected to start by now, 1 m 0\d s over, by its steps\./,
     );
