@@ -544,6 +544,18 @@ def test_why_of_a_start_that_passed_on_its_way_here_tells_no_time_in_the_past(cl
     assert "expected to start by now, 1 m 0" in cli.out
 
 
+def test_cancel_of_a_batch_says_how_many_of_its_runs_are_still_to_be_asked(cli: Cli, server: ScriptedServer) -> None:
+    cancel = api.BatchCancel(requested_at=datetime.now(UTC), left=960)
+    batch = answers.batch(QUEUED=960, CANCELLED=40).model_copy(update={"cancel": cancel})
+    server.on("GET", f"/batches/{batch.id}", ok(batch))
+    server.on("POST", f"/batches/{batch.id}:cancel", ok(batch, 202))
+
+    assert cli("batches", "cancel", batch.id) == 0
+
+    states = "960 queued, 40 cancelled; being cancelled, 960 runs still to be asked to stop"
+    assert cli.out == f"{batch.id}  {states}\n"
+
+
 @pytest.mark.parametrize(("state", "said"), [("RUNNING", "is not held up"), ("SUCCEEDED", "has ended")])
 def test_why_of_a_run_that_does_not_wait_says_so(cli: Cli, server: ScriptedServer, state: str, said: str) -> None:
     server.on("GET", f"/runs/{RUN_ID}", ok(answers.run(state)))
