@@ -49,7 +49,7 @@ PACED = '''
                 rates.append((last - first) / (ended - began))
             while step == steps // 2 - 1 and not pathlib.Path(go).exists():
                 run.strategy.run(lambda: jnp.float32(1))
-                time.sleep(0.01)
+                time.sleep(2)
             while step == steps // 2 - 1 and not pathlib.Path(on).exists():
                 time.sleep(0.01)
         return {"half": rates[0], "whole": rates[1]}
