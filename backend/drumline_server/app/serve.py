@@ -12,9 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import uvicorn
-from fastapi import FastAPI
 
-from drumline_server.app.application import create_app, prepare
+from drumline_server.app.application import Application, create_app, prepare
 from drumline_server.app.local import BACKLOG, DataDirectoryError, ListenError, address, listen
 from drumline_server.base.settings import Settings
 from drumline_server.http.connections import bound_protocol
@@ -101,14 +100,14 @@ def _listener(settings: Settings, lifeline: Lifeline) -> socket.socket:
     return listen(settings.host, settings.port)
 
 
-def configure(settings: Settings, app: FastAPI) -> uvicorn.Config:
+def configure(settings: Settings, app: Application) -> uvicorn.Config:
     """How uvicorn serves `app`."""
     return uvicorn.Config(
         app,
         log_config=None,
         access_log=False,
         server_header=False,
-        http=bound_protocol(app.state.connections),
+        http=bound_protocol(app.connections),
         proxy_headers=False,
         timeout_keep_alive=settings.keep_alive_s,
         backlog=BACKLOG,
@@ -136,8 +135,8 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Ends the open streams first: they would end by themselves never."""
-        assert isinstance(self.config.app, FastAPI)
-        self.config.app.state.live.close()
+        assert isinstance(self.config.app, Application)
+        self.config.app.live.close()
         await super().shutdown(sockets)
 
     def _stop_with_parent(self) -> None:

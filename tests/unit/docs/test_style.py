@@ -47,6 +47,18 @@ def test_no_function_is_longer_than_style_says() -> None:
     assert long - LONG_IN_TESTS == set()
 
 
+def test_parts_of_the_server_are_reached_by_their_type() -> None:
+    """`app.state` takes any name and tells no checker what it holds; `request_context.AppState` does."""
+    untyped = {
+        f"{name}:{node.lineno}"
+        for name, text in _sources()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Attribute) and node.attr == "state" and ast.unparse(node.value).endswith("app")
+    }
+
+    assert untyped == set()
+
+
 def _lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     assert node.end_lineno is not None
     return node.end_lineno - node.lineno + 1
