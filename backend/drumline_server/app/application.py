@@ -203,7 +203,7 @@ async def _lifespan(app: Application) -> AsyncIterator[None]:
 def prepare(settings: Settings) -> None:
     """Sees to the data directory and to the tables; of a database that others share, only checks them.
 
-    Raises DataDirectoryError, SchemaError and StoreError.
+    Raises StartError.
     """
     local.prepare(settings.data_dir)
     if settings.url.startswith("sqlite"):

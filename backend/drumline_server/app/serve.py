@@ -14,12 +14,11 @@ from dataclasses import dataclass
 import uvicorn
 
 from drumline_server.app.application import Application, create_app, prepare
-from drumline_server.app.local import BACKLOG, DataDirectoryError, ListenError, address, listen
+from drumline_server.app.local import BACKLOG, address, listen
+from drumline_server.base.errors import BrokerRefusedError, StartError
 from drumline_server.base.settings import Settings
 from drumline_server.http.connections import bound_protocol
-from drumline_server.storage.blobs import StoreError
-from drumline_server.storage.database import SchemaError
-from drumline_server.storage.notifications import BrokerRefusedError, require_safe
+from drumline_server.storage.notifications import require_safe
 
 _SHUTDOWN_S = 10
 """How long requests in progress may take once the server stops."""
@@ -30,10 +29,6 @@ _TURN_S = 0.001
 
 
 log = logging.getLogger(__name__)
-
-
-class ServeError(Exception):
-    """The server cannot start; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +44,7 @@ class Lifeline:
 
 
 def serve(settings: Settings, lifeline: Lifeline) -> None:
-    """Serves until SIGTERM, SIGINT or the parent's end. Raises ServeError if it cannot start."""
+    """Serves until SIGTERM, SIGINT or the parent's end. Raises StartError."""
     os.umask(0o077)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     logging.getLogger("alembic").setLevel(logging.WARNING)
@@ -57,10 +52,8 @@ def serve(settings: Settings, lifeline: Lifeline) -> None:
         prepare(settings)
         require_safe(settings.broker)
         listener = _listener(settings, lifeline)
-    except (DataDirectoryError, SchemaError, StoreError, ListenError) as error:
-        raise ServeError(str(error)) from error
     except BrokerRefusedError as error:
-        raise ServeError(f"DRUMLINE_BROKER_URL: {error}") from error
+        raise StartError(f"DRUMLINE_BROKER_URL: {error}") from error
     settings = _fit_descriptors(settings)
     server = Server(configure(settings, create_app(settings)), listener, lifeline)
     share_interpreter()
