@@ -105,6 +105,29 @@ def test_crossings_go_back_where_the_way_returns_to_a_room(tmp_path: Path) -> No
     assert found["rooms_crossed"] == {"server.high -> server.low": 1, "server.low -> server.high": 1}
 
 
+def test_crossing_below_a_function_that_was_handed_over_goes_back_by_the_hand_over(tmp_path: Path) -> None:
+    """A database that runs `change` was given it: `change` calls down like everybody, and no import leads up."""
+    root = write(
+        tmp_path,
+        {
+            "backend/server/high/a.py": """
+                from server.low import b
+                def start(): b.run(change)
+                def change(): b.insert()
+            """,
+            "backend/server/low/b.py": "def run(work): work()\ndef insert(): pass\n",
+        },
+    )
+    start, change = Function("backend/server/high/a.py", 2, "start"), Function("backend/server/high/a.py", 3, "change")
+    run, insert = Function("backend/server/low/b.py", 1, "run"), Function("backend/server/low/b.py", 2, "insert")
+
+    found = Figures(Code(root)).of({(run,): 0, (run, change): 1, (run, change, insert): 2})
+    direct = Figures(Code(root)).of({(start, run, change): 0})
+
+    assert (found["crossings"], found["crossings_back"], found["crossings_back_handed_over"]) == (2, 0, 1)
+    assert (direct["crossings"], direct["crossings_back"], direct["crossings_back_handed_over"]) == (2, 0, 1)
+
+
 def test_circles_tell_imports_at_start_from_late_ones_and_those_for_types(tmp_path: Path) -> None:
     root = write(
         tmp_path,
