@@ -29,7 +29,7 @@ from drumline_server.http.routes import runs, workers
 from drumline_server.lifecycle import heartbeat
 from drumline_server.scheduling.loops import start_loops
 from drumline_server.services import submit
-from drumline_server.storage.batching import BatchingExecutor
+from drumline_server.storage.group_commit import BatchingExecutor
 from drumline_server.storage.notifications import WaitingHosts, Wakeups, follow, notified_hosts
 from sim.network import Answer, Reply, Request
 from sim.process import Process, pause

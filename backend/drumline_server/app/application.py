@@ -44,9 +44,9 @@ from drumline_server.scheduling.loops import start_loops
 from drumline_server.services.bundles import Reading
 from drumline_server.services.identity import Authentication, TokenCache, principals_of_tokens, workers_of_tokens
 from drumline_server.services.submit import submit_all
-from drumline_server.storage.batching import BatchingExecutor
 from drumline_server.storage.blobs import BlobStore, require_own_store
 from drumline_server.storage.database import Database, migrate, require_current
+from drumline_server.storage.group_commit import BatchingExecutor
 from drumline_server.storage.notifications import Notifier, Publisher
 
 _BEYOND_ROUTES: tuple[type[BaseModel], ...] = (Problem, RunEvent, StreamHint)

@@ -24,9 +24,9 @@ from drumline_server.live.hub import Hub
 from drumline_server.services.bundles import Reading
 from drumline_server.services.identity import Authentication, TokenCache
 from drumline_server.services.submit import Submission, SubmissionResult
-from drumline_server.storage.batching import BatchingExecutor
 from drumline_server.storage.blobs import BlobStore
 from drumline_server.storage.database import Database
+from drumline_server.storage.group_commit import BatchingExecutor
 from drumline_server.storage.notifications import Notifier
 
 _MAX_ENTRIES = 32

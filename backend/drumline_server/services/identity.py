@@ -12,7 +12,7 @@ from drumline_server.base.clock import Clock
 from drumline_server.base.credentials import Principal, Role, WorkerPrincipal
 from drumline_server.base.errors import DrumlineError, UnauthenticatedError
 from drumline_server.storage import tokens
-from drumline_server.storage.batching import BatchingExecutor
+from drumline_server.storage.group_commit import BatchingExecutor
 from drumline_server.storage.notifications import CREDENTIALS, Wakeups
 
 SECOND = 1_000_000
