@@ -81,6 +81,20 @@ def test_a_path_counts_unless_it_is_background_or_in_few_recordings() -> None:
     assert without(several, [Recording({(loop,): 9})]) == {(loop, work): 30}
 
 
+def test_path_that_the_fullest_recording_lacks_stands_behind_what_came_before_it() -> None:
+    """Its own recording may have been twice as quick: times of two are not to be compared."""
+    ask, work, answer, late = ((Function("a", line, "f"),) for line in range(4))
+    slow = Recording({ask: 0, work: 5_000, answer: 9_000, work + work: 9_500})
+    quick = [
+        Recording({ask: 0, work: 1_000, answer: 3_000, late: 4_000}),
+        Recording({ask: 0, answer: 3_000, late: 4_000, work + work: 4_500}),
+    ]
+
+    found = without([slow, *quick], [])
+
+    assert found == {ask: 0, work: 5_000, answer: 9_000, late: 9_001, work + work: 9_500}
+
+
 def test_crossings_go_back_where_the_way_returns_to_a_room(tmp_path: Path) -> None:
     root = write(
         tmp_path,
