@@ -119,9 +119,9 @@ class Overview:
     ends: array[float]
     lasts: array[float]
     finite: array[float]
-    lows: array[float]
-    highs: array[float]
-    totals: array[float]
+    minima: array[float]
+    maxima: array[float]
+    sums: array[float]
     load: Callable[[Sequence[int]], Iterator[Chunk]]
 
     def start(self) -> float:
@@ -173,9 +173,9 @@ class Overview:
             self.lasts[until - 1],
             self.size * (until - at),
             int(sum(self.finite[some])),
-            min(self.lows[some]),
-            max(self.highs[some]),
-            sum(self.totals[some]),
+            min(self.minima[some]),
+            max(self.maxima[some]),
+            sum(self.sums[some]),
         )
 
 
