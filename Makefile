@@ -56,8 +56,8 @@ check: .venv/.dev frontend/node_modules/.installed openapi-check ## ruff, mypy s
 	$(NPM) run check
 
 unit: .venv/.dev ## tests without servers
+	JAX_ENABLE_X64=1 $(PY) -m pytest -q tests/unit/distribute -m x64 -k 'not hundreds'
 	$(PY) -m pytest -q -n 2 --dist loadfile tests/unit
-	JAX_ENABLE_X64=1 $(PY) -m pytest -q -n 2 --dist loadfile tests/unit/distribute -m x64 -k 'not hundreds'
 
 integration: .venv/.dev ## tests against real Redis, SQLite, PostgreSQL and worker processes
 	$(PY) -m pytest -q -n 3 --dist worksteal tests/machine tests/integration $(if $(DATABASES),--databases $(DATABASES))
