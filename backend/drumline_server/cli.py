@@ -104,15 +104,16 @@ def migrate() -> None:
 def adopt_store() -> None:
     """Make the data directory the database's own, in place of one that is lost for good. Stop all servers first."""
     settings = _settings()
-    from drumline_server.app.local import DataDirectoryError, prepare
+    from drumline_server.app.local import prepare
     from drumline_server.base.clock import SystemClock
+    from drumline_server.base.errors import StartError
     from drumline_server.storage.blobs import adopt_store as adopt
-    from drumline_server.storage.database import SchemaError, require_current
+    from drumline_server.storage.database import require_current
 
     try:
         prepare(settings.data_dir)
         require_current(settings.url)
-    except (SchemaError, DataDirectoryError) as error:
+    except StartError as error:
         raise click.ClickException(str(error)) from None
     adopted = adopt(settings.url, settings.data_dir, now=SystemClock().now())
     click.echo(f"{settings.data_dir} is the data directory of this database from now on.")
