@@ -60,10 +60,11 @@ def test_a_run_that_ended_last_is_shown_however_many_were_submitted_after_it(ser
 
 def test_the_runs_that_ended_last_are_found_by_an_index(sqlite_url: str, tmp_path: Path) -> None:
     """PostgreSQL reads tables as small as these whole."""
-    with edge_server(sqlite_url, tmp_path / "other") as server, statements() as sent:
+    with edge_server(sqlite_url, tmp_path / "other") as server:
         core = server.core
-        core.read(lambda session: overview.ended_last(session, core.project_id, 10))
-        core.read(lambda session: overview.failed_last(session, core.project_id, 5, since=core.clock.now()))
+        with statements() as sent:
+            core.read(lambda session: overview.ended_last(session, core.project_id, 10))
+            core.read(lambda session: overview.failed_last(session, core.project_id, 5, since=core.clock.now()))
         plans = [core.read(partial(plan_of, statement=one)) for one in sent if "run.ended_at DESC" in one[0]]
 
     assert len(plans) == 2
