@@ -19,7 +19,7 @@ from drumline_server.storage.runs import uncancelled_of_batch
 CANCELLED_AT_ONCE = 20
 """So many runs at most in a transaction..."""
 _HOLD_S = 0.02
-"""...and no further one once it has held the interpreter for so long: a run takes 1 to 5 ms, by database and machine."""
+"""...and no further one once it has held the interpreter so long: a run takes 1 to 5 ms, by database and machine."""
 
 
 def batches_to_cancel(session: Session) -> Sequence[str]:
