@@ -74,10 +74,10 @@ def api(host: str | None, port: int | None, parent_fd: int | None, ready_fd: int
     """Serve the API, the dashboard and the loops until SIGTERM."""
     with without_collection():
         settings = _settings(host=host, port=port)
-        from drumline_server.app.serve import Lifeline, ServeError, serve
+        from drumline_server.app.serve import ParentPipes, ServeError, serve
 
     try:
-        serve(settings, Lifeline(parent_fd, ready_fd, listen_fd))
+        serve(settings, ParentPipes(parent_fd, ready_fd, listen_fd))
     except ServeError as error:
         raise click.ClickException(str(error)) from None
 

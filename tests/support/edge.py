@@ -14,7 +14,7 @@ from drumline.contracts import api
 from drumline_server.app.application import create_app, prepare
 from drumline_server.app.bootstrap import read_admin_token
 from drumline_server.app.local import address, listen
-from drumline_server.app.serve import Lifeline, Server, configure
+from drumline_server.app.serve import ParentPipes, Server, configure
 from drumline_server.base.settings import Settings
 from drumline_server.services import tokens
 from drumline_server.storage.database import Database
@@ -92,7 +92,7 @@ def edge_server(database_url: str, data_dir: Path, **settings: Any) -> Iterator[
     first.close()
     app = create_app(chosen, clock=core.clock)
     listener = listen("127.0.0.1", 0)
-    server = Server(configure(chosen, app), listener, Lifeline())
+    server = Server(configure(chosen, app), listener, ParentPipes())
     thread = threading.Thread(target=server.run, args=([listener],), name="edge-server")
     thread.start()
     running = None

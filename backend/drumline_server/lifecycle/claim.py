@@ -8,7 +8,13 @@ from drumline.contracts.states import TERMINAL_MEMBER, AttemptState, MemberState
 from drumline.contracts.worker_api import AssignedDevice, Claim, Claimed, Rendezvous
 from drumline_server.base.errors import FencedError
 from drumline_server.lifecycle import checkpoints
-from drumline_server.lifecycle.guard import LockedMember, lock_member, require_fence, require_incarnation, require_own
+from drumline_server.lifecycle.guard import (
+    LockedMember,
+    lock_member,
+    require_fence,
+    require_incarnation,
+    require_same_incarnation,
+)
 from drumline_server.lifecycle.transitions import transition_attempt, transition_member
 from drumline_server.storage.models import Attempt, Host, JobVersion, Member
 from drumline_server.storage.runs import held_devices, members_of
@@ -31,7 +37,7 @@ def claim(session: Session, host_id: str, member_id: str, body: Claim, *, now: i
         _revive_lease(session, host, now=now)
         _claim_attempt(session, locked, now=now)
     else:
-        require_own(locked, body.incarnation)
+        require_same_incarnation(locked, body.incarnation)
     if body.coordinator is not None and member.rank == 0 and locked.attempt.coordinator is None:
         locked.attempt.coordinator = body.coordinator
         session.flush()

@@ -90,15 +90,15 @@ _AHEAD = select(Host.id).where(Host.last_heartbeat_at > bindparam("ahead_from"))
 _SUPERSEDED = select(Incarnation).where(Incarnation.last_heartbeat_at.is_not(None)).limit(_PER_ROUND)
 _ANY_DUE = select(
     _UNCLAIMED.exists().label("unclaimed"),
-    _PAST_DRAIN_TIMEOUT.exists().label("undrained"),
+    _PAST_DRAIN_TIMEOUT.exists().label("past_drain"),
     _OVERDUE.exists().label("overdue"),
-    _BACKOFF_ELAPSED.exists().label("rested"),
-    _ACTIVE_ATTEMPTS.exists().label("working"),
+    _BACKOFF_ELAPSED.exists().label("backoff_elapsed"),
+    _ACTIVE_ATTEMPTS.exists().label("active"),
     _UNRELEASED.exists().label("unreleased"),
     _SILENT.exists().label("silent"),
-    retries.FAULTY_HOSTS.exists().label("troubled"),
+    retries.FAULTY_HOSTS.exists().label("faulty"),
     _LOST.exists().label("lost"),
-    _SUPERSEDED.exists().label("left"),
+    _SUPERSEDED.exists().label("superseded"),
     _AHEAD.exists().label("ahead"),
 )
 _HOSTS = table_of(Host)
@@ -129,15 +129,15 @@ def overdue_actions(session: Session, deadlines: Deadlines, clock: Clock, *, now
     lose_host = partial(_mark_host_lost, before=times["leased_before"])
     kinds: tuple[tuple[bool, Finder, Callable[..., None]], ...] = (
         (found.unclaimed, _unclaimed_attempts, _expire_unclaimed),
-        (may_lose and found.undrained, _attempts_past_drain_timeout, _close_past_drain_timeout),
+        (may_lose and found.past_drain, _attempts_past_drain_timeout, _close_past_drain_timeout),
         (found.overdue, _runs_overdue_in_queue, _fail_overdue_in_queue),
-        (found.rested, _runs_with_elapsed_backoff, _requeue_after_backoff),
-        (found.working, _runs_over_limit, _stop_over_limit),
+        (found.backoff_elapsed, _runs_with_elapsed_backoff, _requeue_after_backoff),
+        (found.active, _runs_over_limit, _stop_over_limit),
         (found.unreleased, _members_with_unreleased_devices, _quarantine_unreleased),
         (found.silent, _silent_hosts, _mark_host_suspect),
-        (found.troubled, _faulty_hosts, retries.quarantine_faulty_host),
+        (found.faulty, _faulty_hosts, retries.quarantine_faulty_host),
         (may_lose and found.lost, _lost_hosts, lose_host),
-        (may_lose and found.left, _superseded_incarnations, _expire_superseded),
+        (may_lose and found.superseded, _superseded_incarnations, _expire_superseded),
     )
     ahead = _hosts_ahead(session, times) if found.ahead else ()
     return [

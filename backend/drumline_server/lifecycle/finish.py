@@ -22,9 +22,9 @@ from drumline_server.lifecycle.guard import (
     require_claimed,
     require_fence,
     require_incarnation,
-    require_own,
+    require_same_incarnation,
 )
-from drumline_server.lifecycle.release import Doubt, free_devices, quarantine_devices
+from drumline_server.lifecycle.release import QuarantineReason, free_devices, quarantine_devices
 from drumline_server.lifecycle.transitions import transition_attempt, transition_member, transition_run
 from drumline_server.storage import history
 from drumline_server.storage.models import Attempt, Host, Member, Run
@@ -36,7 +36,7 @@ SILENT_S = 3.0
 
 Shorter than limits of progress usually are: when one runs out, a process that stopped at its last progress counts.
 """
-_MOST_NAMED = 4
+_MAX_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class _MemberProgress:
         return self.tick.advances, self.tick.collectives
 
     @property
-    def arrived(self) -> bool:
+    def is_waiting(self) -> bool:
         """Whether it waits for others: it is in a step, and its process still tells so."""
         return self.tick.activity == "in_step" and not self.silent
 
@@ -69,8 +69,8 @@ def describe_gang(session: Session, attempt: Attempt) -> str:
     late = _late_members(seen)
     if not late:
         return f"All {len(members)} members wait in the same place, after {seen[0].tick.advances} steps or logs."
-    named = "; ".join(_describe(session, each) for each in late[:_MOST_NAMED])
-    more = f"; and {len(late) - _MOST_NAMED} more" if len(late) > _MOST_NAMED else ""
+    named = "; ".join(_describe(session, each) for each in late[:_MAX_NAMED])
+    more = f"; and {len(late) - _MAX_NAMED} more" if len(late) > _MAX_NAMED else ""
     return f"Has not arrived: {named}{more}. {_describe_others(seen, late)}"
 
 
@@ -82,7 +82,7 @@ def _late_members(seen: Sequence[_MemberProgress]) -> list[_MemberProgress]:
     lowest = min(each.place for each in seen)
     silent = [each for each in seen if each.silent]
     behind = [each for each in seen if each.place == lowest]
-    absent = [each for each in seen if not each.arrived]
+    absent = [each for each in seen if not each.is_waiting]
     return next((group for group in (silent, behind, absent) if 0 < len(group) < len(seen)), [])
 
 
@@ -256,7 +256,7 @@ def mark_member_lost(
     if proven_dead:
         free_devices(session, member, now=now)
     else:
-        doubt: Doubt = "lease_ran_out" if reason is EndReason.LOST else "death_not_proven"
+        doubt: QuarantineReason = "lease_ran_out" if reason is EndReason.LOST else "death_not_proven"
         quarantine_devices(session, member, doubt, now=now)
     reconcile_attempt(session, run, attempt, now=now)
 
@@ -284,7 +284,7 @@ def end_member(session: Session, host_id: str, member_id: str, end: MemberEnd, *
         return RecordedEnd(acknowledge(locked), refusal)
     locked = lock_member(session, host_id, member_id)
     require_claimed(locked)
-    require_own(locked, end.incarnation)
+    require_same_incarnation(locked, end.incarnation)
     if end.devices_released:
         free_devices(session, locked.member, now=now)
     fenced = _fencing_error(locked, end.fence)

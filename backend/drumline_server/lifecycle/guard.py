@@ -78,7 +78,7 @@ def is_from_the_future(heard_at: int | None, now: int) -> bool:
 def require_clock(heard_at: int | None, *, now: int) -> None:
     """Raises DrumlineError unavailable where a lease that begins now would end before the one that the host has.
 
-    What is not acknowledged lengthens no worker's lease either; the reaper pulls such stamps back in its next round.
+    What is not acknowledged lengthens no worker's lease either; the next round of deadlines clamps such timestamps.
     """
     if heard_at is not None and is_from_the_future(heard_at, now):
         behind_s = (heard_at - now) / 1_000_000
@@ -116,7 +116,7 @@ def require_fence(locked: LockedMember, fence: int) -> None:
         raise FencedError(locked.member.id, fence, locked.run.fence)
 
 
-def require_own(locked: LockedMember, incarnation: str) -> None:
+def require_same_incarnation(locked: LockedMember, incarnation: str) -> None:
     """Raises FencedError for a member that lives under an older incarnation, on a machine that the host moved from."""
     is_live = locked.member.state not in TERMINAL_MEMBER
     if is_live and locked.member.incarnation_id not in (None, incarnation):

@@ -164,7 +164,7 @@ def require_own_store(database_url: str, data_dir: Path, *, now: int) -> None:
         with Session(engine) as session, session.begin():
             known = store_identity(session)
             if known is None and _has_newest(session, BlobStore(blobs)):
-                add_store_identity(session, _marked(blobs), now=now)
+                add_store_identity(session, _read_or_mark(blobs), now=now)
                 known = store_identity(session)
     finally:
         engine.dispose()
@@ -188,7 +188,7 @@ def _has_newest(session: Session, store: BlobStore) -> bool:
     return True
 
 
-def _marked(blobs: Path) -> str:
+def _read_or_mark(blobs: Path) -> str:
     """The identity of the directory, made if it has none; the same for all who ask at once."""
     partial = blobs / f".{_FILE}.{secrets.token_hex(8)}"
     with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

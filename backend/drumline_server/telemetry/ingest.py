@@ -26,7 +26,7 @@ from drumline_server.lifecycle.guard import (
     require_claimed,
     require_fence,
     require_incarnation,
-    require_own,
+    require_same_incarnation,
 )
 from drumline_server.lifecycle.status_events import Batch
 from drumline_server.storage.history import lock_run
@@ -132,7 +132,7 @@ def store_batch(session: Session, host_id: str, member_id: str, batch: EventBatc
     locked = lock_member(session, host_id, member_id)
     require_fence(locked, batch.fence)
     require_claimed(locked)
-    require_own(locked, batch.incarnation)
+    require_same_incarnation(locked, batch.incarnation)
     last_seq = batch.first_seq + len(batch.events) - 1
     if last_seq <= locked.member.acked_seq or batch.first_seq > locked.member.acked_seq + 1:
         return acknowledge(locked)
@@ -146,7 +146,7 @@ def store_batch(session: Session, host_id: str, member_id: str, batch: EventBatc
     session.flush()
     if locked.member.state == MemberState.EXITED:
         reconcile_attempt(session, locked.run, locked.attempt, now=now)
-    return _refreshed_ack(session, locked)
+    return _refresh_ack(session, locked)
 
 
 def _check_sequence(batch: EventBatch) -> None:
@@ -167,6 +167,6 @@ def _store(batch: Batch, fresh: Sequence[events._Event]) -> None:
     gaps.store_gaps(batch, fresh)
 
 
-def _refreshed_ack(session: Session, locked: LockedMember) -> MemberAck:
+def _refresh_ack(session: Session, locked: LockedMember) -> MemberAck:
     lock_run(session, locked.run.id)
     return acknowledge(locked)

@@ -72,7 +72,7 @@ def _inflate(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
     """Chunks of the entry's content, never more than the directory stated; raises at the end if it is not the same."""
     name = shorten(entry.name)
     written = crc = 0
-    for chunk in _stored(file, entry) if entry.method == STORED else _deflated(file, entry):
+    for chunk in _read_stored(file, entry) if entry.method == STORED else _read_deflated(file, entry):
         written += len(chunk)
         if written > entry.stated_bytes:
             raise BundleError("size_mismatch", f"entry {name} holds more than the {entry.stated_bytes} bytes it states")
@@ -84,7 +84,7 @@ def _inflate(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
         raise BundleError("checksum", f"the content of entry {name} does not match its checksum; upload it again")
 
 
-def _stored(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
+def _read_stored(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
     position, end = entry.data_offset, entry.data_offset + entry.packed_bytes
     while position < end:
         file.seek(position)
@@ -95,10 +95,10 @@ def _stored(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
         yield chunk
 
 
-def _deflated(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
+def _read_deflated(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
-        for packed in _stored(file, entry):
+        for packed in _read_stored(file, entry):
             while packed:
                 yield inflater.decompress(packed, _CHUNK_BYTES)
                 packed = inflater.unconsumed_tail

@@ -1,4 +1,4 @@
-"""`resume_from`: runs that go on from a checkpoint of another run, wait for one who can read it, or are refused."""
+"""`resume_from`: runs that resume from a checkpoint of another run, wait for one who can read it, or are refused."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -120,8 +120,8 @@ def test_what_is_suggested_to_a_run_that_goes_on_from_a_checkpoint_starts_it(cor
     (fewer,) = [each for each in reason.suggestions if each.kind == "replicas"]
     assert fewer.replicas == 1, "away has room for more, and can't read the checkpoint"
     core.cancel(waiting.id)
-    anew = core.submit(resources={"replicas": 1, "spread": "one_host"}, resume_from=source)
-    assert core.schedule() == [anew.id]
+    fresh = core.submit(resources={"replicas": 1, "spread": "one_host"}, resume_from=source)
+    assert core.schedule() == [fresh.id]
 
 
 def test_a_run_that_went_on_from_a_checkpoint_does_so_again_when_run_again(core: Core) -> None:

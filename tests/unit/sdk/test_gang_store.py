@@ -89,9 +89,9 @@ def test_each_member_reads_where_the_state_is(new_gang: Callable[[], Gang]) -> N
 def test_the_same_step_again_takes_the_place_of_the_first(new_gang: Callable[[], Gang]) -> None:
     gang = new_gang()
     gang.save([3] * SIZE)
-    assert gang.save([3] * SIZE, ["anew"] * SIZE) == [None] * SIZE
+    assert gang.save([3] * SIZE, ["again"] * SIZE) == [None] * SIZE
 
-    assert gang.found(3)["process_2/deep/array"] == "anew of 2 at 3"
+    assert gang.found(3)["process_2/deep/array"] == "again of 2 at 3"
 
 
 @pytest.mark.parametrize("failing", range(SIZE))

@@ -155,7 +155,7 @@ class Launcher:
 
         Nothing is waited for: a stray that hangs in the kernel keeps its own member from being gone, and nothing else.
         """
-        reap(self._note_death)
+        reap(self._record_death)
         known = self._children.keys() | {pid for leaving in self._leaving for pid in leaving.strays}
         # Whom we did not fork is the orphan of a shim that was killed; of which one, nobody can tell any more.
         for pid in set(children_of(os.getpid())) - known:
@@ -166,7 +166,7 @@ class Launcher:
             self._leaving.remove(leaving)
             self._reply(Gone(member=leaving.name, exit_code=os.waitstatus_to_exitcode(leaving.status)))
 
-    def _note_death(self, pid: int, status: int) -> None:
+    def _record_death(self, pid: int, status: int) -> None:
         name = self._children.pop(pid, None)
         if name is not None:
             self._leaving.append(_Leaving(name, status))

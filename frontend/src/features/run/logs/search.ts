@@ -40,7 +40,7 @@ export class LogSearch {
     return this.hits.length >= this.mostHits;
   }
 
-  /** Goes on from where it stands to the end of what there is. */
+  /** Continues from where it stands to the end of what there is. */
   async run(): Promise<void> {
     if (this.running || this.closed) return;
     this.running = true;
