@@ -246,6 +246,7 @@ def expire_ended_runs(session: Session, host: Host, run_ids: Collection[str], *,
     over = _runs_ended_before(session, host.project_id, run_ids, ended_before)
     if not over:
         return ()
+    # Before the look for live runs: a submission that names one waits here, and then finds it deleted.
     lock_checkpoints(session, over)
     expired = sorted(set(over) - sources_of_live_runs(session, host.project_id, over))
     session.execute(

@@ -26,6 +26,7 @@ def claim(session: Session, host_id: str, member_id: str, body: Claim, *, now: i
     Raises NotFoundError; FencedError for a member that is not to be run any more.
     """
     host = require_incarnation(session, host_id, body.incarnation, keep=True)  # a registration looks for claims
+    # Host before run, as registrations lock them: in another order two could wait for each other.
     locked = lock_member(session, host_id, member_id)
     require_fence(locked, body.fence)
     member = locked.member
@@ -37,7 +38,9 @@ def claim(session: Session, host_id: str, member_id: str, body: Claim, *, now: i
         _revive_lease(session, host, now=now)
         _claim_attempt(session, locked, now=now)
     else:
+        # Claimed before, and the answer was lost: the same worker hears it again, an older one is refused.
         require_same_incarnation(locked, body.incarnation)
+    # Told once: members that heard the first address are on their way to it.
     if body.coordinator is not None and member.rank == 0 and locked.attempt.coordinator is None:
         locked.attempt.coordinator = body.coordinator
         session.flush()
@@ -58,6 +61,7 @@ def _claim_attempt(session: Session, locked: LockedMember, *, now: int) -> None:
     if any(member.state == MemberState.PENDING for member in members_of(session, locked.attempt.id)):
         return
     if transition_attempt(session, locked.attempt, AttemptState.CLAIMED, now=now, columns={"claimed_at": now}):
+        # Here and not at dispatch: an attempt that nobody claims is not counted.
         locked.run.attempts += 1
 
 

@@ -125,6 +125,7 @@ def overdue_actions(session: Session, deadlines: Deadlines, clock: Clock, *, now
     """
     times = _cutoffs(deadlines, now)
     found = session.execute(_ANY_DUE, times).one()
+    # After a start or a jump of our clock silence proves nothing, so what only silence ends waits one T.
     may_lose = now >= deadlines.leases_from
     lose_host = partial(_mark_host_lost, before=times["leased_before"])
     kinds: tuple[tuple[bool, Finder, Callable[..., None]], ...] = (
@@ -139,6 +140,7 @@ def overdue_actions(session: Session, deadlines: Deadlines, clock: Clock, *, now
         (may_lose and found.lost, _lost_hosts, lose_host),
         (may_lose and found.superseded, _superseded_incarnations, _expire_superseded),
     )
+    # These come first below: until its timestamp is clamped a host's heartbeats are refused.
     ahead = _hosts_ahead(session, times) if found.ahead else ()
     return [
         *(partial(clamp_host_timestamps, host_id, clock=clock) for host_id in ahead),
@@ -274,6 +276,7 @@ def _stop_over_limit(run_id: str, session: Session, *, now: int) -> None:
 def _quarantine_unreleased(member_id: str, session: Session, *, now: int) -> None:
     member = member_by_id(session, member_id)
     assert member is not None
+    # The lock first: a report that proves the death may be under way, and then frees them.
     _lock_attempt(session, member.attempt_id)
     quarantine_devices(session, member, "death_not_proven", now=now)
 
@@ -288,6 +291,7 @@ def _mark_host_lost(host_id: str, session: Session, *, before: int, now: int) ->
     """The lease of a host ran out: the members of its newest incarnation are lost."""
     query = select(Host).where(Host.id == host_id).with_for_update()
     host = session.scalars(query, execution_options={"populate_existing": True}).one()
+    # A heartbeat came between the read and this lock.
     if host.lost_at is not None or (host.last_heartbeat_at or 0) > before:
         return
     host.lost_at = now

@@ -136,6 +136,7 @@ def reconcile_attempt(session: Session, run: Run, attempt: Attempt, *, now: int)
         return
     reason = EndReason(failed.reason_code or EndReason.LOST) if failed else EndReason.COMPLETED
     message = failed.reason_message if failed else ""
+    # Nothing ran, so there is no telemetry to wait for.
     if attempt.state == AttemptState.DISPATCHED:
         release.end_unstarted_attempt(session, attempt, _end_state(reason), reason, now=now)
         _reconcile_run(session, run, reason, message, now=now)
@@ -156,6 +157,7 @@ def mark_gang_hung(session: Session, attempt: Attempt, *, now: int) -> None:
 
 def close_attempt(session: Session, run: Run, attempt: Attempt, *, now: int) -> None:
     """Ends a FINISHING attempt and lets its run follow. What telemetry is still missing is recorded as a gap."""
+    # Before the transition: its event may be the last of the run's stream.
     for member in members_of(session, attempt.id):
         if member.state == MemberState.EXITED and not (_is_drained(member) and _has_all_output(member)):
             history.record_lost_rest(session, member, "its host did not send it", now=now)
@@ -217,6 +219,7 @@ def _reconcile_run(session: Session, run: Run, reason: EndReason, message: str, 
         transition_run(session, run, RunState.SUCCEEDED, now=now, reason=reason)
     elif run.state == RunState.CANCELLING:
         _end_stopped_run(session, run, reason, message, now=now)
+    # The program stopped itself as if cancelled; no transition leads past CANCELLING.
     elif reason is EndReason.CANCELLED:
         transition_run(session, run, RunState.CANCELLING, now=now, columns={"stop_reason": reason})
         transition_run(session, run, RunState.CANCELLED, now=now, reason=reason, columns={"reason_message": message})
@@ -285,6 +288,7 @@ def end_member(session: Session, host_id: str, member_id: str, end: MemberEnd, *
     locked = lock_member(session, host_id, member_id)
     require_claimed(locked)
     require_same_incarnation(locked, end.incarnation)
+    # Before the fence is compared: a proof of death counts whoever brings it, and however late.
     if end.devices_released:
         free_devices(session, locked.member, now=now)
     fenced = _fencing_error(locked, end.fence)

@@ -49,6 +49,7 @@ _RENEW = (
     update(table_of(Host))
     .where(_HOST.id == bindparam("host"), _HOST.incarnation_id == bindparam("incarnation"))
     .values(
+        # Never shortened: servers' clocks differ, and the worker lives by the longest lease it was promised.
         last_heartbeat_at=case((_HOST.last_heartbeat_at > _NOW, _HOST.last_heartbeat_at), else_=_NOW),
         draining=bindparam("is_draining"),
         suspect_since=None,
@@ -73,6 +74,7 @@ def record_heartbeat(session: Session, host_id: str, heartbeat: Heartbeat, *, no
 
     Raises DrumlineError: fenced for an old incarnation, and as `require_clock`.
     """
+    # Read without a lock, so that heartbeats don't queue; `_renew` compares the incarnation again.
     status = session.execute(_HOST_STATUS, {"hosts": [host_id]}).one_or_none()
     if status is None or status.incarnation_id != heartbeat.incarnation:
         require_incarnation(session, host_id, heartbeat.incarnation)
@@ -80,6 +82,7 @@ def record_heartbeat(session: Session, host_id: str, heartbeat: Heartbeat, *, no
     require_clock(status.last_heartbeat_at, now=now)
     if not _renew(session, [(status, heartbeat)], now):
         require_incarnation(session, host_id, heartbeat.incarnation)  # there was another registration meanwhile
+    # Before the live members are read: the same reply then has the gang dump its stacks.
     for reported in heartbeat.members:
         if reported.tick is not None and reported.tick.overdue:
             _record_hang(session, host_id, heartbeat.incarnation, reported, now=now)

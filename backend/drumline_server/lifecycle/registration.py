@@ -181,11 +181,13 @@ def register(session: Session, host_id: str, body: Register, terms: WorkerTerms,
     require_clock(host.last_heartbeat_at, now=now)
     _require_order(session, host, body)
     change = registration_kind(session.get(Incarnation, host.incarnation_id) if host.incarnation_id else None, body)
+    # Before `_begin_incarnation` overwrites both: what is left behind keeps the lease that it was promised.
     lease = _Lease(host.last_heartbeat_at or now, max(terms.takeover_s, host.takeover_s or 0.0))
     incarnation = _begin_incarnation(session, host, body, now=now)
     alive = _adopt_members(session, host, body, incarnation, now=now)
     left = _lose_unlisted_members(session, host, body, alive, lease, now=now)
     _promise_takeover(host, terms, has_old_shims=bool(alive))
+    # Last: which devices are free depends on which members were lost or kept above.
     devices = record_inventory(session, host, body.devices, alive | left, change, now=now)
     announce(session, f"fleet:{host.id}", QUEUE)
     answer = Registered if body.protocol == PROTOCOL_VERSION else RegisteredInProtocol1
@@ -255,6 +257,7 @@ def _begin_incarnation(session: Session, host: Host, body: Register, *, now: int
     host.checkpoint_store = body.checkpoint_store
     host.warnings = [notice.model_dump() for notice in body.notices]
     host.registered_at = now
+    # Never earlier: another server's clock may have granted a lease that ends later.
     host.last_heartbeat_at = max(now, host.last_heartbeat_at or 0)
     host.draining = False
     host.suspect_since = None
@@ -287,6 +290,7 @@ def _adopt_members(session: Session, host: Host, body: Register, incarnation: st
             locked.member.incarnation_id = incarnation
             locked.member.pid = found.pid
             session.flush()
+        # A stale one too: it is alive, so its devices stay taken until the heartbeat has fenced it.
         adopted.add(found.member)
     return adopted
 

@@ -78,6 +78,7 @@ def stop_run(session: Session, run: Run, reason: EndReason, *, now: int) -> None
     attempt = live_attempt(session, run.id)
     assert attempt is not None, f"{run.id} is {run.state} without a live attempt"
     transition_run(session, run, RunState.CANCELLING, now=now, columns={"stop_reason": reason})
+    # Nobody has claimed it: no process exists whose death would have to be proven first.
     if attempt.state == AttemptState.DISPATCHED and not _has_started(session, attempt):
         end_unstarted_attempt(session, attempt, AttemptState.CANCELLED, reason, now=now)
         transition_run(session, run, end_state(reason), now=now, reason=reason)

@@ -70,6 +70,7 @@ def retry_or_fail(session: Session, run: Run, reason: EndReason, message: str, *
 
     An attempt that failed for a cause of the control plane costs nothing of the budget.
     """
+    # Before the budget: a run that kills hosts must not get another, however many retries it has left.
     poison = poison_message(session, run) if reason in HOST_LOSSES else None
     if poison is not None:
         message_of = {"reason_message": poison}
@@ -83,6 +84,7 @@ def retry_or_fail(session: Session, run: Run, reason: EndReason, message: str, *
     columns = {"reason_message": message, counter: failures + (facts.category not in _UNCOUNTED)}
     is_spent = failures >= budget and facts.category not in _UNCOUNTED
     if facts.category is Category.CONTROL_PLANE:
+        # The count includes this failure, and the backoff begins with none before it.
         failures = max(0, _count_control_plane_failures(session, run) - 1)
         is_spent = failures >= MAX_CONTROL_PLANE_FAILURES
     if not facts.retryable or is_spent:

@@ -104,6 +104,7 @@ def apply_progress(batch: Batch, events: Sequence[ProgressEvent]) -> None:
     newest = events[-1]
     batch.member.step = newest.step
     batch.member.last_collective = newest.last_collective
+    # Replicas step together, so rank 0 speaks for the run.
     if batch.member.rank:
         return
     body = {
@@ -155,6 +156,7 @@ def _apply_running(batch: Batch, event: StateEvent) -> None:
 def _start_attempt(batch: Batch, event: StateEvent) -> None:
     """The program runs, or ran before its worker could say so: an end overtakes the telemetry before it."""
     attempt, run = batch.attempt, batch.run
+    # By the worker's clock, which may be off: kept between two times of the server's.
     started_at = min(batch.now, max(to_micros(event.at), attempt.claimed_at or 0))
     if attempt.state in (AttemptState.CLAIMED, AttemptState.STARTING):
         columns = {"started_at": started_at}

@@ -32,6 +32,7 @@ class _ConflictError(Exception):
 def dispatch(session: Session, placement: Placement, *, claim_s: float, now: int) -> bool:
     """Gives a run its devices. False, with nothing changed, where somebody else was first."""
     try:
+        # A savepoint: where another was first, what was added goes, and the caller's transaction stays.
         with session.begin_nested():
             _dispatch(session, placement, claim_s=claim_s, now=now)
     except _ConflictError:
@@ -50,6 +51,7 @@ def _dispatch(session: Session, placement: Placement, *, claim_s: float, now: in
         "attempt_id": attempt.id,
         "hosts": [host.name for host in hosts],
     }
+    # The fence rises before a device is held: from here on writes of older attempts are refused.
     if not transition_run(session, run, RunState.PLACED, now=now, columns=columns):
         raise _ConflictError
     devices = _lock_devices(session, placement)

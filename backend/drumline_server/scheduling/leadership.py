@@ -86,6 +86,7 @@ class LeasedLeadership:
 
     async def renew(self) -> bool:
         """Takes the lease where it has run out, keeps it where it is this server's."""
+        # Before asking: the answer may take long, and the lease counts from when it was granted.
         asked_at = time.monotonic()
         self._fence = await self._database.write(self._take)
         self._held_until = asked_at + self._lease_s

@@ -86,6 +86,7 @@ def start_loops(database: Database, settings: Settings, clock: Clock) -> Loops:
         _Round("deadlines", _Wakeup(), settings.deadlines_every_s, deadline_loop.round),
         _Round("forget", _Wakeup(), _FORGET_EVERY_S, lambda: _delete_expired(database, clock)),
     ]
+    # A third of the lease: one renewal may fail before another server takes over.
     lead = _Round(_LEAD, _Wakeup(), settings.lease_s / 3, lambda: _renew_leadership(leadership, rounds))
     tasks = (
         asyncio.create_task(watch_stalls(stalls, clock), name="drumline-stalls"),
@@ -195,6 +196,7 @@ class DeadlineLoop:
         self._settings = settings
         self._clock = clock
         self._last_round = clock.now()
+        # Assumed at the start, which may follow a change of the clock that nobody saw.
         self._was_set_back = True
         self._leases_from = clock.now() + int(settings.times.takeover_s * _MICROS)
 

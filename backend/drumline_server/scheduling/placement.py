@@ -172,6 +172,7 @@ class _Table:
 
     def seat(self, run: QueuedRun) -> Placement | None:
         """Gives the run its devices, if there is room that is not kept for another."""
+        # Elsewhere first after a failure, on the same host only where nothing else has room.
         for avoid in (run.avoid, None) if run.avoid else (None,):
             for platform in platforms_of(run.shape):
                 shares = fit(self._available_devices(platform, run, avoid), run.shape, run.members)
@@ -229,6 +230,7 @@ class _Table:
         fewest, most = 0, len(releases)
         if fit(self._devices_after(platform, run, releases), run.shape) is None:
             return None
+        # Bisection: more devices given back never fit less.
         while fewest < most:
             middle = (fewest + most) // 2
             if fit(self._devices_after(platform, run, releases[:middle]), run.shape) is None:
@@ -236,6 +238,7 @@ class _Table:
             else:
                 most = middle
         at = releases[fewest - 1].at if fewest else self.snapshot.now
+        # Runs that end at one moment give back at once; what this run does not need of that is spare.
         together = [release for release in releases[fewest:] if at is not None and release.at == at]
         counts = self._devices_after(platform, run, [*releases[:fewest], *together])
         shares = fit(counts, run.shape, run.members)

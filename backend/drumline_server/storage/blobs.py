@@ -62,6 +62,7 @@ class BlobStore:
         target = self._place(digest)
         if not target.exists():
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Content before name: after a power cut, a name without its content would pass for the bundle.
             os.fsync(file.fileno())
             with suppress(FileExistsError):  # another process stored the same just now
                 os.link(file.name, target)
@@ -196,6 +197,7 @@ def _read_or_mark(blobs: Path) -> str:
         file.flush()
         os.fsync(file.fileno())
     try:
+        # A link fails where the name is taken: of two that mark at once one wins, and both read its mark.
         with suppress(FileExistsError):
             os.link(partial, blobs / _FILE)
     finally:

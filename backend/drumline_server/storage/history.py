@@ -38,6 +38,7 @@ def record_event(
 ) -> int:
     """Adds an event to a run and returns its `seq`; it is announced after the commit."""
     session.flush()
+    # The UPDATE locks the run's row: numbers are committed in their order, by which streams resume.
     taken = session.execute(_TAKE_NUMBER, {"run": run_id}).one()
     session.execute(
         _INSERT,

@@ -45,6 +45,7 @@ class SqliteStore:
     def __init__(self, url: str, pool_size: int, wakeups: Wakeups) -> None:
         readers = min(pool_size, _READERS)
         self._wakeups = wakeups
+        # The write lock at once: a read lock that is raised later fails with SQLITE_BUSY, whatever the timeout.
         self._writing = _engine(url, begin="BEGIN IMMEDIATE", connections=1)
         self._reading = _engine(url, begin="BEGIN", connections=readers, query_only=True)
         self._executor = ThreadPoolExecutor(readers, "sqlite-reader")
@@ -102,6 +103,7 @@ class SqliteStore:
         while True:
             if item is None:
                 return batch, True
+            # From here on it can't be cancelled, as nobody could tell whether it was committed.
             if item.future.set_running_or_notify_cancel():
                 batch.append(item)
             if len(batch) >= _BATCH:
@@ -130,6 +132,7 @@ class SqliteStore:
 def _perform(connection: Connection, write: _Write, topics: set[str]) -> tuple[_Write, Any, BaseException | None]:
     """Runs one write in its savepoint. Raises OperationalError if that broke the transaction of all."""
     try:
+        # A savepoint each: a write that fails takes no other of its group along.
         with Session(connection, join_transaction_mode="create_savepoint", expire_on_commit=False) as session:
             with session.begin():
                 returned = write.fn(session)
@@ -172,9 +175,11 @@ def _engine(url: str, *, begin: str, connections: int, query_only: bool = False)
 
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _: object) -> None:  # Any: sqlite3.Connection as the pool hands it
+        # The driver would begin transactions by rules of its own; `_begin` does.
         connection.isolation_level = None
         cursor = connection.cursor()
         cursor.execute("PRAGMA journal_mode = WAL")
+        # What was acknowledged survives a power cut; in WAL mode NORMAL may lose the last commits.
         cursor.execute("PRAGMA synchronous = FULL")
         cursor.execute("PRAGMA foreign_keys = ON")
         cursor.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")

@@ -97,8 +97,6 @@ class Agent:
                     await self._members.abandon()
                 await self._api.close()
 
-    # starting
-
     async def _serve(self) -> None:
         introduction, _ = await asyncio.gather(self._describe_host(), self._identify())
         found = list(find_members(self._layout, introduction.place))
@@ -230,8 +228,6 @@ class Agent:
             notices=notices,
         )
 
-    # when the server refuses
-
     async def _on_refused(self, error: RefusedError) -> None:
         """A token that died is replaced if we were given a fresh one; a worker that never served gives up.
 
@@ -251,8 +247,6 @@ class Agent:
                 f"the server refuses this worker ({error}); if its host was removed, delete "
                 f"{self._layout.root / 'worker.json'} and enrol again"
             )
-
-    # ending
 
     def _watch_signals(self) -> None:
         loop = asyncio.get_running_loop()

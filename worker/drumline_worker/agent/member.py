@@ -59,8 +59,6 @@ class HostedMember:
         self.ended = asyncio.Event()
         """Set when no process of it is left."""
 
-    # news
-
     def cancel(self, grace_s: float | None = None) -> None:
         """The server wants it stopped, within the run's own grace unless it names another."""
         self._request_stop(Stop(cause=StopCause.CANCELLED, grace_s=self._grace_s if grace_s is None else grace_s))
@@ -105,8 +103,6 @@ class HostedMember:
             if self._link is not None:
                 self._link.send(stop)
 
-    # what heartbeats and registrations say
-
     def heartbeat(self) -> MemberHeartbeat:
         """Where the program is."""
         progress = self._progress
@@ -147,8 +143,6 @@ class HostedMember:
     def is_unstarted(self) -> bool:
         """Whether it is claimed and gets no process any more, as `live` did not list it."""
         return self._claimed is not None and (self._is_revoked or not self._is_launched)
-
-    # life
 
     def _revoke_start(self) -> bool:
         """Whether no shim begins any more."""

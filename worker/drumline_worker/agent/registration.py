@@ -170,9 +170,11 @@ class Registration:
                 _LOG.warning("the server is not reachable (%s); trying again in %.1f s", error, wait_s)
                 await asyncio.sleep(error.retry_after_s or wait_s)
             except RefusedError as error:
+                # After a lost answer the newest incarnation may be our own.
                 if self.ever_registered and not unanswered:
                     _raise_if_superseded(error)
                 if error.newest_incarnation not in (None, self._replaces):
+                    # Named now, so that the server knows that the next try means to replace it.
                     self._replaces = error.newest_incarnation or ""
                     continue
                 await self._on_refused(error)

@@ -114,6 +114,7 @@ class Launcher:
             run_shim(directory, listener, self._parent_fd, run_member)
 
         pid = self._fork(live, {listener.fileno()})
+        # The shim holds it; kept here too, agents would still connect when that shim is dead.
         listener.close()
         self._children[pid] = request.member
         self._reply(Launched(member=request.member, pid=pid))
@@ -213,6 +214,7 @@ def _wake_on_child() -> socket.socket:
 @click.option("--parent-fd", type=int)
 def main(link_fd: int, parent_fd: int | None) -> None:
     """Serves the agent at the other end of the socket `link_fd`."""
+    # Signals to the whole process group must not end it: it ends when its agent hangs up.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.umask(0o077)

@@ -79,6 +79,7 @@ class Shim:
     def _supervise(self) -> Ending:
         in_gang = self._plan.claimed.rendezvous.size > 1
         finish = Finish(self._stopper, self._inbox, self._journal, in_gang=in_gang)
+        # Before anything is written: on a full disk the end still needs room.
         self._spool.keep_reserve()
         self._journal.record("state", phase="starting")
         wakeup = self._watch_signals()
@@ -87,6 +88,7 @@ class Shim:
         self._register_sources(runner, wakeup)
         while self._status is None:
             self._turn(runner, intake)
+        # A dump may have ended the program before its stacks were read.
         self._hangs.write_stacks(runner)
         released = finish.end_program(intake, self._output, runner.tally)
         self._await_disk()

@@ -43,6 +43,7 @@ class SpmdStep:
         self._traced = traced
         self._donate = donate
         self._is_single = group.num_replicas_in_sync == 1
+        # Only buffers that the step writes are donated; the others stay the variables' values.
         written = {id(variable) for variable in traced.written}
         self._donated = [i for i, variable in enumerate(traced.read) if id(variable) in written]
         self._kept = [i for i, variable in enumerate(traced.read) if id(variable) not in written]
