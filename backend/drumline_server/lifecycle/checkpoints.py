@@ -173,7 +173,7 @@ def register_checkpoint(session: Session, run: Run, member: Member, event: Check
 
 
 def mark_damaged(session: Session, run: Run, damaged: Collection[str]) -> None:
-    """An attempt found these not to be what was written; of other runs' it is not the judge."""
+    """Marks checkpoints that an attempt found damaged, but only those of its own run."""
     session.execute(
         update(Checkpoint)
         .where(Checkpoint.run_id == run.id, Checkpoint.id.in_(damaged))
@@ -239,9 +239,10 @@ def keep_checkpoints(session: Session, checkpoint_ids: Collection[str]) -> None:
 
 
 def expire_ended_runs(session: Session, host: Host, run_ids: Collection[str], *, ended_before: int) -> tuple[str, ...]:
-    """Those of the runs that ended before that time and that no live run resumes from; nobody can from now on.
+    """Marks the checkpoints of runs that ended before that time as deleted, unless a live run resumes from one.
 
-    The host deletes what it has of them. A run that resumes from one is stored before, and found, or finds it deleted.
+    Returns those runs; the host deletes their files. A submission that names one of them at the same moment is either
+    stored first, and keeps it, or finds it deleted.
     """
     over = _runs_ended_before(session, host.project_id, run_ids, ended_before)
     if not over:

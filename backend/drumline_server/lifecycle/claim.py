@@ -48,7 +48,7 @@ def claim(session: Session, host_id: str, member_id: str, body: Claim, *, now: i
 
 
 def _revive_lease(session: Session, host: Host, *, now: int) -> None:
-    """A host that was given up for lost and claims has a lease again: else it would hold the member for ever."""
+    """Gives a lost host that claims a lease again: without one, nothing would ever take the member from it."""
     if host.lost_at is not None:
         host.last_heartbeat_at, host.lost_at = max(now, host.last_heartbeat_at or 0), None
         session.flush()
@@ -97,7 +97,7 @@ def _assignment(session: Session, locked: LockedMember) -> Claimed:
 
 
 def _rendezvous(session: Session, attempt: Attempt, member: Member, gang: Sequence[Member]) -> Rendezvous:
-    """The meeting place is told once everybody has come: nobody starts for a gang that may never be complete."""
+    """The address is told once all members are claimed: nobody starts for a gang that may never be complete."""
     if len(gang) == 1:
         return Rendezvous(rank=0, size=1)
     devices = [device for each in gang for device in _devices_of(session, each)]

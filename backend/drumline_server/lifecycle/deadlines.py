@@ -26,7 +26,7 @@ from drumline_server.storage.notifications import QUEUE, announce
 from drumline_server.storage.runs import attempt_by_id, live_attempt, member_by_id
 
 DRAIN_S = 120.0
-"""So long after telemetry last came of an ended member, or its host last told that there is more, none is awaited."""
+"""Telemetry of an ended member is awaited until neither it nor word of more has come for so many seconds."""
 RELEASE_S = 60.0
 """How long a worker may take to prove the end of a member that was fenced off before it ran. A worker that the answer
 to its claim never reached knows of no such member: after this its devices have to be probed."""

@@ -32,7 +32,7 @@ from drumline_server.storage.notifications import notify
 from drumline_server.storage.runs import held_devices, members_of
 
 SILENT_S = 3.0
-"""A process that has told nothing for so long, six ticks, is stopped, or a call holds its interpreter.
+"""A process that is silent for so many seconds, six ticks, is stopped, or a call holds its interpreter.
 
 Shorter than limits of progress usually are: when one runs out, a process that stopped at its last progress counts.
 """
@@ -75,7 +75,7 @@ def describe_gang(session: Session, attempt: Attempt) -> str:
 
 
 def _late_members(seen: Sequence[_MemberProgress]) -> list[_MemberProgress]:
-    """Those that do not answer; where all do or none does, those at the lowest place, or that do not wait for others.
+    """Whom the others wait for: the silent; if that is none or all, those at the lowest place; else those in no step.
 
     Who is ahead may be the cause: a process that stops after its step may still owe its peers a part of the collective.
     """
@@ -171,7 +171,7 @@ def close_attempt(session: Session, run: Run, attempt: Attempt, *, now: int) -> 
 
 
 def _root_cause(session: Session, attempt: Attempt) -> tuple[EndReason, str]:
-    """What the attempt ends of. A member that went along may have told so before the one that it went with."""
+    """What the attempt ends of. A member that ended because of another may have reported first."""
     reason = EndReason(attempt.reason_code or EndReason.LOST)
     first = _first_failure(members_of(session, attempt.id)) if reason in _CONSEQUENCES else None
     if first is None:

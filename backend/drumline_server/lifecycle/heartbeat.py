@@ -160,7 +160,7 @@ def _renew(session: Session, heartbeats: Sequence[tuple[HostStatus, Heartbeat]],
 
 
 def _live_members(session: Session, host_id: str, incarnation: str) -> Sequence[LiveMember]:
-    """Those of the host, but for what lives on under an older incarnation on a machine that the host moved from."""
+    """The host's live members, without those of an older incarnation on a machine that the host moved away from."""
     rows = session.execute(_LIVE, {"host": host_id, "incarnation": incarnation})
     return [(member, attempt, run) for member, attempt, run in rows]
 

@@ -66,7 +66,7 @@ def assign_probe(
 
 
 def probe_orders(session: Session, host_id: str, known: Collection[str], *, now: int) -> tuple[ProbeOrder, ...]:
-    """What a host is to probe and does not know of; that it knows of one means that it is at it."""
+    """Orders for probes that a host does not know of yet; one that it lists is under way, and becomes RUNNING."""
     orders = []
     for plan in active_probes(session, host_id, now):
         if plan.id not in known:

@@ -36,9 +36,9 @@ class RegistrationKind(StrEnum):
     """What lies between an incarnation and a registration after it."""
 
     RESTART = "restart"
-    """The worker began again: what it does not find is dead, as it has looked."""
+    """The worker started again and has looked: members that it did not find are dead."""
     REBOOT = "reboot"
-    """The machine began again: everything of before is dead."""
+    """The machine rebooted: no process from before lives."""
     MOVE = "move"
     """Another machine, or another data directory, has the host's identity now: nothing is known of the one before."""
 
@@ -58,7 +58,7 @@ _STATES_IN_DOUBT = {
     RegistrationKind.RESTART: frozenset({DeviceState.QUARANTINED}),
     RegistrationKind.MOVE: frozenset({DeviceState.QUARANTINED, DeviceState.RELEASING}),
 }
-"""Devices of whose last holder the worker has not seen the end: a restarted one looks, but some things hide."""
+"""States of devices whose last holder may live: a restarted worker has looked, but a process may hide from it."""
 
 
 def record_inventory(
@@ -72,8 +72,8 @@ def record_inventory(
 ) -> list[str]:
     """Stores the inventory and returns ids in the order of `reports`.
 
-    Held devices whose holder is not among the members `holders` are free. Of quarantined ones only a reboot proves as
-    much without a probe.
+    Frees held devices whose holder is not among the members `holders`. Quarantined ones need a probe, unless the
+    machine has rebooted.
     Raises DrumlineError invalid_request for a device that is listed twice.
     """
     known = {(device.platform, device.position): device for device in _devices(session, host)}
@@ -156,7 +156,7 @@ class WorkerTerms:
 
 @dataclass(frozen=True, slots=True)
 class _Lease:
-    """What the host promised until now: not to be taken for dead for so long after its last heartbeat."""
+    """The lease that the host had before this registration."""
 
     last_heartbeat_at: int
     takeover_s: float
@@ -298,7 +298,7 @@ def _adopt_members(session: Session, host: Host, body: Register, incarnation: st
 def _lose_unlisted_members(
     session: Session, host: Host, body: Register, alive: set[str], lease: _Lease, *, now: int
 ) -> set[str]:
-    """Loses what had begun and is dead now. Returns what may be alive in another place, left to its incarnation."""
+    """Marks started members that are dead as lost. Returns those that may live elsewhere, left to their lease."""
     left = set()
     for member_id in _started_members(session, host):
         if member_id in alive:
@@ -327,7 +327,7 @@ def _reason_of_loss(member: Member, body: Register) -> EndReason:
 def _keep_lease_of_moved(
     session: Session, host: Host, locked: LockedMember, older: Incarnation, lease: _Lease, *, now: int
 ) -> None:
-    """The lease of an incarnation ends as it would have, had nobody taken its place; no heartbeat renews it."""
+    """Lets the lease of the older incarnation run out as it was promised; no heartbeat renews it."""
     if older.last_heartbeat_at is None:
         older.last_heartbeat_at, older.takeover_s = lease.last_heartbeat_at, lease.takeover_s
         session.flush()

@@ -17,7 +17,7 @@ from drumline_server.storage.notifications import QUEUE, announce
 POISON_HOSTS = 2
 """So many different hosts lost by one run are not chance."""
 POISON_ATTEMPTS_ON_ONE_HOST = 3
-"""So many losses are not chance either, where one host has to stand for all."""
+"""The same for a run that has only one host to run on: so many losses of it."""
 
 
 class _HostLoss(NamedTuple):
@@ -58,7 +58,7 @@ def _is_only_host(session: Session, run: Run) -> bool:
 BACKOFF_S = (5, 15, 45)
 """Before the first, second, third and every later retry."""
 MAX_CONTROL_PLANE_FAILURES = 20
-"""Failures of one run that are the control plane's: it tries no longer than somebody may take to mend that."""
+"""Failures of one run by fault of the control plane, before it fails: time enough to repair that."""
 _MICROS = 1_000_000
 _CONTROL_PLANE_REASONS = [reason for reason, facts in REASONS.items() if facts.category is Category.CONTROL_PLANE]
 _UNCOUNTED = frozenset({Category.CAPACITY, Category.CONTROL_PLANE})
@@ -98,7 +98,7 @@ def retry_or_fail(session: Session, run: Run, reason: EndReason, message: str, *
 def requeue(session: Session, run: Run, *, now: int) -> bool:
     """Moves a run back into the queue, from RETRY_WAIT to wait again, or to wait on as its attempt was not claimed.
 
-    What waits on keeps the end of its waiting.
+    A run whose attempt was not claimed keeps its queue deadline.
     """
     queue_s, deadline = run.limits["queue_s"], run.queue_deadline
     if run.state != RunState.PLACED:

@@ -154,7 +154,7 @@ def _apply_running(batch: Batch, event: StateEvent) -> None:
 
 
 def _start_attempt(batch: Batch, event: StateEvent) -> None:
-    """The program runs, or ran before its worker could say so: an end overtakes the telemetry before it."""
+    """The program runs, or ran before its worker could say so: the report of an end overtakes telemetry."""
     attempt, run = batch.attempt, batch.run
     # By the worker's clock, which may be off: kept between two times of the server's.
     started_at = min(batch.now, max(to_micros(event.at), attempt.claimed_at or 0))

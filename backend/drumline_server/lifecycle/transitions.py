@@ -114,7 +114,7 @@ def transition_device(session: Session, device: Device, to: DeviceState, *, colu
 
 
 def _end_of(row: Run | Attempt, now: int) -> int:
-    """Not before its start, of which a transaction told that read the clock later and had the row earlier."""
+    """Now, but never before the start: its transaction may have read the clock later and committed first."""
     return max(now, row.started_at or now)
 
 

@@ -196,7 +196,7 @@ _REPORT_EVERY_S = 2.0
 SILENT_US = 3 * 2 * _MICROS
 """A row that was not renewed for so long is of a server that stands still: three reports."""
 _PRESENCE_LAPSES_T = 2
-"""Of two servers that fall silent at once with a host, the host is given up that much later at the most."""
+"""How many T a silent server counts: a host that falls silent with it is given up so much later at most."""
 
 
 def longest_stall_us(session: Session, takeover_s: float) -> int:

@@ -175,11 +175,11 @@ async def _delete_expired(database: Database, clock: Clock) -> None:
 
 
 class DeadlineLoop:
-    """Looks for deadlines. After the server's start, a jump of its clock or a time without rounds, as in a server that
-    only now runs the loops, no lease runs out for one full T. While this server, or another of the same
-    database, stands still again and again, each runs out later by as long as it stood still.
+    """Enforces deadlines in rounds.
 
-    After a jump back, or a start that may follow one, what waits for a time that is far off now is pulled back.
+    For one full T no lease runs out after the server's start, a jump of its clock or a time without rounds, as in a
+    server that only now runs the loops. While a server of the database stalls again and again, leases run out later by
+    the time that it stalled. After a jump back, or a start that may follow one, timestamps ahead of now are clamped.
     """
 
     def __init__(

@@ -155,7 +155,7 @@ class StoreError(Exception):
 
 
 def require_own_store(database_url: str, data_dir: Path, *, now: int) -> None:
-    """Marks the directory and the database at their first meeting; raises StoreError where they do not belong together.
+    """Marks directory and database at their first use together. Raises StoreError where they do not belong together.
 
     A database that is older than marks takes the directory that has its newest bundle.
     """

@@ -97,7 +97,7 @@ class PostgresStore:
                     raise _unavailable(error) from error
             except DBAPIError as error:
                 if _is_retried(error) and attempt < _TRIES - 1:
-                    time.sleep(random.uniform(0, 0.005 * 2**attempt))  # the other side must get ahead
+                    time.sleep(random.uniform(0, 0.005 * 2**attempt))  # at random, so that one of the two gets ahead
                 elif _is_retried(error) or _is_unreachable(error):
                     raise _unavailable(error) from error
                 else:

@@ -124,7 +124,7 @@ class SqliteStore:
             _settle([(write, None, _unavailable(error)) for write in batch])
             return
         try:
-            self._wakeups.publish(topics)  # whoever hears that a write is done finds its news told
+            self._wakeups.publish(topics)  # before the caller hears that it is done: what it reads next is current
         finally:
             _settle(outcomes)
 

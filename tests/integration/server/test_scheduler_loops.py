@@ -173,7 +173,7 @@ def test_loops_stop_whatever_they_are_doing(sqlite_url: str, tmp_path: Path) -> 
     database.close()
 
 
-def test_jump_of_the_servers_clock_starts_every_lease_anew(core: Core, tmp_path: Path) -> None:
+def test_jump_of_the_servers_clock_restarts_every_lease(core: Core, tmp_path: Path) -> None:
     run = _silent_run(core)
     settings = Settings.model_validate({"data_dir": tmp_path, "deadlines_every_s": STEP_S})
     deadline_loop = DeadlineLoop(core.database, settings, core.clock)

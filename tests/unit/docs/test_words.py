@@ -48,7 +48,6 @@ _GIVEN_UP = {
     "told_to_stop": "on_stop_signal",
     "beat_soon": "request_heartbeat",
     "held_off": "restricted_platforms",
-    "require_own": "require_same_incarnation",
 }
 """Words that only their authors understood, with what is said instead."""
 _OF_OLD_WORKERS = re.compile(r"doorbell_k(?:id|ey)")

@@ -46,9 +46,9 @@ _LOG = logging.getLogger(__name__)
 _KILL_S = 8.0
 """SIGKILL takes no longer than this, unless a process hangs in the kernel."""
 _CELERY_S = 30.0
-"""A broker that is away so long is told of by others; this worker has its work by heartbeat."""
+"""How long "ready" waits for the Celery child; without a broker, work comes by heartbeat."""
 _LAST_WORDS_S = 1.0
-"""How long a server that may be gone as well is told of the end; the next agent tells the rest."""
+"""How long a stopping agent tries to report ends to the server; the next agent reports the rest."""
 
 
 class AgentError(Exception):

@@ -219,7 +219,7 @@ class HostedMember:
         return claimed
 
     async def _prove_gone(self) -> None:
-        """Others get its devices then. It may have run here: answers come late, also after an end without proof."""
+        """Reports that no process of it lives here, which frees its devices. It may have run: answers come late."""
         survivors = await end_strays(self._context.layout.runs, self.id.__eq__)
         if survivors:
             _LOG.warning("%s is over, and processes of it survive SIGKILL: %s", self.id, survivors[self.id])

@@ -75,7 +75,7 @@ class Registration:
         self._replaces = ""
         """The newest incarnation of this host that we know of."""
         self.times_sent = 0
-        """How many were sent. The server gives up what one does not list."""
+        """How many registrations were sent: the server gives up members that one does not list."""
         self._settled = asyncio.Event()
         self._draining = False
         self._drain_is_known = asyncio.Event()

@@ -152,7 +152,7 @@ class Launcher:
         return pid
 
     def _reap(self) -> None:
-        """Reaps the dead and kills what a shim that was killed has left behind; without any of it the member is gone.
+        """Reaps the dead, and kills what a killed shim left behind; once nothing of it is left the member is gone.
 
         Nothing is waited for: a stray that hangs in the kernel keeps its own member from being gone, and nothing else.
         """

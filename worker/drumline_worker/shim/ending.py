@@ -1,4 +1,4 @@
-"""How a member ends: nothing of it survives, everything it said is kept, one verdict is left (P14).
+"""How a member ends: no process of it survives, all that it sent is kept, one verdict is written (P14).
 
 What the kernel says counts first, what the program said second.
 """

@@ -95,7 +95,7 @@ class Shim:
         return finish.ending(self._status, released, self._output, self._pump, self._hangs.message)
 
     def _await_disk(self) -> None:
-        """While the agent sends what the disk holds, there comes to be room for what it did not take."""
+        """Waits for room on the disk, which comes as the agent sends what is spooled."""
         until = boottime() + DISK_S
         self._pump.write_output()
         while self._journal.waits_for_disk and boottime() < until:

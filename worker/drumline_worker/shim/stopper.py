@@ -1,4 +1,4 @@
-"""When the program is asked, told and made to stop. Pure. All times are CLOCK_BOOTTIME."""
+"""Decides when the program is asked to stop, gets TERM, and gets KILL. Pure. All times are CLOCK_BOOTTIME."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -84,7 +84,7 @@ class Stopper:
     def _carry_out(self, step: _Step, now: float) -> None:
         self.done.setdefault(step.action, step.cause)
         if step.action is Action.TERM:
-            # That of the lease, which may have brought the TERM, would move on with a late acknowledgement.
+            # Fixed from here on: a late acknowledgement would put off the KILL of the lease.
             self._requested.append(_Step(now + self._lease.kill_after_term_s, Action.KILL, step.cause))
 
     def _pending(self) -> list[_Step]:

@@ -125,7 +125,7 @@ class Watchdog:
             self._postpone(frozen_s, now)
 
     def _postpone(self, seconds: float, now: float) -> None:
-        """What came meanwhile is no older than now."""
+        """Moves all clocks on by so many seconds, none beyond now."""
         self.changed_at = min(now, self.changed_at + seconds)
         self.heard_at = min(now, self.heard_at + seconds)
         self._advanced_at = min(now, self._advanced_at + seconds)

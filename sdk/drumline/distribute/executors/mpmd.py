@@ -84,7 +84,7 @@ class MpmdStep:
 
     @property
     def program(self) -> Any:
-        """The jaxpr of replica 0; what it exchanges, all exchange."""
+        """The jaxpr of replica 0; all replicas run the same collectives."""
         return self._traces[0].jaxpr.jaxpr
 
     def memory(self, arguments: StepArguments) -> ProgramMemory | None:
