@@ -5,9 +5,9 @@
  */
 import {
   type Begin,
-  type LiveConnection,
   type ConnectionStatus,
   type Listener,
+  type LiveConnection,
   type LiveEvent,
   type LiveHint,
   type LiveMessage,

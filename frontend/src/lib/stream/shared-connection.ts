@@ -1,7 +1,8 @@
 /** A tab's end of the connection that all tabs share; its own connection where the browser lets it share none. */
-import { HEARTBEAT_MS, type FromTabHub, type Port, type ToTabHub } from "./tab-hub";
-import type { Begin, LiveConnection, ConnectionStatus, Listener, LiveMessage, Topic } from "./messages";
+
+import type { Begin, ConnectionStatus, Listener, LiveConnection, LiveMessage, Topic } from "./messages";
 import { runOf, topicOf } from "./messages";
+import { type FromTabHub, HEARTBEAT_MS, type Port, type ToTabHub } from "./tab-hub";
 
 /** A hub that has never answered after so long does not run in this browser. */
 const FIRST_ANSWER_MS = 8_000;
@@ -86,7 +87,9 @@ export class SharedConnection implements LiveConnection {
       this.#tell({ phase: "idle" });
       return;
     }
-    this.#cancelHeartbeat = this.#host.after(this.#everAnswered ? HEARTBEAT_MS : FIRST_ANSWER_MS, () => this.#heartbeat());
+    this.#cancelHeartbeat = this.#host.after(this.#everAnswered ? HEARTBEAT_MS : FIRST_ANSWER_MS, () =>
+      this.#heartbeat(),
+    );
   }
 
   #heartbeat(): void {

@@ -1,8 +1,8 @@
 /** The live stream of a tab: every view listens here, whichever connection the messages come over. */
 import {
-  type LiveConnection,
   type ConnectionStatus,
   type Listener,
+  type LiveConnection,
   type LiveMessage,
   runOf,
   type Topic,

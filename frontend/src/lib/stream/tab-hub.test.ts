@@ -1,9 +1,9 @@
 import { beforeEach, describe, expect, it } from "vitest";
 import { Connection } from "./connection";
-import { HEARTBEAT_MS, TabHub, FORGET_MS, type FromTabHub, type Port, type ToTabHub } from "./tab-hub";
 import type { LiveMessage, Topic } from "./messages";
 import { SharedConnection } from "./shared-connection";
 import { LiveStream } from "./stream";
+import { FORGET_MS, type FromTabHub, HEARTBEAT_MS, type Port, TabHub, type ToTabHub } from "./tab-hub";
 import { event, FakeHost } from "./testing";
 
 /** A browser with its hub, which can be lost with the process that ran it. */

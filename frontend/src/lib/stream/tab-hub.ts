@@ -2,7 +2,7 @@
  * Lets all tabs of a browser share one connection: browsers allow six per server on plain HTTP. A tab says again and again which
  * topics it wants, and where it stands in each; so a tab that was forgotten, or a hub that was lost, loses no event.
  */
-import type { Begin, LiveConnection, ConnectionStatus, LiveMessage, Topic } from "./messages";
+import type { Begin, ConnectionStatus, LiveConnection, LiveMessage, Topic } from "./messages";
 
 export type ToTabHub =
   /** All that the tab wants from now on. Answered by a status. */
@@ -10,7 +10,9 @@ export type ToTabHub =
   /** Who is signed in has changed. */
   | { kind: "restart" };
 
-export type FromTabHub = { kind: "message"; message: LiveMessage } | { kind: "status"; status: ConnectionStatus };
+export type FromTabHub =
+  | { kind: "message"; message: LiveMessage }
+  | { kind: "status"; status: ConnectionStatus };
 
 /** The part of a MessagePort that is used. */
 export interface Port<Out, In> {
