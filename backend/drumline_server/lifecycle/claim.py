@@ -16,7 +16,7 @@ from drumline_server.lifecycle.guard import (
     require_same_incarnation,
 )
 from drumline_server.lifecycle.transitions import transition_attempt, transition_member
-from drumline_server.storage.models import Attempt, Host, JobVersion, Member
+from drumline_server.storage.models import Attempt, JobVersion, Member
 from drumline_server.storage.runs import held_devices, members_of
 
 
@@ -35,7 +35,9 @@ def claim(session: Session, host_id: str, member_id: str, body: Claim, *, now: i
     if member.state == MemberState.PENDING:
         columns = {"incarnation_id": body.incarnation, "claimed_at": now}
         transition_member(session, member, MemberState.CLAIMED, now=now, columns=columns)
-        _revive_lease(session, host, now=now)
+        if host.lost_at is not None:  # it was given up for lost: without a lease it would hold the member for ever
+            host.last_heartbeat_at, host.lost_at = max(now, host.last_heartbeat_at or 0), None
+            session.flush()
         _claim_attempt(session, locked, now=now)
     else:
         # Claimed before, and the answer was lost: the same worker hears it again, an older one is refused.
@@ -45,13 +47,6 @@ def claim(session: Session, host_id: str, member_id: str, body: Claim, *, now: i
         locked.attempt.coordinator = body.coordinator
         session.flush()
     return _assignment(session, locked)
-
-
-def _revive_lease(session: Session, host: Host, *, now: int) -> None:
-    """Gives a lost host that claims a lease again: without one, nothing would ever take the member from it."""
-    if host.lost_at is not None:
-        host.last_heartbeat_at, host.lost_at = max(now, host.last_heartbeat_at or 0), None
-        session.flush()
 
 
 def _claim_attempt(session: Session, locked: LockedMember, *, now: int) -> None:

@@ -149,7 +149,10 @@ def _apply_running(batch: Batch, event: StateEvent) -> None:
         transition_member(batch.session, member, MemberState.RUNNING, now=batch.now, columns=columns)
     else:
         _record_phase(batch, event)
-    if all(_has_started(other) for other in members_of(batch.session, batch.attempt.id)):
+    if all(
+        other.state == MemberState.RUNNING or (other.state in TERMINAL_MEMBER and other.phase != "")
+        for other in members_of(batch.session, batch.attempt.id)
+    ):
         _start_attempt(batch, event)
 
 
@@ -165,10 +168,6 @@ def _start_attempt(batch: Batch, event: StateEvent) -> None:
         attempt.started_at = started_at
     if run.state == RunState.PLACED:
         transition_run(batch.session, run, RunState.RUNNING, now=batch.now, columns={"started_at": started_at})
-
-
-def _has_started(member: Member) -> bool:
-    return member.state == MemberState.RUNNING or (member.state in TERMINAL_MEMBER and member.phase != "")
 
 
 def _record_phase(batch: Batch, event: StateEvent) -> None:

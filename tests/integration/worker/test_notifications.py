@@ -27,7 +27,8 @@ from drumline.contracts.worker_api import (
     UnsentTelemetry,
 )
 from drumline_server.app.parts import EmbeddedRedis, embedded_redis
-from drumline_server.storage.notifications import BrokerUnavailableError, Publisher
+from drumline_server.base.errors import BrokerUnavailableError
+from drumline_server.storage.notifications import Publisher
 from drumline_worker.agent import celery_child
 from drumline_worker.agent import registration as agent_registration
 from drumline_worker.agent.api import Api
