@@ -79,7 +79,7 @@ def main() -> int:
     REPORTS.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     chosen = {name: [s for s in stages if not only or s in only] for name, stages in lanes.items()}
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    end_on_signals()
     results = Lanes(chosen, LONG_VARIABLES if arguments.long else {}).run()
     wall_s = time.monotonic() - began
     problems = shortfalls(results, json.loads(PROOF.read_text()))
@@ -89,6 +89,12 @@ def main() -> int:
     for problem in problems:
         print(f"Error: {problem}", file=sys.stderr)
     return 1 if problems or not all(result.passed for result in results) else 0
+
+
+def end_on_signals() -> None:
+    """Also where the shell that started this program in the background ignores them for it, and so for all stages."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
 
 
 class Lanes:

@@ -914,12 +914,10 @@ def test_check_stale_leaves_variables_alone() -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def frozen_heap() -> Iterator[None]:
+def frozen_heap() -> None:
     """A collection looks at what these tests made, and not at the million objects of JAX each time."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
@@ -927,6 +925,8 @@ def forgotten_functions(frozen_heap: None) -> Iterator[None]:
     """Strategies are shared between tests; what one test defined, no other calls."""
     yield
     gc.collect()
+    # What is left lives on: the next collection need not look at it again.
+    gc.freeze()
 
 
 # arrays that the caller changes in place
