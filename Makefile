@@ -152,7 +152,7 @@ endef
 	$(require-python)
 	$(UV) venv --quiet --clear --python "$$($(PYTHON) -c 'import sys; print(sys._base_executable)')" .venv
 
-# An environment that another Python made is made anew, and all that was in it.
+# An environment that another Python made is replaced, and all that was in it.
 ifneq ($(WANTED),$(HAVE))
 .PHONY: .venv/bin/python
 .venv/.demo .venv/.dev: .venv/bin/python

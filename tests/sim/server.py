@@ -47,7 +47,7 @@ SETTINGS = Settings.model_validate(
         "takeover_s": 45.0,
         "claim_s": 30.0,
         "schedule_every_s": 30.0,
-        "reap_every_s": 10.0,
+        "deadlines_every_s": 10.0,
         "broker_url": "redis://simulated",
     }
 )

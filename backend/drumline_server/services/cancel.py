@@ -66,7 +66,7 @@ def cancel_batch(session: Session, request: BatchCancellation, *, now: int) -> N
     if batch.cancel_requested_at is None:
         batch.cancel_requested_at, batch.cancel_requested_by = now, request.requested_by
         by, project_id = request.requested_by, request.project_id
-        history.record_act(session, "batch.cancel", batch.id, principal=by, project_id=project_id, now=now)
+        history.record_audit(session, "batch.cancel", batch.id, principal=by, project_id=project_id, now=now)
     if request.grace_s is not None:
         batch.cancel_grace_s = request.grace_s
     announce(session, CANCELS)

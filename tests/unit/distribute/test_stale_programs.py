@@ -324,7 +324,7 @@ def test_a_replaced_array_is_seen(executor: str, monkeypatch: pytest.MonkeyPatch
     [np.ones(2000, np.float32), [1.0] * 65, {str(i): 1.0 for i in range(65)}, [[1.0] * 30, [1.0] * 40]],
     ids=["array", "list", "dict", "nested list"],
 )
-def test_a_new_function_with_a_large_capture_is_traced_anew(large: Any) -> None:
+def test_a_new_function_with_a_large_capture_is_traced_again(large: Any) -> None:
     traces = []
     for _ in range(3):
         run(lambda x: (traces.append(1), x * len(large))[1])  # type: ignore[func-returns-value]
