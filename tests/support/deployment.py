@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 import psutil
 
+from drumline._transport import trusted_by
 from support.processes import describe, living, processes_of, wait_until
 
 DRUMLINE = Path(sys.executable).with_name("drumline")
@@ -85,7 +86,7 @@ class Deployment:
     def http(self) -> httpx2.Client:
         """A bare HTTP client with the token."""
         headers = {"Authorization": f"Bearer {self.token}"}
-        return httpx2.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=30)
+        return httpx2.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=30, verify=trusted_by(self.url))
 
     def get(self, path: str, **parameters: Any) -> Any:
         """The JSON of a GET that must succeed."""
