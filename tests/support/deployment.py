@@ -21,6 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "examples" / "digits.py"
 START_S = 90.0
 STOP_S = 60.0
+QUICKER = {"DRUMLINE_TIME_SCALE": "0.2", "DRUMLINE_TAKEOVER_S": "600", "DRUMLINE_CLAIM_S": "300"}
+"""Heartbeats every second, and a silent host is suspect after 3; a busy machine loses no lease and no claim of 120 and
+60 s."""
 
 
 @dataclass(eq=False)

@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,13 +46,7 @@ class Fork:
         """`kill -9`."""
         self.send_signal(signal.SIGKILL)
 
-    def poll(self) -> int | None:
-        """Its exit status, negative for a signal; None while it runs."""
-        if self.returncode is None and select.select([self._gone], [], [], 0)[0]:
-            return self.wait(0)
-        return self.returncode
-
-    def wait(self, timeout: float) -> int:
+    def wait(self, timeout: float | None = None) -> int:
         """Its exit status. Raises subprocess.TimeoutExpired."""
         if self.returncode is None:
             if not select.select([self._gone], [], [], timeout)[0]:
@@ -86,6 +81,8 @@ class _Nursery:
     """The process that forks, seen from a test."""
 
     def __init__(self) -> None:
+        self._turn = threading.Lock()
+        """One question and its answer at a time: tests start servers in threads."""
         self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MOST_BYTES)
         command = [sys.executable, "-P", str(Path(__file__).resolve()), str(theirs.fileno())]
@@ -93,8 +90,9 @@ class _Nursery:
         theirs.close()
 
     def ask(self, request: Mapping[str, Any], fds: Sequence[int] = ()) -> int:
-        socket.send_fds(self._link, [json.dumps(request).encode()], fds)
-        answer = self._link.recv(_MOST_BYTES)
+        with self._turn:
+            socket.send_fds(self._link, [json.dumps(request).encode()], fds)
+            answer = self._link.recv(_MOST_BYTES)
         assert answer, "the process that forks has ended"
         return int(answer)
 
@@ -106,9 +104,17 @@ class _Nursery:
         self._process.wait()
 
 
-@functools.cache
+_making = threading.Lock()
+
+
 def _nursery() -> _Nursery:
     """One for each process of tests, from the first fork until the end."""
+    with _making:  # a cache lets two threads make one each
+        return _make_nursery()
+
+
+@functools.cache
+def _make_nursery() -> _Nursery:
     nursery = _Nursery()
     atexit.register(nursery.close)
     return nursery
