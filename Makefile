@@ -25,7 +25,7 @@ export PYTHONUNBUFFERED := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test stages test-quick test-long check unit integration simulation sim e2e frontend-test conformance chaos machine fuzz pythons test-pythons accelerator bench bench-engine bench-accelerator bench-orchestration bench-fairness bench-telemetry bench-peers house surface openapi lock build clean
+.PHONY: help demo test test-quick test-long check unit integration simulation sim e2e frontend-test conformance chaos machine fuzz pythons test-pythons accelerator bench bench-engine bench-accelerator bench-orchestration bench-fairness bench-telemetry bench-peers house surface openapi lock build clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -36,9 +36,7 @@ demo: .venv/.demo accelerator frontend/dist/index.html ## start everything, run 
 accelerator: .venv/.demo ## JAX for the GPUs or TPUs that are found (ACCELERATOR=cuda12, cuda13, tpu or none decides instead)
 	@$(PY) scripts/accelerator.py --install "$(UV)" --accelerator "$(ACCELERATOR)"
 
-test: check unit integration simulation conformance frontend-test e2e chaos pythons ## prove that all of it works
-
-stages: .venv/.dev frontend/dist/index.html .venv/.chromium ## the same, waiting stages beside computing ones, with counts (STAGES='unit chaos' narrows; logs in build/test/)
+test: .venv/.dev frontend/dist/index.html .venv/.chromium ## prove that all of it works, stages side by side (STAGES='unit chaos' narrows; logs in build/test/)
 	@$(PY) scripts/stages.py --only "$(STAGES)"
 
 test-quick: .venv/.dev frontend/dist/index.html .venv/.chromium ## for every day, under 2 minutes: static checks, quick tests of every part, one run in the browser

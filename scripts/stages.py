@@ -1,4 +1,4 @@
-"""Runs the stages of `make test` for `make stages`: those that wait beside those that compute; counts what they prove.
+"""Runs the stages of `make test`, those that wait beside those that compute, and counts what they prove.
 
 Every stage has a log in build/test/ and a line in the table: wall time, processor time of all its processes, and counts
 (tests that passed, seeds, mutants, faults, examples) from the reports that pytest writes. `tests/proof.json` holds what
@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import shlex
+import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,6 +48,8 @@ LONG_VARIABLES: Mapping[str, Sequence[str]] = {
 """What makes these stages longer than those of `make test`; the others have no short form."""
 TAIL_LINES = 60
 """Of the log of a stage that failed."""
+_END_S = 60.0
+"""For stages to end what they started, once this program is to stop."""
 
 
 @dataclass(slots=True)
@@ -74,10 +78,9 @@ def main() -> int:
         return 2
     REPORTS.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    variables = LONG_VARIABLES if arguments.long else {}
-    results = run_lanes(
-        {name: [s for s in stages if not only or s in only] for name, stages in lanes.items()}, variables
-    )
+    chosen = {name: [s for s in stages if not only or s in only] for name, stages in lanes.items()}
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    results = Lanes(chosen, LONG_VARIABLES if arguments.long else {}).run()
     wall_s = time.monotonic() - began
     problems = shortfalls(results, json.loads(PROOF.read_text()))
     print(table(results, wall_s))
@@ -88,49 +91,89 @@ def main() -> int:
     return 1 if problems or not all(result.passed for result in results) else 0
 
 
-def run_lanes(lanes: Mapping[str, Sequence[str]], variables: Mapping[str, Sequence[str]]) -> list[Result]:
-    """The results of all stages, in the order in which they ended; `variables` of make, by stage."""
-    results: list[Result] = []
-    printing = threading.Lock()
+class Lanes:
+    """Stages one after the other in each lane, the lanes side by side."""
 
-    def run_lane(lane: str, stages: Sequence[str]) -> None:
+    def __init__(self, lanes: Mapping[str, Sequence[str]], variables: Mapping[str, Sequence[str]]) -> None:
+        """`variables` are those of make, by stage."""
+        self._lanes = lanes
+        self._variables = variables
+        self._began = time.monotonic()
+        self._results: list[Result] = []
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._is_stopping = False
+        self._lock = threading.Lock()
+
+    def run(self) -> list[Result]:
+        """The results of all stages, in the order in which they ended."""
+        threads = [threading.Thread(target=self._run_lane, args=lane) for lane in self._lanes.items()]
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                thread.join()
+        except KeyboardInterrupt:
+            self._stop(threads)
+            raise
+        return self._results
+
+    def _run_lane(self, lane: str, stages: Sequence[str]) -> None:
         for stage in stages:
-            result = run_stage(stage, variables.get(stage, ()), yields=lane == YIELDS)
-            with printing:
-                results.append(result)
-                print(_line(result), flush=True)
+            result = self.run_stage(stage, yields=lane == YIELDS)
+            if result is None:
+                return
+            with self._lock:
+                self._results.append(result)
+                self._say(_line(result))
                 if not result.passed:
                     print(_tail(_log(stage)), flush=True)
 
-    threads = [threading.Thread(target=run_lane, args=lane) for lane in lanes.items()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
-
-
-def run_stage(stage: str, variables: Sequence[str] = (), *, yields: bool = False) -> Result:
-    """Runs `make STAGE` with `variables`; pytest leaves its reports in the stage's folder."""
-    reports = REPORTS / stage
-    reports.mkdir(exist_ok=True)
-    for report in reports.glob("*.xml"):
-        report.unlink()
-    environment = {**os.environ, "DRUMLINE_TEST_REPORTS": str(reports)}
-    began = time.monotonic()
-    with _log(stage).open("wb") as log:
-        # pid and usage of the stage's own tree: getrusage would add up all stages that ended meanwhile.
-        process = subprocess.Popen(
-            [*(("nice",) if yields else ()), "make", "--no-print-directory", stage, *variables],
-            cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+    def run_stage(self, stage: str, *, yields: bool = False) -> Result | None:
+        """Runs `make STAGE`, whose pytest leaves its reports in the stage's folder; None once all is to stop."""
+        reports = REPORTS / stage
+        reports.mkdir(exist_ok=True)
+        for report in reports.glob("*.xml"):
+            report.unlink()
+        began = time.monotonic()
+        with _log(stage).open("wb") as log:
+            process = self._start(stage, reports, log, yields=yields)
+        if process is None:
+            return None
+        # Usage of the stage's own tree: getrusage would add up all stages that ended meanwhile.
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-    wall_s = time.monotonic() - began
-    counts = count(reports)
-    return Result(
-        stage, process.returncode == 0, round(wall_s, 1), round(usage.ru_utime + usage.ru_stime, 1), dict(counts)
-    )
+        del self._running[stage]
+        wall_s, processor_s = time.monotonic() - began, usage.ru_utime + usage.ru_stime
+        return Result(stage, process.returncode == 0, round(wall_s, 1), round(processor_s, 1), dict(count(reports)))
+
+    def _start(self, stage: str, reports: Path, log: BinaryIO, *, yields: bool) -> subprocess.Popen[bytes] | None:
+        command = ["make", "--no-print-directory", stage, *self._variables.get(stage, ())]
+        with self._lock:
+            if self._is_stopping:
+                return None
+            self._say(f"{stage:14} begins")
+            # A session of its own: a signal to its group reaches everything that the stage started.
+            process = self._running[stage] = subprocess.Popen(
+                [*(("nice",) if yields else ()), *command],
+                cwd=ROOT, env={**os.environ, "DRUMLINE_TEST_REPORTS": str(reports)}, stdin=subprocess.DEVNULL,
+                stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        return process
+
+    def _stop(self, threads: Sequence[threading.Thread]) -> None:
+        """Tests end the servers that they started when they are interrupted, and leave them behind when killed."""
+        with self._lock:
+            self._is_stopping = True
+            for process in list(self._running.values()):
+                os.killpg(process.pid, signal.SIGINT)
+        ends = time.monotonic() + _END_S
+        for thread in threads:
+            thread.join(max(0.0, ends - time.monotonic()))
+        for process in list(self._running.values()):
+            os.killpg(process.pid, signal.SIGKILL)
+
+    def _say(self, line: str) -> None:
+        print(f"{time.monotonic() - self._began:5.0f} s  {line}", flush=True)
 
 
 def count(reports: Path) -> Counter[str]:
@@ -198,4 +241,7 @@ def _tail(log: Path) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

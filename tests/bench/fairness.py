@@ -40,6 +40,9 @@ LEAST_WINDOW_S = 0.1
 """A request that is answered sooner may still leave work behind."""
 MOST_IDLE_S = 2.0
 """Of a turn without a request: a shorter one finds fewer bad moments, and the aim is the harder to meet."""
+FILLING = ("ten thousand runs", "ten thousand points")
+FILLED = 4
+"""So many of those fit into a queue, by the server's own limit."""
 PAUSE_S = 0.005
 """Between two questions of the prober."""
 ANSWER_S = 60.0
@@ -62,7 +65,7 @@ class Windows:
     """When a route's costliest request was under way, and when nothing was."""
 
     request: str
-    status: int
+    status: int = 0
     seconds: list[float] = field(default_factory=list)
     busy: list[Window] = field(default_factory=list)
     idle: list[Window] = field(default_factory=list)
@@ -103,15 +106,43 @@ def main() -> None:
 
 
 def measure(database: str, repeats: int, wanted: Sequence[str]) -> list[Cost]:
-    """Every route of a server on a fresh database of that kind."""
-    with new_database(database) as url, serving(url) as served, probing(served) as probe:
+    """Every route of a server on a fresh database of that kind; those that fill the queue on several."""
+    costs, filling = [], []
+    with _watched(database) as (served, probe):
         found = {}
         for route, requests in served.routes.items():
             if any(text in route for text in wanted):
-                found[route] = _take_turns(served.url, *_costliest(served.url, requests), repeats)
-                print(f"{database} {route}: {statistics.median(found[route].seconds):.3f} s", flush=True)
+                name = _costliest(served.url, requests)
+                if name in FILLING:
+                    filling.append((route, name))
+                    continue
+                found[route] = Windows(name)
+                _take_turns(served.url, requests[name], found[route], repeats)
+                _tell(database, route, found[route])
         seen = probe()
-    return [_cost(database, route, windows, seen) for route, windows in found.items()]
+    costs = [_cost(database, route, windows, seen) for route, windows in found.items()]
+    return [*costs, *(_measure_filling(database, route, name, repeats) for route, name in filling)]
+
+
+def _measure_filling(database: str, route: str, name: str, repeats: int) -> Cost:
+    """On a fresh database for every few: a queue holds as much as the server's own limit lets it, and no more."""
+    windows, seen = Windows(name), []
+    for done in range(0, repeats, FILLED):
+        with _watched(database) as (served, probe):
+            _take_turns(served.url, served.routes[route][name], windows, min(FILLED, repeats - done))
+            seen += probe()
+    _tell(database, route, windows)
+    return _cost(database, route, windows, seen)
+
+
+@contextmanager
+def _watched(database: str) -> Iterator[tuple[Served, Any]]:
+    with new_database(database) as url, serving(url) as served, probing(served) as probe:
+        yield served, probe
+
+
+def _tell(database: str, route: str, windows: Windows) -> None:
+    print(f"{database} {route}: {windows.request}, {statistics.median(windows.seconds):.3f} s", flush=True)
 
 
 def report(costs: Sequence[Cost]) -> None:
@@ -150,7 +181,7 @@ def _serve(database_url: str, pipe: Pipe) -> None:
 
     with (
         tempfile.TemporaryDirectory(prefix="drumline-fair-") as directory,
-        edge_server(database_url, Path(directory), waiting_runs=10**7) as server,
+        edge_server(database_url, Path(directory)) as server,
     ):
         world = World(server)
         now = from_micros(world.core.clock.now()).isoformat()
@@ -217,15 +248,13 @@ def _probe(served: Served, pipe: Pipe) -> None:
     pipe.send(seen)
 
 
-def _costliest(url: str, requests: dict[str, bytes]) -> tuple[str, bytes]:
+def _costliest(url: str, requests: dict[str, bytes]) -> str:
     """By the faster of two tries each: what else the machine did does not count."""
     taken = {name: min(_exchange(url, content)[1] for _ in range(2)) for name, content in requests.items()}
-    name = max(taken, key=taken.__getitem__)
-    return name, requests[name]
+    return max(taken, key=taken.__getitem__)
 
 
-def _take_turns(url: str, name: str, content: bytes, repeats: int) -> Windows:
-    windows = Windows(name, 0)
+def _take_turns(url: str, content: bytes, windows: Windows, repeats: int) -> None:
     for _ in range(repeats):
         began = time.monotonic()
         windows.status, seconds = _exchange(url, content)
@@ -237,7 +266,6 @@ def _take_turns(url: str, name: str, content: bytes, repeats: int) -> Windows:
         rest = min(length, MOST_IDLE_S)
         time.sleep(rest)
         windows.idle.append((began, began + rest))
-    return windows
 
 
 def _exchange(url: str, content: bytes) -> tuple[int, float]:

@@ -59,7 +59,7 @@ def _violations(session: Session, journal: Journal) -> Iterator[str]:
 
 def _lost(session: Session, runs: Mapping[str, Run], journal: Journal) -> Iterator[str]:
     """Acknowledged means there; and one key made at most one run."""
-    answered = {entry.key: entry.answer for entry in session.scalars(select(IdempotencyKey))}
+    answered = {entry.key: entry.response for entry in session.scalars(select(IdempotencyKey))}
     acknowledged: defaultdict[str, set[str]] = defaultdict(set)
     for entry in journal.entries("acknowledged"):
         acknowledged[entry.key].add(entry.run)

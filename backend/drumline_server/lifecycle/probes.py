@@ -133,7 +133,7 @@ def _choose_host(idle: Sequence[Host], preferred: Collection[str]) -> Host:
 def _probe_order(plan: Plan) -> ProbeOrder:
     run = RunSubmit.model_validate(plan.request)
     terms = ProbeTerms.model_validate(plan.terms)
-    devices = plan.foreseen["devices"]
+    devices = plan.simulation["devices"]
     return ProbeOrder(
         plan=plan.id,
         bundle=run.job.program.bundle,

@@ -247,7 +247,7 @@ def _begin_incarnation(session: Session, host: Host, body: Register, *, now: int
     host.cpu_count = body.cpu_count
     host.memory_bytes = body.memory_bytes
     host.checkpoint_store = body.checkpoint_store
-    host.notices = [notice.model_dump() for notice in body.notices]
+    host.warnings = [notice.model_dump() for notice in body.notices]
     host.registered_at = now
     host.last_heartbeat_at = max(now, host.last_heartbeat_at or 0)
     host.draining = False

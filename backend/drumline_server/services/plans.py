@@ -212,7 +212,7 @@ def view_plan(session: Session, plan: Plan, *, now: int) -> api.Plan:
             "id": plan.id,
             "created_at": from_micros(plan.created_at),
             "request": plan.request,
-            **plan.foreseen,
+            **plan.simulation,
             "probe": _view_probe(session, plan, now),
             "program": None if plan.program is None else ProbedProgram.model_validate(plan.program),
         }
@@ -259,7 +259,7 @@ def _add_plan(
         created_by=checked.submitted_by,
         created_at=now,
         request=checked.body.model_dump(mode="json"),
-        foreseen={
+        simulation={
             "starts_now": simulation.starts_now,
             "why": None if simulation.why is None else simulation.why.model_dump(mode="json"),
             "devices": [device.model_dump(mode="json") for device in simulation.devices],

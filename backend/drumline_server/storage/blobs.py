@@ -143,7 +143,7 @@ def store_identity(session: Session) -> str | None:
 
 def add_store_identity(session: Session, identity: str, *, now: int) -> None:
     """Remembers the mark, unless another process was first."""
-    insert_or_ignore(session, Store, [{"name": _STORE, "identity": identity, "made_at": now}])
+    insert_or_ignore(session, Store, [{"name": _STORE, "identity": identity, "created_at": now}])
 
 
 _FILE = "store.id"

@@ -18,7 +18,7 @@ _SENDER = ("project_id", "principal", "route")
 _NAMES = (*_SENDER, "key")
 _ROW = table_of(IdempotencyKey).c
 _INSERT = insert(table_of(IdempotencyKey))
-_FIND = select(_ROW.key, _ROW.body_hash, _ROW.answer, _ROW.created_at).where(
+_FIND = select(_ROW.key, _ROW.body_hash, _ROW.response, _ROW.created_at).where(
     *(_ROW[name] == bindparam(name) for name in _SENDER), _ROW.key.in_(bindparam("keys", expanding=True))
 )
 _TAKE_TURNS = text(
@@ -83,7 +83,7 @@ def replays(
 def is_answered(session: Session, request: IdempotentRequest, *, now: int) -> bool:
     """Whether the key has an answer: a look without taking turns, for what need not be done again."""
     row = _kept(session, [request]).get(request.names)
-    return row is not None and row.created_at + KEPT_US >= now and UNFINISHED not in row.answer
+    return row is not None and row.created_at + KEPT_US >= now and UNFINISHED not in row.response
 
 
 def remember(
@@ -100,7 +100,7 @@ def remember(
             {
                 **dict(zip(_NAMES, request.names, strict=True)),
                 "body_hash": request.body_hash,
-                "answer": answer,
+                "response": answer,
                 "status": status,
                 "created_at": now,
             }
@@ -112,7 +112,7 @@ def remember(
 def finish(session: Session, request: IdempotentRequest, answer: BaseModel) -> None:
     """Puts the answer in the place of `UNFINISHED`."""
     kept = (_ROW[name] == value for name, value in zip(_NAMES, request.names, strict=True))
-    session.execute(update(table_of(IdempotencyKey)).where(*kept).values(answer=answer))
+    session.execute(update(table_of(IdempotencyKey)).where(*kept).values(response=answer))
 
 
 def forget_old_keys(session: Session, *, now: int) -> None:
@@ -146,7 +146,7 @@ def _replay(
             f"The Idempotency-Key {request.key!r} was used before with another body.",
             hint="Use a new key for a new request.",
         )
-    answer: dict[str, Any] = row.answer
+    answer: dict[str, Any] = row.response
     return answer
 
 

@@ -119,9 +119,9 @@ class Overview:
     ends: array[float]
     lasts: array[float]
     finite: array[float]
-    lows: array[float]
-    highs: array[float]
-    totals: array[float]
+    minima: array[float]
+    maxima: array[float]
+    sums: array[float]
     load: Callable[[Sequence[int]], Iterator[Chunk]]
 
     def start(self) -> float:
@@ -173,9 +173,9 @@ class Overview:
             self.lasts[until - 1],
             self.size * (until - at),
             int(sum(self.finite[some])),
-            min(self.lows[some]),
-            max(self.highs[some]),
-            sum(self.totals[some]),
+            min(self.minima[some]),
+            max(self.maxima[some]),
+            sum(self.sums[some]),
         )
 
 
@@ -229,9 +229,13 @@ def points(pieces: Iterable[Piece], axis: Axis) -> api.MetricPoints:
 
 
 def _sum(values: array[float]) -> float:
-    """Of finite values; where that is too large on the way, by their mean, which is not."""
+    """Of finite values; infinite where a float cannot hold the sum, not where only sums on the way are too large."""
     total = sum(values)
-    return total if math.isfinite(total) else math.fsum(value / len(values) for value in values) * len(values)
+    if math.isfinite(total):
+        return total
+    # A power of two divides exactly, and one above the count leaves no sum on the way that fsum would refuse.
+    scale = 2.0 ** len(values).bit_length()
+    return math.fsum(value / scale for value in values) * scale
 
 
 def _xs_between(pieces: Sequence[Piece], start: float, end: float) -> Iterator[float]:

@@ -24,10 +24,10 @@ _SECOND = 1_000_000
 _AT_ONCE = 1_000
 """Chunks in one statement: far from how many parameters a database takes."""
 _BY = {
-    "step": (MetricPage.first_steps, MetricPage.last_steps, MetricPage.step_lasts),
-    "time": (MetricPage.first_times, MetricPage.last_times, MetricPage.time_lasts),
+    "step": (MetricPage.first_steps, MetricPage.last_steps, MetricPage.last_values_by_step),
+    "time": (MetricPage.first_times, MetricPage.last_times, MetricPage.last_values_by_time),
 }
-_FIGURES = (MetricPage.finite, MetricPage.lows, MetricPage.highs, MetricPage.totals)
+_FIGURES = (MetricPage.finite, MetricPage.minima, MetricPage.maxima, MetricPage.sums)
 PageRow = Row[*tuple[Any, ...]]  # Any: number and last step, then the columns of `_BY` and `_FIGURES`
 
 
@@ -98,7 +98,7 @@ def _overview(
     pages: Sequence[PageRow], numbers: Sequence[int], view: View, load: Callable[[Sequence[int]], Iterator[Chunk]]
 ) -> Overview:
     _, _, *columns = zip(*pages, strict=True)
-    starts, ends, lasts, finite, lows, highs, totals = map(b"".join, columns)
+    starts, ends, lasts, finite, minima, maxima, sums = map(b"".join, columns)
     return Overview(
         size=CHUNK,
         numbers=numbers,
@@ -106,9 +106,9 @@ def _overview(
         ends=view.xs(ends),
         lasts=unpack("d", lasts),
         finite=unpack("q", finite),
-        lows=unpack("d", lows),
-        highs=unpack("d", highs),
-        totals=unpack("d", totals),
+        minima=unpack("d", minima),
+        maxima=unpack("d", maxima),
+        sums=unpack("d", sums),
         load=load,
     )
 

@@ -1,5 +1,6 @@
 """The migrations make what the models say, on both databases."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -84,6 +85,26 @@ def test_rows_of_the_first_version_survive_every_migration(database_url: str) ->
     assert tuple(lease) == ("loops", 0)
 
 
+def test_a_renamed_column_keeps_what_it_holds_up_and_down(database_url: str) -> None:
+    stored = {"host": "warnings", "idempotency_key": "response", "store": "created_at", "metric_page": "minima"}
+    engine = create_engine(database_url)
+    command.downgrade(_config(database_url), "0017")
+    with engine.begin() as connection:
+        _fill(connection, ("host", "idempotency_key", "store", "metric_page"))
+        connection.execute(text("UPDATE host SET notices = '[7]'"))
+    database.migrate(database_url)
+
+    with engine.connect() as connection:
+        found = [connection.execute(text(f"SELECT {column} FROM {table}")).scalar() for table, column in stored.items()]
+    command.downgrade(_config(database_url), "0017")
+    with engine.connect() as connection:
+        notices = connection.execute(text("SELECT notices FROM host")).scalar()
+    engine.dispose()
+    assert [bytes(each) if isinstance(each, memoryview) else each for each in found] == ["[7]", "{}", 1, b"\0" * 8]
+    assert notices == "[7]"
+
+
+_ALTERED = ("project", "host", "job", "job_version", "run", "attempt", "member", "device", "hold", "checkpoint")
 _STATES = {"run": "QUEUED", "attempt": "DISPATCHED", "member": "PENDING", "device": "QUARANTINED"}
 _VALUES = {
     "strategy": '{"kind": "mirrored", "executor": "mpmd", "computation_shape": [2, 2]}',
@@ -94,13 +115,13 @@ _VALUES = {
 }
 
 
-def _fill(connection: Connection) -> None:
-    """A row in every table that the later migrations change, each the child of the row that it names."""
+def _fill(connection: Connection, names: Sequence[str] = _ALTERED) -> None:
+    """A row in each of those tables, each the child of the row that it names; by default all that migrations change."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SET session_replication_role = replica"))  # leaves foreign keys out of it
     tables = MetaData()
     tables.reflect(connection)
-    for name in ("project", "host", "job", "job_version", "run", "attempt", "member", "device", "hold", "checkpoint"):
+    for name in names:
         table = tables.tables[name]
         row = {column.name: _value(name, column) for column in table.columns}
         connection.execute(table.insert().values(**{key: value for key, value in row.items() if value is not None}))
@@ -115,7 +136,9 @@ def _value(table: str, column: Column[Any]) -> Any:  # Any: of whatever type the
         return _VALUES[column.name]
     if column.nullable:
         return None
-    return {"VARCHAR": "x", "TEXT": "{}", "BIGINT": 1, "BOOLEAN": False}[str(column.type)]
+    return {"VARCHAR": "x", "TEXT": "{}", "BIGINT": 1, "BOOLEAN": False, "BLOB": b"\0" * 8, "BYTEA": b"\0" * 8}[
+        str(column.type)
+    ]
 
 
 def _config(url: str) -> Config:

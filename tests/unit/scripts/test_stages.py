@@ -1,12 +1,18 @@
 """What `make test` counts, and that a count which drops without a word fails it."""
 
+import contextlib
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import psutil
 import pytest
 from scripts import stages
 
+SCRIPTS = Path(stages.__file__).parent
 REPORT = """<testsuites><testsuite name="pytest">
 <testcase name="a"><properties><property name="seeds" value="500"/></properties></testcase>
 <testcase name="b"><properties><property name="examples" value="20"/></properties></testcase>
@@ -55,14 +61,45 @@ def test_every_line_of_the_proof_names_a_stage_a_count_and_a_reason() -> None:
         assert len(line["why"]) > 20
 
 
-def test_a_stage_keeps_its_exit_status_its_log_and_its_processor_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "Makefile").write_text("good:\n\t@echo $(WORD)\nbad:\n\t@exit 3\n")
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With stages of every kind."""
+    (tmp_path / "Makefile").write_text(
+        "good:\n\t@echo $(WORD)\nbad:\n\t@echo so it is; exit 3\n"
+        "busy:\n\t@python3 -c 'sum(range(10**7))'\nendless:\n\t@echo $$$$ > pid; sleep 1000\n"
+    )
     monkeypatch.setattr(stages, "ROOT", tmp_path)
-    reports = tmp_path / "reports"
-    reports.mkdir()
-    monkeypatch.setattr(stages, "REPORTS", reports)
-    assert stages.run_stage("good", ("WORD=heard",)).passed
-    assert (reports / "good.log").read_text() == "heard\n"
-    assert not stages.run_stage("bad").passed
+    monkeypatch.setattr(stages, "REPORTS", tmp_path / "reports")
+    (tmp_path / "reports").mkdir()
+    return tmp_path
+
+
+def test_a_stage_keeps_its_exit_status_its_log_and_its_processor_time(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lanes = {"computes": ("good", "busy"), "waits": ("bad",)}
+    results = {result.stage: result for result in stages.Lanes(lanes, {"good": ("WORD=heard",)}).run()}
+
+    assert {stage for stage, result in results.items() if result.passed} == {"good", "busy"}
+    assert (checkout / "reports" / "good.log").read_text() == "heard\n"
+    assert results["busy"].processor_s > 0.0
+    said = capsys.readouterr().out
+    assert "so it is" in said
+    assert all(f"s  {stage:14} begins" in said for stage in results)
+
+
+def test_an_interrupted_run_leaves_no_stage_behind(checkout: Path) -> None:
+    program = (
+        "import pathlib, sys; from scripts import stages; stages.ROOT = pathlib.Path(sys.argv[1]); "
+        "stages.REPORTS = stages.ROOT / 'reports'; stages.Lanes({'waits': ('endless', 'good')}, {}).run()"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, str(checkout)], cwd=SCRIPTS.parent) as process:
+        pid = checkout / "pid"
+        while not (pid.exists() and pid.read_text().strip()):
+            assert process.poll() is None
+        endless = psutil.Process(int(pid.read_text()))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) != 0
+    with contextlib.suppress(psutil.NoSuchProcess):
+        endless.wait(30)
+    assert not (checkout / "reports" / "good.log").exists()

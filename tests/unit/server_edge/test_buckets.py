@@ -1,6 +1,7 @@
 """Curves: no spike is hidden, no value is counted twice, and a million points are quick."""
 
 import math
+import sys
 import time
 from array import array
 from collections.abc import Sequence
@@ -63,7 +64,7 @@ def test_buckets_bound_every_value_and_count_each_once(values: list[float], buck
     assert min((low for low in shown.min if low is not None), default=None) == min(finite, default=None)
 
 
-@pytest.mark.parametrize("value", [0.1, -0.1, 1 / 3, 5e-324, 1e-310, 1.7e308, -1.7e308])
+@pytest.mark.parametrize("value", [0.1, -0.1, 1 / 3, 5e-324, 1e-310, 1.7e308, -1.7e308, sys.float_info.max])
 @pytest.mark.parametrize("n", [3, 6, 10, 1_000])
 def test_the_mean_of_values_that_are_all_the_same_is_that_value(value: float, n: int) -> None:
     shown = curve(range(n), [value] * n, 1, pieces=2)

@@ -111,7 +111,7 @@ class IdempotencyKey(Base):
     key: Mapped[str] = mapped_column(primary_key=True)
     body_hash: Mapped[str]
     status: Mapped[int]
-    answer: Mapped[dict[str, Any]]
+    response: Mapped[dict[str, Any]]
     created_at: Mapped[int]
 
 
@@ -148,4 +148,4 @@ class Store(Base):
 
     name: Mapped[str] = mapped_column(primary_key=True)
     identity: Mapped[str]
-    made_at: Mapped[int]
+    created_at: Mapped[int]

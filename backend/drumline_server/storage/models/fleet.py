@@ -29,7 +29,7 @@ class Host(Base):
     memory_bytes: Mapped[int] = mapped_column(default=0)
     checkpoint_store: Mapped[str] = mapped_column(default="")
     """The volume of its checkpoints where other hosts may mount it too; empty for a directory of its own."""
-    notices: Mapped[list[Any] | None]
+    warnings: Mapped[list[Any] | None]
     """What its worker told at its registration that should be mended: `{code, message, fix}` each."""
     takeover_s: Mapped[float | None]
     """The longest T that a worker of it was told and may still keep: its shims kill by the T of their start."""

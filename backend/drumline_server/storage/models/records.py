@@ -61,17 +61,17 @@ class MetricPage(Base):
     last_step: Mapped[int]
     first_steps: Mapped[bytes]
     last_steps: Mapped[bytes]
-    step_lasts: Mapped[bytes]
+    last_values_by_step: Mapped[bytes]
     """The last value of each chunk by step, float64."""
     first_times: Mapped[bytes]
     last_times: Mapped[bytes]
-    time_lasts: Mapped[bytes]
+    last_values_by_time: Mapped[bytes]
     """The last value of each chunk by time, float64."""
     finite: Mapped[bytes]
     """How many values are neither NaN nor infinite, int64; the figures after it are of those, float64."""
-    lows: Mapped[bytes]
-    highs: Mapped[bytes]
-    totals: Mapped[bytes]
+    minima: Mapped[bytes]
+    maxima: Mapped[bytes]
+    sums: Mapped[bytes]
 
 
 class Gap(Base):

@@ -317,7 +317,7 @@ class Plan(Base):
     created_at: Mapped[int]
     request: Mapped[dict[str, Any]]
     """RunSubmit, with the parameters as they were checked."""
-    foreseen: Mapped[dict[str, Any]]
+    simulation: Mapped[dict[str, Any]]
     """`starts_now`, `why`, `devices` and `warnings` as in the API."""
     probe_state: Mapped[str]
     host_id: Mapped[str | None] = mapped_column(ForeignKey("host.id"))
