@@ -45,8 +45,8 @@ _data_dir = click.option(
 @click.option("--parent-fd", type=int, hidden=True, help="At its end of file everything stops.")
 def up(*, data_dir: Path, host: str, port: int, cpu_devices: int, no_worker: bool, parent_fd: int | None) -> int:
     """Start everything on this machine: server, dashboard and a worker, until Ctrl-C."""
-    from drumline_server.app.local import DataDirectoryError
-    from drumline_server.app.up import PartError, UpError, UpOptions
+    from drumline_server.app.up import UpOptions
+    from drumline_server.base.errors import PartError, StartError
 
     options = UpOptions(data_dir.expanduser().absolute(), host, port, cpu_devices, not no_worker, parent_fd)
     try:
@@ -54,7 +54,7 @@ def up(*, data_dir: Path, host: str, port: int, cpu_devices: int, no_worker: boo
     except PartError as error:
         click.echo(f"Error: {error}", err=True)
         code = SERVER
-    except (UpError, DataDirectoryError) as error:
+    except StartError as error:
         raise click.ClickException(str(error)) from None
     sys.exit(code)
 
@@ -74,11 +74,12 @@ def api(host: str | None, port: int | None, parent_fd: int | None, ready_fd: int
     """Serve the API, the dashboard and the loops until SIGTERM."""
     with without_collection():
         settings = _settings(host=host, port=port)
-        from drumline_server.app.serve import Lifeline, ServeError, serve
+        from drumline_server.app.serve import Lifeline, serve
+        from drumline_server.base.errors import StartError
 
     try:
         serve(settings, Lifeline(parent_fd, ready_fd, listen_fd))
-    except ServeError as error:
+    except StartError as error:
         raise click.ClickException(str(error)) from None
 
 
@@ -86,14 +87,15 @@ def api(host: str | None, port: int | None, parent_fd: int | None, ready_fd: int
 def migrate() -> None:
     """Bring the database's tables to the form that this version needs."""
     settings = _settings()
-    from drumline_server.app.local import DataDirectoryError, prepare
-    from drumline_server.storage.database import SchemaError, newest_revision
+    from drumline_server.app.local import prepare
+    from drumline_server.base.errors import StartError
     from drumline_server.storage.database import migrate as bring_up_to_date
+    from drumline_server.storage.database import newest_revision
 
     try:
         prepare(settings.data_dir)
         bring_up_to_date(settings.url)
-    except (SchemaError, DataDirectoryError) as error:
+    except StartError as error:
         raise click.ClickException(str(error)) from None
     click.echo(f"The database is at revision {newest_revision()}.")
 
@@ -117,7 +119,7 @@ def migrate() -> None:
 @click.option("--expires-in-s", type=click.IntRange(60, 7_776_000), help="Lifetime in seconds.")
 def token(name: str, kind: str, role: str, expires_in_s: int | None) -> None:
     """Make a token with the admin token of this machine's server, and print it: it is shown only here."""
-    from drumline_server.app.local import LocalApiError
+    from drumline_server.base.errors import LocalApiError
 
     try:
         click.echo(_local_api().create_token(name, kind, role, expires_in_s))
@@ -128,7 +130,7 @@ def token(name: str, kind: str, role: str, expires_in_s: int | None) -> None:
 @server.command()
 def login_link() -> None:
     """Print a link that signs a browser in to this machine's server, once."""
-    from drumline_server.app.local import LocalApiError
+    from drumline_server.base.errors import LocalApiError
 
     try:
         click.echo(_local_api().login_link())

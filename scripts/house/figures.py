@@ -15,6 +15,8 @@ from scripts.house.shape import Code, Definition
 
 Edge = tuple[Function, Function]
 _FROM = re.compile(r"\bfrom ['\"]((?:@/|\.)[^'\"]*)")
+_ONWARD, _BACK_HANDED_OVER, _BACK = range(3)
+"""Where a crossing leads; one that several paths have counts for the worst of them."""
 MAPPER = Path(__file__).with_name("functions.mjs")
 
 
@@ -30,36 +32,48 @@ class Figures:
     def of(self, paths: dict[CallPath, int]) -> dict[str, Any]:
         """Of the functions on these paths, with the time of each. Any: figures, and names in the order of first entry.
 
-        A crossing is a call from a function of one room to a function of another. It goes back where the room that it
-        leads to is on the path already; it is handed over where the calling file does not import that room, but was
-        given the function or its object. Two rooms call each other both ways where each imports and calls the other.
+        A crossing is a call from a function of one room to a function of another. It is handed over where the calling
+        file does not import that room, but was given the function or its object, as a database is given what is to
+        happen in a transaction. A crossing goes back where the room that it leads to is on the path already; where a
+        hand-over lies between, the circle is closed by that one and not by an import, and it counts apart. Two rooms
+        call each other both ways where each imports and calls the other.
         """
         entered: dict[Function, tuple[int, int]] = {}
         for path, began in paths.items():
             for depth, function in enumerate(path):
                 entered[function] = min((began, depth), entered.get(function, (began, depth)))
         functions = sorted(entered, key=lambda each: (entered[each], each))
-        crossings: dict[Edge, bool] = {}
+        crossings: dict[Edge, int] = {}
         for path in paths:
-            rooms = [room_of(Path(function.file)) for function in path]
-            for at in range(1, len(path)):
-                if rooms[at - 1] != rooms[at]:
-                    edge = (path[at - 1], path[at])
-                    crossings[edge] = crossings.get(edge, False) or rooms[at] in rooms[: at - 1]
-        back = [edge for edge, is_back in crossings.items() if is_back]
-        by_import = [edge for edge in back if self._imports_room(edge)]
+            for edge, way in self._crossings(path):
+                crossings[edge] = max(way, crossings.get(edge, _ONWARD))
+        by_import = [edge for edge, way in crossings.items() if way == _BACK]
         return {
             "files": len({function.file for function in functions}),
             "functions": len(functions),
             "lines": sum(self._lengths.get((each.file, each.line), 1) for each in functions),
             "crossings": len(crossings),
             "crossings_back": len(by_import),
-            "crossings_back_handed_over": len(back) - len(by_import),
+            "crossings_back_handed_over": sum(way == _BACK_HANDED_OVER for way in crossings.values()),
             "both_ways": _both_ways(edge for edge in crossings if self._imports_room(edge)),
             "rooms_crossed": _by_rooms(crossings),
             "rooms_crossed_back": _by_rooms(by_import),
             "entered": [f"{each.file}:{each.name}" for each in functions],
         }
+
+    def _crossings(self, path: CallPath) -> Iterator[tuple[Edge, int]]:
+        rooms = [room_of(Path(function.file)) for function in path]
+        own = 0  # where what was handed over last begins
+        for at in range(1, len(path)):
+            if rooms[at - 1] == rooms[at]:
+                continue
+            edge = (path[at - 1], path[at])
+            if not self._imports_room(edge):
+                own = at
+            if rooms[at] in rooms[own : at - 1]:
+                yield edge, _BACK
+            else:
+                yield edge, _BACK_HANDED_OVER if rooms[at] in rooms[: at - 1] else _ONWARD
 
     def _imports_room(self, edge: Edge) -> bool:
         caller, called = edge

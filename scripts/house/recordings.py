@@ -1,5 +1,6 @@
 """What the recorder wrote: the functions of one recording, less the background."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,14 +70,20 @@ def _function(text: str, root: Path) -> tuple[str, Function]:
 
 
 def without(recordings: Iterable[Recording], background: Iterable[Recording]) -> dict[CallPath, int]:
-    """Paths that more than half of the recordings have, and none of the background; when, from a recording's begin."""
+    """Paths that more than half of the recordings have, and none of the background; when, from a recording's begin.
+
+    Times are those of the recording that has most of the paths. One that it lacks stands behind what came before it in
+    its own recording: the same command takes twice as long on a busy machine, so times of two are not to be compared.
+    """
     idle = set[CallPath]().union(*(each.paths for each in background))
     several = list(recordings)
-    counted: dict[CallPath, int] = {}
-    began: dict[CallPath, int] = {}
-    for recording in several:
-        first = min(recording.paths.values(), default=0)
-        for path in recording.paths.keys() - idle:
-            counted[path] = counted.get(path, 0) + 1
-            began.setdefault(path, recording.paths[path] - first)
-    return {path: began[path] for path, count in counted.items() if 2 * count > len(several)}
+    counted = Counter(path for recording in several for path in recording.paths.keys() - idle)
+    chosen = {path for path, count in counted.items() if 2 * count > len(several)}
+    main = max(several, key=lambda each: len(each.paths.keys() & chosen), default=Recording())
+    first = min(main.paths.values(), default=0)
+    began = {path: at - first for path, at in main.paths.items() if path in chosen}
+    for path in chosen - began.keys():
+        own = next(each.paths for each in several if path in each.paths)
+        before = [(at, other) for other, at in own.items() if other in main.paths and at <= own[path]]
+        began[path] = main.paths[max(before)[1]] - first + 1 if before else 0
+    return began

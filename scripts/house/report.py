@@ -12,7 +12,7 @@ _TRACED = {
     "crossings_back_handed_over": "handed over",
     "both_ways": "both ways",
 }
-"""The columns: back goes into a room that the way has left already, by an import or by what was handed over."""
+"""The columns: back goes into a room that the way has left already; handed over, below a function that was given."""
 _AIMS: dict[str, Callable[[int], int]] = {
     "files": lambda before: round(before * 2 / 3),
     "functions": lambda before: before // 2,

@@ -49,7 +49,7 @@ class Report:
     slowest_s: float = 0.0
     slowest: str = ""
     failures: list[dict[str, Any]] = field(default_factory=list)
-    """Answers of 500 and above, hangs, broken connections, errors that are no problem+json."""
+    """Answers of 500 and above, hangs, broken connections, errors that are no problem+json; broken invariants."""
 
     def as_json(self) -> dict[str, Any]:
         """For a file."""
@@ -74,6 +74,8 @@ class Campaign:
         for number, operation in enumerate(operations):
             self._world.refresh()
             self._fuzz(operation, share, first_seed + number)
+            broken = self._world.breaches()
+            self.report.failures += [{"route": operation.path, "broken": breach} for breach in broken]
             tell(self.report)
         self._http.close()
         return self.report

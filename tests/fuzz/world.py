@@ -9,6 +9,8 @@ from drumline.contracts.worker_api import MemberNotice
 from fuzz.malformed import Request
 from support.core import BUNDLE, Member, Worker, submission_body
 from support.edge import EdgeServer
+from support.facts import Reader, rows_of
+from support.invariants import ON_STEADY_CLOCKS, Watch
 
 V1 = "/api/v1"
 _POINT = {"shape": [], "dtype": "float32", "values": [1.0]}
@@ -19,6 +21,7 @@ class World:
 
     def __init__(self, server: EdgeServer) -> None:
         self.server, self.core = server, server.core
+        self._watch = Watch()
         self.admin = server.admin_token
         self.spare = self._created("tokens", {"name": "spare"})["id"]
         self.worker: Worker = self.core.add_worker("alpha", devices=8)
@@ -40,6 +43,11 @@ class World:
         self.core.schedule()
         self.member = self.worker.beat().assigned[0]
         self.worker.claim(self.member)
+
+    def breaches(self) -> list[str]:
+        """What odd requests broke in the tables since the last look."""
+        facts = self.core.read(lambda session: self._watch.look(Reader(rows_of(session))))
+        return [*self._watch.broken(facts), *(breach for each in ON_STEADY_CLOCKS for breach in each(facts))]
 
     def token(self, path: str) -> str:
         """Who may send there."""

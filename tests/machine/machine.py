@@ -8,10 +8,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import TERMINAL_RUN, DeviceState, MemberState, RunState
-from machine.invariants import Invariants
+from machine.comparison import compare
 from machine.model import BEGUN, CONFLICT, OK, Host, Model, Part
 from machine.service import Service, Worker, body_of
 from support.edge import EdgeServer
+from support.facts import Facts
+from support.invariants import ON_STEADY_CLOCKS, Watch
 
 RUNS = 10
 """So many a history has at most, batches aside."""
@@ -39,7 +41,7 @@ class Drumline(RuleBasedStateMachine):
         super().__init__()
         self.service = Service(self.server)
         self.model = Model(self.service.core.clock.now())
-        self.history = Invariants()
+        self.watch = Watch()
         self.clock = self.service.core.clock
         self.keys: dict[str, tuple[object, tuple[str, ...]]] = {}
         """Of each key the body and the runs that were acknowledged."""
@@ -51,7 +53,7 @@ class Drumline(RuleBasedStateMachine):
         for worker in self.service.workers:
             self.model.hosts[worker.host] = Host(worker.host)
             self.restart(worker, [])
-        self.model.devices = {name: (DeviceState.FREE, None) for name in self.service.facts().devices}
+        self.model.devices = {name: (DeviceState.FREE, None) for name in self.look().devices}
         for number, body in enumerate(bodies):
             self.submit(body, f"first-{number}")
 
@@ -187,15 +189,15 @@ class Drumline(RuleBasedStateMachine):
     @rule()
     def schedule(self) -> None:
         mine = [run_id for run_id in self.service.core.schedule() if run_id in self.model.runs]
-        facts = self.service.facts()
+        facts, hosts = self.look(), self.service.hosts()
         for run_id in mine:
             run = self.model.runs[run_id]
             assert run.state is RunState.QUEUED, f"{run.id} was placed while {run.state}"
             row = facts.runs[run_id]
-            members = facts.parts_of(run_id)
+            members = _parts_of(facts, run_id)
             assert sum(len(devices) for *_, devices in members) == run.submitted["replicas"]
             for _, host_id, _, devices in members:
-                assert facts.hosts[host_id].drain_requested_at is None, f"{run.id} was placed on a draining host"
+                assert hosts[host_id].drain_requested_at is None, f"{run.id} was placed on a draining host"
                 assert self.model.hosts[host_id].beat > self.clock.now() - SUSPECT_US, f"{run.id} is on a silent host"
                 assert all(self.model.devices[name][0] is DeviceState.FREE for name in devices), "taken twice"
             self.model.place(run, row.attempt_id or "", members)
@@ -206,11 +208,19 @@ class Drumline(RuleBasedStateMachine):
     def the_tables_are_as_the_model_says(self) -> None:
         if not self.model.hosts:
             return
-        facts = self.service.facts()
-        self.history.check(facts, self.model)
+        lost = {host.id: host.lost_at is not None for host in self.service.hosts().values()}
+        facts = self.look()
+        compare(facts, lost, self.model)
         assert self.service.shown() == {run.id: run.state for run in self.model.runs.values()}
         for key, (_, runs) in self.keys.items():
             assert set(runs) <= set(facts.runs), f"runs of {key} were acknowledged, and are gone"
+
+    def look(self) -> Facts:
+        """What the tables hold, in which no invariant is broken."""
+        facts = self.service.look(self.watch)
+        broken = [*self.watch.broken(facts), *(breach for each in ON_STEADY_CLOCKS for breach in each(facts))]
+        assert not broken, "\n".join(broken)
+        return facts
 
     def teardown(self) -> None:
         """Once the faults stop, everything ends, and every device comes back."""
@@ -330,3 +340,12 @@ class Drumline(RuleBasedStateMachine):
 
     def life(self, worker: Worker, stale: bool) -> str:
         return worker.lives[0] if stale else worker.lives[-1]
+
+
+def _parts_of(facts: Facts, run_id: str) -> list[tuple[str, str, int, list[str]]]:
+    """Members of the newest attempt by rank: id, host, rank, devices."""
+    members = sorted(facts.members_of[facts.runs[run_id].attempt_id or ""], key=lambda row: row.rank)
+    return [
+        (row.id, row.host_id, row.rank, [hold.device_id for hold in facts.holds if hold.member_id == row.id])
+        for row in members
+    ]

@@ -5,13 +5,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import httpx2
+from sqlalchemy import select
 
 from drumline.contracts.base import from_micros
 from drumline.contracts.reasons import EndReason
-from machine.facts import Facts, read_facts
+from drumline_server.storage.models import Host
 from machine.model import Part
 from support.core import GANG, submission_body
 from support.edge import EdgeServer
+from support.facts import Facts, Reader, rows_of
+from support.invariants import Watch
 
 V1 = "/api/v1"
 DEVICES = 2
@@ -113,9 +116,14 @@ class Service:
             cursor = page.json()["next"]
         return states
 
-    def facts(self) -> Facts:
-        """What the tables hold."""
-        return self.core.read(lambda session: read_facts(session, self.project_id))
+    def look(self, watch: Watch) -> Facts:
+        """What the tables hold of the project."""
+        return self.core.read(lambda session: watch.look(Reader(rows_of(session), self.project_id)))
+
+    def hosts(self) -> dict[str, Host]:
+        """As the tables hold them."""
+        mine = select(Host).where(Host.project_id == self.project_id)
+        return self.core.read(lambda session: {host.id: host for host in session.scalars(mine)})
 
     def _enrolled(self, server: EdgeServer, name: str) -> Worker:
         ticket = self.post("tokens", {"name": name, "kind": "enr", "expires_in_s": 600}).raise_for_status().json()

@@ -10,6 +10,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Response
@@ -28,7 +29,7 @@ from drumline_server.http.routes import runs, workers
 from drumline_server.lifecycle import heartbeat
 from drumline_server.scheduling.loops import start_loops
 from drumline_server.services import submit
-from drumline_server.storage.batching import BatchingExecutor
+from drumline_server.storage.group_commit import BatchingExecutor
 from drumline_server.storage.notifications import WaitingHosts, Wakeups, follow, notified_hosts
 from sim.network import Answer, Reply, Request
 from sim.process import Process, pause
@@ -91,8 +92,8 @@ class Server:
         self._world = world
         self.name = name
         self.process: Process | None = None
-        self._together: dict[str, BatchingExecutor[Any, Any]] = {}
-        """Intakes by the parameter of the endpoint that has them."""
+        self._groups: dict[str, BatchingExecutor[Any, Any]] = {}
+        """By their names among the parts of the application."""
         self._open: dict[Reply, None] = {}
 
     @property
@@ -106,12 +107,14 @@ class Server:
             self.process = self._world.add_process(self.name)
             self._world.timeline.note(self.name, "starts")
             database = SimDatabase(self._world, self, self.process)
-            self._together = {
+            self._groups = {
                 "submissions": BatchingExecutor(
                     database.write,
                     lambda *asked: submit.submit_all(*asked, most_waiting=MOST_WAITING, now=self.now()),
                 ),
-                "idle": BatchingExecutor(database.write, lambda *asked: heartbeat.renew_idle(*asked, now=self.now())),
+                "idle_heartbeats": BatchingExecutor(
+                    database.write, lambda *asked: heartbeat.renew_idle(*asked, now=self.now())
+                ),
             }
             self.process.start(lambda: self._loop(database))
 
@@ -177,11 +180,10 @@ class Server:
         worker = request.host_id is not None
         known: dict[str, Any] = {
             **match.groupdict(),
-            "database": SimDatabase(self._world, self, process),
-            "clock": self,
-            "settings": SETTINGS,
+            "app": SimpleNamespace(
+                database=SimDatabase(self._world, self, process), clock=self, settings=SETTINGS, **self._groups
+            ),
             "key": request.key,
-            **self._together,
             "worker": WorkerPrincipal(request.host_id or "", token_of(request.host_id or "")),
             "principal": Principal(self._world.project_id, "default", Role.ADMIN, "token", "user", "tok"),
             "response": Response() if not worker else None,

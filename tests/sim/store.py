@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from drumline_server.storage.models import Base
 from drumline_server.storage.notifications import announced_topics
+from support.facts import Reader
 
 T = TypeVar("T")
 
@@ -23,6 +24,7 @@ class MemoryStore:
         self._engine.dialect.do_begin = self._begin  # type: ignore[method-assign,assignment] # an event costs with each
         Base.metadata.create_all(self._engine)
         self._empty = self.raw.serialize()
+        self.reader = Reader(self.raw.execute)
 
     def reset(self) -> None:
         """Forgets every row."""

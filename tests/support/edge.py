@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from fastapi import FastAPI
 
 from drumline._transport import trusted_by
 from drumline.contracts import api
-from drumline_server.app.application import create_app, prepare
+from drumline_server.app.application import Application, create_app, prepare
 from drumline_server.app.bootstrap import read_admin_token
 from drumline_server.app.local import address, listen
 from drumline_server.app.serve import Lifeline, Server, configure
@@ -30,7 +29,7 @@ class EdgeServer:
     """A running server: `url`, its application, and a `Core` on the same database and clock."""
 
     url: str
-    app: FastAPI
+    app: Application
     core: Core
     data_dir: Path
     clients: list[httpx2.Client] = field(default_factory=list)
@@ -100,7 +99,7 @@ def edge_server(database_url: str, data_dir: Path, **settings: Any) -> Iterator[
     try:
         wait_until(lambda: server.started or not thread.is_alive(), timeout_s=START_S, what="the server started")
         assert server.started
-        core.database = app.state.database
+        core.database = app.parts.database
         running = EdgeServer(address(listener), app, core, data_dir)
         yield running
     finally:

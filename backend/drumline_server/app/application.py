@@ -21,7 +21,7 @@ from drumline_server.http.connections import ConnectionLimits, Connections, is_c
 from drumline_server.http.dependencies import API
 from drumline_server.http.gate import Gate
 from drumline_server.http.limits import BodyCap, LoginLimiter, LoginTurns, Pace, Shares
-from drumline_server.http.request_context import Proxies, RequestContext, Statistics
+from drumline_server.http.request_context import AppState, Proxies, RequestContext, Statistics
 from drumline_server.http.routes import (
     batches,
     bundles,
@@ -44,9 +44,9 @@ from drumline_server.scheduling.loops import start_loops
 from drumline_server.services.bundles import Reading
 from drumline_server.services.identity import Authentication, TokenCache, principals_of_tokens, workers_of_tokens
 from drumline_server.services.submit import submit_all
-from drumline_server.storage.batching import BatchingExecutor
 from drumline_server.storage.blobs import BlobStore, require_own_store
 from drumline_server.storage.database import Database, migrate, require_current
+from drumline_server.storage.group_commit import BatchingExecutor
 from drumline_server.storage.notifications import Notifier, Publisher
 
 _BEYOND_ROUTES: tuple[type[BaseModel], ...] = (Problem, RunEvent, StreamHint)
@@ -87,40 +87,45 @@ LOGIN_BODY_BYTES = 4096
 _START_TRIES, _START_AGAIN_S = 10, 0.2
 
 
-def create_app(settings: Settings, *, clock: Clock | None = None) -> FastAPI:
-    """The server as an ASGI application. What it opens, it opens when it starts and closes when it stops."""
-    app = FastAPI(
-        title="Drumline",
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-        lifespan=_lifespan,
-        redirect_slashes=False,
-    )
-    app.state.settings = settings
-    app.state.clock = clock or SystemClock()
-    app.state.statistics = Statistics()
-    app.state.connections = Connections(
-        ConnectionLimits(
-            settings.connections, settings.connections_kept, settings.head_timeout_s, settings.reader_stall_s
+class Application(FastAPI):
+    """The server as an ASGI application. What it opens, it opens when it starts and closes when it stops.
+
+    `connections` and `live` are there before: the HTTP server counts the former, and ends the latter before it stops.
+    """
+
+    parts: AppState
+    """From the start on."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        super().__init__(
+            title="Drumline",
+            openapi_url=None,
+            docs_url=None,
+            redoc_url=None,
+            lifespan=_lifespan,
+            redirect_slashes=False,
         )
-    )
-    app.state.shares = Shares(
-        settings.requests_per_token,
-        reads=settings.reads_per_token,
-        uploads=settings.uploads_per_token,
-        large=settings.large_answers_per_token,
-    )
-    app.state.logins = LoginLimiter(settings.logins_per_minute)
-    app.state.live = Hub(settings)
+        self.settings = settings
+        self.clock = clock
+        self.connections = Connections(
+            ConnectionLimits(
+                settings.connections, settings.connections_kept, settings.head_timeout_s, settings.reader_stall_s
+            )
+        )
+        self.live = Hub(settings)
+
+
+def create_app(settings: Settings, *, clock: Clock | None = None) -> Application:
+    """The server with its routes and layers."""
+    app = Application(settings, clock or SystemClock())
     errors.install(app)
     _add_routes(app)
     app.router.default = Dashboard(settings.static_dir)
-    _add_middleware(app, settings)
+    _add_middleware(app)
     return app
 
 
-def _add_routes(app: FastAPI) -> None:
+def _add_routes(app: Application) -> None:
     """Routes are looked through in this order: those that every run and host asks for again and again come first."""
     for domain in (
         workers_http,
@@ -139,8 +144,9 @@ def _add_routes(app: FastAPI) -> None:
         app.router.routes.extend(domain.router.routes)
 
 
-def _add_middleware(app: FastAPI, settings: Settings) -> None:
+def _add_middleware(app: Application) -> None:
     """The layers around every request; the last one added is the outermost."""
+    settings = app.settings
     app.add_middleware(Compression)
     app.add_middleware(LoginTurns, path=f"{API}/sessions")
     app.add_middleware(
@@ -156,8 +162,7 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
     )
     app.add_middleware(
         RequestContext,
-        statistics=app.state.statistics,
-        shares=app.state.shares,
+        find_state=lambda: app.parts,
         proxies=Proxies(settings.proxy_addresses),
         tls=settings.behind_proxy,
     )
@@ -181,28 +186,24 @@ def _body_limit(settings: Settings, path: str) -> int:
 
 
 @asynccontextmanager
-async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    settings: Settings = app.state.settings
+async def _lifespan(app: Application) -> AsyncIterator[None]:
+    settings, clock = app.settings, app.clock
     await asyncio.to_thread(prepare, settings)
     database = Database(settings.url, pool_size=settings.database_pool_size)
-    app.state.reading = Reading()
     try:
-        app.state.database = database
-        _share_transactions(app, database)
-        app.state.blobs = BlobStore(settings.data_dir / "blobs", kept_free=settings.disk_kept_bytes)
-        await _make_usable(database, settings, app.state.clock)
-        staying = keep_presence(database, app.state.clock, takeover_s=settings.times.takeover_s)
-        async with _following(app.state.live, database), staying, _notifying(app), _looping(app):
+        await _make_usable(database, settings, clock)
+        parts = app.parts = _make_parts(app, database)
+        staying = keep_presence(database, clock, takeover_s=settings.times.takeover_s)
+        async with _following(app.live, database), staying, _ending(app), _looping(parts):
             yield
     finally:
-        await app.state.reading.close()
         await asyncio.to_thread(database.close)
 
 
 def prepare(settings: Settings) -> None:
     """Sees to the data directory and to the tables; of a database that others share, only checks them.
 
-    Raises DataDirectoryError, SchemaError and StoreError.
+    Raises StartError.
     """
     local.prepare(settings.data_dir)
     if settings.url.startswith("sqlite"):
@@ -231,22 +232,40 @@ async def _make_usable(database: Database, settings: Settings, clock: Clock) -> 
     return None
 
 
-def _share_transactions(app: FastAPI, database: Database) -> None:
-    """What comes often: who asks, submissions, and heartbeats of idle hosts."""
-    clock: Clock = app.state.clock
+def _make_parts(app: Application, database: Database) -> AppState:
+    """The parts of the server. What is asked often shares transactions: who asks, submissions, idle heartbeats."""
+    settings, clock = app.settings, app.clock
     people: BatchingExecutor[str, Authentication] = BatchingExecutor(
         database.read, lambda *asked: principals_of_tokens(*asked, now=clock.now())
     )
     workers: BatchingExecutor[str, WorkerPrincipal] = BatchingExecutor(
         database.read, lambda *asked: workers_of_tokens(*asked, now=clock.now())
     )
-    app.state.people = TokenCache(people, database.wakeups, clock)
-    app.state.workers = TokenCache(workers, database.wakeups, clock)
-    most_waiting = app.state.settings.waiting_runs
-    app.state.submissions = BatchingExecutor(
-        database.write, lambda *asked: submit_all(*asked, most_waiting=most_waiting, now=clock.now())
+    return AppState(
+        settings=settings,
+        clock=clock,
+        database=database,
+        blobs=BlobStore(settings.data_dir / "blobs", kept_free=settings.disk_kept_bytes),
+        reading=Reading(),
+        live=app.live,
+        connections=app.connections,
+        shares=Shares(
+            settings.requests_per_token,
+            reads=settings.reads_per_token,
+            uploads=settings.uploads_per_token,
+            large=settings.large_answers_per_token,
+        ),
+        logins=LoginLimiter(settings.logins_per_minute),
+        statistics=Statistics(),
+        people=TokenCache(people, database.wakeups, clock),
+        workers=TokenCache(workers, database.wakeups, clock),
+        submissions=BatchingExecutor(
+            database.write, lambda *asked: submit_all(*asked, most_waiting=settings.waiting_runs, now=clock.now())
+        ),
+        idle_heartbeats=BatchingExecutor(database.write, lambda *asked: renew_idle(*asked, now=clock.now())),
+        # every process notifies of what it has committed itself, whichever runs the loops
+        notifier=None if settings.broker is None else Notifier(Publisher(settings.broker), database.wakeups),
     )
-    app.state.idle_heartbeats = BatchingExecutor(database.write, lambda *asked: renew_idle(*asked, now=clock.now()))
 
 
 @asynccontextmanager
@@ -262,24 +281,22 @@ async def _following(hub: Hub, database: Database) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _notifying(app: FastAPI) -> AsyncIterator[None]:
-    """Every process notifies of what it has committed itself, whichever runs the loops."""
-    broker, state = app.state.settings.broker, app.state
-    state.notifier = None if broker is None else Notifier(Publisher(broker), state.database.wakeups)
+async def _ending(app: Application) -> AsyncIterator[None]:
+    """Ends the parts that have a thread or processes of their own; the database goes last."""
     try:
         yield
     finally:
-        if state.notifier is not None:
-            state.notifier.close()
+        await app.parts.reading.close()
+        if app.parts.notifier is not None:
+            app.parts.notifier.close()
 
 
 @asynccontextmanager
-async def _looping(app: FastAPI) -> AsyncIterator[None]:
-    state = app.state
-    if not state.settings.loops:
+async def _looping(parts: AppState) -> AsyncIterator[None]:
+    if not parts.settings.loops:
         yield
         return
-    loops = start_loops(state.database, state.settings, state.clock)
+    loops = start_loops(parts.database, parts.settings, parts.clock)
     try:
         yield
     finally:

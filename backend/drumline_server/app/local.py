@@ -1,6 +1,6 @@
 """What a server needs of its machine: a directory of its own, private files, its socket, calls to itself.
 
-Light: `drumline up` and `drumline server` import it before anything else, so it needs the standard library alone.
+Light: `drumline up` and `drumline server` import it before anything else, so it needs errors and the standard library.
 """
 
 import fcntl
@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-
-class DataDirectoryError(Exception):
-    """The data directory cannot be used as it is."""
+from drumline_server.base.errors import DataDirectoryError, ListenError, LocalApiError
 
 
 def prepare(directory: Path) -> None:
@@ -61,10 +59,6 @@ def write_private(path: Path, text: str) -> None:
 BACKLOG = 512
 
 
-class ListenError(Exception):
-    """The address cannot be used; the message says why and what to do."""
-
-
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens on `host` and `port`, on a free one for port 0. Raises ListenError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -88,10 +82,6 @@ def address(listener: socket.socket) -> str:
 
 
 _TIMEOUT_S = 10.0
-
-
-class LocalApiError(Exception):
-    """The server could not be reached, or refused; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)

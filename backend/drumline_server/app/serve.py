@@ -12,15 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import uvicorn
-from fastapi import FastAPI
 
-from drumline_server.app.application import create_app, prepare
-from drumline_server.app.local import BACKLOG, DataDirectoryError, ListenError, address, listen
+from drumline_server.app.application import Application, create_app, prepare
+from drumline_server.app.local import BACKLOG, address, listen
+from drumline_server.base.errors import BrokerRefusedError, StartError
 from drumline_server.base.settings import Settings
 from drumline_server.http.connections import bound_protocol
-from drumline_server.storage.blobs import StoreError
-from drumline_server.storage.database import SchemaError
-from drumline_server.storage.notifications import BrokerRefusedError, require_safe
+from drumline_server.storage.notifications import require_safe
 
 _SHUTDOWN_S = 10
 """How long requests in progress may take once the server stops."""
@@ -31,10 +29,6 @@ _TURN_S = 0.001
 
 
 log = logging.getLogger(__name__)
-
-
-class ServeError(Exception):
-    """The server cannot start; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +44,7 @@ class Lifeline:
 
 
 def serve(settings: Settings, lifeline: Lifeline) -> None:
-    """Serves until SIGTERM, SIGINT or the parent's end. Raises ServeError if it cannot start."""
+    """Serves until SIGTERM, SIGINT or the parent's end. Raises StartError."""
     os.umask(0o077)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     logging.getLogger("alembic").setLevel(logging.WARNING)
@@ -58,10 +52,8 @@ def serve(settings: Settings, lifeline: Lifeline) -> None:
         prepare(settings)
         require_safe(settings.broker)
         listener = _listener(settings, lifeline)
-    except (DataDirectoryError, SchemaError, StoreError, ListenError) as error:
-        raise ServeError(str(error)) from error
     except BrokerRefusedError as error:
-        raise ServeError(f"DRUMLINE_BROKER_URL: {error}") from error
+        raise StartError(f"DRUMLINE_BROKER_URL: {error}") from error
     settings = _fit_descriptors(settings)
     server = Server(configure(settings, create_app(settings)), listener, lifeline)
     share_interpreter()
@@ -101,14 +93,14 @@ def _listener(settings: Settings, lifeline: Lifeline) -> socket.socket:
     return listen(settings.host, settings.port)
 
 
-def configure(settings: Settings, app: FastAPI) -> uvicorn.Config:
+def configure(settings: Settings, app: Application) -> uvicorn.Config:
     """How uvicorn serves `app`."""
     return uvicorn.Config(
         app,
         log_config=None,
         access_log=False,
         server_header=False,
-        http=bound_protocol(app.state.connections),
+        http=bound_protocol(app.connections),
         proxy_headers=False,
         timeout_keep_alive=settings.keep_alive_s,
         backlog=BACKLOG,
@@ -136,8 +128,8 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Ends the open streams first: they would end by themselves never."""
-        assert isinstance(self.config.app, FastAPI)
-        self.config.app.state.live.close()
+        assert isinstance(self.config.app, Application)
+        self.config.app.live.close()
         await super().shutdown(sockets)
 
     def _stop_with_parent(self) -> None:

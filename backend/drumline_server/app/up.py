@@ -22,8 +22,9 @@ from typing import TypeVar
 from drumline.contracts.worker_reports import WorkerReport
 from drumline.wording import counted
 from drumline_server.app.children import Care, Child, Command, Keeper
-from drumline_server.app.local import ListenError, LocalApi, LocalApiError, address, listen, prepare, write_private
+from drumline_server.app.local import LocalApi, address, listen, prepare, write_private
 from drumline_server.app.parts import EmbeddedRedis, WorkerChild, embedded_redis, missing_package, python
+from drumline_server.base.errors import LocalApiError, PartError, StartError
 
 STOP_LIMITS_S = (("worker", 45.0), ("api", 15.0), ("redis", 8.0))
 """The worker ends first, so that its runs can report their end; Redis last, when nobody is notified any more."""
@@ -47,14 +48,6 @@ _SHARING = (
     "--no-worker and workers on other hosts (docs/security.md)."
 )
 Answer = TypeVar("Answer")
-
-
-class UpError(Exception):
-    """Drumline cannot start; the message says why and what to do."""
-
-
-class PartError(UpError):
-    """A part of Drumline dies in a loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +90,7 @@ class Up:
         self._redis: EmbeddedRedis | None = None
 
     async def run(self) -> int:
-        """Runs until a signal; the exit code. Raises UpError if a part that it can't do without cannot start."""
+        """Runs until a signal; the exit code. Raises StartError if a part that it can't do without cannot start."""
         self._require_worker()
         prepare(self._options.data_dir)
         self._logs.mkdir(mode=0o700, exist_ok=True)
@@ -120,7 +113,7 @@ class Up:
     def _require_worker(self) -> None:
         missing = missing_package() if self._options.worker else None
         if missing is not None:
-            raise UpError(
+            raise StartError(
                 f"`drumline up` starts a worker too, which needs {missing}, and that is not installed: "
                 "pip install 'drumline[all]' (or start without one: drumline up --no-worker)."
             )
@@ -134,7 +127,7 @@ class Up:
         except BlockingIOError:
             holder = os.read(lock, 20).decode()
             os.close(lock)
-            raise UpError(
+            raise StartError(
                 f"Drumline is already running in {self._options.data_dir} (process {holder}). Use that one, stop it, "
                 "or give another --data-dir."
             ) from None
@@ -253,11 +246,8 @@ class Up:
             self._say(f"The worker is ready again, with {counted(devices, 'device')}.")
 
     def _listen(self) -> None:
-        """Raises UpError if the address cannot be used."""
-        try:
-            self._listener = listen(self._options.host, self._options.port)
-        except ListenError as error:
-            raise UpError(str(error)) from None
+        """Raises ListenError if the address cannot be used."""
+        self._listener = listen(self._options.host, self._options.port)
         self._url = address(self._listener)
 
     async def _until_announced(self, api: Child) -> None:
@@ -266,9 +256,9 @@ class Up:
         self._waits_for = "Redis"
 
     async def _until_answering(self, api: Child) -> None:
-        """Waits until the API answers. Raises UpError if it ends instead."""
+        """Waits until the API answers. Raises StartError if it ends instead."""
         if not await asyncio.to_thread(self._read_ready):
-            raise UpError(self._why_no_api(api))
+            raise StartError(self._why_no_api(api))
         api.stands()
         self._keeper.keep(api, _API, started=True)
         self._answering.set()

@@ -1,4 +1,7 @@
-"""What can go wrong in the server, without a word of HTTP. `api_errors` maps the codes to statuses."""
+"""What can go wrong in the server, without a word of HTTP: every error that leaves the file that raises it.
+
+A caller is told of a DrumlineError, whose code `http.errors` maps to a status; others end a process or a turn of it.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -93,3 +96,56 @@ class DatabaseUnavailableError(DrumlineError):
 
     def __init__(self, detail: str) -> None:
         super().__init__(ProblemCode.UNAVAILABLE, detail, hint="Try again.", context={"retry_after_s": 1})
+
+
+class TooMuchToReadError(DrumlineError):
+    """The source needs more time or memory to read than anybody gets. The same content does so again."""
+
+    def __init__(self, place: str, exceeded: str) -> None:
+        super().__init__(
+            ProblemCode.BAD_BUNDLE,
+            f"{place or 'The program'} is too much to read: it takes more than {exceeded}.",
+            hint="Keep generated code and data out of Python source: put them into data files, "
+            "or leave the file out by .drumlineignore.",
+            context={"file": place},
+        )
+
+
+class LeadershipLostError(Exception):
+    """Another server runs the loops now; nothing was written."""
+
+
+class BrokerUnavailableError(Exception):
+    """The broker did not take a notification; workers learn of their work by heartbeat."""
+
+
+class LocalApiError(Exception):
+    """The server of this machine could not be reached, or refused; the message says why."""
+
+
+class StartError(Exception):
+    """A server cannot start; the message says why and what to do."""
+
+
+class DataDirectoryError(StartError):
+    """The data directory cannot be used as it is."""
+
+
+class ListenError(StartError):
+    """The address cannot be used."""
+
+
+class SchemaError(StartError):
+    """The database's tables do not fit this server."""
+
+
+class StoreError(StartError):
+    """The directory of bundles is not that of the database."""
+
+
+class BrokerRefusedError(BrokerUnavailableError, StartError):
+    """The broker is a Redis or Valkey that is too old to be safe; the message says which, and what to install."""
+
+
+class PartError(StartError):
+    """A part of `drumline up` dies in a loop."""

@@ -15,21 +15,14 @@ from starlette.requests import HTTPConnection
 from drumline.contracts.api import MAX_PAGE
 from drumline.contracts.suggestions import nearest
 from drumline_server.base import credentials
-from drumline_server.base.clock import Clock
 from drumline_server.base.credentials import Enrolment, Principal, Role, WorkerPrincipal
 from drumline_server.base.errors import ForbiddenError, InvalidRequestError, UnauthenticatedError
 from drumline_server.base.paging import MAX_CURSOR
-from drumline_server.base.settings import Settings
 from drumline_server.http.connections import note_authenticated
 from drumline_server.http.gate import SAFE, session_cookie
 from drumline_server.http.json_bodies import JsonRoute
-from drumline_server.http.limits import Shares
-from drumline_server.live.hub import Hub
+from drumline_server.http.request_context import AppState, app_state
 from drumline_server.services import identity, tokens
-from drumline_server.services.bundles import Reading
-from drumline_server.services.identity import TokenCache
-from drumline_server.storage.blobs import BlobStore
-from drumline_server.storage.database import Database
 
 
 def _bearer(connection: HTTPConnection) -> str | None:
@@ -45,42 +38,34 @@ def _bearer(connection: HTTPConnection) -> str | None:
 
 async def authenticate(connection: HTTPConnection) -> Principal:
     """The person or program behind the request; with a bearer token the cookie is ignored."""
-    known = connection.scope["state"].get("principal")
-    if known is None:
-        known = connection.scope["state"]["principal"] = await _authenticate(connection)
-        _admit(connection, known.counts_for)
-    principal: Principal = known
-    return principal
-
-
-def _admit(connection: HTTPConnection, token: str) -> None:
-    """Counts the request for its token. Raises CapError."""
-    note_authenticated(connection.scope)
-    shares: Shares = connection.app.state.shares
-    shares.begin(connection.scope, token)
-
-
-async def _authenticate(connection: HTTPConnection) -> Principal:
-    state = connection.app.state  # every request comes here, and a dependency costs some forty microseconds
-    settings: Settings = state.settings
-    database: Database = state.database
-    token, now = _bearer(connection), state.clock.now()
+    known: Principal | None = connection.scope["state"].get("principal")
+    if known is not None:
+        return known
+    app = await app_state(connection)
+    token, now = _bearer(connection), app.clock.now()
     cookie = None if token else session_cookie(connection)
     if token is not None:
-        people: TokenCache[identity.Authentication] = state.people
-        found = await people.get(token)
+        found = await app.people.get(token)
     elif cookie is not None:
-        idle_s = settings.session_idle_s
-        found = await database.read(
+        idle_s = app.settings.session_idle_s
+        found = await app.database.read(
             lambda session: identity.principal_of_session(session, cookie, idle_s=idle_s, now=now)
         )
     else:
         raise UnauthenticatedError
     if found.stale:
-        await database.write(lambda session: identity.note_use(session, found.principal, now=now))
+        await app.database.write(lambda session: identity.note_use(session, found.principal, now=now))
         if token is not None:
-            state.people.forget(token)  # else each request of this second would note it again
-    return found.principal
+            app.people.forget(token)  # else each request of this second would note it again
+    connection.scope["state"]["principal"] = known = found.principal
+    _admit(connection, app, known.counts_for)
+    return known
+
+
+def _admit(connection: HTTPConnection, app: AppState, token: str) -> None:
+    """Counts the request for its token. Raises CapError."""
+    note_authenticated(connection.scope)
+    app.shares.begin(connection.scope, token)
 
 
 def _at_least(role: Role) -> Callable[[HTTPConnection], Awaitable[Principal]]:
@@ -110,33 +95,33 @@ async def worker(connection: HTTPConnection) -> WorkerPrincipal:
         token = _bearer(connection)
         if token is None:
             raise UnauthenticatedError
-        workers: TokenCache[WorkerPrincipal] = connection.app.state.workers
-        known = connection.scope["state"]["worker"] = await workers.get(token)
-        _admit(connection, known.token_id)
+        app = await app_state(connection)
+        known = connection.scope["state"]["worker"] = await app.workers.get(token)
+        _admit(connection, app, known.token_id)
     return known
 
 
 async def enrolment(connection: HTTPConnection) -> Enrolment:
-    """The single-use token of a worker to be enrolled, which is good; `auth.service.redeem_enrolment` spends it."""
+    """The single-use token of a worker to be enrolled, which is good; `tokens.enroll` spends it."""
     known: Enrolment | None = connection.scope["state"].get("enrolment")
     if known is not None:
         return known
     token = _bearer(connection)
     if token is None:
         raise UnauthenticatedError
-    database: Database = connection.app.state.database
-    now = connection.app.state.clock.now()
-    if not await database.read(lambda session: tokens.may_enrol(session, token, now=now)):
+    app = await app_state(connection)
+    now = app.clock.now()
+    if not await app.database.read(lambda session: tokens.may_enrol(session, token, now=now)):
         raise tokens.unknown_enrolment()
     connection.scope["state"]["enrolment"] = known = Enrolment(token)
-    _admit(connection, credentials.digest(token))
+    _admit(connection, app, credentials.digest(token))
     return known
 
 
 GUARDS: frozenset[Callable[[HTTPConnection], Awaitable[object]]] = frozenset(
     {authenticate, reader, submitter, operator, admin, worker, enrolment}
 )
-"""Each says who is calling by the head of the request alone, and is asked before a body is read (`routing.py`)."""
+"""Each says who is calling by the head of the request alone, and is asked before a body is read (`GuardedRoute`)."""
 
 ReaderDep = Annotated[Principal, Depends(reader)]
 SubmitterDep = Annotated[Principal, Depends(submitter)]
@@ -144,42 +129,6 @@ OperatorDep = Annotated[Principal, Depends(operator)]
 AdminDep = Annotated[Principal, Depends(admin)]
 WorkerDep = Annotated[WorkerPrincipal, Depends(worker)]
 EnrolmentDep = Annotated[Enrolment, Depends(enrolment)]
-
-
-async def get_database(connection: HTTPConnection) -> Database:
-    """The database: `await database.read(fn)` and `await database.write(fn)`."""
-    database: Database = connection.app.state.database
-    return database
-
-
-async def get_settings(connection: HTTPConnection) -> Settings:
-    """The settings that the server was started with."""
-    settings: Settings = connection.app.state.settings
-    return settings
-
-
-async def get_clock(connection: HTTPConnection) -> Clock:
-    """The server's clock."""
-    clock: Clock = connection.app.state.clock
-    return clock
-
-
-async def get_blobs(connection: HTTPConnection) -> BlobStore:
-    """The store of bundles, by content."""
-    blobs: BlobStore = connection.app.state.blobs
-    return blobs
-
-
-async def get_reading(connection: HTTPConnection) -> Reading:
-    """The child processes that read programs."""
-    reading: Reading = connection.app.state.reading
-    return reading
-
-
-async def get_live(connection: HTTPConnection) -> Hub:
-    """The hub that feeds the streams."""
-    hub: Hub = connection.app.state.live
-    return hub
 
 
 async def require_known_query(request: Request) -> None:
@@ -194,8 +143,8 @@ async def require_known_query(request: Request) -> None:
 
 async def hold_large(connection: HTTPConnection) -> AsyncIterator[None]:
     """Counts a large answer until it is sent. Raises CapError."""
-    shares: Shares = connection.app.state.shares
-    async with shares.hold_large(connection.scope):
+    app = await app_state(connection)
+    async with app.shares.hold_large(connection.scope):
         yield
 
 
@@ -205,9 +154,8 @@ CursorText = Annotated[
     str | None, Query(max_length=MAX_CURSOR, description="`next` of the page before; the first page without.")
 ]
 LARGE = Depends(hold_large)
-DatabaseDep = Annotated[Database, Depends(get_database)]
-SettingsDep = Annotated[Settings, Depends(get_settings)]
-ClockDep = Annotated[Clock, Depends(get_clock)]
+AppDep = Annotated[AppState, Depends(app_state)]
+"""The parts of the running server; one dependency for all, as each costs a request some forty microseconds."""
 KnownQuery = Annotated[None, Depends(require_known_query)]
 """Of an endpoint with filters, behind its principal: who may not ask learns nothing."""
 Key = Annotated[
@@ -226,7 +174,7 @@ Guard = Callable[[HTTPConnection], Awaitable[object]]
 
 
 class GuardedRoute(JsonRoute):
-    """A route whose guards (`auth.dependencies`) speak first: FastAPI reads the body before any dependency is asked.
+    """A route whose guards speak first: FastAPI reads the body before any dependency is asked.
 
     A few requests of a person or program that only read are worked on at once; further ones wait for their turn.
     """
@@ -241,8 +189,8 @@ class GuardedRoute(JsonRoute):
                 await guard(request)
             if request.method not in SAFE or "principal" not in request.scope["state"]:
                 return await handle(request)
-            shares: Shares = request.app.state.shares
-            async with shares.turn(request.scope, "read"):
+            app = await app_state(request)
+            async with app.shares.turn(request.scope, "read"):
                 return await handle(request)
 
         return guarded

@@ -127,7 +127,9 @@ class _JsonRequest(Request):
         self.refusal: RequestValidationError | None = None
         """Why the body was not read."""
         self._entries = entries
-        self._as_records = entries is not None and _media_type(scope) == RECORDS_MEDIA_TYPE.encode()
+        media_type = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
+        sent = media_type.partition(b";")[0].strip().lower()
+        self._as_records = entries is not None and sent == RECORDS_MEDIA_TYPE.encode()
         if self._as_records:  # FastAPI parses what is called JSON, by `json()`
             headers = [pair for pair in scope["headers"] if pair[0] != b"content-type"]
             scope = {**scope, "headers": [*headers, (b"content-type", b"application/json")]}
@@ -366,10 +368,3 @@ def _refusal(told: str, *place: str | int) -> RequestValidationError:
 
 def _too_large(detail: str) -> HTTPException:
     return HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
-
-
-def _media_type(scope: Scope) -> bytes:
-    for name, value in scope["headers"]:
-        if name == b"content-type":
-            return bytes(value).partition(b";")[0].strip().lower()
-    return b""

@@ -259,18 +259,6 @@ class _Counted:
                 return message
 
     async def _receive_piece(self) -> Message:
-        message = await self._wait()
-        size = len(message.get("body", b""))
-        self._received += size
-        self._in_window += size
-        self._complete = not message.get("more_body", False)
-        if self._received > self._limit:
-            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The body has more than {self._limit} bytes.")
-        if not self._complete:
-            self._check_rate()
-        return message
-
-    async def _wait(self) -> Message:
         loop, pace = asyncio.get_running_loop(), self._pace
         began = loop.time()
         left = pace.patience_s if pace.bytes_per_s else pace.patience_s - self._waited_s
@@ -285,6 +273,14 @@ class _Counted:
                 else f"The body was not complete after {pace.patience_s:g} s.",
             ) from None
         self._waited_s += loop.time() - began
+        size = len(message.get("body", b""))
+        self._received += size
+        self._in_window += size
+        self._complete = not message.get("more_body", False)
+        if self._received > self._limit:
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The body has more than {self._limit} bytes.")
+        if not self._complete:
+            self._check_rate()
         return message
 
     def _check_rate(self) -> None:

@@ -1,19 +1,33 @@
-"""The outermost layer of a request: its id, the headers of every answer, the count of it, and the last catch."""
+"""The outermost layer of a request: its id, the server's parts, the headers of every answer, and the last catch."""
 
 import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from drumline.contracts.problems import ProblemCode
+from drumline_server.base.clock import Clock
+from drumline_server.base.credentials import WorkerPrincipal
 from drumline_server.base.errors import DrumlineError
+from drumline_server.base.settings import Settings
+from drumline_server.http.connections import Connections
 from drumline_server.http.errors import send_problem
-from drumline_server.http.limits import Shares
+from drumline_server.http.limits import LoginLimiter, Shares
+from drumline_server.lifecycle.heartbeat import IdleHeartbeats
+from drumline_server.live.hub import Hub
+from drumline_server.services.bundles import Reading
+from drumline_server.services.identity import Authentication, TokenCache
+from drumline_server.services.submit import Submission, SubmissionResult
+from drumline_server.storage.blobs import BlobStore
+from drumline_server.storage.database import Database
+from drumline_server.storage.group_commit import BatchingExecutor
+from drumline_server.storage.notifications import Notifier
 
 _MAX_ENTRIES = 32
 """Proxies in a row that are looked through."""
@@ -109,6 +123,34 @@ class Statistics:
         return "\n".join(lines) + "\n"
 
 
+@dataclass(frozen=True, slots=True)
+class AppState:
+    """The parts of the running server: made once when it starts, and what every request is given."""
+
+    settings: Settings
+    clock: Clock
+    database: Database
+    blobs: BlobStore
+    reading: Reading
+    live: Hub
+    connections: Connections
+    shares: Shares
+    logins: LoginLimiter
+    statistics: Statistics
+    people: TokenCache[Authentication]
+    workers: TokenCache[WorkerPrincipal]
+    submissions: BatchingExecutor[Submission, SubmissionResult]
+    idle_heartbeats: IdleHeartbeats
+    notifier: Notifier | None
+    """None without a broker."""
+
+
+async def app_state(connection: HTTPConnection) -> AppState:
+    """What `RequestContext` gave the request."""
+    state: AppState = connection.scope["state"]["app"]
+    return state
+
+
 log = logging.getLogger(__name__)
 
 CONTENT_SECURITY_POLICY = (
@@ -127,12 +169,15 @@ _HSTS = (b"strict-transport-security", b"max-age=31536000")
 
 
 class RequestContext:
-    """Gives each request an id, adds the security headers, and turns an unforeseen exception into a problem."""
+    """Gives each request an id and the parts of the server, adds the security headers, and turns an unforeseen
+    exception into a problem.
 
-    def __init__(self, app: ASGIApp, *, statistics: Statistics, shares: Shares, proxies: Proxies, tls: bool) -> None:
+    `find_state` is asked anew by each request: the server's parts are made after its layers.
+    """
+
+    def __init__(self, app: ASGIApp, *, find_state: Callable[[], AppState], proxies: Proxies, tls: bool) -> None:
         self._app = app
-        self._statistics = statistics
-        self._shares = shares
+        self._find_state = find_state
         self._proxies = proxies
         self._headers = (*_HEADERS, _HSTS) if tls else _HEADERS
 
@@ -146,7 +191,8 @@ class RequestContext:
             return
         self._proxies.find_client(scope)
         request_id = secrets.token_hex(8)
-        scope.setdefault("state", {})["request_id"] = request_id
+        state = self._find_state()
+        scope["state"] = {**scope.get("state", {}), "request_id": request_id, "app": state}
         answer = _Answer(send, (*self._headers, (b"x-request-id", request_id.encode())), scope["path"])
         began = time.perf_counter()
         try:
@@ -159,8 +205,8 @@ class RequestContext:
                 raise
             await send_problem(scope, answer.send, _unexpected(error))
         finally:
-            self._shares.end(scope)
-            self._statistics.answered(answer.status, time.perf_counter() - began)
+            state.shares.end(scope)
+            state.statistics.answered(answer.status, time.perf_counter() - began)
 
 
 class _Answer:

@@ -10,7 +10,7 @@ from drumline_server.base.errors import FencedError
 from drumline_server.lifecycle import checkpoints
 from drumline_server.lifecycle.guard import LockedMember, lock_member, require_fence, require_incarnation, require_own
 from drumline_server.lifecycle.transitions import transition_attempt, transition_member
-from drumline_server.storage.models import Attempt, Host, JobVersion, Member
+from drumline_server.storage.models import Attempt, JobVersion, Member
 from drumline_server.storage.runs import held_devices, members_of
 
 
@@ -28,7 +28,9 @@ def claim(session: Session, host_id: str, member_id: str, body: Claim, *, now: i
     if member.state == MemberState.PENDING:
         columns = {"incarnation_id": body.incarnation, "claimed_at": now}
         transition_member(session, member, MemberState.CLAIMED, now=now, columns=columns)
-        _revive_lease(session, host, now=now)
+        if host.lost_at is not None:  # it was given up for lost: without a lease it would hold the member for ever
+            host.last_heartbeat_at, host.lost_at = max(now, host.last_heartbeat_at or 0), None
+            session.flush()
         _claim_attempt(session, locked, now=now)
     else:
         require_own(locked, body.incarnation)
@@ -36,13 +38,6 @@ def claim(session: Session, host_id: str, member_id: str, body: Claim, *, now: i
         locked.attempt.coordinator = body.coordinator
         session.flush()
     return _assignment(session, locked)
-
-
-def _revive_lease(session: Session, host: Host, *, now: int) -> None:
-    """A host that was given up for lost and claims has a lease again: else it would hold the member for ever."""
-    if host.lost_at is not None:
-        host.last_heartbeat_at, host.lost_at = max(now, host.last_heartbeat_at or 0), None
-        session.flush()
 
 
 def _claim_attempt(session: Session, locked: LockedMember, *, now: int) -> None:

@@ -19,7 +19,7 @@ from drumline_server.lifecycle import probes
 from drumline_server.lifecycle.finish import mark_gang_hung
 from drumline_server.lifecycle.guard import is_from_the_future, lock_member, require_clock, require_incarnation
 from drumline_server.lifecycle.probes import is_active_on, wanted_probes
-from drumline_server.storage.batching import BatchingExecutor
+from drumline_server.storage.group_commit import BatchingExecutor
 from drumline_server.storage.history import record_event
 from drumline_server.storage.models import WAITING, Attempt, Device, Host, Member, Run, table_of
 from drumline_server.storage.notifications import QUEUE, announce

@@ -148,7 +148,10 @@ def _run(batch: Batch, event: StateEvent) -> None:
         transition_member(batch.session, member, MemberState.RUNNING, now=batch.now, columns=columns)
     else:
         _note_phase(batch, event)
-    if all(_has_run(other) for other in members_of(batch.session, batch.attempt.id)):
+    if all(
+        other.state == MemberState.RUNNING or (other.state in TERMINAL_MEMBER and other.phase != "")
+        for other in members_of(batch.session, batch.attempt.id)
+    ):
         _run_attempt(batch, event)
 
 
@@ -163,10 +166,6 @@ def _run_attempt(batch: Batch, event: StateEvent) -> None:
         attempt.started_at = started_at
     if run.state == RunState.PLACED:
         transition_run(batch.session, run, RunState.RUNNING, now=batch.now, columns={"started_at": started_at})
-
-
-def _has_run(member: Member) -> bool:
-    return member.state == MemberState.RUNNING or (member.state in TERMINAL_MEMBER and member.phase != "")
 
 
 def _note_phase(batch: Batch, event: StateEvent) -> None:

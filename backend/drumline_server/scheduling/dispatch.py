@@ -33,31 +33,24 @@ def dispatch(session: Session, placement: Placement, *, claim_s: float, now: int
     """Gives a run its devices. False, with nothing changed, where somebody else was first."""
     try:
         with session.begin_nested():
-            _dispatch(session, placement, claim_s=claim_s, now=now)
+            run = lock_run(session, placement.run_id)
+            if run is None or run.state != RunState.QUEUED:
+                raise _TakenError
+            hosts = _hosts(session, placement)
+            attempt = _add_attempt(session, run, claim_s=claim_s, now=now)
+            names = [host.name for host in hosts]
+            columns = {"fence": attempt.fence, "attempt_id": attempt.id, "hosts": names}
+            if not transition_run(session, run, RunState.PLACED, now=now, columns=columns):
+                raise _TakenError
+            devices = _lock_devices(session, placement)
+            members = [_add_member(session, attempt, host, rank, now=now) for rank, host in enumerate(hosts)]
+            for member, seats in zip(members, placement.members, strict=True):
+                _hold_devices(session, member, seats, devices, now=now)
+                notify(session, member.host_id)
+            _record(session, attempt, members, run, now=now)
     except _TakenError:
         return False
     return True
-
-
-def _dispatch(session: Session, placement: Placement, *, claim_s: float, now: int) -> None:
-    run = lock_run(session, placement.run_id)
-    if run is None or run.state != RunState.QUEUED:
-        raise _TakenError
-    hosts = _hosts(session, placement)
-    attempt = _add_attempt(session, run, claim_s=claim_s, now=now)
-    columns = {
-        "fence": attempt.fence,
-        "attempt_id": attempt.id,
-        "hosts": [host.name for host in hosts],
-    }
-    if not transition_run(session, run, RunState.PLACED, now=now, columns=columns):
-        raise _TakenError
-    devices = _lock_devices(session, placement)
-    members = [_add_member(session, attempt, host, rank, now=now) for rank, host in enumerate(hosts)]
-    for member, seats in zip(members, placement.members, strict=True):
-        _hold_devices(session, member, seats, devices, now=now)
-        notify(session, member.host_id)
-    _record(session, attempt, members, run, now=now)
 
 
 def _hosts(session: Session, placement: Placement) -> list[Host]:
@@ -185,25 +178,15 @@ def schedule(database: Database, terms: SchedulingTerms, *, now: int, guard: Gua
         look_again = True
         while look_again:
             outlook = database.read_now(partial(_decide, project_id, terms, now))
-            started = _start_all(database, outlook, terms, guard, now=now)
-            placed += started
-            look_again = len(started) >= HEAD_LEAST  # then there may be more of the same behind the head
+            started = 0
+            for placement in outlook.placements:
+                # a run or device that is not as it was: another scheduler is at work, or what has changed wakes us
+                if not database.write_now(partial(_start, placement, terms, now, guard)):
+                    break
+                placed.append(placement.run_id)
+                started += 1
+            look_again = started >= HEAD_LEAST  # then there may be more of the same behind the head
     return placed
-
-
-def _start_all(
-    database: Database, outlook: SchedulingResult, terms: SchedulingTerms, guard: Guard, *, now: int
-) -> list[str]:
-    """Starts what was decided, up to the first run or device that is not as it was.
-
-    Then another scheduler is at work; whatever else has changed asks for another look by itself.
-    """
-    started: list[str] = []
-    for placement in outlook.placements:
-        if not database.write_now(partial(_start, placement, terms, now, guard)):
-            break
-        started.append(placement.run_id)
-    return started
 
 
 def _decide(project_id: str, terms: SchedulingTerms, now: int, session: Session) -> SchedulingResult:

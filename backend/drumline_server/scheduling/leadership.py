@@ -24,16 +24,12 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts.ids import new_id
 from drumline_server.base.clock import Clock
-from drumline_server.base.errors import DatabaseUnavailableError
+from drumline_server.base.errors import DatabaseUnavailableError, LeadershipLostError
 from drumline_server.storage.database import Database
 from drumline_server.storage.models import Lease, ServerProcess
 
 _NAME = "loops"
 _MICROS = 1_000_000
-
-
-class LeadershipLostError(Exception):
-    """Another server runs the loops now; nothing was written."""
 
 
 class Leadership(Protocol):

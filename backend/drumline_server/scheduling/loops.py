@@ -14,7 +14,7 @@ from functools import partial
 from sqlalchemy.orm import Session
 
 from drumline_server.base.clock import Clock
-from drumline_server.base.errors import DatabaseUnavailableError
+from drumline_server.base.errors import DatabaseUnavailableError, LeadershipLostError
 from drumline_server.base.settings import Settings
 from drumline_server.lifecycle.checkpoints import forget_deleted as forget_deleted_checkpoints
 from drumline_server.lifecycle.deadlines import Deadlines, OverdueAction, longest_takeover_s, overdue_actions
@@ -22,7 +22,6 @@ from drumline_server.lifecycle.guard import clamp_timestamps
 from drumline_server.scheduling.dispatch import SchedulingTerms, schedule
 from drumline_server.scheduling.leadership import (
     Leadership,
-    LeadershipLostError,
     SoleServer,
     Stalls,
     leadership_of,

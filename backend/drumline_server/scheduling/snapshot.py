@@ -53,9 +53,10 @@ def projects_to_serve(session: Session, *, silent_since: int) -> Sequence[str]:
 
 def take_snapshot(session: Session, project_id: str, *, ageing: Ageing, silent_since: int, now: int) -> Snapshot:
     """The fleet and queue of a project. Hosts that drain, or were last heard of before `silent_since`, take no more."""
+    of_project = {"project": project_id, "silent_since": silent_since}
     return Snapshot(
         now=now,
-        free=_free_devices(session, project_id, silent_since),
+        free=tuple(FreeDevice(*row) for row in session.execute(_FREE, of_project)),
         releases=_releases(session, project_id, silent_since, now),
         queue=_queue(session, project_id, ageing, now),
     )
@@ -92,11 +93,6 @@ def alone_and_idle(session: Session, snapshot: Snapshot, project_id: str, run: Q
         releases=(),
         queue=(run,),
     )
-
-
-def _free_devices(session: Session, project_id: str, silent_since: int) -> tuple[FreeDevice, ...]:
-    rows = session.execute(_FREE, {"project": project_id, "silent_since": silent_since})
-    return tuple(FreeDevice(*row) for row in rows)
 
 
 def _releases(session: Session, project_id: str, silent_since: int, now: int) -> tuple[Release, ...]:

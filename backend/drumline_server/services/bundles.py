@@ -20,7 +20,7 @@ from drumline import bundle
 from drumline.contracts import api
 from drumline.contracts.problems import ProblemCode
 from drumline.errors import BundleError
-from drumline_server.base.errors import DrumlineError, NotFoundError
+from drumline_server.base.errors import DrumlineError, NotFoundError, TooMuchToReadError
 from drumline_server.lifecycle.guard import require_host
 from drumline_server.services import bundle_child
 from drumline_server.services.bundle_child import Comparison
@@ -38,19 +38,6 @@ _LINE_BYTES = 32 * 2**20
 """Of one answer: 4 MiB of text with every character escaped."""
 _INHERITED = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
 """Of the environment: what the interpreter needs to start, and none of the server's secrets."""
-
-
-class TooMuchToReadError(DrumlineError):
-    """The source needs more time or memory to read than anybody gets. The same content does so again."""
-
-    def __init__(self, place: str, exceeded: str) -> None:
-        super().__init__(
-            ProblemCode.BAD_BUNDLE,
-            f"{place or 'The program'} is too much to read: it takes more than {exceeded}.",
-            hint="Keep generated code and data out of Python source: put them into data files, "
-            "or leave the file out by .drumlineignore.",
-            context={"file": place},
-        )
 
 
 class _GoneError(Exception):

@@ -12,7 +12,7 @@ from drumline_server.base.clock import Clock
 from drumline_server.base.credentials import Principal, Role, WorkerPrincipal
 from drumline_server.base.errors import DrumlineError, UnauthenticatedError
 from drumline_server.storage import tokens
-from drumline_server.storage.batching import BatchingExecutor
+from drumline_server.storage.group_commit import BatchingExecutor
 from drumline_server.storage.notifications import CREDENTIALS, Wakeups
 
 SECOND = 1_000_000
@@ -97,7 +97,7 @@ def workers_of_tokens(session: Session, secrets: Sequence[str], *, now: int) -> 
 def _live(
     session: Session, secrets: Sequence[str], kind: credentials.TokenKind, now: int
 ) -> list[tokens.TokenRow | None]:
-    hashes = [credentials.digest(secret) if is_formed(secret, kind) else "" for secret in secrets]
+    hashes = [credentials.digest(secret) if credentials.is_well_formed(secret, kind) else "" for secret in secrets]
     found = tokens.live_tokens(session, sorted({each for each in hashes if each}), kind, now)
     return [found.get(each) for each in hashes]
 
@@ -112,11 +112,6 @@ def _authentication(row: tokens.TokenRow, now: int) -> Authentication:
         token_id=row.id,
     )
     return Authentication(principal, _is_stale(row.last_used_at, now))
-
-
-def is_formed(secret: str, kind: credentials.TokenKind) -> bool:
-    """Whether a text has the form of a token of that kind: what has not is never looked up."""
-    return credentials.is_well_formed(secret, kind)
 
 
 def _is_stale(last_used_at: int | None, now: int) -> bool:

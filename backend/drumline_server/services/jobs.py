@@ -78,11 +78,6 @@ def find_version(session: Session, job_id: str, content_hash: str) -> JobVersion
     return session.scalar(query)
 
 
-def version_with_content(session: Session, project_id: str, name: str, content_hash: str) -> JobVersion | None:
-    """The version of that content of the project's job `name`."""
-    return session.scalar(_VERSION_WITH_CONTENT, {"project_id": project_id, "name": name, "content_hash": content_hash})
-
-
 def numbered_version(session: Session, job_id: str, number: int) -> JobVersion | None:
     """The job's version of that number."""
     return session.scalar(select(JobVersion).where(JobVersion.job_id == job_id, JobVersion.number == number))
@@ -138,7 +133,8 @@ def ensure_version(session: Session, project_id: str, spec: JobSpec, *, by: str,
     one that is there already does not: a rollback holds until something new comes.
     """
     digest = content_hash(spec)
-    known = version_with_content(session, project_id, spec.name, digest)
+    of_content = {"project_id": project_id, "name": spec.name, "content_hash": digest}
+    known = session.scalar(_VERSION_WITH_CONTENT, of_content)
     if known is not None:
         return known, False
     job = _locked_job(session, project_id, spec.name, now=now)

@@ -244,7 +244,8 @@ class _SubmissionResolver:
         if first is not None:
             return SubmissionResult(api.SubmittedRun.model_validate(first), replayed=True)
         try:
-            checked = self._checker(submission.project_id).check(submission.body)
+            checker = self._checkers.setdefault(submission.project_id, Checker(self._session, submission.project_id))
+            checked = checker.check(submission.body)
         except DrumlineError as error:
             return error
         if not self._take_room(submission.project_id):
@@ -258,9 +259,6 @@ class _SubmissionResolver:
             self._rooms[project_id] = room_to_wait(self._session, project_id, self._most_waiting)
         self._rooms[project_id] -= 1
         return self._rooms[project_id] >= 0
-
-    def _checker(self, project_id: str) -> Checker:
-        return self._checkers.setdefault(project_id, Checker(self._session, project_id))
 
     def _version(self, submission: Submission) -> tuple[JobVersion, bool]:
         job = submission.body.job

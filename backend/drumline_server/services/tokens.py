@@ -12,7 +12,7 @@ from drumline_server.base import credentials
 from drumline_server.base.credentials import Role
 from drumline_server.base.errors import CapError, ForbiddenError, NotFoundError, UnauthenticatedError
 from drumline_server.base.paging import decode_cursor, page_of
-from drumline_server.services.identity import REFUSED, SECOND, is_formed
+from drumline_server.services.identity import REFUSED, SECOND
 from drumline_server.storage import history, tokens
 from drumline_server.storage.models import Host, Token
 
@@ -42,7 +42,9 @@ MAX_ENROLMENT_S = 86_400
 
 def may_enrol(session: Session, secret: str, *, now: int) -> bool:
     """Whether this enrolment token could be spent now."""
-    return is_formed(secret, "enr") and tokens.live_token(session, credentials.digest(secret), "enr", now) is not None
+    if not credentials.is_well_formed(secret, "enr"):
+        return False
+    return tokens.live_token(session, credentials.digest(secret), "enr", now) is not None
 
 
 def unknown_enrolment() -> UnauthenticatedError:
@@ -76,7 +78,8 @@ def redeem_enrolment(session: Session, secret: str, host_name: str, *, now: int)
         UnauthenticatedError: the token is unknown, expired, revoked or was spent before.
 
     """
-    token = tokens.spend_token(session, credentials.digest(secret), now) if is_formed(secret, "enr") else None
+    is_formed = credentials.is_well_formed(secret, "enr")
+    token = tokens.spend_token(session, credentials.digest(secret), now) if is_formed else None
     if token is None:
         raise unknown_enrolment()
     history.record_act(session, "host.enroll", host_name, principal=token.name, project_id=token.project_id, now=now)

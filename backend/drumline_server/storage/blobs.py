@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.problems import ProblemCode
-from drumline_server.base.errors import DrumlineError, NotFoundError
+from drumline_server.base.errors import DrumlineError, NotFoundError, StoreError
 from drumline_server.storage.models import Bundle, Store
 from drumline_server.storage.models.base import insert_or_ignore
 
@@ -147,10 +147,6 @@ def add_store_identity(session: Session, identity: str, *, now: int) -> None:
 
 
 _FILE = "store.id"
-
-
-class StoreError(Exception):
-    """The directory of bundles is not that of the database; the message says what to set."""
 
 
 def require_own_store(database_url: str, data_dir: Path, *, now: int) -> None:

@@ -20,7 +20,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 import drumline_server
-from drumline_server.base.errors import DatabaseUnavailableError
+from drumline_server.base.errors import DatabaseUnavailableError, SchemaError
 from drumline_server.storage.notifications import Wakeups
 from drumline_server.storage.postgres import PostgresStore
 from drumline_server.storage.sqlite import SqliteStore
@@ -101,10 +101,6 @@ def _open(url: str, pool_size: int, wakeups: Wakeups) -> Store:
 
 _REVISION = re.compile(r"^revision(?::[^=]+)? = ['\"](\w+)['\"]", re.MULTILINE)
 _DOWN = re.compile(r"^down_revision(?::[^=]+)? = ['\"](\w+)['\"]", re.MULTILINE)
-
-
-class SchemaError(Exception):
-    """The database's tables do not fit this server."""
 
 
 def migrations_directory() -> Path:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from sqlalchemy.orm import Session
 
 from drumline.contracts.brokers import NOTIFY_TASK, Judgement, Verdict, judge_info, queue_name
+from drumline_server.base.errors import BrokerRefusedError, BrokerUnavailableError
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -99,14 +100,6 @@ _SOCKET_S = 0.5
 """For the connection, and for the answer: a publication takes a second at most, however long the broker hangs."""
 _EXPIRES_S = 60
 """Nobody is woken by what lay in the queue for longer: a dozen heartbeats have brought the news."""
-
-
-class BrokerUnavailableError(Exception):
-    """The broker did not take a notification; workers learn of their work by heartbeat."""
-
-
-class BrokerRefusedError(BrokerUnavailableError):
-    """The broker is a Redis or Valkey that is too old to be safe; the message says which, and what to install."""
 
 
 def require_safe(broker_url: str | None) -> None:

@@ -20,7 +20,6 @@ from drumline_server.base.errors import FencedError, InvalidRequestError
 from drumline_server.lifecycle import checkpoints, status_events
 from drumline_server.lifecycle.finish import reconcile_attempt
 from drumline_server.lifecycle.guard import (
-    LockedMember,
     acknowledge,
     lock_member,
     require_claimed,
@@ -64,7 +63,8 @@ def store_placement(batch: Batch, events: Sequence[PlacementEvent]) -> None:
     """Keeps what the engine of the member built. Tells it once for each executor, not each time they take turns."""
     record = batch.session.get(PlacementRecord, batch.member.id)
     known = record.executor if record is not None else ""
-    executor = _in_order_of_use([*known.split(", "), *(event.executor for event in events)])
+    in_order_of_use = dict.fromkeys([*known.split(", "), *(event.executor for event in events)])
+    executor = ", ".join(name for name in in_order_of_use if name not in ("", AUTO)) or AUTO  # until one was chosen
     if executor == known:
         return
     event = events[-1]
@@ -75,11 +75,6 @@ def store_placement(batch: Batch, events: Sequence[PlacementEvent]) -> None:
     record.replicas = [replica.model_dump() for replica in event.replicas]
     batch.session.flush()
     batch.record("placement", {"executor": executor, "confirmed": True, "replicas": len(event.replicas)})
-
-
-def _in_order_of_use(executors: Sequence[str]) -> str:
-    """Each executor once; until one was chosen it is `auto`."""
-    return ", ".join(dict.fromkeys(name for name in executors if name not in ("", AUTO))) or AUTO
 
 
 def store_variables(batch: Batch, events: Sequence[VariableEvent]) -> None:
@@ -146,7 +141,8 @@ def store_batch(session: Session, host_id: str, member_id: str, batch: EventBatc
     session.flush()
     if locked.member.state == MemberState.EXITED:
         reconcile_attempt(session, locked.run, locked.attempt, now=now)
-    return _refreshed_ack(session, locked)
+    lock_run(session, locked.run.id)  # reads again what the statements above have changed
+    return acknowledge(locked)
 
 
 def _check_sequence(batch: EventBatch) -> None:
@@ -165,8 +161,3 @@ def _store(batch: Batch, fresh: Sequence[events._Event]) -> None:
         if kind in by_kind:
             store(batch, by_kind[kind])
     gaps.store_gaps(batch, fresh)
-
-
-def _refreshed_ack(session: Session, locked: LockedMember) -> MemberAck:
-    lock_run(session, locked.run.id)
-    return acknowledge(locked)

@@ -18,6 +18,8 @@ from pydantic import (
     SecretStr,
     StringConstraints,
     TypeAdapter,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
@@ -62,20 +64,15 @@ def to_micros(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
-def _parse_micros(value: object) -> object:
-    if not isinstance(value, int) or isinstance(value, bool):
-        return value
+def _in_utc(value: object, read: ValidatorFunctionWrapHandler) -> datetime:
     try:
-        return from_micros(value)
-    except OverflowError:
-        raise ValueError(f"{value} microseconds since 1970 is no date of this calendar") from None
-
-
-def _to_utc(moment: datetime) -> datetime:
-    try:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return _EPOCH + timedelta(microseconds=value)
+        moment: datetime = read(value)
         return moment.astimezone(UTC)
     except OverflowError:
-        raise ValueError(f"{moment.isoformat()} is no date of this calendar in UTC") from None
+        what = f"{value} microseconds since 1970" if isinstance(value, int) else str(value)
+        raise ValueError(f"{what} is no date of this calendar in UTC") from None
 
 
 def _format(moment: datetime) -> str:
@@ -85,8 +82,7 @@ def _format(moment: datetime) -> str:
 
 Timestamp = Annotated[
     AwareDatetime,
-    BeforeValidator(_parse_micros),
-    AfterValidator(_to_utc),
+    WrapValidator(_in_utc),
     PlainSerializer(_format, return_type=str, when_used="json"),
 ]
 """UTC time, RFC 3339 with microseconds in JSON. Models also take the database's int64 microseconds since 1970."""
@@ -144,6 +140,19 @@ class AtMost:
         if isinstance(value, (dict, list, tuple)) and len(value) > self.most:
             raise ValueError(f"has {len(value)} entries; at most {self.most}")
         return value
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The words for whatever the type before it refuses. The check stays pydantic's own: it enters no Python."""
+
+    words: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:  # Any: pydantic's
+        """Pydantic's."""
+        return core_schema.custom_error_schema(
+            handler(source), custom_error_type="value_error", custom_error_context={"error": self.words}
+        )
 
 
 def _few_values(value: object) -> object:

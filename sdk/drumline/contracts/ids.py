@@ -5,23 +5,22 @@ import re
 import time
 from typing import Annotated
 
-from pydantic import AfterValidator, StringConstraints, WithJsonSchema
+from pydantic import StringConstraints
+
+from drumline.contracts.base import Refusal
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _BODY = "[0-7][0-9A-HJKMNP-TV-Z]{25}"
 _BODY_LENGTH = 26
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
-_ID = re.compile(f"^[a-z]{{3,4}}_{_BODY}$")
+_ID = re.compile(f"[a-z]{{3,4}}_{_BODY}")
 
 
 def new_id(prefix: str) -> str:
     """A fresh id such as `run_01JD0...`; ids made later sort later (millisecond resolution)."""
-    return f"{prefix}_{_base32(_uuid7())}"
-
-
-def is_id(text: str, prefix: str) -> bool:
-    """Whether `text` is a well-formed id of the kind that `prefix` names."""
-    return text.startswith(f"{prefix}_") and _ID.match(text) is not None
+    value = _uuid7()
+    body = "".join([_PAIRS[value >> shift & 1023] for shift in range(5 * (_BODY_LENGTH - 2), -1, -10)])
+    return f"{prefix}_{body}"
 
 
 def _uuid7() -> int:
@@ -32,37 +31,31 @@ def _uuid7() -> int:
     return high | 0b10 << 62 | random & (1 << 62) - 1
 
 
-def _base32(value: int) -> str:
-    return "".join([_PAIRS[value >> shift & 1023] for shift in range(5 * (_BODY_LENGTH - 2), -1, -10)])
+def is_id(text: str, prefix: str) -> bool:
+    """Whether `text` is a well-formed id of the kind that `prefix` names."""
+    return text.startswith(f"{prefix}_") and _ID.fullmatch(text) is not None
 
 
-def _kind(prefix: str) -> AfterValidator:
-    def check(text: str) -> str:
-        if not is_id(text, prefix):
-            raise ValueError(
-                f"is no id of this kind; one looks like {prefix}_01JD0C5K7W... with 26 characters after the _"
-            )
-        return text
-
-    return AfterValidator(check)
+def _form(prefix: str) -> StringConstraints:
+    return StringConstraints(pattern=f"^{prefix}_{_BODY}$")
 
 
-def _schema(prefix: str) -> WithJsonSchema:
-    return WithJsonSchema({"type": "string", "pattern": f"^{prefix}_{_BODY}$"})
+def _else(prefix: str) -> Refusal:
+    return Refusal(f"is no id of this kind; one looks like {prefix}_01JD0C5K7W... with 26 characters after the _")
 
 
-ProjectId = Annotated[str, _kind("prj"), _schema("prj")]
-JobId = Annotated[str, _kind("job"), _schema("job")]
-VersionId = Annotated[str, _kind("ver"), _schema("ver")]
-BatchId = Annotated[str, _kind("bat"), _schema("bat")]
-RunId = Annotated[str, _kind("run"), _schema("run")]
-AttemptId = Annotated[str, _kind("att"), _schema("att")]
-MemberId = Annotated[str, _kind("mem"), _schema("mem")]
-HostId = Annotated[str, _kind("hst"), _schema("hst")]
-IncarnationId = Annotated[str, _kind("inc"), _schema("inc")]
-DeviceId = Annotated[str, _kind("dev"), _schema("dev")]
-ReductionId = Annotated[str, _kind("red"), _schema("red")]
-PlanId = Annotated[str, _kind("pln"), _schema("pln")]
-CheckpointId = Annotated[str, _kind("chk"), _schema("chk")]
-TokenId = Annotated[str, _kind("tok"), _schema("tok")]
+ProjectId = Annotated[str, _form("prj"), _else("prj")]
+JobId = Annotated[str, _form("job"), _else("job")]
+VersionId = Annotated[str, _form("ver"), _else("ver")]
+BatchId = Annotated[str, _form("bat"), _else("bat")]
+RunId = Annotated[str, _form("run"), _else("run")]
+AttemptId = Annotated[str, _form("att"), _else("att")]
+MemberId = Annotated[str, _form("mem"), _else("mem")]
+HostId = Annotated[str, _form("hst"), _else("hst")]
+IncarnationId = Annotated[str, _form("inc"), _else("inc")]
+DeviceId = Annotated[str, _form("dev"), _else("dev")]
+ReductionId = Annotated[str, _form("red"), _else("red")]
+PlanId = Annotated[str, _form("pln"), _else("pln")]
+CheckpointId = Annotated[str, _form("chk"), _else("chk")]
+TokenId = Annotated[str, _form("tok"), _else("tok")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]

@@ -3,9 +3,9 @@
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints, field_validator
+from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema, field_validator
 
-from drumline.contracts.base import AtMost, Contract, Parameters, Text
+from drumline.contracts.base import AtMost, Contract, Parameters, Refusal, Text
 from drumline.contracts.ids import CheckpointId, PlanId, RunId, Sha256
 
 _LONGEST_NAME = 63
@@ -22,11 +22,6 @@ def _job_name(given: str) -> str:
     return given
 
 
-def _reserved(value: int | None) -> None:
-    if value is not None:
-        raise ValueError("nothing is recorded for this yet; leave it out")
-
-
 JobName = Annotated[
     str, AfterValidator(_job_name), Field(json_schema_extra={"pattern": _JOB_NAME, "maxLength": _LONGEST_NAME})
 ]
@@ -41,7 +36,11 @@ MAX_TORUS_DIMENSIONS = 4
 MAX_LABELS = 64
 LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$", max_length=63)]
 LabelValue = Annotated[Text, StringConstraints(max_length=200)]
-Reserved = Annotated[Annotated[int, Field(ge=0, lt=2**53)] | None, AfterValidator(_reserved)]
+Reserved = Annotated[
+    None,
+    Refusal("nothing is recorded for this yet; leave it out"),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0, "exclusiveMaximum": 2**53}, {"type": "null"}]}),
+]
 """A setting that has its name already and no effect yet, so that a number is refused."""
 
 TorusShape = Annotated[tuple[Annotated[int, Field(ge=1, le=4096)], ...], AtMost(MAX_TORUS_DIMENSIONS)]

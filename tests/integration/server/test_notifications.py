@@ -12,8 +12,9 @@ from sqlalchemy.orm import Session
 from drumline_server.app.application import create_app
 from drumline_server.app.bootstrap import read_admin_token
 from drumline_server.base.clock import SystemClock
+from drumline_server.base.errors import BrokerUnavailableError
 from drumline_server.base.settings import Settings
-from drumline_server.storage.notifications import BrokerUnavailableError, Notifier, Publisher, notified_hosts, notify
+from drumline_server.storage.notifications import Notifier, Publisher, notified_hosts, notify
 from support.broker import Broker
 from support.core import Core
 from support.processes import wait_until

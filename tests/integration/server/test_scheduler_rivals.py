@@ -11,8 +11,9 @@ import pytest
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
+from drumline_server.base.errors import LeadershipLostError
 from drumline_server.scheduling.dispatch import Guard, no_guard, schedule
-from drumline_server.scheduling.leadership import LeadershipLostError, LeasedLeadership, SoleServer, leadership_of
+from drumline_server.scheduling.leadership import LeasedLeadership, SoleServer, leadership_of
 from drumline_server.storage.database import Database
 from drumline_server.storage.models import Attempt, Hold, Lease
 from support.core import GANG, TERMS, Core
@@ -133,6 +134,7 @@ def test_server_that_comes_back_after_its_lease_ran_out_writes_nothing(postgres_
 _LEADER = """
 import asyncio, sys
 from drumline_server.storage.database import Database
+from drumline_server.base.errors import LeadershipLostError
 from drumline_server.scheduling.leadership import LeasedLeadership
 
 assert asyncio.run(LeasedLeadership(Database(sys.argv[1]), lease_s=300).renew())

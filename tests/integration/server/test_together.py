@@ -14,8 +14,8 @@ from drumline.contracts.worker_api import Heartbeat, HeartbeatReply
 from drumline_server.base.errors import DrumlineError
 from drumline_server.lifecycle.heartbeat import IdleHeartbeats, renew_idle
 from drumline_server.services.submit import Submission, SubmissionResult, submit_all
-from drumline_server.storage.batching import BatchingExecutor
 from drumline_server.storage.database import Database
+from drumline_server.storage.group_commit import BatchingExecutor
 from drumline_server.storage.models import Host, Project
 from support.core import MOST_WAITING, Core, Worker, submission_body
 from support.statements import statements

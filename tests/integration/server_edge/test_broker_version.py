@@ -14,7 +14,8 @@ import redis
 
 from drumline.contracts.ids import new_id
 from drumline_server.app.parts import find_binary
-from drumline_server.storage.notifications import BrokerRefusedError, BrokerUnavailableError, Publisher, require_safe
+from drumline_server.base.errors import BrokerRefusedError, BrokerUnavailableError
+from drumline_server.storage.notifications import Publisher, require_safe
 from support.old_broker import broker_that_says
 from support.processes import wait_until
 

@@ -76,7 +76,8 @@ def test_files_are_compressed_with_a_validator_of_their_own(server: EdgeServer, 
 
 def test_a_file_that_changed_is_compressed_anew(server: EdgeServer) -> None:
     raw(server, "/assets/index-abc.js", **GZIP)
-    static = server.app.state.settings.static_dir
+    static = server.app.settings.static_dir
+    assert static is not None
     (static / "assets" / "index-abc.js").write_bytes(SCRIPT + b"// more")
 
     assert gzip.decompress(raw(server, "/assets/index-abc.js", **GZIP)[1]).endswith(b"// more")

@@ -129,7 +129,7 @@ def test_half_open_heads_lock_nobody_out(server: EdgeServer) -> None:
             if _ % 20 == 0:
                 assert server.admin.get("/api/v1/version").status_code == 200
         assert server.client().get("/healthz").status_code == 200
-        wait_until(lambda: server.app.state.connections.count < 8, timeout_s=20, what="half-open heads were ended")
+        wait_until(lambda: server.app.connections.count < 8, timeout_s=20, what="half-open heads were ended")
 
 
 def test_the_last_places_are_for_workers_and_health(server: EdgeServer) -> None:
@@ -278,8 +278,8 @@ def test_a_reader_that_takes_nothing_is_cut_off(server: EdgeServer) -> None:
     with connected(server, receive_buffer=4096) as connection:
         connection.sendall(b"GET /large.bin HTTP/1.1\r\n" + HOST + b"\r\n")
         assert connection.recv(1) == b"H"
-        assert server.app.state.connections.count >= 1
-        wait_until(lambda: server.app.state.connections.count == 0, timeout_s=20, what="the reader was cut off")
+        assert server.app.connections.count >= 1
+        wait_until(lambda: server.app.connections.count == 0, timeout_s=20, what="the reader was cut off")
 
 
 def test_a_connection_that_ends_under_an_answer_is_no_fault_of_the_server(
@@ -289,7 +289,7 @@ def test_a_connection_that_ends_under_an_answer_is_no_fault_of_the_server(
         for _ in range(40):
             reader = opened.enter_context(connected(server, receive_buffer=4096))
             reader.sendall((b"GET /large.bin HTTP/1.1\r\n" + HOST + b"\r\n") * 3)
-        wait_until(lambda: server.app.state.connections.count == 0, timeout_s=20, what="all were cut off")
+        wait_until(lambda: server.app.connections.count == 0, timeout_s=20, what="all were cut off")
 
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
@@ -297,7 +297,7 @@ def test_a_connection_that_ends_under_an_answer_is_no_fault_of_the_server(
 def test_an_answer_that_nobody_takes_ends_with_its_connection(server: EdgeServer) -> None:
     with connected(server, receive_buffer=4096) as connection:
         connection.sendall(b"GET /large.bin HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n")
-        wait_until(lambda: server.app.state.connections.count == 0, timeout_s=20, what="the connection was ended")
+        wait_until(lambda: server.app.connections.count == 0, timeout_s=20, what="the connection was ended")
 
 
 def test_a_reader_that_takes_its_time_gets_all(server: EdgeServer) -> None:

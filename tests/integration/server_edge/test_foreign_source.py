@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import httpx2
@@ -25,7 +26,7 @@ _ENTRY = b"def main(run):\n    pass\n"
 @pytest.fixture(autouse=True)
 def _impatient(server: EdgeServer) -> None:
     """Little processor time, and much patience with a busy machine."""
-    server.app.state.reading = Reading(cpu_s=1.0, deadline_s=120.0)
+    server.app.parts = replace(server.app.parts, reading=Reading(cpu_s=1.0, deadline_s=120.0))
 
 
 def _nested_strings() -> bytes:
@@ -123,7 +124,7 @@ def test_sessions_of_a_token_are_one_caller(server: EdgeServer) -> None:
     token = server.token("submitter")
     browser = server.client(**{"Origin": server.url, "X-Drumline": "1"})
     assert browser.post("/api/v1/sessions", json={"token": token}).status_code == httpx2.codes.CREATED
-    reading = server.app.state.reading
+    reading = server.app.parts.reading
 
     with ThreadPoolExecutor(2) as pool:
         uploads = [
@@ -173,14 +174,14 @@ def test_content_that_was_read_once_is_not_read_again(server: EdgeServer) -> Non
     archive = make_zip("train.py", content=_ENTRY)
     headers = {"Content-Type": "application/zip"}
     first = server.admin.post("/api/v1/bundles", content=archive, headers=headers)
-    reading = server.app.state.reading
+    reading = server.app.parts.reading
     before = [each.process.pid for each in reading._children if each.process]
 
     other = server.client(server.token("submitter", server.core.add_project("other")))
     again = other.post("/api/v1/bundles", content=archive, headers=headers)
 
     assert first.json() == again.json()
-    assert server.app.state.blobs.note(first.json()["sha256"]) is not None
+    assert server.app.parts.blobs.note(first.json()["sha256"]) is not None
     assert [each.process.pid for each in reading._children if each.process] == before
 
 

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.types import Message, Scope
 
 from drumline.contracts import api
-from drumline_server.app.application import create_app
+from drumline_server.app.application import Application, create_app
 from drumline_server.app.bootstrap import default_project
 from drumline_server.base.settings import Settings
 from drumline_server.http.dependencies import guards_of
@@ -68,7 +67,7 @@ QUERIES = {
 
 
 @asynccontextmanager
-async def running(directory: Path) -> AsyncIterator[FastAPI]:
+async def running(directory: Path) -> AsyncIterator[Application]:
     """The whole application, in this very loop."""
     static = directory / "dist"
     (static / "assets").mkdir(parents=True)
@@ -81,7 +80,7 @@ async def running(directory: Path) -> AsyncIterator[FastAPI]:
         yield app
 
 
-def routes_of(app: FastAPI) -> list[tuple[str, str]]:
+def routes_of(app: Application) -> list[tuple[str, str]]:
     return [("GET", "/"), ("HEAD", "/assets/index.js"), ("GET", "/assets/index.js")] + [
         (method, route.path.replace("{", "").replace("}", ""))
         for route in app.routes
@@ -108,7 +107,7 @@ def scope_of(method: str, path: str, headers: list[tuple[bytes, bytes]], query: 
     }
 
 
-async def status_of(app: FastAPI, scope: Scope, receive: Callable[[], Awaitable[Message]]) -> int:
+async def status_of(app: Application, scope: Scope, receive: Callable[[], Awaitable[Message]]) -> int:
     statuses: list[int] = []
     is_read = False
 
@@ -200,9 +199,9 @@ def test_no_route_reads_a_body_before_it_knows_who_asks(tmp_path: Path) -> None:
 def test_a_role_that_is_too_small_is_told_before_its_body_is_read(tmp_path: Path) -> None:
     async def statuses() -> dict[str, int]:
         async with running(tmp_path) as app:
-            now = app.state.clock.now()
+            now = app.clock.now()
             request = api.TokenCreate(name="viewer", role="viewer")
-            made = await app.state.database.write(
+            made = await app.parts.database.write(
                 lambda session: tokens.create_token(
                     session, request, project_id=default_project(session, now=now), by="test", now=now
                 )
@@ -239,7 +238,7 @@ def test_health_is_answered_while_every_thread_of_the_database_is_taken(tmp_path
             def hold(_: object) -> None:
                 asyncio.run_coroutine_threadsafe(free.wait(), loop).result()
 
-            held = [asyncio.create_task(app.state.database.read(hold)) for _ in range(50)]
+            held = [asyncio.create_task(app.parts.database.read(hold)) for _ in range(50)]
             await asyncio.sleep(0)
             try:
                 async with asyncio.timeout(5):

@@ -18,6 +18,7 @@ from drumline_server.base.settings import Settings
 from drumline_server.http.limits import LoginLimiter, Shares
 from drumline_server.http.request_context import Proxies
 from drumline_server.storage.models import Audit
+from drumline_server.storage.sqlite import SqliteStore
 from support.core import submission_body
 from support.edge import EdgeServer, edge_server
 from support.processes import wait_until
@@ -107,7 +108,7 @@ def test_a_revoked_tokens_stream_ends_at_once(any_server: EdgeServer) -> None:
 
     reader = threading.Thread(target=read)
     reader.start()
-    wait_until(lambda: any_server.app.state.live.clients == 1, timeout_s=30, what="the stream is open")
+    wait_until(lambda: any_server.app.live.clients == 1, timeout_s=30, what="the stream is open")
     any_server.admin.delete(f"/api/v1/tokens/{made['id']}")
 
     assert ended.wait(10), "well before it would have been looked at anyway"
@@ -231,14 +232,15 @@ def test_a_transaction_holds_one_batch_of_a_token_at_most(sqlite_url: str, tmp_p
         run.pop("parameters")
         sweep = {"kind": "grid", "parameters": {"epochs": list(range(1, 201))}}
         under_way: list[int] = []
-        store = server.app.state.database._store
+        store = server.app.parts.database._store
+        assert isinstance(store, SqliteStore)
         perform = store._commit
 
         def noted(batch: list[Any]) -> None:
             under_way.append(sum("_submit.<locals>" in str(write.fn) for write in batch))
             perform(batch)
 
-        store._commit = noted  # of the real store: what it commits together is seen nowhere else
+        store._commit = noted  # type: ignore[method-assign] # of the real store: what it commits together is seen nowhere else
         with ThreadPoolExecutor(12) as pool:
             answers = list(
                 pool.map(

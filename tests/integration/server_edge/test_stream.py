@@ -143,7 +143,7 @@ def test_a_reader_that_stalls_is_told_to_start_over(sqlite_url: str, tmp_path: P
         assert messages[-1].event == "resync"
         received = seqs([m for m in messages if m.event == "run"])
         assert received == list(range(run.last_event + 2, run.last_event + 2 + len(received)))
-        wait_until(lambda: server.app.state.live.clients == 0, timeout_s=30, what="the stream was released")
+        wait_until(lambda: server.app.live.clients == 0, timeout_s=30, what="the stream was released")
 
 
 def test_events_of_another_process_are_found_by_looking(any_server: EdgeServer) -> None:
@@ -195,7 +195,7 @@ def test_many_readers_come_and_go_and_none_is_left_behind(server: EdgeServer) ->
         thread.join(20)
 
     assert received == [run.last_event + 20] * 20
-    wait_until(lambda: server.app.state.live.clients == 0, timeout_s=30, what="all streams were released")
+    wait_until(lambda: server.app.live.clients == 0, timeout_s=30, what="all streams were released")
 
 
 def test_too_many_streams_of_one_token_are_refused(sqlite_url: str, tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_too_many_streams_of_one_token_are_refused(sqlite_url: str, tmp_path: Pa
                 assert other.response.status_code == 200
 
         assert refused.status_code == 429
-        wait_until(lambda: server.app.state.live.clients == 0, timeout_s=30, what="the streams were released")
+        wait_until(lambda: server.app.live.clients == 0, timeout_s=30, what="the streams were released")
         with open_stream(server.admin, "runs") as stream:
             assert stream.response.status_code == 200
 
@@ -225,7 +225,7 @@ def test_a_server_that_stops_ends_its_streams(sqlite_url: str, tmp_path: Path) -
         client = httpx2.Client(base_url=server.url, headers={"Authorization": f"Bearer {server.admin_token}"})
         reader = threading.Thread(target=read, args=(client,))
         reader.start()
-        wait_until(lambda: server.app.state.live.clients == 1, timeout_s=30, what="the stream is open")
+        wait_until(lambda: server.app.live.clients == 1, timeout_s=30, what="the stream is open")
     reader.join(10)
     client.close()
 

@@ -20,7 +20,8 @@ from drumline.contracts.ids import new_id
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.worker_api import HeartbeatReply, LiveMember, MemberBeat, Register, Registered, UnsentTelemetry
 from drumline_server.app.parts import EmbeddedRedis, embedded_redis
-from drumline_server.storage.notifications import BrokerUnavailableError, Publisher
+from drumline_server.base.errors import BrokerUnavailableError
+from drumline_server.storage.notifications import Publisher
 from drumline_worker.agent import celery_child
 from drumline_worker.agent import registration as agent_registration
 from drumline_worker.agent.api import Api

@@ -47,6 +47,32 @@ def test_no_function_is_longer_than_style_says() -> None:
     assert long - LONG_IN_TESTS == set()
 
 
+def test_parts_of_the_server_are_reached_by_their_type() -> None:
+    """`app.state` takes any name and tells no checker what it holds; `request_context.AppState` does."""
+    untyped = {
+        f"{name}:{node.lineno}"
+        for name, text in _sources()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Attribute) and node.attr == "state" and ast.unparse(node.value).endswith("app")
+    }
+
+    assert untyped == set()
+
+
+def test_errors_that_leave_their_file_are_defined_in_base() -> None:
+    """So that one table in `http` can map them, and a layer catches what is defined below it."""
+    elsewhere = {
+        f"{name}:{node.name}"
+        for name, text in _sources()
+        if name.startswith("backend/") and name != "backend/drumline_server/base/errors.py"
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        if any(ast.unparse(base).endswith(("Error", "Exception")) for base in node.bases)
+    }
+
+    assert elsewhere == set()
+
+
 def _lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     assert node.end_lineno is not None
     return node.end_lineno - node.lineno + 1

@@ -81,6 +81,20 @@ def test_a_path_counts_unless_it_is_background_or_in_few_recordings() -> None:
     assert without(several, [Recording({(loop,): 9})]) == {(loop, work): 30}
 
 
+def test_path_that_the_fullest_recording_lacks_stands_behind_what_came_before_it() -> None:
+    """Its own recording may have been twice as quick: times of two are not to be compared."""
+    ask, work, answer, late = ((Function("a", line, "f"),) for line in range(4))
+    slow = Recording({ask: 0, work: 5_000, answer: 9_000, work + work: 9_500})
+    quick = [
+        Recording({ask: 0, work: 1_000, answer: 3_000, late: 4_000}),
+        Recording({ask: 0, answer: 3_000, late: 4_000, work + work: 4_500}),
+    ]
+
+    found = without([slow, *quick], [])
+
+    assert found == {ask: 0, work: 5_000, answer: 9_000, late: 9_001, work + work: 9_500}
+
+
 def test_crossings_go_back_where_the_way_returns_to_a_room(tmp_path: Path) -> None:
     root = write(
         tmp_path,
@@ -103,6 +117,29 @@ def test_crossings_go_back_where_the_way_returns_to_a_room(tmp_path: Path) -> No
     assert [each.rpartition(":")[2] for each in found["entered"]] == ["start", "run", "call", "end"]
     assert (found["crossings"], found["crossings_back"]) == (2, 1)
     assert found["rooms_crossed"] == {"server.high -> server.low": 1, "server.low -> server.high": 1}
+
+
+def test_crossing_below_a_function_that_was_handed_over_goes_back_by_the_hand_over(tmp_path: Path) -> None:
+    """A database that runs `change` was given it: `change` calls down like everybody, and no import leads up."""
+    root = write(
+        tmp_path,
+        {
+            "backend/server/high/a.py": """
+                from server.low import b
+                def start(): b.run(change)
+                def change(): b.insert()
+            """,
+            "backend/server/low/b.py": "def run(work): work()\ndef insert(): pass\n",
+        },
+    )
+    start, change = Function("backend/server/high/a.py", 2, "start"), Function("backend/server/high/a.py", 3, "change")
+    run, insert = Function("backend/server/low/b.py", 1, "run"), Function("backend/server/low/b.py", 2, "insert")
+
+    found = Figures(Code(root)).of({(run,): 0, (run, change): 1, (run, change, insert): 2})
+    direct = Figures(Code(root)).of({(start, run, change): 0})
+
+    assert (found["crossings"], found["crossings_back"], found["crossings_back_handed_over"]) == (2, 0, 1)
+    assert (direct["crossings"], direct["crossings_back"], direct["crossings_back_handed_over"]) == (2, 0, 1)
 
 
 def test_circles_tell_imports_at_start_from_late_ones_and_those_for_types(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from drumline.contracts.ids import new_id
-from drumline_server.app.local import DataDirectoryError, prepare, write_private
+from drumline_server.app.local import prepare, write_private
 from drumline_server.base import credentials
-from drumline_server.base.errors import InvalidRequestError
+from drumline_server.base.errors import DataDirectoryError, InvalidRequestError
 from drumline_server.base.paging import decode_cursor, encode_cursor
 from drumline_server.base.settings import Settings
 from drumline_server.live.streams import format_positions, parse_positions, parse_topics

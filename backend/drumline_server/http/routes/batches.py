@@ -1,7 +1,6 @@
 """`/batches`, and the two ways to make one: `/runs:batch` and `/runs:sweep`."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
@@ -11,27 +10,23 @@ from drumline.contracts import api
 from drumline.contracts.base import Text
 from drumline.contracts.ids import BatchId
 from drumline.contracts.sweeps import BatchSubmit, SweepSubmit
-from drumline_server.base.clock import Clock
 from drumline_server.base.credentials import Principal
 from drumline_server.http.dependencies import (
     DEFAULT_PAGE,
     LARGE,
-    ClockDep,
+    AppDep,
     CursorText,
-    DatabaseDep,
     Key,
     KnownQuery,
     Limit,
     ReaderDep,
-    SettingsDep,
     SubmitterDep,
     api_router,
 )
 from drumline_server.http.json_bodies import cut, in_pieces
-from drumline_server.http.limits import Shares
+from drumline_server.http.request_context import AppState
 from drumline_server.services import batches, cancel
 from drumline_server.services.submit_batch import BatchSubmission, Begun, begin, prepare, queue_part
-from drumline_server.storage.database import Database
 
 MAX_ROWS = 1_000
 """On one page of a table of outcomes."""
@@ -48,83 +43,55 @@ Sort = Annotated[
 Rows = Annotated[int, Query(ge=1, le=MAX_ROWS, description="Rows on the page.")]
 
 
-@dataclass(frozen=True, slots=True)
-class QueueLimits:
-    """Where runs are queued, and how many of a project may wait."""
-
-    database: Database
-    clock: Clock
-    most_waiting: int
-
-
-async def turn(request: Request) -> AsyncIterator[None]:
+async def turn(request: Request, app: AppDep) -> AsyncIterator[None]:
     """One batch of a token is queued after the other: each takes the writer of the database for a while."""
-    shares: Shares = request.app.state.shares
-    async with shares.turn(request.scope, "batch"):
+    async with app.shares.turn(request.scope, "batch"):
         yield
 
 
 @router.post("/runs:batch", status_code=status.HTTP_201_CREATED, dependencies=[Depends(turn)])
 async def submit_batch(
-    *,
-    body: BatchSubmit,
-    key: Key,
-    principal: SubmitterDep,
-    database: DatabaseDep,
-    settings: SettingsDep,
-    clock: ClockDep,
-    response: Response,
+    *, body: BatchSubmit, key: Key, principal: SubmitterDep, app: AppDep, response: Response
 ) -> api.SubmittedBatch:
     """Submits up to 10 000 runs at once: if one is refused none is queued. A refusal names each run and field."""
-    return await _submit(body, key, principal, QueueLimits(database, clock, settings.waiting_runs), response)
+    return await _submit(body, key, principal, app, response)
 
 
 @router.post("/runs:sweep", status_code=status.HTTP_201_CREATED, dependencies=[Depends(turn)])
 async def submit_sweep(
-    *,
-    body: SweepSubmit,
-    key: Key,
-    principal: SubmitterDep,
-    database: DatabaseDep,
-    settings: SettingsDep,
-    clock: ClockDep,
-    response: Response,
+    *, body: SweepSubmit, key: Key, principal: SubmitterDep, app: AppDep, response: Response
 ) -> api.SubmittedBatch:
     """Submits one run many times with different parameters: a grid, a list of points, or points drawn at random."""
-    return await _submit(body, key, principal, QueueLimits(database, clock, settings.waiting_runs), response)
+    return await _submit(body, key, principal, app, response)
 
 
 @router.get("/batches", response_model=api.Page[api.Batch])
 async def list_batches(
-    principal: ReaderDep, _: KnownQuery, database: DatabaseDep, cursor: CursorText = None, limit: Limit = DEFAULT_PAGE
+    principal: ReaderDep, _: KnownQuery, app: AppDep, cursor: CursorText = None, limit: Limit = DEFAULT_PAGE
 ) -> Response:
     """The project's batches with the states of their runs, newest first."""
-    page = await database.read(
+    page = await app.database.read(
         lambda session: batches.list_batches(session, principal.project_id, cursor=cursor, limit=limit)
     )
     return in_pieces(page, "items")
 
 
 @router.get("/batches/{batch_id}")
-async def get_batch(batch_id: BatchId, principal: ReaderDep, database: DatabaseDep) -> api.Batch:
+async def get_batch(batch_id: BatchId, principal: ReaderDep, app: AppDep) -> api.Batch:
     """One batch. Its runs are `GET /runs?batch=`."""
-    return await database.read(lambda session: batches.get_batch(session, principal.project_id, batch_id))
+    return await app.database.read(lambda session: batches.get_batch(session, principal.project_id, batch_id))
 
 
 @router.post("/batches/{batch_id}:cancel", status_code=status.HTTP_202_ACCEPTED)
 async def cancel_batch(
-    batch_id: BatchId,
-    principal: SubmitterDep,
-    database: DatabaseDep,
-    clock: ClockDep,
-    body: Annotated[api.CancelRequest | None, Body()] = None,
+    batch_id: BatchId, principal: SubmitterDep, app: AppDep, body: Annotated[api.CancelRequest | None, Body()] = None
 ) -> api.Batch:
     """Asks every run of the batch that has not ended to stop; those that wait first, a part at a time."""
-    await database.write(lambda session: batches.close(session, principal.project_id, batch_id))
+    await app.database.write(lambda session: batches.close(session, principal.project_id, batch_id))
     request = cancel.BatchCancellation(batch_id, principal.name, (body or api.CancelRequest()).grace_s)
-    while await database.write(lambda session: cancel.cancel_some(session, request, now=clock.now())):
+    while await app.database.write(lambda session: cancel.cancel_some(session, request, now=app.clock.now())):
         pass
-    return await database.read(lambda session: batches.get_batch(session, principal.project_id, batch_id))
+    return await app.database.read(lambda session: batches.get_batch(session, principal.project_id, batch_id))
 
 
 @router.get("/batches/{batch_id}/outcomes", response_model=api.Outcomes, dependencies=[LARGE])
@@ -133,13 +100,13 @@ async def list_outcomes(
     batch_id: BatchId,
     principal: ReaderDep,
     _: KnownQuery,
-    database: DatabaseDep,
+    app: AppDep,
     sort: Sort = "index",
     cursor: CursorText = None,
     limit: Rows = DEFAULT_PAGE,
 ) -> Response:
     """What came of the batch: a row for each run with its parameters, state and the numbers of its result."""
-    page = await database.read(
+    page = await app.database.read(
         lambda session: batches.outcomes_page(
             session, principal.project_id, batch_id, sort=sort, cursor=cursor, limit=limit
         )
@@ -148,31 +115,25 @@ async def list_outcomes(
 
 
 @router.get("/batches/{batch_id}/outcomes.csv", response_class=Response, dependencies=[LARGE])
-async def export_outcomes(
-    batch_id: BatchId, principal: ReaderDep, database: DatabaseDep, sort: Sort = "index"
-) -> Response:
+async def export_outcomes(batch_id: BatchId, principal: ReaderDep, app: AppDep, sort: Sort = "index") -> Response:
     """The whole table of outcomes as CSV."""
-    text = await database.read(lambda session: batches.outcomes_csv(session, principal.project_id, batch_id, sort=sort))
+    text = await app.database.read(
+        lambda session: batches.outcomes_csv(session, principal.project_id, batch_id, sort=sort)
+    )
     headers = {"Content-Disposition": f'attachment; filename="{batch_id}.csv"'}
     return cut(text.encode(), "text/csv; charset=utf-8", headers)
 
 
 async def _submit(
-    body: BatchSubmit | SweepSubmit,
-    key: str,
-    principal: Principal,
-    desk: QueueLimits,
-    response: Response,
+    body: BatchSubmit | SweepSubmit, key: str, principal: Principal, app: AppState, response: Response
 ) -> api.SubmittedBatch:
     request = BatchSubmission(principal.project_id, principal.name, key, body, principal.key)
-    prepared = await desk.database.read(lambda session: prepare(session, request, now=desk.clock.now()))
-    most = desk.most_waiting
-    answer = await desk.database.write(
-        lambda session: begin(session, prepared, most_waiting=most, now=desk.clock.now())
-    )
+    prepared = await app.database.read(lambda session: prepare(session, request, now=app.clock.now()))
+    most = app.settings.waiting_runs
+    answer = await app.database.write(lambda session: begin(session, prepared, most_waiting=most, now=app.clock.now()))
     while isinstance(answer, Begun):
-        next_part = partial(queue_part, begun=answer, most_waiting=most, now=desk.clock.now())
-        answer = await desk.database.write(next_part)
+        next_part = partial(queue_part, begun=answer, most_waiting=most, now=app.clock.now())
+        answer = await app.database.write(next_part)
     if answer.replayed:
         response.headers["Idempotency-Replayed"] = "true"
     return answer.submitted

@@ -2,30 +2,21 @@
 
 from typing import Annotated
 
-from fastapi import Depends, Query, Request, Response, status
+from fastapi import Query, Request, Response, status
 
 from drumline.contracts import api
 from drumline.contracts.ids import Sha256
 from drumline_server.http.dependencies import (
     LARGE,
-    ClockDep,
-    DatabaseDep,
+    AppDep,
     ReaderDep,
-    SettingsDep,
     SubmitterDep,
     api_router,
-    get_blobs,
-    get_reading,
 )
 from drumline_server.http.json_bodies import cut
-from drumline_server.http.limits import Shares
 from drumline_server.services import bundles
-from drumline_server.services.bundles import Reading
-from drumline_server.storage.blobs import BlobStore
 
 router = api_router("/bundles", tags=["bundles"])
-BlobsDep = Annotated[BlobStore, Depends(get_blobs)]
-ReadingDep = Annotated[Reading, Depends(get_reading)]
 Filename = Annotated[
     str, Query(max_length=200, description="Name of the file, where the body is one Python file: `digits.py`.")
 ]
@@ -42,37 +33,28 @@ _UPLOAD = {
 
 @router.post("", status_code=status.HTTP_201_CREATED, openapi_extra=_UPLOAD)
 async def upload_bundle(
-    *,
-    request: Request,
-    principal: SubmitterDep,
-    database: DatabaseDep,
-    blobs: BlobsDep,
-    reading: ReadingDep,
-    settings: SettingsDep,
-    clock: ClockDep,
-    filename: Filename = "program.py",
+    *, request: Request, principal: SubmitterDep, app: AppDep, filename: Filename = "program.py"
 ) -> api.Bundle:
     """Stores a program: a zip, or one Python file. The same content gives the same bundle."""
-    upload = bundles.Upload(request.headers.get("content-type", ""), filename, request.stream(), settings.bundle_bytes)
-    shares: Shares = request.app.state.shares
-    async with shares.turn(request.scope, "upload"):
-        packed = await bundles.receive(blobs, reading, upload, principal.counts_for)
-    return await database.write(
-        lambda session: bundles.store_bundle(session, principal.project_id, packed, now=clock.now())
+    upload = bundles.Upload(
+        request.headers.get("content-type", ""), filename, request.stream(), app.settings.bundle_bytes
+    )
+    async with app.shares.turn(request.scope, "upload"):
+        packed = await bundles.receive(app.blobs, app.reading, upload, principal.counts_for)
+    return await app.database.write(
+        lambda session: bundles.store_bundle(session, principal.project_id, packed, now=app.clock.now())
     )
 
 
 @router.get("/{sha256}")
-async def get_bundle(sha256: Sha256, principal: ReaderDep, database: DatabaseDep) -> api.Bundle:
+async def get_bundle(sha256: Sha256, principal: ReaderDep, app: AppDep) -> api.Bundle:
     """A stored program with its entrypoints."""
-    return await database.read(lambda session: bundles.get_bundle(session, principal.project_id, sha256))
+    return await app.database.read(lambda session: bundles.get_bundle(session, principal.project_id, sha256))
 
 
 @router.get("/{sha256}/source", response_model=api.BundleSource, dependencies=[LARGE])
-async def get_bundle_source(
-    sha256: Sha256, principal: ReaderDep, database: DatabaseDep, blobs: BlobsDep, reading: ReadingDep
-) -> Response:
+async def get_bundle_source(sha256: Sha256, principal: ReaderDep, app: AppDep) -> Response:
     """The text files of a program, for reading and for submitting it again with changes."""
-    await database.read(lambda session: bundles.get_bundle(session, principal.project_id, sha256))
-    source = await bundles.read_source(blobs, reading, sha256, principal.counts_for)
+    await app.database.read(lambda session: bundles.get_bundle(session, principal.project_id, sha256))
+    source = await bundles.read_source(app.blobs, app.reading, sha256, principal.counts_for)
     return cut(source, "application/json")

@@ -8,14 +8,12 @@ from drumline.contracts.states import DeviceState
 from drumline_server.base.credentials import Principal
 from drumline_server.http.dependencies import (
     DEFAULT_PAGE,
-    ClockDep,
+    AppDep,
     CursorText,
-    DatabaseDep,
     KnownQuery,
     Limit,
     OperatorDep,
     ReaderDep,
-    SettingsDep,
     api_router,
 )
 from drumline_server.services import fleet
@@ -26,24 +24,17 @@ router = api_router(tags=["fleet"])
 
 @router.get("/hosts")
 async def list_hosts(
-    *,
-    principal: ReaderDep,
-    _: KnownQuery,
-    database: DatabaseDep,
-    settings: SettingsDep,
-    clock: ClockDep,
-    cursor: CursorText = None,
-    limit: Limit = DEFAULT_PAGE,
+    *, principal: ReaderDep, _: KnownQuery, app: AppDep, cursor: CursorText = None, limit: Limit = DEFAULT_PAGE
 ) -> api.Page[api.Host]:
     """The machines that have a worker, by name."""
-    return await database.read(
+    return await app.database.read(
         lambda session: fleet.list_hosts(
             session,
             principal.project_id,
             cursor=cursor,
             limit=limit,
-            now=clock.now(),
-            suspect_s=settings.times.suspect_s,
+            now=app.clock.now(),
+            suspect_s=app.settings.times.suspect_s,
         )
     )
 
@@ -53,7 +44,7 @@ async def list_devices(
     *,
     principal: ReaderDep,
     _: KnownQuery,
-    database: DatabaseDep,
+    app: AppDep,
     host: HostId | None = None,
     platform: Literal["cpu", "gpu", "tpu"] | None = None,
     state: DeviceState | None = None,
@@ -62,45 +53,43 @@ async def list_devices(
 ) -> api.Page[api.Device]:
     """The devices of the hosts, by host and index, with the run that holds each."""
     wanted = DeviceFilter(host=host, platform=platform, state=state)
-    return await database.read(
+    return await app.database.read(
         lambda session: fleet.list_devices(session, principal.project_id, wanted, cursor=cursor, limit=limit)
     )
 
 
 @router.post("/hosts/{host_id}:drain")
-async def drain_host(
-    host_id: HostId, principal: OperatorDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
-) -> api.Host:
+async def drain_host(host_id: HostId, principal: OperatorDep, app: AppDep) -> api.Host:
     """Gives the host no more runs; programs that run there stop in their grace and resume elsewhere."""
-    order = _action(principal, host_id, clock.now())
-    return await database.write(lambda session: fleet.drain_host(session, order, suspect_s=settings.times.suspect_s))
+    order = _action(principal, host_id, app.clock.now())
+    return await app.database.write(
+        lambda session: fleet.drain_host(session, order, suspect_s=app.settings.times.suspect_s)
+    )
 
 
 @router.post("/hosts/{host_id}:undrain")
-async def undrain_host(
-    host_id: HostId, principal: OperatorDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
-) -> api.Host:
+async def undrain_host(host_id: HostId, principal: OperatorDep, app: AppDep) -> api.Host:
     """Lets a drained host take runs again."""
-    order = _action(principal, host_id, clock.now())
-    return await database.write(lambda session: fleet.undrain_host(session, order, suspect_s=settings.times.suspect_s))
+    order = _action(principal, host_id, app.clock.now())
+    return await app.database.write(
+        lambda session: fleet.undrain_host(session, order, suspect_s=app.settings.times.suspect_s)
+    )
 
 
 @router.post("/hosts/{host_id}:release")
-async def release_host(
-    host_id: HostId, principal: OperatorDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
-) -> api.Host:
+async def release_host(host_id: HostId, principal: OperatorDep, app: AppDep) -> api.Host:
     """Ends the quarantine, or the flag, of a host on which too many runs failed."""
-    order = _action(principal, host_id, clock.now())
-    return await database.write(lambda session: fleet.release_host(session, order, suspect_s=settings.times.suspect_s))
+    order = _action(principal, host_id, app.clock.now())
+    return await app.database.write(
+        lambda session: fleet.release_host(session, order, suspect_s=app.settings.times.suspect_s)
+    )
 
 
 @router.post("/devices/{device_id}:release")
-async def release_device(
-    device_id: DeviceId, principal: OperatorDep, database: DatabaseDep, clock: ClockDep
-) -> api.Device:
+async def release_device(device_id: DeviceId, principal: OperatorDep, app: AppDep) -> api.Device:
     """Frees a quarantined device, on the word of an operator that its last holder is dead."""
-    order = _action(principal, device_id, clock.now())
-    return await database.write(lambda session: fleet.release_device(session, order))
+    order = _action(principal, device_id, app.clock.now())
+    return await app.database.write(lambda session: fleet.release_device(session, order))
 
 
 def _action(principal: Principal, target: str, now: int) -> fleet.OperatorAction:

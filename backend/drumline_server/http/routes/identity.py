@@ -14,16 +14,13 @@ from drumline_server.base.settings import VERSION
 from drumline_server.http.dependencies import (
     DEFAULT_PAGE,
     AdminDep,
-    ClockDep,
+    AppDep,
     CursorText,
-    DatabaseDep,
     Limit,
     ReaderDep,
-    SettingsDep,
     api_router,
 )
 from drumline_server.http.gate import session_cookie
-from drumline_server.http.limits import LoginLimiter
 from drumline_server.services import identity, sessions, tokens
 
 CAPABILITIES = ("cancel", "logs", "metrics", "placement", "reductions", "stream")
@@ -32,34 +29,25 @@ router = api_router()
 
 
 @router.post("/sessions", tags=["access"], status_code=201)
-async def create_session(
-    *,
-    body: api.LoginRequest,
-    request: Request,
-    response: Response,
-    database: DatabaseDep,
-    settings: SettingsDep,
-    clock: ClockDep,
-) -> api.Session:
+async def create_session(*, body: api.LoginRequest, request: Request, response: Response, app: AppDep) -> api.Session:
     """Signs a browser in with a one-time code or a token: sets the session cookie."""
-    limiter: LoginLimiter = request.app.state.logins
-    address, now = request.client.host if request.client else "", clock.now()
-    good = await database.read(lambda session: sessions.is_good(session, body, now=now))
+    address, now = request.client.host if request.client else "", app.clock.now()
+    good = await app.database.read(lambda session: sessions.is_good(session, body, now=now))
     if not good:
-        limiter.check(address, now)  # only now: a good credential is never refused for what others did
+        app.logins.check(address, now)  # only now: a good credential is never refused for what others did
     try:
-        opened = await database.write(
-            lambda session: sessions.sign_in(session, body, settings, client=address, now=now)
+        opened = await app.database.write(
+            lambda session: sessions.sign_in(session, body, app.settings, client=address, now=now)
         )
     except UnauthenticatedError:
-        limiter.failed(address, now)
+        app.logins.failed(address, now)
         raise
     response.set_cookie(
-        cookie_name(secure=settings.behind_proxy),
+        cookie_name(secure=app.settings.behind_proxy),
         opened.cookie,
         max_age=max(0, (opened.expires_at - now) // identity.SECOND),
         path="/",
-        secure=settings.behind_proxy,
+        secure=app.settings.behind_proxy,
         httponly=True,
         samesite="lax",
     )
@@ -67,84 +55,76 @@ async def create_session(
 
 
 @router.get("/sessions/current", tags=["access"])
-async def get_current_session(
-    request: Request, principal: ReaderDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
-) -> api.Session:
+async def get_current_session(request: Request, principal: ReaderDep, app: AppDep) -> api.Session:
     """Who is signed in."""
     cookie = session_cookie(request)
-    return await database.read(lambda session: sessions.current(session, principal, settings, cookie, now=clock.now()))
+    return await app.database.read(
+        lambda session: sessions.current(session, principal, app.settings, cookie, now=app.clock.now())
+    )
 
 
 @router.delete("/sessions/current", tags=["access"], status_code=204)
-async def delete_current_session(
-    response: Response, principal: ReaderDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
-) -> None:
+async def delete_current_session(response: Response, principal: ReaderDep, app: AppDep) -> None:
     """Signs the browser out: ends the session on the server and drops the cookie."""
-    await database.write(lambda session: sessions.sign_out(session, principal, now=clock.now()))
+    await app.database.write(lambda session: sessions.sign_out(session, principal, now=app.clock.now()))
     response.delete_cookie(
-        cookie_name(secure=settings.behind_proxy),
+        cookie_name(secure=app.settings.behind_proxy),
         path="/",
-        secure=settings.behind_proxy,
+        secure=app.settings.behind_proxy,
         httponly=True,
         samesite="lax",
     )
 
 
 @router.post("/login-codes", tags=["access"], status_code=201)
-async def create_login_code(
-    principal: AdminDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
-) -> api.LoginCode:
+async def create_login_code(principal: AdminDep, app: AppDep) -> api.LoginCode:
     """A one-time code that signs a browser in: open `{address}/login#code=...`. Only for tokens, not sessions."""
     if principal.token_id is None:  # a stolen cookie must not outlive its session by opening others
         raise ForbiddenError("A browser session cannot make login codes.", hint="Use an admin token.")
-    return await database.write(
-        lambda session: sessions.create_login_code(session, principal, settings, now=clock.now())
+    return await app.database.write(
+        lambda session: sessions.create_login_code(session, principal, app.settings, now=app.clock.now())
     )
 
 
 @router.post("/tokens", tags=["access"], status_code=201)
-async def create_token(
-    body: Annotated[api.TokenCreate, Body()],
-    principal: AdminDep,
-    database: DatabaseDep,
-    settings: SettingsDep,
-    clock: ClockDep,
-) -> api.TokenCreated:
+async def create_token(body: Annotated[api.TokenCreate, Body()], principal: AdminDep, app: AppDep) -> api.TokenCreated:
     """Makes a token, which ends with the one that asks. The answer is the only place that ever holds its secret."""
     if body.kind == "enr" and "expires_in_s" not in body.model_fields_set:
-        body = body.model_copy(update={"expires_in_s": settings.enrolment_s})
+        body = body.model_copy(update={"expires_in_s": app.settings.enrolment_s})
 
     owner = principal.owner_token_id
     if owner is None:
         raise ForbiddenError("This session was opened without a token, and can make none.", hint="Sign in again.")
-    maker = tokens.Maker(owner, settings.tokens_per_token)
+    maker = tokens.Maker(owner, app.settings.tokens_per_token)
 
     def create(session: Session) -> api.TokenCreated:
-        now = clock.now()
-        if not identity.is_still_good(session, principal, idle_s=settings.session_idle_s, now=now):
+        now = app.clock.now()
+        if not identity.is_still_good(session, principal, idle_s=app.settings.session_idle_s, now=now):
             raise UnauthenticatedError
         return tokens.create_token(
             session, body, project_id=principal.project_id, by=principal.name, now=now, maker=maker
         )
 
-    return await database.write(create)
+    return await app.database.write(create)
 
 
 @router.get("/tokens", tags=["access"])
 async def list_tokens(
-    principal: AdminDep, database: DatabaseDep, cursor: CursorText = None, limit: Limit = DEFAULT_PAGE
+    principal: AdminDep, app: AppDep, cursor: CursorText = None, limit: Limit = DEFAULT_PAGE
 ) -> api.Page[api.Token]:
     """Tokens of the project, newest first, without their secrets."""
-    return await database.read(
+    return await app.database.read(
         lambda session: tokens.list_tokens(session, principal.project_id, cursor=cursor, limit=limit)
     )
 
 
 @router.delete("/tokens/{token_id}", tags=["access"], status_code=204)
-async def revoke_token(token_id: TokenId, principal: AdminDep, database: DatabaseDep, clock: ClockDep) -> None:
+async def revoke_token(token_id: TokenId, principal: AdminDep, app: AppDep) -> None:
     """Ends a token, its browser sessions and every token that it made: at once here, in a second at other servers."""
-    await database.write(
-        lambda session: tokens.revoke_token(session, principal.project_id, token_id, by=principal.name, now=clock.now())
+    await app.database.write(
+        lambda session: tokens.revoke_token(
+            session, principal.project_id, token_id, by=principal.name, now=app.clock.now()
+        )
     )
 
 

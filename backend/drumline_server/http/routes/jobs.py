@@ -2,31 +2,24 @@
 
 from typing import Annotated
 
-from fastapi import Depends, Path, Query
+from fastapi import Path, Query
 
 from drumline.contracts import api
 from drumline.contracts.spec import JobName
 from drumline_server.http.dependencies import (
     DEFAULT_PAGE,
     LARGE,
-    ClockDep,
+    AppDep,
     CursorText,
-    DatabaseDep,
     Limit,
     ReaderDep,
     SubmitterDep,
     api_router,
-    get_blobs,
-    get_reading,
 )
 from drumline_server.services import bundles, jobs
-from drumline_server.services.bundles import Reading
 from drumline_server.services.jobs import changed_fields
-from drumline_server.storage.blobs import BlobStore
 
 router = api_router("/jobs", tags=["jobs"])
-BlobsDep = Annotated[BlobStore, Depends(get_blobs)]
-ReadingDep = Annotated[Reading, Depends(get_reading)]
 Number = Annotated[int, Path(ge=1, lt=2**31)]
 Against = Annotated[
     int | None, Query(ge=1, lt=2**31, description="The version to compare with; the one before without.")
@@ -35,61 +28,54 @@ Against = Annotated[
 
 @router.get("")
 async def list_jobs(
-    principal: ReaderDep, database: DatabaseDep, cursor: CursorText = None, limit: Limit = DEFAULT_PAGE
+    principal: ReaderDep, app: AppDep, cursor: CursorText = None, limit: Limit = DEFAULT_PAGE
 ) -> api.Page[api.Job]:
     """The project's jobs, by name."""
-    return await database.read(
+    return await app.database.read(
         lambda session: jobs.list_jobs(session, principal.project_id, cursor=cursor, limit=limit)
     )
 
 
 @router.get("/{name}")
-async def get_job(name: JobName, principal: ReaderDep, database: DatabaseDep) -> api.Job:
+async def get_job(name: JobName, principal: ReaderDep, app: AppDep) -> api.Job:
     """One job."""
-    return await database.read(lambda session: jobs.get_job(session, principal.project_id, name))
+    return await app.database.read(lambda session: jobs.get_job(session, principal.project_id, name))
 
 
 @router.get("/{name}/versions")
 async def list_versions(
-    name: JobName,
-    principal: ReaderDep,
-    database: DatabaseDep,
-    cursor: CursorText = None,
-    limit: Limit = DEFAULT_PAGE,
+    name: JobName, principal: ReaderDep, app: AppDep, cursor: CursorText = None, limit: Limit = DEFAULT_PAGE
 ) -> api.Page[api.JobVersion]:
     """The versions of a job, newest first."""
-    return await database.read(
+    return await app.database.read(
         lambda session: jobs.list_versions(session, principal.project_id, name, cursor=cursor, limit=limit)
     )
 
 
 @router.get("/{name}/versions/{number}")
-async def get_version(name: JobName, number: Number, principal: ReaderDep, database: DatabaseDep) -> api.JobVersion:
+async def get_version(name: JobName, number: Number, principal: ReaderDep, app: AppDep) -> api.JobVersion:
     """One version of a job."""
-    return await database.read(lambda session: jobs.get_version(session, principal.project_id, name, number))
+    return await app.database.read(lambda session: jobs.get_version(session, principal.project_id, name, number))
 
 
 @router.get("/{name}/versions/{number}/diff", dependencies=[LARGE])
 async def diff_versions(
-    *,
-    name: JobName,
-    number: Number,
-    principal: ReaderDep,
-    database: DatabaseDep,
-    blobs: BlobsDep,
-    reading: ReadingDep,
-    against: Against = None,
+    *, name: JobName, number: Number, principal: ReaderDep, app: AppDep, against: Against = None
 ) -> api.VersionDiff:
     """What changed in a version: fields of the specification, and the files of its bundle as unified diffs."""
     base = max(1, number - 1) if against is None else against
-    old, new = await database.read(
+    old, new = await app.database.read(
         lambda session: (
             jobs.get_version(session, principal.project_id, name, base),
             jobs.get_version(session, principal.project_id, name, number),
         )
     )
     compared = await bundles.compare_bundles(
-        blobs, reading, (f"v{base}", old.program.bundle), (f"v{number}", new.program.bundle), principal.counts_for
+        app.blobs,
+        app.reading,
+        (f"v{base}", old.program.bundle),
+        (f"v{number}", new.program.bundle),
+        principal.counts_for,
     )
     return api.VersionDiff(
         job=name,
@@ -103,25 +89,19 @@ async def diff_versions(
 
 @router.get("/{name}/changes")
 async def list_changes(
-    name: JobName,
-    principal: ReaderDep,
-    database: DatabaseDep,
-    cursor: CursorText = None,
-    limit: Limit = DEFAULT_PAGE,
+    name: JobName, principal: ReaderDep, app: AppDep, cursor: CursorText = None, limit: Limit = DEFAULT_PAGE
 ) -> api.Page[api.JobChange]:
     """Which version was current when, newest first: who moved it, and whether by a submission or a rollback."""
-    return await database.read(
+    return await app.database.read(
         lambda session: jobs.list_changes(session, principal.project_id, name, cursor=cursor, limit=limit)
     )
 
 
 @router.post("/{name}:rollback")
-async def roll_back(
-    name: JobName, body: api.RollbackRequest, principal: SubmitterDep, database: DatabaseDep, clock: ClockDep
-) -> api.Job:
+async def roll_back(name: JobName, body: api.RollbackRequest, principal: SubmitterDep, app: AppDep) -> api.Job:
     """Makes an older version (or a newer one again) the current one. Versions and runs stay as they are."""
-    return await database.write(
+    return await app.database.write(
         lambda session: jobs.roll_back(
-            session, principal.project_id, name, body.version, by=principal.name, now=clock.now()
+            session, principal.project_id, name, body.version, by=principal.name, now=app.clock.now()
         )
     )

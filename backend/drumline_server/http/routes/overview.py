@@ -1,7 +1,7 @@
 """`/overview`: what the first page shows."""
 
 from drumline.contracts import api
-from drumline_server.http.dependencies import ClockDep, DatabaseDep, ReaderDep, SettingsDep, api_router
+from drumline_server.http.dependencies import AppDep, ReaderDep, api_router
 from drumline_server.scheduling.dispatch import SchedulingTerms
 from drumline_server.services import overview
 
@@ -9,10 +9,10 @@ router = api_router(tags=["fleet"])
 
 
 @router.get("/overview")
-async def get_overview(
-    principal: ReaderDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
-) -> api.Overview:
+async def get_overview(principal: ReaderDep, app: AppDep) -> api.Overview:
     """The fleet, what runs, what waits and why, what failed lately."""
-    return await database.read(
-        lambda session: overview.overview(session, principal.project_id, SchedulingTerms.of(settings), now=clock.now())
+    return await app.database.read(
+        lambda session: overview.overview(
+            session, principal.project_id, SchedulingTerms.of(app.settings), now=app.clock.now()
+        )
     )

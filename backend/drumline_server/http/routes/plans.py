@@ -7,7 +7,7 @@ from fastapi import Header, status
 from drumline.contracts import api
 from drumline.contracts.ids import PlanId, RunId
 from drumline.contracts.plans import PlanRequest
-from drumline_server.http.dependencies import ClockDep, DatabaseDep, ReaderDep, SettingsDep, SubmitterDep, api_router
+from drumline_server.http.dependencies import AppDep, ReaderDep, SubmitterDep, api_router
 from drumline_server.scheduling.dispatch import SchedulingTerms
 from drumline_server.services import plan_comparison, plans
 from drumline_server.services.submit import Submission
@@ -27,41 +27,33 @@ Key = Annotated[
 
 
 @router.post("/plan", status_code=status.HTTP_201_CREATED)
-async def make_plan(
-    *,
-    body: PlanRequest,
-    key: Key,
-    principal: SubmitterDep,
-    database: DatabaseDep,
-    settings: SettingsDep,
-    clock: ClockDep,
-) -> api.Plan:
+async def make_plan(*, body: PlanRequest, key: Key, principal: SubmitterDep, app: AppDep) -> api.Plan:
     """Says what a run would do, and runs nothing: its placement at once, the rest when a worker has probed it."""
-    now = clock.now()
+    now = app.clock.now()
     submission = Submission(principal.project_id, principal.name, key, body.run, principal.key)
-    order = plans.PlanSubmission(submission, body, SchedulingTerms.of(settings))
-    return await plans.plan_run(database, order, now=now)
+    order = plans.PlanSubmission(submission, body, SchedulingTerms.of(app.settings))
+    return await plans.plan_run(app.database, order, now=now)
 
 
 @router.get("/plan/{plan_id}")
-async def get_plan(plan_id: PlanId, principal: ReaderDep, database: DatabaseDep, clock: ClockDep) -> api.Plan:
+async def get_plan(plan_id: PlanId, principal: ReaderDep, app: AppDep) -> api.Plan:
     """A plan as far as it is known. Ask again while its probe is `waiting` or `running`."""
-    return await database.read(lambda session: plans.get_plan(session, principal.project_id, plan_id, now=clock.now()))
+    return await app.database.read(
+        lambda session: plans.get_plan(session, principal.project_id, plan_id, now=app.clock.now())
+    )
 
 
 @router.post("/plan/{plan_id}:cancel", status_code=status.HTTP_202_ACCEPTED)
-async def cancel_plan(plan_id: PlanId, principal: SubmitterDep, database: DatabaseDep, clock: ClockDep) -> api.Plan:
+async def cancel_plan(plan_id: PlanId, principal: SubmitterDep, app: AppDep) -> api.Plan:
     """Ends the probe of a plan that nobody waits for any more."""
-    return await database.write(
-        lambda session: plans.cancel_plan(session, principal.project_id, plan_id, now=clock.now())
+    return await app.database.write(
+        lambda session: plans.cancel_plan(session, principal.project_id, plan_id, now=app.clock.now())
     )
 
 
 @router.get("/runs/{run_id}/plan")
-async def compare_plan(
-    run_id: RunId, principal: ReaderDep, database: DatabaseDep, clock: ClockDep
-) -> api.PlanComparison:
+async def compare_plan(run_id: RunId, principal: ReaderDep, app: AppDep) -> api.PlanComparison:
     """What was planned for a run, beside what it recorded. Not found for a run without a plan."""
-    return await database.read(
-        lambda session: plan_comparison.compare(session, principal.project_id, run_id, now=clock.now())
+    return await app.database.read(
+        lambda session: plan_comparison.compare(session, principal.project_id, run_id, now=app.clock.now())
     )

@@ -11,8 +11,8 @@ from drumline.contracts.events import MetricName, Name
 from drumline.contracts.ids import AttemptId, MemberId, ReductionId, RunId
 from drumline_server.http.dependencies import (
     DEFAULT_PAGE,
+    AppDep,
     CursorText,
-    DatabaseDep,
     KnownQuery,
     Limit,
     ReaderDep,
@@ -35,11 +35,9 @@ _SANDBOX = "sandbox; default-src 'none'"
 
 
 @router.get("/placement", response_model=api.Placement)
-async def get_placement(
-    run_id: RunId, principal: ReaderDep, database: DatabaseDep, attempt: AttemptId | None = None
-) -> Response:
+async def get_placement(run_id: RunId, principal: ReaderDep, app: AppDep, attempt: AttemptId | None = None) -> Response:
     """Which replica sits on which device: of the newest attempt, or of the one named."""
-    found = await database.read(
+    found = await app.database.read(
         lambda session: placement.read_placement(session, principal.project_id, run_id, attempt)
     )
     return in_pieces(found, "devices")
@@ -51,7 +49,7 @@ async def get_metrics(
     run_id: RunId,
     principal: ReaderDep,
     _: KnownQuery,
-    database: DatabaseDep,
+    app: AppDep,
     names: Names = [],  # noqa: B006 - FastAPI copies defaults
     x: Literal["step", "time"] = "step",
     start: Annotated[Bound, Query(alias="from")] = None,
@@ -65,7 +63,7 @@ async def get_metrics(
     that before is cut.
     """
     window = metrics.Window(tuple(names), x, start, end, buckets, attempt)
-    found = await database.read(lambda session: metrics.read_metrics(session, principal.project_id, run_id, window))
+    found = await app.database.read(lambda session: metrics.read_metrics(session, principal.project_id, run_id, window))
     return in_pieces(found, "series")
 
 
@@ -75,7 +73,7 @@ async def list_reductions(
     run_id: RunId,
     principal: ReaderDep,
     _: KnownQuery,
-    database: DatabaseDep,
+    app: AppDep,
     name: Name | None = None,
     step_from: Step = None,
     step_to: Step = None,
@@ -85,7 +83,7 @@ async def list_reductions(
 ) -> api.Page[api.ReductionSummary]:
     """Recorded reductions by step: of the attempt named, else of the run without what was rolled back."""
     wanted = reductions.ReductionFilter(name, step_from, step_to, attempt)
-    return await database.read(
+    return await app.database.read(
         lambda session: reductions.list_reductions(
             session, principal.project_id, run_id, wanted, cursor=cursor, limit=limit
         )
@@ -94,21 +92,19 @@ async def list_reductions(
 
 @router.get("/reductions/names", response_model=api.ReductionNames)
 async def list_reduction_names(
-    run_id: RunId, principal: ReaderDep, _: KnownQuery, database: DatabaseDep, attempt: AttemptId | None = None
+    run_id: RunId, principal: ReaderDep, _: KnownQuery, app: AppDep, attempt: AttemptId | None = None
 ) -> Response:
     """Which reductions there are, and at which steps: of the attempt named, else of the run as it counts."""
-    found = await database.read(
+    found = await app.database.read(
         lambda session: reductions.reduction_names(session, principal.project_id, run_id, attempt)
     )
     return in_pieces(found, "names")
 
 
 @router.get("/reductions/{reduction_id}")
-async def get_reduction(
-    run_id: RunId, reduction_id: ReductionId, principal: ReaderDep, database: DatabaseDep
-) -> api.Reduction:
+async def get_reduction(run_id: RunId, reduction_id: ReductionId, principal: ReaderDep, app: AppDep) -> api.Reduction:
     """One reduction: what each replica put in, and what came out."""
-    return await database.read(
+    return await app.database.read(
         lambda session: reductions.get_reduction(session, principal.project_id, run_id, reduction_id)
     )
 
@@ -119,7 +115,7 @@ async def get_logs(
     run_id: RunId,
     principal: ReaderDep,
     _: KnownQuery,
-    database: DatabaseDep,
+    app: AppDep,
     start: FromByte = 0,
     limit: Annotated[int, Query(ge=64, le=1_048_576, description="At most so many bytes.")] = 262_144,
     attempt: AttemptId | None = None,
@@ -127,7 +123,7 @@ async def get_logs(
 ) -> api.Logs:
     """Output of one member, by default rank 0 of the newest attempt, from a byte on."""
     wanted = logs.LogRange(attempt, member, start, limit)
-    return await database.read(lambda session: logs.read_logs(session, principal.project_id, run_id, wanted))
+    return await app.database.read(lambda session: logs.read_logs(session, principal.project_id, run_id, wanted))
 
 
 @router.get(
@@ -136,16 +132,12 @@ async def get_logs(
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 async def download_logs(
-    run_id: RunId,
-    principal: ReaderDep,
-    database: DatabaseDep,
-    attempt: AttemptId | None = None,
-    member: MemberId | None = None,
+    run_id: RunId, principal: ReaderDep, app: AppDep, attempt: AttemptId | None = None, member: MemberId | None = None
 ) -> StreamingResponse:
     """The whole output of one member as a file."""
     wanted = logs.LogRange(attempt, member, 0, 0)
-    found = await database.read(lambda session: logs.find_member(session, principal.project_id, run_id, wanted))
-    output: AsyncIterator[bytes] = logs.raw_output(database, found)
+    found = await app.database.read(lambda session: logs.find_member(session, principal.project_id, run_id, wanted))
+    output: AsyncIterator[bytes] = logs.raw_output(app.database, found)
     headers = {"Content-Disposition": f'attachment; filename="{run_id}.log"', "Content-Security-Policy": _SANDBOX}
     return StreamingResponse(output, media_type="text/plain; charset=utf-8", headers=headers)
 
@@ -155,26 +147,22 @@ async def list_gaps(
     *,
     run_id: RunId,
     principal: ReaderDep,
-    database: DatabaseDep,
+    app: AppDep,
     attempt: AttemptId | None = None,
     cursor: CursorText = None,
     limit: Limit = DEFAULT_PAGE,
 ) -> api.Page[api.Gap]:
     """What is lost of the run's telemetry, with its size and where it stood: of all attempts, or of the one named."""
-    return await database.read(
+    return await app.database.read(
         lambda session: gaps.list_gaps(session, principal.project_id, run_id, attempt, cursor=cursor, limit=limit)
     )
 
 
 @router.get("/checkpoints")
 async def list_checkpoints(
-    run_id: RunId,
-    principal: ReaderDep,
-    database: DatabaseDep,
-    cursor: CursorText = None,
-    limit: Limit = DEFAULT_PAGE,
+    run_id: RunId, principal: ReaderDep, app: AppDep, cursor: CursorText = None, limit: Limit = DEFAULT_PAGE
 ) -> api.Page[api.Checkpoint]:
     """Checkpoints of the run, the one that it would resume from first."""
-    return await database.read(
+    return await app.database.read(
         lambda session: checkpoints.list_checkpoints(session, principal.project_id, run_id, cursor=cursor, limit=limit)
     )

@@ -2,8 +2,7 @@
 
 from typing import Annotated, Literal
 
-from fastapi import Body, Depends, Query, Response, status
-from starlette.requests import HTTPConnection
+from fastapi import Body, Query, Response, status
 
 from drumline.contracts import api
 from drumline.contracts.base import Text
@@ -12,32 +11,23 @@ from drumline.contracts.spec import JobName, RunSubmit
 from drumline.contracts.states import RunState
 from drumline_server.http.dependencies import (
     DEFAULT_PAGE,
-    ClockDep,
+    AppDep,
     CursorText,
-    DatabaseDep,
     Key,
     KnownQuery,
     Limit,
     ReaderDep,
-    SettingsDep,
     SubmitterDep,
     api_router,
 )
 from drumline_server.scheduling.dispatch import SchedulingTerms
 from drumline_server.services import cancel, runs, submit
 from drumline_server.services.checking import require_storable
-from drumline_server.storage.batching import BatchingExecutor
 from drumline_server.storage.runs import RunFilters
 
 router = api_router("/runs", tags=["runs"])
 
 
-async def _submissions(connection: HTTPConnection) -> BatchingExecutor[submit.Submission, submit.SubmissionResult]:
-    group: BatchingExecutor[submit.Submission, submit.SubmissionResult] = connection.app.state.submissions
-    return group
-
-
-SubmissionsDep = Annotated[BatchingExecutor[submit.Submission, submit.SubmissionResult], Depends(_submissions)]
 States = Annotated[list[RunState], Query(alias="state", max_length=8)]
 Labels = Annotated[
     list[Annotated[Text, Query(max_length=265)]], Query(alias="label", max_length=16, description="`key=value`")
@@ -53,12 +43,12 @@ Kinds = Annotated[
 
 @router.post("", status_code=status.HTTP_201_CREATED)
 async def submit_run(
-    body: RunSubmit, key: Key, principal: SubmitterDep, submissions: SubmissionsDep, response: Response
+    body: RunSubmit, key: Key, principal: SubmitterDep, app: AppDep, response: Response
 ) -> api.SubmittedRun:
     """Submits a run: makes the job and its version where they are new, and queues the run."""
     require_storable(body)
     request = submit.Submission(principal.project_id, principal.name, key, body, principal.key)
-    answer = await submissions.submit(request)
+    answer = await app.submissions.submit(request)
     if answer.replayed:
         response.headers["Idempotency-Replayed"] = "true"
     return answer.submitted
@@ -69,9 +59,7 @@ async def list_runs(
     *,
     principal: ReaderDep,
     _: KnownQuery,
-    database: DatabaseDep,
-    settings: SettingsDep,
-    clock: ClockDep,
+    app: AppDep,
     states: States = [],  # noqa: B006 - FastAPI copies defaults
     job: JobName | None = None,
     labels: Labels = [],  # noqa: B006 - FastAPI copies defaults
@@ -83,7 +71,7 @@ async def list_runs(
     limit: Limit = DEFAULT_PAGE,
 ) -> api.Page[api.RunSummary]:
     """The project's runs that match all filters, each with what it waits for if it does."""
-    terms = SchedulingTerms.of(settings)
+    terms = SchedulingTerms.of(app.settings)
     filters = RunFilters(
         states=tuple(states),
         job=job,
@@ -93,35 +81,29 @@ async def list_runs(
         search=q or "",
         newest_first=sort == "-created",
     )
-    return await database.read(
+    return await app.database.read(
         lambda session: runs.list_runs(
-            session, principal.project_id, filters, terms, cursor=cursor, limit=limit, now=clock.now()
+            session, principal.project_id, filters, terms, cursor=cursor, limit=limit, now=app.clock.now()
         )
     )
 
 
 @router.get("/{run_id}")
-async def get_run(
-    run_id: RunId, principal: ReaderDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
-) -> api.Run:
+async def get_run(run_id: RunId, principal: ReaderDep, app: AppDep) -> api.Run:
     """One run, with the reason why it waits if it does, and what would let it start."""
-    terms = SchedulingTerms.of(settings)
-    return await database.read(
-        lambda session: runs.get_run(session, principal.project_id, run_id, terms, now=clock.now())
+    terms = SchedulingTerms.of(app.settings)
+    return await app.database.read(
+        lambda session: runs.get_run(session, principal.project_id, run_id, terms, now=app.clock.now())
     )
 
 
 @router.post("/{run_id}:cancel", status_code=status.HTTP_202_ACCEPTED)
 async def cancel_run(
-    run_id: RunId,
-    principal: SubmitterDep,
-    database: DatabaseDep,
-    clock: ClockDep,
-    body: Annotated[api.CancelRequest | None, Body()] = None,
+    run_id: RunId, principal: SubmitterDep, app: AppDep, body: Annotated[api.CancelRequest | None, Body()] = None
 ) -> api.Run:
     """Asks a run to stop. A waiting run is cancelled at once; a running program has its grace period."""
     request = cancel.Cancellation(principal.project_id, run_id, principal.name, body or api.CancelRequest())
-    return await database.write(lambda session: cancel.cancel(session, request, now=clock.now()))
+    return await app.database.write(lambda session: cancel.cancel(session, request, now=app.clock.now()))
 
 
 @router.post("/{run_id}:rerun", status_code=status.HTTP_201_CREATED)
@@ -130,16 +112,14 @@ async def rerun_run(
     run_id: RunId,
     key: Key,
     principal: SubmitterDep,
-    database: DatabaseDep,
-    settings: SettingsDep,
-    clock: ClockDep,
+    app: AppDep,
     response: Response,
     body: Annotated[api.RerunRequest | None, Body()] = None,
 ) -> api.SubmittedRun:
     """Queues a new run with the version, parameters and options of an old one, whatever is current now."""
     request = submit.Rerun(principal.project_id, principal.name, key, run_id, body or api.RerunRequest(), principal.key)
-    answer = await database.write(
-        lambda session: submit.rerun(session, request, most_waiting=settings.waiting_runs, now=clock.now())
+    answer = await app.database.write(
+        lambda session: submit.rerun(session, request, most_waiting=app.settings.waiting_runs, now=app.clock.now())
     )
     if answer.replayed:
         response.headers["Idempotency-Replayed"] = "true"
@@ -148,14 +128,10 @@ async def rerun_run(
 
 @router.get("/{run_id}/attempts")
 async def list_attempts(
-    run_id: RunId,
-    principal: ReaderDep,
-    database: DatabaseDep,
-    cursor: CursorText = None,
-    limit: Limit = DEFAULT_PAGE,
+    run_id: RunId, principal: ReaderDep, app: AppDep, cursor: CursorText = None, limit: Limit = DEFAULT_PAGE
 ) -> api.Page[api.Attempt]:
     """The attempts of a run with their members, newest first."""
-    return await database.read(
+    return await app.database.read(
         lambda session: runs.list_attempts(session, principal.project_id, run_id, cursor=cursor, limit=limit)
     )
 
@@ -166,12 +142,12 @@ async def list_events(
     run_id: RunId,
     principal: ReaderDep,
     _: KnownQuery,
-    database: DatabaseDep,
+    app: AppDep,
     after: After = 0,
     kinds: Kinds = [],  # noqa: B006 - FastAPI copies defaults
     limit: Limit = DEFAULT_PAGE,
 ) -> api.Page[api.RunEvent]:
     """The events of a run in order, those after the event number `after`. `next` is the next `after`."""
-    return await database.read(
+    return await app.database.read(
         lambda session: runs.list_events(session, principal.project_id, run_id, after=after, limit=limit, kinds=kinds)
     )

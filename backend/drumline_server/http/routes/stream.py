@@ -9,7 +9,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from drumline_server.base.clock import Clock
 from drumline_server.base.settings import Settings
-from drumline_server.http.dependencies import ClockDep, DatabaseDep, ReaderDep, SettingsDep, api_router, get_live
+from drumline_server.http.dependencies import AppDep, ReaderDep, api_router
 from drumline_server.live.hub import Hub
 from drumline_server.live.streams import Subscriber, format_positions, parse_positions, parse_topics
 from drumline_server.services import identity
@@ -20,33 +20,26 @@ router = api_router(tags=["stream"])
 RETRY_MS = 1_000
 RECHECK_S = 30.0
 """How long a stream may outlive a credential that expires, or that another server revokes."""
-HubDep = Annotated[Hub, Depends(get_live)]
 
 
 async def subscribe(
     principal: ReaderDep,
-    hub: HubDep,
+    app: AppDep,
     topics: Annotated[str, Query(max_length=4_000, description="`run:<id>,runs,fleet`")],
     begin: Annotated[str, Query(alias="from", max_length=4_000, description="`<run id>=<event number>,...`")] = "",
     last_event_id: Annotated[str, Header(max_length=4_000)] = "",
 ) -> AsyncIterator[Subscriber]:
     """A place in the hub for as long as the stream is open; refusals come before the stream begins."""
     positions = parse_positions(last_event_id, "Last-Event-ID") or parse_positions(begin, "from")
-    subscriber = await hub.join(principal, parse_topics(topics), positions)
+    subscriber = await app.live.join(principal, parse_topics(topics), positions)
     try:
         yield subscriber
     finally:
-        hub.leave(subscriber)
+        app.live.leave(subscriber)
 
 
 @router.get("/stream", response_class=EventSourceResponse)
-async def stream(
-    subscriber: Annotated[Subscriber, Depends(subscribe)],
-    hub: HubDep,
-    database: DatabaseDep,
-    settings: SettingsDep,
-    clock: ClockDep,
-) -> AsyncIterator[ServerSentEvent]:
+async def stream(subscriber: Annotated[Subscriber, Depends(subscribe)], app: AppDep) -> AsyncIterator[ServerSentEvent]:
     """Events of runs (`event: run`) and hints that a list changed (`event: hint`).
 
     `id:` names the newest event of each run of the stream: give it back as `Last-Event-ID` to continue without a gap.
@@ -56,7 +49,7 @@ async def stream(
     checked_at = asyncio.get_running_loop().time()
     while not subscriber.closing:
         sent = False
-        async for message in _messages(hub, subscriber):
+        async for message in _messages(app.live, subscriber):
             sent = True
             yield message
             if message.event == "resync":
@@ -66,7 +59,7 @@ async def stream(
         if subscriber.is_doubted or asyncio.get_running_loop().time() - checked_at > RECHECK_S:
             subscriber.is_doubted = False
             checked_at = asyncio.get_running_loop().time()
-            if not await _is_still_welcome(database, subscriber, settings, clock):
+            if not await _is_still_welcome(app.database, subscriber, app.settings, app.clock):
                 return
         if not sent:
             await subscriber.wait(RECHECK_S)

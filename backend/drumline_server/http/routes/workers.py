@@ -1,11 +1,8 @@
 """`/worker`: what agents call with their own token."""
 
-from typing import Annotated
-
-from fastapi import Depends, status
+from fastapi import status
 from fastapi.responses import FileResponse
 from sqlalchemy.orm import Session
-from starlette.requests import HTTPConnection
 
 from drumline.contracts.events import EventBatch, MemberAck, MemberEnd
 from drumline.contracts.ids import MemberId, PlanId, Sha256
@@ -25,96 +22,73 @@ from drumline.contracts.worker_api import (
     StoredRuns,
 )
 from drumline_server.http.dependencies import (
-    ClockDep,
-    DatabaseDep,
+    AppDep,
     EnrolmentDep,
-    SettingsDep,
     WorkerDep,
     api_router,
-    get_blobs,
 )
 from drumline_server.lifecycle import checkpoints, finish, probes, registration
 from drumline_server.lifecycle import claim as claim_lifecycle
-from drumline_server.lifecycle.heartbeat import IdleHeartbeats, is_idle, record_heartbeat
+from drumline_server.lifecycle.heartbeat import is_idle, record_heartbeat
 from drumline_server.services import bundles, identity, tokens
-from drumline_server.storage.blobs import BlobStore
 from drumline_server.telemetry import ingest
 
 router = api_router("/worker", tags=["worker"])
 _DAY_US = 86_400 * 1_000_000
-BlobsDep = Annotated[BlobStore, Depends(get_blobs)]
-
-
-async def _idle_heartbeats(connection: HTTPConnection) -> IdleHeartbeats:
-    group: IdleHeartbeats = connection.app.state.idle_heartbeats
-    return group
-
-
-IdleHeartbeatsDep = Annotated[IdleHeartbeats, Depends(_idle_heartbeats)]
 
 
 @router.post("/enroll")
-async def enroll(body: Enroll, ticket: EnrolmentDep, database: DatabaseDep, clock: ClockDep) -> Enrolled:
+async def enroll(body: Enroll, ticket: EnrolmentDep, app: AppDep) -> Enrolled:
     """Takes a machine into the project of its single-use token; the answer holds the host's own token."""
-    return await database.write(lambda session: tokens.enroll(session, ticket.token, body, now=clock.now()))
+    return await app.database.write(lambda session: tokens.enroll(session, ticket.token, body, now=app.clock.now()))
 
 
 @router.post("/register")
-async def register(
-    body: Register,
-    worker: WorkerDep,
-    database: DatabaseDep,
-    settings: SettingsDep,
-    clock: ClockDep,
-) -> RegisteredInProtocol1 | Registered:
+async def register(body: Register, worker: WorkerDep, app: AppDep) -> RegisteredInProtocol1 | Registered:
     """Begins a new incarnation of a host's worker: its devices, and the members it finds alive."""
-    terms = registration.worker_terms(settings)
+    terms = registration.worker_terms(app.settings)
 
     def begin(session: Session) -> Registered:
-        now = clock.now()
+        now = app.clock.now()
         identity.require_live(session, worker.token_id, now=now)
         return registration.register(session, worker.host_id, body, terms, now=now)
 
-    return await database.write(begin)
+    return await app.database.write(begin)
 
 
 @router.post("/heartbeat")
-async def heartbeat(
-    body: Heartbeat, worker: WorkerDep, idle: IdleHeartbeatsDep, database: DatabaseDep, clock: ClockDep
-) -> HeartbeatReply:
+async def heartbeat(body: Heartbeat, worker: WorkerDep, app: AppDep) -> HeartbeatReply:
     """Keeps a host's lease; the answer says what to claim, to cancel and to kill."""
     if is_idle(body):
-        reply = await idle.submit((worker.host_id, body))
+        reply = await app.idle_heartbeats.submit((worker.host_id, body))
         if reply is not None:
             return reply
-    return await database.write(lambda session: record_heartbeat(session, worker.host_id, body, now=clock.now()))
+    return await app.database.write(
+        lambda session: record_heartbeat(session, worker.host_id, body, now=app.clock.now())
+    )
 
 
 @router.post("/members/{member_id}/claim")
-async def claim(member_id: MemberId, body: Claim, worker: WorkerDep, database: DatabaseDep, clock: ClockDep) -> Claimed:
+async def claim(member_id: MemberId, body: Claim, worker: WorkerDep, app: AppDep) -> Claimed:
     """Takes a member to run. The same claim by the same incarnation is answered again."""
-    return await database.write(
-        lambda session: claim_lifecycle.claim(session, worker.host_id, member_id, body, now=clock.now())
+    return await app.database.write(
+        lambda session: claim_lifecycle.claim(session, worker.host_id, member_id, body, now=app.clock.now())
     )
 
 
 @router.post("/members/{member_id}/events")
-async def ingest_events(
-    member_id: MemberId, body: EventBatch, worker: WorkerDep, database: DatabaseDep, clock: ClockDep
-) -> MemberAck:
+async def ingest_events(member_id: MemberId, body: EventBatch, worker: WorkerDep, app: AppDep) -> MemberAck:
     """Stores a batch of telemetry; what was stored before is ignored."""
-    return await database.write(
-        lambda session: ingest.store_batch(session, worker.host_id, member_id, body, now=clock.now())
+    return await app.database.write(
+        lambda session: ingest.store_batch(session, worker.host_id, member_id, body, now=app.clock.now())
     )
 
 
 @router.post("/members/{member_id}/end")
-async def end_member(
-    member_id: MemberId, body: MemberEnd, worker: WorkerDep, database: DatabaseDep, clock: ClockDep
-) -> MemberAck:
+async def end_member(member_id: MemberId, body: MemberEnd, worker: WorkerDep, app: AppDep) -> MemberAck:
     """Reports how a member ended; its telemetry may still follow up to `last_seq`."""
-    taken = await database.write(
-        lambda session: finish.end_member(session, worker.host_id, member_id, body, now=clock.now())
+    taken = await app.database.write(
+        lambda session: finish.end_member(session, worker.host_id, member_id, body, now=app.clock.now())
     )
     if taken.fenced is not None:
         raise taken.fenced
@@ -122,34 +96,32 @@ async def end_member(
 
 
 @router.post("/probes", status_code=status.HTTP_204_NO_CONTENT)
-async def report_probes(body: ProbeReports, worker: WorkerDep, database: DatabaseDep, clock: ClockDep) -> None:
+async def report_probes(body: ProbeReports, worker: WorkerDep, app: AppDep) -> None:
     """Tells what probes of quarantined devices found; the server decides which are free."""
-    await database.write(lambda session: probes.record_device_probes(session, worker.host_id, body, now=clock.now()))
+    await app.database.write(
+        lambda session: probes.record_device_probes(session, worker.host_id, body, now=app.clock.now())
+    )
 
 
 @router.post("/checkpoints")
-async def expire_checkpoints(
-    body: StoredRuns, worker: WorkerDep, database: DatabaseDep, settings: SettingsDep, clock: ClockDep
-) -> ExpiredRuns:
+async def expire_checkpoints(body: StoredRuns, worker: WorkerDep, app: AppDep) -> ExpiredRuns:
     """Says of which runs a worker need keep no checkpoint any more; nobody can resume from those from now on."""
-    ended_before = clock.now() - settings.checkpoint_days * _DAY_US
-    return await database.write(
+    ended_before = app.clock.now() - app.settings.checkpoint_days * _DAY_US
+    return await app.database.write(
         lambda session: checkpoints.expire_checkpoints(session, worker.host_id, body, ended_before=ended_before)
     )
 
 
 @router.post("/plans/{plan_id}/report")
-async def report_plan(
-    plan_id: PlanId, body: PlanReport, worker: WorkerDep, database: DatabaseDep, clock: ClockDep
-) -> PlanTaken:
+async def report_plan(plan_id: PlanId, body: PlanReport, worker: WorkerDep, app: AppDep) -> PlanTaken:
     """Takes what a probe found for a plan; a plan that has its answer already keeps it."""
-    return await database.write(
-        lambda session: probes.record_plan_report(session, worker.host_id, plan_id, body, now=clock.now())
+    return await app.database.write(
+        lambda session: probes.record_plan_report(session, worker.host_id, plan_id, body, now=app.clock.now())
     )
 
 
 @router.get("/bundles/{sha256}", response_class=FileResponse)
-async def fetch_bundle(sha256: Sha256, worker: WorkerDep, database: DatabaseDep, blobs: BlobsDep) -> FileResponse:
+async def fetch_bundle(sha256: Sha256, worker: WorkerDep, app: AppDep) -> FileResponse:
     """The zip of a program that a run of this host's project uses."""
-    await database.read(lambda session: bundles.require_own_bundle(session, worker.host_id, sha256))
-    return FileResponse(blobs.path(sha256), media_type="application/zip")
+    await app.database.read(lambda session: bundles.require_own_bundle(session, worker.host_id, sha256))
+    return FileResponse(app.blobs.path(sha256), media_type="application/zip")
