@@ -56,8 +56,8 @@ check: .venv/.dev frontend/node_modules/.installed openapi-check ## ruff, mypy s
 	$(NPM) run check
 
 unit: .venv/.dev ## tests without servers
-	$(PY) -m pytest -q -n 2 --dist worksteal tests/unit
-	JAX_ENABLE_X64=1 $(PY) -m pytest -q -n 2 --dist worksteal tests/unit/distribute -m x64 -k 'not hundreds'
+	JAX_ENABLE_X64=1 $(PY) -m pytest -q tests/unit/distribute -m x64 -k 'not hundreds'
+	$(PY) -m pytest -q -n 2 --dist loadfile tests/unit
 
 integration: .venv/.dev ## tests against real Redis, SQLite, PostgreSQL and worker processes
 	$(PY) -m pytest -q -n 3 --dist worksteal tests/machine tests/integration $(if $(DATABASES),--databases $(DATABASES))
@@ -71,8 +71,8 @@ chaos: .venv/.dev ## kill, freeze and cut off real processes; nothing is lost or
 conformance: .venv/.dev ## recorded TensorFlow behaviour
 	$(PY) -m pytest -q tests/conformance
 
-pythons: .venv/.dev ## the main job and quick tests on every Python 3.11 to 3.14 that is found (PYTHONS='3.11 3.12' narrows)
-	$(PY) scripts/pythons.py --uv "$(UV)" --only "$(PYTHONS)" -- -n 2 --dist loadfile tests/slim $(QUICK)
+pythons: .venv/.dev ## the main job and quick tests on every further Python 3.11 to 3.14 that is found (PYTHONS='3.11 3.12' names them)
+	$(PY) scripts/pythons.py --others --uv "$(UV)" --only "$(PYTHONS)" -- -n 2 --dist loadfile tests/slim $(QUICK)
 
 test-pythons: .venv/.dev ## all of the engine's tests on every Python that is found, each with its newest JAX
 	$(PY) scripts/pythons.py --uv "$(UV)" --only "$(PYTHONS)" -- -n 2 $(ENGINE)
@@ -152,7 +152,7 @@ endef
 	$(require-python)
 	$(UV) venv --quiet --clear --python "$$($(PYTHON) -c 'import sys; print(sys._base_executable)')" .venv
 
-# An environment that another Python made is made anew, and all that was in it.
+# An environment that another Python made is replaced, and all that was in it.
 ifneq ($(WANTED),$(HAVE))
 .PHONY: .venv/bin/python
 .venv/.demo .venv/.dev: .venv/bin/python

@@ -23,9 +23,15 @@ export default defineConfig({
     proxy: { "/api": { target: server, changeOrigin: false } },
   },
   test: {
-    environment: "happy-dom",
-    include: ["src/**/*.test.{ts,tsx}"],
     restoreMocks: true,
     unstubGlobals: true,
+    // A page for each file of tests takes longer than the tests: only those of components get one.
+    projects: [
+      { extends: true, test: { name: "logic", environment: "node", include: ["src/**/*.test.ts"] } },
+      {
+        extends: true,
+        test: { name: "components", environment: "happy-dom", include: ["src/**/*.test.tsx"] },
+      },
+    ],
   },
 });

@@ -71,6 +71,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--uv", default=shutil.which("uv") or "uv", help="path of uv")
     parser.add_argument("--only", default="", help="versions to test, such as '3.11 3.12' [default: all found]")
+    parser.add_argument("--others", action="store_true", help="unless named: not the version that this program runs on")
     parser.add_argument("--folder", type=Path, default=ROOT, help="where the environments .venv-3.N are")
     parser.add_argument("tests", nargs="+", help="what pytest is to run")
     options = parser.parse_args()
@@ -81,10 +82,13 @@ def main() -> int:
     except PythonsError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 2
+    if options.others and not options.only:
+        own = sys.version_info[:2]
+        wanted = [python for python in wanted if python.minor != own]
+        print(f"left out   {_dotted(own)}, on which all other tests run", flush=True)
     failed = [python.name for python in wanted if not test(python, options.uv, options.tests, options.folder)]
-    print(
-        f"Tested on {', '.join(python.name for python in wanted)}." if not failed else f"Failed on {', '.join(failed)}."
-    )
+    tested = ", ".join(python.name for python in wanted) or "no further Python"
+    print(f"Failed on {', '.join(failed)}." if failed else f"Tested on {tested}.")
     return 1 if failed else 0
 
 

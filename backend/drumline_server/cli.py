@@ -74,11 +74,11 @@ def api(host: str | None, port: int | None, parent_fd: int | None, ready_fd: int
     """Serve the API, the dashboard and the loops until SIGTERM."""
     with without_collection():
         settings = _settings(host=host, port=port)
-        from drumline_server.app.serve import Lifeline, serve
+        from drumline_server.app.serve import ParentPipes, serve
         from drumline_server.base.errors import StartError
 
     try:
-        serve(settings, Lifeline(parent_fd, ready_fd, listen_fd))
+        serve(settings, ParentPipes(parent_fd, ready_fd, listen_fd))
     except StartError as error:
         raise click.ClickException(str(error)) from None
 

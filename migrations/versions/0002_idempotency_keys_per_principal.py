@@ -24,7 +24,7 @@ def downgrade() -> None:
 
 
 def _remake(*more: sa.Column[str]) -> None:
-    """The table anew: a primary key cannot be altered in place."""
+    """The table made again: a primary key cannot be altered in place."""
     op.drop_table("idempotency_key")
     keys = ["project_id", *(column.name for column in more), "route", "key"]
     op.create_table(

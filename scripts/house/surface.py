@@ -1,4 +1,4 @@
-"""The public surface: what users' code, commands and settings rely on. `--write` takes the snapshot anew.
+"""The public surface: what users' code, commands and settings rely on. `--write` takes a new snapshot.
 
 Kept in tests/house/surface.json, and compared by a test: what disappears or changes is changed there too, on purpose.
 Annotations are left out: each Python writes them in its own way.
@@ -169,7 +169,7 @@ def _fields(settings: ast.ClassDef) -> Iterator[tuple[str, str]]:
 def main() -> int:
     """Exit code: 1 where something that the snapshot has is gone."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="take the snapshot anew")
+    parser.add_argument("--write", action="store_true", help="take a new snapshot")
     options = parser.parse_args()
     now = surface()
     if options.write:

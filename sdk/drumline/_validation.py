@@ -23,7 +23,7 @@ def typed_errors(part: str = "") -> Iterator[None]:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = ".".join(str(step) for step in ((part, *first["loc"]) if part else first["loc"]))
-        message = f"{name}={_shown(first['input'])}: {in_words(first)}"
+        message = f"{name}={_shorten(first['input'])}: {in_words(first)}"
         raise OptionError(ProblemCode.BAD_PARAMETER, message, name) from None
 
 
@@ -40,7 +40,7 @@ def require_source(source: object) -> None:
         return
     name = getattr(source, "__name__", None)
     kind = "class" if isinstance(source, type) else "function"
-    what = f"the {kind} {name}" if callable(source) and name else _shown(source)
+    what = f"the {kind} {name}" if callable(source) and name else _shorten(source)
     message = f"source is {what}; pass the path of the Python file or directory that has the program's main(run)"
     raise OptionError(ProblemCode.BAD_PARAMETER, message, "source")
 
@@ -57,7 +57,7 @@ def require_parameters(parameters: object) -> None:
 
 def refuse(name: str, value: object, advice: str) -> NoReturn:
     """Raises OptionError naming the argument, the value and what to pass."""
-    raise OptionError(ProblemCode.BAD_PARAMETER, f"{name}={_shown(value)}: {advice}", name)
+    raise OptionError(ProblemCode.BAD_PARAMETER, f"{name}={_shorten(value)}: {advice}", name)
 
 
 def _require_json(name: str, value: object) -> None:
@@ -67,7 +67,7 @@ def _require_json(name: str, value: object) -> None:
         case Mapping():
             for key, each in value.items():
                 if not isinstance(key, str):
-                    refuse(name, value, f"the key {_shown(key)} is no text, as JSON wants it")
+                    refuse(name, value, f"the key {_shorten(key)} is no text, as JSON wants it")
                 _require_json(f"{name}.{key}", each)
         case list() | tuple():
             for index, each in enumerate(value):
@@ -78,6 +78,6 @@ def _require_json(name: str, value: object) -> None:
             refuse(name, value, f"{type(value).__name__} is no JSON; pass numbers, text, lists or dicts")
 
 
-def _shown(value: object) -> str:
+def _shorten(value: object) -> str:
     text = ascii(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -38,13 +38,13 @@ class Config:
         if url is None or token is None:
             file_url, file_token = _read(file)
             url = url or file_url
-            if token is None and file_url is not None and checked_url(str(url)) == checked_url(file_url):
+            if token is None and file_url is not None and check_url(str(url)) == check_url(file_url):
                 token = file_token
         if url is None:
             raise ConfigError("no Drumline server is known", _HINT)
         if token is None:
             raise ConfigError(f"no token for the server at {url}", "set DRUMLINE_TOKEN, or ask an admin for one")
-        return cls(checked_url(url), checked_token(token))
+        return cls(check_url(url), check_token(token))
 
 
 def data_directory(environ: Mapping[str, str]) -> Path:
@@ -53,7 +53,7 @@ def data_directory(environ: Mapping[str, str]) -> Path:
     return Path(chosen) if chosen else Path.home() / ".drumline"
 
 
-def checked_token(token: str) -> SecretStr:
+def check_token(token: str) -> SecretStr:
     """`token` as headers can carry it. Raises ConfigError naming a character that no token has, nothing else of it."""
     token = token.strip()
     odd = next((character for character in token if not "!" <= character <= "~"), None)
@@ -66,7 +66,7 @@ def checked_token(token: str) -> SecretStr:
     return SecretStr(token)
 
 
-def checked_url(url: str) -> str:
+def check_url(url: str) -> str:
     """`url` without path and final slash. Raises ConfigError unless it is an http or https address."""
     try:
         parts = urlsplit(url)

@@ -21,7 +21,7 @@ from drumline import bundle
 from drumline.contracts.api import ProgramEntrypoint, ProgramParameter
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.spec import MAX_PARAMETERS
-from drumline.contracts.storable import mended, unstorable
+from drumline.contracts.storable import make_storable, unstorable
 from drumline.errors import (
     BadParameterError,
     EntrypointNotFoundError,
@@ -121,11 +121,11 @@ def find(offers: Sequence[ProgramEntrypoint], wanted: str | None) -> ProgramEntr
         mains = [offered for offered in offers if offered.entrypoint.endswith(":main")]
         if len(mains) == 1 or len(names) == 1:
             return (mains or offers)[0]
-        raise EntrypointNotFoundError(code, f"the program has several entrypoints: name one of {_listed(names)}")
+        raise EntrypointNotFoundError(code, f"the program has several entrypoints: name one of {_list_names(names)}")
     for offered in offers:
         if offered.entrypoint == wanted:
             return offered
-    raise EntrypointNotFoundError(code, f"the program has no entrypoint {wanted!r}; it has {_listed(names)}")
+    raise EntrypointNotFoundError(code, f"the program has no entrypoint {wanted!r}; it has {_list_names(names)}")
 
 
 def check_parameters(entrypoint: ProgramEntrypoint, parameters: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -196,7 +196,7 @@ def _is_entrypoint(function: ast.FunctionDef) -> bool:
 
 
 def _entrypoint(module: str, function: ast.FunctionDef) -> ProgramEntrypoint:
-    summary = str(mended((ast.get_docstring(function) or "").strip().partition("\n")[0]))[:_MAX_SUMMARY]
+    summary = str(make_storable((ast.get_docstring(function) or "").strip().partition("\n")[0]))[:_MAX_SUMMARY]
     parameters = tuple(_parameters(function.args))
     if len(parameters) > MAX_PARAMETERS or any(len(parameter.name) > _MAX_NAME for parameter in parameters):
         message = (
@@ -281,10 +281,10 @@ def _unknown(entrypoint: ProgramEntrypoint, name: str, offered: list[str]) -> st
     near = difflib.get_close_matches(name, offered, n=1) if len(name) <= _MAX_NAME else []
     if near:
         return f"{entrypoint.entrypoint} has no parameter {name!r}; did you mean {near[0]!r}?"
-    return f"{entrypoint.entrypoint} has no parameter {name!r}; it has {_listed(offered) or 'none'}"
+    return f"{entrypoint.entrypoint} has no parameter {name!r}; it has {_list_names(offered) or 'none'}"
 
 
-def _listed(names: list[str]) -> str:
+def _list_names(names: list[str]) -> str:
     shown = ", ".join(names[:10])
     return f"{shown} and {len(names) - 10} more" if len(names) > 10 else shown
 
@@ -300,7 +300,7 @@ def _fit(parameter: ProgramParameter, value: JsonValue) -> JsonValue:
 def _fit_list(parameter: ProgramParameter, value: JsonValue) -> JsonValue:
     items = parameter.items or "json"
     if not isinstance(value, list):
-        message = f"parameter {parameter.name!r} takes a list of {_PLURAL[items]}, not {_shown(value)}"
+        message = f"parameter {parameter.name!r} takes a list of {_PLURAL[items]}, not {_shorten(value)}"
         raise BadParameterError(ProblemCode.BAD_PARAMETER, message, parameter.name)
     return [
         _fit_value(f"item {place} of parameter {parameter.name!r}", items, item, parameter.name)
@@ -312,12 +312,12 @@ def _fit_value(what: str, kind: ItemType, value: JsonValue, name: str) -> JsonVa
     if kind == "float" and isinstance(value, int) and not isinstance(value, bool) and _fits_float(value):
         return float(value)
     if not _is_of_type(kind, value):
-        message = f"{what} takes {_WANTED[kind]}, not {_shown(value)}"
+        message = f"{what} takes {_WANTED[kind]}, not {_shorten(value)}"
         raise BadParameterError(ProblemCode.BAD_PARAMETER, message, name)
     return value
 
 
-def _shown(value: JsonValue) -> str:
+def _shorten(value: JsonValue) -> str:
     text = json.dumps(value)
     return text if len(text) <= 80 else text[:77] + "..."
 

@@ -14,7 +14,7 @@ STEPPING = '''
 
 
     def main(run, *, witness: str, enough: str = "", steps: int = 10_000, step_s: float = 0.1):
-        """Steps and saves until the file `enough` is there, goes on where an earlier attempt stood, and witnesses."""
+        """Steps and saves until the file `enough` is there, resumes where an earlier attempt stood, and witnesses."""
         run.restore({"step": np.int64(-1)})
         began_at = run.next_step
         step = began_at

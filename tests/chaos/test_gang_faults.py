@@ -116,7 +116,7 @@ def test_f24_a_lost_member_stops_its_gang_which_goes_on_at_its_size_from_its_che
     assert gang_site.finish(run).state == "SUCCEEDED"
     second, first = run.attempts
     assert len(first.members) == len(second.members) == 2
-    assert (second.resumed_step or 0) >= 2, "it goes on from what all members had saved"
+    assert (second.resumed_step or 0) >= 2, "it resumes from what all members had saved"
     assert run.result == undisturbed(40)
 
 

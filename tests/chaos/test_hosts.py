@@ -72,7 +72,7 @@ def test_f03_a_host_that_is_gone_for_good_is_taken_over_and_the_run_goes_on_from
     suspect_s = seconds_until(lambda: site.host_state(lost) == "suspect", "it is suspect", killed)
     lost_s = site.lost_after_s(run, killed_at)
     saved = next(run.checkpoints())
-    wait_until(lambda: len(witness.executions()) == 2, timeout_s=PATIENCE_S, what="it goes on elsewhere")
+    wait_until(lambda: len(witness.executions()) == 2, timeout_s=PATIENCE_S, what="it resumes elsewhere")
     witness.enough.touch()
 
     assert site.finish(run).state == "SUCCEEDED", run.reason
@@ -97,7 +97,7 @@ def test_f04_what_a_frozen_host_does_when_it_comes_back_does_not_count(
     frozen_at = time.time()
     try:
         lost_s = site.lost_after_s(run, frozen_at)
-        wait_until(lambda: len(witness.executions()) == 2, timeout_s=PATIENCE_S, what="it goes on elsewhere")
+        wait_until(lambda: len(witness.executions()) == 2, timeout_s=PATIENCE_S, what="it resumes elsewhere")
         heard = site.heard_of(run)
     finally:
         hosts[frozen].thaw()

@@ -54,7 +54,7 @@ def test_f06_a_partition_longer_than_the_lease_ends_the_program_before_another_b
     (cut_off,) = run.refresh().details.hosts
     lines[cut_off].hold(*ways)
     taken_s = site.lost_after_s(run, time.time())
-    wait_until(lambda: len(witness.executions()) == 2, timeout_s=PATIENCE_S, what="it goes on elsewhere")
+    wait_until(lambda: len(witness.executions()) == 2, timeout_s=PATIENCE_S, what="it resumes elsewhere")
     lines[cut_off].mend()
     wait_until(lambda: site.free_devices(cut_off) == 2, timeout_s=PATIENCE_S, what="its devices are free")
     witness.enough.touch()

@@ -1,4 +1,4 @@
-"""A program dies at each point of a save, or its checkpoint rots: it goes on from the last whole one (F30)."""
+"""A program dies at each point of a save, or its checkpoint rots: it resumes from the last whole one (F30)."""
 
 from pathlib import Path
 

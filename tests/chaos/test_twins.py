@@ -78,7 +78,7 @@ def test_f38_of_two_workers_of_one_host_the_older_is_cut_off_and_its_program_end
     assert why.rule == "host_moved"
 
     measured("taken over", site.lost_after_s(run, held_at), site.within(TAKEOVER_S + 2))
-    wait_until(lambda: len(witness.executions()) == 2, timeout_s=PATIENCE_S, what="it goes on at the twin")
+    wait_until(lambda: len(witness.executions()) == 2, timeout_s=PATIENCE_S, what="it continues at the twin")
     assert witness.overlap_s() < 0
     line.mend()
     assert alpha.wait(PATIENCE_S) == 1
@@ -88,7 +88,7 @@ def test_f38_of_two_workers_of_one_host_the_older_is_cut_off_and_its_program_end
 
 def finish_on(twin: ExtraHost, site: Site, run: Run, witness: Witness) -> None:
     """The second attempt ends well, and nothing of the first was alive beside it."""
-    wait_until(lambda: len(witness.executions()) == 2, timeout_s=PATIENCE_S, what="it goes on at the twin")
+    wait_until(lambda: len(witness.executions()) == 2, timeout_s=PATIENCE_S, what="it continues at the twin")
     witness.enough.touch()
     assert site.finish(run).state == "SUCCEEDED", run.reason
     assert run.details.attempts == len(witness.executions()) == 2

@@ -48,7 +48,7 @@ SAVING = """
 
 
     def main(run):
-        \"\"\"Begins anew, for there is no checkpoint, and tries to save one.\"\"\"
+        \"\"\"Starts over, for there is no checkpoint, and tries to save one.\"\"\"
         run.checkpoint(run.restore({"x": jnp.zeros(3)}), step=run.next_step)
 """
 IN_STEP = """

@@ -172,7 +172,7 @@ def test_edit_and_run_takes_no_input_that_the_old_run_would_undo(
     expect(loading).to_be_attached(timeout=TIMEOUT_MS)
     expect(page.locator("input, .cm-content")).to_have_count(0)
 
-    # What was held goes on with that.
+    # What was held continues with that.
     page.unroute(f"**/api/v1/runs/{old.id}")
     expect(page.get_by_label("note")).to_have_value("old", timeout=TIMEOUT_MS)
     expect(loading).to_have_count(0)

@@ -68,7 +68,7 @@ def test_tabs_go_on_after_the_process_of_their_stream_died(
             expect(tab.get_by_test_id("run-state")).to_have_attribute("data-state", "CANCELLED", timeout=STALE_MS)
 
 
-def test_signing_out_in_one_tab_ends_it_in_all_and_signing_in_begins_anew(
+def test_signing_out_in_one_tab_ends_it_in_all_and_signing_in_starts_over(
     deployment: Deployment, browser: Browser
 ) -> None:
     expect_streams(deployment, 0)

@@ -152,7 +152,7 @@ class Drumline(RuleBasedStateMachine):
 
     @rule(which=WHICH)
     def die(self, which: int) -> None:
-        """A host falls silent; what runs on it goes on unseen."""
+        """A host falls silent; what runs on it continues unseen."""
         self.pick(self.service.workers, which).up = False
 
     @rule(which=WHICH, kept=st.sets(st.integers(0, 3)))

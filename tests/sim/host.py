@@ -395,9 +395,9 @@ class SimRegistration(Registration):
         super().__init__(api, introduction, refused)
         self._answers = answers
 
-    def _beat_early(self) -> None:
+    def _send_early_heartbeat(self) -> None:
         self._answers.beat_early()
-        super()._beat_early()
+        super()._send_early_heartbeat()
 
 
 class SimMembers(MemberRegistry):

@@ -25,7 +25,7 @@ from drumline_server.lifecycle import (
     retries,
     transitions,
 )
-from drumline_server.lifecycle.registration import Change
+from drumline_server.lifecycle.registration import RegistrationKind
 from drumline_server.scheduling import dispatch, loops
 from drumline_server.services import submit
 from drumline_server.storage.models import Attempt, Incarnation, Member
@@ -101,7 +101,7 @@ class _UnmovedDeadlines(deadlines.Deadlines):
 
 _WAITING = AttemptState.DISPATCHED
 _real_pending = Stopper._pending
-_real_acknowledged = Registration._note_ack
+_real_acknowledged = Registration._record_ack
 _real_heartbeat = Registration._heartbeat
 _real_notify = Registration.notify
 _real_lose_member = finish.mark_member_lost
@@ -188,9 +188,9 @@ def _adopt_none(*_: object, **__: object) -> set[str]:
     return set()
 
 
-def _never_moved(older: Incarnation | None, body: Register) -> Change:
+def _never_moved(older: Incarnation | None, body: Register) -> RegistrationKind:
     same_boot = older is None or older.boot_id == body.boot_id
-    return Change.RESTART if same_boot else Change.REBOOT
+    return RegistrationKind.RESTART if same_boot else RegistrationKind.REBOOT
 
 
 def _no_stop(*_: object) -> bool:
@@ -209,7 +209,7 @@ def _beat_for_known_members(self: Registration, members: Any) -> Any:
 
 def _trust(self: Registration) -> None:
     if "population" in self.__dict__:
-        self._note_ack(boottime(), self.__dict__["population"])
+        self._record_ack(boottime(), self.__dict__["population"])
     _real_notify(self)
 
 
@@ -221,7 +221,9 @@ MUTANTS = (
     _off("takeover_too_early", "P6: takeover only after T", (loops, "Deadlines", _EarlyDeadlines)),
     _off("no_self_fencing", "P6: the shim kills at T-10 s", (Stopper, "_pending", _pending_without_lease)),
     _off(
-        "lease_from_the_answer", "P6: the lease counts from the sending", (Registration, "_note_ack", _acknowledged_now)
+        "lease_from_the_answer",
+        "P6: the lease counts from the sending",
+        (Registration, "_record_ack", _acknowledged_now),
     ),
     _off("clock_jumps_trusted", "P8: no lease ends for T after a jump", (loops, "Deadlines", _UnmovedDeadlines)),
     _off("worker_clock_trusted", "P8: server time only", (heartbeat, "_renew", _renew_by_its_clock)),
@@ -259,13 +261,17 @@ MUTANTS = (
     _off("server_adopts_nobody", "P7: listed members are bound again", (registration, "_adopt_members", _adopt_none)),
     _off("agent_adopts_nobody", "P9: a restarted agent adopts", (host, "find_members", _no_members)),
     _off("late_registration_taken", "P7: a late registration is refused", (registration, "_require_order", _nothing)),
-    _off("missing_members_kept", "P7: members not listed are lost", (registration, "_begun_members", _keep_all)),
+    _off("missing_members_kept", "P7: members not listed are lost", (registration, "_started_members", _keep_all)),
     _off(
         "any_incarnation",
         "P7: only the newest incarnation is heard",
         *((module, "require_incarnation", _any_incarnation) for module in (claim, finish, heartbeat, ingest)),
     ),
-    _off("move_taken_for_restart", "P7: a moved identity proves nothing", (registration, "change_since", _never_moved)),
+    _off(
+        "move_taken_for_restart",
+        "P7: a moved identity proves nothing",
+        (registration, "registration_kind", _never_moved),
+    ),
     _off(
         "left_behind_for_ever",
         "P7: what a move left behind has a lease",
@@ -274,7 +280,7 @@ MUTANTS = (
     _off(
         "left_behind_taken_over",
         "P7: what a move left behind is nobody's",
-        *((module, "require_own", _nothing) for module in (claim, finish, ingest)),
+        *((module, "require_same_incarnation", _nothing) for module in (claim, finish, ingest)),
     ),
     _off(
         "cancels_not_delivered",

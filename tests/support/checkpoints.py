@@ -33,7 +33,7 @@ def listed(core: Core, run_id: str, limit: int = 50, cursor: str | None = None) 
 
 
 def offered(member: Member) -> list[tuple[int, int]]:
-    """Fence and step of each checkpoint that the member may go on from, in the order in which it tries them."""
+    """Fence and step of each checkpoint that the member may resume from, in the order in which it tries them."""
     return [(point.fence, point.step) for point in member.claimed.resume]
 
 

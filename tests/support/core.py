@@ -22,7 +22,7 @@ from drumline.contracts.worker_api import (
     Heartbeat,
     HeartbeatReply,
     LiveMember,
-    MemberBeat,
+    MemberHeartbeat,
     MemberNotice,
     ProbeReport,
     ProbeReports,
@@ -187,7 +187,7 @@ class Core:
         return schedule(self.database, TERMS, now=self.clock.now())
 
     def reap(self) -> None:
-        """One round of the reaper."""
+        """One round of the deadline loop."""
         deadlines = Deadlines(TAKEOVER_S, SUSPECT_S, self.leases_from)
         for action in self.read(lambda session: overdue_actions(session, deadlines, self.clock, now=self.clock.now())):
             self.write(action)
@@ -273,7 +273,7 @@ class Worker:
 
     def beat(
         self,
-        *members: MemberBeat,
+        *members: MemberHeartbeat,
         plans: Sequence[str] = (),
         draining: bool = False,
         unsent: Mapping[str, int] | None = None,

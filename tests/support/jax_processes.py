@@ -73,7 +73,7 @@ class JaxProcesses:
         raise AssertionError(f"a process of JAX ended with {process.wait()}:\n{''.join(said)}")
 
     def kill(self) -> None:
-        """At once; a call that goes on fails."""
+        """At once; a call that continues fails."""
         for process in self._processes:
             process.kill()
 

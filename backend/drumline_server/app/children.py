@@ -170,7 +170,7 @@ class Keeper:
         self._children: list[Child] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._ending = False
-        self.life_fd, self._lifeline = os.pipe()
+        self.life_fd, self._parent_pipe = os.pipe()
 
     def child(self, name: str, make: Callable[[], Command]) -> Child:
         """A child that is not started yet; its output goes to `<name>.log`."""
@@ -203,7 +203,7 @@ class Keeper:
         for task in self._tasks:
             task.cancel()
         with suppress(OSError):
-            os.close(self._lifeline)
+            os.close(self._parent_pipe)
         with suppress(TimeoutError):
             async with asyncio.timeout(KILL_S):
                 for child in self._children:

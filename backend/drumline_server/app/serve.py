@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Lifeline:
+class ParentPipes:
     """Descriptors that tie the process to the one that started it, each or none."""
 
     parent_fd: int | None = None
@@ -43,7 +43,7 @@ class Lifeline:
     """A socket that listens already, and stays when this process goes."""
 
 
-def serve(settings: Settings, lifeline: Lifeline) -> None:
+def serve(settings: Settings, parent_pipes: ParentPipes) -> None:
     """Serves until SIGTERM, SIGINT or the parent's end. Raises StartError."""
     os.umask(0o077)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
@@ -51,11 +51,11 @@ def serve(settings: Settings, lifeline: Lifeline) -> None:
     try:
         prepare(settings)
         require_safe(settings.broker)
-        listener = _listener(settings, lifeline)
+        listener = _listener(settings, parent_pipes)
     except BrokerRefusedError as error:
         raise StartError(f"DRUMLINE_BROKER_URL: {error}") from error
     settings = _fit_descriptors(settings)
-    server = Server(configure(settings, create_app(settings)), listener, lifeline)
+    server = Server(configure(settings, create_app(settings)), listener, parent_pipes)
     share_interpreter()
     server.run(sockets=[listener])
 
@@ -87,9 +87,9 @@ def _fit_descriptors(settings: Settings) -> Settings:
     return settings.model_copy(update={"connections": room})
 
 
-def _listener(settings: Settings, lifeline: Lifeline) -> socket.socket:
-    if lifeline.listen_fd is not None:
-        return socket.socket(fileno=lifeline.listen_fd)
+def _listener(settings: Settings, parent_pipes: ParentPipes) -> socket.socket:
+    if parent_pipes.listen_fd is not None:
+        return socket.socket(fileno=parent_pipes.listen_fd)
     return listen(settings.host, settings.port)
 
 
@@ -112,18 +112,18 @@ def configure(settings: Settings, app: Application) -> uvicorn.Config:
 class Server(uvicorn.Server):
     """uvicorn that ends open streams when it stops, says when it is ready, and stops with its parent."""
 
-    def __init__(self, config: uvicorn.Config, listener: socket.socket, lifeline: Lifeline) -> None:
+    def __init__(self, config: uvicorn.Config, listener: socket.socket, parent_pipes: ParentPipes) -> None:
         super().__init__(config)
         self._listener = listener
-        self._lifeline = lifeline
+        self._parent_pipes = parent_pipes
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Says that it is ready once it listens."""
         await super().startup(sockets)
-        if self._lifeline.parent_fd is not None:
-            asyncio.get_running_loop().add_reader(self._lifeline.parent_fd, self._stop_with_parent)
-        if self._lifeline.ready_fd is not None:
-            with os.fdopen(self._lifeline.ready_fd, "w") as ready:
+        if self._parent_pipes.parent_fd is not None:
+            asyncio.get_running_loop().add_reader(self._parent_pipes.parent_fd, self._stop_with_parent)
+        if self._parent_pipes.ready_fd is not None:
+            with os.fdopen(self._parent_pipes.ready_fd, "w") as ready:
                 ready.write(json.dumps({"url": address(self._listener)}) + "\n")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -134,6 +134,6 @@ class Server(uvicorn.Server):
 
     def _stop_with_parent(self) -> None:
         """Nobody waits for the answers of a server whose parent is gone."""
-        assert self._lifeline.parent_fd is not None
-        asyncio.get_running_loop().remove_reader(self._lifeline.parent_fd)
+        assert self._parent_pipes.parent_fd is not None
+        asyncio.get_running_loop().remove_reader(self._parent_pipes.parent_fd)
         self.should_exit = self.force_exit = True

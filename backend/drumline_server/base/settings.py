@@ -122,10 +122,10 @@ class Settings(BaseSettings):
     """A waiting run gains a point of priority in this time, up to 2000 points."""
     lease_s: Annotated[float, Field(ge=1, le=300)] = 15.0
     """Of several servers on one PostgreSQL one runs the loops; another takes over when it is silent for so long."""
-    reap_every_s: Annotated[float, Field(gt=0)] = 1.0
+    deadlines_every_s: Annotated[float, Field(gt=0)] = 1.0
     """How often deadlines are looked at."""
     loops: bool = True
-    """Whether this process runs the loops (schedule, reap); with SQLite it must."""
+    """Whether this process runs the loops (schedule, deadlines); with SQLite it must."""
 
     live_poll_s: Annotated[float, Field(gt=0)] = 1.0
     """How often the live hub looks for events that another process wrote."""

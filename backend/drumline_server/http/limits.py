@@ -141,7 +141,7 @@ AT_ONCE = 2
 
 
 class LoginTurns:
-    """Has a POST to `path` go on once its body is here and few others are under way; waiting costs next to nothing."""
+    """Lets a POST to `path` through once its body is here and few others are under way; waiting is cheap."""
 
     def __init__(self, app: ASGIApp, *, path: str) -> None:
         self._app = app

@@ -172,7 +172,7 @@ class RequestContext:
     """Gives each request an id and the parts of the server, adds the security headers, and turns an unforeseen
     exception into a problem.
 
-    `find_state` is asked anew by each request: the server's parts are made after its layers.
+    `find_state` is asked again by each request: the server's parts are made after its layers.
     """
 
     def __init__(self, app: ASGIApp, *, find_state: Callable[[], AppState], proxies: Proxies, tls: bool) -> None:

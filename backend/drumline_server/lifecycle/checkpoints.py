@@ -28,7 +28,7 @@ def checkpoints_by_id(session: Session, project_id: str, checkpoint_ids: Collect
     return {row.id: row for row in session.scalars(query)}
 
 
-def kept_of_runs(session: Session, run_ids: Collection[str]) -> dict[str, list[Checkpoint]]:
+def kept_checkpoints(session: Session, run_ids: Collection[str]) -> dict[str, list[Checkpoint]]:
     """What there is to resume from, best first, of each run that has something."""
     query = (
         select(Checkpoint)
@@ -41,13 +41,13 @@ def kept_of_runs(session: Session, run_ids: Collection[str]) -> dict[str, list[C
     return found
 
 
-def same_checkpoint(session: Session, run_id: str, fence: int, step: int) -> Checkpoint | None:
+def find_checkpoint(session: Session, run_id: str, fence: int, step: int) -> Checkpoint | None:
     """The one that an attempt saved for that step before."""
     query = select(Checkpoint).where(Checkpoint.run_id == run_id, Checkpoint.fence == fence, Checkpoint.step == step)
     return session.scalar(query)
 
 
-def page_of_run(
+def checkpoint_page(
     session: Session, run_id: str, before: tuple[int, int] | None, limit: int
 ) -> Sequence[tuple[Checkpoint, str]]:
     """Checkpoints with the names of their hosts, the newest attempt's first, and of these the furthest step first."""
@@ -65,7 +65,7 @@ def members_of_attempts(session: Session, attempt_ids: Collection[str]) -> dict[
     return {attempt_id: count for attempt_id, count in session.execute(query.group_by(Member.attempt_id))}
 
 
-def with_past(session: Session, run_ids: Collection[str]) -> Sequence[Run]:
+def runs_with_history(session: Session, run_ids: Collection[str]) -> Sequence[Run]:
     """Those of the runs that had an attempt, or were told to resume from another run."""
     past = or_(Run.fence > 0, Run.resume_from.is_not(None))
     return session.scalars(select(Run).where(Run.id.in_(run_ids), past)).all()
@@ -77,14 +77,14 @@ def _runs_ended_before(session: Session, project_id: str, run_ids: Collection[st
     return session.scalars(query.where(Run.ended_at < ended_before)).all()
 
 
-def lock_of_runs(session: Session, run_ids: Collection[str]) -> None:
-    """Keeps others from going on from checkpoints of those runs until this transaction ends."""
+def lock_checkpoints(session: Session, run_ids: Collection[str]) -> None:
+    """Keeps others from resuming from checkpoints of those runs until this transaction ends."""
     query = select(Checkpoint.id).where(Checkpoint.run_id.in_(run_ids)).order_by(Checkpoint.id)
     session.execute(query.with_for_update())
 
 
 def sources_of_live_runs(session: Session, project_id: str, run_ids: Collection[str]) -> set[str]:
-    """Those of the runs from whose checkpoints a run goes on that has not ended."""
+    """Those of the runs from whose checkpoints a run resumes that has not ended."""
     query = (
         select(Checkpoint.run_id)
         .join(Run, Run.resume_from == Checkpoint.id)
@@ -121,7 +121,7 @@ def stores_of(session: Session, host_ids: Collection[str]) -> set[str]:
     return set(session.scalars(select(STORE_OF_HOST).where(Host.id.in_(host_ids))))
 
 
-def living_hosts(session: Session, project_id: str, stores: Collection[str]) -> dict[str, dict[str, str]]:
+def live_readers(session: Session, project_id: str, stores: Collection[str]) -> dict[str, dict[str, str]]:
     """Of each store the hosts that can read it and are not lost, by id, with their names."""
     query = select(STORE_OF_HOST, Host.id, Host.name).where(
         Host.project_id == project_id, STORE_OF_HOST.in_(stores), Host.lost_at.is_(None)
@@ -143,15 +143,15 @@ def shared_stores(session: Session, stores: Collection[str]) -> set[str]:
     return set(session.scalars(query))
 
 
-_MOST_OFFERED = 100
+_MAX_OFFERED = 100
 """Checkpoints that an attempt is told of: whoever finds so many damaged starts over."""
-_REMEMBERED_US = 7 * 86_400 * 1_000_000
+_DELETED_KEPT_US = 7 * 86_400 * 1_000_000
 """Deleted checkpoints are shown for a week after they were saved."""
 
 
 def register_checkpoint(session: Session, run: Run, member: Member, event: CheckpointEvent, *, now: int) -> Checkpoint:
     """Adds a committed checkpoint, and marks what need not be kept any more. The run is locked, its fence compared."""
-    row = same_checkpoint(session, run.id, member.fence, event.step)
+    row = find_checkpoint(session, run.id, member.fence, event.step)
     if row is None:
         row = Checkpoint(
             id=new_id("chk"),
@@ -173,7 +173,7 @@ def register_checkpoint(session: Session, run: Run, member: Member, event: Check
 
 
 def mark_damaged(session: Session, run: Run, damaged: Collection[str]) -> None:
-    """An attempt found these not to be what was written; of other runs' it is not the judge."""
+    """Marks checkpoints that an attempt found damaged, but only those of its own run."""
     session.execute(
         update(Checkpoint)
         .where(Checkpoint.run_id == run.id, Checkpoint.id.in_(damaged))
@@ -191,16 +191,16 @@ def resume_points(session: Session, run: Run, host_ids: Collection[str]) -> tupl
     stores = stores_of(session, host_ids)
     if len(stores) != 1:
         return ()
-    readable = [row for row in candidates_of(session, run.project_id, [run])[run.id] if row.store in stores]
+    readable = [row for row in resume_candidates(session, run.project_id, [run])[run.id] if row.store in stores]
     return tuple(
         ResumePoint(checkpoint=row.id, run=row.run_id, fence=row.fence, step=row.step, manifest=row.manifest)
-        for row in readable[:_MOST_OFFERED]
+        for row in readable[:_MAX_OFFERED]
     )
 
 
-def saved_step(session: Session, run: Run) -> int | None:
+def newest_saved_step(session: Session, run: Run) -> int | None:
     """The step of the best checkpoint of the run's own."""
-    own = kept_of_runs(session, [run.id]).get(run.id)
+    own = kept_checkpoints(session, [run.id]).get(run.id)
     return own[0].step if own else None
 
 
@@ -220,7 +220,7 @@ def resolve_checkpoint(session: Session, project_id: str, wanted: str) -> str:
             raise InvalidRequestError("resume_from", f"there is no checkpoint {wanted}")
         _require_kept(row)
         return row.id
-    kept = kept_of_runs(session, [wanted]).get(wanted, [])
+    kept = kept_checkpoints(session, [wanted]).get(wanted, [])
     rows = [row for row in kept if row.project_id == project_id]
     if not rows:
         raise InvalidRequestError("resume_from", f"run {wanted} has no checkpoint to resume from")
@@ -238,15 +238,17 @@ def keep_checkpoints(session: Session, checkpoint_ids: Collection[str]) -> None:
         _require_kept(rows[checkpoint_id])
 
 
-def expire_of_ended(session: Session, host: Host, run_ids: Collection[str], *, ended_before: int) -> tuple[str, ...]:
-    """Those of the runs that ended before that time and that no live run resumes from; nobody can from now on.
+def expire_ended_runs(session: Session, host: Host, run_ids: Collection[str], *, ended_before: int) -> tuple[str, ...]:
+    """Marks the checkpoints of runs that ended before that time as deleted, unless a live run resumes from one.
 
-    The host deletes what it has of them. A run that resumes from one is stored before, and found, or finds it deleted.
+    Returns those runs; the host deletes their files. A submission that names one of them at the same moment is either
+    stored first, and keeps it, or finds it deleted.
     """
     over = _runs_ended_before(session, host.project_id, run_ids, ended_before)
     if not over:
         return ()
-    lock_of_runs(session, over)
+    # Before the look for live runs: a submission that names one waits here, and then finds it deleted.
+    lock_checkpoints(session, over)
     expired = sorted(set(over) - sources_of_live_runs(session, host.project_id, over))
     session.execute(
         update(Checkpoint)
@@ -258,7 +260,7 @@ def expire_of_ended(session: Session, host: Host, run_ids: Collection[str], *, e
 
 def forget_deleted(session: Session, *, now: int) -> None:
     """Removes rows of deleted checkpoints that are more than a week old."""
-    _delete_created_before(session, now - _REMEMBERED_US)
+    _delete_created_before(session, now - _DELETED_KEPT_US)
 
 
 def _page_of_checkpoints(session: Session, run: Run, *, cursor: str | None, limit: int) -> api.Page[api.Checkpoint]:
@@ -267,10 +269,10 @@ def _page_of_checkpoints(session: Session, run: Run, *, cursor: str | None, limi
     if cursor is not None:
         fence, step = decode_cursor(cursor, int, int)
         before = int(fence), int(step)
-    rows = page_of_run(session, run.id, before, limit + 1)
+    rows = checkpoint_page(session, run.id, before, limit + 1)
     shared = shared_stores(session, {row.store for row, _ in rows})
 
-    def shown(found: tuple[Checkpoint, str]) -> api.Checkpoint:
+    def view(found: tuple[Checkpoint, str]) -> api.Checkpoint:
         row, host = found
         return api.Checkpoint.model_validate(
             {
@@ -289,7 +291,7 @@ def _page_of_checkpoints(session: Session, run: Run, *, cursor: str | None, limi
             }
         )
 
-    return page_of(rows, limit, item=shown, key=lambda found: (found[0].fence, found[0].step))
+    return page_of(rows, limit, item=view, key=lambda found: (found[0].fence, found[0].step))
 
 
 def _require_kept(row: Checkpoint) -> None:
@@ -299,26 +301,26 @@ def _require_kept(row: Checkpoint) -> None:
 
 def _apply_retention(session: Session, run: Run) -> None:
     policy = CheckpointSpec.model_validate(session.get_one(JobVersion, run.version_id).checkpoint)
-    there = kept_of_runs(session, [run.id]).get(run.id, [])
+    there = kept_checkpoints(session, [run.id]).get(run.id, [])
     rows = {CheckpointKey(row.fence, row.step): row for row in there}
     for key in rows.keys() - kept(rows, policy):
         rows[key].state = CheckpointState.DELETED
     session.flush()
 
 
-def candidates_of(session: Session, project_id: str, runs: Collection[Run]) -> dict[str, list[Checkpoint]]:
+def resume_candidates(session: Session, project_id: str, runs: Collection[Run]) -> dict[str, list[Checkpoint]]:
     """Of each run its own, then the one that it was told to resume from and those before it."""
     named = {run.resume_from for run in runs if run.resume_from is not None}
     sources = checkpoints_by_id(session, project_id, named) if named else {}
-    kept_rows = kept_of_runs(session, {run.id for run in runs} | {row.run_id for row in sources.values()})
+    kept_rows = kept_checkpoints(session, {run.id for run in runs} | {row.run_id for row in sources.values()})
     found = {run.id: list(kept_rows.get(run.id, ())) for run in runs}
     for run in runs:
         if source := sources.get(run.resume_from or ""):
-            found[run.id] += not_after(source, kept_rows.get(source.run_id, ()))
+            found[run.id] += checkpoints_up_to(source, kept_rows.get(source.run_id, ()))
     return found
 
 
-def not_after(source: Checkpoint, rows: Sequence[Checkpoint]) -> list[Checkpoint]:
+def checkpoints_up_to(source: Checkpoint, rows: Sequence[Checkpoint]) -> list[Checkpoint]:
     """Those that were saved before the source, and itself."""
     return [row for row in rows if (row.fence, row.step) <= (source.fence, source.step)]
 
@@ -329,7 +331,7 @@ def expire_checkpoints(session: Session, host_id: str, body: StoredRuns, *, ende
     Raises DrumlineError fenced for an old incarnation.
     """
     host = require_incarnation(session, host_id, body.incarnation)
-    return ExpiredRuns(runs=expire_of_ended(session, host, body.runs, ended_before=ended_before))
+    return ExpiredRuns(runs=expire_ended_runs(session, host, body.runs, ended_before=ended_before))
 
 
 def list_checkpoints(

@@ -8,7 +8,13 @@ from drumline.contracts.states import TERMINAL_MEMBER, AttemptState, MemberState
 from drumline.contracts.worker_api import AssignedDevice, Claim, Claimed, Rendezvous
 from drumline_server.base.errors import FencedError
 from drumline_server.lifecycle import checkpoints
-from drumline_server.lifecycle.guard import LockedMember, lock_member, require_fence, require_incarnation, require_own
+from drumline_server.lifecycle.guard import (
+    LockedMember,
+    lock_member,
+    require_fence,
+    require_incarnation,
+    require_same_incarnation,
+)
 from drumline_server.lifecycle.transitions import transition_attempt, transition_member
 from drumline_server.storage.models import Attempt, JobVersion, Member
 from drumline_server.storage.runs import held_devices, members_of
@@ -20,6 +26,7 @@ def claim(session: Session, host_id: str, member_id: str, body: Claim, *, now: i
     Raises NotFoundError; FencedError for a member that is not to be run any more.
     """
     host = require_incarnation(session, host_id, body.incarnation, keep=True)  # a registration looks for claims
+    # Host before run, as registrations lock them: in another order two could wait for each other.
     locked = lock_member(session, host_id, member_id)
     require_fence(locked, body.fence)
     member = locked.member
@@ -33,7 +40,9 @@ def claim(session: Session, host_id: str, member_id: str, body: Claim, *, now: i
             session.flush()
         _claim_attempt(session, locked, now=now)
     else:
-        require_own(locked, body.incarnation)
+        # Claimed before, and the answer was lost: the same worker hears it again, an older one is refused.
+        require_same_incarnation(locked, body.incarnation)
+    # Told once: members that heard the first address are on their way to it.
     if body.coordinator is not None and member.rank == 0 and locked.attempt.coordinator is None:
         locked.attempt.coordinator = body.coordinator
         session.flush()
@@ -47,6 +56,7 @@ def _claim_attempt(session: Session, locked: LockedMember, *, now: int) -> None:
     if any(member.state == MemberState.PENDING for member in members_of(session, locked.attempt.id)):
         return
     if transition_attempt(session, locked.attempt, AttemptState.CLAIMED, now=now, columns={"claimed_at": now}):
+        # Here and not at dispatch: an attempt that nobody claims is not counted.
         locked.run.attempts += 1
 
 
@@ -82,7 +92,7 @@ def _assignment(session: Session, locked: LockedMember) -> Claimed:
 
 
 def _rendezvous(session: Session, attempt: Attempt, member: Member, gang: Sequence[Member]) -> Rendezvous:
-    """The meeting place is told once everybody has come: nobody starts for a gang that may never be complete."""
+    """The address is told once all members are claimed: nobody starts for a gang that may never be complete."""
     if len(gang) == 1:
         return Rendezvous(rank=0, size=1)
     devices = [device for each in gang for device in _devices_of(session, each)]

@@ -26,7 +26,7 @@ from drumline_server.storage.notifications import QUEUE, announce
 from drumline_server.storage.runs import attempt_by_id, live_attempt, member_by_id
 
 DRAIN_S = 120.0
-"""So long after telemetry last came of an ended member, or its host last told that there is more, none is awaited."""
+"""Telemetry of an ended member is awaited until neither it nor word of more has come for so many seconds."""
 RELEASE_S = 60.0
 """How long a worker may take to prove the end of a member that was fenced off before it ran. A worker that the answer
 to its claim never reached knows of no such member: after this its devices have to be probed."""
@@ -90,15 +90,15 @@ _AHEAD = select(Host.id).where(Host.last_heartbeat_at > bindparam("ahead_from"))
 _SUPERSEDED = select(Incarnation).where(Incarnation.last_heartbeat_at.is_not(None)).limit(_PER_ROUND)
 _ANY_DUE = select(
     _UNCLAIMED.exists().label("unclaimed"),
-    _PAST_DRAIN_TIMEOUT.exists().label("undrained"),
+    _PAST_DRAIN_TIMEOUT.exists().label("past_drain"),
     _OVERDUE.exists().label("overdue"),
-    _BACKOFF_ELAPSED.exists().label("rested"),
-    _ACTIVE_ATTEMPTS.exists().label("working"),
+    _BACKOFF_ELAPSED.exists().label("backoff_elapsed"),
+    _ACTIVE_ATTEMPTS.exists().label("active"),
     _UNRELEASED.exists().label("unreleased"),
     _SILENT.exists().label("silent"),
-    retries.FAULTY_HOSTS.exists().label("troubled"),
+    retries.FAULTY_HOSTS.exists().label("faulty"),
     _LOST.exists().label("lost"),
-    _SUPERSEDED.exists().label("left"),
+    _SUPERSEDED.exists().label("superseded"),
     _AHEAD.exists().label("ahead"),
 )
 _HOSTS = table_of(Host)
@@ -125,20 +125,22 @@ def overdue_actions(session: Session, deadlines: Deadlines, clock: Clock, *, now
     """
     times = _cutoffs(deadlines, now)
     found = session.execute(_ANY_DUE, times).one()
+    # After a start or a jump of our clock silence proves nothing, so what only silence ends waits one T.
     may_lose = now >= deadlines.leases_from
     lose_host = partial(_mark_host_lost, before=times["leased_before"])
     kinds: tuple[tuple[bool, Finder, Callable[..., None]], ...] = (
         (found.unclaimed, _unclaimed_attempts, _expire_unclaimed),
-        (may_lose and found.undrained, _attempts_past_drain_timeout, _close_past_drain_timeout),
+        (may_lose and found.past_drain, _attempts_past_drain_timeout, _close_past_drain_timeout),
         (found.overdue, _runs_overdue_in_queue, _fail_overdue_in_queue),
-        (found.rested, _runs_with_elapsed_backoff, _requeue_after_backoff),
-        (found.working, _runs_over_limit, _stop_over_limit),
+        (found.backoff_elapsed, _runs_with_elapsed_backoff, _requeue_after_backoff),
+        (found.active, _runs_over_limit, _stop_over_limit),
         (found.unreleased, _members_with_unreleased_devices, _quarantine_unreleased),
         (found.silent, _silent_hosts, _mark_host_suspect),
-        (found.troubled, _faulty_hosts, retries.quarantine_faulty_host),
+        (found.faulty, _faulty_hosts, retries.quarantine_faulty_host),
         (may_lose and found.lost, _lost_hosts, lose_host),
-        (may_lose and found.left, _superseded_incarnations, _expire_superseded),
+        (may_lose and found.superseded, _superseded_incarnations, _expire_superseded),
     )
+    # These come first below: until its timestamp is clamped a host's heartbeats are refused.
     ahead = _hosts_ahead(session, times) if found.ahead else ()
     return [
         *(partial(clamp_host_timestamps, host_id, clock=clock) for host_id in ahead),
@@ -274,6 +276,7 @@ def _stop_over_limit(run_id: str, session: Session, *, now: int) -> None:
 def _quarantine_unreleased(member_id: str, session: Session, *, now: int) -> None:
     member = member_by_id(session, member_id)
     assert member is not None
+    # The lock first: a report that proves the death may be under way, and then frees them.
     _lock_attempt(session, member.attempt_id)
     quarantine_devices(session, member, "death_not_proven", now=now)
 
@@ -288,6 +291,7 @@ def _mark_host_lost(host_id: str, session: Session, *, before: int, now: int) ->
     """The lease of a host ran out: the members of its newest incarnation are lost."""
     query = select(Host).where(Host.id == host_id).with_for_update()
     host = session.scalars(query, execution_options={"populate_existing": True}).one()
+    # A heartbeat came between the read and this lock.
     if host.lost_at is not None or (host.last_heartbeat_at or 0) > before:
         return
     host.lost_at = now

@@ -22,9 +22,9 @@ from drumline_server.lifecycle.guard import (
     require_claimed,
     require_fence,
     require_incarnation,
-    require_own,
+    require_same_incarnation,
 )
-from drumline_server.lifecycle.release import Doubt, free_devices, quarantine_devices
+from drumline_server.lifecycle.release import QuarantineReason, free_devices, quarantine_devices
 from drumline_server.lifecycle.transitions import transition_attempt, transition_member, transition_run
 from drumline_server.storage import history
 from drumline_server.storage.models import Attempt, Host, Member, Run
@@ -32,11 +32,11 @@ from drumline_server.storage.notifications import notify
 from drumline_server.storage.runs import held_devices, members_of
 
 SILENT_S = 3.0
-"""A process that has told nothing for so long, six ticks, is stopped, or a call holds its interpreter.
+"""A process that is silent for so many seconds, six ticks, is stopped, or a call holds its interpreter.
 
 Shorter than limits of progress usually are: when one runs out, a process that stopped at its last progress counts.
 """
-_MOST_NAMED = 4
+_MAX_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class _MemberProgress:
         return self.tick.advances, self.tick.collectives
 
     @property
-    def arrived(self) -> bool:
+    def is_waiting(self) -> bool:
         """Whether it waits for others: it is in a step, and its process still tells so."""
         return self.tick.activity == "in_step" and not self.silent
 
@@ -69,20 +69,20 @@ def describe_gang(session: Session, attempt: Attempt) -> str:
     late = _late_members(seen)
     if not late:
         return f"All {len(members)} members wait in the same place, after {seen[0].tick.advances} steps or logs."
-    named = "; ".join(_describe(session, each) for each in late[:_MOST_NAMED])
-    more = f"; and {len(late) - _MOST_NAMED} more" if len(late) > _MOST_NAMED else ""
+    named = "; ".join(_describe(session, each) for each in late[:_MAX_NAMED])
+    more = f"; and {len(late) - _MAX_NAMED} more" if len(late) > _MAX_NAMED else ""
     return f"Has not arrived: {named}{more}. {_describe_others(seen, late)}"
 
 
 def _late_members(seen: Sequence[_MemberProgress]) -> list[_MemberProgress]:
-    """Those that do not answer; where all do or none does, those at the lowest place, or that do not wait for others.
+    """Whom the others wait for: the silent; if that is none or all, those at the lowest place; else those in no step.
 
     Who is ahead may be the cause: a process that stops after its step may still owe its peers a part of the collective.
     """
     lowest = min(each.place for each in seen)
     silent = [each for each in seen if each.silent]
     behind = [each for each in seen if each.place == lowest]
-    absent = [each for each in seen if not each.arrived]
+    absent = [each for each in seen if not each.is_waiting]
     return next((group for group in (silent, behind, absent) if 0 < len(group) < len(seen)), [])
 
 
@@ -136,6 +136,7 @@ def reconcile_attempt(session: Session, run: Run, attempt: Attempt, *, now: int)
         return
     reason = EndReason(failed.reason_code or EndReason.LOST) if failed else EndReason.COMPLETED
     message = failed.reason_message if failed else ""
+    # Nothing ran, so there is no telemetry to wait for.
     if attempt.state == AttemptState.DISPATCHED:
         release.end_unstarted_attempt(session, attempt, _end_state(reason), reason, now=now)
         _reconcile_run(session, run, reason, message, now=now)
@@ -156,6 +157,7 @@ def mark_gang_hung(session: Session, attempt: Attempt, *, now: int) -> None:
 
 def close_attempt(session: Session, run: Run, attempt: Attempt, *, now: int) -> None:
     """Ends a FINISHING attempt and lets its run follow. What telemetry is still missing is recorded as a gap."""
+    # Before the transition: its event may be the last of the run's stream.
     for member in members_of(session, attempt.id):
         if member.state == MemberState.EXITED and not (_is_drained(member) and _has_all_output(member)):
             history.record_lost_rest(session, member, "its host did not send it", now=now)
@@ -169,7 +171,7 @@ def close_attempt(session: Session, run: Run, attempt: Attempt, *, now: int) -> 
 
 
 def _root_cause(session: Session, attempt: Attempt) -> tuple[EndReason, str]:
-    """What the attempt ends of. A member that went along may have told so before the one that it went with."""
+    """What the attempt ends of. A member that ended because of another may have reported first."""
     reason = EndReason(attempt.reason_code or EndReason.LOST)
     first = _first_failure(members_of(session, attempt.id)) if reason in _CONSEQUENCES else None
     if first is None:
@@ -217,6 +219,7 @@ def _reconcile_run(session: Session, run: Run, reason: EndReason, message: str, 
         transition_run(session, run, RunState.SUCCEEDED, now=now, reason=reason)
     elif run.state == RunState.CANCELLING:
         _end_stopped_run(session, run, reason, message, now=now)
+    # The program stopped itself as if cancelled; no transition leads past CANCELLING.
     elif reason is EndReason.CANCELLED:
         transition_run(session, run, RunState.CANCELLING, now=now, columns={"stop_reason": reason})
         transition_run(session, run, RunState.CANCELLED, now=now, reason=reason, columns={"reason_message": message})
@@ -256,7 +259,7 @@ def mark_member_lost(
     if proven_dead:
         free_devices(session, member, now=now)
     else:
-        doubt: Doubt = "lease_ran_out" if reason is EndReason.LOST else "death_not_proven"
+        doubt: QuarantineReason = "lease_ran_out" if reason is EndReason.LOST else "death_not_proven"
         quarantine_devices(session, member, doubt, now=now)
     reconcile_attempt(session, run, attempt, now=now)
 
@@ -284,7 +287,8 @@ def end_member(session: Session, host_id: str, member_id: str, end: MemberEnd, *
         return RecordedEnd(acknowledge(locked), refusal)
     locked = lock_member(session, host_id, member_id)
     require_claimed(locked)
-    require_own(locked, end.incarnation)
+    require_same_incarnation(locked, end.incarnation)
+    # Before the fence is compared: a proof of death counts whoever brings it, and however late.
     if end.devices_released:
         free_devices(session, locked.member, now=now)
     fenced = _fencing_error(locked, end.fence)

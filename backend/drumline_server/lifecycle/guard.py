@@ -1,7 +1,7 @@
 """Lets a worker write only what is its own and current: its host, its incarnation, the fence of the run.
 
-Repairs timestamps of a clock that has been set back since, or of one that is ahead. That clock is read when the hosts
-are locked: a lease that was renewed meanwhile must not be made shorter.
+Clamps timestamps that lie ahead of now, because a clock was set back or another server's is ahead. Now is read once the
+hosts are locked: a lease that was renewed in the meantime must not be shortened.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ _HOST = select(Host).where(Host.id == bindparam("host")).execution_options(popul
 _HOST_LOCKED = _HOST.with_for_update()
 _HOST_KEPT = _HOST.with_for_update(read=True, key_share=True)
 SKEW_US = 1_000_000
-"""So far clocks of servers may be apart."""
+"""How far apart the clocks of servers may be."""
 _OWNER = select(Member.run_id, Member.host_id).where(Member.id == bindparam("member"))
 
 
@@ -46,7 +46,7 @@ class LockedMember:
 def require_host(session: Session, host_id: str, *, lock: bool = False, keep: bool = False) -> Host:
     """The host of a worker's token. Raises NotFoundError.
 
-    With `lock` nobody else writes it before this transaction ends, with `keep` nobody else locks it so.
+    `lock` takes the row to write it; `keep` only keeps others from taking it until this transaction ends.
     """
     host = session.scalar(_HOST_LOCKED if lock else _HOST_KEPT if keep else _HOST, {"host": host_id})
     if host is None:
@@ -78,7 +78,7 @@ def is_from_the_future(heard_at: int | None, now: int) -> bool:
 def require_clock(heard_at: int | None, *, now: int) -> None:
     """Raises DrumlineError unavailable where a lease that begins now would end before the one that the host has.
 
-    What is not acknowledged lengthens no worker's lease either; the reaper pulls such stamps back in its next round.
+    What is not acknowledged lengthens no worker's lease either; the next round of deadlines clamps such timestamps.
     """
     if heard_at is not None and is_from_the_future(heard_at, now):
         behind_s = (heard_at - now) / 1_000_000
@@ -91,8 +91,8 @@ def require_clock(heard_at: int | None, *, now: int) -> None:
 
 
 def describe_other_incarnation(session: Session, host: Host, named: str) -> dict[str, str | bool | None]:
-    """For a refusal: what the worker named, what is current, and whether the one that it named had to make way for that
-    one; else, after a restore of an old database, this server never heard of it.
+    """Context of a refusal: the incarnation that the worker named, the current one, and whether the named one is known,
+    and so superseded. After a restore of an old database it may be unknown.
     """
     superseded = session.scalar(select(Incarnation.id).where(Incarnation.id == named, Incarnation.host_id == host.id))
     return {"incarnation": named, "current": host.incarnation_id, "superseded": superseded is not None}
@@ -116,7 +116,7 @@ def require_fence(locked: LockedMember, fence: int) -> None:
         raise FencedError(locked.member.id, fence, locked.run.fence)
 
 
-def require_own(locked: LockedMember, incarnation: str) -> None:
+def require_same_incarnation(locked: LockedMember, incarnation: str) -> None:
     """Raises FencedError for a member that lives under an older incarnation, on a machine that the host moved from."""
     is_live = locked.member.state not in TERMINAL_MEMBER
     if is_live and locked.member.incarnation_id not in (None, incarnation):
@@ -188,7 +188,7 @@ _CLAMPS = (
 
 
 def clamp_timestamps(session: Session, *, claim_s: float, clock: Clock) -> None:
-    """No lease was renewed, no wait and no program begun after now; no wait ends later than one that begins now."""
+    """Moves heartbeats and starts that lie ahead back to now, and waits to the end of one that begins now."""
     session.execute(_LOCK_HOSTS_AHEAD, {"now": clock.now()}).all()
     now = clock.now()
     times = {

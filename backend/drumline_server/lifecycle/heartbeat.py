@@ -1,6 +1,6 @@
 """Keeps leases. The answer brings all news, so that workers need no broker: a notification makes one come early.
 
-Idle hosts have nothing to tell and nothing to hear. Their beats that come at once share one read, which says so, and
+Idle hosts have nothing to tell and nothing to hear. Heartbeats that come at once share one read, which says so, and
 one guarded write; statements are made once: making one costs more than running it.
 """
 
@@ -14,11 +14,11 @@ from sqlalchemy.orm import Session, aliased
 from drumline.contracts.base import from_micros
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import TERMINAL_MEMBER, AttemptState, DeviceState, MemberState, RunState
-from drumline.contracts.worker_api import Heartbeat, HeartbeatReply, MemberBeat, MemberNotice, UnsentTelemetry
+from drumline.contracts.worker_api import Heartbeat, HeartbeatReply, MemberHeartbeat, MemberNotice, UnsentTelemetry
 from drumline_server.lifecycle import probes
 from drumline_server.lifecycle.finish import mark_gang_hung
 from drumline_server.lifecycle.guard import is_from_the_future, lock_member, require_clock, require_incarnation
-from drumline_server.lifecycle.probes import is_active_on, wanted_probes
+from drumline_server.lifecycle.probes import due_device_probes, has_active_probe
 from drumline_server.storage.group_commit import BatchingExecutor
 from drumline_server.storage.history import record_event
 from drumline_server.storage.models import WAITING, Attempt, Device, Host, Member, Run, table_of
@@ -26,8 +26,8 @@ from drumline_server.storage.notifications import QUEUE, announce
 
 LiveMember = tuple[Member, Attempt, Run]
 IdleHeartbeats = BatchingExecutor[tuple[str, Heartbeat], HeartbeatReply | None]
-"""Beats that come at once, by host, for `renew_idle`."""
-HostStatus = Columns[*tuple[Any, ...]]  # Any: the columns of `_GLANCES`
+"""Heartbeats that come at once, by host, for `renew_idle`."""
+HostStatus = Columns[*tuple[Any, ...]]  # Any: the columns of `_HOST_STATUS`
 
 _HOST = table_of(Host).c
 _HOST_STATUS = select(
@@ -40,7 +40,7 @@ _HOST_STATUS = select(
     _HOST.last_heartbeat_at,
     exists().where(Member.host_id == _HOST.id, Member.state.not_in(TERMINAL_MEMBER)).label("has_members"),
     exists().where(Device.host_id == _HOST.id, Device.state == DeviceState.QUARANTINED).label("has_quarantined"),
-    is_active_on(_HOST.id).label("has_plans"),
+    has_active_probe(_HOST.id).label("has_plans"),
 ).where(_HOST.id.in_(bindparam("hosts", expanding=True)))
 _UNLOCKED_HOST_STATUS = _HOST_STATUS.with_for_update(skip_locked=True, key_share=True, of=table_of(Host))
 """Without hosts that another transaction of PostgreSQL has locked: nobody waits for somebody else's host."""
@@ -49,6 +49,7 @@ _RENEW = (
     update(table_of(Host))
     .where(_HOST.id == bindparam("host"), _HOST.incarnation_id == bindparam("incarnation"))
     .values(
+        # Never shortened: servers' clocks differ, and the worker lives by the longest lease it was promised.
         last_heartbeat_at=case((_HOST.last_heartbeat_at > _NOW, _HOST.last_heartbeat_at), else_=_NOW),
         draining=bindparam("is_draining"),
         suspect_since=None,
@@ -73,6 +74,7 @@ def record_heartbeat(session: Session, host_id: str, heartbeat: Heartbeat, *, no
 
     Raises DrumlineError: fenced for an old incarnation, and as `require_clock`.
     """
+    # Read without a lock, so that heartbeats don't queue; `_renew` compares the incarnation again.
     status = session.execute(_HOST_STATUS, {"hosts": [host_id]}).one_or_none()
     if status is None or status.incarnation_id != heartbeat.incarnation:
         require_incarnation(session, host_id, heartbeat.incarnation)
@@ -80,24 +82,25 @@ def record_heartbeat(session: Session, host_id: str, heartbeat: Heartbeat, *, no
     require_clock(status.last_heartbeat_at, now=now)
     if not _renew(session, [(status, heartbeat)], now):
         require_incarnation(session, host_id, heartbeat.incarnation)  # there was another registration meanwhile
+    # Before the live members are read: the same reply then has the gang dump its stacks.
     for reported in heartbeat.members:
         if reported.tick is not None and reported.tick.overdue:
-            _note_hang(session, host_id, heartbeat.incarnation, reported, now=now)
-    note_waits(session, host_id, heartbeat.incarnation, heartbeat.members, now=now)
-    note_unsent(session, host_id, heartbeat.unsent, now=now)
+            _record_hang(session, host_id, heartbeat.incarnation, reported, now=now)
+    record_waits(session, host_id, heartbeat.incarnation, heartbeat.members, now=now)
+    record_unsent(session, host_id, heartbeat.unsent, now=now)
     live = _live_members(session, host_id, heartbeat.incarnation) if status.has_members else ()
     by_id = {row[0].id: row for row in live}
     for reported in heartbeat.members:
         if reported.member in by_id:
-            _note_step(by_id[reported.member][0], reported)
+            _record_step(by_id[reported.member][0], reported)
     return HeartbeatReply(
-        assigned=tuple(_notice(row) for row in live if _is_to_claim(row[0], heartbeat)),
-        cancelled=tuple(_notice(row) for row in live if _is_to_stop(row)),
-        fenced=_unwanted_members(session, host_id, heartbeat.members, by_id),
-        probes=wanted_probes(session, host_id, now=now) if status.has_quarantined else (),
+        assigned=tuple(_member_notice(row) for row in live if _is_to_claim(row[0], heartbeat)),
+        cancelled=tuple(_member_notice(row) for row in live if _is_to_stop(row)),
+        fenced=_stale_members(session, host_id, heartbeat.members, by_id),
+        probes=due_device_probes(session, host_id, now=now) if status.has_quarantined else (),
         plans=probes.probe_orders(session, host_id, heartbeat.plans, now=now) if status.has_plans else (),
         held=members_waited_for(session, [row[0] for row in live]),
-        unwanted_plans=probes.unwanted_probes(session, host_id, heartbeat.plans, now=now),
+        unwanted_plans=probes.abandoned_probes(session, host_id, heartbeat.plans, now=now),
         drain=status.drain_requested_at is not None,
         server_time=from_micros(now),
     )
@@ -108,24 +111,26 @@ def is_idle(heartbeat: Heartbeat) -> bool:
     return not (heartbeat.members or heartbeat.plans or heartbeat.unsent or heartbeat.notified)
 
 
-def renew_idle(session: Session, beats: Sequence[tuple[str, Heartbeat]], *, now: int) -> list[HeartbeatReply | None]:
+def renew_idle(
+    session: Session, heartbeats: Sequence[tuple[str, Heartbeat]], *, now: int
+) -> list[HeartbeatReply | None]:
     """Renews the leases of those hosts that have nothing to tell and nothing to be told; None for the others.
 
-    A beat that gets None has changed nothing and is for `record_heartbeat`.
+    A heartbeat that gets None has changed nothing and is for `record_heartbeat`.
     """
-    rows = session.execute(_UNLOCKED_HOST_STATUS, {"hosts": [host_id for host_id, _ in beats]})
+    rows = session.execute(_UNLOCKED_HOST_STATUS, {"hosts": [host_id for host_id, _ in heartbeats]})
     statuses: dict[str, HostStatus] = {row.id: row for row in rows}
-    idle = [_is_idle_host(statuses.get(host_id), heartbeat, now) for host_id, heartbeat in beats]
+    idle = [_is_idle_host(statuses.get(host_id), heartbeat, now) for host_id, heartbeat in heartbeats]
     _renew(
         session,
-        [(statuses[each[0]], each[1]) for each, is_idle_host in zip(beats, idle, strict=True) if is_idle_host],
+        [(statuses[each[0]], each[1]) for each, is_idle_host in zip(heartbeats, idle, strict=True) if is_idle_host],
         now,
     )
     return [
         HeartbeatReply(drain=statuses[host_id].drain_requested_at is not None, server_time=from_micros(now))
         if is_idle_host
         else None
-        for (host_id, _), is_idle_host in zip(beats, idle, strict=True)
+        for (host_id, _), is_idle_host in zip(heartbeats, idle, strict=True)
     ]
 
 
@@ -139,28 +144,28 @@ def _is_idle_host(host: HostStatus | None, heartbeat: Heartbeat, now: int) -> bo
     )
 
 
-def _renew(session: Session, beats: Sequence[tuple[HostStatus, Heartbeat]], now: int) -> int:
+def _renew(session: Session, heartbeats: Sequence[tuple[HostStatus, Heartbeat]], now: int) -> int:
     """Renews the leases and counts them; tells of those hosts that came back or whose draining changed."""
-    if not beats:
+    if not heartbeats:
         return 0
     renewed = [
         {"host": host.id, "incarnation": heartbeat.incarnation, "now": now, "is_draining": heartbeat.draining}
-        for host, heartbeat in beats
+        for host, heartbeat in heartbeats
     ]
     result = session.connection().execute(_RENEW, renewed)
-    for host, heartbeat in beats:
+    for host, heartbeat in heartbeats:
         if host.lost_at is not None or host.suspect_since is not None or host.draining != heartbeat.draining:
             announce(session, f"fleet:{host.id}", QUEUE)
     return result.rowcount
 
 
 def _live_members(session: Session, host_id: str, incarnation: str) -> Sequence[LiveMember]:
-    """Those of the host, but for what lives on under an older incarnation on a machine that the host moved from."""
+    """The host's live members, without those of an older incarnation on a machine that the host moved away from."""
     rows = session.execute(_LIVE, {"host": host_id, "incarnation": incarnation})
     return [(member, attempt, run) for member, attempt, run in rows]
 
 
-def _note_step(member: Member, reported: MemberBeat) -> None:
+def _record_step(member: Member, reported: MemberHeartbeat) -> None:
     if member.fence != reported.fence:
         return
     if reported.step is not None:
@@ -170,7 +175,7 @@ def _note_step(member: Member, reported: MemberBeat) -> None:
         member.tick = reported.tick.model_dump(mode="json")
 
 
-def _note_hang(session: Session, host_id: str, incarnation: str, reported: MemberBeat, *, now: int) -> None:
+def _record_hang(session: Session, host_id: str, incarnation: str, reported: MemberHeartbeat, *, now: int) -> None:
     owner = select(Member.id).where(
         Member.id == reported.member, Member.host_id == host_id, Member.incarnation_id == incarnation
     )
@@ -196,25 +201,25 @@ def _is_to_stop(row: LiveMember) -> bool:
     return member.state != MemberState.PENDING and ending
 
 
-def _unwanted_members(
-    session: Session, host_id: str, reported: Sequence[MemberBeat], live: dict[str, LiveMember]
+def _stale_members(
+    session: Session, host_id: str, reported: Sequence[MemberHeartbeat], live: dict[str, LiveMember]
 ) -> tuple[MemberNotice, ...]:
     """Members that the worker has and the server does not want any more."""
-    stale = [beat for beat in reported if beat.member not in live or live[beat.member][0].fence != beat.fence]
+    stale = [each for each in reported if each.member not in live or live[each.member][0].fence != each.fence]
     if not stale:
         return ()
     query = select(Member.id, Member.attempt_id).where(
-        Member.id.in_([beat.member for beat in stale]), Member.host_id == host_id
+        Member.id.in_([each.member for each in stale]), Member.host_id == host_id
     )
     attempts = {member: attempt for member, attempt in session.execute(query)}
     return tuple(
-        MemberNotice(member=beat.member, attempt=attempts[beat.member], fence=beat.fence)
-        for beat in stale
-        if beat.member in attempts
+        MemberNotice(member=each.member, attempt=attempts[each.member], fence=each.fence)
+        for each in stale
+        if each.member in attempts
     )
 
 
-def _notice(row: LiveMember) -> MemberNotice:
+def _member_notice(row: LiveMember) -> MemberNotice:
     member, attempt, run = row
     grace_s = run.cancel_grace_s if run.state == RunState.CANCELLING else None
     return MemberNotice(
@@ -265,9 +270,11 @@ _UNSENT = (
 )
 
 
-def note_waits(session: Session, host_id: str, incarnation: str, beats: Sequence[MemberBeat], *, now: int) -> None:
+def record_waits(
+    session: Session, host_id: str, incarnation: str, heartbeats: Sequence[MemberHeartbeat], *, now: int
+) -> None:
     """Gives members the phase WAITING when their program begins to wait, and takes it back when it continues."""
-    told = {beat.member: beat.tick.activity == WAITING for beat in beats if beat.tick is not None}
+    told = {each.member: each.tick.activity == WAITING for each in heartbeats if each.tick is not None}
     if not told:
         return
     phases = session.execute(_PHASES, {"members": list(told), "host": host_id}).all()
@@ -276,7 +283,7 @@ def note_waits(session: Session, host_id: str, incarnation: str, beats: Sequence
             _change_phase(session, host_id, member_id, incarnation, waits=told[member_id], now=now)
 
 
-def note_unsent(session: Session, host_id: str, unsent: Sequence[UnsentTelemetry], *, now: int) -> None:
+def record_unsent(session: Session, host_id: str, unsent: Sequence[UnsentTelemetry], *, now: int) -> None:
     """Remembers how much is to come of members that have ended: as long as it is told, it is awaited."""
     for member in unsent:
         told = {"member": member.member, "host": host_id, "unsent": member.unsent_bytes, "at": now}

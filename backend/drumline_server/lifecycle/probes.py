@@ -49,7 +49,7 @@ def assign_probe(
         plan.message = f"{devices} devices are too many to simulate in a probe; at most {MAX_PROBE_DEVICES}."
         return
     hosts = live_hosts(session, plan.project_id, silent_since)
-    busy = probes_on(session, [host.id for host in hosts], plan.created_at)
+    busy = count_probes(session, [host.id for host in hosts], plan.created_at)
     if not hosts:
         plan.probe_state, plan.fault = ProbeState.FAILED, "unavailable"
         plan.message = "No worker is connected, so nothing can trace the program."
@@ -66,9 +66,9 @@ def assign_probe(
 
 
 def probe_orders(session: Session, host_id: str, known: Collection[str], *, now: int) -> tuple[ProbeOrder, ...]:
-    """What a host is to probe and does not know of; that it knows of one means that it is at it."""
+    """Orders for probes that a host does not know of yet; one that it lists is under way, and becomes RUNNING."""
     orders = []
-    for plan in active_on(session, host_id, now):
+    for plan in active_probes(session, host_id, now):
         if plan.id not in known:
             orders.append(_probe_order(plan))
         elif plan.probe_state == ProbeState.WAITING:
@@ -76,11 +76,11 @@ def probe_orders(session: Session, host_id: str, known: Collection[str], *, now:
     return tuple(orders)
 
 
-def unwanted_probes(session: Session, host_id: str, known: Collection[str], *, now: int) -> tuple[str, ...]:
+def abandoned_probes(session: Session, host_id: str, known: Collection[str], *, now: int) -> tuple[str, ...]:
     """Of the plans that a host probes, those that nobody waits for."""
     if not known:
         return ()
-    active = {plan.id for plan in active_on(session, host_id, now)}
+    active = {plan.id for plan in active_probes(session, host_id, now)}
     return tuple(plan_id for plan_id in known if plan_id not in active)
 
 
@@ -152,7 +152,7 @@ PROBE_EVERY_US = 60 * 1_000_000
 """How long after a probe that did not free its device the next one is asked for."""
 
 
-def wanted_probes(session: Session, host_id: str, *, now: int) -> tuple[ProbeRequest, ...]:
+def due_device_probes(session: Session, host_id: str, *, now: int) -> tuple[ProbeRequest, ...]:
     """The quarantined devices of a host that are to be probed now."""
     query = (
         select(Device)
@@ -195,11 +195,11 @@ def record_device_probes(session: Session, host_id: str, body: ProbeReports, *, 
             transition_device(session, device, DeviceState.FREE, columns=FREED)
             announce(session, QUEUE)
         else:
-            device.probed_at, device.probe_message = now, _finding(report)
+            device.probed_at, device.probe_message = now, _describe_finding(report)
             announce(session, f"fleet:{host_id}")
 
 
-def _finding(report: ProbeReport) -> str:
+def _describe_finding(report: ProbeReport) -> str:
     if report.survivors:
         pids = ", ".join(map(str, report.survivors))
         return f"Processes of its last holder survive SIGKILL: {pids}."
@@ -226,7 +226,7 @@ def live_hosts(session: Session, project_id: str, silent_since: int) -> Sequence
     return session.scalars(query.order_by(Host.name)).all()
 
 
-def probes_on(session: Session, host_ids: Collection[str], now: int) -> dict[str, int]:
+def count_probes(session: Session, host_ids: Collection[str], now: int) -> dict[str, int]:
     """How many probes each of the hosts has; one past its deadline does not count."""
     query = (
         select(Plan.host_id, func.count())
@@ -236,12 +236,12 @@ def probes_on(session: Session, host_ids: Collection[str], now: int) -> dict[str
     return {host_id: count for host_id, count in session.execute(query) if host_id is not None}
 
 
-def is_active_on(host_id: SQLColumnExpression[str]) -> Exists:
+def has_active_probe(host_id: SQLColumnExpression[str]) -> Exists:
     """The condition that a host may have a plan to probe."""
     return exists().where(Plan.host_id == host_id, Plan.probe_state.in_(_ACTIVE))
 
 
-def active_on(session: Session, host_id: str, now: int) -> Sequence[Plan]:
+def active_probes(session: Session, host_id: str, now: int) -> Sequence[Plan]:
     """The plans that a host is to probe, oldest first."""
     query = select(Plan).where(Plan.host_id == host_id, Plan.probe_state.in_(_ACTIVE), Plan.deadline > now)
     return session.scalars(query.order_by(Plan.id)).all()

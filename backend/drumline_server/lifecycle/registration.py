@@ -32,42 +32,48 @@ from drumline_server.storage.models import Device, Hold, Host, Incarnation, Memb
 from drumline_server.storage.notifications import QUEUE, announce
 
 
-class Change(StrEnum):
+class RegistrationKind(StrEnum):
     """What lies between an incarnation and a registration after it."""
 
     RESTART = "restart"
-    """The worker began again: what it does not find is dead, as it has looked."""
+    """The worker started again and has looked: members that it did not find are dead."""
     REBOOT = "reboot"
-    """The machine began again: everything of before is dead."""
+    """The machine rebooted: no process from before lives."""
     MOVE = "move"
     """Another machine, or another data directory, has the host's identity now: nothing is known of the one before."""
 
 
-def change_since(older: Incarnation | None, body: Register) -> Change:
+def registration_kind(older: Incarnation | None, body: Register) -> RegistrationKind:
     """A worker that does not say where it is, or succeeds one that did not, may be anywhere."""
     if older is None:
-        return Change.RESTART
+        return RegistrationKind.RESTART
     if not body.place or older.place != body.place:
-        return Change.MOVE
-    return Change.RESTART if older.boot_id == body.boot_id else Change.REBOOT
+        return RegistrationKind.MOVE
+    return RegistrationKind.RESTART if older.boot_id == body.boot_id else RegistrationKind.REBOOT
 
 
 Key = tuple[str, int]
-_END_NOT_SEEN = {
-    Change.REBOOT: frozenset[DeviceState](),
-    Change.RESTART: frozenset({DeviceState.QUARANTINED}),
-    Change.MOVE: frozenset({DeviceState.QUARANTINED, DeviceState.RELEASING}),
+_STATES_IN_DOUBT = {
+    RegistrationKind.REBOOT: frozenset[DeviceState](),
+    RegistrationKind.RESTART: frozenset({DeviceState.QUARANTINED}),
+    RegistrationKind.MOVE: frozenset({DeviceState.QUARANTINED, DeviceState.RELEASING}),
 }
-"""Devices of whose last holder the worker has not seen the end: a restarted one looks, but some things hide."""
+"""States of devices whose last holder may live: a restarted worker has looked, but a process may hide from it."""
 
 
 def record_inventory(
-    session: Session, host: Host, reports: Sequence[DeviceReport], holders: set[str], change: Change, *, now: int
+    session: Session,
+    host: Host,
+    reports: Sequence[DeviceReport],
+    holders: set[str],
+    change: RegistrationKind,
+    *,
+    now: int,
 ) -> list[str]:
     """Stores the inventory and returns ids in the order of `reports`.
 
-    Held devices whose holder is not among the members `holders` are free. Of quarantined ones only a reboot proves as
-    much without a probe.
+    Frees held devices whose holder is not among the members `holders`. Quarantined ones need a probe, unless the
+    machine has rebooted.
     Raises DrumlineError invalid_request for a device that is listed twice.
     """
     known = {(device.platform, device.position): device for device in _devices(session, host)}
@@ -77,7 +83,7 @@ def record_inventory(
     for key, device in known.items():
         device.present = key in listed
     session.flush()
-    _free_unheld(session, host, known.values(), holders, _END_NOT_SEEN[change], now=now)
+    _free_unheld(session, host, known.values(), holders, _STATES_IN_DOUBT[change], now=now)
     return [_upsert(session, host, report, known).id for report in reports]
 
 
@@ -95,7 +101,7 @@ def _free_unheld(
     *,
     now: int,
 ) -> None:
-    kept = _kept_devices(session, host, holders)
+    kept = _devices_in_use(session, host, holders)
     for device in devices:
         if device.state not in (DeviceState.FREE, *unseen) and device.id not in kept:
             transition_device(session, device, DeviceState.FREE, columns=FREED)
@@ -103,7 +109,7 @@ def _free_unheld(
             session.execute(update(Hold).where(*open_hold).values(released_at=now))
 
 
-def _kept_devices(session: Session, host: Host, holders: set[str]) -> set[str]:
+def _devices_in_use(session: Session, host: Host, holders: set[str]) -> set[str]:
     """Devices whose holder is or may be alive, or has not begun and will."""
     query = (
         select(Device.id)
@@ -150,7 +156,7 @@ class WorkerTerms:
 
 @dataclass(frozen=True, slots=True)
 class _Lease:
-    """What the host promised until now: not to be taken for dead for so long after its last heartbeat."""
+    """The lease that the host had before this registration."""
 
     last_heartbeat_at: int
     takeover_s: float
@@ -174,12 +180,14 @@ def register(session: Session, host_id: str, body: Register, terms: WorkerTerms,
     host = require_host(session, host_id, lock=True)
     require_clock(host.last_heartbeat_at, now=now)
     _require_order(session, host, body)
-    change = change_since(session.get(Incarnation, host.incarnation_id) if host.incarnation_id else None, body)
+    change = registration_kind(session.get(Incarnation, host.incarnation_id) if host.incarnation_id else None, body)
+    # Before `_begin_incarnation` overwrites both: what is left behind keeps the lease that it was promised.
     lease = _Lease(host.last_heartbeat_at or now, max(terms.takeover_s, host.takeover_s or 0.0))
     incarnation = _begin_incarnation(session, host, body, now=now)
     alive = _adopt_members(session, host, body, incarnation, now=now)
-    left = _part_from_unlisted(session, host, body, alive, lease, now=now)
+    left = _lose_unlisted_members(session, host, body, alive, lease, now=now)
     _promise_takeover(host, terms, has_old_shims=bool(alive))
+    # Last: which devices are free depends on which members were lost or kept above.
     devices = record_inventory(session, host, body.devices, alive | left, change, now=now)
     announce(session, f"fleet:{host.id}", QUEUE)
     answer = Registered if body.protocol == PROTOCOL_VERSION else RegisteredInProtocol1
@@ -249,6 +257,7 @@ def _begin_incarnation(session: Session, host: Host, body: Register, *, now: int
     host.checkpoint_store = body.checkpoint_store
     host.warnings = [notice.model_dump() for notice in body.notices]
     host.registered_at = now
+    # Never earlier: another server's clock may have granted a lease that ends later.
     host.last_heartbeat_at = max(now, host.last_heartbeat_at or 0)
     host.draining = False
     host.suspect_since = None
@@ -281,26 +290,27 @@ def _adopt_members(session: Session, host: Host, body: Register, incarnation: st
             locked.member.incarnation_id = incarnation
             locked.member.pid = found.pid
             session.flush()
+        # A stale one too: it is alive, so its devices stay taken until the heartbeat has fenced it.
         adopted.add(found.member)
     return adopted
 
 
-def _part_from_unlisted(
+def _lose_unlisted_members(
     session: Session, host: Host, body: Register, alive: set[str], lease: _Lease, *, now: int
 ) -> set[str]:
-    """Loses what had begun and is dead now. Returns what may be alive in another place, left to its incarnation."""
+    """Marks started members that are dead as lost. Returns those that may live elsewhere, left to their lease."""
     left = set()
-    for member_id in _begun_members(session, host):
+    for member_id in _started_members(session, host):
         if member_id in alive:
             continue
         locked = lock_member(session, host.id, member_id)
         older = session.get_one(Incarnation, locked.member.incarnation_id)
-        change = change_since(older, body)
-        if change is Change.MOVE:
-            _leave_behind(session, host, locked, older, lease, now=now)
+        change = registration_kind(older, body)
+        if change is RegistrationKind.MOVE:
+            _keep_lease_of_moved(session, host, locked, older, lease, now=now)
             left.add(member_id)
         else:
-            proven_dead = change is Change.REBOOT or member_id not in body.unproven
+            proven_dead = change is RegistrationKind.REBOOT or member_id not in body.unproven
             reason = _reason_of_loss(locked.member, body)
             finish.mark_member_lost(
                 session, locked.run, locked.attempt, locked.member, reason, proven_dead=proven_dead, now=now
@@ -314,10 +324,10 @@ def _reason_of_loss(member: Member, body: Register) -> EndReason:
     return EndReason.NOT_STARTED if never_began and member.id in body.unstarted else EndReason.HOST_REBOOTED
 
 
-def _leave_behind(
+def _keep_lease_of_moved(
     session: Session, host: Host, locked: LockedMember, older: Incarnation, lease: _Lease, *, now: int
 ) -> None:
-    """The lease of an incarnation ends as it would have, had nobody taken its place; no heartbeat renews it."""
+    """Lets the lease of the older incarnation run out as it was promised; no heartbeat renews it."""
     if older.last_heartbeat_at is None:
         older.last_heartbeat_at, older.takeover_s = lease.last_heartbeat_at, lease.takeover_s
         session.flush()
@@ -326,7 +336,7 @@ def _leave_behind(
     record_event(session, locked.run.id, "host", body, now=now, attempt_id=locked.attempt.id)
 
 
-def _begun_members(session: Session, host: Host) -> list[str]:
+def _started_members(session: Session, host: Host) -> list[str]:
     begun = (MemberState.CLAIMED, MemberState.STARTING, MemberState.RUNNING)
     query = select(Member.id).where(Member.host_id == host.id, Member.state.in_(begun))
     return list(session.scalars(query.order_by(Member.id)))

@@ -23,7 +23,7 @@ from drumline_server.storage.models import Attempt, Device, Hold, Member, Run
 from drumline_server.storage.notifications import QUEUE, announce, notify
 from drumline_server.storage.runs import held_devices, live_attempt, members_of
 
-Doubt = Literal["lease_ran_out", "death_not_proven"]
+QuarantineReason = Literal["lease_ran_out", "death_not_proven"]
 """Why nobody knows whether the holder of a device is dead."""
 FREED: dict[str, Any] = {  # Any: columns of a device
     "attempt_id": None,
@@ -39,18 +39,18 @@ FREED: dict[str, Any] = {  # Any: columns of a device
 def free_devices(session: Session, member: Member, *, now: int) -> None:
     """Ends the holds of a member that is dead. Devices that were quarantined for it become free as well."""
     for hold, device in held_devices(session, member.id):
-        if _is_still_of(device, hold) and device.state != DeviceState.FREE:
+        if _is_held_by(device, hold) and device.state != DeviceState.FREE:
             transition_device(session, device, DeviceState.FREE, columns=FREED)
         _end_holds(hold, now)
     announce(session, QUEUE)
 
 
-def quarantine_devices(session: Session, member: Member, doubt: Doubt, *, now: int) -> None:
+def quarantine_devices(session: Session, member: Member, doubt: QuarantineReason, *, now: int) -> None:
     """Ends the holds of a member that may still be alive: nobody gets its devices before it is proven dead."""
     columns = {"quarantined_at": now, "quarantine_reason": doubt, "quarantine_member": member.id, "probed_at": None}
     for hold, device in held_devices(session, member.id):
         movable = DeviceState.QUARANTINED in DEVICE_TRANSITIONS[DeviceState(device.state)]
-        if _is_still_of(device, hold) and movable:
+        if _is_held_by(device, hold) and movable:
             transition_device(session, device, DeviceState.QUARANTINED, columns=columns)
         _end_holds(hold, now)
     announce(session, QUEUE)
@@ -59,7 +59,7 @@ def quarantine_devices(session: Session, member: Member, doubt: Doubt, *, now: i
 def await_release(session: Session, member: Member) -> None:
     """Marks the member's devices as about to come back: its worker was told to kill it."""
     for hold, device in held_devices(session, member.id):
-        if _is_still_of(device, hold) and device.state == DeviceState.HELD:
+        if _is_held_by(device, hold) and device.state == DeviceState.HELD:
             transition_device(session, device, DeviceState.RELEASING)
 
 
@@ -68,7 +68,7 @@ def _end_holds(hold: Hold, now: int) -> None:
         hold.released_at = now
 
 
-def _is_still_of(device: Device, hold: Hold) -> bool:
+def _is_held_by(device: Device, hold: Hold) -> bool:
     """Whether nobody was given the device after this hold; a quarantined device keeps its last holder."""
     return device.attempt_id == hold.attempt_id and device.fence == hold.fence
 
@@ -78,7 +78,8 @@ def stop_run(session: Session, run: Run, reason: EndReason, *, now: int) -> None
     attempt = live_attempt(session, run.id)
     assert attempt is not None, f"{run.id} is {run.state} without a live attempt"
     transition_run(session, run, RunState.CANCELLING, now=now, columns={"stop_reason": reason})
-    if attempt.state == AttemptState.DISPATCHED and not _has_begun(session, attempt):
+    # Nobody has claimed it: no process exists whose death would have to be proven first.
+    if attempt.state == AttemptState.DISPATCHED and not _has_started(session, attempt):
         end_unstarted_attempt(session, attempt, AttemptState.CANCELLED, reason, now=now)
         transition_run(session, run, end_state(reason), now=now, reason=reason)
         return
@@ -109,5 +110,5 @@ def end_unstarted_attempt(session: Session, attempt: Attempt, to: AttemptState, 
     transition_attempt(session, attempt, to, now=now, reason=reason)
 
 
-def _has_begun(session: Session, attempt: Attempt) -> bool:
+def _has_started(session: Session, attempt: Attempt) -> bool:
     return any(member.state != MemberState.PENDING for member in members_of(session, attempt.id))

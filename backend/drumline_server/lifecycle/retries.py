@@ -17,7 +17,7 @@ from drumline_server.storage.notifications import QUEUE, announce
 POISON_HOSTS = 2
 """So many different hosts lost by one run are not chance."""
 POISON_ATTEMPTS_ON_ONE_HOST = 3
-"""So many losses are not chance either, where one host has to stand for all."""
+"""The same for a run that has only one host to run on: so many losses of it."""
 
 
 class _HostLoss(NamedTuple):
@@ -57,10 +57,10 @@ def _is_only_host(session: Session, run: Run) -> bool:
 
 BACKOFF_S = (5, 15, 45)
 """Before the first, second, third and every later retry."""
-MOST_OF_CONTROL_PLANE = 20
-"""Failures of one run that are the control plane's: it tries no longer than somebody may take to mend that."""
+MAX_CONTROL_PLANE_FAILURES = 20
+"""Failures of one run by fault of the control plane, before it fails: time enough to repair that."""
 _MICROS = 1_000_000
-_OF_CONTROL_PLANE = [reason for reason, facts in REASONS.items() if facts.category is Category.CONTROL_PLANE]
+_CONTROL_PLANE_REASONS = [reason for reason, facts in REASONS.items() if facts.category is Category.CONTROL_PLANE]
 _UNCOUNTED = frozenset({Category.CAPACITY, Category.CONTROL_PLANE})
 """Preemption is not counted, and what the control plane failed at is not the run's."""
 
@@ -70,6 +70,7 @@ def retry_or_fail(session: Session, run: Run, reason: EndReason, message: str, *
 
     An attempt that failed for a cause of the control plane costs nothing of the budget.
     """
+    # Before the budget: a run that kills hosts must not get another, however many retries it has left.
     poison = poison_message(session, run) if reason in HOST_LOSSES else None
     if poison is not None:
         message_of = {"reason_message": poison}
@@ -83,8 +84,9 @@ def retry_or_fail(session: Session, run: Run, reason: EndReason, message: str, *
     columns = {"reason_message": message, counter: failures + (facts.category not in _UNCOUNTED)}
     is_spent = failures >= budget and facts.category not in _UNCOUNTED
     if facts.category is Category.CONTROL_PLANE:
-        failures = max(0, _failures_of_control_plane(session, run) - 1)
-        is_spent = failures >= MOST_OF_CONTROL_PLANE
+        # The count includes this failure, and the backoff begins with none before it.
+        failures = max(0, _count_control_plane_failures(session, run) - 1)
+        is_spent = failures >= MAX_CONTROL_PLANE_FAILURES
     if not facts.retryable or is_spent:
         transition_run(session, run, RunState.FAILED, now=now, reason=reason, columns=columns)
         return
@@ -96,7 +98,7 @@ def retry_or_fail(session: Session, run: Run, reason: EndReason, message: str, *
 def requeue(session: Session, run: Run, *, now: int) -> bool:
     """Moves a run back into the queue, from RETRY_WAIT to wait again, or to wait on as its attempt was not claimed.
 
-    What waits on keeps the end of its waiting.
+    A run whose attempt was not claimed keeps its queue deadline.
     """
     queue_s, deadline = run.limits["queue_s"], run.queue_deadline
     if run.state != RunState.PLACED:
@@ -105,10 +107,10 @@ def requeue(session: Session, run: Run, *, now: int) -> bool:
     return transition_run(session, run, RunState.QUEUED, now=now, columns=columns)
 
 
-def _failures_of_control_plane(session: Session, run: Run) -> int:
+def _count_control_plane_failures(session: Session, run: Run) -> int:
     """How many attempts of the run ended so, the present one included."""
     ended = (Attempt.run_id == run.id, Attempt.state != AttemptState.EXPIRED)
-    query = select(func.count()).where(*ended, Attempt.reason_code.in_(_OF_CONTROL_PLANE))
+    query = select(func.count()).where(*ended, Attempt.reason_code.in_(_CONTROL_PLANE_REASONS))
     return session.scalar(query) or 0
 
 
@@ -116,7 +118,7 @@ FAULTY_HOST_RUNS = 3
 """So many different runs that failed on a host for reasons that may be its own..."""
 FAULT_WINDOW_US = 600 * 1_000_000
 """...within this time are not the runs' fault."""
-_MOST = 200
+_MAX_FAILURES_READ = 200
 Verdict = Literal["quarantined", "flagged"]
 FAULTY_HOSTS = (
     select(Member.host_id)
@@ -124,7 +126,7 @@ FAULTY_HOSTS = (
     .group_by(Member.host_id)
     .having(func.count(Member.run_id.distinct()) >= FAULTY_HOST_RUNS)
 )
-"""Hosts that `troubled_hosts` looks at more closely; with `failed_since` as `failed_since` has it."""
+"""Hosts that `faulty_hosts` looks at more closely; `failed_since` is `fault_window_start`."""
 
 
 def fault_window_start(now: int) -> int:
@@ -133,8 +135,8 @@ def fault_window_start(now: int) -> int:
 
 
 def faulty_hosts(session: Session, *, now: int) -> list[str]:
-    """Hosts that `judge_host` would change something about."""
-    found = session.scalars(FAULTY_HOSTS.limit(_MOST), {"failed_since": fault_window_start(now)}).all()
+    """Hosts that `quarantine_faulty_host` would quarantine or flag."""
+    found = session.scalars(FAULTY_HOSTS.limit(_MAX_FAILURES_READ), {"failed_since": fault_window_start(now)}).all()
     hosts = [session.get_one(Host, host_id) for host_id in found]
     return [host.id for host in hosts if _verdict(session, host, _failures(session, host, now)) is not None]
 
@@ -153,14 +155,14 @@ def quarantine_faulty_host(host_id: str, session: Session, *, now: int) -> None:
     for run_id in runs:
         record_event(session, run_id, "host", {"host": host.id, "name": host.name, "state": verdict}, now=now)
     action, project_id = f"host.{verdict}", host.project_id
-    history.record_act(
+    history.record_audit(
         session, action, host.id, principal="drumline", project_id=project_id, now=now, body={"runs": runs}
     )
     announce(session, f"fleet:{host.id}", QUEUE)
 
 
 def _verdict(session: Session, host: Host, failures: Sequence[tuple[Member, Run]]) -> Verdict | None:
-    if host.quarantined_at is not None or not _is_too_often(failures):
+    if host.quarantined_at is not None or not _exceeds_fault_limit(failures):
         return None
     if not _is_only_one(session, host):
         return "quarantined"
@@ -174,12 +176,12 @@ def _failures(session: Session, host: Host, now: int) -> Sequence[tuple[Member, 
         .join(Run, Run.id == Member.run_id)
         .where(Member.host_id == host.id, Member.ended_at > since, Member.reason_code.in_(HOST_FAULTS))
         .order_by(Member.ended_at.desc(), Member.id)
-        .limit(_MOST)
+        .limit(_MAX_FAILURES_READ)
     )
     return [(member, run) for member, run in session.execute(query)]
 
 
-def _is_too_often(failures: Sequence[tuple[Member, Run]]) -> bool:
+def _exceeds_fault_limit(failures: Sequence[tuple[Member, Run]]) -> bool:
     """One restart or silence of a host ends all that runs there at one moment, and is one incident."""
     incidents = {(member.ended_at if member.reason_code in HOST_LOSSES else member.id) for member, _ in failures}
     return len({run.id for _, run in failures}) >= FAULTY_HOST_RUNS and len(incidents) >= FAULTY_HOST_RUNS

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from drumline.contracts.base import to_micros
 from drumline.contracts.events import MAX_RESULT_BYTES, GapEvent, ProgressEvent, ResultEvent, StateEvent
 from drumline.contracts.states import TERMINAL_MEMBER, AttemptState, MemberState, RunState
-from drumline.contracts.storable import is_too_deep, mended
+from drumline.contracts.storable import is_too_deep, make_storable
 from drumline_server.lifecycle.transitions import transition_attempt, transition_member, transition_run
 from drumline_server.storage.history import Loss, record_event, record_gap
 from drumline_server.storage.models import Attempt, Member, Run
@@ -52,13 +52,13 @@ MAX_NUMBERS = 50
 MAX_NAME = 100
 
 
-def numbers_of(result: JsonValue) -> dict[str, float]:
+def numeric_outcomes(result: JsonValue) -> dict[str, float]:
     """Finite numbers in the objects of a result, names joined by dots, the first 50; `result` where it is a number."""
-    whole = _number(result)
+    whole = _as_finite_number(result)
     if whole is not None:
         return {"result": whole}
     numbers: dict[str, float] = {}
-    for name, value in _leaves(result, ""):
+    for name, value in _walk_numbers(result, ""):
         if len(numbers) == MAX_NUMBERS:
             break
         if len(name) <= MAX_NAME:
@@ -66,18 +66,18 @@ def numbers_of(result: JsonValue) -> dict[str, float]:
     return numbers
 
 
-def _leaves(value: JsonValue, prefix: str) -> Iterator[tuple[str, float]]:
+def _walk_numbers(value: JsonValue, prefix: str) -> Iterator[tuple[str, float]]:
     if not isinstance(value, dict):
         return
     for name, item in value.items():
-        number = _number(item)
+        number = _as_finite_number(item)
         if number is not None:
             yield f"{prefix}{name}", number
         else:
-            yield from _leaves(item, f"{prefix}{name}.")
+            yield from _walk_numbers(item, f"{prefix}{name}.")
 
 
-def _number(value: JsonValue) -> float | None:
+def _as_finite_number(value: JsonValue) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
@@ -94,9 +94,9 @@ def apply_status_events(batch: Batch, events: Sequence[StateEvent]) -> None:
     """Moves the member, and with its gang's last member the attempt and the run, to STARTING and RUNNING."""
     for event in events:
         if event.phase in _LOADING:
-            _start(batch, event)
+            _apply_loading(batch, event)
         else:
-            _run(batch, event)
+            _apply_running(batch, event)
 
 
 def apply_progress(batch: Batch, events: Sequence[ProgressEvent]) -> None:
@@ -104,6 +104,7 @@ def apply_progress(batch: Batch, events: Sequence[ProgressEvent]) -> None:
     newest = events[-1]
     batch.member.step = newest.step
     batch.member.last_collective = newest.last_collective
+    # Replicas step together, so rank 0 speaks for the run.
     if batch.member.rank:
         return
     body = {
@@ -122,42 +123,43 @@ def apply_result(batch: Batch, events: Sequence[ResultEvent]) -> None:
     if batch.member.rank:
         return
     value, not_finite = events[-1].value, events[-1].not_finite
-    if is_too_deep(value) or len(to_json(value := mended(value))) > MAX_RESULT_BYTES:
+    if is_too_deep(value) or len(to_json(value := make_storable(value))) > MAX_RESULT_BYTES:
         record_gap(batch.session, batch.member, Loss("result", 1, detail="too large or too deep"), now=batch.now)
         return
-    columns = {"result": {"value": value}, "outcomes": numbers_of(value), "not_finite": not_finite or None}
+    columns = {"result": {"value": value}, "outcomes": numeric_outcomes(value), "not_finite": not_finite or None}
     _update_run(batch.session, batch.run, columns)
     batch.record("result", {"value": value})
 
 
-def _start(batch: Batch, event: StateEvent) -> None:
+def _apply_loading(batch: Batch, event: StateEvent) -> None:
     member, attempt = batch.member, batch.attempt
     columns = {"phase": event.phase}
     if member.state == MemberState.CLAIMED:
         transition_member(batch.session, member, MemberState.STARTING, now=batch.now, columns=columns)
     else:
-        _note_phase(batch, event)
+        _record_phase(batch, event)
     if attempt.state == AttemptState.CLAIMED:
         transition_attempt(batch.session, attempt, AttemptState.STARTING, now=batch.now)
 
 
-def _run(batch: Batch, event: StateEvent) -> None:
+def _apply_running(batch: Batch, event: StateEvent) -> None:
     member = batch.member
     if member.state in (MemberState.CLAIMED, MemberState.STARTING):
         columns = {"phase": event.phase, "started_at": batch.now}
         transition_member(batch.session, member, MemberState.RUNNING, now=batch.now, columns=columns)
     else:
-        _note_phase(batch, event)
+        _record_phase(batch, event)
     if all(
         other.state == MemberState.RUNNING or (other.state in TERMINAL_MEMBER and other.phase != "")
         for other in members_of(batch.session, batch.attempt.id)
     ):
-        _run_attempt(batch, event)
+        _start_attempt(batch, event)
 
 
-def _run_attempt(batch: Batch, event: StateEvent) -> None:
-    """The program runs, or ran before its worker could say so: an end overtakes the telemetry before it."""
+def _start_attempt(batch: Batch, event: StateEvent) -> None:
+    """The program runs, or ran before its worker could say so: the report of an end overtakes telemetry."""
     attempt, run = batch.attempt, batch.run
+    # By the worker's clock, which may be off: kept between two times of the server's.
     started_at = min(batch.now, max(to_micros(event.at), attempt.claimed_at or 0))
     if attempt.state in (AttemptState.CLAIMED, AttemptState.STARTING):
         columns = {"started_at": started_at}
@@ -168,7 +170,7 @@ def _run_attempt(batch: Batch, event: StateEvent) -> None:
         transition_run(batch.session, run, RunState.RUNNING, now=batch.now, columns={"started_at": started_at})
 
 
-def _note_phase(batch: Batch, event: StateEvent) -> None:
+def _record_phase(batch: Batch, event: StateEvent) -> None:
     """A phase that is no state of its own; after the end it is only kept."""
     if batch.member.phase == event.phase:
         return

@@ -114,7 +114,7 @@ def transition_device(session: Session, device: Device, to: DeviceState, *, colu
 
 
 def _end_of(row: Run | Attempt, now: int) -> int:
-    """Not before its start, of which a transaction told that read the clock later and had the row earlier."""
+    """Now, but never before the start: its transaction may have read the clock later and committed first."""
     return max(now, row.started_at or now)
 
 
@@ -131,12 +131,14 @@ def _transition(
     """
     if to not in targets:
         raise ValueError(f"{type(thing).__tablename__} {thing.id} cannot go from {thing.state} to {to}")
+    # The guard compares in SQL: what the session has changed of the row has to be there first.
     session.flush()
     guard = {"id_": thing.id, "source": thing.state, "held_fence": thing.fence}
     result = session.execute(_TRANSITIONS[type(thing)], {**values, **guard})
     assert isinstance(result, CursorResult)
     if result.rowcount != 1:
         return False
+    # In the database already; a plain assignment would be flushed as a second UPDATE, without the guard.
     for name, value in values.items():
         set_committed_value(thing, name, value)
     return True

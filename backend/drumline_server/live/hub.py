@@ -38,7 +38,7 @@ class Hub:
         self._topics: set[str] = set()
         self._woken = asyncio.Event()
         self._marks: dict[str, Marks] = {}
-        self._look_at = 0.0
+        self._poll_at = 0.0
         self._closed = False
         self._entering: Counter[str] = Counter()
         self._database: Database
@@ -51,10 +51,10 @@ class Hub:
     async def run(self, database: Database) -> None:
         """Follows `database` until cancelled."""
         self._database = database
-        unsubscribe = database.wakeups.subscribe_in_loop(self._hear)
+        unsubscribe = database.wakeups.subscribe_in_loop(self._on_commit)
         try:
             while True:
-                await self._step()
+                await self._run_round()
         finally:
             unsubscribe()
 
@@ -85,7 +85,7 @@ class Hub:
         for run_id, end in ends.items():
             self._tail(run_id, end.seq).followers.add(subscriber)
         self._subscribers.add(subscriber)
-        self._hear(frozenset(f"run:{run_id}" for run_id in ends))
+        self._on_commit(frozenset(f"run:{run_id}" for run_id in ends))
         subscriber.wake()
         return subscriber
 
@@ -138,7 +138,7 @@ class Hub:
             tail = self._tails[run_id] = Tail(run_id, newest, self._settings.live_queue)
         return tail
 
-    def _hear(self, topics: frozenset[str]) -> None:
+    def _on_commit(self, topics: frozenset[str]) -> None:
         if CREDENTIALS in topics:
             for subscriber in self._subscribers:
                 subscriber.doubt()
@@ -146,25 +146,25 @@ class Hub:
             self._topics |= topics
             self._woken.set()
 
-    async def _step(self) -> None:
+    async def _run_round(self) -> None:
         """Waits for news, or for the time to look without any, and passes on what there is."""
         loop = asyncio.get_running_loop()
         with suppress(TimeoutError):
-            async with asyncio.timeout_at(self._look_at):
+            async with asyncio.timeout_at(self._poll_at):
                 await self._woken.wait()
         self._woken.clear()
         topics, self._topics = self._topics, set()
         try:
-            await self._pass_on(topics)
-            if loop.time() >= self._look_at:
-                await self._look()
-                self._look_at = loop.time() + self._settings.live_poll_s
+            await self._deliver(topics)
+            if loop.time() >= self._poll_at:
+                await self._poll()
+                self._poll_at = loop.time() + self._settings.live_poll_s
         except Exception:
             log.exception("the live feed failed to pass news on; it tries again")
             self._topics |= topics
             await asyncio.sleep(self._settings.live_poll_s)
 
-    async def _pass_on(self, topics: set[str]) -> None:
+    async def _deliver(self, topics: set[str]) -> None:
         by_kind: dict[str, set[str]] = defaultdict(set)
         for topic in topics:
             kind, _, name = topic.partition(":")
@@ -181,7 +181,7 @@ class Hub:
             for host_id, project in (await self._database.read(lambda s: streams.projects_of_hosts(s, hosts))).items():
                 self._hint(project, api.StreamHint(topic="fleet", host=host_id))
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         """Finds what changed without being told."""
         followed = list(self._tails)
         if followed:

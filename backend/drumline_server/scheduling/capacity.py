@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from drumline.contracts.states import DeviceState
 from drumline_server.base.shapes import Shape, most_replicas
 from drumline_server.lifecycle import checkpoints
-from drumline_server.lifecycle.checkpoints import candidates_of, not_after
+from drumline_server.lifecycle.checkpoints import checkpoints_up_to, resume_candidates
 from drumline_server.scheduling.placement import platforms_of
 from drumline_server.storage.models import Checkpoint, Device, Host, Run
 
@@ -29,7 +29,7 @@ class HostCapacity:
 
 
 @dataclass(frozen=True, slots=True)
-class Possible:
+class PlatformCapacity:
     """The most replicas of a shape that the hosts of one platform could ever hold."""
 
     platform: str
@@ -69,15 +69,17 @@ def capacities(session: Session, project_id: str, platform: str = "any") -> list
     return [HostCapacity(*row) for row in session.execute(query)]
 
 
-def most_possible(hosts: Sequence[HostCapacity], shape: Shape) -> Possible:
+def best_platform(hosts: Sequence[HostCapacity], shape: Shape) -> PlatformCapacity:
     """The platform of the shape that could hold most of it; a gang has devices of one platform."""
     options = [_possible(hosts, shape, platform) for platform in platforms_of(shape)]
     return max(options, key=lambda option: (option.replicas, option.devices))
 
 
-def _possible(hosts: Sequence[HostCapacity], shape: Shape, platform: str) -> Possible:
+def _possible(hosts: Sequence[HostCapacity], shape: Shape, platform: str) -> PlatformCapacity:
     of_platform = tuple(host for host in hosts if host.platform == platform)
-    return Possible(platform, most_replicas({host.host_id: host.devices for host in of_platform}, shape), of_platform)
+    return PlatformCapacity(
+        platform, most_replicas({host.host_id: host.devices for host in of_platform}, shape), of_platform
+    )
 
 
 def room(hosts: Sequence[HostCapacity], shape: Shape, devices: Callable[[HostCapacity], int]) -> int:
@@ -90,7 +92,7 @@ def room(hosts: Sequence[HostCapacity], shape: Shape, devices: Callable[[HostCap
 
 @dataclass(frozen=True, slots=True)
 class ResumeLocation:
-    """Where a run can go on: the checkpoint, and the living hosts that can read it, with their names by id."""
+    """Where a run can resume: the checkpoint, and the living hosts that can read it, with their names by id."""
 
     step: int
     members: int
@@ -101,20 +103,20 @@ class ResumeLocation:
 
 
 def resume_locations(session: Session, project_id: str, runs: Collection[Run]) -> dict[str, ResumeLocation]:
-    """Where those of the project's runs can go on that have something to resume from.
+    """Where those of the project's runs can resume that have something to resume from.
 
     The number of statements does not grow with the runs.
     """
-    with_past = [run for run in runs if run.fence > 0 or run.resume_from is not None]
-    candidates = candidates_of(session, project_id, with_past) if with_past else {}
+    runs_with_history = [run for run in runs if run.fence > 0 or run.resume_from is not None]
+    candidates = resume_candidates(session, project_id, runs_with_history) if runs_with_history else {}
     stores = {row.store for rows in candidates.values() for row in rows}
-    living = checkpoints.living_hosts(session, project_id, stores) if stores else {}
+    living = checkpoints.live_readers(session, project_id, stores) if stores else {}
     return _locate(session, candidates, living)
 
 
 def runs_tied_to_hosts(session: Session, project_id: str, run_ids: Collection[str]) -> dict[str, ResumeLocation]:
     """Of each of the project's runs that waits for one of certain hosts, where these are."""
-    runs = checkpoints.with_past(session, run_ids) if run_ids else ()
+    runs = checkpoints.runs_with_history(session, run_ids) if run_ids else ()
     homes = resume_locations(session, project_id, runs)
     fleet = capacities(session, project_id) if homes else []
     return {run.id: home for run in runs if (home := homes.get(run.id)) and is_tied(run, home, fleet)}
@@ -129,7 +131,7 @@ def is_tied(run: Run, home: ResumeLocation, fleet: Sequence[HostCapacity]) -> bo
     if run.resume_from is not None:
         return True
     there, shape = readers_of(home, fleet), Shape.parse(run.shape)
-    return bool(there) and most_possible(there, shape).replicas >= shape.replicas
+    return bool(there) and best_platform(there, shape).replicas >= shape.replicas
 
 
 def readers_of(home: ResumeLocation, fleet: Sequence[HostCapacity]) -> list[HostCapacity]:
@@ -142,8 +144,8 @@ def resume_location_of(session: Session, project_id: str, checkpoint_id: str) ->
     source = checkpoints.checkpoints_by_id(session, project_id, [checkpoint_id]).get(checkpoint_id)
     if source is None:
         return None
-    rows = not_after(source, checkpoints.kept_of_runs(session, [source.run_id]).get(source.run_id, ()))
-    living = checkpoints.living_hosts(session, project_id, {row.store for row in rows})
+    rows = checkpoints_up_to(source, checkpoints.kept_checkpoints(session, [source.run_id]).get(source.run_id, ()))
+    living = checkpoints.live_readers(session, project_id, {row.store for row in rows})
     return _locate(session, {checkpoint_id: rows}, living).get(checkpoint_id)
 
 

@@ -16,7 +16,7 @@ from drumline.contracts.states import AttemptState, DeviceState, MemberState, Ru
 from drumline_server.base.settings import Settings
 from drumline_server.lifecycle.transitions import transition_device, transition_run
 from drumline_server.scheduling.placement import Ageing, MemberSeats, Placement, SchedulingResult, Snapshot, place
-from drumline_server.scheduling.snapshot import HEAD_LEAST, projects_to_serve, take_snapshot
+from drumline_server.scheduling.snapshot import HEAD_MIN, projects_to_serve, take_snapshot
 from drumline_server.storage.database import Database
 from drumline_server.storage.history import lock_run, record_event
 from drumline_server.storage.models import Attempt, Device, Hold, Host, Member, Run
@@ -25,30 +25,32 @@ from drumline_server.storage.notifications import notify
 _MICROS = 1_000_000
 
 
-class _TakenError(Exception):
+class _ConflictError(Exception):
     """The run or one of the devices is not what it was: another was first, or a host went away."""
 
 
 def dispatch(session: Session, placement: Placement, *, claim_s: float, now: int) -> bool:
     """Gives a run its devices. False, with nothing changed, where somebody else was first."""
     try:
+        # A savepoint: where another was first, what was added goes, and the caller's transaction stays.
         with session.begin_nested():
             run = lock_run(session, placement.run_id)
             if run is None or run.state != RunState.QUEUED:
-                raise _TakenError
+                raise _ConflictError
             hosts = _hosts(session, placement)
             attempt = _add_attempt(session, run, claim_s=claim_s, now=now)
             names = [host.name for host in hosts]
             columns = {"fence": attempt.fence, "attempt_id": attempt.id, "hosts": names}
+            # The fence rises before a device is held: from here on writes of older attempts are refused.
             if not transition_run(session, run, RunState.PLACED, now=now, columns=columns):
-                raise _TakenError
+                raise _ConflictError
             devices = _lock_devices(session, placement)
             members = [_add_member(session, attempt, host, rank, now=now) for rank, host in enumerate(hosts)]
             for member, seats in zip(members, placement.members, strict=True):
                 _hold_devices(session, member, seats, devices, now=now)
                 notify(session, member.host_id)
             _record(session, attempt, members, run, now=now)
-    except _TakenError:
+    except _ConflictError:
         return False
     return True
 
@@ -59,7 +61,7 @@ def _hosts(session: Session, placement: Placement) -> list[Host]:
     query = select(Host).where(Host.id.in_(ids), *Host.takes_runs())
     hosts = {host.id: host for host in session.scalars(query, execution_options={"populate_existing": True})}
     if len(hosts) != len(ids):
-        raise _TakenError
+        raise _ConflictError
     return [hosts[host_id] for host_id in ids]
 
 
@@ -112,7 +114,7 @@ def _hold_devices(
         columns = {"attempt_id": member.attempt_id, "fence": member.fence}
         is_free = device.present and device.state == DeviceState.FREE
         if not is_free or not transition_device(session, device, DeviceState.HELD, columns=columns):
-            raise _TakenError
+            raise _ConflictError
     session.add_all(
         Hold(
             member_id=member.id,
@@ -177,15 +179,15 @@ def schedule(database: Database, terms: SchedulingTerms, *, now: int, guard: Gua
     for project_id in database.read_now(partial(projects_to_serve, silent_since=terms.silent_since(now))):
         look_again = True
         while look_again:
-            outlook = database.read_now(partial(_decide, project_id, terms, now))
+            result = database.read_now(partial(_decide, project_id, terms, now))
             started = 0
-            for placement in outlook.placements:
+            for placement in result.placements:
                 # a run or device that is not as it was: another scheduler is at work, or what has changed wakes us
                 if not database.write_now(partial(_start, placement, terms, now, guard)):
                     break
                 placed.append(placement.run_id)
                 started += 1
-            look_again = started >= HEAD_LEAST  # then there may be more of the same behind the head
+            look_again = started >= HEAD_MIN  # then there may be more of the same behind the head
     return placed
 
 

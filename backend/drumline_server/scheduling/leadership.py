@@ -6,7 +6,7 @@ the worker's: leases run out that much later. A server's row that is not renewed
 afterwards the server itself tells how long it was.
 
 A server that has ended in order takes its row along. One that was killed is waited for like one that stands still: not
-at all where its process is known to be gone, else for `_WAITED_FOR_T` T, after which it does not count any more.
+at all where its process is known to be gone, else for `_PRESENCE_LAPSES_T` T, after which it does not count any more.
 """
 
 import asyncio
@@ -82,6 +82,7 @@ class LeasedLeadership:
 
     async def renew(self) -> bool:
         """Takes the lease where it has run out, keeps it where it is this server's."""
+        # Before asking: the answer may take long, and the lease counts from when it was granted.
         asked_at = time.monotonic()
         self._fence = await self._database.write(self._take)
         self._held_until = asked_at + self._lease_s
@@ -108,7 +109,7 @@ class LeasedLeadership:
         lease = session.scalars(select(Lease).where(Lease.name == _NAME).with_for_update()).one()
         now = database_time(session)
         if lease.fence != self._fence:
-            if lease.expires_at > now and not is_gone(lease.holder):
+            if lease.expires_at > now and not has_ended(lease.holder):
                 return None
             lease.holder = self._holder
             lease.fence += 1
@@ -134,7 +135,7 @@ def _process_space() -> str:
     return ""
 
 
-def is_gone(holder: str) -> bool:
+def has_ended(holder: str) -> bool:
     """Whether that process, as `this_process` named it there, is known to have ended."""
     space, _, pid = holder.rpartition(":")
     if not space or space != _process_space():
@@ -152,10 +153,10 @@ def leadership_of(database: Database, *, lease_s: float) -> Leadership:
     return SoleServer() if database.url.startswith("sqlite") else LeasedLeadership(database, lease_s=lease_s)
 
 
-_LOOK_EVERY_S = 0.05
-_LEAST_US = 100_000
+_SAMPLE_EVERY_S = 0.05
+_MIN_STALL_US = 100_000
 """What a busy machine does to a sleeping task all the time is no stall."""
-_MOST_NOTES = 10_000
+_MAX_NOTES = 10_000
 """Bounds what is remembered; at 0.1 s each, more than any T of an hour at a third of its time."""
 
 
@@ -163,7 +164,7 @@ class Stalls:
     """When the event loop came late, and by how much."""
 
     def __init__(self) -> None:
-        self._notes: deque[tuple[int, int]] = deque(maxlen=_MOST_NOTES)
+        self._notes: deque[tuple[int, int]] = deque(maxlen=_MAX_NOTES)
 
     def note(self, ended_at: int, length_us: int) -> None:
         """A stall that ended at `ended_at`; both in microseconds."""
@@ -180,18 +181,18 @@ async def watch_stalls(stalls: Stalls, clock: Clock) -> None:
     """Notes each stall of the running event loop, until it is cancelled."""
     while True:
         began = time.monotonic()
-        await asyncio.sleep(_LOOK_EVERY_S)
-        late_us = int((time.monotonic() - began - _LOOK_EVERY_S) * _MICROS)
-        if late_us >= _LEAST_US:
+        await asyncio.sleep(_SAMPLE_EVERY_S)
+        late_us = int((time.monotonic() - began - _SAMPLE_EVERY_S) * _MICROS)
+        if late_us >= _MIN_STALL_US:
             stalls.note(clock.now(), late_us)
 
 
 log = logging.getLogger(__name__)
-_TELL_EVERY_S = 2.0
+_REPORT_EVERY_S = 2.0
 SILENT_US = 3 * 2 * _MICROS
-"""A row that was not renewed for so long is of a server that stands still: three beats."""
-_WAITED_FOR_T = 2
-"""Of two servers that fall silent at once with a host, the host is given up that much later at the most."""
+"""A row that was not renewed for so long is of a server that stands still: three reports."""
+_PRESENCE_LAPSES_T = 2
+"""How many T a silent server counts: a host that falls silent with it is given up so much later at most."""
 
 
 def longest_stall_us(session: Session, takeover_s: float) -> int:
@@ -205,13 +206,13 @@ def longest_stall_us(session: Session, takeover_s: float) -> int:
 
 def _stall_us(server: ServerProcess, now: int, takeover_s: float) -> int:
     silent_us = now - server.seen_at
-    if silent_us >= SILENT_US and (silent_us > _waited_for_us(takeover_s) or is_gone(server.process)):
+    if silent_us >= SILENT_US and (silent_us > _presence_lapses_us(takeover_s) or has_ended(server.process)):
         return 0
     return server.stalled_us + (silent_us if silent_us >= SILENT_US else 0)
 
 
-def _waited_for_us(takeover_s: float) -> int:
-    return int(_WAITED_FOR_T * takeover_s * _MICROS)
+def _presence_lapses_us(takeover_s: float) -> int:
+    return int(_PRESENCE_LAPSES_T * takeover_s * _MICROS)
 
 
 class Presence:
@@ -224,11 +225,11 @@ class Presence:
         self._id = new_id("srv")
         self._stalls, self._silences = Stalls(), Stalls()
 
-    async def tell(self) -> None:
+    async def report(self) -> None:
         """Says that this server is there, and for how long it was not."""
-        lately = self._clock.now() - _waited_for_us(self._takeover_s)
+        lately = self._clock.now() - _presence_lapses_us(self._takeover_s)
         known_us = max(self._stalls.since(lately), self._silences.since(lately))
-        silent_us = await self._database.write(lambda session: self._tell(session, known_us))
+        silent_us = await self._database.write(lambda session: self._write_row(session, known_us))
         if silent_us >= SILENT_US:
             self._silences.note(self._clock.now(), silent_us)
 
@@ -237,25 +238,25 @@ class Presence:
         own = delete(ServerProcess).where(ServerProcess.id == self._id)
         await self._database.write(lambda session: session.execute(own) and None)
 
-    async def keep_telling(self) -> None:
+    async def report_forever(self) -> None:
         """Tells, and watches its event loop, until it is cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(watch_stalls(self._stalls, self._clock))
-            tasks.create_task(self._tell_forever())
+            tasks.create_task(self._report_forever())
 
-    async def _tell_forever(self) -> None:
+    async def _report_forever(self) -> None:
         while True:
             try:
-                await self.tell()
+                await self.report()
             except Exception:
                 log.exception("this server could not tell the others that it is there; it continues")
-            await asyncio.sleep(_TELL_EVERY_S)
+            await asyncio.sleep(_REPORT_EVERY_S)
 
-    def _tell(self, session: Session, known_us: int) -> int:
+    def _write_row(self, session: Session, known_us: int) -> int:
         """Returns how long the row was not renewed. A freeze in the midst of this leaves an old time in the row."""
         own = session.scalars(select(ServerProcess).where(ServerProcess.id == self._id).with_for_update()).one_or_none()
         now = database_time(session)
-        waited_for_us = _waited_for_us(self._takeover_s)
+        waited_for_us = _presence_lapses_us(self._takeover_s)
         session.execute(
             delete(ServerProcess).where(ServerProcess.seen_at < now - waited_for_us, ServerProcess.id != self._id)
         )
@@ -275,7 +276,7 @@ async def keep_presence(database: Database, clock: Clock, *, takeover_s: float) 
         yield
         return
     presence = Presence(database, clock, takeover_s=takeover_s)
-    task = asyncio.create_task(presence.keep_telling(), name="drumline-presence")
+    task = asyncio.create_task(presence.report_forever(), name="drumline-presence")
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""The loops of the server, as tasks of the API process: schedule, reap, forget.
+"""The loops of the server, as tasks of the API process: schedule, deadlines, forget.
 
 Each is woken by commits, of which many in a row make one round, and also looks by itself. A round that fails is logged
 and tried again a little later; a loop never ends before it is stopped.
@@ -39,9 +39,9 @@ _MICROS = 1_000_000
 _FORGET_EVERY_S = 3600.0
 _FIRST_BACKOFF_S = 0.2
 _LAST_BACKOFF_S = 10.0
-_REST = 4.0
+_REST_FACTOR = 4.0
 """A loop rests so many times as long as its round took, so that it never takes more than a fifth of a core."""
-_PRESSED_REST_S, _MOST_REST_S = 0.1, 0.5
+_MIN_REST_S, _MAX_REST_S = 0.1, 0.5
 """The least rest of a loop that was woken again meanwhile, and the longest of any."""
 _LEAD = "lead"
 _CLOCK_JUMP_US = 2 * _MICROS
@@ -77,18 +77,22 @@ def start_loops(database: Database, settings: Settings, clock: Clock) -> Loops:
             scheduling.wake()
 
     stalls = Stalls()
-    reaper = Reaper(database, settings, clock, leadership, stalls)
+    deadline_loop = DeadlineLoop(database, settings, clock, leadership, stalls)
     rounds = [
         _Round(
             "schedule", scheduling, settings.schedule_every_s, lambda: _schedule(database, settings, clock, leadership)
         ),
-        _Round("reap", _Wakeup(), settings.reap_every_s, reaper.round),
-        _Round("forget", _Wakeup(), _FORGET_EVERY_S, lambda: _forget(database, clock)),
+        _Round("deadlines", _Wakeup(), settings.deadlines_every_s, deadline_loop.round),
+        _Round("forget", _Wakeup(), _FORGET_EVERY_S, lambda: _delete_expired(database, clock)),
     ]
-    lead = _Round(_LEAD, _Wakeup(), settings.lease_s / 3, lambda: _lead(leadership, rounds))
+    # A third of the lease: one renewal may fail before another server takes over.
+    lead = _Round(_LEAD, _Wakeup(), settings.lease_s / 3, lambda: _renew_leadership(leadership, rounds))
     tasks = (
         asyncio.create_task(watch_stalls(stalls, clock), name="drumline-stalls"),
-        *(asyncio.create_task(_forever(each, leadership), name=f"drumline-{each.name}") for each in (lead, *rounds)),
+        *(
+            asyncio.create_task(_run_forever(each, leadership), name=f"drumline-{each.name}")
+            for each in (lead, *rounds)
+        ),
     )
     unsubscribe = database.wakeups.subscribe_in_loop(on_commit)
     return Loops(tasks, unsubscribe, leadership)
@@ -99,7 +103,7 @@ class _Wakeup:
     """Wakes one loop. A call during its round makes it go round once more."""
 
     event: asyncio.Event = field(default_factory=asyncio.Event)
-    is_pressed: bool = False
+    is_woken_again: bool = False
     """Whether it was woken again before the loop was ready for it."""
 
     def wake(self) -> None:
@@ -107,11 +111,11 @@ class _Wakeup:
 
     async def rest(self, round_s: float) -> None:
         """Lets the calls that follow a round of `round_s` seconds come together: many commits make few rounds."""
-        least_s = _PRESSED_REST_S if self.is_pressed else 0.0
-        await asyncio.sleep(min(max(_REST * round_s, least_s), _MOST_REST_S))
+        least_s = _MIN_REST_S if self.is_woken_again else 0.0
+        await asyncio.sleep(min(max(_REST_FACTOR * round_s, least_s), _MAX_REST_S))
 
     async def wait(self, timeout_s: float) -> None:
-        self.is_pressed = self.event.is_set()
+        self.is_woken_again = self.event.is_set()
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):  # wait_for loses a cancellation that meets the call
                 await self.event.wait()
@@ -128,7 +132,7 @@ class _Round:
     perform: Callable[[], Awaitable[object]]
 
 
-async def _forever(loop: _Round, leadership: Leadership) -> None:
+async def _run_forever(loop: _Round, leadership: Leadership) -> None:
     now = asyncio.get_running_loop().time
     backoff_s = _FIRST_BACKOFF_S
     while True:
@@ -149,7 +153,7 @@ async def _forever(loop: _Round, leadership: Leadership) -> None:
         backoff_s = min(2 * backoff_s, _LAST_BACKOFF_S)
 
 
-async def _lead(leadership: Leadership, rounds: Sequence[_Round]) -> None:
+async def _renew_leadership(leadership: Leadership, rounds: Sequence[_Round]) -> None:
     """Keeps the lease; a server that has just got it begins at once."""
     was_held = leadership.is_held()
     if await leadership.renew() and not was_held:
@@ -163,18 +167,18 @@ async def _schedule(database: Database, settings: Settings, clock: Clock, leader
     await asyncio.to_thread(schedule, database, terms, now=clock.now(), guard=leadership.guard)
 
 
-async def _forget(database: Database, clock: Clock) -> None:
+async def _delete_expired(database: Database, clock: Clock) -> None:
     await database.write(lambda session: forget_old_keys(session, now=clock.now()))
     await database.write(lambda session: forget_old_plans(session, now=clock.now()))
     await database.write(lambda session: forget_deleted_checkpoints(session, now=clock.now()))
 
 
-class Reaper:
-    """Looks for deadlines. After the server's start, a jump of its clock or a time without rounds, as in a server that
-    only now runs the loops, no lease runs out for one full T. While this server, or another of the same
-    database, stands still again and again, each runs out later by as long as it stood still.
+class DeadlineLoop:
+    """Enforces deadlines in rounds.
 
-    After a jump back, or a start that may follow one, what waits for a time that is far off now is pulled back.
+    For one full T no lease runs out after the server's start, a jump of its clock or a time without rounds, as in a
+    server that only now runs the loops. While a server of the database stalls again and again, leases run out later by
+    the time that it stalled. After a jump back, or a start that may follow one, timestamps ahead of now are clamped.
     """
 
     def __init__(
@@ -191,23 +195,24 @@ class Reaper:
         self._settings = settings
         self._clock = clock
         self._last_round = clock.now()
-        self._set_back = True
+        # Assumed at the start, which may follow a change of the clock that nobody saw.
+        self._was_set_back = True
         self._leases_from = clock.now() + int(settings.times.takeover_s * _MICROS)
 
     async def round(self) -> None:
         """Does what is overdue, each action in its own transaction, so that one that fails keeps back no other."""
         now = self._clock.now()
         elapsed = now - self._last_round
-        if not -_CLOCK_JUMP_US < elapsed < _CLOCK_JUMP_US + int(self._settings.reap_every_s * _MICROS):
+        if not -_CLOCK_JUMP_US < elapsed < _CLOCK_JUMP_US + int(self._settings.deadlines_every_s * _MICROS):
             self._leases_from = now + int(self._settings.times.takeover_s * _MICROS)
-            self._set_back = self._set_back or elapsed < 0
+            self._was_set_back = self._was_set_back or elapsed < 0
         self._last_round = now
-        if self._set_back:
+        if self._was_set_back:
             await self._database.write(
                 lambda session: clamp_timestamps(session, claim_s=self._settings.times.claim_s, clock=self._clock)
             )
-            self._set_back = False
-        for action in await self._database.read(lambda session: self._due(session, now)):
+            self._was_set_back = False
+        for action in await self._database.read(lambda session: self._overdue_actions(session, now)):
             try:
                 await self._database.write(partial(self._perform, action))
             except LeadershipLostError:
@@ -215,7 +220,7 @@ class Reaper:
             except Exception:
                 log.exception("a deadline could not be enforced; it is tried again")
 
-    def _due(self, session: Session, now: int) -> list[OverdueAction]:
+    def _overdue_actions(self, session: Session, now: int) -> list[OverdueAction]:
         takeover_s = longest_takeover_s(session, self._settings.times.takeover_s)
         own_us = self._stalls.since(now - int(2 * takeover_s * _MICROS))
         stalled_us = max(own_us, longest_stall_us(session, takeover_s))

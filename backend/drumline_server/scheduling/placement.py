@@ -110,14 +110,14 @@ def place(snapshot: Snapshot) -> SchedulingResult:
     placements: list[Placement] = []
     blocked = _Blocked()
     for run in snapshot.queue:
-        held_off = table.held_off(run)
-        if blocked.includes(run, held_off):
+        restricted_platforms = table.restricted_platforms(run)
+        if blocked.includes(run, restricted_platforms):
             continue
         placement = table.seat(run)
         if placement is not None:
             placements.append(placement)
         else:
-            blocked.add(run, held_off)
+            blocked.add(run, restricted_platforms)
             table.reserve(run)
     return SchedulingResult(tuple(placements), table.reservations)
 
@@ -132,12 +132,12 @@ class _Blocked:
     def __init__(self) -> None:
         self._kinds: dict[tuple[Shape, frozenset[str] | None], list[frozenset[str]]] = {}
 
-    def includes(self, run: QueuedRun, held_off: frozenset[str]) -> bool:
+    def includes(self, run: QueuedRun, restricted_platforms: frozenset[str]) -> bool:
         """Whether a run of that shape did not fit that was held off on these platforms, or on fewer."""
-        return any(fewer <= held_off for fewer in self._kinds.get((run.shape, run.only), ()))
+        return any(fewer <= restricted_platforms for fewer in self._kinds.get((run.shape, run.only), ()))
 
-    def add(self, run: QueuedRun, held_off: frozenset[str]) -> None:
-        self._kinds.setdefault((run.shape, run.only), []).append(held_off)
+    def add(self, run: QueuedRun, restricted_platforms: frozenset[str]) -> None:
+        self._kinds.setdefault((run.shape, run.only), []).append(restricted_platforms)
 
 
 def platforms_of(shape: Shape) -> Iterable[str]:
@@ -161,7 +161,7 @@ class _Table:
         for release in self.snapshot.releases:
             self.releases.setdefault(release.platform, []).append(release)
 
-    def held_off(self, run: QueuedRun) -> frozenset[str]:
+    def restricted_platforms(self, run: QueuedRun) -> frozenset[str]:
         """Platforms where the run must leave reserved room alone."""
         until = self._until(run)
         return frozenset(
@@ -172,26 +172,27 @@ class _Table:
 
     def seat(self, run: QueuedRun) -> Placement | None:
         """Gives the run its devices, if there is room that is not kept for another."""
+        # Elsewhere first after a failure, on the same host only where nothing else has room.
         for avoid in (run.avoid, None) if run.avoid else (None,):
             for platform in platforms_of(run.shape):
-                shares = fit(self._room(platform, run, avoid), run.shape, run.members)
+                shares = fit(self._available_devices(platform, run, avoid), run.shape, run.members)
                 if shares is not None:
-                    return self._take(run, platform, shares)
+                    return self._assign_devices(run, platform, shares)
         return None
 
     def reserve(self, run: QueuedRun) -> None:
         """Keeps the room that will be there first, unless a run before this one has a reservation on that platform."""
         if all(platform in self.reservations for platform in platforms_of(run.shape)):
             return  # looking for the room costs a sort of all that is held
-        rooms = {platform: self._first_room(platform, run) for platform in platforms_of(run.shape)}
+        rooms = {platform: self._earliest_reservation(platform, run) for platform in platforms_of(run.shape)}
         found = [(platform, room) for platform, room in rooms.items() if room is not None]
         if found:
             platform, room = min(found, key=lambda item: (item[1].at is None, item[1].at or 0))
             self.reservations.setdefault(platform, room)
 
-    def _room(self, platform: str, run: QueuedRun, avoid: str | None) -> dict[str, int]:
+    def _available_devices(self, platform: str, run: QueuedRun, avoid: str | None) -> dict[str, int]:
         """Devices of each host that the run may take."""
-        counts = {host: count for host, count in self._after(platform, run, ()).items() if host != avoid}
+        counts = {host: count for host, count in self._devices_after(platform, run, ()).items() if host != avoid}
         reservation = self.reservations.get(platform)
         if reservation is None or reservation.is_over_before(self._until(run)):
             return counts
@@ -200,7 +201,7 @@ class _Table:
     def _until(self, run: QueuedRun) -> int | None:
         return None if run.limit_us is None else self.snapshot.now + run.limit_us
 
-    def _take(self, run: QueuedRun, platform: str, shares: list[Share]) -> Placement:
+    def _assign_devices(self, run: QueuedRun, platform: str, shares: list[Share]) -> Placement:
         until, reservation = self._until(run), self.reservations.get(platform)
         per_replica = run.shape.devices_per_replica
         members: list[MemberSeats] = []
@@ -220,31 +221,33 @@ class _Table:
             first_replica += share.replicas
         return Placement(run.id, tuple(members))
 
-    def _first_room(self, platform: str, run: QueuedRun) -> Reservation | None:
+    def _earliest_reservation(self, platform: str, run: QueuedRun) -> Reservation | None:
         """The room after as few ends of runs as are needed, those with a known end first; None if there never is."""
         releases = sorted(
             self.releases.get(platform, ()),
             key=lambda release: (release.at is None, release.at or 0, release.host_id, release.run_id),
         )
         fewest, most = 0, len(releases)
-        if fit(self._after(platform, run, releases), run.shape) is None:
+        if fit(self._devices_after(platform, run, releases), run.shape) is None:
             return None
+        # Bisection: more devices given back never fit less.
         while fewest < most:
             middle = (fewest + most) // 2
-            if fit(self._after(platform, run, releases[:middle]), run.shape) is None:
+            if fit(self._devices_after(platform, run, releases[:middle]), run.shape) is None:
                 fewest = middle + 1
             else:
                 most = middle
         at = releases[fewest - 1].at if fewest else self.snapshot.now
+        # Runs that end at one moment give back at once; what this run does not need of that is spare.
         together = [release for release in releases[fewest:] if at is not None and release.at == at]
-        counts = self._after(platform, run, [*releases[:fewest], *together])
+        counts = self._devices_after(platform, run, [*releases[:fewest], *together])
         shares = fit(counts, run.shape, run.members)
         assert shares is not None
         per_replica = run.shape.devices_per_replica
         spare = {share.host_id: counts[share.host_id] - share.replicas * per_replica for share in shares}
         return Reservation(run.id, at, spare)
 
-    def _after(self, platform: str, run: QueuedRun, releases: Iterable[Release]) -> dict[str, int]:
+    def _devices_after(self, platform: str, run: QueuedRun, releases: Iterable[Release]) -> dict[str, int]:
         """Devices by host, of those that the run may have, once others have given theirs back."""
         counts = {host: len(devices) for host, devices in self.free.get(platform, {}).items()}
         for release in releases:
@@ -252,7 +255,7 @@ class _Table:
         return {host: count for host, count in counts.items() if run.only is None or host in run.only}
 
 
-AGEING_MOST = 2000
+AGEING_MAX = 2000
 """What ageing can add, in points of priority: as much as lies between the lowest and the highest."""
 
 
@@ -265,7 +268,7 @@ class Ageing:
     @property
     def most_us(self) -> int:
         """The waiting time after which a run gains nothing more."""
-        return AGEING_MOST * self.unit_us
+        return AGEING_MAX * self.unit_us
 
     def weight(self, priority: int, created_at: int, now: int) -> int:
         """The effective priority in microseconds: points times the unit, so that it is exact."""

@@ -1,8 +1,8 @@
 """Reads what placement looks at: free devices of live hosts, held ones, and the head of a project's queue.
 
 The queue is read by index only, whatever its length: runs of one priority and shape are alike but for their age, so the
-oldest of each such group are all that can matter. Of each of the first `GROUPS` groups at least the `HEAD_LEAST` oldest
-are there, so that no group hides another, and beside them the `HEAD_MOST` oldest of all. The statements are made once:
+oldest of each such group are all that can matter. Of each of the first `GROUPS` groups at least the `HEAD_MIN` oldest
+are there, so that no group hides another, and beside them the `HEAD_MAX` oldest of all. The statements are made once:
 making one costs more than running it.
 """
 
@@ -37,10 +37,10 @@ from drumline_server.storage.models import Attempt, Device, Hold, Host, Member, 
 
 GROUPS = 64
 """How many groups of alike runs a tick considers, those of the highest priority."""
-HEAD_LEAST, HEAD_MOST = 20, 200
+HEAD_MIN, HEAD_MAX = 20, 200
 """How many waiting runs of one project, priority and shape a tick considers, the oldest first."""
-QUEUE_MOST = 1_000
-"""How many waiting runs of all its groups a tick considers, where `HEAD_LEAST` of each are fewer."""
+QUEUE_MAX = 1_000
+"""How many waiting runs of all its groups a tick considers, where `HEAD_MIN` of each are fewer."""
 _MICROS = 1_000_000
 RunRow = Row[str, str, str, int, int, int, str | None, str | None]
 """The columns of `_RUNS`."""
@@ -62,17 +62,17 @@ def take_snapshot(session: Session, project_id: str, *, ageing: Ageing, silent_s
     )
 
 
-def is_behind_the_head(session: Session, run: Run) -> bool:
+def is_beyond_queue_head(session: Session, run: Run) -> bool:
     """Whether so many older runs are like a queued run that no snapshot has it."""
-    of_run = {"project": run.project_id, "priority": run.priority, "shape": run.shape, "head": HEAD_MOST}
+    of_run = {"project": run.project_id, "priority": run.priority, "shape": run.shape, "head": HEAD_MAX}
     older = {"created_at": run.created_at, "run": run.id}
-    return session.scalar(_OLDER_ALIKE, {**of_run, **older}) == HEAD_MOST
+    return session.scalar(_OLDER_ALIKE, {**of_run, **older}) == HEAD_MAX
 
 
 def queued_run(run: Run, home: ResumeLocation | None) -> QueuedRun:
     """A run that is queued for the first time, as the scheduler sees it; `home` is where its checkpoint is."""
     limit_us = _limit_us(to_json(run.limits).decode())
-    return QueuedRun(run.id, _shape(run.shape), limit_us, None, *_tie(home), run.priority, run.created_at)
+    return QueuedRun(run.id, _shape(run.shape), limit_us, None, *_host_constraint(home), run.priority, run.created_at)
 
 
 def with_run(snapshot: Snapshot, run: QueuedRun, ageing: Ageing) -> Snapshot:
@@ -80,7 +80,7 @@ def with_run(snapshot: Snapshot, run: QueuedRun, ageing: Ageing) -> Snapshot:
     return replace(snapshot, queue=in_order((*snapshot.queue, run), ageing, snapshot.now))
 
 
-def alone_and_idle(session: Session, snapshot: Snapshot, project_id: str, run: QueuedRun) -> Snapshot:
+def idle_fleet(session: Session, snapshot: Snapshot, project_id: str, run: QueuedRun) -> Snapshot:
     """The same, as if nothing ran and only that run waited."""
     query = (
         select(Device.id, Device.host_id, Device.platform, Device.position)
@@ -105,23 +105,23 @@ def _releases(session: Session, project_id: str, silent_since: int, now: int) ->
 
 def _queue(session: Session, project_id: str, ageing: Ageing, now: int) -> tuple[QueuedRun, ...]:
     groups = session.execute(_GROUPS, {"project": project_id}).all()
-    head = max(HEAD_LEAST, min(HEAD_MOST, QUEUE_MOST // max(len(groups), 1)))
+    head = max(HEAD_MIN, min(HEAD_MAX, QUEUE_MAX // max(len(groups), 1)))
     rows: dict[str, RunRow] = {}
     for priority, shape in groups:
         of_group = {"project": project_id, "priority": priority, "shape": shape, "head": head}
         rows |= {row.id: row for row in session.execute(_GROUP, of_group)}
-    rows |= {row.id: row for row in session.execute(_RUNS, {"project": project_id, "head": HEAD_MOST})}
+    rows |= {row.id: row for row in session.execute(_RUNS, {"project": project_id, "head": HEAD_MAX})}
     past = [row.id for row in rows.values() if row.fence > 0 or row.resume_from]
     homes = capacity.runs_tied_to_hosts(session, project_id, past)
-    return in_order([_queued(row, homes.get(row.id)) for row in rows.values()], ageing, now)
+    return in_order([_to_queued_run(row, homes.get(row.id)) for row in rows.values()], ageing, now)
 
 
-def _queued(row: RunRow, home: ResumeLocation | None) -> QueuedRun:
+def _to_queued_run(row: RunRow, home: ResumeLocation | None) -> QueuedRun:
     run_id, shape, limits, priority, created_at, _, _, failed_on = row
-    return QueuedRun(run_id, _shape(shape), _limit_us(limits), failed_on, *_tie(home), priority, created_at)
+    return QueuedRun(run_id, _shape(shape), _limit_us(limits), failed_on, *_host_constraint(home), priority, created_at)
 
 
-def _tie(home: ResumeLocation | None) -> tuple[frozenset[str] | None, int]:
+def _host_constraint(home: ResumeLocation | None) -> tuple[frozenset[str] | None, int]:
     """Which hosts only, and how many members, as `QueuedRun` has them."""
     return (None, 1) if home is None else (frozenset(home.hosts), home.members)
 

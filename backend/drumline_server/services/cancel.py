@@ -100,4 +100,4 @@ def _note_request(session: Session, run: Run, requested_by: str, wanted_grace_s:
     )
     record_event(session, run.id, "cancel", {"grace_s": grace_s}, now=now, attempt_id=run.attempt_id)
     announce(session, f"runs:{run.id}")
-    history.record_act(session, "run.cancel", run.id, principal=requested_by, project_id=run.project_id, now=now)
+    history.record_audit(session, "run.cancel", run.id, principal=requested_by, project_id=run.project_id, now=now)

@@ -14,7 +14,7 @@ from drumline.contracts import api
 from drumline.contracts.problems import FieldProblem, ProblemCode
 from drumline.contracts.spec import RunSubmit
 from drumline.contracts.storable import unstorable
-from drumline.contracts.supported import unsupported
+from drumline.contracts.supported import find_unsupported
 from drumline.errors import ParameterError, ProgramError
 from drumline.wording import counted
 from drumline_server.base.errors import DrumlineError, InvalidRequestError, NotFoundError
@@ -23,10 +23,10 @@ from drumline_server.lifecycle import checkpoints
 from drumline_server.scheduling import capacity
 from drumline_server.scheduling.capacity import (
     HostCapacity,
-    Possible,
+    PlatformCapacity,
     ResumeLocation,
+    best_platform,
     capacities,
-    most_possible,
     readers_of,
 )
 from drumline_server.services import bundles
@@ -40,12 +40,12 @@ def nearest_possible(shape: Shape, hosts_with: Callable[[str], Sequence[HostCapa
         return _on(hosts, shape)
     elsewhere = hosts_with("any")
     found = _on(elsewhere, shape.of(platform="any"))
-    return found and found.of(platform=most_possible(elsewhere, found).platform)
+    return found and found.of(platform=best_platform(elsewhere, found).platform)
 
 
 def _on(hosts: Sequence[HostCapacity], shape: Shape) -> Shape | None:
     """Fewer replicas; where not even one has room, as many with fewer devices each, or one with as many as a host."""
-    possible = most_possible(hosts, shape)
+    possible = best_platform(hosts, shape)
     if possible.replicas:
         return shape.of(replicas=min(shape.replicas, possible.replicas))
     largest = max((host.devices for host in hosts), default=0)
@@ -63,7 +63,7 @@ def _most_devices(hosts: Sequence[HostCapacity], shape: Shape, replicas: int, la
     """
 
     def lacks_room(devices: int) -> bool:
-        return most_possible(hosts, replace(shape, devices_per_replica=devices)).replicas < replicas
+        return best_platform(hosts, replace(shape, devices_per_replica=devices)).replicas < replicas
 
     return bisect_left(range(1, largest + 1), True, key=lacks_room)
 
@@ -76,7 +76,7 @@ _OVER_HOSTS = (
 
 def check_supported(body: RunSubmit) -> None:
     """Raises InvalidRequestError for a strategy that no worker can run, however long it waits."""
-    flaw = unsupported(body.job.strategy)
+    flaw = find_unsupported(body.job.strategy)
     if flaw is not None:
         name, message = flaw
         raise InvalidRequestError(f"job.strategy.{name}", message)
@@ -95,10 +95,10 @@ def check_feasible(body: RunSubmit, hosts_with: Callable[[str], Sequence[HostCap
         return
     strategy, resources = body.job.strategy.model_dump(), body.resources.model_dump()
     shape = shape_of(strategy, resources)
-    possible = most_possible(hosts_with(shape.platform), shape)
+    possible = best_platform(hosts_with(shape.platform), shape)
     if shape.replicas > possible.replicas:
         split = shape_of({**strategy, "collectives": OWN_COLLECTIVES}, resources)
-        could_split = most_possible(possible.hosts, split).replicas >= shape.replicas
+        could_split = best_platform(possible.hosts, split).replicas >= shape.replicas
         way = _OVER_HOSTS if body.job.strategy.kind == "mirrored" and could_split else ""
         tie = tie_to_one_host(strategy) if way else ""
         nearest, platforms = nearest_possible(shape, hosts_with), _devices_by_platform(hosts_with("any"))
@@ -112,7 +112,7 @@ def check_readable(body: RunSubmit, home: ResumeLocation | None, hosts: Sequence
     """
     shape = shape_of(body.job.strategy.model_dump(), body.resources.model_dump())
     readers = readers_of(home, hosts) if home else []
-    possible = most_possible(readers, shape).replicas
+    possible = best_platform(readers, shape).replicas
     if possible >= shape.replicas:
         return
     names, room = ", ".join(sorted(host.host_name for host in readers)), counted(possible, "replica")
@@ -132,7 +132,7 @@ def describe_need(shape: Shape) -> str:
     return f"{counted(shape.replicas, 'replica')}{of_devices}{where}"
 
 
-def describe_room(shape: Shape, possible: Possible) -> str:
+def describe_room(shape: Shape, possible: PlatformCapacity) -> str:
     """What the fleet has, in words: `the largest host has 8 devices`."""
     kind = "device" if shape.platform == "any" else f"{shape.platform} device"
     if not possible.hosts:
@@ -145,7 +145,7 @@ def describe_room(shape: Shape, possible: Possible) -> str:
 
 
 def _too_many(
-    shape: Shape, possible: Possible, nearest: Shape | None, platforms: Mapping[str, int], *, tie: str, way: str
+    shape: Shape, possible: PlatformCapacity, nearest: Shape | None, platforms: Mapping[str, int], *, tie: str, way: str
 ) -> DrumlineError:
     """`tie`: what alone keeps the run from being split over the hosts; `way`: what would let it be."""
     there = "" if possible.hosts or not platforms else f": the hosts have {_describe_platforms(platforms)}"

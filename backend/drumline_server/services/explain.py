@@ -13,7 +13,7 @@ from drumline.wording import counted
 from drumline_server.base.shapes import Shape
 from drumline_server.lifecycle import checkpoints
 from drumline_server.scheduling import capacity
-from drumline_server.scheduling.capacity import HostCapacity, Possible, capacities, most_possible, room
+from drumline_server.scheduling.capacity import HostCapacity, PlatformCapacity, best_platform, capacities, room
 from drumline_server.services.checking import describe_need, describe_room
 from drumline_server.services.explain_attempt import why_attempt
 from drumline_server.storage.models import Run
@@ -100,7 +100,7 @@ def _why_tied_to_hosts(run: Run, why: api.Why, home: capacity.ResumeLocation, fl
     """Where those hosts are lost, too small or out of service, or their devices are, what would help."""
     names = " or ".join(sorted(home.hosts.values()))
     there, shape = capacity.readers_of(home, fleet), Shape.parse(run.shape)
-    possible = most_possible(there, shape).replicas
+    possible = best_platform(there, shape).replicas
     blocked = why_out_of_service(there, shape)
     goes_on = f"Resumes from its checkpoint of step {home.step}, which only {names} can read"
     evidence = {**why.evidence, "step": home.step, "hosts": sorted(home.hosts.values())}
@@ -153,7 +153,7 @@ def why_queued(shape: Shape, fleet: Sequence[HostCapacity]) -> api.Why:
     fitting = [host for host in fleet if shape.platform in ("any", host.platform)]
     if not fitting:
         return _why_no_devices(shape.platform, fleet)
-    possible = most_possible(fitting, shape)
+    possible = best_platform(fitting, shape)
     if possible.replicas < shape.replicas:
         return _why_too_few(shape, possible)
     return why_out_of_service(fitting, shape) or _why_busy(fitting, shape)
@@ -197,7 +197,7 @@ def _why(session: Session, run: Run, now: int) -> api.Why | None:
     return None
 
 
-def _why_too_few(shape: Shape, possible: Possible) -> api.Why:
+def _why_too_few(shape: Shape, possible: PlatformCapacity) -> api.Why:
     evidence: dict[str, JsonValue] = {"wanted": shape.devices, "largest": possible.largest}
     most = counted(possible.replicas, "replica")
     nearest = f"Submit it with at most {most}, or start" if possible.replicas else "Start"

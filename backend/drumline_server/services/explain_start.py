@@ -26,7 +26,7 @@ from drumline_server.scheduling.placement import (
     in_order,
     place,
 )
-from drumline_server.scheduling.snapshot import is_behind_the_head
+from drumline_server.scheduling.snapshot import is_beyond_queue_head
 from drumline_server.services.explain import (
     behind_runs_alike,
     waits_there,
@@ -153,7 +153,7 @@ def explain(session: Session, run: Run, terms: SchedulingTerms, *, now: int) -> 
     if why is None or run.state != RunState.QUEUED:
         return why
     why = why.model_copy(update={"position": queue_position(session, run, terms.ageing, now=now)})
-    if is_behind_the_head(session, run):
+    if is_beyond_queue_head(session, run):
         return behind_runs_alike(why)
     return _try_suggestions(session, run, why, terms.look(session, run.project_id, now=now), terms, now=now)
 
@@ -183,7 +183,7 @@ def _try_suggestions(
     found = counterfactuals(
         snapshot, queued, terms.ageing, only_resubmitted=frozenset(source.hosts) if source else None
     )
-    suggestions = tuple(_suggestions(found, checkpoints.saved_step(session, run)))
+    suggestions = tuple(_suggestions(found, checkpoints.newest_saved_step(session, run)))
     return why.model_copy(update={"suggestions": suggestions, "starts": _prediction(session, found.finish, now)})
 
 
@@ -273,7 +273,7 @@ def _starting(session: Session, project_id: str, runs: Sequence[Run], terms: Sch
     oldest: dict[tuple[int, str], Run] = {}
     for run in sorted(runs, key=lambda run: (run.created_at, run.id)):
         oldest.setdefault((run.priority, run.shape), run)
-    if all(is_behind_the_head(session, run) for run in oldest.values()):
+    if all(is_beyond_queue_head(session, run) for run in oldest.values()):
         return set()
     return {placement.run_id for placement in place(terms.look(session, project_id, now=now)).placements}
 

@@ -338,7 +338,7 @@ def _require_host(session: Session, order: OperatorAction) -> Host:
 
 def _note(session: Session, order: OperatorAction, action: str, host_id: str) -> None:
     session.flush()
-    history.record_act(
+    history.record_audit(
         session, action, order.target, principal=order.principal, project_id=order.project_id, now=order.now
     )
     announce(session, f"fleet:{host_id}", QUEUE)

@@ -174,7 +174,7 @@ def roll_back(session: Session, project_id: str, name: str, number: int, *, by: 
     if job.current_version != version.number:
         body = {"from": job.current_version, "to": version.number}
         _make_current(session, job, version.number, by=by, cause="rollback", now=now)
-        history.record_act(session, "job.rollback", job.id, principal=by, project_id=project_id, now=now, body=body)
+        history.record_audit(session, "job.rollback", job.id, principal=by, project_id=project_id, now=now, body=body)
         session.flush()
     return _job(job, runs_of_jobs(session, [job.id]))
 

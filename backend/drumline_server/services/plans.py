@@ -21,7 +21,7 @@ from drumline_server.lifecycle import probes
 from drumline_server.scheduling import capacity
 from drumline_server.scheduling.dispatch import SchedulingTerms
 from drumline_server.scheduling.placement import Placement, Snapshot, place
-from drumline_server.scheduling.snapshot import alone_and_idle, is_behind_the_head, queued_run, with_run
+from drumline_server.scheduling.snapshot import idle_fleet, is_beyond_queue_head, queued_run, with_run
 from drumline_server.services.checking import Checked, Checker, require_storable
 from drumline_server.services.explain_start import explain_queued
 from drumline_server.services.submit import CheckedRun, Submission, make_queued_run
@@ -117,13 +117,13 @@ def simulate(
     home = capacity.resume_location_of(session, run.project_id, source) if source else None
     queued = queued_run(run, home)
     snapshot = terms.look(session, run.project_id, now=now)
-    if not is_behind_the_head(session, run):
+    if not is_beyond_queue_head(session, run):
         snapshot = with_run(snapshot, queued, terms.ageing)
     placement = _placement(snapshot, run.id)
     if placement is not None:
         return Simulation(True, None, placed_devices(session, placement))
     why = explain_queued(session, run, snapshot, terms, now=now)
-    later = _placement(alone_and_idle(session, snapshot, run.project_id, queued), run.id)
+    later = _placement(idle_fleet(session, snapshot, run.project_id, queued), run.id)
     return Simulation(False, why, placed_devices(session, later) if later is not None else ())
 
 

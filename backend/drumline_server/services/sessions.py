@@ -59,7 +59,7 @@ def create_login_code(session: Session, principal: Principal, settings: Settings
             expires_at=expires_at,
         )
     )
-    history.record_act(
+    history.record_audit(
         session, "login_code.create", "", principal=principal.name, project_id=principal.project_id, now=now
     )
     return api.LoginCode(code=code, expires_at=expires_at)
@@ -96,7 +96,7 @@ def sign_in(session: Session, request: api.LoginRequest, settings: Settings, *, 
     )
     session.add(row)
     session.flush()
-    history.record_act(
+    history.record_audit(
         session, "session.open", row.id, principal=owner.name, project_id=owner.project_id, now=now, client=client
     )
     opened = tokens.live_session(session, row.cookie_hash, now - 1, now)
@@ -124,7 +124,7 @@ def sign_out(session: Session, principal: Principal, *, now: int) -> None:
     if principal.session_id is None:
         return
     tokens.revoke_session(session, principal.session_id, now)
-    history.record_act(
+    history.record_audit(
         session,
         "session.close",
         principal.session_id,

@@ -338,10 +338,10 @@ def _queue(session: Session, accepted: Sequence[_Accepted], *, now: int) -> list
         for each, run in zip(accepted, runs, strict=True)
     ]
     remember(session, zip([each.request for each in accepted], answers, strict=True), status=_CREATED, now=now)
-    history.record_acts(session, [_act(run) for run in runs], now=now)
+    history.record_audits(session, [_audit_entry(run) for run in runs], now=now)
     return [SubmissionResult(answer, replayed=False) for answer in answers]
 
 
-def _act(run: Run) -> history.Act:
+def _audit_entry(run: Run) -> history.AuditEntry:
     body = {"job": run.job_name, "version": run.version_number}
-    return history.Act("run.submit", run.id, run.submitted_by, run.project_id, body=body)
+    return history.AuditEntry("run.submit", run.id, run.submitted_by, run.project_id, body=body)

@@ -289,7 +289,7 @@ def _store(session: Session, prepared: Prepared, *, now: int) -> Batch:
     )
     session.add(batch)
     session.flush()
-    history.record_act(
+    history.record_audit(
         session,
         "batch.submit",
         batch.id,

@@ -82,7 +82,7 @@ def redeem_enrolment(session: Session, secret: str, host_name: str, *, now: int)
     token = tokens.spend_token(session, credentials.digest(secret), now) if is_formed else None
     if token is None:
         raise unknown_enrolment()
-    history.record_act(session, "host.enroll", host_name, principal=token.name, project_id=token.project_id, now=now)
+    history.record_audit(session, "host.enroll", host_name, principal=token.name, project_id=token.project_id, now=now)
     return Redeemed(token.project_id, token.id)
 
 
@@ -140,7 +140,7 @@ def create_token(
     )
     token.made_by = maker.token_id if maker else None
     session.add(token)
-    history.record_act(
+    history.record_audit(
         session,
         "token.create",
         token.id,
@@ -184,7 +184,7 @@ def revoke_token(session: Session, project_id: str, token_id: str, *, by: str, n
     """Ends a token and every session that it opened. Raises NotFoundError."""
     if tokens.revoke_token(session, project_id, token_id, now) is None:
         raise NotFoundError("token", token_id)
-    history.record_act(session, "token.revoke", token_id, principal=by, project_id=project_id, now=now)
+    history.record_audit(session, "token.revoke", token_id, principal=by, project_id=project_id, now=now)
 
 
 def view_token(token: Token) -> api.Token:

@@ -62,6 +62,7 @@ class BlobStore:
         target = self._place(digest)
         if not target.exists():
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Content before name: after a power cut, a name without its content would pass for the bundle.
             os.fsync(file.fileno())
             with suppress(FileExistsError):  # another process stored the same just now
                 os.link(file.name, target)
@@ -150,7 +151,7 @@ _FILE = "store.id"
 
 
 def require_own_store(database_url: str, data_dir: Path, *, now: int) -> None:
-    """Marks the directory and the database at their first meeting; raises StoreError where they do not belong together.
+    """Marks directory and database at their first use together. Raises StoreError where they do not belong together.
 
     A database that is older than marks takes the directory that has its newest bundle.
     """
@@ -160,7 +161,7 @@ def require_own_store(database_url: str, data_dir: Path, *, now: int) -> None:
         with Session(engine) as session, session.begin():
             known = store_identity(session)
             if known is None and _has_newest(session, BlobStore(blobs)):
-                add_store_identity(session, _marked(blobs), now=now)
+                add_store_identity(session, _read_or_mark(blobs), now=now)
                 known = store_identity(session)
     finally:
         engine.dispose()
@@ -184,7 +185,7 @@ def _has_newest(session: Session, store: BlobStore) -> bool:
     return True
 
 
-def _marked(blobs: Path) -> str:
+def _read_or_mark(blobs: Path) -> str:
     """The identity of the directory, made if it has none; the same for all who ask at once."""
     partial = blobs / f".{_FILE}.{secrets.token_hex(8)}"
     with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -192,6 +193,7 @@ def _marked(blobs: Path) -> str:
         file.flush()
         os.fsync(file.fileno())
     try:
+        # A link fails where the name is taken: of two that mark at once one wins, and both read its mark.
         with suppress(FileExistsError):
             os.link(partial, blobs / _FILE)
     finally:

@@ -170,6 +170,7 @@ class GroupWriter:
         while not last:
             item, batch = self._writes.get(), list[_Write]()
             while item is not None:  # all that waits
+                # From here on it can't be cancelled, as nobody could tell whether it was committed.
                 if item.future.set_running_or_notify_cancel():
                     batch.append(item)
                 if len(batch) >= _MOST_WRITES or self._writes.empty():
@@ -190,7 +191,7 @@ class GroupWriter:
             _settle([(write, None, unavailable(error)) for write in batch])
             return
         try:
-            self._wakeups.publish(topics)  # whoever hears that a write is done finds its news told
+            self._wakeups.publish(topics)  # before the caller hears that it is done: what it reads next is current
         finally:
             _settle(outcomes)
 

@@ -38,6 +38,7 @@ def record_event(
 ) -> int:
     """Adds an event to a run and returns its `seq`; it is announced after the commit."""
     session.flush()
+    # The UPDATE locks the run's row: numbers are committed in their order, by which streams resume.
     taken = session.execute(_TAKE_NUMBER, {"run": run_id}).one()
     session.execute(
         _INSERT,
@@ -89,7 +90,7 @@ _INSERT_ACTS = insert(table_of(Audit))
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class AuditEntry:
     """`principal` did `action` (such as `token.create`) to `target`, from the address `client`."""
 
     action: str
@@ -100,7 +101,7 @@ class Act:
     body: Mapping[str, Any] | None = None  # Any: JSON of the act; never a secret
 
 
-def record_act(
+def record_audit(
     session: Session,
     action: str,
     target: str,
@@ -112,10 +113,10 @@ def record_act(
     body: Mapping[str, Any] | None = None,  # Any: as in Act
 ) -> None:
     """Adds one act."""
-    record_acts(session, [Act(action, target, principal, project_id, client, body)], now=now)
+    record_audits(session, [AuditEntry(action, target, principal, project_id, client, body)], now=now)
 
 
-def record_acts(session: Session, acts: Iterable[Act], *, now: int) -> None:
+def record_audits(session: Session, acts: Iterable[AuditEntry], *, now: int) -> None:
     """Adds acts of one moment."""
     session.execute(
         _INSERT_ACTS,
@@ -199,13 +200,13 @@ def record_lost_rest(session: Session, member: Member, detail: str, *, now: int)
 
 def record_lost_output(session: Session, member: Member, lost_bytes: int | None, detail: str, *, now: int) -> None:
     """Records that output is lost after all that is stored, also in the text itself."""
-    chunk = lost_chunk(session, member, lost_bytes, detail, ends_line=ends_with_line(session, member), now=now)
+    chunk = record_lost_chunk(session, member, lost_bytes, detail, ends_line=ends_with_line(session, member), now=now)
     session.add(LogChunk(**chunk))
     body = {"member": member.id, "first_byte": chunk["first_byte"], "next_byte": chunk["next_byte"]}
     record_event(session, member.run_id, "log", body, now=now, attempt_id=member.attempt_id)
 
 
-def lost_chunk(
+def record_lost_chunk(
     session: Session, member: Member, lost_bytes: int | None, detail: str, *, ends_line: bool, now: int
 ) -> Mapping[str, Any]:  # Any: columns of a chunk
     """Records a gap after the stored output; returns the chunk that says so there, still to be stored."""

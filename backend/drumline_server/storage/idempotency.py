@@ -21,11 +21,11 @@ _INSERT = insert(table_of(IdempotencyKey))
 _FIND = select(_ROW.key, _ROW.body_hash, _ROW.response, _ROW.created_at).where(
     *(_ROW[name] == bindparam(name) for name in _SENDER), _ROW.key.in_(bindparam("keys", expanding=True))
 )
-_TAKE_TURNS = text(
+_LOCK_KEYS = text(
     "SELECT pg_try_advisory_xact_lock(number) "
     "FROM unnest(CAST(:numbers AS bigint[])) WITH ORDINALITY AS turn(number, place) ORDER BY place"
 )
-_Kept = Row[str, str, Any, int]  # Any: JSON of the first answer
+_StoredAnswer = Row[str, str, Any, int]  # Any: JSON of the first answer
 UNFINISHED = "unfinished"
 """In place of an answer: the id of what the request has begun to make, in more than one transaction."""
 KEPT_US = 7 * 86_400 * 1_000_000
@@ -72,8 +72,8 @@ def replays(
     session: Session, requests: Sequence[IdempotentRequest], *, now: int
 ) -> list[dict[str, Any] | DrumlineError | None]:
     """For each of different requests what `replay` returns or raises."""
-    turns = _take_turns(session, requests)
-    kept = _kept(session, requests)
+    turns = _lock_keys(session, requests)
+    kept = _find_rows(session, requests)
     return [
         _replay(session, request, kept.get(request.names), now) if turn else _in_flight(request)
         for request, turn in zip(requests, turns, strict=True)
@@ -82,7 +82,7 @@ def replays(
 
 def is_answered(session: Session, request: IdempotentRequest, *, now: int) -> bool:
     """Whether the key has an answer: a look without taking turns, for what need not be done again."""
-    row = _kept(session, [request]).get(request.names)
+    row = _find_rows(session, [request]).get(request.names)
     return row is not None and row.created_at + KEPT_US >= now and UNFINISHED not in row.response
 
 
@@ -120,7 +120,7 @@ def forget_old_keys(session: Session, *, now: int) -> None:
     session.execute(delete(IdempotencyKey).where(IdempotencyKey.created_at < now - KEPT_US))
 
 
-def _kept(session: Session, requests: Sequence[IdempotentRequest]) -> dict[tuple[str, ...], _Kept]:
+def _find_rows(session: Session, requests: Sequence[IdempotentRequest]) -> dict[tuple[str, ...], _StoredAnswer]:
     """The rows of the requests by `names`, in a statement for each sender."""
     senders: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for request in requests:
@@ -133,7 +133,7 @@ def _kept(session: Session, requests: Sequence[IdempotentRequest]) -> dict[tuple
 
 
 def _replay(
-    session: Session, request: IdempotentRequest, row: _Kept | None, now: int
+    session: Session, request: IdempotentRequest, row: _StoredAnswer | None, now: int
 ) -> dict[str, Any] | DrumlineError | None:
     if row is None:
         return None
@@ -150,14 +150,14 @@ def _replay(
     return answer
 
 
-def _take_turns(session: Session, requests: Sequence[IdempotentRequest]) -> list[bool]:
+def _lock_keys(session: Session, requests: Sequence[IdempotentRequest]) -> list[bool]:
     """Whether it is each request's turn: keeps twins apart until the commit.
 
     SQLite has one writer, where a twin in another transaction cannot be met.
     """
     if session.get_bind().dialect.name != "postgresql":
         return [True] * len(requests)
-    return list(session.scalars(_TAKE_TURNS, {"numbers": [_number(request) for request in requests]}))
+    return list(session.scalars(_LOCK_KEYS, {"numbers": [_number(request) for request in requests]}))
 
 
 def _number(request: IdempotentRequest) -> int:

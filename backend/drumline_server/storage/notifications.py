@@ -250,7 +250,7 @@ class Notifier:
         return {"sent": self._sent, "failed": self._failed, "dropped": self._waiting.dropped}
 
     def close(self) -> None:
-        """Lets the thread end by itself: it may hang in the broker for another second."""
+        """Ends the thread without waiting: it may hang in the broker for another second."""
         self._unsubscribe()
         self._waiting.close()
 

@@ -49,6 +49,7 @@ class PostgresStore:
             pool_timeout=10,
             connect_args={"connect_timeout": 5, "options": _OPTIONS},
         )
+        # One snapshot for all statements of a read: lists and their counts agree.
         self._reading = self._engine.execution_options(postgresql_readonly=True, isolation_level="REPEATABLE READ")
         self._executor = ThreadPoolExecutor(pool_size, "postgres")
         self._closed = False
@@ -96,7 +97,7 @@ class PostgresStore:
                     raise _unavailable(error) from error
             except DBAPIError as error:
                 if _is_retried(error) and attempt < _TRIES - 1:
-                    time.sleep(random.uniform(0, 0.005 * 2**attempt))  # the other side must get ahead
+                    time.sleep(random.uniform(0, 0.005 * 2**attempt))  # at random, so that one of the two gets ahead
                 elif _is_retried(error) or _is_unreachable(error):
                     raise _unavailable(error) from error
                 else:
@@ -108,6 +109,8 @@ class PostgresStore:
     def _commit(self, fn: Callable[[Session], T]) -> T:
         with Session(self._engine, expire_on_commit=False) as session:
             with session.begin():
+                # Flushed here, before the COMMIT: after a cut in between nobody knows what happened, so only this is
+                # retried.
                 try:
                     returned = fn(session)
                     session.flush()

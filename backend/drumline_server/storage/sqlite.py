@@ -28,6 +28,7 @@ class SqliteStore(GroupWriter):
         readers = min(pool_size, _READERS)
         self._reading = _engine(url, begin="BEGIN", connections=readers, query_only=True)
         self._executor = ThreadPoolExecutor(readers, "sqlite-reader")
+        # The write lock at once: a read lock that is raised later fails with SQLITE_BUSY, whatever the timeout.
         super().__init__(_engine(url, begin="BEGIN IMMEDIATE", connections=1), wakeups)
 
     def submit_read(self, fn: Callable[[Session], T]) -> Future[T]:
@@ -64,9 +65,11 @@ def _engine(url: str, *, begin: str, connections: int, query_only: bool = False)
 
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _: object) -> None:  # Any: sqlite3.Connection as the pool hands it
+        # The driver would begin transactions by rules of its own; `_begin` does.
         connection.isolation_level = None
         cursor = connection.cursor()
         cursor.execute("PRAGMA journal_mode = WAL")
+        # What was acknowledged survives a power cut; in WAL mode NORMAL may lose the last commits.
         cursor.execute("PRAGMA synchronous = FULL")
         cursor.execute("PRAGMA foreign_keys = ON")
         cursor.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")

@@ -26,7 +26,7 @@ def store_gaps(batch: Batch, fresh: Sequence[_Event]) -> None:
         if isinstance(event, MetricsEvent) and event.names:
             _record(batch, lost)
             lost = []
-            _end_open(batch, event)
+            _close_open_gaps(batch, event)
             batch.member.logged_step, batch.member.logged_at = event.steps[-1], event.times[-1]
         elif isinstance(event, GapEvent) and event.what != "log":
             lost.append(event)
@@ -77,7 +77,7 @@ def _open_gap(batch: Batch, what: str) -> Gap | None:
     return batch.session.scalars(query.order_by(Gap.id.desc()).limit(1)).one_or_none()
 
 
-def _end_open(batch: Batch, event: MetricsEvent) -> None:
+def _close_open_gaps(batch: Batch, event: MetricsEvent) -> None:
     """The gaps until now end with this metric."""
     if not batch.member.open_gaps:
         return

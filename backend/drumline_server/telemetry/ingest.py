@@ -25,7 +25,7 @@ from drumline_server.lifecycle.guard import (
     require_claimed,
     require_fence,
     require_incarnation,
-    require_own,
+    require_same_incarnation,
 )
 from drumline_server.lifecycle.status_events import Batch
 from drumline_server.storage.history import lock_run
@@ -127,7 +127,7 @@ def store_batch(session: Session, host_id: str, member_id: str, batch: EventBatc
     locked = lock_member(session, host_id, member_id)
     require_fence(locked, batch.fence)
     require_claimed(locked)
-    require_own(locked, batch.incarnation)
+    require_same_incarnation(locked, batch.incarnation)
     last_seq = batch.first_seq + len(batch.events) - 1
     if last_seq <= locked.member.acked_seq or batch.first_seq > locked.member.acked_seq + 1:
         return acknowledge(locked)

@@ -15,7 +15,7 @@ from drumline.contracts.states import TERMINAL_ATTEMPT
 from drumline_server.lifecycle.status_events import Batch
 from drumline_server.storage import runs
 from drumline_server.storage.database import Database
-from drumline_server.storage.history import GAP, UNKNOWN_GAP, ends_with_line, lost_chunk
+from drumline_server.storage.history import GAP, UNKNOWN_GAP, ends_with_line, record_lost_chunk
 from drumline_server.storage.models import Attempt, LogChunk, Member
 from drumline_server.storage.models.base import insert_or_ignore
 from drumline_server.storage.runs import require_run
@@ -53,16 +53,16 @@ def store_logs(batch: Batch, events: Sequence[LogEvent]) -> None:
     for chunk in chunks:
         if chunk.first_byte > batch.member.log_bytes:
             ends_line = rows[-1]["content"].endswith(b"\n") if rows else ends_with_line(batch.session, batch.member)
-            rows.append(_lost_before(batch, chunk, ends_line))
+            rows.append(_describe_loss_before(batch, chunk, ends_line))
         rows.append(_row(batch, chunk))
     insert_or_ignore(batch.session, LogChunk, rows)
     body = {"member": batch.member.id, "first_byte": first_byte, "next_byte": batch.member.log_bytes}
     batch.record("log", body)
 
 
-def _lost_before(batch: Batch, chunk: _Chunk, ends_line: bool) -> Mapping[str, Any]:
+def _describe_loss_before(batch: Batch, chunk: _Chunk, ends_line: bool) -> Mapping[str, Any]:
     details = [gap.detail for gap in batch.causes if gap.what in ("log", "spool") and gap.seq < chunk.first_seq]
-    return lost_chunk(
+    return record_lost_chunk(
         batch.session,
         batch.member,
         chunk.first_byte - batch.member.log_bytes,
@@ -183,7 +183,7 @@ def _segments(session: Session, member_id: str, start: int, limit: int) -> tuple
             segment = _segment(row, at, stop)
             if segment is not None:
                 segments.append(segment)
-                end = row.next_byte if _tells_of_gap(row) else segment.first_byte + len(segment.text.encode())
+                end = row.next_byte if _is_gap_marker(row) else segment.first_byte + len(segment.text.encode())
         at = rows[-1].next_byte
         rows = _chunks_from(session, member_id, at) if at < stop else ()
     return segments, end
@@ -197,7 +197,7 @@ def _chunks_from(session: Session, member_id: str, start: int) -> Sequence[LogCh
 
 def _segment(row: LogChunk, start: int, stop: int) -> api.LogSegment | None:
     """The part of the chunk within [start, stop), cut between characters; `None` if there is none. A gap is whole."""
-    if _tells_of_gap(row):
+    if _is_gap_marker(row):
         return _gap(row) if row.first_byte < stop else None
     begin = _boundary(row.content, max(0, start - row.first_byte))
     end = _boundary(row.content, max(0, stop - row.first_byte))
@@ -214,7 +214,7 @@ def _segment(row: LogChunk, start: int, stop: int) -> api.LogSegment | None:
     )
 
 
-def _tells_of_gap(row: LogChunk) -> bool:
+def _is_gap_marker(row: LogChunk) -> bool:
     return row.stream in (GAP, UNKNOWN_GAP)
 
 

@@ -73,7 +73,7 @@ class _Values:
     times: array[float] = field(default_factory=partial(unpack, "q", b""))
     points: array[float] = field(default_factory=partial(unpack, "d", b""))
 
-    def stored(self, start: int, stop: int) -> Stored:
+    def to_columns(self, start: int, stop: int) -> Stored:
         """Some of them as the columns of a row."""
         return {
             "steps": pack("q", self.steps[start:stop]),
@@ -87,7 +87,7 @@ def store_metrics(batch: Batch, events: Sequence[MetricsEvent]) -> None:
     rows = [{**batch.owner, **_row(name, values)} for name, values in _by_name(events).items()]
     if not rows:
         return
-    metrics = insert_or_merge(batch.session, Metric, rows, _appended)
+    metrics = insert_or_merge(batch.session, Metric, rows, _append_values)
     if filling := [metric for metric in metrics if len(metric.steps) >= CHUNK * VALUE_BYTES]:
         _fill_chunks(batch.session, filling)
     body = {
@@ -114,10 +114,10 @@ def _by_name(events: Sequence[MetricsEvent]) -> Mapping[str, _Values]:
 def _row(name: str, logged: _Values) -> Stored:
     steps = logged.steps
     found = {"name": name, "n": len(steps), "first_step": int(min(steps)), "last_step": int(max(steps))}
-    return {**found, **logged.stored(0, len(steps))}
+    return {**found, **logged.to_columns(0, len(steps))}
 
 
-def _appended(known: Columns, logged: Columns) -> dict[str, ColumnElement[Any]]:  # Any: of whatever type
+def _append_values(known: Columns, logged: Columns) -> dict[str, ColumnElement[Any]]:  # Any: of whatever type
     """What becomes of a metric when values are added to it. SQLite takes joined bytes for text unless told."""
     return {
         "n": known.n + logged.n,
@@ -138,16 +138,16 @@ def _fill_chunks(session: Session, metrics: Sequence[MetricRow]) -> None:
         kept, full = len(values.steps) // CHUNK * CHUNK, metric.n // CHUNK
         first = full - kept // CHUNK
         parts = enumerate(range(0, kept, CHUNK), first)
-        chunks += [{**key, "number": number, **values.stored(at, at + CHUNK)} for number, at in parts]
-        rests.append({"of_member": metric.member_id, "of_name": metric.name, **values.stored(kept, metric.n)})
+        chunks += [{**key, "number": number, **values.to_columns(at, at + CHUNK)} for number, at in parts]
+        rests.append({"of_member": metric.member_id, "of_name": metric.name, **values.to_columns(kept, metric.n)})
         pages += [{**key, "number": number} for number in range(first // PAGE, full // PAGE)]
     session.execute(_INSERT_CHUNKS, chunks)
     session.execute(_KEEP_WAITING, rests)
     if pages:
-        session.execute(_INSERT_PAGES, [{**page, **_figures(session, page)} for page in pages])
+        session.execute(_INSERT_PAGES, [{**page, **_summarise_page(session, page)} for page in pages])
 
 
-def _figures(session: Session, page: Stored) -> Stored:
+def _summarise_page(session: Session, page: Stored) -> Stored:
     """What the chunks of a page hold."""
     rows = [
         (unpack("q", steps), unpack("q", times), unpack("d", points))

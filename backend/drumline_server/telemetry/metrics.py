@@ -57,7 +57,7 @@ class View:
             xs, points = array(xs.typecode, (xs[at] for at in kept)), array("d", (points[at] for at in kept))
         return Chunk.of(xs, points)
 
-    def wanted_pages(self) -> Iterator[ColumnElement[bool]]:
+    def page_conditions(self) -> Iterator[ColumnElement[bool]]:
         """What is true of the pages to read."""
         if self.before_step is not None:
             yield MetricPage.first_step < self.before_step
@@ -71,7 +71,7 @@ class View:
         return self.before_step is None or page.last_step < self.before_step
 
 
-def pieces_of(session: Session, metric: Metric, view: View) -> Iterator[Piece]:
+def read_pieces(session: Session, metric: Metric, view: View) -> Iterator[Piece]:
     """The values of a metric in the order of logging. No piece is empty."""
     load = partial(_load, session, metric, view)
     for is_whole, some in groupby(_pages(session, metric, view), view.counts_whole):
@@ -88,7 +88,7 @@ def pieces_of(session: Session, metric: Metric, view: View) -> Iterator[Piece]:
 def _pages(session: Session, metric: Metric, view: View) -> Sequence[PageRow]:
     query = (
         select(MetricPage.number, MetricPage.last_step, *_BY[view.x], *_FIGURES)
-        .where(MetricPage.member_id == metric.member_id, MetricPage.name == metric.name, *view.wanted_pages())
+        .where(MetricPage.member_id == metric.member_id, MetricPage.name == metric.name, *view.page_conditions())
         .order_by(MetricPage.number)
     )
     return session.execute(query).all()
@@ -230,7 +230,7 @@ def _pieces(session: Session, parts: Sequence[_Part], window: Window) -> Iterato
     for part in parts:
         view = View(window.x, began, part.before_step, first_step, last_step)
         for metric in part.metrics:
-            yield from pieces_of(session, metric, view)
+            yield from read_pieces(session, metric, view)
 
 
 def _parts(attempts: Sequence[Attempt], metrics: Sequence[Metric]) -> list[_Part]:

@@ -18,7 +18,7 @@ def read_placement(session: Session, project_id: str, run_id: str, attempt_id: s
     run = require_run(session, project_id, run_id)
     attempt = runs.the_attempt(session, run, attempt_id)
     if attempt is None:
-        return _unplaced(run)
+        return _scheduled_placement(run)
     devices = _devices(session, attempt.id)
     records = session.scalars(select(PlacementRecord).where(PlacementRecord.attempt_id == attempt.id)).all()
     confirmed = bool(records) and len(records) == _member_count(session, attempt)
@@ -34,7 +34,7 @@ def read_placement(session: Session, project_id: str, run_id: str, attempt_id: s
     )
 
 
-def _unplaced(run: Run) -> api.Placement:
+def _scheduled_placement(run: Run) -> api.Placement:
     return api.Placement(
         run=run.id,
         attempt=None,
@@ -55,10 +55,10 @@ def _devices(session: Session, attempt_id: str) -> list[api.PlacedDevice]:
         .where(Hold.attempt_id == attempt_id)
         .order_by(Hold.replica, Hold.logical, Device.id)
     )
-    return [_placed(hold, device, host_name) for hold, device, host_name in session.execute(query)]
+    return [_view_device(hold, device, host_name) for hold, device, host_name in session.execute(query)]
 
 
-def _placed(hold: Hold, device: Device, host_name: str) -> api.PlacedDevice:
+def _view_device(hold: Hold, device: Device, host_name: str) -> api.PlacedDevice:
     return api.PlacedDevice.model_validate(
         {
             "device": device.id,

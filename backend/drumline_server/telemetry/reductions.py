@@ -23,7 +23,7 @@ from drumline_server.storage.models.base import Columns, insert_or_ignore, inser
 from drumline_server.storage.runs import require_run
 
 
-def _counted_from(session: Session, run: Run, attempt_id: str | None) -> dict[str, int | None]:
+def _steps_that_count(session: Session, run: Run, attempt_id: str | None) -> dict[str, int | None]:
     """The attempts that count, each with the step before which it does (`None`: all of it).
 
     That is the attempt named, or else those of the run. Raises NotFoundError for an attempt of another run.
@@ -33,23 +33,23 @@ def _counted_from(session: Session, run: Run, attempt_id: str | None) -> dict[st
         return {attempt_id: None}
     found: dict[str, int | None] = {}
     bound: int | None = None
-    for attempt, first_step in reversed(_begun(session, run.id)):
+    for attempt, first_step in reversed(_first_steps_of_attempts(session, run.id)):
         if bound is None or first_step < bound:
             found[attempt] = bound
             bound = first_step
     return found
 
 
-def reductions_shown(session: Session, run: Run, attempt_id: str | None) -> ColumnElement[bool]:
+def effective_reductions(session: Session, run: Run, attempt_id: str | None) -> ColumnElement[bool]:
     """Of the attempt named, else those that count for the run. Raises NotFoundError for an attempt of another run."""
     kept = [
         and_(Reduction.attempt_id == attempt, true() if bound is None else Reduction.step < bound)
-        for attempt, bound in _counted_from(session, run, attempt_id).items()
+        for attempt, bound in _steps_that_count(session, run, attempt_id).items()
     ]
     return or_(false(), *kept)
 
 
-def _begun(session: Session, run_id: str) -> list[tuple[str, int]]:
+def _first_steps_of_attempts(session: Session, run_id: str) -> list[tuple[str, int]]:
     """Each attempt that recorded a reduction with the first step of any, oldest attempt first."""
     query = (
         select(Attempt.id, func.min(ReductionKind.first_step))
@@ -108,7 +108,9 @@ def _count(batch: Batch, rows: Sequence[Stored]) -> None:
     kinds: dict[int, list[Stored]] = defaultdict(list)
     for row in rows:
         kinds[row["kind"]].append(row)
-    counted = insert_or_merge(batch.session, ReductionKind, [_kind(batch, same) for same in kinds.values()], _added)
+    counted = insert_or_merge(
+        batch.session, ReductionKind, [_kind(batch, same) for same in kinds.values()], _merge_kind
+    )
     for kind in counted:
         same = kinds[kind.kind]
         for place, row in enumerate(same, kind.recorded - len(same) + 1):
@@ -121,7 +123,7 @@ def _kind(batch: Batch, rows: Sequence[Stored]) -> Stored:
     return {**batch.owner, **common, "recorded": len(rows), "first_step": min(steps), "last_step": max(steps)}
 
 
-def _added(known: Columns, new: Columns) -> dict[str, ColumnElement[Any]]:  # Any: of whatever type
+def _merge_kind(known: Columns, new: Columns) -> dict[str, ColumnElement[Any]]:  # Any: of whatever type
     return {
         "recorded": known.recorded + new.recorded,
         "first_step": case((known.first_step < new.first_step, known.first_step), else_=new.first_step),
@@ -132,7 +134,7 @@ def _added(known: Columns, new: Columns) -> dict[str, ColumnElement[Any]]:  # An
 MAX_STEPS = 2_000
 
 
-class _Counted(NamedTuple):
+class _CountedKind(NamedTuple):
     """A kind as far as it counts, which is where `shown` is true of its reductions."""
 
     kind: ReductionKind
@@ -144,14 +146,14 @@ class _Counted(NamedTuple):
 def reduction_names(session: Session, project_id: str, run_id: str, attempt: str | None) -> api.ReductionNames:
     """Each kind of reduction that the attempt, or the run, recorded, with its steps. Raises NotFoundError."""
     run = require_run(session, project_id, run_id)
-    alike: dict[tuple[str, str, str, str], list[_Counted]] = defaultdict(list)
-    for counted in _counted(session, run.id, _counted_from(session, run, attempt)):
+    alike: dict[tuple[str, str, str, str], list[_CountedKind]] = defaultdict(list)
+    for counted in _count_kinds(session, run.id, _steps_that_count(session, run, attempt)):
         kind = counted.kind
         alike[kind.name, kind.op, repr(kind.axis), kind.origin].append(counted)
-    return api.ReductionNames(names=tuple(_named(session, same) for same in alike.values()))
+    return api.ReductionNames(names=tuple(_view_name(session, same) for same in alike.values()))
 
 
-def _counted(session: Session, run_id: str, bounds: dict[str, int | None]) -> Iterator[_Counted]:
+def _count_kinds(session: Session, run_id: str, bounds: dict[str, int | None]) -> Iterator[_CountedKind]:
     query = (
         select(ReductionKind)
         .where(ReductionKind.run_id == run_id, ReductionKind.attempt_id.in_(bounds))
@@ -160,14 +162,14 @@ def _counted(session: Session, run_id: str, bounds: dict[str, int | None]) -> It
     for kind in session.scalars(query):
         bound = bounds[kind.attempt_id]
         if bound is None or kind.last_step < bound:
-            yield _Counted(kind, true(), kind.recorded, kind.last_step)
+            yield _CountedKind(kind, true(), kind.recorded, kind.last_step)
         elif kind.first_step < bound:
             shown = Reduction.step < bound
             kept = select(func.count(), func.max(Reduction.step)).where(*_of(kind), shown)
-            yield _Counted(kind, shown, *session.execute(kept).one())
+            yield _CountedKind(kind, shown, *session.execute(kept).one())
 
 
-def _named(session: Session, alike: Sequence[_Counted]) -> api.ReductionName:
+def _view_name(session: Session, alike: Sequence[_CountedKind]) -> api.ReductionName:
     kind = alike[0].kind
     return api.ReductionName.model_validate(
         {
@@ -182,21 +184,21 @@ def _named(session: Session, alike: Sequence[_Counted]) -> api.ReductionName:
     )
 
 
-def _steps(session: Session, alike: Sequence[_Counted]) -> tuple[int, ...]:
+def _steps(session: Session, alike: Sequence[_CountedKind]) -> tuple[int, ...]:
     """At most `MAX_STEPS` of their steps, evenly spread, first and last included."""
     level = ((sum(counted.recorded for counted in alike) - 1) // MAX_STEPS).bit_length()
     steps: set[int] = set()
     for counted in alike:
         query = select(Reduction.step).where(*_of(counted.kind), counted.shown, Reduction.level >= level)
         steps.update((counted.kind.first_step, counted.last_step), session.scalars(query))
-    return _thinned(sorted(steps))
+    return _thin(sorted(steps))
 
 
 def _of(kind: ReductionKind) -> tuple[ColumnElement[bool], ...]:
     return Reduction.member_id == kind.member_id, Reduction.kind == kind.kind
 
 
-def _thinned(steps: Sequence[int]) -> tuple[int, ...]:
+def _thin(steps: Sequence[int]) -> tuple[int, ...]:
     if len(steps) <= MAX_STEPS:
         return tuple(steps)
     return tuple(steps[at * (len(steps) - 1) // (MAX_STEPS - 1)] for at in range(MAX_STEPS))
@@ -224,7 +226,7 @@ def list_reductions(
 ) -> api.Page[api.ReductionSummary]:
     """Reductions of a run by step. Raises NotFoundError, also for an attempt of another run."""
     run = require_run(session, project_id, run_id)
-    query = select(Reduction).where(Reduction.run_id == run.id, reductions_shown(session, run, wanted.attempt))
+    query = select(Reduction).where(Reduction.run_id == run.id, effective_reductions(session, run, wanted.attempt))
     if wanted.name is not None:
         query = query.where(Reduction.name == wanted.name)
     if wanted.step_from is not None:

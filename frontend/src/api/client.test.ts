@@ -1,3 +1,6 @@
+// @vitest-environment happy-dom
+// Requests are relative to the address of the page.
+
 import { describe, expect, it, vi } from "vitest";
 import { api, body, idempotencyKey } from "./client";
 import { ApiError } from "./errors";

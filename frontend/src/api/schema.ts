@@ -1824,7 +1824,7 @@ export interface components {
              * Members
              * @default []
              */
-            members: components["schemas"]["MemberBeat"][];
+            members: components["schemas"]["MemberHeartbeat"][];
             /**
              * Notified
              * @default false
@@ -2298,21 +2298,6 @@ export interface components {
             window: number;
         };
         /**
-         * MemberBeat
-         * @description A live member in a heartbeat.
-         */
-        MemberBeat: {
-            /** Fence */
-            fence: number;
-            /** Last Collective */
-            last_collective?: string | null;
-            /** Member */
-            member: string;
-            /** Step */
-            step?: number | null;
-            tick?: components["schemas"]["MemberTick"] | null;
-        };
-        /**
          * MemberEnd
          * @description Body of `POST /worker/members/{id}/end`: sent at once, ahead of telemetry still in the spool.
          */
@@ -2342,6 +2327,21 @@ export interface components {
             reason: components["schemas"]["EndReason"];
             /** Signal */
             signal?: number | null;
+            tick?: components["schemas"]["MemberTick"] | null;
+        };
+        /**
+         * MemberHeartbeat
+         * @description A live member in a heartbeat.
+         */
+        MemberHeartbeat: {
+            /** Fence */
+            fence: number;
+            /** Last Collective */
+            last_collective?: string | null;
+            /** Member */
+            member: string;
+            /** Step */
+            step?: number | null;
             tick?: components["schemas"]["MemberTick"] | null;
         };
         /**
@@ -4525,8 +4525,8 @@ export type LoginRequest = components['schemas']['LoginRequest'];
 export type Logs = components['schemas']['Logs'];
 export type Member = components['schemas']['Member'];
 export type MemberAck = components['schemas']['MemberAck'];
-export type MemberBeat = components['schemas']['MemberBeat'];
 export type MemberEnd = components['schemas']['MemberEnd'];
+export type MemberHeartbeat = components['schemas']['MemberHeartbeat'];
 export type MemberNotice = components['schemas']['MemberNotice'];
 export type MemberState = components['schemas']['MemberState'];
 export type MemberTick = components['schemas']['MemberTick'];

@@ -31,7 +31,7 @@ export function Notices() {
   );
 }
 
-/** As the page was opened: the router writes the address anew before anything is drawn. */
+/** As the page was opened: the router rewrites the address before anything is drawn. */
 const arrivedWith = parseSearch(location.search);
 
 /** An address may hold a value that its view does not know: the view falls back, and says so. */

@@ -53,7 +53,7 @@ export function spansOf(line: string): Span[] {
   let from = 0;
   for (const match of line.matchAll(SEQUENCE)) {
     push(spans, line.slice(from, match.index), style);
-    if (match[2] === "m") style = applied(style, match[1] ?? "");
+    if (match[2] === "m") style = applyCodes(style, match[1] ?? "");
     from = match.index + match[0].length;
   }
   push(spans, line.slice(from), style);
@@ -78,13 +78,13 @@ function push(spans: Span[], text: string, style: Style): void {
   }
 }
 
-function applied(style: Style, parameters: string): Style {
+function applyCodes(style: Style, parameters: string): Style {
   const codes = parameters.split(/[;:]/).map((code) => (code === "" ? 0 : Number(code)));
   let next: Style = { ...style };
   for (let i = 0; i < codes.length; i++) {
     const code = codes[i] ?? 0;
     if (code === 38 || code === 48) {
-      const { hue, used } = extended(codes, i + 1);
+      const { hue, used } = extendedColor(codes, i + 1);
       if (code === 38) next = withHue(next, hue);
       i += used;
     } else {
@@ -113,7 +113,7 @@ function withHue(style: Style, hue: Hue | undefined): Style {
 }
 
 /** `5;n` of the 256 colours or `2;r;g;b`, and how many codes it took. */
-function extended(codes: readonly number[], at: number): { hue: Hue | undefined; used: number } {
+function extendedColor(codes: readonly number[], at: number): { hue: Hue | undefined; used: number } {
   const n = codes[at + 1] ?? 0;
   if (codes[at] === 2) return { hue: hueOf(n, codes[at + 2] ?? 0, codes[at + 3] ?? 0), used: 4 };
   if (codes[at] !== 5) return { hue: undefined, used: 1 };

@@ -4,20 +4,20 @@ import { useEffect, useEffectEvent, useSyncExternalStore } from "react";
 import { browserHost, Connection, STREAM_URL } from "./stream/connection";
 import type { LiveEvent } from "./stream/messages";
 import { openSharedWorker } from "./stream/open-worker";
-import { SharedLine } from "./stream/shared-line";
+import { SharedConnection } from "./stream/shared-connection";
 import { type LiveStatus, LiveStream } from "./stream/stream";
 
 const HINT_PAUSE_MS = 400;
 const HIDDEN_MS = 60_000;
 
-export const live = new LiveStream(openLine());
+export const live = new LiveStream(openConnection());
 
 /** The line that all tabs share, where the browser has shared workers. */
-function openLine() {
+function openConnection() {
   const host = browserHost();
   const own = () => new Connection(STREAM_URL, host);
   if (typeof SharedWorker === "undefined") return own();
-  return new SharedLine({ open: openSharedWorker, own, after: host.after });
+  return new SharedConnection({ open: openSharedWorker, own, after: host.after });
 }
 
 export function useLiveStatus(): LiveStatus {

@@ -63,7 +63,7 @@ class _Header:
     attributes: int
 
 
-def opened(source: ArchiveSource) -> BinaryIO:
+def open_source(source: ArchiveSource) -> BinaryIO:
     """`source` as a seekable binary file; the caller closes what it did not open itself."""
     if isinstance(source, bytes):
         return io.BytesIO(source)
@@ -75,7 +75,7 @@ def check(source: ArchiveSource) -> list[Entry]:
 
     Raises BundleError with the code of the first rule that the archive breaks.
     """
-    file = opened(source)
+    file = open_source(source)
     try:
         return _check(file)
     finally:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from drumline.bundle.archive import STORED, ArchiveSource, Entry, check, opened
+from drumline.bundle.archive import STORED, ArchiveSource, Entry, check, open_source
 from drumline.bundle.rules import shorten
 from drumline.errors import BundleError
 
@@ -19,7 +19,7 @@ _CREATE_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEX
 
 def digest(source: ArchiveSource) -> str:
     """The identity of a bundle: `sha256:` and the hash of its bytes."""
-    file = opened(source)
+    file = open_source(source)
     try:
         file.seek(0)
         total = hashlib.sha256()
@@ -39,7 +39,7 @@ def read(source: ArchiveSource, entry: Entry, limit: int) -> bytes:
             f"entry {shorten(entry.name)} has {entry.stated_bytes} bytes; at most {limit}",
             entry.name,
         )
-    file = opened(source)
+    file = open_source(source)
     try:
         return b"".join(_inflate(file, entry))
     finally:
@@ -53,7 +53,7 @@ def extract(source: ArchiveSource, directory: Path) -> list[Path]:
     Files must not exist before. No link is followed or made, whatever already lies in `directory`. Raises BundleError
     for a bundle that breaks a rule, also one that shows only while inflating; `directory` then holds a part of it.
     """
-    file = opened(source)
+    file = open_source(source)
     try:
         root = os.open(directory, _OPEN_FOLDER)
         try:
@@ -72,7 +72,7 @@ def _inflate(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
     """Chunks of the entry's content, never more than the directory stated; raises at the end if it is not the same."""
     name = shorten(entry.name)
     written = crc = 0
-    for chunk in _stored(file, entry) if entry.method == STORED else _deflated(file, entry):
+    for chunk in _read_stored(file, entry) if entry.method == STORED else _read_deflated(file, entry):
         written += len(chunk)
         if written > entry.stated_bytes:
             raise BundleError("size_mismatch", f"entry {name} holds more than the {entry.stated_bytes} bytes it states")
@@ -84,7 +84,7 @@ def _inflate(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
         raise BundleError("checksum", f"the content of entry {name} does not match its checksum; upload it again")
 
 
-def _stored(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
+def _read_stored(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
     position, end = entry.data_offset, entry.data_offset + entry.packed_bytes
     while position < end:
         file.seek(position)
@@ -95,10 +95,10 @@ def _stored(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
         yield chunk
 
 
-def _deflated(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
+def _read_deflated(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
-        for packed in _stored(file, entry):
+        for packed in _read_stored(file, entry):
             while packed:
                 yield inflater.decompress(packed, _CHUNK_BYTES)
                 packed = inflater.unconsumed_tail

@@ -91,10 +91,10 @@ class GangStore:
         self._store.drafts.mkdir(mode=0o700, parents=True, exist_ok=True)
         put_file(self._store.drafts / _CHOSEN, json.dumps(choice).encode())
 
-    def chosen(self) -> dict[str, Any]:
+    def read_choice(self) -> dict[str, Any]:
         """What rank 0 chose, once it has. Any: JSON."""
         self._until(
-            lambda: _CHOSEN in _listed(self._store.drafts),
+            lambda: _CHOSEN in _list_names(self._store.drafts),
             lambda: "run.restore waits for rank 0, which has to call it too and reads the checkpoint first",
         )
         choice: dict[str, Any] = json.loads((self._store.drafts / _CHOSEN).read_bytes())
@@ -143,7 +143,7 @@ class GangStore:
 
     def _names(self, save: Path, step: int) -> set[str]:
         """What is there of a save. Raises CheckpointFailedError where it won't become one."""
-        names = _listed(save)
+        names = _list_names(save)
         failed = [rank for rank in range(self._size) if f"failed_{rank}" in names]
         if failed and _COMMITTED not in names:
             why = (save / f"failed_{failed[0]}").read_text()
@@ -185,7 +185,7 @@ class GangStore:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
 
-def _listed(directory: Path) -> set[str]:
+def _list_names(directory: Path) -> set[str]:
     """The names in a directory, as it is opened again: of one name a network's cache may give an old answer.
 
     Where it can't be read nothing is there yet: it may be new, or its server away for a moment.

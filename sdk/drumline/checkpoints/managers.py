@@ -267,7 +267,7 @@ class ReplicaManager:
         """The one that rank 0 chose. Raises CheckpointGoneError as it did, CheckpointFailedError where it could not."""
         if self._last is not None:
             return self._last
-        choice = self._gang.chosen()
+        choice = self._gang.read_choice()
         if "gone" in choice:
             raise CheckpointGoneError(self._run, choice["gone"])
         if "failed" in choice:

@@ -110,13 +110,13 @@ def rollback(job: str, version: int, as_json: bool, url: str | None) -> None:
 @server_options
 def run(job: str, url: str | None, as_json: bool, detach: bool, with_logs: bool, **wanted: Any) -> None:
     """Run the current version of JOB, or another one, without its source."""
-    from drumline.cli.parameters import typed_parameters
+    from drumline.cli.parameters import parse_parameters
     from drumline.cli.watching import follow
 
     with connect(url) as client:
         chosen = client.job(job)
         version = chosen.version(wanted["version"])
-        parameters = typed_parameters(client.entrypoint(version.program), dict(wanted["parameters"]))
+        parameters = parse_parameters(client.entrypoint(version.program), dict(wanted["parameters"]))
         started = chosen.run(
             version=version.number,
             replicas=wanted["replicas"],

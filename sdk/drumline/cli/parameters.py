@@ -15,12 +15,12 @@ def entrypoint_of(source: str, name: str | None) -> "ProgramEntrypoint":
     return program.find(program.inspect(bundle.pack(source)), name)
 
 
-def typed_parameters(entrypoint: "ProgramEntrypoint", texts: Mapping[str, str]) -> dict[str, Any]:
+def parse_parameters(entrypoint: "ProgramEntrypoint", texts: Mapping[str, str]) -> dict[str, Any]:
     """Texts as values; what does not fit stays text, for the check to refuse by name."""
-    return {name: typed_value(entrypoint, name, text) for name, text in texts.items()}
+    return {name: parse_typed_value(entrypoint, name, text) for name, text in texts.items()}
 
 
-def typed_value(entrypoint: "ProgramEntrypoint", name: str, text: str) -> Any:  # Any: a JSON value
+def parse_typed_value(entrypoint: "ProgramEntrypoint", name: str, text: str) -> Any:  # Any: a JSON value
     """One text as the value of the parameter `name`."""
     if takes_text(entrypoint, name):
         return text

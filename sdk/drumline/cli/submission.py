@@ -111,6 +111,6 @@ def _record(texts: dict[str, str]) -> "RecordSpec":
 
 def _parameters(source: str, entrypoint: str | None, texts: dict[str, str]) -> dict[str, Any]:
     """Looks into the program only where there is something to read by its types."""
-    from drumline.cli.parameters import entrypoint_of, typed_parameters
+    from drumline.cli.parameters import entrypoint_of, parse_parameters
 
-    return typed_parameters(entrypoint_of(source, entrypoint), texts) if texts else {}
+    return parse_parameters(entrypoint_of(source, entrypoint), texts) if texts else {}

@@ -80,7 +80,7 @@ def _points(path: str) -> Any:  # Any: JSON, checked by the contract
 
 def _values(offered: "ProgramEntrypoint", name: str, text: str) -> list[Any]:
     """`0.1,0.01` as values of the parameter's type; commas in lists, objects and quotes do not part values."""
-    from drumline.cli.parameters import takes_text, typed_value
+    from drumline.cli.parameters import parse_typed_value, takes_text
 
     if _RANGE.fullmatch(text) and not takes_text(offered, name):
         raise click.UsageError(f"--sweep {name}={text} is a range: say with --random N how many points to draw")
@@ -89,7 +89,7 @@ def _values(offered: "ProgramEntrypoint", name: str, text: str) -> list[Any]:
             return list(json.loads(f"[{text}]"))
         except ValueError:
             pass
-    return [typed_value(offered, name, part) for part in text.split(",") if part]
+    return [parse_typed_value(offered, name, part) for part in text.split(",") if part]
 
 
 def _space(offered: "ProgramEntrypoint", name: str, text: str) -> Any:  # Any: values, or a Range

@@ -63,7 +63,7 @@ def too_large(value: object, most: int = MAX_VALUES) -> str | None:
     return None
 
 
-def mended(value: JsonValue) -> JsonValue:
+def make_storable(value: JsonValue) -> JsonValue:
     """The nearest value that can be stored: half surrogate pairs replaced, NaN and infinities as strings."""
     match value:
         case str():
@@ -71,9 +71,9 @@ def mended(value: JsonValue) -> JsonValue:
         case float() if not math.isfinite(value):
             return _written(value)
         case list():
-            return [mended(item) for item in value]
+            return [make_storable(item) for item in value]
         case dict():
-            return {str(mended(name)): mended(item) for name, item in value.items()}
+            return {str(make_storable(name)): make_storable(item) for name, item in value.items()}
     return value
 
 
@@ -82,7 +82,7 @@ def not_finite_in(value: JsonValue, *, look_at: int | None = None) -> dict[str, 
 
     `look_at` values at most, where the time to look is not one's own.
 
-    By their type: once they are `mended` they are text, and a program may return such text as well.
+    By their type: once `make_storable` has replaced them they are text, and a program may return such text as well.
     """
     found = ((_place(path), _written(number)) for path, number in _odd_numbers(value, look_at))
     return dict(islice(found, MAX_NOT_FINITE))
@@ -117,7 +117,7 @@ def _place(path: _Path) -> str:
     while path is not None:
         path, part = path
         parts.append(part)
-    return str(mended("".join(reversed(parts)).removeprefix(".")))[:MAX_PLACE] or "result"
+    return str(make_storable("".join(reversed(parts)).removeprefix(".")))[:MAX_PLACE] or "result"
 
 
 def _flaw(value: JsonValue, depth: int) -> str | None:

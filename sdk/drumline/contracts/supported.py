@@ -6,7 +6,7 @@ What a strategy needs of hosts is no matter of this place (`drumline_server.base
 from drumline.contracts.spec import MirroredSpec, StrategySpec, TpuSpec
 
 
-def unsupported(strategy: StrategySpec) -> tuple[str, str] | None:
+def find_unsupported(strategy: StrategySpec) -> tuple[str, str] | None:
     """The field of the strategy that nothing can run, and why with the way out; None for one that runs."""
     match strategy:
         case TpuSpec():

@@ -150,7 +150,7 @@ class RegisteredInProtocol1(Registered):
     doorbell_key: Secret = SecretStr("00")
 
 
-class MemberBeat(Contract):
+class MemberHeartbeat(Contract):
     """A live member in a heartbeat."""
 
     member: MemberId
@@ -172,7 +172,7 @@ class Heartbeat(Contract):
 
     incarnation: IncarnationId
     sent_at: Timestamp
-    members: Annotated[tuple[MemberBeat, ...], Field(fail_fast=True), AtMost(MAX_HOST_DEVICES)] = ()
+    members: Annotated[tuple[MemberHeartbeat, ...], Field(fail_fast=True), AtMost(MAX_HOST_DEVICES)] = ()
     plans: Annotated[tuple[PlanId, ...], Field(fail_fast=True), AtMost(16)] = ()
     """Those whose programs it probes."""
     draining: bool = False

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from drumline.contracts.events import MAX_RESULT_BYTES
-from drumline.contracts.storable import MAX_DEPTH, NotFinite, mended, not_finite_in
+from drumline.contracts.storable import MAX_DEPTH, NotFinite, make_storable, not_finite_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ def json_result(value: Any) -> Result:  # Any: whatever a program returns
     Raises TypeError naming the place of something that JSON cannot hold, ValueError for a result over 256 KiB.
     """
     numbers = _convert(value, "result", 0)
-    converted = mended(numbers)
+    converted = make_storable(numbers)
     size = len(json.dumps(converted).encode())
     if size > MAX_RESULT_BYTES:
         raise ValueError(

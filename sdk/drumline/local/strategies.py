@@ -7,7 +7,7 @@ import jax
 
 import drumline.distribute as dist
 from drumline.contracts.spec import CentralStorageSpec, MirroredSpec, OneDeviceSpec, Platform, StrategySpec, TpuSpec
-from drumline.contracts.supported import unsupported
+from drumline.contracts.supported import find_unsupported
 from drumline.errors import DrumlineError, UnsupportedStrategyError
 
 _CROSS_DEVICE_OPS: dict[str, Callable[[], dist.CrossDeviceOps]] = {
@@ -23,7 +23,7 @@ def build_strategy(spec: StrategySpec, devices: Sequence[jax.Device]) -> dist.St
     Raises UnsupportedStrategyError naming the kind where the engine has nothing for it, or not with these options;
     the engine's own errors for a parameter device that does not exist.
     """
-    flaw = unsupported(spec)
+    flaw = find_unsupported(spec)
     if flaw is not None:
         raise UnsupportedStrategyError(spec.kind, flaw[1])
     match spec:

@@ -64,13 +64,13 @@ def explain(reduction: Reduction) -> str:
     lines = [f"{reduction.name}{which}, step {reduction.step}: {reduction.op} {axis}"]
     for replica, (value, count) in enumerate(zip(reduction.inputs, reduction.counts, strict=True)):
         elements = f"  ({count} elements)" if reduction.axis is not None else ""
-        lines.append(f"  replica {replica:<3} {_shown(value)}{elements}")
+        lines.append(f"  replica {replica:<3} {_format_value(value)}{elements}")
     divided = f", divided by {reduction.denominator}" if reduction.denominator is not None else ""
-    lines.append(f"  = {_shown(reduction.output)}{divided}")
+    lines.append(f"  = {_format_value(reduction.output)}{divided}")
     return "\n".join(lines)
 
 
-def _shown(array: ArraySummary) -> str:
+def _format_value(array: ArraySummary) -> str:
     if array.values is not None and len(array.values) == 1:
         return f"{array.values[0]:.6g}"
     shape = "x".join(map(str, array.shape))

@@ -62,7 +62,7 @@ def _placement(plan: api.Plan) -> str:
         (str(number), str(device.replica), str(device.logical), device.host_name, f"{device.platform}:{device.index}")
         for number, device in enumerate(plan.devices)
     ]
-    return _limited(("#", "REPLICA", "LOGICAL", "HOST", "DEVICE"), rows)
+    return _limit_rows(("#", "REPLICA", "LOGICAL", "HOST", "DEVICE"), rows)
 
 
 def _probe(probe: api.Probe) -> str:
@@ -79,18 +79,18 @@ def _program(program: ProbedProgram) -> list[str]:
     ]
     memory = [(_place(one), *map(size_text, (one.argument, one.output, one.temp, one.peak))) for one in program.memory]
     return [
-        f"{program.strategy}, {_seen(program)}",
-        _limited(("FROM STEP", "ROWS PER REPLICA", "SUM", "EXECUTOR"), batches),
-        _limited(("VARIABLE", "TYPE", "SIZE", "COPIES ON #"), map(_variable, program.variables)),
-        _limited(
+        f"{program.strategy}, {_describe_scope(program)}",
+        _limit_rows(("FROM STEP", "ROWS PER REPLICA", "SUM", "EXECUTOR"), batches),
+        _limit_rows(("VARIABLE", "TYPE", "SIZE", "COPIES ON #"), map(_variable, program.variables)),
+        _limit_rows(
             ("EXCHANGE", "OP", "EACH PUTS IN", "TIMES A CALL", "FROM STEP"), map(_collective, program.collectives)
         ),
-        _limited(("FROM STEP", "ARGUMENTS", "OUTPUTS", "TEMPORARY", "PEAK PER DEVICE"), memory),
+        _limit_rows(("FROM STEP", "ARGUMENTS", "OUTPUTS", "TEMPORARY", "PEAK PER DEVICE"), memory),
         *(one.text for one in program.inputs),
     ]
 
 
-def _seen(program: ProbedProgram) -> str:
+def _describe_scope(program: ProbedProgram) -> str:
     """How much of the program was looked at; its calls where they are not its steps."""
     steps = counted(program.steps, "step")
     of_calls = program.calls is not None and program.calls != program.steps
@@ -113,7 +113,7 @@ def _collective(one: PlannedCollective) -> tuple[str, ...]:
     return one.name, one.op or "-", size_text(one.size_bytes), times, _place(one)
 
 
-def _limited(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _limit_rows(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table of at most MAX_ROWS rows; nothing for none."""
     all_rows = list(rows)
     if not all_rows:

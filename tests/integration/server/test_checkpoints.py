@@ -148,8 +148,8 @@ def test_run_tied_to_a_host_out_of_service_says_so_and_each_remedy_starts_it(
     assert "step 10" in reason.sentence
     assert {"draining": "hosts undrain home", "quarantined": "hosts release home"}[state] in reason.remedy
     assert f"`drumline rerun {waiting.id}{' --from-start' if resumed else ''}`" in reason.remedy
-    anew = core.submit(resources={"replicas": 1}).id if resumed else rerun(core, waiting.id).id
-    assert core.schedule() == [anew]
+    fresh = core.submit(resources={"replicas": 1}).id if resumed else rerun(core, waiting.id).id
+    assert core.schedule() == [fresh]
     put_into_service(core, home, state)
     home.beat()
     assert core.schedule() == [waiting.id]

@@ -5,7 +5,7 @@ import pytest
 from drumline.contracts.events import MemberTick
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import AttemptState, RunState
-from drumline.contracts.worker_api import Claim, Claimed, MemberBeat, MemberNotice, ProbeReport
+from drumline.contracts.worker_api import Claim, Claimed, MemberHeartbeat, MemberNotice, ProbeReport
 from drumline_server.base.errors import FencedError
 from drumline_server.lifecycle import claim as claim_lifecycle
 from support.checkpoints import save
@@ -47,7 +47,7 @@ def running(core: Core, store: str = "") -> tuple[str, list[Member]]:
 
 def beat(member: Member, tick: MemberTick | None = None) -> tuple[MemberNotice, ...]:
     """What the server wants stopped on the member's host."""
-    return member.worker.beat(MemberBeat(member=member.id, fence=member.claimed.fence, tick=tick)).cancelled
+    return member.worker.beat(MemberHeartbeat(member=member.id, fence=member.claimed.fence, tick=tick)).cancelled
 
 
 def tick(advances: int, activity: str = "in_step", *, overdue: bool = False, silent_s: float = 0.5) -> MemberTick:

@@ -8,10 +8,10 @@ import pytest
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import AttemptState, DeviceState, MemberState, RunState
-from drumline.contracts.worker_api import MemberBeat, MemberNotice
+from drumline.contracts.worker_api import MemberHeartbeat, MemberNotice
 from drumline_server.base.errors import DrumlineError
 from drumline_server.base.settings import Settings
-from drumline_server.scheduling.loops import Reaper
+from drumline_server.scheduling.loops import DeadlineLoop
 from support.core import GANG, TAKEOVER_S, Core, Member, Worker
 
 HELD, FREE, QUARANTINED = [DeviceState.HELD] * 8, [DeviceState.FREE] * 8, [DeviceState.QUARANTINED] * 8
@@ -31,7 +31,7 @@ def twin_of(worker: Worker, *, place: str = "place-2", boot_id: str = "boot-2") 
 
 
 def beat_for(core: Core, worker: Worker, seconds: float) -> None:
-    """Heartbeats and rounds of the reaper."""
+    """Heartbeats and rounds of the deadline loop."""
     for _ in range(2):
         core.clock.advance(seconds / 2)
         worker.beat()
@@ -160,11 +160,11 @@ def test_lease_left_behind_ends_in_time_after_the_clock_was_set_back(core: Core,
     twin = twin_of(member.worker)
     twin.register()
     core.clock.advance(-3600)
-    settings = Settings.model_validate({"data_dir": tmp_path, "reap_every_s": 60, "takeover_s": TAKEOVER_S})
-    reaper = Reaper(core.database, settings, core.clock)
+    settings = Settings.model_validate({"data_dir": tmp_path, "deadlines_every_s": 60, "takeover_s": TAKEOVER_S})
+    deadline_loop = DeadlineLoop(core.database, settings, core.clock)
 
     for _ in range(4):
-        asyncio.run(reaper.round())
+        asyncio.run(deadline_loop.round())
         core.clock.advance(60)
         twin.beat()
 
@@ -179,7 +179,7 @@ def test_newer_worker_hears_of_nothing_that_was_left_behind_and_is_told_to_kill_
 
     reply = twin.beat()
     assert (reply.assigned, reply.cancelled, reply.fenced) == ((), (), ())
-    reply = twin.beat(MemberBeat(member=member.id, fence=member.claimed.fence))
+    reply = twin.beat(MemberHeartbeat(member=member.id, fence=member.claimed.fence))
     assert [notice.member for notice in reply.fenced] == [member.id]
     assert reply.cancelled == ()
 

@@ -9,7 +9,7 @@ from drumline.contracts import api
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import DeviceState, RunState
-from drumline.contracts.worker_api import MemberBeat, ProbeReport, ProbeRequest
+from drumline.contracts.worker_api import MemberHeartbeat, ProbeReport, ProbeRequest
 from drumline_server.base.errors import DrumlineError, NotFoundError
 from drumline_server.services import fleet
 from drumline_server.storage.models import Audit
@@ -366,7 +366,7 @@ def test_preempted_run_goes_on_elsewhere_and_nothing_is_counted_as_a_failure(cor
     run_id, member = running(core, alpha, retries={"infrastructure": 0})
     beta = core.add_worker("beta", devices=1)
     core.write(lambda session: fleet.drain_host(session, core.order(alpha.host_id), suspect_s=SUSPECT_S))
-    alpha.beat(MemberBeat(member=member.id, fence=1))
+    alpha.beat(MemberHeartbeat(member=member.id, fence=1))
     member.end(EndReason.PREEMPTED)
     assert core.attempts(run_id)[0].state == "PREEMPTED"
     assert core.run(run_id).state is RunState.RETRY_WAIT

@@ -1,4 +1,4 @@
-"""`resume_from`: runs that go on from a checkpoint of another run, wait for one who can read it, or are refused."""
+"""`resume_from`: runs that resume from a checkpoint of another run, wait for one who can read it, or are refused."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -49,7 +49,7 @@ def test_run_goes_on_from_another_runs_checkpoint(core: Core) -> None:
     assert offered(worker.take()) == [(1, 10)]
 
 
-def test_run_whose_source_goes_on_and_deletes_its_checkpoint_is_told_so_and_does_not_begin_anew(core: Core) -> None:
+def test_run_whose_source_continues_and_deletes_its_checkpoint_is_told_so_and_does_not_start_over(core: Core) -> None:
     """The source keeps two, so that the third one it saves deletes the one that was named, and the next all before."""
     worker = core.add_worker("home", devices=2)
     source = started(core, worker, job={"checkpoint": {"keep": 2}})
@@ -84,7 +84,7 @@ def test_run_that_no_reader_of_its_checkpoint_has_room_for_is_refused_or_waits_f
     assert row.wait.rule == "checkpoint_host"
 
 
-def test_run_whose_checkpoint_nobody_can_read_any_more_is_refused_or_waits_and_never_begins_anew(core: Core) -> None:
+def test_run_whose_checkpoint_nobody_can_read_any_more_is_refused_or_waits_and_never_starts_over(core: Core) -> None:
     home, source = saved_at_home(core)
     queued = core.submit(resources={"replicas": 1}, resume_from=source)
     away = core.add_worker("away", devices=8)
@@ -120,8 +120,8 @@ def test_what_is_suggested_to_a_run_that_goes_on_from_a_checkpoint_starts_it(cor
     (fewer,) = [each for each in reason.suggestions if each.kind == "replicas"]
     assert fewer.replicas == 1, "away has room for more, and can't read the checkpoint"
     core.cancel(waiting.id)
-    anew = core.submit(resources={"replicas": 1, "spread": "one_host"}, resume_from=source)
-    assert core.schedule() == [anew.id]
+    fresh = core.submit(resources={"replicas": 1, "spread": "one_host"}, resume_from=source)
+    assert core.schedule() == [fresh.id]
 
 
 def test_a_run_that_went_on_from_a_checkpoint_does_so_again_when_run_again(core: Core) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from drumline.contracts.reasons import REASONS, Category, EndReason
 from drumline.contracts.states import RunState
-from drumline_server.lifecycle.retries import MOST_OF_CONTROL_PLANE
+from drumline_server.lifecycle.retries import MAX_CONTROL_PLANE_FAILURES
 from support.core import Core, Worker
 
 RETRYABLE = [reason for reason, facts in REASONS.items() if facts.retryable]
@@ -48,9 +48,11 @@ def test_a_control_plane_that_fails_again_and_again_does_not_keep_a_run_for_ever
     worker = core.add_worker()
     run_id = core.submit(resources={"replicas": 8}).id
 
-    states = [_fail_once(core, worker, run_id, EndReason.BUNDLE_UNAVAILABLE) for _ in range(MOST_OF_CONTROL_PLANE + 1)]
+    states = [
+        _fail_once(core, worker, run_id, EndReason.BUNDLE_UNAVAILABLE) for _ in range(MAX_CONTROL_PLANE_FAILURES + 1)
+    ]
 
-    assert states == [RunState.RETRY_WAIT] * MOST_OF_CONTROL_PLANE + [RunState.FAILED]
+    assert states == [RunState.RETRY_WAIT] * MAX_CONTROL_PLANE_FAILURES + [RunState.FAILED]
     reason = core.run(run_id).reason
     assert reason is not None
     assert reason.code is EndReason.BUNDLE_UNAVAILABLE

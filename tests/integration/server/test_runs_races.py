@@ -7,7 +7,7 @@ from sqlalchemy import update
 
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import DeviceState, MemberState, RunState
-from drumline.contracts.worker_api import MemberBeat
+from drumline.contracts.worker_api import MemberHeartbeat
 from drumline_server.lifecycle.deadlines import RELEASE_S, Deadlines, overdue_actions
 from drumline_server.lifecycle.guard import clamp_timestamps
 from drumline_server.storage import models
@@ -26,7 +26,7 @@ def test_a_claim_whose_answer_was_lost_is_offered_again_and_answered_alike(core:
 
     assert again == notice
     assert worker.claim(again) == first
-    listed = MemberBeat(member=notice.member, fence=notice.fence)
+    listed = MemberHeartbeat(member=notice.member, fence=notice.fence)
     assert worker.beat(listed).assigned == ()
 
 
@@ -90,7 +90,7 @@ def test_the_time_limit_found_in_one_attempt_does_not_end_the_next(core: Core) -
 
 
 def test_a_queue_deadline_that_moved_on_ends_nothing(core: Core) -> None:
-    """A retry waits anew."""
+    """A retry waits again from zero."""
     run_id = core.submit(resources={"replicas": 8}, limits={"queue_s": 10}, wait_for_devices=True).id
     core.clock.advance(11)
     deadlines = Deadlines(TAKEOVER_S, SUSPECT_S, core.leases_from)

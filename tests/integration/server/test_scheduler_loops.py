@@ -18,7 +18,7 @@ from drumline_server.base.settings import Settings
 from drumline_server.scheduling import loops
 from drumline_server.scheduling.dispatch import schedule
 from drumline_server.scheduling.leadership import Stalls, watch_stalls
-from drumline_server.scheduling.loops import Reaper, start_loops
+from drumline_server.scheduling.loops import DeadlineLoop, start_loops
 from drumline_server.storage.database import Database
 from drumline_server.storage.models import Host
 from drumline_server.storage.notifications import QUEUE
@@ -39,7 +39,7 @@ def live(database: Database) -> Core:
 async def looping(core: Core, tmp_path: Path, **changes: Any) -> AsyncIterator[None]:
     """Loops that look by themselves only once an hour: whatever happens was woken."""
     settings = Settings.model_validate(
-        {"data_dir": tmp_path, "schedule_every_s": 3600, "reap_every_s": 0.05, **changes}
+        {"data_dir": tmp_path, "schedule_every_s": 3600, "deadlines_every_s": 0.05, **changes}
     )
     running = start_loops(core.database, settings, core.clock)
     try:
@@ -103,7 +103,7 @@ def test_commits_that_never_cease_make_few_rounds(live: Core, tmp_path: Path, mo
     assert began[5] - began[1] >= 4 * 0.1
 
 
-def test_reaper_enforces_a_queue_limit(live: Core, tmp_path: Path) -> None:
+def test_deadline_loop_enforces_a_queue_limit(live: Core, tmp_path: Path) -> None:
     async def act() -> None:
         async with looping(live, tmp_path):
             run = await asyncio.to_thread(live.submit, wait_for_devices=True, limits={"queue_s": 0.2})
@@ -166,41 +166,41 @@ def test_loops_stop_whatever_they_are_doing(sqlite_url: str, tmp_path: Path) -> 
 
     async def act() -> None:
         for round_number in range(200):
-            async with looping(core, tmp_path, schedule_every_s=0.0005, reap_every_s=0.0005):
+            async with looping(core, tmp_path, schedule_every_s=0.0005, deadlines_every_s=0.0005):
                 await asyncio.sleep(0.0001 * (round_number % 40))
 
     asyncio.run(asyncio.wait_for(act(), 60))
     database.close()
 
 
-def test_jump_of_the_servers_clock_starts_every_lease_anew(core: Core, tmp_path: Path) -> None:
+def test_jump_of_the_servers_clock_restarts_every_lease(core: Core, tmp_path: Path) -> None:
     run = _silent_run(core)
-    settings = Settings.model_validate({"data_dir": tmp_path, "reap_every_s": STEP_S})
-    reaper = Reaper(core.database, settings, core.clock)
-    _rounds(core, reaper, beating=True)  # the time after the start is over
+    settings = Settings.model_validate({"data_dir": tmp_path, "deadlines_every_s": STEP_S})
+    deadline_loop = DeadlineLoop(core.database, settings, core.clock)
+    _rounds(core, deadline_loop, beating=True)  # the time after the start is over
 
     core.clock.advance(3600)
-    asyncio.run(reaper.round())
+    asyncio.run(deadline_loop.round())
     assert core.run(run).state is RunState.RUNNING
 
-    _rounds(core, reaper, beating=False)
+    _rounds(core, deadline_loop, beating=False)
     assert core.attempts(run)[0].state is AttemptState.LOST
 
 
 def test_stalls_between_which_the_loops_went_round_extend_every_lease_by_as_long(core: Core, tmp_path: Path) -> None:
     """Each round came in time, so that no single one tells of an outage; no heartbeat got through all the same."""
     run = _silent_run(core)
-    settings = Settings.model_validate({"data_dir": tmp_path, "reap_every_s": STEP_S})
+    settings = Settings.model_validate({"data_dir": tmp_path, "deadlines_every_s": STEP_S})
     stalls = Stalls()
-    reaper = Reaper(core.database, settings, core.clock, stalls=stalls)
-    _rounds(core, reaper, beating=True)  # the time after the start is over
+    deadline_loop = DeadlineLoop(core.database, settings, core.clock, stalls=stalls)
+    _rounds(core, deadline_loop, beating=True)  # the time after the start is over
 
     for _ in range(7):
         stalls.note(core.clock.advance(STEP_S), 18 * 1_000_000)
-        asyncio.run(reaper.round())
+        asyncio.run(deadline_loop.round())
     assert core.run(run).state is RunState.RUNNING
 
-    _rounds(core, reaper, beating=False)
+    _rounds(core, deadline_loop, beating=False)
     assert core.attempts(run)[0].state is AttemptState.LOST
 
 
@@ -230,11 +230,11 @@ def test_clock_that_was_set_back_delays_no_retry_and_no_expiry(core: Core, tmp_p
     first, _ = worker.beat().assigned
     Member(worker, worker.claim(first)).start().end(EndReason.KILLED)
     core.clock.advance(-3600)
-    reaper = Reaper(core.database, Settings.model_validate({"data_dir": tmp_path}), core.clock)
+    deadline_loop = DeadlineLoop(core.database, Settings.model_validate({"data_dir": tmp_path}), core.clock)
 
-    asyncio.run(reaper.round())
+    asyncio.run(deadline_loop.round())
     core.clock.advance(61)
-    asyncio.run(reaper.round())
+    asyncio.run(deadline_loop.round())
 
     assert {core.run(failed.id).state, core.run(unclaimed.id).state} == {RunState.QUEUED}
 
@@ -242,12 +242,12 @@ def test_clock_that_was_set_back_delays_no_retry_and_no_expiry(core: Core, tmp_p
 def test_shorter_t_does_not_hold_for_workers_that_were_promised_a_longer_one(core: Core, tmp_path: Path) -> None:
     """Their shims kill by the T of their start: a takeover before that would run the program twice."""
     run = _silent_run(core)
-    settings = Settings.model_validate({"data_dir": tmp_path, "reap_every_s": STEP_S, "takeover_s": 45})
-    reaper = Reaper(core.database, settings, core.clock)
+    settings = Settings.model_validate({"data_dir": tmp_path, "deadlines_every_s": STEP_S, "takeover_s": 45})
+    deadline_loop = DeadlineLoop(core.database, settings, core.clock)
 
-    _rounds(core, reaper, 5, beating=False)
+    _rounds(core, deadline_loop, 5, beating=False)
     assert core.run(run).state is RunState.RUNNING
-    _rounds(core, reaper, 2, beating=False)
+    _rounds(core, deadline_loop, 2, beating=False)
     assert core.attempts(run)[0].state is AttemptState.LOST
 
 
@@ -259,10 +259,10 @@ def _silent_run(core: Core) -> str:
     return run.id
 
 
-def _rounds(core: Core, reaper: Reaper, rounds: int = 7, *, beating: bool) -> None:
-    """Rounds of the reaper, by default for more than one T."""
+def _rounds(core: Core, deadline_loop: DeadlineLoop, rounds: int = 7, *, beating: bool) -> None:
+    """Rounds of the deadline loop, by default for more than one T."""
     for _ in range(rounds):
         core.clock.advance(STEP_S)
         if beating:
             core.write(lambda session: session.execute(update(Host).values(last_heartbeat_at=core.clock.now())))
-        asyncio.run(reaper.round())
+        asyncio.run(deadline_loop.round())

@@ -13,7 +13,7 @@ from drumline.contracts.states import AttemptState, RunState
 from drumline_server.base.clock import SystemClock
 from drumline_server.base.settings import Settings
 from drumline_server.scheduling.leadership import Presence, keep_presence, longest_stall_us, this_process
-from drumline_server.scheduling.loops import Reaper
+from drumline_server.scheduling.loops import DeadlineLoop
 from drumline_server.storage.database import Database
 from drumline_server.storage.models import ServerProcess
 from support.core import TAKEOVER_S, Core
@@ -43,15 +43,15 @@ def rewind(core: Core, seconds: float, **more: str) -> None:
 
 def test_a_server_that_stands_still_counts_while_it_does_and_after_it_came_back(core: Core) -> None:
     presence = Presence(core.database, SystemClock(), takeover_s=TAKEOVER_S)
-    asyncio.run(presence.tell())
+    asyncio.run(presence.report())
     assert stall_s(core) == 0
 
     rewind(core, 60)
     assert 60 <= stall_s(core) < 90
 
-    asyncio.run(presence.tell())
+    asyncio.run(presence.report())
     assert 60 <= stall_s(core) < 90
-    asyncio.run(presence.tell())
+    asyncio.run(presence.report())
     assert 60 <= stall_s(core) < 90
 
     asyncio.run(presence.withdraw())
@@ -59,7 +59,7 @@ def test_a_server_that_stands_still_counts_while_it_does_and_after_it_came_back(
 
 
 def test_a_server_that_stays_away_is_not_waited_for_for_ever_and_one_that_is_gone_not_at_all(core: Core) -> None:
-    asyncio.run(Presence(core.database, SystemClock(), takeover_s=TAKEOVER_S).tell())
+    asyncio.run(Presence(core.database, SystemClock(), takeover_s=TAKEOVER_S).report())
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         ended.wait()
     space = this_process().rpartition(":")[0]
@@ -72,7 +72,7 @@ def test_a_server_that_stays_away_is_not_waited_for_for_ever_and_one_that_is_gon
 
     rewind(core, 2 * TAKEOVER_S)
     assert stall_s(core) == 0
-    asyncio.run(Presence(core.database, SystemClock(), takeover_s=TAKEOVER_S).tell())
+    asyncio.run(Presence(core.database, SystemClock(), takeover_s=TAKEOVER_S).report())
     assert len(core.read(lambda session: session.scalars(select(ServerProcess)).all())) == 1
 
 
@@ -81,22 +81,24 @@ def test_a_lease_runs_out_later_by_as_long_as_another_server_stands_still(core: 
     run = core.submit(limits={"run_s": 86_400})
     core.schedule()
     worker.take().start()
-    reaper = Reaper(core.database, Settings.model_validate({"data_dir": tmp_path, "reap_every_s": 20}), core.clock)
+    deadline_loop = DeadlineLoop(
+        core.database, Settings.model_validate({"data_dir": tmp_path, "deadlines_every_s": 20}), core.clock
+    )
     for _ in range(7):  # the time after the start is over
         core.clock.advance(20)
         worker.beat()
-        asyncio.run(reaper.round())
-    asyncio.run(Presence(core.database, SystemClock(), takeover_s=TAKEOVER_S).tell())
+        asyncio.run(deadline_loop.round())
+    asyncio.run(Presence(core.database, SystemClock(), takeover_s=TAKEOVER_S).report())
 
     for _ in range(7):
         core.clock.advance(20)
         rewind(core, 20)
-        asyncio.run(reaper.round())
+        asyncio.run(deadline_loop.round())
     assert core.run(run.id).state is RunState.RUNNING
 
     rewind(core, 2 * TAKEOVER_S)  # it does not come back
     core.clock.advance(20)
-    asyncio.run(reaper.round())
+    asyncio.run(deadline_loop.round())
     assert core.attempts(run.id)[0].state is AttemptState.LOST
 
 

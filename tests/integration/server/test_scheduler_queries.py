@@ -4,7 +4,7 @@ import pytest
 
 from drumline_server.scheduling.dispatch import schedule
 from drumline_server.scheduling.placement import Snapshot
-from drumline_server.scheduling.snapshot import GROUPS, HEAD_LEAST, HEAD_MOST, QUEUE_MOST, projects_to_serve
+from drumline_server.scheduling.snapshot import GROUPS, HEAD_MAX, HEAD_MIN, QUEUE_MAX, projects_to_serve
 from support.backlog import queue_many
 from support.core import TERMS, Core
 from support.query_plans import read_plans, rows_read
@@ -34,7 +34,7 @@ def test_snapshot_reads_a_long_queue_by_index_only(core: Core) -> None:
         assert [plan for plan in plans if "TEMP B-TREE FOR ORDER BY" in plan and "run" in plan] == []
     else:
         assert not any('"Seq Scan", "Parallel Aware": false, "Relation Name": "run"' in plan for plan in plans)
-        assert max(rows_read(plan, "run") for plan in plans) <= 2 * HEAD_MOST
+        assert max(rows_read(plan, "run") for plan in plans) <= 2 * HEAD_MAX
 
 
 def test_snapshot_holds_the_first_of_the_queue_whatever_their_priority_and_shape(core: Core) -> None:
@@ -43,21 +43,21 @@ def test_snapshot_holds_the_first_of_the_queue_whatever_their_priority_and_shape
     queue = look(core).queue
 
     of_top_priority = [run_id for number, run_id in enumerate(ids) if (number // 4) % 5 == 4]
-    assert [run.id for run in queue[:HEAD_MOST]] == of_top_priority[:HEAD_MOST]
-    assert set(ids[:HEAD_MOST]) <= {run.id for run in queue}
-    assert len(queue) <= QUEUE_MOST + HEAD_MOST
+    assert [run.id for run in queue[:HEAD_MAX]] == of_top_priority[:HEAD_MAX]
+    assert set(ids[:HEAD_MAX]) <= {run.id for run in queue}
+    assert len(queue) <= QUEUE_MAX + HEAD_MAX
 
 
 def test_group_that_cannot_start_hides_no_group_of_lower_priority(core: Core) -> None:
     """More runs of high priority wait for devices that nobody has than one look takes in."""
-    queue_many(core, 2 * QUEUE_MOST, replicas=[16, 24, 32, 40, 48], priorities=1)
-    for number in range(HEAD_LEAST + 1):
+    queue_many(core, 2 * QUEUE_MAX, replicas=[16, 24, 32, 40, 48], priorities=1)
+    for number in range(HEAD_MIN + 1):
         core.submit(wait_for_devices=True, priority=-1 - number % 2)
     core.add_worker()
 
     queue = look(core).queue
 
-    assert len([run for run in queue if run.priority < 0]) == HEAD_LEAST + 1
+    assert len([run for run in queue if run.priority < 0]) == HEAD_MIN + 1
     assert len(schedule(core.database, TERMS, now=core.clock.now())) == 8
 
 
@@ -92,7 +92,7 @@ def test_groups_beyond_the_bound_are_left_out_but_not_the_oldest_runs(core: Core
 
 def test_run_behind_the_head_of_the_queue_is_told_its_place_without_a_look_at_the_queue(core: Core) -> None:
     core.add_worker(devices=8)
-    ids = queue_many(core, 5 * HEAD_MOST, replicas=[1], priorities=1)
+    ids = queue_many(core, 5 * HEAD_MAX, replicas=[1], priorities=1)
 
     def asked_for(place: int) -> bool:
         """Whether the run at that place of the queue was looked for among its head."""
@@ -102,14 +102,14 @@ def test_run_behind_the_head_of_the_queue_is_told_its_place_without_a_look_at_th
         assert run.why.position == place
         return any("RECURSIVE" in statement for statement, _ in sent)
 
-    assert asked_for(HEAD_MOST)
-    assert not asked_for(HEAD_MOST + 1)
+    assert asked_for(HEAD_MAX)
+    assert not asked_for(HEAD_MAX + 1)
     assert not asked_for(len(ids))
 
 
 def test_page_of_runs_behind_the_head_says_so_without_a_look_at_the_queue(core: Core) -> None:
     core.add_worker(devices=8)
-    ids = queue_many(core, 2 * HEAD_MOST, replicas=[1], priorities=1)
+    ids = queue_many(core, 2 * HEAD_MAX, replicas=[1], priorities=1)
 
     with statements() as sent:
         page = core.runs(limit=20, states=("QUEUED",))

@@ -8,16 +8,16 @@ from drumline.contracts import api
 from drumline.contracts.events import MemberTick
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RunState
-from drumline.contracts.worker_api import MemberBeat
+from drumline.contracts.worker_api import MemberHeartbeat
 from drumline_server.telemetry import gaps, logs
 from support.core import GANG, Core, Member, Worker
 
 pytestmark = pytest.mark.both_databases
 
 
-def _beat(member: Member, activity: str, **more: Any) -> MemberBeat:  # Any: fields of the tick
+def _beat(member: Member, activity: str, **more: Any) -> MemberHeartbeat:  # Any: fields of the tick
     tick = {"activity": activity, "advances": 5, "idle_s": 0.0, "silent_s": 0.0, **more}
-    return MemberBeat(member=member.id, fence=member.claimed.fence, tick=MemberTick.model_validate(tick))
+    return MemberHeartbeat(member=member.id, fence=member.claimed.fence, tick=MemberTick.model_validate(tick))
 
 
 def _gaps(core: Core, run_id: str) -> tuple[api.Gap, ...]:

@@ -4,7 +4,7 @@ import pytest
 
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.states import RunState
-from drumline.contracts.worker_api import MemberBeat
+from drumline.contracts.worker_api import MemberHeartbeat
 from drumline_server.base.errors import DrumlineError
 from drumline_server.lifecycle.deadlines import Deadlines, overdue_actions
 from drumline_server.lifecycle.guard import clamp_timestamps
@@ -15,11 +15,11 @@ from support.runs import running
 
 
 def test_clock_that_is_back_and_forth_between_two_looks_costs_nobody_the_lease(core: Core) -> None:
-    """No look of the reaper fell in between, so it noticed nothing."""
+    """No look of the deadline loop fell in between, so it noticed nothing."""
     run_id, member = running(core)
     core.clock.advance(-3600)
     with pytest.raises(DrumlineError, match=r"clock is behind by 3600\.0 s") as refused:
-        member.worker.beat(MemberBeat(member=member.id, fence=1))
+        member.worker.beat(MemberHeartbeat(member=member.id, fence=1))
     with pytest.raises(DrumlineError, match="clock is behind"):
         member.worker.register()
     core.clock.advance(3600)
@@ -33,7 +33,7 @@ def test_host_whose_stamp_was_pulled_back_after_the_clock_is_heard_again(core: C
     run_id, member = running(core)
     core.clock.advance(-3600)
     core.write(lambda session: clamp_timestamps(session, claim_s=60.0, clock=core.clock))
-    member.worker.beat(MemberBeat(member=member.id, fence=1))
+    member.worker.beat(MemberHeartbeat(member=member.id, fence=1))
     core.clock.advance(119)
     core.reap()
     assert core.run(run_id).state is RunState.RUNNING
@@ -47,12 +47,12 @@ def test_host_that_a_clock_ahead_has_stamped_is_heard_again_after_one_look(core:
     """As the clock of another server would, or one that is right again before anybody looks."""
     run_id, member = running(core)
     core.clock.advance(3600)
-    member.worker.beat(MemberBeat(member=member.id, fence=1))
+    member.worker.beat(MemberHeartbeat(member=member.id, fence=1))
     core.clock.advance(-3600)
     with pytest.raises(DrumlineError, match="clock is behind"):
-        member.worker.beat(MemberBeat(member=member.id, fence=1))
+        member.worker.beat(MemberHeartbeat(member=member.id, fence=1))
     core.reap()
-    member.worker.beat(MemberBeat(member=member.id, fence=1))
+    member.worker.beat(MemberHeartbeat(member=member.id, fence=1))
     core.clock.advance(121)
     core.reap()
 
@@ -60,7 +60,7 @@ def test_host_that_a_clock_ahead_has_stamped_is_heard_again_after_one_look(core:
 
 
 class WaitingClock:
-    """It goes on while whoever reads it waits for a lock."""
+    """It continues while whoever reads it waits for a lock."""
 
     def __init__(self, clock: FakeClock, wait_s: float) -> None:
         self._clock, self._wait_s = clock, wait_s
@@ -77,7 +77,7 @@ def test_lease_that_was_renewed_since_the_look_is_not_pulled_back(core: Core) ->
     deadlines = Deadlines(120, 10, core.clock.now())
     actions = core.read(lambda session: overdue_actions(session, deadlines, core.clock, now=core.clock.now()))
     core.clock.advance(5)
-    member.worker.beat(MemberBeat(member=member.id, fence=1))
+    member.worker.beat(MemberHeartbeat(member=member.id, fence=1))
     for action in actions:
         core.write(action)
 

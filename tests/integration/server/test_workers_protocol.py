@@ -14,7 +14,7 @@ from drumline.contracts.ids import new_id
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import AttemptState, DeviceState, MemberState, RunState
-from drumline.contracts.worker_api import PROTOCOL_VERSION, Claim, MemberBeat
+from drumline.contracts.worker_api import PROTOCOL_VERSION, Claim, MemberHeartbeat
 from drumline_server.base.errors import DrumlineError, NotFoundError
 from drumline_server.lifecycle import claim as claim_lifecycle
 from drumline_server.storage.database import Database
@@ -57,7 +57,7 @@ def test_claimed_member_that_its_worker_knows_is_not_assigned_again(core: Core) 
     _, worker = placed(core)
     member = worker.take()
 
-    assert worker.beat(MemberBeat(member=member.id, fence=member.claimed.fence)).assigned == ()
+    assert worker.beat(MemberHeartbeat(member=member.id, fence=member.claimed.fence)).assigned == ()
 
 
 def test_member_of_another_host_does_not_exist(core: Core) -> None:
@@ -148,7 +148,7 @@ def test_heartbeats_keep_the_lease(core: Core) -> None:
     run_id, member = running(core)
     for _ in range(50):
         core.clock.advance(5)
-        member.worker.beat(MemberBeat(member=member.id, fence=1, step=3))
+        member.worker.beat(MemberHeartbeat(member=member.id, fence=1, step=3))
         core.reap()
 
     assert core.run(run_id).state is RunState.RUNNING
@@ -170,7 +170,7 @@ def test_host_that_comes_back_after_its_lease_is_told_to_kill_and_its_proof_free
     core.clock.advance(121)
     core.reap()
 
-    reply = member.worker.beat(MemberBeat(member=member.id, fence=1))
+    reply = member.worker.beat(MemberHeartbeat(member=member.id, fence=1))
     assert [notice.member for notice in reply.fenced] == [member.id]
     assert member.end(EndReason.KILLED).fenced is not None
 
@@ -384,7 +384,7 @@ def test_beat_that_waited_for_another_registration_renews_nothing_and_hears_so(p
 
     def beat() -> None:
         try:
-            member.worker.beat(MemberBeat(member=member.id, fence=member.claimed.fence))
+            member.worker.beat(MemberHeartbeat(member=member.id, fence=member.claimed.fence))
         except DrumlineError as error:
             refused.append(error)
 

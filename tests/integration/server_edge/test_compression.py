@@ -74,7 +74,7 @@ def test_files_are_compressed_with_a_validator_of_their_own(server: EdgeServer, 
     assert (other.status_code, whole_again) == (200, whole)
 
 
-def test_a_file_that_changed_is_compressed_anew(server: EdgeServer) -> None:
+def test_a_file_that_changed_is_compressed_again(server: EdgeServer) -> None:
     raw(server, "/assets/index-abc.js", **GZIP)
     static = server.app.settings.static_dir
     assert static is not None

@@ -1,4 +1,4 @@
-"""A program that hangs is found, shows where, and ends as HANG; one that is only slow goes on (rule P15)."""
+"""A program that hangs is found, shows where, and ends as HANG; one that is only slow continues (rule P15)."""
 
 import os
 import signal

@@ -18,7 +18,14 @@ from pydantic import SecretStr
 from drumline.contracts.brokers import queue_name
 from drumline.contracts.ids import new_id
 from drumline.contracts.reasons import EndReason
-from drumline.contracts.worker_api import HeartbeatReply, LiveMember, MemberBeat, Register, Registered, UnsentTelemetry
+from drumline.contracts.worker_api import (
+    HeartbeatReply,
+    LiveMember,
+    MemberHeartbeat,
+    Register,
+    Registered,
+    UnsentTelemetry,
+)
 from drumline_server.app.parts import EmbeddedRedis, embedded_redis
 from drumline_server.base.errors import BrokerUnavailableError
 from drumline_server.storage.notifications import Publisher
@@ -267,7 +274,7 @@ class Population:
     def live(self) -> tuple[LiveMember, ...]:
         return ()
 
-    def beats(self) -> tuple[MemberBeat, ...]:
+    def heartbeats(self) -> tuple[MemberHeartbeat, ...]:
         return ()
 
     def alive(self, sent_at: float) -> None:

@@ -1,4 +1,4 @@
-"""A run that was interrupted goes on where it stood: its reductions are those of a run left alone, bit for bit."""
+"""A run that was interrupted resumes where it stood: its reductions are those of a run left alone, bit for bit."""
 
 import random
 import signal

@@ -8,8 +8,15 @@ import jax
 import pytest
 
 import drumline.distribute as dist
+from support.compiled import keep_compiled_programs
 
 dist.set_cpu_devices(8)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_programs(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Of all tests."""
+    keep_compiled_programs(tmp_path_factory.mktemp("programs"))
 
 
 @pytest.fixture

@@ -259,24 +259,24 @@ def test_an_array_over_all_processes_is_written_once(saved: tuple[Path, list[Any
 
 def test_numbered_checkpoints_of_several_processes_are_refused(processes: ProcessGroups, tmp_path: Path) -> None:
     call = f"refused(lambda: dist.Checkpoints({str(tmp_path)!r}).save(3, arrays(1)))"
-    for said in processes.run(SOURCE, call, (1, 1)):
+    for said in processes.run(SOURCE, call, (2, 2)):
         assert said.startswith("UnsupportedError: Checkpoints.save of a program over 2 processes"), said
         assert "submit it as a run over several hosts" in said
     assert not any(tmp_path.iterdir())
 
 
 def test_every_type_comes_back_bit_for_bit(processes: ProcessGroups, tmp_path: Path) -> None:
-    for told in processes.run(SOURCE, f"types_lost({str(tmp_path / 'state')!r})", (1, 1)):
+    for told in processes.run(SOURCE, f"types_lost({str(tmp_path / 'state')!r})", (2, 2)):
         assert told == [29, []]
 
 
 def test_every_layout_and_order_of_bytes_comes_back(processes: ProcessGroups, tmp_path: Path) -> None:
-    assert processes.run(SOURCE, f"odd_layouts_lost({str(tmp_path / 'state')!r})", (1, 1)) == [[], []]
+    assert processes.run(SOURCE, f"odd_layouts_lost({str(tmp_path / 'state')!r})", (2, 2)) == [[], []]
 
 
 def test_arrays_of_no_numbers_are_refused_by_name(processes: ProcessGroups, tmp_path: Path) -> None:
     call = f"refused(lambda: write_state(Path({str(tmp_path / 'state')!r}), {{'names': np.array(['a', 'b'])}}))"
-    for said in processes.run(SOURCE, call, (1, 1)):
+    for said in processes.run(SOURCE, call, (2, 2)):
         assert said == (
             "InvalidValueError: ['names'] is an array of <U1, which can't be saved; save numbers, or texts as such"
         )
@@ -329,6 +329,6 @@ def test_a_lost_piece_is_missed(processes: ProcessGroups, saved: tuple[Path, lis
 
 def test_without_a_server_several_processes_save_nothing(processes: ProcessGroups, tmp_path: Path) -> None:
     manager = f"LocalManager(Path({str(tmp_path)!r}), CheckpointSpec(), print)"
-    for said in processes.run(SOURCE, f"refused(lambda: {manager}.save(3, print))", (1, 1)):
+    for said in processes.run(SOURCE, f"refused(lambda: {manager}.save(3, print))", (2, 2)):
         assert said.startswith("UnsupportedError: run.checkpoint of a program over 2 processes"), said
     assert not any(tmp_path.iterdir())

@@ -11,8 +11,6 @@ import pytest
 
 import drumline.distribute as dist
 
-pytestmark = pytest.mark.x64
-
 
 def batch(*rows: int) -> dist.PerReplica:
     return dist.PerReplica.from_components([np.arange(n, dtype=np.float32) + 10 * r for r, n in enumerate(rows)])
@@ -39,6 +37,7 @@ def test_the_step_is_traced_and_compiled_once_per_shape(four: dist.MirroredStrat
     assert len(compiled) == 4  # before and after the all-reduce, for each of two shapes
 
 
+@pytest.mark.x64
 @pytest.mark.parametrize("rows", [(3, 3, 3, 1), (3, 1, 3, 1), (0, 3, 3, 3), (2, 2, 2, 2)])
 def test_replicas_that_share_a_program_keep_their_own_values_and_numbers(rows: tuple[int, ...]) -> None:
     strategy = dist.MirroredStrategy(jax.devices()[:4], executor="mpmd")
@@ -95,6 +94,7 @@ def test_a_loop_around_a_collective_takes_each_replica_its_own_way(four: dist.Mi
     assert [float(v) for v in results.values] == [4 * (1 + 21 + 41 + 30)] * 4
 
 
+@pytest.mark.x64
 def test_numbers_and_constants_of_shared_programs(four: dist.MirroredStrategy) -> None:
     table = jnp.arange(3.0)
     numbers = dist.PerReplica.from_components([1, 2, 3, 4])

@@ -324,7 +324,7 @@ def test_a_replaced_array_is_seen(executor: str, monkeypatch: pytest.MonkeyPatch
     [np.ones(2000, np.float32), [1.0] * 65, {str(i): 1.0 for i in range(65)}, [[1.0] * 30, [1.0] * 40]],
     ids=["array", "list", "dict", "nested list"],
 )
-def test_a_new_function_with_a_large_capture_is_traced_anew(large: Any) -> None:
+def test_a_new_function_with_a_large_capture_is_traced_again(large: Any) -> None:
     traces = []
     for _ in range(3):
         run(lambda x: (traces.append(1), x * len(large))[1])  # type: ignore[func-returns-value]
@@ -914,12 +914,10 @@ def test_check_stale_leaves_variables_alone() -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def frozen_heap() -> Iterator[None]:
+def frozen_heap() -> None:
     """A collection looks at what these tests made, and not at the million objects of JAX each time."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
@@ -927,6 +925,8 @@ def forgotten_functions(frozen_heap: None) -> Iterator[None]:
     """Strategies are shared between tests; what one test defined, no other calls."""
     yield
     gc.collect()
+    # What is left lives on: the next collection need not look at it again.
+    gc.freeze()
 
 
 # arrays that the caller changes in place

@@ -121,7 +121,7 @@ def test_batches_can_stay_numpy_arrays() -> None:
     assert all(isinstance(value, np.ndarray) for value in step.values)
 
 
-def test_each_iteration_starts_anew() -> None:
+def test_each_iteration_starts_over() -> None:
     dataset = mirrored(2).distribute_dataset(dist.Dataset.range(4).batch(2))
     assert [rows(step) for step in dataset] == [rows(step) for step in dataset]
 

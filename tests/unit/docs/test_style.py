@@ -11,7 +11,6 @@ CODE = ("sdk", "backend", "worker", "scripts", "examples", "tests")
 TABLES_OF_CASES = {
     "tests/unit/distribute/test_stale_programs.py": "what a compiled step may not miss, a case each",
     "tests/unit/distribute/test_error_rows.py": "errors of the engine, a row each",
-    "tests/unit/distribute/test_variables.py": "the engine's variables, a case each",
     "tests/integration/sdk/test_cli.py": "each command, a case each",
     "tests/integration/server/test_batches.py": "batches and sweeps through HTTP",
     "tests/integration/server/test_runs_submission.py": "submissions and their refusals through HTTP",

@@ -32,6 +32,22 @@ _GIVEN_UP = {
     "rubble": "remove_partial",
     "clock_steps": "clock_skew",
     "plays no part": "what happens instead",
+    "reaper": "deadline loop",
+    "lifeline": "parent pipes",
+    "foreseen": "simulation",
+    "outlook": "scheduling result",
+    "anew": "again, from the start",
+    "goes on": "continues, resumes",
+    "gives out": "returns",
+    "nobody's failure": "not counted",
+    "shared-line": "shared connection",
+    "memberbeat": "MemberHeartbeat",
+    "judge_host": "quarantine_faulty_host",
+    "hang_gang": "mark_gang_hung",
+    "settle_attempt": "reconcile_attempt",
+    "told_to_stop": "on_stop_signal",
+    "beat_soon": "request_heartbeat",
+    "held_off": "restricted_platforms",
 }
 """Words that only their authors understood, with what is said instead."""
 _OF_OLD_WORKERS = re.compile(r"doorbell_k(?:id|ey)")

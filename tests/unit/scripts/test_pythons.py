@@ -94,6 +94,17 @@ def test_every_python_that_is_found_is_tested(machine: Machine) -> None:
     assert "Tested on 3.11.7, 3.13.0." in done.stdout
 
 
+def test_the_version_on_which_all_tests_run_is_left_out_unless_named(machine: Machine) -> None:
+    own, other = sys.version_info[:2], (3, 11 + (sys.version_info[1] == 11))
+    machine.put("bin/python3", *own, 4)
+    machine.put("other/python3", *other, 1)
+    names = [".".join(map(str, minor)) for minor in (own, other)]
+
+    assert "Tested on " + names[1] in machine.test("--others").stdout
+    assert machine.test("--others", "--only", names[0]).returncode == 0
+    assert machine.tested == [f".venv-{names[1]}", f".venv-{names[0]}"]
+
+
 def test_a_shim_that_cannot_be_started_is_not_found(machine: Machine) -> None:
     machine.put("bin/python3", 3, 11, 7)
     shim = machine.write("bin/python3.12", "echo 'pyenv: python3.12: command not found' >&2\nexit 127")

@@ -5,6 +5,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -88,18 +89,26 @@ def test_a_stage_keeps_its_exit_status_its_log_and_its_processor_time(
     assert all(f"s  {stage:14} begins" in said for stage in results)
 
 
-def test_an_interrupted_run_leaves_no_stage_behind(checkout: Path) -> None:
+@pytest.mark.parametrize("ignored", [False, True], ids=["", "where signals are ignored"])
+def test_an_interrupted_run_leaves_no_stage_behind(checkout: Path, ignored: bool) -> None:
     program = (
         "import pathlib, sys; from scripts import stages; stages.ROOT = pathlib.Path(sys.argv[1]); "
-        "stages.REPORTS = stages.ROOT / 'reports'; stages.Lanes({'waits': ('endless', 'good')}, {}).run()"
+        "stages.REPORTS = stages.ROOT / 'reports'; stages.end_on_signals(); "
+        "stages.Lanes({'waits': ('endless', 'good')}, {}).run()"
     )
-    with subprocess.Popen([sys.executable, "-c", program, str(checkout)], cwd=SCRIPTS.parent) as process:
-        pid = checkout / "pid"
-        while not (pid.exists() and pid.read_text().strip()):
-            assert process.poll() is None
-        endless = psutil.Process(int(pid.read_text()))
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) != 0
+    shell = "trap '' INT; exec \"$@\"" if ignored else 'exec "$@"'
+    command = ["sh", "-c", shell, "-", sys.executable, "-c", program, str(checkout)]
+    with subprocess.Popen(command, cwd=SCRIPTS.parent) as process:
+        try:
+            pid = checkout / "pid"
+            while not (pid.exists() and pid.read_text().strip()):
+                assert process.poll() is None
+                time.sleep(0.01)
+            endless = psutil.Process(int(pid.read_text()))
+            process.send_signal(signal.SIGINT)
+            assert process.wait(120) != 0
+        finally:
+            process.kill()
     with contextlib.suppress(psutil.NoSuchProcess):
-        endless.wait(30)
+        endless.wait(120)
     assert not (checkout / "reports" / "good.log").exists()

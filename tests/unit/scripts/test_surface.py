@@ -17,7 +17,7 @@ def test_nothing_of_the_public_surface_disappears_unsaid() -> None:
     )
 
     assert compared.returncode == 0, (
-        f"{compared.stderr}\nIf that is meant, take the snapshot anew: python -m scripts.house.surface --write"
+        f"{compared.stderr}\nIf that is meant, take a new snapshot: python -m scripts.house.surface --write"
     )
 
 

@@ -1,4 +1,4 @@
-"""Members of a gang save together, go on from the same checkpoint, and all hear where they cannot."""
+"""Members of a gang save together, resume from the same checkpoint, and all hear where they cannot."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence

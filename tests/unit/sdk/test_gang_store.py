@@ -89,9 +89,9 @@ def test_each_member_reads_where_the_state_is(new_gang: Callable[[], Gang]) -> N
 def test_the_same_step_again_takes_the_place_of_the_first(new_gang: Callable[[], Gang]) -> None:
     gang = new_gang()
     gang.save([3] * SIZE)
-    assert gang.save([3] * SIZE, ["anew"] * SIZE) == [None] * SIZE
+    assert gang.save([3] * SIZE, ["again"] * SIZE) == [None] * SIZE
 
-    assert gang.found(3)["process_2/deep/array"] == "anew of 2 at 3"
+    assert gang.found(3)["process_2/deep/array"] == "again of 2 at 3"
 
 
 @pytest.mark.parametrize("failing", range(SIZE))
@@ -165,7 +165,7 @@ def test_a_wait_ends_with_what_it_is_told(tmp_path: Path) -> None:
         with pytest.raises(CheckpointFailedError, match="rank 0: RunStopping"):
             gang.begin(1, 3).result(timeout=30)
         with pytest.raises(RunStopping):
-            gang.members[1].chosen()
+            gang.members[1].read_choice()
 
 
 def test_a_member_that_is_ahead_keeps_what_it_has_written(new_gang: Callable[[], Gang]) -> None:
@@ -212,7 +212,7 @@ def test_nothing_is_committed_before_the_last_has_written_for_whom_it_says_that_
 def test_all_go_on_where_rank_0_does(new_gang: Callable[[], Gang], choice: dict[str, Any]) -> None:
     gang = new_gang()
     with ThreadPoolExecutor(SIZE) as pool:
-        others = [pool.submit(member.chosen) for member in gang.members[1:]]
+        others = [pool.submit(member.read_choice) for member in gang.members[1:]]
         gang.members[0].choose(choice)
 
         assert [other.result(timeout=30) for other in others] == [choice, choice]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from drumline.contracts.storable import mended, unstorable
+from drumline.contracts.storable import make_storable, unstorable
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
@@ -40,7 +40,7 @@ def test_deep_nesting_is_refused() -> None:
 
 @given(anything)
 def test_mended_value_is_strict_utf8_json_without_nul(value: JsonValue) -> None:
-    text = json.dumps(mended(value), allow_nan=False, ensure_ascii=False)
+    text = json.dumps(make_storable(value), allow_nan=False, ensure_ascii=False)
 
     assert "\\u0000" not in text
     assert text.encode()
@@ -49,4 +49,4 @@ def test_mended_value_is_strict_utf8_json_without_nul(value: JsonValue) -> None:
 @given(anything)
 def test_value_without_flaw_is_left_as_it_is(value: JsonValue) -> None:
     if unstorable(value) is None:
-        assert mended(value) == value
+        assert make_storable(value) == value

@@ -5,7 +5,7 @@ import time
 from dataclasses import replace
 
 from drumline_server.base.shapes import Shape
-from drumline_server.scheduling.capacity import HostCapacity, most_possible
+from drumline_server.scheduling.capacity import HostCapacity, best_platform
 from drumline_server.services.checking import nearest_possible
 
 MOST_DEVICES = 4096
@@ -38,6 +38,6 @@ def test_it_is_what_a_look_at_every_size_finds() -> None:
             for replicas in (shape.replicas, 1)
             for devices in range(12, 0, -1)
         ]
-        wanted = next((each for each in sizes if most_possible(hosts, each).replicas >= each.replicas), None)
+        wanted = next((each for each in sizes if best_platform(hosts, each).replicas >= each.replicas), None)
 
         assert nearest_possible(shape, dict.fromkeys((shape.platform, "any"), hosts).__getitem__) == wanted

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from drumline_server.base.shapes import Shape
 from drumline_server.scheduling.placement import (
-    AGEING_MOST,
+    AGEING_MAX,
     Ageing,
     FreeDevice,
     Placement,
@@ -177,8 +177,8 @@ def test_run_of_less_priority_goes_first_exactly_when_it_waited_so_many_units_lo
 
     first, _ = in_order((one, other), Ageing(UNIT), now)
 
-    ahead = low + min(low_waited, AGEING_MOST), low_waited
-    behind = high + min(high_waited, AGEING_MOST), high_waited
+    ahead = low + min(low_waited, AGEING_MAX), low_waited
+    behind = high + min(high_waited, AGEING_MAX), high_waited
     assert first.id == ("a" if ahead >= behind else "b")
 
 

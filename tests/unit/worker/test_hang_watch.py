@@ -74,7 +74,7 @@ def test_a_program_that_waits_is_shown_as_waiting_and_its_limit_counts_only_befo
 
 def test_a_member_whose_peer_waits_is_let_wait_for_it(in_gang: _Watched) -> None:
     def hear_server() -> None:
-        in_gang.watch.heard_server(in_gang.now)
+        in_gang.watch.record_server_contact(in_gang.now)
 
     in_gang.watch.peer_waits(True)
     assert not in_gang.expires_within(1_000, hear_server)
@@ -86,8 +86,8 @@ def test_a_member_whose_peer_waits_is_let_wait_for_it(in_gang: _Watched) -> None
 
 def test_in_a_gang_no_clock_runs_while_nobody_can_tell_whether_a_peer_waits(in_gang: _Watched) -> None:
     assert not in_gang.expires_within(1_000)
-    in_gang.watch.heard_server(in_gang.now)
-    assert in_gang.expires_within(STEP_S, lambda: in_gang.watch.heard_server(in_gang.now))
+    in_gang.watch.record_server_contact(in_gang.now)
+    assert in_gang.expires_within(STEP_S, lambda: in_gang.watch.record_server_contact(in_gang.now))
 
 
 def test_alone_a_silent_server_hides_no_hang(alone: _Watched) -> None:

@@ -41,7 +41,7 @@ def test_a_step_may_take_ten_usual_ones_and_at_least_a_minute(usual_s: float, li
     assert _expires_at(watchdog) == pytest.approx(10.0 + limit_s, abs=0.2)
 
 
-def test_any_change_of_place_begins_anew() -> None:
+def test_any_change_of_place_restarts_the_clock() -> None:
     watchdog = _watchdog()
     for now in range(0, 600, 10):
         watchdog.hear(_tick("in_step", 5, 0.1, collectives=now), float(now))

@@ -46,9 +46,9 @@ _LOG = logging.getLogger(__name__)
 _KILL_S = 8.0
 """SIGKILL takes no longer than this, unless a process hangs in the kernel."""
 _CELERY_S = 30.0
-"""A broker that is away so long is told of by others; this worker has its work by heartbeat."""
+"""How long "ready" waits for the Celery child; without a broker, work comes by heartbeat."""
 _LAST_WORDS_S = 1.0
-"""How long a server that may be gone as well is told of the end; the next agent tells the rest."""
+"""How long a stopping agent tries to report ends to the server; the next agent reports the rest."""
 
 
 class AgentError(Exception):
@@ -70,7 +70,7 @@ class Agent:
         self._identity_file = IdentityFile(self._layout.root)
         self._api = Api(settings.server, trust_env=not settings.is_local)
         self._launcher = LauncherClient(self._layout.home, parent_fd, self._without_launcher)
-        self._celery = CeleryChild(self._layout.home, self._notified, self._without_celery)
+        self._celery = CeleryChild(self._layout.home, self._on_notified, self._without_celery)
         self._registration: Registration | None = None
         self._members: MemberRegistry | None = None
         self._stop_wanted = asyncio.Event()
@@ -80,7 +80,7 @@ class Agent:
         """Serves until SIGTERM or the end of the parent. Raises AgentError."""
         self._layout.create()
         with _only_agent_of(self._layout):
-            self._watch()
+            self._watch_signals()
             serving = [asyncio.create_task(self._launcher.run()), asyncio.create_task(self._serve())]
             told = asyncio.create_task(self._stop_wanted.wait())
             try:
@@ -97,10 +97,8 @@ class Agent:
                     await self._members.abandon()
                 await self._api.close()
 
-    # starting
-
     async def _serve(self) -> None:
-        introduction, _ = await asyncio.gather(self._introduce(), self._identify())
+        introduction, _ = await asyncio.gather(self._describe_host(), self._identify())
         found = list(find_members(self._layout, introduction.place))
         adopted = {plan.claimed.member for plan in found}
         # Before registering, which tells the server what is dead: it gives those devices to others on our word.
@@ -109,7 +107,7 @@ class Agent:
         in_use = {Path(plan.compile_cache) for plan in found}
         await asyncio.to_thread(compile_cache.clear, self._layout.compile_cache, in_use)
         introduction = introduction.model_copy(update={"unproven": tuple(filter(_is_member, unproven))})
-        self._registration = Registration(self._api, introduction, self._refused)
+        self._registration = Registration(self._api, introduction, self._on_refused)
         bundles = BundleCache(self._layout.bundles, self._api, self._settings.bundle_cache_bytes)
         context = AgentContext(
             self._api,
@@ -140,7 +138,7 @@ class Agent:
         await self._celery.until_settled(_CELERY_S)
         self._reports.ready(devices)
 
-    def _notified(self) -> None:
+    def _on_notified(self) -> None:
         if self._registration is not None:
             self._registration.notify()
 
@@ -205,7 +203,7 @@ class Agent:
         except OSError as error:
             raise AgentError(f"the checkpoint directory {self._checkpoints} can't be used: {error.strerror}") from None
 
-    async def _introduce(self) -> Register:
+    async def _describe_host(self) -> Register:
         self._reports.doing("imports JAX and looks for devices")
         try:
             listed = await self._launcher.list_devices(self._settings.cpu_devices)
@@ -230,9 +228,7 @@ class Agent:
             notices=notices,
         )
 
-    # when the server refuses
-
-    async def _refused(self, error: RefusedError) -> None:
+    async def _on_refused(self, error: RefusedError) -> None:
         """A token that died is replaced if we were given a fresh one; a worker that never served gives up.
 
         Raises SupersededError for a token that ended while we served: revoked, or another enrolled under our name.
@@ -252,22 +248,20 @@ class Agent:
                 f"{self._layout.root / 'worker.json'} and enrol again"
             )
 
-    # ending
-
-    def _watch(self) -> None:
+    def _watch_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._told_to_stop)
+            loop.add_signal_handler(number, self._on_stop_signal)
         if self._parent_fd is not None:
-            loop.add_reader(self._parent_fd, self._parent_gone, self._parent_fd)
+            loop.add_reader(self._parent_fd, self._on_parent_exit, self._parent_fd)
 
-    def _told_to_stop(self) -> None:
+    def _on_stop_signal(self) -> None:
         """The first signal drains, the second kills."""
         if self._stop_wanted.is_set():
             self._kill_wanted.set()
         self._stop_wanted.set()
 
-    def _parent_gone(self, parent_fd: int) -> None:
+    def _on_parent_exit(self, parent_fd: int) -> None:
         asyncio.get_running_loop().remove_reader(parent_fd)
         _LOG.warning("the parent process is gone; stopping everything")
         self._kill_wanted.set()

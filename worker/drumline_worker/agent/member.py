@@ -6,7 +6,7 @@ import logging
 from drumline.contracts.events import MemberAck, MemberEnd, MemberTick
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.timing import CLAIM_AGAIN_S
-from drumline.contracts.worker_api import Claimed, LiveMember, MemberBeat, UnsentTelemetry
+from drumline.contracts.worker_api import Claimed, LiveMember, MemberHeartbeat, UnsentTelemetry
 from drumline_worker.agent.agent_context import AgentContext, CoordinatorPort
 from drumline_worker.agent.api import RefusedError, UnreachableError
 from drumline_worker.agent.backoff import Backoff
@@ -59,29 +59,27 @@ class HostedMember:
         self.ended = asyncio.Event()
         """Set when no process of it is left."""
 
-    # news
-
     def cancel(self, grace_s: float | None = None) -> None:
         """The server wants it stopped, within the run's own grace unless it names another."""
-        self._ask(Stop(cause=StopCause.CANCELLED, grace_s=self._grace_s if grace_s is None else grace_s))
+        self._request_stop(Stop(cause=StopCause.CANCELLED, grace_s=self._grace_s if grace_s is None else grace_s))
 
     def end_with_gang(self, cause: StopCause) -> None:
         """The gang has lost a member or hangs: what this one still does would not count."""
-        self._ask(Stop(cause=cause))
+        self._request_stop(Stop(cause=cause))
 
     def drain(self) -> None:
         """The host goes away; the run resumes elsewhere. What is being stopped already stays as it is."""
         if self._stop is None:
-            self._ask(Stop(cause=StopCause.PREEMPTED, grace_s=self._grace_s))
+            self._request_stop(Stop(cause=StopCause.PREEMPTED, grace_s=self._grace_s))
 
     def kill(self) -> None:
         """The host goes away now."""
-        self._ask(Stop(cause=StopCause.PREEMPTED))
+        self._request_stop(Stop(cause=StopCause.PREEMPTED))
 
     def fence_off(self) -> None:
         """Nothing that it does counts any more."""
         self._fenced = True
-        self._ask(Stop(cause=StopCause.FENCED))
+        self._request_stop(Stop(cause=StopCause.FENCED))
 
     def alive(self, sent_at: float) -> None:
         """The server acknowledged a heartbeat."""
@@ -98,19 +96,17 @@ class HostedMember:
     def _grace_s(self) -> float:
         return self._claimed.limits.grace_s if self._claimed else 0.0
 
-    def _ask(self, stop: Stop) -> None:
+    def _request_stop(self, stop: Stop) -> None:
         """Repeated wishes for the same thing change nothing."""
         if self._stop != stop and not (self._stop and self._stop.grace_s is None):
             self._stop = stop
             if self._link is not None:
                 self._link.send(stop)
 
-    # what heartbeats and registrations say
-
-    def beat(self) -> MemberBeat:
+    def heartbeat(self) -> MemberHeartbeat:
         """Where the program is."""
         progress = self._progress
-        return MemberBeat(
+        return MemberHeartbeat(
             member=self.id,
             fence=self.fence,
             step=progress.step if progress else None,
@@ -147,8 +143,6 @@ class HostedMember:
     def is_unstarted(self) -> bool:
         """Whether it is claimed and gets no process any more, as `live` did not list it."""
         return self._claimed is not None and (self._is_revoked or not self._is_launched)
-
-    # life
 
     def _revoke_start(self) -> bool:
         """Whether no shim begins any more."""
@@ -192,7 +186,7 @@ class HostedMember:
         except LaunchError as error:
             await self._settle_start(error)
         else:
-            await self._attend()
+            await self._supervise()
         self._directory.remove()
 
     async def _start(self, claimed: Claimed) -> None:
@@ -225,7 +219,7 @@ class HostedMember:
         return claimed
 
     async def _prove_gone(self) -> None:
-        """Others get its devices then. It may have run here: answers come late, also after an end without proof."""
+        """Reports that no process of it lives here, which frees its devices. It may have run: answers come late."""
         survivors = await end_strays(self._context.layout.runs, self.id.__eq__)
         if survivors:
             _LOG.warning("%s is over, and processes of it survive SIGKILL: %s", self.id, survivors[self.id])
@@ -240,7 +234,7 @@ class HostedMember:
             await self._report(_ending_before_start(EndReason.START_FAILED, str(error)))
         else:
             _LOG.warning("%s, but %s has begun", error, self.id)
-            await self._attend()
+            await self._supervise()
 
     async def _await_gang(self, rank: int) -> bool:
         """Waits until every member is claimed and rank 0 has said where to meet; False when that will not be."""
@@ -263,12 +257,12 @@ class HostedMember:
         return True
 
     async def adopt(self) -> None:
-        """Goes on with a member that an earlier agent started: it lives, or its end is still to be told."""
+        """Continues with a member that an earlier agent started: it lives, or its end is still to be told."""
         await self._context.registration.until_registered()
-        await self._attend()
+        await self._supervise()
         self._directory.remove()
 
-    async def _attend(self) -> None:
+    async def _supervise(self) -> None:
         self._sender = sender = TelemetrySender(
             self._context,
             self.id,
@@ -313,20 +307,20 @@ class HostedMember:
             async for news in self._link.news():
                 if isinstance(news, Ended):
                     return news.ending
-                self._note(news)
+                self._record_progress(news)
                 sender.tell(news.seq)
         finally:
             self._link.close()
             self._link = None
         return await self._ending_from_disk()
 
-    def _note(self, news: Spooled) -> None:
+    def _record_progress(self, news: Spooled) -> None:
         """A program that hangs is told of at once, as the rest of its gang has to dump its stacks; one that is made to
         wait, as the clocks of the others have to pause.
         """
         known, self._progress = self._progress, news
         if _is_urgent(news) != (_is_urgent(known) if known else (False, False)):
-            self._context.registration.beat_soon()
+            self._context.registration.request_heartbeat()
 
     async def _ending_from_disk(self) -> Ending:
         """The shim is gone. Without its last word, only the launcher can prove that nothing of it lives."""

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 
-from drumline.contracts.worker_api import HeartbeatReply, LiveMember, MemberBeat, MemberNotice, UnsentTelemetry
+from drumline.contracts.worker_api import HeartbeatReply, LiveMember, MemberHeartbeat, MemberNotice, UnsentTelemetry
 from drumline_worker.agent.agent_context import AgentContext
 from drumline_worker.agent.backoff import Backoff
 from drumline_worker.agent.device_checks import DeviceChecks
@@ -76,9 +76,9 @@ class MemberRegistry:
         for member in self._members.values():
             member.alive(sent_at)
 
-    def beats(self) -> tuple[MemberBeat, ...]:
+    def heartbeats(self) -> tuple[MemberHeartbeat, ...]:
         """For the heartbeat."""
-        return tuple(member.beat() for member in self._members.values() if not member.ended.is_set())
+        return tuple(member.heartbeat() for member in self._members.values() if not member.ended.is_set())
 
     def unsent(self) -> tuple[UnsentTelemetry, ...]:
         """For the heartbeat."""

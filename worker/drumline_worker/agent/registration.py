@@ -11,7 +11,7 @@ from drumline.contracts.worker_api import (
     Heartbeat,
     HeartbeatReply,
     LiveMember,
-    MemberBeat,
+    MemberHeartbeat,
     Register,
     Registered,
     UnsentTelemetry,
@@ -38,7 +38,7 @@ class HostMembers(Protocol):
     def unstarted(self) -> tuple[str, ...]:
         """For the registration, after `live`."""
 
-    def beats(self) -> tuple[MemberBeat, ...]:
+    def heartbeats(self) -> tuple[MemberHeartbeat, ...]:
         """For the heartbeat."""
 
     def alive(self, sent_at: float) -> None:
@@ -55,14 +55,14 @@ class HostMembers(Protocol):
 
 
 class Registration:
-    """Registers, beats, and registers again when the server has forgotten this incarnation."""
+    """Registers, sends heartbeats, and registers again when the server has forgotten this incarnation."""
 
     def __init__(self, api: Api, introduction: Register, on_refused: Callable[[RefusedError], Awaitable[None]]) -> None:
         self._api = api
         self._introduction = introduction
         self._on_refused = on_refused
         self._again = asyncio.Event()
-        self._beat_now = asyncio.Event()
+        self._heartbeat_wanted = asyncio.Event()
         self._sent_at = 0.0
         """When the last heartbeat was sent, as the event loop tells the time."""
         self._notified: asyncio.TimerHandle | None = None
@@ -75,7 +75,7 @@ class Registration:
         self._replaces = ""
         """The newest incarnation of this host that we know of."""
         self.times_sent = 0
-        """How many were sent. The server gives up what one does not list."""
+        """How many registrations were sent: the server gives up members that one does not list."""
         self._settled = asyncio.Event()
         self._draining = False
         self._drain_is_known = asyncio.Event()
@@ -97,16 +97,16 @@ class Registration:
     def register_again(self) -> None:
         """The server does not know the incarnation."""
         self._again.set()
-        self._beat_now.set()
+        self._heartbeat_wanted.set()
 
     @property
     def ever_registered(self) -> bool:
         """Whether the server ever took this worker."""
         return self._registered is not None
 
-    def beat_soon(self) -> None:
+    def request_heartbeat(self) -> None:
         """The server has news for us, which the next heartbeat brings."""
-        self._beat_now.set()
+        self._heartbeat_wanted.set()
 
     def notify(self) -> None:
         """Something, true or not, came over the broker: the server may have news.
@@ -116,11 +116,11 @@ class Registration:
         """
         if self._notified is None:
             loop = asyncio.get_running_loop()
-            self._notified = loop.call_at(max(loop.time(), self._notifiable_from), self._beat_early)
+            self._notified = loop.call_at(max(loop.time(), self._notifiable_from), self._send_early_heartbeat)
 
-    def _beat_early(self) -> None:
+    def _send_early_heartbeat(self) -> None:
         self._notifiable_from = asyncio.get_running_loop().time() + EARLY_HEARTBEAT_S * self.answer.time_scale
-        self._beat_now.set()
+        self._heartbeat_wanted.set()
 
     async def until_settled(self) -> None:
         """Waits while a registration is under way, whenever it will be taken."""
@@ -133,7 +133,7 @@ class Registration:
     def drain(self) -> None:
         """Says from now on that no more work is welcome."""
         self._draining = True
-        self._beat_now.set()
+        self._heartbeat_wanted.set()
 
     async def until_drain_is_known(self, timeout_s: float) -> None:
         """Waits until the server places nothing here any more, or cannot be told in time."""
@@ -146,9 +146,9 @@ class Registration:
         while True:
             sent_at = await self._register(members)
             on_registered(self.answer)
-            self._note_ack(sent_at, members)
+            self._record_ack(sent_at, members)
             self._ready.set()
-            await self._beat_until_forgotten(members)
+            await self._heartbeat_until_unknown(members)
 
     async def _register(self, members: HostMembers) -> float:
         """Returns the CLOCK_BOOTTIME at which the registration was sent that the server took."""
@@ -170,9 +170,11 @@ class Registration:
                 _LOG.warning("the server is not reachable (%s); trying again in %.1f s", error, wait_s)
                 await asyncio.sleep(error.retry_after_s or wait_s)
             except RefusedError as error:
+                # After a lost answer the newest incarnation may be our own.
                 if self.ever_registered and not unanswered:
                     _raise_if_superseded(error)
                 if error.newest_incarnation not in (None, self._replaces):
+                    # Named now, so that the server knows that the next try means to replace it.
                     self._replaces = error.newest_incarnation or ""
                     continue
                 await self._on_refused(error)
@@ -185,10 +187,10 @@ class Registration:
         _LOG.info("registered as %s (%s)", self._registered.host, self._registered.incarnation)
         return sent_at
 
-    async def _beat_until_forgotten(self, members: HostMembers) -> None:
+    async def _heartbeat_until_unknown(self, members: HostMembers) -> None:
         missed = 0
         while not self._again.is_set():
-            self._clear_wishes()
+            self._clear_requests()
             sent_at = boottime()  # the server counts from when it arrives: our deadline is the earlier one
             try:
                 heartbeat = self._heartbeat(members)
@@ -208,14 +210,14 @@ class Registration:
                 missed = 0
                 if heartbeat.draining:
                     self._drain_is_known.set()
-                self._note_ack(sent_at, members)
+                self._record_ack(sent_at, members)
                 if members.apply_reply(reply):
                     self._notifiable_from = 0.0
                 await self._pause(self.answer.heartbeat_s)
 
-    def _clear_wishes(self) -> None:
+    def _clear_requests(self) -> None:
         """Before a heartbeat is sent, which answers them: what comes while it is under way wants another."""
-        self._beat_now.clear()
+        self._heartbeat_wanted.clear()
         self._was_notified = self._notified is not None
         if self._notified is not None:
             self._notified.cancel()
@@ -226,14 +228,14 @@ class Registration:
         return Heartbeat(
             incarnation=self.incarnation,
             sent_at=now(),
-            members=members.beats(),
+            members=members.heartbeats(),
             plans=members.plans(),
             unsent=members.unsent(),
             draining=self._draining,
             notified=self._was_notified,
         )
 
-    def _note_ack(self, sent_at: float, members: HostMembers) -> None:
+    def _record_ack(self, sent_at: float, members: HostMembers) -> None:
         self.alive_at = sent_at
         members.alive(sent_at)
 
@@ -241,7 +243,7 @@ class Registration:
         """Waits so long, or until the next heartbeat is wanted earlier."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._beat_now.wait()
+                await self._heartbeat_wanted.wait()
         await asyncio.sleep(max(0.0, self._sent_at + _LEAST_PAUSE_S - asyncio.get_running_loop().time()))
 
 

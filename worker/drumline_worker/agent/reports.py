@@ -4,7 +4,7 @@ import contextlib
 import os
 from typing import Literal
 
-from drumline.contracts.storable import mended
+from drumline.contracts.storable import make_storable
 from drumline.contracts.worker_reports import MAX_REPORT, WorkerReport
 
 Part = Literal["worker", "launcher", "celery", "devices"]
@@ -39,4 +39,4 @@ class Reports:
 
 def _fit(text: str) -> str:
     """What a line takes: a character is at most six bytes of it."""
-    return str(mended(text))[:MAX_REPORT]
+    return str(make_storable(text))[:MAX_REPORT]

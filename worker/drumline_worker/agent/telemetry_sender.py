@@ -110,7 +110,7 @@ class TelemetrySender:
         except UnreachableError as error:
             await asyncio.sleep(error.retry_after_s or self._backoff.next_s())
         except RefusedError as error:
-            return await self._refused(error, batch)
+            return await self._on_refused(error, batch)
         else:
             self._backoff.reset()
             self._accept(ack)
@@ -130,7 +130,7 @@ class TelemetrySender:
         self._batch_limit = MAX_BATCH_EVENTS
         self._on_ack(ack)
 
-    async def _refused(self, error: RefusedError, batch: list[Record]) -> bool:
+    async def _on_refused(self, error: RefusedError, batch: list[Record]) -> bool:
         if error.member_is_gone:
             self._on_fenced()
             return False

@@ -210,7 +210,7 @@ class SpoolReader:
         if seq < self._damage_until:
             return Record(seq, None)
         payload = self._read_on(seq)
-        return Record(seq, payload) if payload is not None else self._damaged(seq, last_seq)
+        return Record(seq, payload) if payload is not None else self._end_segment(seq, last_seq)
 
     def _read_on(self, seq: int) -> bytes | None:
         payload = _read_record(self._file) if self._file is not None else None
@@ -232,7 +232,7 @@ class SpoolReader:
             return False
         return all(_read_record(self._file) is not None for _ in range(seq - _first_seq(path)))
 
-    def _damaged(self, seq: int, last_seq: int) -> Record:
+    def _end_segment(self, seq: int, last_seq: int) -> Record:
         """Where a record is not whole, nothing more can be read from its segment; reading resumes with the next one."""
         later = [first for path in _segments(self._directory) if (first := _first_seq(path)) > seq]
         self._damage_until = min([*later, last_seq + 1])

@@ -114,6 +114,7 @@ class Launcher:
             run_shim(directory, listener, self._parent_fd, run_member)
 
         pid = self._fork(live, {listener.fileno()})
+        # The shim holds it; kept here too, agents would still connect when that shim is dead.
         listener.close()
         self._children[pid] = request.member
         self._reply(Launched(member=request.member, pid=pid))
@@ -151,11 +152,11 @@ class Launcher:
         return pid
 
     def _reap(self) -> None:
-        """Reaps the dead and kills what a shim that was killed has left behind; without any of it the member is gone.
+        """Reaps the dead, and kills what a killed shim left behind; once nothing of it is left the member is gone.
 
         Nothing is waited for: a stray that hangs in the kernel keeps its own member from being gone, and nothing else.
         """
-        reap(self._note_death)
+        reap(self._record_death)
         known = self._children.keys() | {pid for leaving in self._leaving for pid in leaving.strays}
         # Whom we did not fork is the orphan of a shim that was killed; of which one, nobody can tell any more.
         for pid in set(children_of(os.getpid())) - known:
@@ -166,7 +167,7 @@ class Launcher:
             self._leaving.remove(leaving)
             self._reply(Gone(member=leaving.name, exit_code=os.waitstatus_to_exitcode(leaving.status)))
 
-    def _note_death(self, pid: int, status: int) -> None:
+    def _record_death(self, pid: int, status: int) -> None:
         name = self._children.pop(pid, None)
         if name is not None:
             self._leaving.append(_Leaving(name, status))
@@ -213,6 +214,7 @@ def _wake_on_child() -> socket.socket:
 @click.option("--parent-fd", type=int)
 def main(link_fd: int, parent_fd: int | None) -> None:
     """Serves the agent at the other end of the socket `link_fd`."""
+    # Signals to the whole process group must not end it: it ends when its agent hangs up.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.umask(0o077)

@@ -1,7 +1,6 @@
-"""How a member ends: nothing of it survives, everything it said is kept, one verdict is left (P14).
+"""How a member ends: no process of it survives, all that it sent is kept, one verdict is written (P14).
 
 What the kernel says counts first, what the program said second.
-from drumline.wording import counted
 """
 
 import os
@@ -23,8 +22,6 @@ from drumline_worker.shim.stopper import Action, Stopper
 
 _FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 """Signals that a program does not get by its own fault."""
-
-
 _PEER_LOST = "JAX distributed service detected fatal errors"
 """What JAX says before it aborts the processes that are left of a gang."""
 
@@ -74,15 +71,15 @@ def _by_exit(code: int, evidence: Evidence) -> tuple[EndReason, str]:
         return EndReason.COMPLETED, ""
     if code == 1 and evidence.failure is not None:
         if evidence.failure.reason is EndReason.CANCELLED:
-            return _stopped(cause, evidence.failure.message)
+            return _stop_verdict(cause, evidence.failure.message)
         return evidence.failure.reason, evidence.failure.message
     if cause is not None and Action.TERM in evidence.stopper.done:
-        return _stopped(cause, f"exited with code {code} after SIGTERM")
+        return _stop_verdict(cause, f"exited with code {code} after SIGTERM")
     when = " before main returned" if code == 0 else ""
     return EndReason.PROGRAM_EXITED, f"The program's process exited with code {code}{when}."
 
 
-def _stopped(cause: StopCause | None, message: str) -> tuple[EndReason, str]:
+def _stop_verdict(cause: StopCause | None, message: str) -> tuple[EndReason, str]:
     if cause is None:
         return EndReason.PROGRAM_ERROR, message or "The program stopped itself although nobody asked it to."
     reason = EndReason(cause.value)
@@ -117,7 +114,7 @@ class OomWatch:
     def __init__(self) -> None:
         self._before = _oom_kills()
 
-    def happened(self) -> bool:
+    def has_occurred(self) -> bool:
         """True when a counter moved."""
         return any(_oom_kills().get(name, 0) > count for name, count in self._before.items())
 
@@ -154,7 +151,7 @@ _PROOF_S = 10.0
 """A process that survives SIGKILL for so long hangs in the kernel; its devices are not given out."""
 
 _NEVER_SENT = "the program ended before it had handed over all that it logged"
-_MOST_LOST = 2**53 - 1
+_MAX_LOST = 2**53 - 1
 """What a gap can say. The program may have written anything into its counters."""
 
 
@@ -187,13 +184,13 @@ class Finish:
         released = end_all_children(_PROOF_S, lambda _pid, _status: None)
         intake.drain()  # only now: as long as anything lives it may write more
         output.close()
-        self._tell_loss("metrics", logged.values - self._inbox.values, "value", output)
-        self._tell_loss("reduction", logged.reductions - self._inbox.reductions, "reduction", output)
+        self._report_loss("metrics", logged.values - self._inbox.values, "value", output)
+        self._report_loss("reduction", logged.reductions - self._inbox.reductions, "reduction", output)
         return released
 
-    def _tell_loss(self, what: str, lost: int, noun: str, output: OutputBuffer) -> None:
+    def _report_loss(self, what: str, lost: int, noun: str, output: OutputBuffer) -> None:
         if lost > 0:
-            self._journal.gap(what, min(lost, _MOST_LOST), detail=_NEVER_SENT)
+            self._journal.gap(what, min(lost, _MAX_LOST), detail=_NEVER_SENT)
             output.note(f"[drumline: {counted(lost, noun)} lost here: {_NEVER_SENT}]")
 
     def ending(self, status: int, released: bool, output: OutputBuffer, pump: Pump, hang: str) -> Ending:
@@ -221,7 +218,7 @@ class Finish:
                 has_result=self._inbox.has_result,
                 failure=self._inbox.failure,
                 stopper=self._stopper,
-                out_of_memory=self._oom.happened(),
+                out_of_memory=self._oom.has_occurred(),
                 in_gang=self._in_gang,
                 last_words=last_words,
                 hang=hang,

@@ -67,11 +67,11 @@ class HangWatch:
         """Whether another member of the gang is made to wait."""
         self._peer_waits = waits
 
-    def heard_server(self, at: float) -> None:
+    def record_server_contact(self, at: float) -> None:
         """The server acknowledged a heartbeat sent at `at`, CLOCK_BOOTTIME."""
         self._server_heard_at = max(self._server_heard_at, at)
 
-    def hear_of_gang(self) -> None:
+    def on_gang_hang(self) -> None:
         """The server says that the gang hangs."""
         self._decide(boottime())
 

@@ -79,51 +79,53 @@ class Shim:
     def _supervise(self) -> Ending:
         in_gang = self._plan.claimed.rendezvous.size > 1
         finish = Finish(self._stopper, self._inbox, self._journal, in_gang=in_gang)
+        # Before anything is written: on a full disk the end still needs room.
         self._spool.keep_reserve()
         self._journal.record("state", phase="starting")
         wakeup = self._watch_signals()
         self._runner = runner = start_runner(self._directory, self._plan, self._run_member)
         intake = Intake(self._selector, runner, self._inbox, self._output, self._journal)
-        self._watch(runner, wakeup)
+        self._register_sources(runner, wakeup)
         while self._status is None:
             self._turn(runner, intake)
+        # A dump may have ended the program before its stacks were read.
         self._hangs.write_stacks(runner)
         released = finish.end_program(intake, self._output, runner.tally)
         self._await_disk()
         return finish.ending(self._status, released, self._output, self._pump, self._hangs.message)
 
     def _await_disk(self) -> None:
-        """While the agent sends what the disk holds, there comes to be room for what it did not take."""
+        """Waits for room on the disk, which comes as the agent sends what is spooled."""
         until = boottime() + DISK_S
         self._pump.write_output()
         while self._journal.waits_for_disk and boottime() < until:
             for key, _ in self._selector.select(DISK_LOOK_S):
                 key.data()
             self._journal.catch_up()
-            self._tell_agents()
+            self._report_to_agents()
 
     def _turn(self, runner: Runner, intake: Intake) -> None:
         if intake.turn():
             self._hangs.wait(intake.is_paused)
-        ready = self._selector.select(self._patience())
+        ready = self._selector.select(self._wait_s())
         # Before anything that was read meanwhile: a thawed host may find an Alive in its socket, sent before another
         # host took over. Nothing that comes late gives back a deadline that has passed.
         self._hangs.look(runner)
-        self._act(runner)
+        self._perform_due(runner)
         try:
             for key, _ in ready:
                 key.data()
             self._pump.turn()
         except SpoolFullError:
             self._stopper.stop(StopCause.SPOOL_FULL, None, boottime())
-        self._tell_agents()
+        self._report_to_agents()
 
-    def _patience(self) -> float:
+    def _wait_s(self) -> float:
         due = self._stopper.next_at()
         lease = max(0.0, due - boottime()) if due is not None else _MAX_WAIT_S
         return min(lease, self._pump.patience(), self._hangs.patience(), _MAX_WAIT_S)
 
-    def _act(self, runner: Runner) -> None:
+    def _perform_due(self, runner: Runner) -> None:
         """Carries out what the stopper says: before anything else, also after a freeze of the host."""
         while (due := self._stopper.due(boottime())) is not None:
             action, cause = due
@@ -140,12 +142,12 @@ class Shim:
                 self._output.note(f"sent SIGKILL: {cause}")
                 kill_quietly(runner.pid, signal.SIGKILL)
 
-    def _watch(self, runner: Runner, wakeup: socket.socket) -> None:
+    def _register_sources(self, runner: Runner, wakeup: socket.socket) -> None:
         self._on(wakeup, lambda: self._reap(runner, wakeup))
         self._on(self._listener, self._accept)
         self._on(runner.stacks.pipe, lambda: self._read_stacks(runner))
         if self._parent_fd is not None:
-            self._on(self._parent_fd, self._parent_gone)
+            self._on(self._parent_fd, self._on_parent_exit)
 
     def _on(self, source: socket.socket | int, callback: Callable[[], None]) -> None:
         self._selector.register(source, selectors.EVENT_READ, callback)
@@ -156,11 +158,11 @@ class Shim:
         handlers.setblocking(False)
         signal.set_wakeup_fd(handlers.detach(), warn_on_full_buffer=False)  # full: a wake-up is waiting already
         signal.signal(signal.SIGCHLD, lambda *_: None)  # with SIG_DFL nothing would be written to the descriptor
-        signal.signal(signal.SIGTERM, self._host_shuts_down)
+        signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         return ours
 
-    def _host_shuts_down(self, _number: int, _frame: FrameType | None) -> None:
+    def _on_sigterm(self, _number: int, _frame: FrameType | None) -> None:
         self._stopper.stop(StopCause.PREEMPTED, self._plan.claimed.limits.grace_s, boottime())
 
     def _reap(self, runner: Runner, wakeup: socket.socket) -> None:
@@ -176,7 +178,7 @@ class Shim:
         if not runner.stacks.read():
             self._selector.unregister(runner.stacks.pipe)
 
-    def _parent_gone(self) -> None:
+    def _on_parent_exit(self) -> None:
         if self._parent_fd is not None:
             self._selector.unregister(self._parent_fd)
         self._stopper.stop(StopCause.PREEMPTED, None, boottime())
@@ -186,38 +188,38 @@ class Shim:
         if agent is not None:
             self._hangs.peer_waits(False)  # what another agent said last may be over; a new one says it again
             self._agents.append(agent)
-            self._on(agent.socket, lambda: self._hear(agent))
+            self._on(agent.socket, lambda: self._receive(agent))
 
-    def _hear(self, agent: AgentLink) -> None:
+    def _receive(self, agent: AgentLink) -> None:
         messages = agent.receive()
         if messages is None:
             self._forget(agent)
             return
         for message in messages:
-            self._obey(message)
+            self._carry_out(message)
 
-    def _obey(self, message: Wish) -> None:
+    def _carry_out(self, message: Wish) -> None:
         if isinstance(message, Alive):
             sent_at = min(message.sent_at, boottime())  # no agent can grant a lease from the future
             self._stopper.extend(sent_at)
-            self._hangs.heard_server(sent_at)
+            self._hangs.record_server_contact(sent_at)
         elif isinstance(message, Hold):
             self._hangs.peer_waits(message.held)
         elif isinstance(message, Stop) and message.cause is StopCause.HANG:
-            self._hangs.hear_of_gang()
+            self._hangs.on_gang_hang()
         elif isinstance(message, Stop):
             self._stopper.stop(message.cause, message.grace_s, boottime())
         else:
             self._spool.trim(message.seq)
-            self._tell_registered(message.seq)
+            self._report_registered(message.seq)
 
-    def _tell_registered(self, seq: int) -> None:
+    def _report_registered(self, seq: int) -> None:
         count = self._inbox.checkpoints_until(seq)
         if count > self._registered and self._runner is not None:
             self._registered = count
             _send_quietly(self._runner.socket, {"op": "registered", "checkpoints": count})
 
-    def _tell_agents(self) -> None:
+    def _report_to_agents(self) -> None:
         progress = self._inbox.progress
         news = Spooled(
             seq=self._journal.last_seq,

@@ -73,9 +73,11 @@ def _become_runner(shim: int, ends: _Ends, directory: RunDirectory, plan: Member
     """Never returns. Whatever goes wrong goes to stderr, which is the run's log by then."""
     try:
         die_with_parent(shim)  # first: until then a shim that dies leaves a runner that nobody ends
+        # A process group of its own, so that the shim can signal all of the program.
         os.setsid()
         os.dup2(ends.out, 1)
         os.dup2(ends.err, 2)
+        # The program must not reach the spool, the agents' socket or the launcher's.
         close_all_fds_but({ends.link.fileno(), ends.stacks})
         for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""When the program is asked, told and made to stop. Pure. All times are CLOCK_BOOTTIME."""
+"""Decides when the program is asked to stop, gets TERM, and gets KILL. Pure. All times are CLOCK_BOOTTIME."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -29,7 +29,7 @@ class Stopper:
     def __init__(self, lease: LeaseTimes, alive_at: float) -> None:
         self._lease = lease
         self._alive_at = alive_at
-        self._wishes: list[_Step] = []
+        self._requested: list[_Step] = []
         self.done: dict[Action, StopCause] = {}
         """What was carried out, and for which cause."""
 
@@ -40,10 +40,10 @@ class Stopper:
     def stop(self, cause: StopCause, grace_s: float | None, now: float) -> None:
         """Asks at once, TERM after `grace_s`, KILL 10 s after it; KILL at once without a grace."""
         if grace_s is None:
-            self._wishes.append(_Step(now, Action.KILL, cause))
+            self._requested.append(_Step(now, Action.KILL, cause))
             return
         term_at = now + grace_s
-        self._wishes += [
+        self._requested += [
             _Step(now, Action.ASK, cause),
             _Step(term_at, Action.TERM, cause),
             _Step(term_at + self._lease.kill_after_term_s, Action.KILL, cause),
@@ -53,7 +53,7 @@ class Stopper:
         """The program hangs: its stacks now, KILL when there was time for them."""
         if Action.DUMP in self.done:
             return
-        self._wishes += [
+        self._requested += [
             _Step(now, Action.DUMP, StopCause.HANG),
             _Step(now + kill_after_s, Action.KILL, StopCause.HANG),
         ]
@@ -84,15 +84,15 @@ class Stopper:
     def _carry_out(self, step: _Step, now: float) -> None:
         self.done.setdefault(step.action, step.cause)
         if step.action is Action.TERM:
-            # That of the lease, which may have brought the TERM, would move on with a late acknowledgement.
-            self._wishes.append(_Step(now + self._lease.kill_after_term_s, Action.KILL, step.cause))
+            # Fixed from here on: a late acknowledgement would put off the KILL of the lease.
+            self._requested.append(_Step(now + self._lease.kill_after_term_s, Action.KILL, step.cause))
 
     def _pending(self) -> list[_Step]:
         """A stronger action carried out makes the weaker ones pointless."""
         if Action.KILL in self.done:
             return []
         steps = [
-            *self._wishes,
+            *self._requested,
             _Step(self._alive_at + self._lease.term_s, Action.TERM, StopCause.LOST),
             _Step(self._alive_at + self._lease.kill_s, Action.KILL, StopCause.LOST),
         ]

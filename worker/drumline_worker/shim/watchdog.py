@@ -74,7 +74,7 @@ class Watchdog:
         elif not is_held and self._held_at is not None:
             held_s, self._held_at = now - self._held_at, None
             self._looked_at = now
-            self._put_off(held_s, now)
+            self._postpone(held_s, now)
 
     def hear(self, tick: Tick, now: float) -> None:
         """The process told where it is."""
@@ -122,10 +122,10 @@ class Watchdog:
         frozen_s = now - self._looked_at
         self._looked_at = now
         if frozen_s > _FROZEN_S:
-            self._put_off(frozen_s, now)
+            self._postpone(frozen_s, now)
 
-    def _put_off(self, seconds: float, now: float) -> None:
-        """What came meanwhile is no older than now."""
+    def _postpone(self, seconds: float, now: float) -> None:
+        """Moves all clocks on by so many seconds, none beyond now."""
         self.changed_at = min(now, self.changed_at + seconds)
         self.heard_at = min(now, self.heard_at + seconds)
         self._advanced_at = min(now, self._advanced_at + seconds)

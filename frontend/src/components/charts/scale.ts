@@ -20,7 +20,7 @@ export function scaleOver(values: readonly number[], wantedTicks = 4): Scale | n
   const same = span(least, most) <= leastSpan(least, most, ROUNDING.float64);
   const margin = same ? Math.max(Math.abs(least), Math.abs(most)) * 0.05 || 1 : (most - least) * 0.06;
   const [low, high] = Number.isFinite(margin)
-    ? [bounded(least - margin), bounded(most + margin)]
+    ? [clampToFinite(least - margin), clampToFinite(most + margin)]
     : [-Number.MAX_VALUE, Number.MAX_VALUE];
   return { low, high, at: (value) => shareOf(value, low, high), ticks: niceTicks(low, high, wantedTicks) };
 }
@@ -73,6 +73,6 @@ function span(low: number, high: number): number {
   return high / 2 - low / 2;
 }
 
-function bounded(value: number): number {
+function clampToFinite(value: number): number {
   return Math.max(-Number.MAX_VALUE, Math.min(Number.MAX_VALUE, value));
 }

@@ -159,7 +159,7 @@ export function chartOptions(settings: ChartSettings): uPlot.Options {
     ],
     bands: [{ series: [2, 3], fill: colors.band }],
     hooks: {
-      setSelect: [(chart) => selected(chart, settings.onRange)],
+      setSelect: [(chart) => reportSelection(chart, settings.onRange)],
       setCursor: [(chart) => settings.onCursor(chart.cursor.idx ?? null)],
     },
   };
@@ -181,7 +181,7 @@ function axis(colors: ChartColors, some: { size: number; space: number }): uPlot
 /** A drag of a few pixels is a click. */
 const LEAST_DRAG = 6;
 
-function selected(chart: uPlot, onRange: (from: number, to: number) => void): void {
+function reportSelection(chart: uPlot, onRange: (from: number, to: number) => void): void {
   const { left, width } = chart.select;
   if (width < LEAST_DRAG) return;
   onRange(chart.posToVal(left, "x"), chart.posToVal(left + width, "x"));

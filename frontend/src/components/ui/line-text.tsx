@@ -23,7 +23,7 @@ export function LineText({ text, find = "" }: { text: string; find?: string }) {
       {spans.map((span, at) => (
         // biome-ignore lint/suspicious/noArrayIndexKey: spans of a line never move
         <span className={classOf(span)} key={at}>
-          {span.escaped ? span.text : marked(span.text, find)}
+          {span.escaped ? span.text : markMatches(span.text, find)}
         </span>
       ))}
       {text.length > MOST_CHARACTERS && (
@@ -45,7 +45,7 @@ function classOf(span: Span): string {
   );
 }
 
-function marked(text: string, find: string) {
+function markMatches(text: string, find: string) {
   if (find === "") return text;
   const parts = text.split(new RegExp(`(${find.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")})`, "gi"));
   return parts.map((part, at) => (

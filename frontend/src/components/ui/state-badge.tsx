@@ -75,7 +75,7 @@ function appearance(state: string): Appearance {
   return STATES[state] ?? { word: state, tone: "idle", shape: "ring" };
 }
 
-function flawed(plain: Appearance, flaw: string | null | undefined): Appearance {
+function withFlaw(plain: Appearance, flaw: string | null | undefined): Appearance {
   return flaw ? { word: `${plain.word}, ${flaw}`, tone: "warn", shape: "triangle" } : plain;
 }
 
@@ -94,7 +94,7 @@ interface StateProps {
 }
 
 export function StateIcon({ state, flaw, size = 12 }: StateProps & { size?: number }) {
-  const { tone, shape } = flawed(appearance(state), flaw);
+  const { tone, shape } = withFlaw(appearance(state), flaw);
   return (
     <svg
       aria-hidden="true"
@@ -115,7 +115,7 @@ export function StateIcon({ state, flaw, size = 12 }: StateProps & { size?: numb
 
 /** A state as icon, word and colour: never colour alone. */
 export function StateBadge({ state, flaw }: StateProps) {
-  const { word, tone } = flawed(appearance(state), flaw);
+  const { word, tone } = withFlaw(appearance(state), flaw);
   return (
     <span
       className={classNames(

@@ -68,7 +68,7 @@ export function ParallelPlot({ outcomes, metric }: { outcomes: Outcomes; metric:
       </svg>
       <figcaption className="text-muted text-xs">
         {shown
-          ? `${shown.run === best?.run ? `Best, run ${shown.index}` : `Run ${shown.index}`}: ${described(shown, outcomes.parameters, metric.name)}`
+          ? `${shown.run === best?.run ? `Best, run ${shown.index}` : `Run ${shown.index}`}: ${describeOutcome(shown, outcomes.parameters, metric.name)}`
           : ""}
       </figcaption>
     </figure>
@@ -118,7 +118,7 @@ function y(share: number): number {
   return HEIGHT - PAD.bottom - share * (HEIGHT - PAD.top - PAD.bottom);
 }
 
-export function described(row: Outcome, parameters: readonly string[], metric: string): string {
+export function describeOutcome(row: Outcome, parameters: readonly string[], metric: string): string {
   const given = parameters
     .filter((name) => row.parameters[name] !== undefined)
     .map((name) => `${name}=${JSON.stringify(row.parameters[name])}`);

@@ -4,7 +4,7 @@ import type { OutcomeMetric, Outcomes } from "@/api/schema";
 import { useSize } from "@/components/charts/use-size";
 import { axisOf, metricAxis } from "./axis";
 import { bestOf } from "./best";
-import { described } from "./parallel-plot";
+import { describeOutcome } from "./parallel-plot";
 
 const HEIGHT = 260;
 const LEAST_PX = 320;
@@ -111,7 +111,7 @@ export function ScatterPlot({
       </svg>
       <figcaption className="text-muted text-xs">
         {shown
-          ? `${shown.run === best?.run ? `Best, run ${shown.index}` : `Run ${shown.index}`}: ${described(shown, outcomes.parameters, metric.name)}`
+          ? `${shown.run === best?.run ? `Best, run ${shown.index}` : `Run ${shown.index}`}: ${describeOutcome(shown, outcomes.parameters, metric.name)}`
           : ""}
       </figcaption>
     </figure>

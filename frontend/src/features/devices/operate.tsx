@@ -22,7 +22,7 @@ export function HostActions({ host }: { host: Host }) {
       ) : (
         <Act
           act={() => body(api.POST("/api/v1/hosts/{host_id}:drain", params))}
-          confirm={host.runs.length > 0 ? "Its runs stop in their grace and go on elsewhere." : undefined}
+          confirm={host.runs.length > 0 ? "Its runs stop in their grace and resume elsewhere." : undefined}
           label="Drain"
         />
       )}

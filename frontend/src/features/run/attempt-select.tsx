@@ -21,7 +21,7 @@ export function AttemptSelect({ runId, attempt, onChoose, className }: AttemptSe
     ...attempts.map(({ id, number, state, resumed_step }) => ({
       value: id,
       label: `Attempt ${number}`,
-      note: `${stateWord(state).toLowerCase()}, ${resumed_step == null ? "began anew" : `after step ${resumed_step}`}`,
+      note: `${stateWord(state).toLowerCase()}, ${resumed_step == null ? "from the start" : `after step ${resumed_step}`}`,
     })),
   ];
   return (

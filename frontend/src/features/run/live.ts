@@ -14,7 +14,7 @@ const CONSEQUENCES: Record<
 > = {
   state: { keys: (id) => [keys.run(id), runKeys.attempts(id), runKeys.placement(id)], pauseMs: 100 },
   attempt: { keys: (id) => [keys.run(id), runKeys.attempts(id), runKeys.placement(id)], pauseMs: 100 },
-  /** A member that is made to wait, or goes on, changes why its run waits. */
+  /** A member that is made to wait, or continues, changes why its run waits. */
   member: { keys: (id) => [keys.run(id), runKeys.attempts(id)], pauseMs: 200 },
   placement: { keys: (id) => [runKeys.placement(id)], pauseMs: 100 },
   variable: { keys: (id) => [runKeys.placement(id)], pauseMs: 500 },
@@ -68,7 +68,7 @@ function later(client: QueryClient, timers: Map<string, number>, id: string, kin
     timers.delete(kind);
     for (const queryKey of consequence.keys(id)) {
       // The run's own key is the root of all others: only itself is meant. A slow answer that keeps coming late is let through:
-      // were it asked anew for each event of a busy run, none would ever arrive; the end of the run renews all.
+      // were it asked again for each event of a busy run, none would ever arrive; the end of the run renews all.
       void client.invalidateQueries(
         { queryKey, exact: queryKey.length === keys.run(id).length },
         { cancelRefetch: consequence.pauseMs < BULK_MS },

@@ -54,7 +54,7 @@ export function attemptsQuery(id: string) {
   });
 }
 
-/** Registered checkpoints, the one that the run would go on from first. */
+/** Registered checkpoints, the one that the run would resume from first. */
 export function checkpointsQuery(id: string) {
   return infiniteQueryOptions({
     queryKey: runKeys.checkpoints(id),

@@ -33,22 +33,22 @@ const NOT_IN_FORM: ReadonlySet<string> = new Set([
 ]);
 
 /** The fields of a part of a submission that differ from their defaults. */
-export function changed(part: Part, fields: object = {}): [string, JsonValue][] {
+export function differences(part: Part, fields: object = {}): [string, JsonValue][] {
   const defaults: Readonly<Record<string, JsonValue>> = DEFAULTS[part];
   return Object.entries(fields).filter(([name, value]) => value != null && value !== defaults[name]);
 }
 
 /** The same of several parts, by dotted name: `checkpoint.keep`. */
-export function changedIn(parts: Partial<Record<Part, object | undefined>>): [string, JsonValue][] {
+export function differencesIn(parts: Partial<Record<Part, object | undefined>>): [string, JsonValue][] {
   return (Object.keys(parts) as Part[]).flatMap((part) =>
-    changed(part, parts[part]).map(([name, value]): [string, JsonValue] => [`${part}.${name}`, value]),
+    differences(part, parts[part]).map(([name, value]): [string, JsonValue] => [`${part}.${name}`, value]),
   );
 }
 
 /** What a draft keeps of the run or version that it began as and shows in no field: `checkpoint.keep=5`. */
 export function keptOf(draft: Draft): string[] {
   const { record, checkpoint, limits, retries } = draft.origin;
-  return changedIn({ strategy: buildStrategy(draft), record, checkpoint, limits, retries })
+  return differencesIn({ strategy: buildStrategy(draft), record, checkpoint, limits, retries })
     .filter(([name]) => NOT_IN_FORM.has(name))
     .map(([name, value]) => `${name}=${textOf(value)}`);
 }

@@ -19,12 +19,12 @@ export function parseLabels(text: string): Record<string, string> {
       throw new Error(
         `${line.slice(at).split(/[\s,]/, 1)[0]} is not of the form name=value or name="two words"`,
       );
-    pairs.push([name, unquoted(value)]);
+    pairs.push([name, unquote(value)]);
   }
   return Object.fromEntries(pairs);
 }
 
-function unquoted(value: string): string {
+function unquote(value: string): string {
   if (!value.startsWith('"')) return value;
   try {
     return JSON.parse(value) as string;

@@ -2,7 +2,7 @@ import { nonEmpty, optional, wholeNumber } from "@/lib/search-params";
 
 /**
  * What the form begins with: the program and options of the run `from`, or those of version `v` of `job`; `resume` is a
- * checkpoint that the new run goes on from.
+ * checkpoint that the new run resumes from.
  */
 export function submitSearch(search: Record<string, unknown>) {
   return optional({

@@ -1,6 +1,6 @@
 import type { CheckpointSpec, JsonValue, Limits, Retries } from "@/api/schema";
 import { python, quote, shell } from "@/lib/code";
-import { changed, changedIn } from "./kept";
+import { differences, differencesIn } from "./kept";
 import { type Submission, textOf } from "./request";
 import type { Grid } from "./sweep";
 
@@ -42,12 +42,12 @@ export function asPython(request: Submission, filename: string, swept?: Swept): 
   const specs = {
     strategy: spec(
       strategy,
-      changed("strategy", job.strategy).filter(([name]) => name !== "kind"),
+      differences("strategy", job.strategy).filter(([name]) => name !== "kind"),
     ),
-    limits: spec("Limits", changed("limits", request.limits)),
-    retries: spec("Retries", changed("retries", request.retries)),
-    record: spec("RecordSpec", changed("record", job.record)),
-    checkpoint: spec("CheckpointSpec", changed("checkpoint", job.checkpoint)),
+    limits: spec("Limits", differences("limits", request.limits)),
+    retries: spec("Retries", differences("retries", request.retries)),
+    record: spec("RecordSpec", differences("record", job.record)),
+    checkpoint: spec("CheckpointSpec", differences("checkpoint", job.checkpoint)),
   };
   const imports = Object.values(specs).flatMap((text) => (text ? [text.slice(0, text.indexOf("("))] : []));
   const lines = [
@@ -84,7 +84,7 @@ export function asCli(request: Submission, filename: string, swept?: Swept): str
   const { job, resources, parameters, labels } = request;
   const { kind, ...options } = job.strategy;
   const { limits, retries } = request;
-  const numbers = changedIn({ limits, retries, checkpoint: job.checkpoint });
+  const numbers = differencesIn({ limits, retries, checkpoint: job.checkpoint });
   const flags = [
     ...Object.entries(swept?.grid ?? {}).map(
       ([name, values]) => `--sweep ${shell(`${name}=${values.map(textOf).join(",")}`)}`,
@@ -93,12 +93,12 @@ export function asCli(request: Submission, filename: string, swept?: Swept): str
     `--name ${shell(job.name)}`,
     `--replicas ${resources.replicas}`,
     kind !== "mirrored" && `--strategy ${kind}`,
-    ...changed("strategy", options).map(([name, value]) => `-s ${shell(`${name}=${textOf(value)}`)}`),
+    ...differences("strategy", options).map(([name, value]) => `-s ${shell(`${name}=${textOf(value)}`)}`),
     ...Object.entries(parameters).map(([name, value]) => `-p ${shell(`${name}=${textOf(value)}`)}`),
     resources.platform !== "any" && `--platform ${resources.platform}`,
     resources.spread !== "pack" && `--spread ${resources.spread}`,
     ...numbers.map(([name, value]) => `${FLAGS[name as NumberName]} ${value}`),
-    ...changed("record", job.record).map(([name, value]) => `--record ${name}=${value}`),
+    ...differences("record", job.record).map(([name, value]) => `--record ${name}=${value}`),
     request.priority !== 0 && `--priority ${request.priority}`,
     ...Object.entries(labels).map(([name, value]) => `--label ${shell(`${name}=${value}`)}`),
     request.wait_for_devices && "--wait-for-devices",

@@ -12,8 +12,8 @@ const SAVE_MS = 400;
 type Search = ReturnType<typeof submitSearch>;
 
 /**
- * What the form begins with: with `from` or a version that one's program and options, to go on from the checkpoint
- * `resume`. Undefined while it is on its way, null where the form goes on with the draft kept in this browser.
+ * What the form begins with: with `from` or a version that one's program and options, to resume from the checkpoint
+ * `resume`. Undefined while it is on its way, null where the form continues with the draft kept in this browser.
  */
 export function useClone({ from, resume, job, v }: Search): {
   clone: Draft | null | undefined;

@@ -55,7 +55,7 @@ describe("Connection", () => {
     expect(seqs()).toEqual([5, 6, 7]);
   });
 
-  it("asks lists to be fetched again after the line was down, but not runs, which resume", () => {
+  it("asks lists to be fetched again after the connection was down, but not runs, which resume", () => {
     listen("runs");
     listen("run:run_a", 1);
     connect();
@@ -154,7 +154,7 @@ describe("Connection", () => {
     expect(heard).toEqual([{ type: "resync", topic: "run:run_a" }]);
   });
 
-  it("opens a connection anew that was silent for a minute, as it may be half open", async () => {
+  it("reopens a connection that was silent for a minute, as it may be half open", async () => {
     listen("runs");
     connect();
     await host.pass(60_000);

@@ -1,13 +1,13 @@
 /**
  * One live connection. Topics of all views, and of all tabs where they share it, are multiplexed over a single EventSource; a
  * reconnect resumes each run from the last event that was seen, so nothing is lost or doubled. Where the connection fails
- * repeatedly, everything is asked for anew at intervals instead.
+ * repeatedly, everything is fetched again at intervals instead.
  */
 import {
   type Begin,
-  type Line,
-  type LineStatus,
+  type ConnectionStatus,
   type Listener,
+  type LiveConnection,
   type LiveEvent,
   type LiveHint,
   type LiveMessage,
@@ -30,13 +30,13 @@ export const POLL_MS = 5_000;
 const RETRY_MS = [1_000, 2_000, 5_000, 10_000];
 /** Pings are comments, which an EventSource swallows: a stream that is silent for so long has its server asked. */
 const SILENCE_MS = 10_000;
-/** A stream that is silent for so long is opened anew, though its server answers: it may be half open. */
+/** A stream that is silent for so long is reopened, though its server answers: it may be half open. */
 const MOST_SILENCE_MS = 60_000;
 /** A server that takes a connection and says nothing for so long is not there. */
 const CONNECT_MS = 8_000;
 const PROBE_MS = 4_000;
 
-export class Connection implements Line {
+export class Connection implements LiveConnection {
   readonly #host: StreamHost;
   readonly #url: string;
   readonly #listeners = new Map<Topic, Set<Listener>>();
@@ -50,7 +50,7 @@ export class Connection implements Line {
   #cancelReopen: (() => void) | null = null;
   #cancelWatchdog: (() => void) | null = null;
   #cancelPoll: (() => void) | null = null;
-  #status: LineStatus = { phase: "idle", freshAt: null };
+  #status: ConnectionStatus = { phase: "idle", freshAt: null };
 
   constructor(url: string, host: StreamHost) {
     this.#url = url;
@@ -74,7 +74,7 @@ export class Connection implements Line {
     };
   }
 
-  status = (): LineStatus => this.#status;
+  status = (): ConnectionStatus => this.#status;
 
   watch = (watcher: () => void): (() => void) => {
     this.#watchers.add(watcher);
@@ -168,7 +168,7 @@ export class Connection implements Line {
     this.#stopPolling();
     this.#heard();
     this.#set({ phase: "live" });
-    // Hints carry no cursor: what changed while the line was down is fetched once.
+    // Hints carry no cursor: what changed while the connection was down is fetched once.
     const gap = new Set(this.#gap);
     this.#gap.clear();
     this.#resyncTopics((topic) => runOf(topic) === null && gap.has(topic));
@@ -213,7 +213,7 @@ export class Connection implements Line {
     this.#reopen(RETRY_MS[Math.min(this.#failures - 1, RETRY_MS.length - 1)] ?? POLL_MS);
   }
 
-  /** The server cannot replay from our cursors: drop them, fetch again, and go on from the present. */
+  /** The server cannot replay from our cursors: drop them, fetch again, and resume from the present. */
   #resync(): void {
     for (const topic of this.#listeners.keys()) {
       const run = runOf(topic);
@@ -273,7 +273,7 @@ export class Connection implements Line {
     for (const listener of [...(this.#listeners.get(topicOf(message)) ?? [])]) listener(message);
   }
 
-  #set(change: Partial<LineStatus>): void {
+  #set(change: Partial<ConnectionStatus>): void {
     this.#status = { ...this.#status, ...change };
     for (const watcher of [...this.#watchers]) watcher();
   }

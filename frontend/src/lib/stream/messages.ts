@@ -23,7 +23,7 @@ export type LiveMessage =
   /** Events may have been missed: fetch everything of the topic again. */
   | { type: "resync"; topic: Topic };
 
-export interface LineStatus {
+export interface ConnectionStatus {
   readonly phase: "idle" | "connecting" | "live" | "stale" | "polling";
   /** When the connection was last known to be whole, in milliseconds; for the age of stale values. */
   readonly freshAt: number | null;
@@ -40,10 +40,10 @@ export interface Begin {
 }
 
 /** Brings messages of topics: a connection of this page's own, or the one that all tabs share. */
-export interface Line {
+export interface LiveConnection {
   /** Hears of `topic` until the returned function is called. */
   subscribe(topic: Topic, listener: Listener, begin: Begin): () => void;
-  status(): LineStatus;
+  status(): ConnectionStatus;
   watch(watcher: () => void): () => void;
   /** Somebody else is signed in now, or nobody: starts over. */
   restart(): void;

@@ -70,7 +70,7 @@ describe("LiveStream", () => {
     expect(heard).toEqual([{ type: "resync", topic: "runs" }]);
   });
 
-  it("tells an event once that its line tells twice", () => {
+  it("tells an event once that its connection tells twice", () => {
     listen("run:run_a", 4);
     connect();
     for (const seq of [3, 4, 5, 5, 6]) host.source.say("run", event(seq));

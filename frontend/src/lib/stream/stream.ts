@@ -1,15 +1,15 @@
-/** The live stream of a tab: every view listens here, whichever line the messages come over. */
+/** The live stream of a tab: every view listens here, whichever connection the messages come over. */
 import {
-  type Line,
-  type LineStatus,
+  type ConnectionStatus,
   type Listener,
+  type LiveConnection,
   type LiveMessage,
   runOf,
   type Topic,
   topicOf,
 } from "./messages";
 
-export interface LiveStatus extends LineStatus {
+export interface LiveStatus extends ConnectionStatus {
   readonly paused: boolean;
   /** Messages held back while paused. */
   readonly waiting: number;
@@ -18,21 +18,21 @@ export interface LiveStatus extends LineStatus {
 const MAX_WAITING = 5_000;
 
 export class LiveStream {
-  readonly #line: Line;
+  readonly #connection: LiveConnection;
   readonly #listeners = new Map<Topic, Set<Listener>>();
   readonly #watchers = new Set<() => void>();
   /** The last event that was told of each run. */
   readonly #cursors = new Map<string, number>();
-  /** How to stop what is heard over the line. */
+  /** How to stop what is heard over the connection. */
   readonly #heard = new Map<Topic, () => void>();
   #suspended = false;
   #held: LiveMessage[] = [];
   #status: LiveStatus;
 
-  constructor(line: Line) {
-    this.#line = line;
-    this.#status = { ...line.status(), paused: false, waiting: 0 };
-    line.watch(() => this.#set(line.status()));
+  constructor(connection: LiveConnection) {
+    this.#connection = connection;
+    this.#status = { ...connection.status(), paused: false, waiting: 0 };
+    connection.watch(() => this.#set(connection.status()));
   }
 
   /**
@@ -63,7 +63,7 @@ export class LiveStream {
     return () => this.#watchers.delete(watcher);
   };
 
-  /** Holds messages back until `resume`; they go on arriving. */
+  /** Holds messages back until `resume`; they keep arriving. */
   pause(): void {
     this.#set({ paused: true });
   }
@@ -90,7 +90,7 @@ export class LiveStream {
 
   /** Somebody else is signed in now, or nobody. */
   restart(): void {
-    this.#line.restart();
+    this.#connection.restart();
   }
 
   #hear(topic: Topic, again: boolean): void {
@@ -99,7 +99,7 @@ export class LiveStream {
     const from = run ? this.#cursors.get(run) : undefined;
     this.#heard.set(
       topic,
-      this.#line.subscribe(topic, (message) => this.#receive(message), { from, again }),
+      this.#connection.subscribe(topic, (message) => this.#receive(message), { from, again }),
     );
   }
 
@@ -110,7 +110,7 @@ export class LiveStream {
     this.#heard.delete(topic);
   }
 
-  /** A line may tell an event again, such as one that another tab had not seen. */
+  /** A connection may tell an event again, such as one that another tab had not seen. */
   #receive(message: LiveMessage): void {
     if (message.type === "event") {
       const { run, seq } = message.event;

@@ -1,10 +1,10 @@
 /** The shared worker that holds the one live connection of a browser. */
 import { browserHost, Connection, STREAM_URL } from "./connection";
-import { Exchange } from "./exchange";
+import { TabHub } from "./tab-hub";
 
 const host = browserHost();
-const exchange = new Exchange(new Connection(STREAM_URL, host), host.after);
+const hub = new TabHub(new Connection(STREAM_URL, host), host.after);
 const scope = globalThis as unknown as { onconnect: (event: MessageEvent) => void };
 scope.onconnect = ({ ports }) => {
-  for (const port of ports) exchange.join(port);
+  for (const port of ports) hub.join(port);
 };

@@ -28,7 +28,7 @@ class HasState(Protocol):
         """Its place, as something JSON can hold."""
 
     def restore(self, state: Any) -> None:
-        """Goes on at a place that ``state`` told."""
+        """Continues at a place that ``state`` told."""
 
 
 def write_state(path: Path, state: Any) -> None:

@@ -68,14 +68,14 @@ class _Numbering:
                 continue
             made = self._number_result(eqn, operands)
             known.update((var, self._of(("result", made, k))) for k, var in enumerate(eqn.outvars))
-            # What a ref holds afterwards, by what was done to it.
+            # A ref holds afterwards what this equation wrote.
             known.update((atom, made) for atom in eqn.invars if hasattr(atom.aval, "inner_aval"))
         return found
 
     def _number_exchange(self, eqn: Any, exchange: int) -> list[tuple[Any, int]]:
-        """Replicas come to the same collectives in the same order, and these give the same to all of them, or not."""
-        # Of a loop around collectives the replicas' programs differ in shapes; that its results are the same, the first
-        # program's own flow of values has told.
+        """Numbers of a collective's results: the same on all replicas, or each its own, by the collective."""
+        # A loop around collectives differs between replicas in shapes only; that its results are the same, the analysis
+        # of the first program has shown.
         is_same = _exchanges_inside(eqn) or eqn.primitive.name in _SAME_RESULT
         is_same = is_same and eqn.params.get("axis_index_groups") is None
         return [

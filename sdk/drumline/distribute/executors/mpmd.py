@@ -48,9 +48,11 @@ class MpmdStep:
         self._rendezvous = Rendezvous(group.devices, ops, observation)
         self._traces = traces
         distinct = {id(traced): without_plain_refs(traced.jaxpr.jaxpr) for traced in traces}
+        # Sums of one level go in one exchange only if all replicas come to the same ones.
         by_level = len({tuple(collective_levels(jaxpr)) for jaxpr in distinct.values()}) == 1
         alike: dict[Any, list[int]] = {}
         for replica, (traced, device) in enumerate(zip(traces, group.devices, strict=True)):
+            # The host runs loops and refs for one replica at a time, so such a replica is a set by itself.
             alone = None if has_only_collectives(distinct[id(traced)]) else replica
             alike.setdefault((id(traced), device.platform, device.device_kind, alone), []).append(replica)
         self._programs = [
@@ -75,13 +77,14 @@ class MpmdStep:
             for r, traced in enumerate(self._traces)
         ]
         results = drive(self._programs, inputs, self._rendezvous)
+        # Only now that every replica has ended: an error before this leaves all variables as they were.
         for key, variable in variables.items():
             self._commit(variable, held.get(key, ()), results)
         return self._outputs(arguments, results)
 
     @property
     def program(self) -> Any:
-        """The jaxpr of replica 0; what it exchanges, all exchange."""
+        """The jaxpr of replica 0; all replicas run the same collectives."""
         return self._traces[0].jaxpr.jaxpr
 
     def memory(self, arguments: StepArguments) -> ProgramMemory | None:

@@ -135,6 +135,7 @@ class ReplicaProgram:
             carry = yield from self._evaluate(body, body_closed, [*body_consts, *carry])
 
     def _plan(self, jaxpr: Any) -> list[Any]:
+        # By identity: this program's own equations keep the jaxpr alive.
         segments = self._segments.get(id(jaxpr))
         if segments is None:
             segments = self._segments[id(jaxpr)] = cut_segments(

@@ -73,6 +73,7 @@ class ReplicaSet:
 
 
 def _call_on(call: Callable[..., list[Any]], device: jax.Device, *operands: Any) -> list[Any]:
+    # Without operands jit puts results on the default device.
     results = call(*operands)
     return results if operands else jax.device_put(results, device)
 

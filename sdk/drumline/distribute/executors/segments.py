@@ -39,6 +39,7 @@ def cut_segments(jaxpr: Any, compile_segment: Callable[[Any], Any], *, by_level:
     """Segments of one jaxpr, each returning only what later ones or the outputs use, and made a program by
     ``compile_segment``.
     """
+    # Levels would lose the order in which a ref is read and written.
     groups = _group_by_level(jaxpr) if by_level and not _has_refs(jaxpr) else _group_in_order(jaxpr)
     segments: list[Segment | HostSegment] = []
     live = {atom for atom in jaxpr.outvars if not jaxprs.is_literal(atom)}

@@ -43,13 +43,14 @@ class SpmdStep:
         self._traced = traced
         self._donate = donate
         self._is_single = group.num_replicas_in_sync == 1
+        # Only buffers that the step writes are donated; the others stay the variables' values.
         written = {id(variable) for variable in traced.written}
         self._donated = [i for i, variable in enumerate(traced.read) if id(variable) in written]
         self._kept = [i for i, variable in enumerate(traced.read) if id(variable) not in written]
         self._constants = [group.replicated.place(value) for value in traced.constants]
         self._kinds = [arguments.kinds[i] for i in traced.leaf_indices]
         self._out_is_mirrored = [self._is_single or i in traced.mirrored_outputs for i in range(traced.num_outputs)]
-        # The window waits for an output. The new values can't serve: the next step donates them.
+        # The in-flight window waits for an output; new values can't serve, as the next step donates their buffers.
         self._needs_token = not traced.num_outputs
         self._donated_stacked = [traced.read[i].storage == "stacked" for i in self._donated]
         self._kept_stacked = [traced.read[i].storage == "stacked" for i in self._kept]

@@ -45,9 +45,9 @@ class InputExplanation:
             f"{self.rule}, because {self.reason}",
         ]
         if self.first_step is not None:
-            lines.append(f"first step: rows per replica {_listed(self.first_step)}")
+            lines.append(f"first step: rows per replica {_list_counts(self.first_step)}")
         if self.last_step is not None:
-            lines.append(f"last of {self.steps} steps: rows per replica {_listed(self.last_step)}")
+            lines.append(f"last of {self.steps} steps: rows per replica {_list_counts(self.last_step)}")
         elif self.steps is None:
             lines.append("the number of steps is not known in advance")
         if self.dropped_rows is None:
@@ -70,7 +70,7 @@ def explain_split(
         first = even_sizes(global_batch, replicas) if global_batch > 0 else None
     else:
         first = cycle_sizes(global_batch, replicas)
-        text = f"rule B: rows flow through the sizes {_listed(first)} in a cycle, across batches"
+        text = f"rule B: rows flow through the sizes {_list_counts(first)} in a cycle, across batches"
         tables = cycled_steps(batches.tolist(), global_batch, replicas) if batches is not None else ()
     kept = list(tables)
     if batches is not None:
@@ -136,7 +136,7 @@ def readers(dataset: Dataset, num_workers: int) -> tuple[str, ...]:
 
 
 def _epoch_rows(dataset: Dataset) -> tuple[_Rows | None, bool]:
-    """Rows of every batch in order, None where only reading can tell; and whether this goes on again and again."""
+    """Rows of every batch in order, None where only reading can tell; and whether this repeats without end."""
     last_batch = max((i for i, op in enumerate(dataset.operations) if isinstance(op, ops.Batch)), default=None)
     if last_batch is None:
         return None, False
@@ -151,24 +151,24 @@ def _epoch_rows(dataset: Dataset) -> tuple[_Rows | None, bool]:
     rows = np.full(full + (rest > 0 and not batch.drop_remainder), batch.rows, np.int64)
     if rest and not batch.drop_remainder:
         rows[-1] = rest
-    return _applied(dataset.operations[last_batch + 1 :], rows)
+    return _apply_operations(dataset.operations[last_batch + 1 :], rows)
 
 
-def _applied(operations: Iterable[ops.Op], rows: _Rows) -> tuple[_Rows | None, bool]:
+def _apply_operations(operations: Iterable[ops.Op], rows: _Rows) -> tuple[_Rows | None, bool]:
     """The operations on the list of row counts; ``map`` is taken to keep them."""
     is_endless = False
     for operation in operations:
         if isinstance(operation, ops.Repeat) and operation.epochs is None and len(rows):
             is_endless = True
             continue
-        changed = _changed(operation, rows)
+        changed = _apply_operation(operation, rows)
         if isinstance(operation, ops.Unbatch) or (is_endless and changed is not rows):
             return None, False
         rows = changed
     return rows, is_endless
 
 
-def _changed(operation: ops.Op, rows: _Rows) -> _Rows:
+def _apply_operation(operation: ops.Op, rows: _Rows) -> _Rows:
     if isinstance(operation, ops.Take):
         return rows[: operation.count]
     if isinstance(operation, ops.Skip):
@@ -211,5 +211,5 @@ def _files(files: tuple[str, ...]) -> str:
     return f"{len(files)} file{'s' * (len(files) != 1)}: {shown}"
 
 
-def _listed(rows: tuple[int, ...]) -> str:
+def _list_counts(rows: tuple[int, ...]) -> str:
     return ", ".join(map(str, rows))

@@ -47,7 +47,7 @@ export function AttemptTable({ attempts, runId }: { attempts: readonly Attempt[]
 }
 
 function beginning(attempt: Attempt): string {
-  return attempt.resumed_step == null ? "anew" : `after step ${attempt.resumed_step}`;
+  return attempt.resumed_step == null ? "from the start" : `after step ${attempt.resumed_step}`;
 }
 
 function Views({ runId, attempt, member }: { runId: string; attempt: string; member: string | undefined }) {

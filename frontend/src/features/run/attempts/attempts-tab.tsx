@@ -7,7 +7,7 @@ import { Checkpoints } from "./checkpoints";
 
 const route = getRouteApi("/runs/$runId/attempts");
 
-/** How often was it tried, and from where does it go on? */
+/** How often was it tried, and from where does it resume? */
 export function AttemptsTab() {
   const { runId } = route.useParams();
   const attempts = useQuery(attemptsQuery(runId));

@@ -16,7 +16,7 @@ interface CheckpointsProps {
   attempts: readonly Attempt[];
 }
 
-/** What was saved, and who went on from it; the first that is kept is where the run would go on now. */
+/** What was saved, and who resumed from it; the first that is kept is where the run would resume now. */
 export function Checkpoints({ runId, attempts }: CheckpointsProps) {
   const pages = useInfiniteQuery(checkpointsQuery(runId));
   const rows = pages.data?.pages.flatMap((page) => page.items) ?? [];
@@ -38,7 +38,7 @@ export function Checkpoints({ runId, attempts }: CheckpointsProps) {
           }
           title="Nothing was saved."
         >
-          A program that saves its state goes on from there after a failure, with the same reductions.
+          A program that saves its state resumes from there after a failure, with the same reductions.
         </EmptyState>
       )}
       {rows.length > 0 && <CheckpointTable attempts={attempts} rows={rows} runId={runId} />}

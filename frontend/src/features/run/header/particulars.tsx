@@ -82,7 +82,7 @@ function Origin({ run }: { run: SteadyRun }) {
         </Line>
       )}
       {run.resume_from && (
-        <Line name="Goes on from">
+        <Line name="Resumes from">
           checkpoint <code title={run.resume_from}>{shortId(run.resume_from)}</code>
         </Line>
       )}

@@ -17,7 +17,7 @@ export function stateSentence(
 ): string {
   const odd = Object.entries(run.not_finite ?? {}).map(([name, value]) => `${name} is ${value}`);
   if (run.state === "SUCCEEDED" && odd.length > 0)
-    return `The program returned a result that is not all finite numbers: ${listed(odd)}.`;
+    return `The program returned a result that is not all finite numbers: ${listParts(odd)}.`;
   if (run.reason) return run.reason.sentence;
   if (run.cancel_requested && run.state === "RUNNING") return MEANING.CANCELLING;
   return MEANING[run.state];
@@ -25,7 +25,7 @@ export function stateSentence(
 
 const MOST_NAMED = 4;
 
-function listed(parts: readonly string[]): string {
+function listParts(parts: readonly string[]): string {
   const more = parts.length - MOST_NAMED;
   return `${parts.slice(0, MOST_NAMED).join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
 }

@@ -27,7 +27,7 @@ export function SilentHosts({ run }: { run: SteadyRun }) {
           <span className="text-muted">
             {host.state === "suspect"
               ? "What is shown here is from before that."
-              : "Its lease has run out: the run goes on elsewhere, or ends."}
+              : "Its lease has run out: the run resumes elsewhere, or ends."}
           </span>
         </p>
       ))}

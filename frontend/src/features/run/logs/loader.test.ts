@@ -61,7 +61,7 @@ describe("LogLoader", () => {
     expect(loader.buffer.line(1)?.text).toBe("new 1");
   });
 
-  it("keeps its lines and tells of the error when the server fails, and goes on when asked again", async () => {
+  it("keeps its lines and tells of the error when the server fails, and continues when asked again", async () => {
     const server = serverOf("a\n");
     let failing = false;
     const loader = new LogLoader(

@@ -116,7 +116,7 @@ function Find({ buffer, runId, attempt, member, find, goTo }: LogToolbarProps) {
   );
 }
 
-/** What was found, of how much that was looked at; and how to stop looking, or go on. */
+/** What was found, of how much that was looked at; and how to stop looking, or continue. */
 function Found({ search, at }: { search: LogSearch | null; at: number }) {
   return (
     <span className="flex min-w-16 items-center gap-1 whitespace-nowrap px-1 text-muted text-xs">

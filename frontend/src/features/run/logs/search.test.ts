@@ -86,7 +86,7 @@ describe("LogSearch", () => {
     expect(search.hits).toEqual([2]);
   });
 
-  it("goes on with what is added, and starts over with another attempt", async () => {
+  it("continues with what is added, and starts over with another attempt", async () => {
     const server = serverOf("a\nneedle\n");
     const search = new LogSearch("needle", server.fetch, () => undefined);
     await search.run();

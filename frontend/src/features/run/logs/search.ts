@@ -32,7 +32,7 @@ export class LogSearch {
     private readonly onChange: () => void,
     private readonly mostHits = MOST_HITS,
   ) {
-    this.wanted = folded(text);
+    this.wanted = foldCase(text);
   }
 
   /** More lines hold the text than are kept. */
@@ -40,7 +40,7 @@ export class LogSearch {
     return this.hits.length >= this.mostHits;
   }
 
-  /** Goes on from where it stands to the end of what there is. */
+  /** Continues from where it stands to the end of what there is. */
   async run(): Promise<void> {
     if (this.running || this.closed) return;
     this.running = true;
@@ -124,12 +124,12 @@ export class LogSearch {
 
   /** As it is shown, without colours, or as it was written. */
   private isIn(text: string): boolean {
-    return folded(plainText(text)).includes(this.wanted) || folded(text).includes(this.wanted);
+    return foldCase(plainText(text)).includes(this.wanted) || foldCase(text).includes(this.wanted);
   }
 }
 
 /** Upper and lower case, and the ways to write an accent, are the same. */
-function folded(text: string): string {
+function foldCase(text: string): string {
   return text.normalize("NFC").toLowerCase();
 }
 

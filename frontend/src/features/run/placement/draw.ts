@@ -106,7 +106,7 @@ function drawCell(context: CanvasRenderingContext2D, cell: Cell, paint: Paint, l
   else drawHollow(context, cell, radius, look);
   if (look.layout.detail === "large") drawTexts(context, cell, paint, ink, look);
   else if (cell.width >= 2 * LEAST_FOR_TEXT)
-    centered(context, cell, paint.title, ink, `600 11px ${colors.font}`);
+    drawCentered(context, cell, paint.title, ink, `600 11px ${colors.font}`);
   drawOverlay(context, cell, paint, ink, colors);
 }
 
@@ -165,7 +165,7 @@ function drawTexts(
   const size = cell.width >= 64 ? 20 : cell.width >= 40 ? 15 : 12;
   const titled = cell.width >= 40 && cell.width < 64 && !planned;
   const box = titled ? { ...cell, height: cell.height - 10 } : cell;
-  centered(context, box, paint.title, ink, `600 ${size}px ${colors.font}`);
+  drawCentered(context, box, paint.title, ink, `600 ${size}px ${colors.font}`);
   if (cell.width < 40 || planned) return;
   const small = cell.width < 56;
   context.font = `450 ${small ? 10 : 11}px ${colors.mono}`;
@@ -211,7 +211,7 @@ function drawOverlay(
   }
 }
 
-function centered(
+function drawCentered(
   context: CanvasRenderingContext2D,
   box: Box,
   text: string,

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { ArraySummary } from "@/api/schema";
 import { array, reduction, scalar } from "../testing";
-import { combine, contributed, meanOfMeans, ownValue, recompute, type Tensor } from "./arithmetic";
+import { combine, countContributed, meanOfMeans, ownValue, recompute, type Tensor } from "./arithmetic";
 
 const vector = (...values: number[]): Tensor => ({ shape: [values.length], values });
 /** What JSON carries for NaN: the wire holds a string where the schema says number. */
@@ -50,10 +50,10 @@ describe("combine", () => {
 
 describe("contributed", () => {
   it("counts the elements along the reduced axes", () => {
-    expect(contributed([4, 3], 0)).toBe(4);
-    expect(contributed([4, 3], [0, -1])).toBe(12);
-    expect(contributed([4, 3], null)).toBe(1);
-    expect(contributed([0, 3], 0)).toBe(0);
+    expect(countContributed([4, 3], 0)).toBe(4);
+    expect(countContributed([4, 3], [0, -1])).toBe(12);
+    expect(countContributed([4, 3], null)).toBe(1);
+    expect(countContributed([0, 3], 0)).toBe(0);
   });
 });
 

@@ -18,13 +18,13 @@ export type Recomputed =
 /** Recomputes the result by the documented rules and compares it with the recorded one. */
 export function recompute(reduction: Reduction): Recomputed {
   const inputs = reduction.inputs.map(tensorOf);
-  if (inputs.some((input) => input === null)) return notKept(reduction);
+  if (inputs.some((input) => input === null)) return explainNotKept(reduction);
   const tensors = inputs as Tensor[];
-  if (!sameShapes(tensors.map((tensor) => reduced(tensor, reduction.axis).shape)))
+  if (!sameShapes(tensors.map((tensor) => sumOverAxes(tensor, reduction.axis).shape)))
     return shapesDiffer(tensors);
   const result = combine(tensors, reduction.op, reduction.axis);
   const recorded = valuesFromWire(reduction.output.values);
-  if (!recorded || recorded.length !== result.values.length) return notKept(reduction);
+  if (!recorded || recorded.length !== result.values.length) return explainNotKept(reduction);
   const allowance = tolerance(tensors, reduction);
   const difference = largestDifference(result.values, recorded);
   return { kind: "worked_out", result, reproduces: difference <= allowance, largestDifference: difference };
@@ -32,25 +32,25 @@ export function recompute(reduction: Reduction): Recomputed {
 
 /** SUM or MEAN of one tensor per replica, with the right denominator: the number of elements, not of replicas. */
 export function combine(inputs: readonly Tensor[], op: "sum" | "mean", axis: Axis): Tensor {
-  const parts = inputs.map((input) => reduced(input, axis));
+  const parts = inputs.map((input) => sumOverAxes(input, axis));
   const first = parts[0] ?? { shape: [], values: [] };
   const total = first.values.map((_, i) =>
     parts.reduce((sum, part) => sum + (part.values[i] ?? Number.NaN), 0),
   );
   if (op === "sum") return { shape: first.shape, values: total };
-  const denominator = inputs.reduce((sum, input) => sum + contributed(input.shape, axis), 0);
+  const denominator = inputs.reduce((sum, input) => sum + countContributed(input.shape, axis), 0);
   return { shape: first.shape, values: total.map((value) => value / denominator) };
 }
 
 /** How many elements a replica contributes along the axis; 1 where the axis is None. */
-export function contributed(shape: readonly number[], axis: Axis): number {
+export function countContributed(shape: readonly number[], axis: Axis): number {
   return axesOf(axis, shape.length).reduce((product, k) => product * (shape[k] ?? 1), 1);
 }
 
 /** What each replica says by itself: its own sum for SUM, its own mean for MEAN. */
 export function ownValue(input: Tensor, op: "sum" | "mean", axis: Axis): Tensor {
-  const part = reduced(input, axis);
-  const n = contributed(input.shape, axis);
+  const part = sumOverAxes(input, axis);
+  const n = countContributed(input.shape, axis);
   return op === "sum" ? part : { shape: part.shape, values: part.values.map((value) => value / n) };
 }
 
@@ -61,7 +61,7 @@ export function meanOfMeans(inputs: readonly Tensor[], axis: Axis): Tensor {
 }
 
 /** Sums a tensor over its axes; with axis None it stays as it is. */
-function reduced(input: Tensor, axis: Axis): Tensor {
+function sumOverAxes(input: Tensor, axis: Axis): Tensor {
   const axes = new Set(axesOf(axis, input.shape.length));
   if (axes.size === 0) return input;
   const shape = input.shape.filter((_, k) => !axes.has(k));
@@ -136,7 +136,7 @@ function difference(a: number, b: number): number {
   return Number.isFinite(a) && Number.isFinite(b) ? Math.abs(a - b) : Number.POSITIVE_INFINITY;
 }
 
-function notKept(reduction: Reduction): Recomputed {
+function explainNotKept(reduction: Reduction): Recomputed {
   const sizes = [...reduction.inputs, reduction.output].map((array) =>
     array.shape.reduce((a, b) => a * b, 1),
   );

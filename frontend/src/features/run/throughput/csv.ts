@@ -25,7 +25,7 @@ function rowsOf(series: MetricSeries): string[] {
   const { points } = series;
   return points.x.map((x, i) =>
     [
-      quoted(series.name),
+      quote(series.name),
       numberText(x),
       numberText(points.count[i]),
       numberText(points.min[i]),
@@ -42,7 +42,7 @@ function numberText(value: WireNumber): string {
 }
 
 /** RFC 4180 quoting; a leading sign that a spreadsheet would run as a formula is kept as text. */
-function quoted(text: string): string {
+function quote(text: string): string {
   const safe = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }

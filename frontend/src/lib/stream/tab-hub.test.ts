@@ -1,34 +1,34 @@
 import { beforeEach, describe, expect, it } from "vitest";
 import { Connection } from "./connection";
-import { BEAT_MS, Exchange, FORGET_MS, type FromExchange, type Port, type ToExchange } from "./exchange";
 import type { LiveMessage, Topic } from "./messages";
-import { SharedLine } from "./shared-line";
+import { SharedConnection } from "./shared-connection";
 import { LiveStream } from "./stream";
+import { FORGET_MS, type FromTabHub, HEARTBEAT_MS, type Port, TabHub, type ToTabHub } from "./tab-hub";
 import { event, FakeHost } from "./testing";
 
-/** A browser with its exchange, which can be lost with the process that ran it. */
+/** A browser with its hub, which can be lost with the process that ran it. */
 class Browser {
   readonly tabs = new FakeHost();
   host = new FakeHost();
-  exchange = new Exchange(new Connection("/stream", this.host), this.host.after);
+  hub = new TabHub(new Connection("/stream", this.host), this.host.after);
 
   constructor(readonly shares = true) {}
 
-  connect(tab: Tab): Port<ToExchange, FromExchange> {
-    const { exchange } = this;
-    const near: Port<ToExchange, FromExchange> = { onmessage: null, postMessage: () => {} };
-    const far: Port<FromExchange, ToExchange> = { onmessage: null, postMessage: () => {} };
-    const passes = () => this.exchange === exchange && !tab.crashed;
+  connect(tab: Tab): Port<ToTabHub, FromTabHub> {
+    const { hub } = this;
+    const near: Port<ToTabHub, FromTabHub> = { onmessage: null, postMessage: () => {} };
+    const far: Port<FromTabHub, ToTabHub> = { onmessage: null, postMessage: () => {} };
+    const passes = () => this.hub === hub && !tab.crashed;
     near.postMessage = (data) =>
-      passes() && far.onmessage?.({ data: structuredClone(data) } as MessageEvent<ToExchange>);
-    far.postMessage = (data) => passes() && near.onmessage?.({ data } as MessageEvent<FromExchange>);
-    if (this.shares) exchange.join(far);
+      passes() && far.onmessage?.({ data: structuredClone(data) } as MessageEvent<ToTabHub>);
+    far.postMessage = (data) => passes() && near.onmessage?.({ data } as MessageEvent<FromTabHub>);
+    if (this.shares) hub.join(far);
     return near;
   }
 
   lose() {
     this.host = new FakeHost();
-    this.exchange = new Exchange(new Connection("/stream", this.host), this.host.after);
+    this.hub = new TabHub(new Connection("/stream", this.host), this.host.after);
   }
 
   async pass(ms: number) {
@@ -52,7 +52,7 @@ class Tab {
 
   constructor(browser: Browser) {
     this.stream = new LiveStream(
-      new SharedLine({
+      new SharedConnection({
         open: () => browser.connect(this),
         own: () => new Connection("/stream", this.own),
         after: browser.tabs.after,
@@ -69,7 +69,7 @@ class Tab {
   }
 }
 
-describe("tabs that share a line", () => {
+describe("tabs that share a connection", () => {
   let browser: Browser;
   beforeEach(() => {
     browser = new Browser();
@@ -91,7 +91,7 @@ describe("tabs that share a line", () => {
     expect(two.stream.status().phase).toBe("live");
   });
 
-  it("go on when the first of them is closed", async () => {
+  it("continue when the first of them is closed", async () => {
     const [one, two] = [new Tab(browser), new Tab(browser)];
     one.listen("run:run_a", 0);
     two.listen("run:run_a", 0);
@@ -111,7 +111,7 @@ describe("tabs that share a line", () => {
     one.listen("runs");
     await browser.open();
     one.crashed = true;
-    await browser.pass(FORGET_MS + BEAT_MS);
+    await browser.pass(FORGET_MS + HEARTBEAT_MS);
     expect(browser.host.source.closed).toBe(true);
   });
 
@@ -127,7 +127,7 @@ describe("tabs that share a line", () => {
     expect(browser.host.sources).toHaveLength(1);
   });
 
-  it("find a new exchange where theirs is lost, and miss nothing", async () => {
+  it("find a new hub where theirs is lost, and miss nothing", async () => {
     const [one, two] = [new Tab(browser), new Tab(browser)];
     one.listen("run:run_a", 0);
     one.listen("runs");
@@ -135,7 +135,7 @@ describe("tabs that share a line", () => {
     await browser.open();
     browser.host.source.say("run", event(1));
     browser.lose();
-    await browser.pass(2 * BEAT_MS + 1_000);
+    await browser.pass(2 * HEARTBEAT_MS + 1_000);
     expect(browser.host.source.query.get("topics")).toBe("fleet,run:run_a,runs");
     expect(browser.host.source.query.get("from")).toBe("run_a=1");
     browser.host.source.say("open");
@@ -145,7 +145,7 @@ describe("tabs that share a line", () => {
     expect(two.heard).toContainEqual({ type: "resync", topic: "fleet" });
   });
 
-  it("open a connection each where the exchange never answers", async () => {
+  it("open a connection each where the hub never answers", async () => {
     browser = new Browser(false);
     const tab = new Tab(browser);
     tab.listen("run:run_a", 2);
@@ -159,7 +159,7 @@ describe("tabs that share a line", () => {
     expect(tab.stream.status().phase).toBe("live");
   });
 
-  it("begin anew together when another is signed in", async () => {
+  it("restart together when another is signed in", async () => {
     const [one, two] = [new Tab(browser), new Tab(browser)];
     one.listen("runs");
     two.listen("runs");

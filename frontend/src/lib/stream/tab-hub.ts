@@ -1,16 +1,18 @@
 /**
  * Lets all tabs of a browser share one connection: browsers allow six per server on plain HTTP. A tab says again and again which
- * topics it wants, and where it stands in each; so a tab that was forgotten, or an exchange that was lost, loses no event.
+ * topics it wants, and where it stands in each; so a tab that was forgotten, or a hub that was lost, loses no event.
  */
-import type { Begin, Line, LineStatus, LiveMessage, Topic } from "./messages";
+import type { Begin, ConnectionStatus, LiveConnection, LiveMessage, Topic } from "./messages";
 
-export type ToExchange =
+export type ToTabHub =
   /** All that the tab wants from now on. Answered by a status. */
   | { kind: "want"; topics: Readonly<Partial<Record<Topic, Begin>>> }
   /** Who is signed in has changed. */
   | { kind: "restart" };
 
-export type FromExchange = { kind: "message"; message: LiveMessage } | { kind: "status"; status: LineStatus };
+export type FromTabHub =
+  | { kind: "message"; message: LiveMessage }
+  | { kind: "status"; status: ConnectionStatus };
 
 /** The part of a MessagePort that is used. */
 export interface Port<Out, In> {
@@ -18,22 +20,22 @@ export interface Port<Out, In> {
   onmessage: ((message: MessageEvent<In>) => void) | null;
 }
 
-type TabPort = Port<FromExchange, ToExchange>;
+type TabPort = Port<FromTabHub, ToTabHub>;
 
 /** How often a tab says what it wants. */
-export const BEAT_MS = 5_000;
+export const HEARTBEAT_MS = 5_000;
 /** A tab that says nothing for so long has crashed, or sleeps. */
 export const FORGET_MS = 90_000;
 
-export class Exchange {
-  readonly #line: Line;
+export class TabHub {
+  readonly #connection: LiveConnection;
   readonly #after: (ms: number, run: () => void) => () => void;
   readonly #tabs = new Set<TabPort>();
 
-  constructor(line: Line, after: (ms: number, run: () => void) => () => void) {
-    this.#line = line;
+  constructor(connection: LiveConnection, after: (ms: number, run: () => void) => () => void) {
+    this.#connection = connection;
     this.#after = after;
-    line.watch(() => {
+    connection.watch(() => {
       for (const tab of this.#tabs) this.#sayStatus(tab);
     });
   }
@@ -52,7 +54,7 @@ export class Exchange {
       cancel = this.#after(FORGET_MS, () => want({}));
     };
     tab.onmessage = ({ data }) => {
-      if (data.kind === "restart") this.#line.restart();
+      if (data.kind === "restart") this.#connection.restart();
       else {
         want(data.topics);
         this.#sayStatus(tab);
@@ -68,7 +70,7 @@ export class Exchange {
     for (const [topic, begin] of Object.entries(topics) as [Topic, Begin][]) {
       if (heard.has(topic)) continue;
       const tell = (message: LiveMessage) => tab.postMessage({ kind: "message", message });
-      heard.set(topic, this.#line.subscribe(topic, tell, begin));
+      heard.set(topic, this.#connection.subscribe(topic, tell, begin));
     }
     for (const [topic, stop] of heard) {
       if (topic in topics) continue;
@@ -78,6 +80,6 @@ export class Exchange {
   }
 
   #sayStatus(tab: TabPort): void {
-    tab.postMessage({ kind: "status", status: this.#line.status() });
+    tab.postMessage({ kind: "status", status: this.#connection.status() });
   }
 }

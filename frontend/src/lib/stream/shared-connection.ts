@@ -1,16 +1,17 @@
 /** A tab's end of the connection that all tabs share; its own connection where the browser lets it share none. */
-import { BEAT_MS, type FromExchange, type Port, type ToExchange } from "./exchange";
-import type { Begin, Line, LineStatus, Listener, LiveMessage, Topic } from "./messages";
-import { runOf, topicOf } from "./messages";
 
-/** An exchange that has never answered after so long does not run in this browser. */
+import type { Begin, ConnectionStatus, Listener, LiveConnection, LiveMessage, Topic } from "./messages";
+import { runOf, topicOf } from "./messages";
+import { type FromTabHub, HEARTBEAT_MS, type Port, type ToTabHub } from "./tab-hub";
+
+/** A hub that has never answered after so long does not run in this browser. */
 const FIRST_ANSWER_MS = 8_000;
 
-interface SharedLineHost {
-  /** Reaches the exchange, which begins if none runs; `onError` is called where it cannot begin. */
-  open(onError: () => void): Port<ToExchange, FromExchange>;
+interface SharedConnectionHost {
+  /** Reaches the hub, which begins if none runs; `onError` is called where it cannot begin. */
+  open(onError: () => void): Port<ToTabHub, FromTabHub>;
   /** A connection of this tab's own. */
-  own(): Line;
+  own(): LiveConnection;
   after(ms: number, run: () => void): () => void;
 }
 
@@ -21,19 +22,19 @@ interface Wanted {
   stop?: () => void;
 }
 
-export class SharedLine implements Line {
-  readonly #host: SharedLineHost;
+export class SharedConnection implements LiveConnection {
+  readonly #host: SharedConnectionHost;
   readonly #wanted = new Map<Topic, Wanted>();
   readonly #watchers = new Set<() => void>();
-  #port: Port<ToExchange, FromExchange> | null = null;
-  #own: Line | null = null;
-  #status: LineStatus = { phase: "idle", freshAt: null };
+  #port: Port<ToTabHub, FromTabHub> | null = null;
+  #own: LiveConnection | null = null;
+  #status: ConnectionStatus = { phase: "idle", freshAt: null };
   #sending = false;
   #answered = false;
   #everAnswered = false;
-  #cancelBeat: (() => void) | null = null;
+  #cancelHeartbeat: (() => void) | null = null;
 
-  constructor(host: SharedLineHost) {
+  constructor(host: SharedConnectionHost) {
     this.#host = host;
   }
 
@@ -51,7 +52,7 @@ export class SharedLine implements Line {
     };
   }
 
-  status = (): LineStatus => this.#own?.status() ?? this.#status;
+  status = (): ConnectionStatus => this.#own?.status() ?? this.#status;
 
   watch = (watcher: () => void): (() => void) => {
     this.#watchers.add(watcher);
@@ -78,28 +79,30 @@ export class SharedLine implements Line {
     const topics = Object.fromEntries([...this.#wanted].map(([topic, { begin }]) => [topic, begin]));
     this.#answered = false;
     port.postMessage({ kind: "want", topics });
-    // Said once, a topic that the exchange has to start over is one that was heard before.
+    // Said once, a topic that the hub has to start over is one that was heard before.
     for (const { begin } of this.#wanted.values()) begin.again = true;
-    this.#cancelBeat?.();
-    this.#cancelBeat = null;
+    this.#cancelHeartbeat?.();
+    this.#cancelHeartbeat = null;
     if (this.#wanted.size === 0) {
       this.#tell({ phase: "idle" });
       return;
     }
-    this.#cancelBeat = this.#host.after(this.#everAnswered ? BEAT_MS : FIRST_ANSWER_MS, () => this.#beat());
+    this.#cancelHeartbeat = this.#host.after(this.#everAnswered ? HEARTBEAT_MS : FIRST_ANSWER_MS, () =>
+      this.#heartbeat(),
+    );
   }
 
-  #beat(): void {
+  #heartbeat(): void {
     if (!this.#everAnswered) {
       this.#fallBack();
       return;
     }
-    // The process that ran the exchange is gone. Whoever asks first starts it again.
+    // The process that ran the hub is gone. Whoever asks first starts it again.
     if (!this.#answered) this.#leave();
     this.#send();
   }
 
-  #connected(): Port<ToExchange, FromExchange> {
+  #connected(): Port<ToTabHub, FromTabHub> {
     if (!this.#port) {
       this.#port = this.#host.open(() => this.#fallBack());
       this.#port.onmessage = ({ data }) => this.#hear(data);
@@ -112,7 +115,7 @@ export class SharedLine implements Line {
     this.#port = null;
   }
 
-  #hear(said: FromExchange): void {
+  #hear(said: FromTabHub): void {
     this.#answered = this.#everAnswered = true;
     if (said.kind === "message") this.#receive(said.message);
     else this.#tell(this.#wanted.size === 0 ? { phase: "idle" } : said.status);
@@ -130,19 +133,19 @@ export class SharedLine implements Line {
   #fallBack(): void {
     if (this.#own) return;
     this.#leave();
-    this.#cancelBeat?.();
+    this.#cancelHeartbeat?.();
     const own = this.#host.own();
     this.#own = own;
     own.watch(() => this.#notify());
     for (const [topic, wanted] of this.#wanted) this.#hearOwn(own, topic, wanted);
   }
 
-  #hearOwn(own: Line, topic: Topic, wanted: Wanted): void {
+  #hearOwn(own: LiveConnection, topic: Topic, wanted: Wanted): void {
     const listener = (message: LiveMessage) => this.#receive(message);
     wanted.stop = own.subscribe(topic, listener, runOf(topic) ? wanted.begin : { again: wanted.begin.again });
   }
 
-  #tell(change: Partial<LineStatus>): void {
+  #tell(change: Partial<ConnectionStatus>): void {
     this.#status = { ...this.#status, ...change };
     this.#notify();
   }
