@@ -9,9 +9,9 @@ import pytest
 from drumline import Run
 from drumline.contracts.spec import Limits, MirroredSpec, Retries
 from e2e.seen import connect
-from support.dam import Dam, dam_before
 from support.deployment import Deployment
 from support.hosts import ExtraHost
+from support.layer import Answer, Layer, layer_before
 from support.processes import wait_until
 from support.programs import Programs
 
@@ -42,21 +42,21 @@ FLOODING = """
 
 
 @pytest.fixture
-def dammed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Deployment, Dam]]:
-    """A server, and two hosts with small spools behind a dam."""
+def layered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Deployment, Layer]]:
+    """A server, and two hosts with small spools behind a layer."""
     monkeypatch.setenv("DRUMLINE_WORKER_SPOOL_BYTES", str(SPOOL_BYTES))
     deployment = Deployment.start(tmp_path / "data", "--no-worker")
     hosts: list[ExtraHost] = []
     try:
         deployment.wait_for_api()
-        with dam_before(deployment.url) as dam:
+        with layer_before(deployment.url) as (url, layer):
             for name in ("alpha", "beta"):
-                hosts.append(ExtraHost(tmp_path / name, dam.url, cpu_devices=2))
+                hosts.append(ExtraHost(tmp_path / name, url, cpu_devices=2))
                 with deployment.http() as http:
                     hosts[-1].enrol(http)
                 hosts[-1].start()
             deployment.wait_for_devices(4)
-            yield deployment, dam
+            yield deployment, layer
             for host in hosts:
                 host.stop()
     finally:
@@ -66,9 +66,9 @@ def dammed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[De
 
 
 def test_while_one_member_of_a_gang_waits_for_its_telemetry_no_clock_of_the_other_runs(
-    dammed: tuple[Deployment, Dam], programs: Programs, tmp_path: Path
+    layered: tuple[Deployment, Layer], programs: Programs, tmp_path: Path
 ) -> None:
-    deployment, dam = dammed
+    deployment, layer = layered
     go = tmp_path / "go"
     with connect(deployment) as client:
         run = client.submit(
@@ -80,13 +80,12 @@ def test_while_one_member_of_a_gang_waits_for_its_telemetry_no_clock_of_the_othe
             retries=Retries(infrastructure=0),
         )
         wait_until(lambda: _steps(run) >= 2, timeout_s=PATIENCE_S, what="it steps")
-        dam.is_shut.set()
-        go.touch()
-        wait_until(lambda: "waiting_for_telemetry" in _phases(run), timeout_s=PATIENCE_S, what="one waits")
-        time.sleep(3 * STEP_S)  # nothing may happen in it
-        assert run.refresh().state == "RUNNING", run.reason
-        assert "waiting_for_telemetry" in _phases(run)
-        dam.is_shut.clear()
+        with layer.refuse("POST", "/worker/members/*/events", Answer(503, headers={"Retry-After": "1"})):
+            go.touch()
+            wait_until(lambda: "waiting_for_telemetry" in _phases(run), timeout_s=PATIENCE_S, what="one waits")
+            time.sleep(3 * STEP_S)  # nothing may happen in it
+            assert run.refresh().state == "RUNNING", run.reason
+            assert "waiting_for_telemetry" in _phases(run)
         run.wait(timeout=PATIENCE_S)
 
         assert (run.state, run.result) == ("SUCCEEDED", "done"), run.reason

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import redis
 from drumline.contracts.brokers import queue_name
 from drumline_server.app.parts import find_binary
 from support.processes import wait_until
+from support.proxy import proxy_to
 
 
 @dataclass
@@ -65,6 +67,23 @@ class Broker:
                 return bool(client.ping())
         except redis.ConnectionError:
             return False
+
+
+@contextmanager
+def broker_that_says(directory: Path, info: str, *, refuses: bool = False) -> Iterator[str]:
+    """The URL of a Valkey over TCP whose answer to INFO is `info`, or that doesn't let its user ask."""
+    broker = Broker(directory / "redis.sock")
+    broker.start()
+    text = info.encode()
+    refusal = b"-NOPERM no permissions\r\n"
+    try:
+        with proxy_to(broker.socket) as proxy:
+            proxy.answer_instead(b"\r\nINFO\r\n", refusal if refuses else b"$%d\r\n%s\r\n" % (len(text), text))
+            proxy.answer_instead(b"\r\nHELLO\r\n", b"%2\r\n$6\r\nserver\r\n$6\r\nvalkey\r\n$5\r\nproto\r\n:3\r\n")
+            proxy.answer_instead(b"\r\nAUTH\r\n", b"+OK\r\n")
+            yield f"redis://:hidden@127.0.0.1:{proxy.address[1]}/0"
+    finally:
+        broker.stop()
 
 
 @pytest.fixture

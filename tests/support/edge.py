@@ -17,7 +17,9 @@ from drumline_server.app.serve import ParentPipes, Server, configure
 from drumline_server.base.settings import Settings
 from drumline_server.services import tokens
 from drumline_server.storage.database import Database
+from support.clock import FakeClock
 from support.core import Core
+from support.layer import Layer
 from support.processes import wait_until
 
 START_S = 30.0
@@ -31,6 +33,8 @@ class EdgeServer:
     app: Application
     core: Core
     data_dir: Path
+    layer: Layer
+    """Stands before the application, if it was asked for."""
     clients: list[httpx2.Client] = field(default_factory=list)
 
     @property
@@ -80,18 +84,36 @@ class EdgeServer:
         )
 
 
+@dataclass(frozen=True)
+class Setup:
+    """What a test server is beside its settings."""
+
+    clock: FakeClock = field(default_factory=FakeClock)
+    core: Core | None = None
+    """Of a server that starts again on its database."""
+    port: int = 0
+    layered: bool = False
+    """Whether requests pass its layer."""
+
+
 @contextlib.contextmanager
-def edge_server(database_url: str, data_dir: Path, **settings: Any) -> Iterator[EdgeServer]:
-    """Serves on a free port until the block ends. The loops do not run: the core does what a test tells it."""
+def edge_server(
+    database_url: str, data_dir: Path, setup: Setup | None = None, /, **settings: Any
+) -> Iterator[EdgeServer]:
+    """Serves until the block ends. The loops do not run: the core does what a test tells it."""
+    setup = setup or Setup()
     data_dir.mkdir(mode=0o700, exist_ok=True)
     chosen = Settings.model_validate({"data_dir": data_dir, "database_url": database_url, "loops": False, **settings})
     prepare(chosen)  # while the directory holds all bundles that the database knows: none
-    first = Database(database_url, pool_size=2)
-    core = Core(first)
-    first.close()
+    core = setup.core or _new_core(database_url, setup.clock)
     app = create_app(chosen, clock=core.clock)
-    listener = listen("127.0.0.1", 0)
-    server = Server(configure(chosen, app), listener, ParentPipes())
+    listener = listen("127.0.0.1", setup.port)
+    config = configure(chosen, app)
+    config.load()
+    layer = Layer(config.loaded_app)
+    if setup.layered:
+        config.loaded_app = layer
+    server = Server(config, listener, ParentPipes())
     thread = threading.Thread(target=server.run, args=([listener],), name="edge-server")
     thread.start()
     running = None
@@ -99,10 +121,18 @@ def edge_server(database_url: str, data_dir: Path, **settings: Any) -> Iterator[
         wait_until(lambda: server.started or not thread.is_alive(), timeout_s=START_S, what="the server started")
         assert server.started
         core.database = app.parts.database
-        running = EdgeServer(address(listener), app, core, data_dir)
+        running = EdgeServer(address(listener), app, core, data_dir, layer)
         yield running
     finally:
         for client in running.clients if running else ():
             client.close()
         server.should_exit = True
         thread.join(START_S)
+
+
+def _new_core(database_url: str, clock: FakeClock) -> Core:
+    first = Database(database_url, pool_size=2)
+    try:
+        return Core(first, clock)
+    finally:
+        first.close()

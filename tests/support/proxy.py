@@ -1,4 +1,4 @@
-"""A line to a server that fails as networks do: it swallows, it delays, it loses an answer, it breaks.
+"""A line to a server that fails as networks do: it swallows, it delays, it loses an answer, it lies, it breaks.
 
 The server is reached by TCP or a unix socket. What a held direction swallowed is delivered once it flows again.
 """
@@ -48,6 +48,7 @@ class Proxy:
         self._lines: set[_Line] = set()
         self._is_cut = False
         self._needle: bytes | None = None
+        self._lies: dict[bytes, bytes] = {}
         self.lost = threading.Event()
         """The answer that `lose_answer_to` waits for was lost."""
         self._loop = asyncio.new_event_loop()
@@ -77,6 +78,10 @@ class Proxy:
         self.lost.clear()
         self._call(lambda: setattr(self, "_needle", needle))
 
+    def answer_instead(self, needle: bytes, answer: bytes) -> None:
+        """Requests with `needle` in them never reach the server, and get this answer."""
+        self._call(lambda: self._lies.update({needle: answer}))
+
     def close(self) -> None:
         """Ends it for good."""
         self._do(self._shut())
@@ -101,9 +106,10 @@ class Proxy:
         line = _Line(client, server)
         self._lines.add(line)
         try:
-            async with asyncio.TaskGroup() as pumps:
-                pumps.create_task(self._pump(line, client_reader, Direction.TO_SERVER))
-                pumps.create_task(self._pump(line, server_reader, Direction.TO_CLIENT))
+            with suppress(asyncio.CancelledError):  # by `close`; asyncio would log it as an error of the callback
+                async with asyncio.TaskGroup() as pumps:
+                    pumps.create_task(self._pump(line, client_reader, Direction.TO_SERVER))
+                    pumps.create_task(self._pump(line, server_reader, Direction.TO_CLIENT))
         finally:
             self._lines.discard(line)
             line.end()
@@ -121,6 +127,10 @@ class Proxy:
         with suppress(OSError):
             while piece := await source.read(_PIECE):
                 await self._flow[way].wait()
+                lie = self._lie_for(piece) if way is Direction.TO_SERVER else None
+                if lie is not None:
+                    line.client.write(lie)
+                    continue
                 if way is Direction.TO_SERVER and self._needle is not None and self._needle in piece:
                     self._needle, line.is_deaf = None, True
                 elif way is Direction.TO_CLIENT and line.is_deaf:
@@ -130,6 +140,9 @@ class Proxy:
                 await sink.drain()
         await self._flow[way].wait()  # the end of a connection is news too, and held with the rest
         line.end()
+
+    def _lie_for(self, piece: bytes) -> bytes | None:
+        return next((answer for needle, answer in self._lies.items() if needle in piece), None)
 
     def _set_cut(self, is_cut: bool) -> None:
         self._is_cut = is_cut

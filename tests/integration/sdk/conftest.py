@@ -1,4 +1,4 @@
-"""A scripted server, and clients of it that don't wait between tries."""
+"""The real application, behind a layer that answers otherwise where a test says so, and clients that don't wait."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,13 +11,12 @@ from drumline._transport import Transport
 from drumline.config import Config
 from drumline.resources.runs import Run
 from support import answers
-from support.scripted_server import TOKEN, ScriptedServer
+from support.edge import EdgeServer
 
 
 @pytest.fixture
-def server() -> Iterator[ScriptedServer]:
-    with ScriptedServer().running() as running:
-        yield running
+def server(layered: EdgeServer) -> EdgeServer:
+    return layered
 
 
 @dataclass
@@ -36,15 +35,15 @@ def pauses() -> Pauses:
 
 
 @pytest.fixture
-def transport(server: ScriptedServer, pauses: Pauses) -> Iterator[Transport]:
-    opened = Transport(Config(server.url, SecretStr(TOKEN)), timeout_s=5, sleep=pauses)
+def transport(server: EdgeServer, pauses: Pauses) -> Iterator[Transport]:
+    opened = Transport(Config(server.url, SecretStr(server.admin_token)), timeout_s=5, sleep=pauses)
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def client(server: ScriptedServer) -> Iterator[Client]:
-    with Client(server.url, TOKEN) as opened:
+def client(server: EdgeServer) -> Iterator[Client]:
+    with Client(server.url, server.admin_token) as opened:
         yield opened
 
 

@@ -18,8 +18,9 @@ from drumline.contracts import api
 from drumline.contracts.ids import new_id
 from support import answers
 from support.answers import RUN_ID, end, event
+from support.edge import EdgeServer
+from support.layer import Answer, events, ok, problem
 from support.processes import wait_until
-from support.scripted_server import TOKEN, Answer, ScriptedServer, events, ok, problem
 
 DEVICE_ID = new_id("dev")
 SOURCE = "def main(run, *, learning_rate: float = 0.1, epochs: int = 20, name: str = 'x'):\n    return {}\n"
@@ -27,7 +28,7 @@ SOURCE = "def main(run, *, learning_rate: float = 0.1, epochs: int = 20, name: s
 
 @dataclass
 class Cli:
-    """The command, run in this process against the scripted server."""
+    """The command, run in this process against the application behind its layer."""
 
     capture: pytest.CaptureFixture[str]
     out: str = ""
@@ -41,11 +42,9 @@ class Cli:
 
 
 @pytest.fixture
-def cli(
-    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Cli:
+def cli(server: EdgeServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
     monkeypatch.setenv("DRUMLINE_URL", server.url)
-    monkeypatch.setenv("DRUMLINE_TOKEN", TOKEN)
+    monkeypatch.setenv("DRUMLINE_TOKEN", server.admin_token)
     monkeypatch.setenv("DRUMLINE_DATA_DIR", str(tmp_path / "nothing"))
     return Cli(capsys)
 
@@ -56,16 +55,18 @@ def program(tmp_path: Path) -> str:
     return str(tmp_path / "digits.py")
 
 
-def _accept(server: ScriptedServer, stream: Answer, ended: api.Run) -> None:
+def _accept(server: EdgeServer, stream: Answer, ended: api.Run) -> None:
     """A server that takes the submission, streams, and then says how the run ended."""
-    server.on("POST", "/bundles", ok({}, 201))
-    server.on("POST", "/runs", ok(api.SubmittedRun(run=answers.run("QUEUED"), created_version=True), 201))
-    server.on("GET", f"/runs/{RUN_ID}", ok(ended))
-    server.on("GET", "/stream", stream)
+    server.layer.answer_instead("POST", "/bundles", ok({}, 201))
+    server.layer.answer_instead(
+        "POST", "/runs", ok(api.SubmittedRun(run=answers.run("QUEUED"), created_version=True), 201)
+    )
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}", ok(ended))
+    server.layer.answer_instead("GET", "/stream", stream)
 
 
 def test_submit_prints_the_address_first_then_progress_then_the_result(
-    cli: Cli, server: ScriptedServer, program: str
+    cli: Cli, server: EdgeServer, program: str
 ) -> None:
     stream = events(
         event(1, "state", state="RUNNING"),
@@ -76,7 +77,7 @@ def test_submit_prints_the_address_first_then_progress_then_the_result(
         event(6, "gap", what="reduction", count=3),
         end(7),
     )
-    server.on("GET", f"/runs/{RUN_ID}/metrics", ok(_metrics(loss=0.25)))
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}/metrics", ok(_metrics(loss=0.25)))
     _accept(server, stream, answers.run("SUCCEEDED", result={"accuracy": 0.97}))
     assert cli("submit", program, "--replicas", "8") == 0
     first, result = cli.out.splitlines()
@@ -101,11 +102,11 @@ def _metrics(**latest: float) -> dict[str, Any]:
 
 
 def test_failed_run_exits_with_1_and_shows_the_end_of_its_output_and_the_reason(
-    cli: Cli, server: ScriptedServer, program: str
+    cli: Cli, server: EdgeServer, program: str
 ) -> None:
     _accept(server, events(end(1, "FAILED")), answers.failed("ValueError: bad rate"))
     traceback = "Traceback (most recent call last):\n\x1b[31mValueError: bad rate\n"
-    server.on("GET", f"/runs/{RUN_ID}/logs", ok(answers.logs(traceback, 0, len(traceback))))
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}/logs", ok(answers.logs(traceback, 0, len(traceback))))
     for arguments, expected in (([], "ValueError: bad rate"), (["--no-logs"], "  | ValueError: bad rate")):
         assert cli("submit", program, *arguments) == 1
         *_, last, reason, outcome = cli.err.splitlines()
@@ -115,7 +116,7 @@ def test_failed_run_exits_with_1_and_shows_the_end_of_its_output_and_the_reason(
 
 
 def test_output_of_the_program_is_printed_as_it_comes_and_stdout_stays_clean(
-    cli: Cli, server: ScriptedServer, program: str
+    cli: Cli, server: EdgeServer, program: str
 ) -> None:
     text = "one\ntwo \x1b[31mred\x1b[0m\nlast without an end"
     stream = events(
@@ -124,9 +125,9 @@ def test_output_of_the_program_is_printed_as_it_comes_and_stdout_stays_clean(
     _accept(server, stream, answers.run("SUCCEEDED", result=1))
     parts = [answers.logs(text[:6], 0, 6), answers.logs(text[6:], 6, len(text)), answers.logs("", len(text), len(text))]
     path = f"/runs/{RUN_ID}/logs"
-    server.on("GET", path, ok(parts[0]), problem(404, "not_found"), ok(parts[1]), ok(parts[2]))
+    server.layer.answer_instead("GET", path, ok(parts[0]), problem(404, "not_found"), ok(parts[1]), ok(parts[2]))
     stream = events(*(event(n, "log", first_byte=0, next_byte=6) for n in (1, 2, 3)), end(4))
-    server.on("GET", "/stream", stream)
+    server.layer.answer_instead("GET", "/stream", stream)
 
     assert cli("submit", program) == 0
 
@@ -140,16 +141,20 @@ def test_output_of_the_program_is_printed_as_it_comes_and_stdout_stays_clean(
     assert "two red" not in cli.err
 
 
-def test_cancelled_run_exits_with_1(cli: Cli, server: ScriptedServer) -> None:
-    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run("CANCELLED")))
+def test_cancelled_run_exits_with_1(cli: Cli, server: EdgeServer) -> None:
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}", ok(answers.run("CANCELLED")))
     assert cli("watch", RUN_ID) == 1
 
 
-def test_parameters_are_read_as_their_types(cli: Cli, server: ScriptedServer, program: str) -> None:
+def test_parameters_are_read_as_their_types(cli: Cli, server: EdgeServer, program: str) -> None:
     _accept(server, events(end(1)), answers.run("SUCCEEDED"))
     assert cli("submit", program, "-p", "learning_rate=1e-3", "-p", "epochs=5", "-p", "name=7", "--detach") == 0
-    assert server.sent("POST", "/runs")[0].json()["parameters"] == {"learning_rate": 0.001, "epochs": 5, "name": "7"}
-    assert server.sent("GET", "/stream") == []
+    assert server.layer.sent("POST", "/runs")[0].json()["parameters"] == {
+        "learning_rate": 0.001,
+        "epochs": 5,
+        "name": "7",
+    }
+    assert server.layer.sent("GET", "/stream") == []
 
 
 @pytest.mark.parametrize(
@@ -193,12 +198,12 @@ def test_parameters_are_read_as_their_types(cli: Cli, server: ScriptedServer, pr
     ],
 )
 def test_wrong_usage_exits_with_2_before_anything_is_sent(
-    cli: Cli, server: ScriptedServer, program: str, arguments: list[str], said: str
+    cli: Cli, server: EdgeServer, program: str, arguments: list[str], said: str
 ) -> None:
     assert cli("submit", program, *arguments) == 2
     assert said in cli.err
     assert "Traceback" not in cli.err
-    assert server.requests == []
+    assert server.layer.requests == []
 
 
 @pytest.mark.parametrize(
@@ -211,20 +216,22 @@ def test_program_that_cannot_run_exits_with_2(cli: Cli, program: str, source: st
     assert said in cli.err
 
 
-def test_too_many_replicas_print_both_numbers_and_the_way_out(cli: Cli, server: ScriptedServer, program: str) -> None:
-    server.on("POST", "/bundles", ok({}, 201))
+def test_too_many_replicas_print_both_numbers_and_the_way_out(cli: Cli, server: EdgeServer, program: str) -> None:
+    server.layer.answer_instead("POST", "/bundles", ok({}, 201))
     hint = "Ask for at most 8 replicas, or set wait_for_devices (--wait-for-devices)."
     refusal = problem(422, "too_many_replicas", "9 replicas, 8 devices", request_id="req_7", hint=hint)
-    server.on("POST", "/runs", refusal)
+    server.layer.answer_instead("POST", "/runs", refusal)
     assert cli("submit", program, "--replicas", "9") == 2
     assert "9 replicas, 8 devices" in cli.err
     assert f"Hint: {hint}" in cli.err
     assert "req_7" in cli.err
 
 
-def test_refused_fields_are_listed(cli: Cli, server: ScriptedServer) -> None:
+def test_refused_fields_are_listed(cli: Cli, server: EdgeServer) -> None:
     errors = [{"field": "limits.run_s", "message": "too long"}]
-    server.on("GET", "/runs", problem(422, "invalid_request", "The request is not valid.", errors=errors))
+    server.layer.answer_instead(
+        "GET", "/runs", problem(422, "invalid_request", "The request is not valid.", errors=errors)
+    )
     assert cli("ps") == 2
     assert "--time-limit: too long" in cli.err
 
@@ -235,7 +242,7 @@ def test_nobody_there_exits_with_3_and_names_the_address(cli: Cli) -> None:
 
 
 def test_unknown_server_and_wrong_token_exit_with_3(
-    cli: Cli, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, server: EdgeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DRUMLINE_TOKEN", "drm_pat_wrong")
     assert cli("hosts") == 3
@@ -279,21 +286,21 @@ def test_command_of_a_missing_extra_exits_with_2_and_says_what_to_install(tmp_pa
     ],
 )
 def test_json_of_nothing_is_an_empty_list(
-    cli: Cli, server: ScriptedServer, arguments: list[str], path: str, page: dict[str, Any]
+    cli: Cli, server: EdgeServer, arguments: list[str], path: str, page: dict[str, Any]
 ) -> None:
-    server.on("GET", path, ok(page))
+    server.layer.answer_instead("GET", path, ok(page))
     assert cli(*arguments, "--json") == 0
     assert json.loads(cli.out) == []
 
 
-def test_ps_lists_runs_and_stops_at_its_limit(cli: Cli, server: ScriptedServer) -> None:
+def test_ps_lists_runs_and_stops_at_its_limit(cli: Cli, server: EdgeServer) -> None:
     summary = json.loads(answers.run(progress={"step": 5, "total_steps": 9, "steps_per_s": 2.5}).model_dump_json())
-    server.on("GET", "/runs", ok({"items": [summary] * 3, "next": "more"}))
+    server.layer.answer_instead("GET", "/runs", ok({"items": [summary] * 3, "next": "more"}))
     assert cli("ps", "--live", "--limit", "2") == 0
     headings, *rows = cli.out.splitlines()
     assert headings.split() == ["RUN", "JOB", "STATE", "REPLICAS", "STEP", "RATE", "AGE"]
     assert [row.split()[:7] for row in rows] == [[RUN_ID, "digits", "v1", "RUNNING", "8", "mirrored", "5/9"]] * 2
-    assert "RUNNING" in server.sent("GET", "/runs")[0].query["state"]
+    assert "RUNNING" in server.layer.sent("GET", "/runs")[0].query["state"]
 
 
 @pytest.mark.parametrize(
@@ -309,17 +316,17 @@ def test_ps_names_a_filter_that_is_none_instead_of_finding_no_run(cli: Cli, word
     assert told in " ".join(cli.err.split())
 
 
-def test_a_result_with_nan_is_marked_in_lists_and_at_the_end(cli: Cli, server: ScriptedServer) -> None:
+def test_a_result_with_nan_is_marked_in_lists_and_at_the_end(cli: Cli, server: EdgeServer) -> None:
     odd = answers.run(state="SUCCEEDED", result={"loss": "NaN"}, not_finite={"loss": "NaN"})
-    server.on("GET", "/runs", ok({"items": [json.loads(odd.model_dump_json())], "next": None}))
+    server.layer.answer_instead("GET", "/runs", ok({"items": [json.loads(odd.model_dump_json())], "next": None}))
     assert cli("ps") == 0
     assert "SUCCEEDED (NaN in its result)" in cli.out
 
 
-def test_json_says_the_same_without_characters_that_drive_a_terminal(cli: Cli, server: ScriptedServer) -> None:
+def test_json_says_the_same_without_characters_that_drive_a_terminal(cli: Cli, server: EdgeServer) -> None:
     odd = "a\x1b[2J\x7f\x9b31m\u202eb\u2028\u200f\U000e0041é"
     summary = json.loads(answers.run(labels={"who": odd}).model_dump_json())
-    server.on("GET", "/runs", ok({"items": [summary], "next": None}))
+    server.layer.answer_instead("GET", "/runs", ok({"items": [summary], "next": None}))
     assert cli("ps", "--json") == 0
     assert json.loads(cli.out)[0]["labels"] == {"who": odd}
     assert [character for character in cli.out if unicodedata.category(character) in ("Cc", "Cf", "Zl")] == ["\n"]
@@ -341,10 +348,10 @@ def reason(code: str) -> dict[str, Any]:
     ],
 )
 def test_ps_says_what_a_run_waits_for_and_why_one_failed(
-    cli: Cli, server: ScriptedServer, state: str, changes: dict[str, Any], shown: str
+    cli: Cli, server: EdgeServer, state: str, changes: dict[str, Any], shown: str
 ) -> None:
     summary = json.loads(answers.run(state, **changes).model_dump_json())
-    server.on("GET", "/runs", ok({"items": [summary], "next": None}))
+    server.layer.answer_instead("GET", "/runs", ok({"items": [summary], "next": None}))
     assert cli("ps") == 0
     assert f"digits v1  {shown}" in cli.out
 
@@ -370,37 +377,41 @@ def device_answer() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_hosts_tell_free_devices_and_memory(cli: Cli, server: ScriptedServer) -> None:
-    server.on("GET", "/hosts", ok({"items": [host_answer("box\x1b[2J")], "next": None}))
-    server.on("GET", "/devices", ok({"items": [], "next": None}))
+def test_hosts_tell_free_devices_and_memory(cli: Cli, server: EdgeServer) -> None:
+    server.layer.answer_instead("GET", "/hosts", ok({"items": [host_answer("box\x1b[2J")], "next": None}))
+    server.layer.answer_instead("GET", "/devices", ok({"items": [], "next": None}))
     assert cli("hosts") == 0
     assert cli.out.splitlines()[1].split()[:7] == ["box", "live", "3/8", "cpu", "2", "8", "GiB"]
 
 
-def test_hosts_tell_every_quarantine_with_its_evidence(cli: Cli, server: ScriptedServer) -> None:
+def test_hosts_tell_every_quarantine_with_its_evidence(cli: Cli, server: EdgeServer) -> None:
     failure = {"run": RUN_ID, "job": "digits", "reason": "KILLED", "at": answers.NOW.isoformat()}
     trouble = {
         "kind": "quarantined", "sentence": "3 runs failed.", "since": answers.NOW.isoformat(), "failures": [failure]
     }  # fmt: skip
-    server.on("GET", "/hosts", ok({"items": [host_answer(state="quarantined", trouble=trouble)], "next": None}))
-    server.on("GET", "/devices", ok({"items": [device_answer()], "next": None}))
+    server.layer.answer_instead(
+        "GET", "/hosts", ok({"items": [host_answer(state="quarantined", trouble=trouble)], "next": None})
+    )
+    server.layer.answer_instead("GET", "/devices", ok({"items": [device_answer()], "next": None}))
     assert cli("hosts") == 0
     assert f"box: quarantined. 3 runs failed. {RUN_ID} KILLED" in cli.out
     assert f"gpu:3 on box: quarantined. Its host fell silent. Processes survive: 7. Run {RUN_ID}." in cli.out
 
 
 @pytest.mark.parametrize(("verb", "state"), [("drain", "draining"), ("undrain", "live"), ("release", "live")])
-def test_host_is_drained_and_released_by_name(cli: Cli, server: ScriptedServer, verb: str, state: str) -> None:
-    server.on("GET", "/hosts", ok({"items": [host_answer()], "next": None}))
-    server.on("POST", f"/hosts/{answers.HOST_ID}:{verb}", ok(host_answer(state=state)))
+def test_host_is_drained_and_released_by_name(cli: Cli, server: EdgeServer, verb: str, state: str) -> None:
+    server.layer.answer_instead("GET", "/hosts", ok({"items": [host_answer()], "next": None}))
+    server.layer.answer_instead("POST", f"/hosts/{answers.HOST_ID}:{verb}", ok(host_answer(state=state)))
     assert cli("hosts", verb, "box") == 0
     assert cli.out == f"box  {state}\n"
 
 
-def test_device_is_released_by_host_and_index(cli: Cli, server: ScriptedServer) -> None:
-    server.on("GET", "/hosts", ok({"items": [host_answer()], "next": None}))
-    server.on("GET", "/devices", ok({"items": [device_answer()], "next": None}))
-    server.on("POST", f"/devices/{DEVICE_ID}:release", ok({**device_answer(), "state": "FREE", "quarantine": None}))
+def test_device_is_released_by_host_and_index(cli: Cli, server: EdgeServer) -> None:
+    server.layer.answer_instead("GET", "/hosts", ok({"items": [host_answer()], "next": None}))
+    server.layer.answer_instead("GET", "/devices", ok({"items": [device_answer()], "next": None}))
+    server.layer.answer_instead(
+        "POST", f"/devices/{DEVICE_ID}:release", ok({**device_answer(), "state": "FREE", "quarantine": None})
+    )
     assert cli("hosts", "release", "box", "--device", "gpu:3") == 0
     assert cli.out == "gpu:3 on box  FREE\n"
 
@@ -410,38 +421,38 @@ def test_device_is_released_by_host_and_index(cli: Cli, server: ScriptedServer) 
     [(("drain", "bx"), "no host is called 'bx'; there are: box"), (("release", "box", "--device", "gpu:9"), "gpu:3")],
 )
 def test_unknown_hosts_and_devices_are_named_with_those_there_are(
-    cli: Cli, server: ScriptedServer, arguments: tuple[str, ...], said: str
+    cli: Cli, server: EdgeServer, arguments: tuple[str, ...], said: str
 ) -> None:
-    server.on("GET", "/hosts", ok({"items": [host_answer()], "next": None}))
-    server.on("GET", "/devices", ok({"items": [device_answer()], "next": None}))
+    server.layer.answer_instead("GET", "/hosts", ok({"items": [host_answer()], "next": None}))
+    server.layer.answer_instead("GET", "/devices", ok({"items": [device_answer()], "next": None}))
     assert cli("hosts", *arguments) == 2
     assert said in cli.err
 
 
-def test_json_of_a_watched_run_is_one_document_on_stdout(cli: Cli, server: ScriptedServer, program: str) -> None:
+def test_json_of_a_watched_run_is_one_document_on_stdout(cli: Cli, server: EdgeServer, program: str) -> None:
     _accept(server, events(end(1)), answers.run("SUCCEEDED", result=3))
     assert cli("submit", program, "--json") == 0
     assert json.loads(cli.out)["result"] == 3
 
 
-def test_logs_are_printed_as_they_are_but_harmless(cli: Cli, server: ScriptedServer) -> None:
-    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run()))
-    server.on("GET", f"/runs/{RUN_ID}/logs", ok(answers.logs("one\ntwo\x1b[2J", 0, 11)))
+def test_logs_are_printed_as_they_are_but_harmless(cli: Cli, server: EdgeServer) -> None:
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}", ok(answers.run()))
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}/logs", ok(answers.logs("one\ntwo\x1b[2J", 0, 11)))
     assert cli("logs", RUN_ID) == 0
     assert cli.out == "one\ntwo"
 
 
-def test_cancel_prints_the_state(cli: Cli, server: ScriptedServer) -> None:
-    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run("CANCELLING")))
-    server.on("POST", f"/runs/{RUN_ID}:cancel", ok(answers.run("CANCELLING"), 202))
+def test_cancel_prints_the_state(cli: Cli, server: EdgeServer) -> None:
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}", ok(answers.run("CANCELLING")))
+    server.layer.answer_instead("POST", f"/runs/{RUN_ID}:cancel", ok(answers.run("CANCELLING"), 202))
     assert cli("cancel", RUN_ID, "--grace", "5") == 0
     assert cli.out == f"{RUN_ID}  CANCELLING\n"
-    assert server.sent("POST", f"/runs/{RUN_ID}:cancel")[0].json() == {"grace_s": 5.0}
+    assert server.layer.sent("POST", f"/runs/{RUN_ID}:cancel")[0].json() == {"grace_s": 5.0}
 
 
-def test_open_prints_a_one_time_link_for_an_admin_and_a_plain_one_for_others(cli: Cli, server: ScriptedServer) -> None:
-    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run()))
-    server.on(
+def test_open_prints_a_one_time_link_for_an_admin_and_a_plain_one_for_others(cli: Cli, server: EdgeServer) -> None:
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}", ok(answers.run()))
+    server.layer.answer_instead(
         "POST",
         "/login-codes",
         ok({"code": "abc", "expires_at": "2026-01-01T00:00:00Z"}, 201),
@@ -453,8 +464,8 @@ def test_open_prints_a_one_time_link_for_an_admin_and_a_plain_one_for_others(cli
     assert json.loads(cli.out) == {"url": f"{server.url}/runs/{RUN_ID}"}
 
 
-def test_version_tells_the_server_too_and_does_without(cli: Cli, server: ScriptedServer) -> None:
-    server.on("GET", "/version", ok({"version": "9.9", "protocol": 1, "capabilities": []}))
+def test_version_tells_the_server_too_and_does_without(cli: Cli, server: EdgeServer) -> None:
+    server.layer.answer_instead("GET", "/version", ok({"version": "9.9", "protocol": 1, "capabilities": []}))
     assert cli("version", "--json") == 0
     assert json.loads(cli.out)["server"] == "9.9"
     assert cli("version", "--url", "http://127.0.0.1:1") == 0
@@ -469,10 +480,10 @@ main()
 """
 
 
-def test_ctrl_c_detaches_and_says_how_to_go_on(server: ScriptedServer, tmp_path: Path) -> None:
-    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run()))
-    server.on("GET", "/stream", events(event(1, "state", state="RUNNING"), cut=True))
-    environment = {**os.environ, "DRUMLINE_URL": server.url, "DRUMLINE_TOKEN": TOKEN}
+def test_ctrl_c_detaches_and_says_how_to_go_on(server: EdgeServer, tmp_path: Path) -> None:
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}", ok(answers.run()))
+    server.layer.answer_instead("GET", "/stream", events(event(1, "state", state="RUNNING"), cut=True))
+    environment = {**os.environ, "DRUMLINE_URL": server.url, "DRUMLINE_TOKEN": server.admin_token}
     with subprocess.Popen(
         [sys.executable, "-c", _HEARS_CTRL_C, "watch", RUN_ID],
         env=environment,
@@ -482,37 +493,37 @@ def test_ctrl_c_detaches_and_says_how_to_go_on(server: ScriptedServer, tmp_path:
     ) as process:
         assert process.stderr is not None
         assert process.stderr.readline().startswith("RUNNING")
-        wait_until(lambda: bool(server.sent("GET", "/stream")), timeout_s=30, what="it watches the stream")
+        wait_until(lambda: bool(server.layer.sent("GET", "/stream")), timeout_s=30, what="it watches the stream")
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert f"drumline watch {RUN_ID}" in err
     assert f"drumline cancel {RUN_ID}" in err
     assert "Traceback" not in err
-    assert server.sent("POST", f"/runs/{RUN_ID}:cancel") == []
+    assert server.layer.sent("POST", f"/runs/{RUN_ID}:cancel") == []
 
 
-def test_lost_connection_is_said_while_watching(cli: Cli, server: ScriptedServer) -> None:
-    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run()), ok(answers.run("SUCCEEDED")))
-    server.on("GET", "/stream", events(event(1), cut=True), events(end(2)))
+def test_lost_connection_is_said_while_watching(cli: Cli, server: EdgeServer) -> None:
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}", ok(answers.run()), ok(answers.run("SUCCEEDED")))
+    server.layer.answer_instead("GET", "/stream", events(event(1), cut=True), events(end(2)))
     assert cli("watch", RUN_ID) == 0
     assert "connection lost" in cli.err
 
 
-def test_the_end_of_an_id_as_the_dashboard_shows_it_is_enough(cli: Cli, server: ScriptedServer) -> None:
+def test_the_end_of_an_id_as_the_dashboard_shows_it_is_enough(cli: Cli, server: EdgeServer) -> None:
     run = answers.run("SUCCEEDED", result={"accuracy": 0.97})
-    server.on("GET", "/runs", ok(api.Page(items=(run,))))
-    server.on("GET", f"/runs/{RUN_ID}", ok(run))
+    server.layer.answer_instead("GET", "/runs", ok(api.Page(items=(run,))))
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}", ok(run))
 
     assert cli("watch", f"r-{RUN_ID[-5:].lower()}") == 0
     assert RUN_ID in cli.out
 
 
 @pytest.mark.parametrize("state", ["QUEUED", "PLACED", "RUNNING", "RETRY_WAIT", "CANCELLING"])
-def test_why_is_told_in_every_state_that_can_wait(cli: Cli, server: ScriptedServer, state: str) -> None:
+def test_why_is_told_in_every_state_that_can_wait(cli: Cli, server: EdgeServer, state: str) -> None:
     starts = api.Prediction(at=datetime.now(UTC) + timedelta(days=2, minutes=1), basis="the time limit of run_1\x1b[2J")
     why = api.Why(rule="no_hosts", sentence="No worker with a device has registered.", remedy="Start.", starts=starts)
-    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run(state, why=why)))
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}", ok(answers.run(state, why=why)))
 
     assert cli("why", RUN_ID) == 0
 
@@ -525,8 +536,8 @@ def test_why_is_told_in_every_state_that_can_wait(cli: Cli, server: ScriptedServ
 
 
 @pytest.mark.parametrize(("state", "said"), [("RUNNING", "is not held up"), ("SUCCEEDED", "has ended")])
-def test_why_of_a_run_that_does_not_wait_says_so(cli: Cli, server: ScriptedServer, state: str, said: str) -> None:
-    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run(state)))
+def test_why_of_a_run_that_does_not_wait_says_so(cli: Cli, server: EdgeServer, state: str, said: str) -> None:
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}", ok(answers.run(state)))
 
     assert cli("why", RUN_ID) == 0
     assert cli.out == f"{RUN_ID}  {state}  It {said}: it waits for nothing.\n"
@@ -534,34 +545,34 @@ def test_why_of_a_run_that_does_not_wait_says_so(cli: Cli, server: ScriptedServe
     assert cli.out == "null\n"
 
 
-def test_a_run_that_is_not_there_is_named_with_the_fix(cli: Cli, server: ScriptedServer) -> None:
-    server.on("GET", "/runs", ok(api.Page(items=())))
+def test_a_run_that_is_not_there_is_named_with_the_fix(cli: Cli, server: EdgeServer) -> None:
+    server.layer.answer_instead("GET", "/runs", ok(api.Page(items=())))
 
     assert cli("logs", "nope") == 2
     assert "no run is called 'nope'" in cli.err
     assert "drumline ps" in cli.err
 
 
-def test_plan_prints_placement_and_the_reason_to_wait(cli: Cli, server: ScriptedServer, program: str) -> None:
-    server.on("POST", "/bundles", ok({}, 201))
-    server.on("POST", "/plan", ok(answers.plan(), 201))
+def test_plan_prints_placement_and_the_reason_to_wait(cli: Cli, server: EdgeServer, program: str) -> None:
+    server.layer.answer_instead("POST", "/bundles", ok({}, 201))
+    server.layer.answer_instead("POST", "/plan", ok(answers.plan(), 201))
     assert cli("plan", program, "-n", "2", "--no-probe") == 0
     assert "it would wait: Needs 2 devices on one host; box has 1 free." in cli.out
     assert [line.split() for line in cli.out.splitlines() if "cpu:" in line] == [
         ["0", "0", "0", "box", "cpu:0"],
         ["1", "1", "0", "box", "cpu:1"],
     ]
-    sent = server.sent("POST", "/plan")[-1].json()
+    sent = server.layer.sent("POST", "/plan")[-1].json()
     assert (sent["probe"], sent["run"]["resources"]["replicas"]) == (None, 2)
 
 
 def test_plan_of_a_program_that_fails_shows_its_output_and_exits_with_1(
-    cli: Cli, server: ScriptedServer, program: str
+    cli: Cli, server: EdgeServer, program: str
 ) -> None:
-    server.on("POST", "/bundles", ok({}, 201))
-    server.on("POST", "/plan", ok(answers.plan("waiting"), 201))
+    server.layer.answer_instead("POST", "/bundles", ok({}, 201))
+    server.layer.answer_instead("POST", "/plan", ok(answers.plan("waiting"), 201))
     failed = answers.plan("failed", fault="program_error", message="ValueError: no", output="line 1\n\x1b[31mline 2\n")
-    server.on("GET", f"/plan/{answers.PLAN_ID}", ok(answers.plan("running")), ok(failed))
+    server.layer.answer_instead("GET", f"/plan/{answers.PLAN_ID}", ok(answers.plan("running")), ok(failed))
     assert cli("plan", program) == 1
     assert "ValueError: no\nline 1" in cli.out
     assert "\x1b" not in cli.out

@@ -19,7 +19,9 @@ from drumline.resources.reductions import explain
 from drumline.resources.runs import Run
 from support import answers
 from support.answers import ATTEMPT_ID, RUN_ID, SECOND_ATTEMPT_ID, end, event
-from support.scripted_server import NO_ANSWER, TOKEN, Answer, ScriptedServer, events, ok, problem
+from support.core import Worker
+from support.edge import EdgeServer
+from support.layer import NO_ANSWER, Answer, events, ok, problem
 
 SOURCE = "def main(run, *, learning_rate: float = 0.1, epochs: int = 20):\n    return {}\n"
 
@@ -32,19 +34,16 @@ def program(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def accepting(server: ScriptedServer) -> ScriptedServer:
-    """A server that takes any submission."""
-    server.on("POST", "/bundles", ok({}, 201))
-    server.on("POST", "/runs", ok(api.SubmittedRun(run=answers.run("QUEUED"), created_version=True), 201))
+def accepting(server: EdgeServer, host_of_application: Worker) -> EdgeServer:
+    """The server, with a host of 8 devices."""
+    host_of_application.beat()
     return server
 
 
-def test_submit_uploads_the_bundle_and_then_sends_the_run(
-    client: Client, accepting: ScriptedServer, program: Path
-) -> None:
+def test_submit_uploads_the_bundle_and_then_sends_the_run(client: Client, accepting: EdgeServer, program: Path) -> None:
     run = client.submit(program, replicas=8, parameters={"epochs": 5, "learning_rate": 1}, labels={"team": "vision"})
-    assert (run.id, run.state, run.url) == (RUN_ID, "QUEUED", f"{accepting.url}/runs/{RUN_ID}")
-    (upload,), (sent,) = accepting.sent("POST", "/bundles"), accepting.sent("POST", "/runs")
+    assert (run.state, run.url) == ("QUEUED", f"{accepting.url}/runs/{run.id}")
+    (upload,), (sent,) = accepting.layer.sent("POST", "/bundles"), accepting.layer.sent("POST", "/runs")
     assert (upload.body, upload.headers["content-type"]) == (bundle.pack(program), "application/zip")
     body = sent.json()
     assert body["job"]["name"] == "digits"
@@ -54,28 +53,25 @@ def test_submit_uploads_the_bundle_and_then_sends_the_run(
 
 
 def test_each_submission_has_a_key_of_its_own_and_keeps_it_when_repeated(
-    client: Client, accepting: ScriptedServer, program: Path
+    client: Client, accepting: EdgeServer, program: Path
 ) -> None:
-    accepted = api.SubmittedRun(run=answers.run("QUEUED"), created_version=True)
-    accepting.on("POST", "/runs", NO_ANSWER, ok(accepted))
-    client.submit(program)
-    client.submit(program)
-    client.submit(program, idempotency_key="mine")
-    keys = [request.headers["idempotency-key"] for request in accepting.sent("POST", "/runs")]
+    before = {run.id for run in client.list()}
+    accepting.layer.cut_after("POST", "/runs")
+    runs = [client.submit(program), client.submit(program), client.submit(program, idempotency_key="mine")]
+    keys = [request.headers["idempotency-key"] for request in accepting.layer.sent("POST", "/runs")]
     assert keys[0] == keys[1]
     assert keys[3] == "mine"
     assert len(set(keys)) == 3
+    assert {run.id for run in runs} == {run.id for run in client.list()} - before
 
 
 def test_large_bundle_is_uploaded_only_if_the_server_lacks_it(
-    client: Client, accepting: ScriptedServer, program: Path
+    client: Client, accepting: EdgeServer, program: Path
 ) -> None:
     (program.parent / "weights.bin").write_bytes(bytes(ASK_FIRST_BYTES))
-    sha256 = bundle.digest(bundle.pack(program.parent))
-    accepting.on("GET", f"/bundles/{sha256}", problem(404, "not_found"), ok({}))
     client.submit(program.parent)
     client.submit(program.parent)
-    assert len(accepting.sent("POST", "/bundles")) == 1
+    assert len(accepting.layer.sent("POST", "/bundles")) == 1
 
 
 @pytest.mark.parametrize(
@@ -92,27 +88,25 @@ def test_large_bundle_is_uploaded_only_if_the_server_lacks_it(
     ],
 )
 def test_what_is_wrong_is_told_before_anything_is_sent(
-    client: Client, server: ScriptedServer, program: Path, arguments: dict[str, Any], expected: type[Exception]
+    client: Client, server: EdgeServer, program: Path, arguments: dict[str, Any], expected: type[Exception]
 ) -> None:
     with pytest.raises(expected):
         client.submit(program, **arguments)
-    assert server.requests == []
+    assert server.layer.requests == []
 
 
-def test_too_many_replicas_tell_both_numbers(client: Client, accepting: ScriptedServer, program: Path) -> None:
-    refusal = problem(422, "too_many_replicas", "9 replicas, 8 devices", context={"replicas": 9, "devices": 8})
-    accepting.on("POST", "/runs", refusal)
+def test_too_many_replicas_tell_both_numbers(client: Client, accepting: EdgeServer, program: Path) -> None:
     with pytest.raises(errors.TooManyReplicasError) as caught:
         client.submit(program, replicas=9)
-    assert caught.value.problem.context == {"replicas": 9, "devices": 8}
-    accepting.on("POST", "/runs", ok(api.SubmittedRun(run=answers.run("QUEUED"), created_version=True)))
+    context = caught.value.problem.context
+    assert (context["replicas"], context["devices"]) == (9, 8)
     client.submit(program, replicas=9, wait_for_devices=True)
-    assert accepting.sent("POST", "/runs")[-1].json()["wait_for_devices"] is True
+    assert accepting.layer.sent("POST", "/runs")[-1].json()["wait_for_devices"] is True
 
 
-def test_strategy_and_limits_are_sent_as_given(client: Client, accepting: ScriptedServer, program: Path) -> None:
+def test_strategy_and_limits_are_sent_as_given(client: Client, accepting: EdgeServer, program: Path) -> None:
     client.submit(program, strategy=OneDeviceSpec(), limits=Limits(run_s=5))
-    body = accepting.sent("POST", "/runs")[0].json()
+    body = accepting.layer.sent("POST", "/runs")[0].json()
     assert (body["job"]["strategy"], body["limits"]["run_s"]) == ({"kind": "one_device"}, 5)
 
 
@@ -124,66 +118,66 @@ def test_job_is_named_by_its_file_in_allowed_letters(path: str, name: str) -> No
     assert job_name(Path(path)) == name
 
 
-def test_lists_fetch_the_next_page_when_they_need_it(client: Client, server: ScriptedServer) -> None:
+def test_lists_fetch_the_next_page_when_they_need_it(client: Client, server: EdgeServer) -> None:
     first = {"items": [_summary()] * 2, "next": "c2"}
-    server.on("GET", "/runs", ok(first), ok({"items": [_summary()], "next": None}))
+    server.layer.answer_instead("GET", "/runs", ok(first), ok({"items": [_summary()], "next": None}))
     found = client.list(states=["RUNNING", "QUEUED"], labels={"team": "vision"}, search="dig")
     next(found)
-    assert len(server.sent("GET", "/runs")) == 1
+    assert len(server.layer.sent("GET", "/runs")) == 1
     assert len(list(found)) == 2
-    one, two = (request.query for request in server.sent("GET", "/runs"))
+    one, two = (request.query for request in server.layer.sent("GET", "/runs"))
     assert (one["state"], one["label"], one["q"]) == (["RUNNING", "QUEUED"], ["team=vision"], ["dig"])
     assert two["cursor"] == ["c2"]
     assert "cursor" not in one
 
 
-def test_run_id_is_never_more_than_one_part_of_the_path(client: Client, server: ScriptedServer) -> None:
+def test_run_id_is_never_more_than_one_part_of_the_path(client: Client, server: EdgeServer) -> None:
     with pytest.raises(errors.NotFoundError):
         client.get("../tokens?x=1")
-    assert server.requests[0].path == "/api/v1/runs/..%2Ftokens%3Fx%3D1"
+    assert server.layer.requests[0].path == "/api/v1/runs/..%2Ftokens%3Fx%3D1"
 
 
-def test_wait_returns_when_the_stream_ends(run: Run, server: ScriptedServer) -> None:
-    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run("SUCCEEDED", result={"accuracy": 0.97})))
-    server.on("GET", "/stream", events(event(1), cut=True), events(end(2)))
+def test_wait_returns_when_the_stream_ends(run: Run, server: EdgeServer) -> None:
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}", ok(answers.run("SUCCEEDED", result={"accuracy": 0.97})))
+    server.layer.answer_instead("GET", "/stream", events(event(1), cut=True), events(end(2)))
     assert run.wait().result == {"accuracy": 0.97}
 
 
-def test_wait_with_a_time_limit_raises_when_it_is_over(run: Run, server: ScriptedServer) -> None:
-    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run()))
+def test_wait_with_a_time_limit_raises_when_it_is_over(run: Run, server: EdgeServer) -> None:
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}", ok(answers.run()))
     with pytest.raises(TimeoutError, match=r"still RUNNING after 0\.1 s"):
         run.wait(timeout=0.1)
-    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run()), ok(answers.run("SUCCEEDED")))
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}", ok(answers.run()), ok(answers.run("SUCCEEDED")))
     assert run.wait(timeout=30).ended
 
 
-def test_wait_with_a_time_limit_waits_out_a_restart_of_the_server(run: Run, server: ScriptedServer) -> None:
+def test_wait_with_a_time_limit_waits_out_a_restart_of_the_server(run: Run, server: EdgeServer) -> None:
     away = [NO_ANSWER] * 9 + [problem(503, "unavailable")] * 9 + [problem(502, "bad_gateway")]
-    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run()), *away, ok(answers.run("SUCCEEDED")))
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}", ok(answers.run()), *away, ok(answers.run("SUCCEEDED")))
     assert run.wait(timeout=60).state == "SUCCEEDED"
 
 
-def test_wait_without_a_time_limit_waits_out_one_after_the_last_event(run: Run, server: ScriptedServer) -> None:
-    server.on("GET", f"/runs/{RUN_ID}", *[NO_ANSWER] * 9, ok(answers.run("SUCCEEDED")))
-    server.on("GET", "/stream", events(end(2)))
+def test_wait_without_a_time_limit_waits_out_one_after_the_last_event(run: Run, server: EdgeServer) -> None:
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}", *[NO_ANSWER] * 9, ok(answers.run("SUCCEEDED")))
+    server.layer.answer_instead("GET", "/stream", events(end(2)))
     assert run.wait().state == "SUCCEEDED"
 
 
-def test_wait_of_a_batch_waits_out_a_restart_of_the_server(transport: Transport, server: ScriptedServer) -> None:
+def test_wait_of_a_batch_waits_out_a_restart_of_the_server(transport: Transport, server: EdgeServer) -> None:
     batch = Batch(transport, answers.batch(RUNNING=1))
     over = ok(answers.batch(SUCCEEDED=1))
-    server.on("GET", f"/batches/{batch.id}", *[NO_ANSWER] * 9, problem(503, "unavailable"), over)
+    server.layer.answer_instead("GET", f"/batches/{batch.id}", *[NO_ANSWER] * 9, problem(503, "unavailable"), over)
     assert batch.wait(timeout=60).ended
-    server.on("GET", f"/batches/{batch.id}", *[NO_ANSWER] * 9, over)
+    server.layer.answer_instead("GET", f"/batches/{batch.id}", *[NO_ANSWER] * 9, over)
     assert batch.wait().ended
 
 
-def test_wait_says_what_it_heard_last_when_time_is_over_and_gives_up_after_two_minutes(server: ScriptedServer) -> None:
+def test_wait_says_what_it_heard_last_when_time_is_over_and_gives_up_after_two_minutes(server: EdgeServer) -> None:
     passed = [0.0]
-    config = Config(server.url, SecretStr(TOKEN))
+    config = Config(server.url, SecretStr(server.admin_token))
     transport = Transport(config, sleep=lambda s: passed.append(passed[-1] + s), clock=lambda: passed[-1])
     run = Run(transport, answers.run())
-    server.on("GET", f"/runs/{RUN_ID}", NO_ANSWER)
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}", NO_ANSWER)
 
     with pytest.raises(
         errors.WaitTimeoutError, match=r"still RUNNING after 100 s; when last asked, no Drumline server"
@@ -198,11 +192,11 @@ def test_wait_says_what_it_heard_last_when_time_is_over_and_gives_up_after_two_m
 
 
 @pytest.mark.parametrize("answer", [problem(404, "not_found"), problem(401, "unauthenticated"), ok({"id": 5})])
-def test_wait_does_not_wait_for_what_will_not_pass(run: Run, server: ScriptedServer, answer: Answer) -> None:
-    server.on("GET", f"/runs/{RUN_ID}", answer)
+def test_wait_does_not_wait_for_what_will_not_pass(run: Run, server: EdgeServer, answer: Answer) -> None:
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}", answer)
     with pytest.raises(errors.APIError):
         run.wait(timeout=60)
-    assert len(server.requests) == 1
+    assert len(server.layer.requests) == 1
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), "5", True])
@@ -243,9 +237,9 @@ def test_parameters_that_json_does_not_have_are_named(
             call(program, parameters=parameters)
 
 
-def test_a_float_of_numpy_is_a_float(client: Client, accepting: ScriptedServer, program: Path) -> None:
+def test_a_float_of_numpy_is_a_float(client: Client, accepting: EdgeServer, program: Path) -> None:
     client.submit(program, parameters={"learning_rate": np.float64(0.25)})
-    assert accepting.sent("POST", "/runs")[0].json()["parameters"] == {"learning_rate": 0.25}
+    assert accepting.layer.sent("POST", "/runs")[0].json()["parameters"] == {"learning_rate": 0.25}
 
 
 @pytest.mark.parametrize("wrong", [None, 5, "", b"run_1"])
@@ -264,8 +258,8 @@ def test_values_of_a_sweep_and_labels_of_another_form_are_told_what_to_pass(clie
         client.submit_batch(None)  # type: ignore[arg-type] # what people type
 
 
-def test_result_of_a_failed_run_is_its_reason(run: Run, server: ScriptedServer) -> None:
-    server.on("GET", f"/runs/{RUN_ID}", ok(answers.failed("ValueError: bad rate")))
+def test_result_of_a_failed_run_is_its_reason(run: Run, server: EdgeServer) -> None:
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}", ok(answers.failed("ValueError: bad rate")))
     with pytest.raises(errors.RunFailedError, match="ValueError: bad rate") as caught:
         _ = run.result
     assert caught.value.reason is not None
@@ -276,31 +270,31 @@ def test_result_of_a_failed_run_is_its_reason(run: Run, server: ScriptedServer) 
     ("state", "expected"), [("CANCELLED", errors.RunCancelledError), ("RUNNING", errors.RunNotEndedError)]
 )
 def test_result_that_there_is_not_is_an_error(
-    run: Run, server: ScriptedServer, state: str, expected: type[Exception]
+    run: Run, server: EdgeServer, state: str, expected: type[Exception]
 ) -> None:
-    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run(state)))
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}", ok(answers.run(state)))
     with pytest.raises(expected):
         _ = run.result
 
 
-def test_cancelling_an_ended_run_changes_nothing(run: Run, server: ScriptedServer) -> None:
-    server.on("POST", f"/runs/{RUN_ID}:cancel", problem(409, "already_terminal"))
-    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run("SUCCEEDED")))
+def test_cancelling_an_ended_run_changes_nothing(run: Run, server: EdgeServer) -> None:
+    server.layer.answer_instead("POST", f"/runs/{RUN_ID}:cancel", problem(409, "already_terminal"))
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}", ok(answers.run("SUCCEEDED")))
     assert run.cancel(grace_s=2.5).state == "SUCCEEDED"
-    assert server.sent("POST", f"/runs/{RUN_ID}:cancel")[0].json() == {"grace_s": 2.5}
+    assert server.layer.sent("POST", f"/runs/{RUN_ID}:cancel")[0].json() == {"grace_s": 2.5}
 
 
-def test_logs_are_read_chunk_by_chunk_to_the_end(run: Run, server: ScriptedServer) -> None:
+def test_logs_are_read_chunk_by_chunk_to_the_end(run: Run, server: EdgeServer) -> None:
     path = f"/runs/{RUN_ID}/logs"
-    server.on("GET", path, ok(answers.logs("one\n", 0, 8)), ok(answers.logs("two\n", 4, 8)))
+    server.layer.answer_instead("GET", path, ok(answers.logs("one\n", 0, 8)), ok(answers.logs("two\n", 4, 8)))
     assert [segment.text for segment in run.logs(start=-8)] == ["one\n", "two\n"]
-    assert [request.query["from"] for request in server.sent("GET", path)] == [["-8"], ["4"]]
+    assert [request.query["from"] for request in server.layer.sent("GET", path)] == [["-8"], ["4"]]
 
 
-def test_followed_logs_lose_and_repeat_nothing_and_begin_anew_with_an_attempt(run: Run, server: ScriptedServer) -> None:
+def test_followed_logs_lose_and_repeat_nothing_and_begin_anew_with_an_attempt(run: Run, server: EdgeServer) -> None:
     path = f"/runs/{RUN_ID}/logs"
-    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run(last_event=4)))
-    server.on(
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}", ok(answers.run(last_event=4)))
+    server.layer.answer_instead(
         "GET",
         path,
         ok(answers.logs("a", 0, 1)),
@@ -309,28 +303,30 @@ def test_followed_logs_lose_and_repeat_nothing_and_begin_anew_with_an_attempt(ru
         ok(answers.logs("", 1, 1, SECOND_ATTEMPT_ID)),
     )
     again = event(6, "log", SECOND_ATTEMPT_ID, first_byte=0, next_byte=1)
-    server.on("GET", "/stream", events(event(5, "log", first_byte=1, next_byte=2), cut=True), events(again, end(7)))
+    server.layer.answer_instead(
+        "GET", "/stream", events(event(5, "log", first_byte=1, next_byte=2), cut=True), events(again, end(7))
+    )
     assert "".join(segment.text for segment in run.logs(follow=True)) == "abc"
-    asked = [(request.query.get("attempt"), request.query["from"]) for request in server.sent("GET", path)]
+    asked = [(request.query.get("attempt"), request.query["from"]) for request in server.layer.sent("GET", path)]
     assert asked == [
         (None, ["0"]), ([ATTEMPT_ID], ["1"]), ([SECOND_ATTEMPT_ID], ["0"]), ([SECOND_ATTEMPT_ID], ["1"]),
     ]  # fmt: skip
 
 
-def test_metrics_are_asked_for_by_name(run: Run, server: ScriptedServer) -> None:
-    server.on("GET", f"/runs/{RUN_ID}/metrics", ok(api.Metrics(run=RUN_ID, x="time", series=())))
+def test_metrics_are_asked_for_by_name(run: Run, server: EdgeServer) -> None:
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}/metrics", ok(api.Metrics(run=RUN_ID, x="time", series=())))
     assert run.metrics("loss", "accuracy", x="time", buckets=10).series == ()
-    query = server.sent("GET", f"/runs/{RUN_ID}/metrics")[0].query
+    query = server.layer.sent("GET", f"/runs/{RUN_ID}/metrics")[0].query
     assert query == {"names": ["loss", "accuracy"], "x": ["time"], "buckets": ["10"]}
 
 
-def test_reduction_is_found_by_name_and_step_and_explains_itself(run: Run, server: ScriptedServer) -> None:
+def test_reduction_is_found_by_name_and_step_and_explains_itself(run: Run, server: EdgeServer) -> None:
     reduction = _reduction()
     path = f"/runs/{RUN_ID}/reductions"
-    server.on("GET", path, ok({"items": [reduction], "next": None}))
-    server.on("GET", f"{path}/{reduction['id']}", ok(reduction))
+    server.layer.answer_instead("GET", path, ok({"items": [reduction], "next": None}))
+    server.layer.answer_instead("GET", f"{path}/{reduction['id']}", ok(reduction))
     found = run.reductions("loss").at(step=10)
-    assert server.sent("GET", path)[0].query == {"name": ["loss"], "step_from": ["10"], "step_to": ["10"]}
+    assert server.layer.sent("GET", path)[0].query == {"name": ["loss"], "step_from": ["10"], "step_to": ["10"]}
     assert explain(found).splitlines() == [
         "loss, step 10: mean over replicas and axis 0",
         "  replica 0   [1, 2]  (2 elements)",
@@ -339,26 +335,26 @@ def test_reduction_is_found_by_name_and_step_and_explains_itself(run: Run, serve
     ]
 
 
-def test_each_of_several_reductions_of_one_step_is_had(run: Run, server: ScriptedServer) -> None:
+def test_each_of_several_reductions_of_one_step_is_had(run: Run, server: EdgeServer) -> None:
     first, second = ({**_reduction(), "id": f"red_{number:026d}", "nth": number, "of": 2} for number in (1, 2))
     path = f"/runs/{RUN_ID}/reductions"
-    server.on("GET", path, *[ok({"items": [first, second], "next": None})] * 4)
+    server.layer.answer_instead("GET", path, *[ok({"items": [first, second], "next": None})] * 4)
     for one in (first, second):
-        server.on("GET", f"{path}/{one['id']}", *[ok(one)] * 2)
+        server.layer.answer_instead("GET", f"{path}/{one['id']}", *[ok(one)] * 2)
     reductions = run.reductions("loss")
     assert [one.nth for one in reductions.all_at(step=10)] == [1, 2]
     assert (reductions.at(step=10).nth, reductions.at(step=10, nth=2).nth) == (1, 2)
     assert explain(reductions.at(step=10, nth=2)).startswith("loss (2 of 2), step 10: ")
 
 
-def test_a_reduction_beyond_those_of_its_step_is_told_with_their_number(run: Run, server: ScriptedServer) -> None:
-    server.on("GET", f"/runs/{RUN_ID}/reductions", ok({"items": [_reduction()], "next": None}))
+def test_a_reduction_beyond_those_of_its_step_is_told_with_their_number(run: Run, server: EdgeServer) -> None:
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}/reductions", ok({"items": [_reduction()], "next": None}))
     with pytest.raises(errors.RunError, match="no reduction 'loss' number 3 at step 10"):
         run.reductions("loss").at(step=10, nth=3)
 
 
-def test_reduction_that_was_not_recorded_is_told(run: Run, server: ScriptedServer) -> None:
-    server.on("GET", f"/runs/{RUN_ID}/reductions", ok({"items": [], "next": None}))
+def test_reduction_that_was_not_recorded_is_told(run: Run, server: EdgeServer) -> None:
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}/reductions", ok({"items": [], "next": None}))
     with pytest.raises(errors.RunError, match="'loss' was recorded at step 3"):
         run.reductions("loss").at(step=3)
 
@@ -368,8 +364,8 @@ def test_token_shows_nowhere(client: Client, transport: Transport) -> None:
     assert token not in f"{client!r} {client.config!r} {transport.config!r}"
 
 
-def test_login_address_carries_the_code_in_its_fragment(client: Client, server: ScriptedServer) -> None:
-    server.on(
+def test_login_address_carries_the_code_in_its_fragment(client: Client, server: EdgeServer) -> None:
+    server.layer.answer_instead(
         "POST", "/login-codes", Answer(201, json.dumps({"code": "c/1", "expires_at": "2026-01-01T00:00:00Z"}).encode())
     )
     assert client.login_url("/runs/x") == f"{server.url}/login?next=%2Fruns%2Fx#code=c%2F1"

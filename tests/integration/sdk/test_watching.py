@@ -8,7 +8,8 @@ from drumline.progress import open_progress
 from drumline.resources.runs import Run
 from support import answers
 from support.answers import RUN_ID
-from support.scripted_server import NO_ANSWER, ScriptedServer, ok
+from support.edge import EdgeServer
+from support.layer import NO_ANSWER, ok
 
 BUSY = api.Why(
     rule="devices_busy",
@@ -24,9 +25,9 @@ NEXT = BUSY.model_copy(
 )
 
 
-def test_reason_is_told_again_when_it_changes_and_only_then(run: Run, server: ScriptedServer) -> None:
+def test_reason_is_told_again_when_it_changes_and_only_then(run: Run, server: EdgeServer) -> None:
     waits = [ok(answers.run("QUEUED", why=why)) for why in (BUSY, BUSY, NEXT, NEXT)]
-    server.on("GET", f"/runs/{RUN_ID}", *waits)
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}", *waits)
     told = io.StringIO()
     view = View(run.refresh(), open_progress(told))
 
@@ -40,10 +41,10 @@ def test_reason_is_told_again_when_it_changes_and_only_then(run: Run, server: Sc
     assert told.getvalue().count("rule devices_busy: wanted 6, free 3, host alpha") == 2
 
 
-def test_run_that_no_longer_waits_is_not_asked_about(run: Run, server: ScriptedServer) -> None:
-    server.on("GET", f"/runs/{RUN_ID}", ok(answers.run("RUNNING")), NO_ANSWER)
+def test_run_that_no_longer_waits_is_not_asked_about(run: Run, server: EdgeServer) -> None:
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}", ok(answers.run("RUNNING")), NO_ANSWER)
     view = View(run.refresh(), open_progress(io.StringIO()))
 
     view.follow_reason()
 
-    assert len(server.sent("GET", f"/runs/{RUN_ID}")) == 1
+    assert len(server.layer.sent("GET", f"/runs/{RUN_ID}")) == 1

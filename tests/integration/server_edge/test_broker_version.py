@@ -16,7 +16,7 @@ from drumline.contracts.ids import new_id
 from drumline_server.app.parts import find_binary
 from drumline_server.base.errors import BrokerRefusedError, BrokerUnavailableError
 from drumline_server.storage.notifications import Publisher, require_safe
-from support.old_broker import broker_that_says
+from support.broker import broker_that_says
 from support.processes import wait_until
 
 OLD = "# Server\r\nredis_version:6.2.14\r\nredis_mode:standalone\r\ngcc_version:12.2.0\r\n"
@@ -58,7 +58,7 @@ def run_api(data_dir: Path, broker_url: str) -> "subprocess.CompletedProcess[str
 
 
 def test_a_server_does_not_start_with_an_old_redis_and_says_what_to_install(tmp_path: Path) -> None:
-    with broker_that_says(OLD) as url:
+    with broker_that_says(tmp_path, OLD) as url:
         ended = run_api(tmp_path / "data", url)
 
     assert ended.returncode != 0
@@ -80,9 +80,9 @@ def test_a_real_valkey_is_taken_without_a_word(valkey: str, caplog: pytest.LogCa
     ("info", "refuses", "said"), [(DRAGONFLY, False, "Dragonfly df-v1.27.1"), (OLD, True, "does not tell its version")]
 )
 def test_an_unknown_broker_is_used_with_a_warning(
-    caplog: pytest.LogCaptureFixture, info: str, refuses: bool, said: str
+    caplog: pytest.LogCaptureFixture, tmp_path: Path, info: str, refuses: bool, said: str
 ) -> None:
-    with caplog.at_level(logging.WARNING), broker_that_says(info, refuses=refuses) as url:
+    with caplog.at_level(logging.WARNING), broker_that_says(tmp_path, info, refuses=refuses) as url:
         require_safe(url)
     assert len(caplog.messages) == 1
     assert said in caplog.messages[0]
@@ -94,8 +94,8 @@ def test_a_broker_that_is_away_hinders_no_start(caplog: pytest.LogCaptureFixture
     assert "workers learn of their work by heartbeat" in caplog.messages[0]
 
 
-def test_an_old_broker_that_comes_later_gets_no_notification() -> None:
-    with broker_that_says(OLD) as url:
+def test_an_old_broker_that_comes_later_gets_no_notification(tmp_path: Path) -> None:
+    with broker_that_says(tmp_path, OLD) as url:
         publisher = Publisher(url)
         for _ in range(2):
             with pytest.raises(BrokerUnavailableError, match=r"Redis 6\.2\.14"):
@@ -103,14 +103,14 @@ def test_an_old_broker_that_comes_later_gets_no_notification() -> None:
         publisher.close()
 
 
-def test_the_url_in_a_refusal_has_no_password() -> None:
-    with broker_that_says(OLD) as url, pytest.raises(BrokerRefusedError) as refused:
+def test_the_url_in_a_refusal_has_no_password(tmp_path: Path) -> None:
+    with broker_that_says(tmp_path, OLD) as url, pytest.raises(BrokerRefusedError) as refused:
         require_safe(url)
     assert "hidden" not in str(refused.value)
 
 
-def test_the_celery_child_of_a_worker_ends_with_the_reason() -> None:
-    with broker_that_says(OLD) as url:
+def test_the_celery_child_of_a_worker_ends_with_the_reason(tmp_path: Path) -> None:
+    with broker_that_says(tmp_path, OLD) as url:
         ended = run_celery_child(url)
 
     assert ended.returncode != 0

@@ -8,7 +8,8 @@ from pydantic import SecretStr
 from drumline.contracts.ids import new_id
 from drumline.contracts.worker_api import Claim, Claimed
 from drumline_worker.agent.api import Api
-from support.scripted_server import TOKEN, ScriptedServer, ok
+from support.edge import EdgeServer
+from support.layer import ok
 
 
 def claimed_by_a_newer_server(member: str) -> dict[str, Any]:  # Any: JSON
@@ -36,20 +37,19 @@ def claimed_by_a_newer_server(member: str) -> dict[str, Any]:  # Any: JSON
     }
 
 
-def test_worker_reads_the_answers_of_a_newer_server() -> None:
+def test_worker_reads_the_answers_of_a_newer_server(layered: EdgeServer) -> None:
     """P18: server N and worker N-1 talk to each other."""
-    member, server = new_id("mem"), ScriptedServer()
-    server.on("POST", f"/worker/members/{member}/claim", ok(claimed_by_a_newer_server(member)))
+    member = new_id("mem")
+    layered.layer.answer_instead("POST", f"/worker/members/{member}/claim", ok(claimed_by_a_newer_server(member)))
 
     async def claim(url: str) -> Claimed:
         api = Api(url, trust_env=False)
-        api.use_token(SecretStr(TOKEN))
+        api.use_token(SecretStr(layered.admin_token))
         try:
             return await api.claim(member, Claim(incarnation=new_id("inc"), fence=1))
         finally:
             await api.close()
 
-    with server.running():
-        claimed = asyncio.run(claim(server.url))
+    claimed = asyncio.run(claim(layered.url))
 
     assert claimed.limits.grace_s == 7

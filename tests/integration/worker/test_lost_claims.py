@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,7 +18,8 @@ from drumline_worker.agent.agent_context import AgentContext, Layout
 from drumline_worker.agent.api import Api
 from drumline_worker.agent.backoff import Backoff
 from drumline_worker.agent.member import HostedMember
-from support.scripted_server import NO_ANSWER, TOKEN, Answer, ScriptedServer, ok, problem
+from support.edge import EdgeServer
+from support.layer import NO_ANSWER, Answer, ok, problem
 
 FENCE = 3
 OVER = problem(409, ProblemCode.FENCED, "Its attempt has expired.")
@@ -33,24 +33,24 @@ async def settled() -> None:
 class Stage:
     """A member that is assigned, its server, and the host's data directory."""
 
-    def __init__(self, server: ScriptedServer, root: Path) -> None:
+    def __init__(self, server: EdgeServer, root: Path) -> None:
         self.server = server
         self.member = new_id("mem")
         self.layout = Layout(root / "worker")
         self.layout.create()
         ack = MemberAck(acked_seq=0, window=1, cancel=False, fence=FENCE)
-        server.on("POST", self._path("end"), ok(ack))
+        server.layer.answer_instead("POST", self._path("end"), ok(ack))
 
     def claim(self, *answers: Answer) -> list[MemberEnd]:
         """Takes the member on while claims get these answers; what the worker told of the member's end."""
-        self.server.on("POST", self._path("claim"), *answers)
+        self.server.layer.answer_instead("POST", self._path("claim"), *answers)
         asyncio.run(self._live())
-        assert len(self.server.sent("POST", self._path("claim"))) == len(answers)
-        return [MemberEnd.model_validate_json(sent.body) for sent in self.server.sent("POST", self._path("end"))]
+        assert len(self.server.layer.sent("POST", self._path("claim"))) == len(answers)
+        return [MemberEnd.model_validate_json(sent.body) for sent in self.server.layer.sent("POST", self._path("end"))]
 
     async def _live(self) -> None:
         api = Api(self.server.url, trust_env=False)
-        api.use_token(SecretStr(TOKEN))
+        api.use_token(SecretStr(self.server.admin_token))
         registration = SimpleNamespace(
             incarnation=new_id("inc"), times_sent=1, register_again=lambda: None, until_settled=settled
         )
@@ -69,10 +69,9 @@ class Stage:
 
 
 @pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+def stage(layered: EdgeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     monkeypatch.setattr(Backoff, "next_s", lambda _: 0.01)
-    with ScriptedServer().running() as server:
-        yield Stage(server, tmp_path)
+    return Stage(layered, tmp_path)
 
 
 def test_worker_proves_that_nothing_runs_of_a_member_that_it_was_never_told_to_have(stage: Stage) -> None:

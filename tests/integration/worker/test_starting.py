@@ -9,8 +9,9 @@ import pytest
 
 from drumline.contracts.ids import new_id
 from drumline.contracts.reasons import EndReason
+from support.edge import EdgeServer
+from support.layer import Answer, ok, problem
 from support.processes import name_of, wait_until
-from support.scripted_server import TOKEN, Answer, ScriptedServer, ok, problem
 from support.worker_process import WorkerProcess
 from support.worker_server import WorkerServer
 
@@ -67,14 +68,13 @@ def test_an_identity_that_the_server_does_not_know_is_told(own_server: WorkerSer
     ],
 )
 def test_a_worker_and_a_server_of_versions_too_far_apart_say_which_is_to_be_upgraded(
-    tmp_path: Path, refusal: Answer, said: str
+    layered: EdgeServer, tmp_path: Path, refusal: Answer, said: str
 ) -> None:
-    server, token = ScriptedServer(), tmp_path / "token"
-    token.write_text(TOKEN)
-    server.on("POST", "/worker/enroll", ok({"host": new_id("hst"), "token": TOKEN}))
-    server.on("POST", "/worker/register", refusal)
-    with server.running():
-        done = _run("--server", server.url, "--data-dir", str(tmp_path / "w"), "--enroll-token-file", str(token))
+    token = tmp_path / "token"
+    token.write_text("drm_enr_x")
+    layered.layer.answer_instead("POST", "/worker/enroll", ok({"host": new_id("hst"), "token": "drm_wrk_x"}))
+    layered.layer.answer_instead("POST", "/worker/register", refusal)
+    done = _run("--server", layered.url, "--data-dir", str(tmp_path / "w"), "--enroll-token-file", str(token))
     assert done.returncode == 1
     assert said in done.stderr
     assert refusal.body.decode().partition('"detail": "')[2].partition('"')[0] in done.stderr
