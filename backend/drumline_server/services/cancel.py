@@ -1,7 +1,7 @@
 """Asks runs to stop: those that wait end at once, programs get their grace.
 
 A batch is only marked by the request. A loop of the server asks its runs, a part in each transaction, so that 10 000
-of them keep nobody waiting; what a restart interrupts goes on from the mark.
+of them keep nobody waiting; what a restart interrupts continues from the mark.
 """
 
 from dataclasses import dataclass

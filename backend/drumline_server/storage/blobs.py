@@ -206,7 +206,7 @@ def adopt_store(database_url: str, data_dir: Path, *, now: int) -> Adopted:
         with Session(engine) as session, session.begin():
             identity = _read_or_mark(blobs)
             add_store_identity(session, identity, now=now)
-            session.execute(update(Store).where(Store.name == _STORE).values(identity=identity, made_at=now))
+            session.execute(update(Store).where(Store.name == _STORE).values(identity=identity, created_at=now))
             digests = session.scalars(select(Bundle.sha256).distinct()).all()
     finally:
         engine.dispose()

@@ -239,7 +239,8 @@ class Telemetry:
             self._changed.wait(_LOOK_AGAIN_S if self._steps.held or any(self._figures.values()) else None)
             now = time.monotonic_ns()
             self._dirty = self._dirty or self._steps.is_overdue(now)
-            if any(self._figures.values()) and self._rate.stands_still(now):
+            is_idle = not (self._dirty or self._closed)
+            if is_idle and any(self._figures.values()) and self._rate.stands_still(now):
                 self._note_standstill()
 
     def _note_standstill(self) -> None:
