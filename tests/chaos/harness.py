@@ -1,5 +1,6 @@
 """A whole Drumline of real processes, each of which a test may kill, freeze or cut off: server, Redis, hosts."""
 
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +15,7 @@ from sqlalchemy import select
 from chaos.checker import violations
 from chaos.journal import Journal
 from drumline import Client, Run
+from drumline._transport import trusted_by
 from drumline.contracts import api, timing
 from drumline.contracts.states import TERMINAL_RUN, RunState
 from drumline.contracts.timing import LeaseTimes
@@ -55,6 +57,7 @@ class Site:
     """How long the slowest start of a host took."""
 
     _clients: dict[str, Client] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def within(self, limit_s: float) -> float:
         """The limit on this machine: one on which a host needs longer than 5 s to start gets as much more for all."""
@@ -70,7 +73,8 @@ class Site:
     def http(self, url: str | None = None) -> httpx2.Client:
         """Bare HTTP with the token."""
         headers = {"Authorization": f"Bearer {self.server.token}"}
-        client = httpx2.Client(base_url=f"{url or self.server.url}/api/v1", headers=headers, timeout=30)
+        url = url or self.server.url
+        client = httpx2.Client(base_url=f"{url}/api/v1", headers=headers, timeout=30, verify=trusted_by(url))
         return self.resources.enter_context(client)
 
     def proxy(self) -> Proxy:
@@ -119,9 +123,9 @@ class Site:
         finally:
             database.close()
 
-    def submit(self, source: Path, key: str = "only", **options: Any) -> Run:
-        """Through the journal."""
-        return self.journal.submit(self.client(), source, key, **options)
+    def submit(self, source: Path, key: str = "", **options: Any) -> Run:
+        """Through the journal. Without `key` it is another submission each time."""
+        return self.journal.submit(self.client(), source, key or f"run-{next(self._numbers)}", **options)
 
     def finish(self, run: Run, patience_s: float = PATIENCE_S) -> Run:
         """Waits for the end of a run, and keeps what was shown."""
@@ -136,6 +140,22 @@ class Site:
         wait_until(lambda: not [*client.list(states=live)], timeout_s=PATIENCE_S, what="all runs ended")
         broken = violations(self.database_url, self.journal)
         assert not broken, "\n".join(broken)
+
+    def tidy(self) -> None:
+        """For the next test: nothing runs, and what failed in this one speaks against no host."""
+        live = [state for state in RunState if state not in TERMINAL_RUN]
+        for summary in [*self.client().list(states=live)]:
+            self.client().get(summary.id).cancel(grace_s=0)
+        self.settle()
+        http = self.http()
+        for host in self.fleet():
+            http.post(f"/hosts/{host.id}:release").raise_for_status()
+        offered = sum(host.cpu_devices for host in self.hosts)
+        wait_until(
+            lambda: sum(host.free_devices for host in self.fleet()) == offered,
+            timeout_s=PATIENCE_S,
+            what="all devices are free",
+        )
 
     @property
     def database_url(self) -> str:

@@ -9,8 +9,10 @@ from typing import Self
 import httpx2
 
 from chaos.harness import Site
+from drumline.contracts.ids import new_id
 
-_PAUSE_S = 0.3
+_PAUSE_S = 0.6
+"""Each submission is a program to start, half a second of a processor."""
 _TIMEOUT_S = 30.0
 
 
@@ -19,6 +21,7 @@ class Submitter:
 
     def __init__(self, site: Site, program: Path) -> None:
         self._site = site
+        self._name = f"submitter-{new_id('run')}"
         self._body = site.client().prepare(program).model_dump_json().encode()
         self._http = site.http()
         self._stop = threading.Event()
@@ -27,8 +30,13 @@ class Submitter:
         """Every status that was answered."""
         self.longest_s = 0.0
         """How long the slowest answer took, of those that came."""
-        self.taken = 0
+        self.runs: list[str] = []
+        """What the acknowledged ones made."""
+
+    @property
+    def taken(self) -> int:
         """Submissions that were acknowledged."""
+        return len(self.runs)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -41,7 +49,7 @@ class Submitter:
 
     def _submit_forever(self) -> None:
         while not self._stop.is_set():
-            key = f"submitter-{self.taken}"
+            key = f"{self._name}-{self.taken}"
             self._site.journal.ask(key)
             while not self._take(key) and not self._stop.is_set():
                 self._stop.wait(_PAUSE_S)
@@ -59,6 +67,7 @@ class Submitter:
         self.longest_s = max(self.longest_s, time.monotonic() - asked)
         if answer.status_code != httpx2.codes.CREATED:
             return False
-        self._site.journal.acknowledge(key, answer.json()["run"]["id"])
-        self.taken += 1
+        run_id = answer.json()["run"]["id"]
+        self._site.journal.acknowledge(key, run_id)
+        self.runs.append(run_id)
         return True

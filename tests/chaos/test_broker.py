@@ -25,7 +25,7 @@ from support.processes import name_of, wait_until
 
 BY_HEARTBEAT_S = 10.0
 """A heartbeat every 5 s brings what nobody was notified of."""
-RUNS = 8
+RUNS = 4
 
 
 def test_f07_runs_start_while_redis_is_gone_after_it_came_back_empty_and_while_it_is_flushed(

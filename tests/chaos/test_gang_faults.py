@@ -17,6 +17,9 @@ from drumline import Run
 from drumline.contracts.spec import CheckpointSpec, Limits, MirroredSpec, Retries
 from support.processes import living, wait_until
 
+pytestmark = pytest.mark.xdist_group("gangs")
+"""Faults of programs: the hosts that they meet stay the same."""
+
 GANG = MirroredSpec(collectives="jax")
 STEP_S, FIRST_STEP_S = 5.0, 15.0
 NOTICED_S = 5.0 + 5.0
@@ -72,13 +75,20 @@ def undisturbed(steps: int) -> dict[str, Any]:
     return {"value": value, "seen": seen}
 
 
-@pytest.fixture
-def gang_site(tmp_path: Path, database_url: str) -> Iterator[Site]:
+@pytest.fixture(scope="module")
+def two_hosts(shared_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """Two hosts with two devices each; an attempt must be claimed within 8 s."""
-    with open_site(tmp_path, database_url, in_force("CLAIM_S", CLAIM_S)) as site:
+    with open_site(tmp_path_factory.mktemp("gangs"), shared_url, in_force("CLAIM_S", CLAIM_S)) as site:
         for name in ("alpha", "beta"):
             site.add_host(name, cpu_devices=2)
         yield site
+
+
+@pytest.fixture
+def gang_site(two_hosts: Site) -> Iterator[Site]:
+    """They outlive each of these faults."""
+    yield two_hosts
+    two_hosts.tidy()
 
 
 def at_step(run: Run, step: int) -> None:
@@ -160,15 +170,13 @@ def test_f25_gangs_that_one_host_does_not_claim_expire_block_nobody_and_run_when
     paused = gang_site.hosts[1]
     paused.freeze()
     program = write_program(tmp_path, LOCKSTEP)
-    runs = [
-        gang_site.submit(program, name, replicas=4, strategy=GANG, parameters={"steps": 5}) for name in ("one", "two")
-    ]
+    runs = [gang_site.submit(program, replicas=4, strategy=GANG, parameters={"steps": 5}) for _ in range(2)]
 
     def expired() -> bool:
         return any(attempt.state == "EXPIRED" for run in runs for attempt in run.attempts)
 
     measured("expired", seconds_until(expired, "an attempt expires"), CLAIM_S + 4)
-    alone = gang_site.submit(program, "alone", replicas=2, parameters={"steps": 5})
+    alone = gang_site.submit(program, replicas=2, parameters={"steps": 5})
     assert gang_site.finish(alone).state == "SUCCEEDED", "nobody holds the devices of the host that lives"
     paused.thaw()
 

@@ -15,7 +15,8 @@ from support.hosts import ExtraHost
 from support.processes import wait_until
 
 LEASE_S = 2.0
-RUNS = 16
+LEADS = "this server runs the loops"
+RUNS = 10
 HOUR_S = 3600.0
 
 
@@ -37,16 +38,18 @@ def test_f17_two_servers_one_of_which_freezes_and_dies_place_each_run_once(
             if number == RUNS // 2:
                 site.server.send_signal(signal.SIGSTOP)
                 clients[0] = clients[1]
-        time.sleep(LEASE_S + chance.uniform(1, 4))  # the other one leads meanwhile
+        wait_until(
+            lambda: site.server.said.count(LEADS) == 2, timeout_s=PATIENCE_S, what="the other one leads meanwhile"
+        )
+        time.sleep(chance.uniform(0, LEASE_S))  # the first comes back at any time
         site.server.send_signal(signal.SIGCONT)
-        time.sleep(chance.uniform(0, 2))  # both act
+        time.sleep(chance.uniform(0, LEASE_S))  # both act
         second.kill()
         second.start()
 
         for run in (site.client().get(run.id) for run in runs):
             assert site.finish(run).state == "SUCCEEDED"
             assert run.details.attempts == 1
-        assert "this server runs the loops" in site.server.said
         assert sum(host.free_devices for host in site.fleet()) == sum(host.cpu_devices for host in hosts)
 
 
@@ -72,7 +75,7 @@ def test_f18_a_server_whose_clock_jumps_and_trembles_loses_nobody(
             assert first.refresh().state == "RUNNING"
         for _ in range(8):
             shift(offset, chance.uniform(-5, 5))
-            time.sleep(0.5)  # it trembles
+            time.sleep(HEARTBEAT_S / 4)  # it trembles
         over.touch()
         second = site.submit(program, "second", replicas=2, parameters={"steps": 5}, retries=retries)
 
@@ -102,7 +105,7 @@ def test_f17_a_server_that_freezes_for_longer_than_t_costs_the_workers_that_talk
         second = ApiProcess(site.server.directory, postgres_url, site.server.settings)
         second.start()
         site.resources.callback(second.stop)
-        assert "this server runs the loops" in site.server.said
+        assert LEADS in site.server.said
         alpha = ExtraHost(tmp_path / "alpha", second.url, 2)
         alpha.enrol(site.http())
         site.hosts.append(alpha)

@@ -2,23 +2,24 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from e2e.conftest import sign_in
+from e2e.conftest import open_session
 from e2e.seen import TIMEOUT_MS
 from support.deployment import Deployment
+
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 
 @contextmanager
 def signed_in(browser: Browser, deployment: Deployment, **options: Any) -> Iterator[Page]:
-    """A page in a browser context of its own."""
+    """A page that is signed in and has loaded nothing, in a browser context of its own."""
     context = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, "reduced_motion": "reduce", **options})
     try:
-        page = context.new_page()
-        sign_in(page, deployment)
-        yield page
+        open_session(context, deployment)
+        yield context.new_page()
     finally:
         context.close()
 
@@ -28,6 +29,12 @@ def open_settled(page: Page, address: str) -> None:
     page.goto(address)
     expect(page.locator("main")).to_be_visible(timeout=TIMEOUT_MS)
     expect(page.locator("[aria-busy=true]")).to_have_count(0, timeout=TIMEOUT_MS)
+
+
+def follow(page: Page, theme: Literal["light", "dark"]) -> None:
+    """The system changes its theme, and the page with it."""
+    page.emulate_media(color_scheme=theme)
+    expect(page.locator("html")).to_have_attribute("data-theme", theme, timeout=TIMEOUT_MS)
 
 
 def live_chip(page: Page) -> Locator:

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from drumline import Run
 from drumline.contracts.spec import CheckpointSpec, RecordSpec
-from e2e.pages import open_settled, signed_in
+from e2e.pages import THEMES, follow, open_settled, signed_in
 from e2e.seen import TIMEOUT_MS, connect
 from support.deployment import Deployment
 from support.processes import wait_until
@@ -93,20 +93,26 @@ def test_reductions_are_those_of_the_attempt_that_counts(
         page.screenshot(path=screenshots / "run-reductions-attempt.png")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
 def test_attempts_and_checkpoints_are_on_the_run_page(
-    deployment: Deployment, resumed: Run, browser: Browser, screenshots: Path, theme: str
+    deployment: Deployment, resumed: Run, browser: Browser, screenshots: Path
 ) -> None:
     newest, first = resumed.attempts
-    with signed_in(browser, deployment, color_scheme=theme) as page:
+    with signed_in(browser, deployment) as page:
         open_settled(page, f"{deployment.url}/runs/{resumed.id}/attempts")
         expect(page.get_by_test_id("attempts")).to_contain_text(f"after step {newest.resumed_step}")
         expect(page.get_by_test_id("checkpoints").get_by_text("attempt 2", exact=True).first).to_be_visible()
-        page.screenshot(path=screenshots / f"run-attempts-{theme}.png")
+        shoot(page, screenshots, "run-attempts")
 
         open_settled(page, f"{deployment.url}/runs/{resumed.id}/throughput?attempt={first.id}")
         expect(page.get_by_label("Attempt")).to_contain_text("Attempt 1", timeout=TIMEOUT_MS)
-        page.screenshot(path=screenshots / f"run-throughput-attempt-{theme}.png")
+        shoot(page, screenshots, "run-throughput-attempt")
+
+
+def shoot(page: Page, directory: Path, name: str) -> None:
+    """In both themes."""
+    for theme in THEMES:
+        follow(page, theme)
+        page.screenshot(path=directory / f"{name}-{theme}.png")
 
 
 def test_the_form_goes_on_from_a_checkpoint_of_the_list(deployment: Deployment, resumed: Run, browser: Browser) -> None:

@@ -10,9 +10,9 @@ import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from e2e.pages import open_settled, signed_in
+from e2e.pages import THEMES, follow, open_settled, signed_in
 from e2e.seen import TIMEOUT_MS, connect
-from e2e.test_pages import THEMES, axe_violations
+from e2e.test_pages import axe_violations
 from support.deployment import DIGITS, DRUMLINE, Deployment
 from support.programs import RAISES, Programs
 
@@ -54,19 +54,17 @@ def test_waiting_for_devices_queues_the_run_and_says_why(
         assert run.details.why is not None
         assert "9" in run.details.why.sentence
         assert "QUEUED (fleet is too small for it)" in drumline(deployment, "ps", "--live").stdout
-        for theme, width in ((theme, width) for theme in THEMES for width in (1440, 1024, 390)):
-            look: dict[str, Any] = {
-                "color_scheme": theme,
-                "viewport": {"width": width, "height": 900},
-                "bypass_csp": True,
-            }
-            with signed_in(browser, deployment, **look) as page:
-                open_settled(page, f"{deployment.url}/runs")
-                row = page.get_by_role("row").filter(has=page.locator(f"a[href*='{run_id}']"))
-                because = row.get_by_text("fleet is too small for it")
-                expect(because.filter(visible=True)).to_have_count(1, timeout=TIMEOUT_MS)
-                page.screenshot(path=screenshots / f"runs-waiting-{theme}-{width}.png")
-                assert axe_violations(page) == [], f"{theme} at {width} px"
+        with signed_in(browser, deployment, bypass_csp=True) as page:
+            open_settled(page, f"{deployment.url}/runs")
+            for theme in THEMES:
+                follow(page, theme)
+                for width in (1440, 1024, 390):
+                    page.set_viewport_size({"width": width, "height": 900})
+                    row = page.get_by_role("row").filter(has=page.locator(f"a[href*='{run_id}']"))
+                    because = row.get_by_text("fleet is too small for it")
+                    expect(because.filter(visible=True)).to_have_count(1, timeout=TIMEOUT_MS)
+                    page.screenshot(path=screenshots / f"runs-waiting-{theme}-{width}.png")
+                    assert axe_violations(page) == [], f"{theme} at {width} px"
         assert run.cancel().state == "CANCELLED"
 
 

@@ -10,7 +10,7 @@ import pytest
 from drumline import Client, Run
 from drumline.contracts.spec import Limits, MirroredSpec, Retries
 from e2e.seen import connect
-from support.deployment import DRUMLINE, Deployment
+from support.deployment import DRUMLINE, QUICKER, Deployment
 from support.hosts import ExtraHost
 from support.processes import living, wait_until
 from support.programs import Programs
@@ -73,7 +73,7 @@ IN_STEP = """
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Deployment, list[ExtraHost]]]:
     """A server and two hosts with two devices each."""
-    deployment = Deployment.start(tmp_path_factory.mktemp("gang") / "data", "--no-worker")
+    deployment = Deployment.start(tmp_path_factory.mktemp("gang") / "data", "--no-worker", environment=QUICKER)
     started: list[ExtraHost] = []
     try:
         deployment.wait_for_api()

@@ -9,13 +9,13 @@ import pytest
 from drumline import Run
 from drumline.contracts.spec import Limits, MirroredSpec, Retries
 from e2e.seen import connect
-from support.deployment import Deployment
+from support.deployment import QUICKER, Deployment
 from support.hosts import ExtraHost
 from support.layer import Answer, Layer, layer_before
 from support.processes import wait_until
 from support.programs import Programs
 
-STEP_S = 15.0
+STEP_S = 8.0
 SPOOL_BYTES = 8 * 1024**2
 PATIENCE_S = 120.0
 FLOODING = """
@@ -45,7 +45,7 @@ FLOODING = """
 def layered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Deployment, Layer]]:
     """A server, and two hosts with small spools behind a layer."""
     monkeypatch.setenv("DRUMLINE_WORKER_SPOOL_BYTES", str(SPOOL_BYTES))
-    deployment = Deployment.start(tmp_path / "data", "--no-worker")
+    deployment = Deployment.start(tmp_path / "data", "--no-worker", environment=QUICKER)
     hosts: list[ExtraHost] = []
     try:
         deployment.wait_for_api()

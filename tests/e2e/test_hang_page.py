@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Browser, expect
 
 from drumline.contracts.spec import Limits, Retries
-from e2e.pages import signed_in
+from e2e.pages import THEMES, follow, signed_in
 from e2e.seen import TIMEOUT_MS, connect
-from e2e.test_pages import THEMES, axe_violations
+from e2e.test_pages import axe_violations
 from support.deployment import Deployment
 from support.programs import Programs
 
@@ -29,9 +28,8 @@ HANGS = """
 """
 
 
-@pytest.mark.parametrize("theme", THEMES)
 def test_a_hang_shows_its_reason_and_stacks_on_the_run_page(
-    theme: str, deployment: Deployment, programs: Programs, browser: Browser, screenshots: Path
+    deployment: Deployment, programs: Programs, browser: Browser, screenshots: Path
 ) -> None:
     with connect(deployment) as client:
         program = programs.write("hangs", HANGS)
@@ -39,7 +37,7 @@ def test_a_hang_shows_its_reason_and_stacks_on_the_run_page(
         run.wait(timeout=60)
     assert (run.state, run.reason and run.reason.code) == ("FAILED", "HANG")
 
-    with signed_in(browser, deployment, color_scheme=theme, bypass_csp=True) as page:
+    with signed_in(browser, deployment, bypass_csp=True) as page:
         for width, height in ((1440, 900), (390, 844)):
             page.set_viewport_size({"width": width, "height": height})
             page.goto(f"{deployment.url}/runs/{run.id}")
@@ -50,5 +48,7 @@ def test_a_hang_shows_its_reason_and_stacks_on_the_run_page(
             expect(page.get_by_test_id("run-failure")).to_contain_text("step 2")
             wider = page.evaluate("() => document.documentElement.scrollWidth - window.innerWidth")
             assert wider <= 0, f"{wider} px wider than a screen of {width} px"
-            page.screenshot(path=screenshots / f"hang-{theme}-{width}.png")
-        assert axe_violations(page) == []
+            for theme in THEMES:
+                follow(page, theme)
+                page.screenshot(path=screenshots / f"hang-{theme}-{width}.png")
+                assert axe_violations(page) == [], f"{theme} at {width} px"

@@ -55,6 +55,7 @@ def test_a_server_that_stops_answering_is_shown_and_comes_back_without_a_reload(
 ) -> None:
     api = process_of(empty_deployment, "drumline_server api")
     with signed_in(browser, empty_deployment) as page:
+        page.goto(empty_deployment.url)
         expect(live_chip(page)).to_have_text("Live", timeout=TIMEOUT_MS)
         page.evaluate("() => { window.loadedOnce = true }")
         api.send_signal(signal.SIGSTOP)

@@ -10,11 +10,10 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from drumline import Run
 from drumline.resources.batches import Batch
-from e2e.pages import open_settled, signed_in
+from e2e.pages import THEMES, follow, open_settled, signed_in
 from e2e.seen import TIMEOUT_MS, connect
 from support.deployment import DIGITS, DRUMLINE, ROOT, Deployment
 
-THEMES = ("light", "dark")
 TABS = ("placement", "reductions", "throughput", "logs", "plan", "attempts")
 SIZES = ((1440, 900), (390, 844))
 FITS = "() => document.documentElement.scrollWidth <= window.innerWidth"
@@ -72,42 +71,45 @@ def wait_until_drawn(page: Page, name: str) -> None:
         expect(late[name]).to_be_visible(timeout=TIMEOUT_MS)
 
 
-@pytest.mark.parametrize("theme", THEMES)
 def test_every_page_is_drawn_in_both_themes_fits_the_screen_and_axe_finds_nothing(
-    deployment: Deployment, addresses: dict[str, str], browser: Browser, screenshots: Path, theme: str
+    deployment: Deployment, addresses: dict[str, str], browser: Browser, screenshots: Path
 ) -> None:
     # The page's policy forbids injected scripts, as it should: only this check goes around it.
-    with signed_in(browser, deployment, color_scheme=theme, bypass_csp=True) as page:
+    with signed_in(browser, deployment, bypass_csp=True) as page:
         for name, address in addresses.items():
+            page.set_viewport_size({"width": SIZES[0][0], "height": SIZES[0][1]})
             open_settled(page, address)
             wait_until_drawn(page, name)
-            assert page.locator("html").get_attribute("data-theme") == theme
-            for width, height in SIZES:
-                page.set_viewport_size({"width": width, "height": height})
-                page.wait_for_function(FITS, timeout=TIMEOUT_MS)
-                page.screenshot(path=screenshots / f"{name}-{theme}-{width}.png")
-                assert axe_violations(page) == [], f"{name} at {width} px"
+            for theme in THEMES:
+                follow(page, theme)
+                for width, height in SIZES:
+                    page.set_viewport_size({"width": width, "height": height})
+                    page.wait_for_function(FITS, timeout=TIMEOUT_MS)
+                    page.screenshot(path=screenshots / f"{name}-{theme}-{width}.png")
+                    assert axe_violations(page) == [], f"{name} in {theme} at {width} px"
 
 
-@pytest.mark.parametrize("theme", THEMES)
-def test_axe_finds_nothing_on_empty_and_failed_pages(
-    empty_deployment: Deployment, browser: Browser, theme: str
-) -> None:
+def test_axe_finds_nothing_on_empty_and_failed_pages(empty_deployment: Deployment, browser: Browser) -> None:
     missing = f"/runs/run_{'0' * 26}/placement"
-    with signed_in(browser, empty_deployment, color_scheme=theme, bypass_csp=True) as page:
+    with signed_in(browser, empty_deployment, bypass_csp=True) as page:
         lost = ("/jobs/nothing", f"/batches/bat_{'0' * 26}", missing, "/no-such-page")
         for path in ("/", "/runs", "/jobs", "/batches", "/devices", "/submit", *lost):
             open_settled(page, f"{empty_deployment.url}{path}")
-            assert axe_violations(page) == [], path
+            for theme in THEMES:
+                follow(page, theme)
+                assert axe_violations(page) == [], f"{path} in {theme}"
         page.context.clear_cookies()
         page.goto(f"{empty_deployment.url}/login")
         expect(page.get_by_label("API token")).to_be_visible(timeout=TIMEOUT_MS)
-        assert axe_violations(page) == [], "login"
+        for theme in THEMES:
+            follow(page, theme)
+            assert axe_violations(page) == [], f"login in {theme}"
 
 
 def axe_violations(page: Page) -> list[str]:
     """What axe has against the page as it stands."""
-    page.evaluate(AXE.read_text())
+    if not page.evaluate("() => 'axe' in window"):
+        page.evaluate(AXE.read_text())
     found = page.evaluate("tags => axe.run(document, {runOnly: tags})", AXE_TAGS)
     return [f"{each['id']}: {[node['html'] for node in each['nodes']]}" for each in found["violations"]]
 

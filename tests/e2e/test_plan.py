@@ -5,12 +5,11 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from drumline.contracts.plans import ProbeState
 from drumline.contracts.states import RunState
-from e2e.pages import signed_in
+from e2e.pages import THEMES, follow, signed_in
 from e2e.seen import TIMEOUT_MS, connect
 from e2e.test_pages import axe_violations
 from support.deployment import DIGITS, DRUMLINE, Deployment
@@ -62,27 +61,24 @@ def _drumline(deployment: Deployment, *arguments: str) -> subprocess.CompletedPr
     )
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_submit_draws_the_plan(deployment: Deployment, browser: Browser, screenshots: Path, theme: str) -> None:
-    with signed_in(browser, deployment, color_scheme=theme) as page:
-        _fill_in_digits(page, deployment)
-        page.get_by_role("button", name="Plan", exact=True).click()
-        plan = page.get_by_test_id("plan")
-        expect(plan).to_have_attribute("data-plan", "ready", timeout=120_000)
-        cells = page.get_by_test_id("planned-device")
-        expect(cells).to_have_count(8)
-        expect(cells.first).to_contain_text("32 rows a step")
-        expect(plan).to_contain_text("7 × 20 + 17")
-        expect(plan).to_contain_text("partial batch")
-        expect(page.get_by_role("table", name="Exchanges between replicas")).to_contain_text("loss")
-        plan.screenshot(path=screenshots / f"plan-{theme}.png")
-        assert axe_violations(page) == []
-
-
-def test_a_run_submitted_from_its_plan_shows_both(deployment: Deployment, page: Page, screenshots: Path) -> None:
+def test_submit_draws_the_plan_and_a_run_submitted_from_it_shows_both(
+    deployment: Deployment, page: Page, screenshots: Path
+) -> None:
     _fill_in_digits(page, deployment)
     page.get_by_role("button", name="Plan", exact=True).click()
-    expect(page.get_by_test_id("plan")).to_have_attribute("data-plan", "ready", timeout=120_000)
+    plan = page.get_by_test_id("plan")
+    expect(plan).to_have_attribute("data-plan", "ready", timeout=120_000)
+    cells = page.get_by_test_id("planned-device")
+    expect(cells).to_have_count(8)
+    expect(cells.first).to_contain_text("32 rows a step")
+    expect(plan).to_contain_text("7 × 20 + 17")
+    expect(plan).to_contain_text("partial batch")
+    expect(page.get_by_role("table", name="Exchanges between replicas")).to_contain_text("loss")
+    for theme in THEMES:
+        follow(page, theme)
+        plan.screenshot(path=screenshots / f"plan-{theme}.png")
+        assert axe_violations(page) == [], theme
+
     page.get_by_role("button", name="Submit run").click()
     page.wait_for_url("**/runs/run_*/**", timeout=TIMEOUT_MS)
     expect(page.get_by_test_id("run-state")).to_have_attribute("data-state", "SUCCEEDED", timeout=120_000)

@@ -30,8 +30,11 @@ PACED = '''
     import drumline.distribute as dist
 
 
-    def main(run, *, go: str, steps: int, every: int):
-        """Some hundred steps a second, of which it names each tenth; rests halfway. Returns what it measured itself."""
+    def main(run, *, go: str, on: str, steps: int, every: int):
+        """Some hundred steps a second, of which it names each tenth; halfway it evaluates, then stands still.
+
+        Returns what it measured itself.
+        """
         run.set_total_steps(steps)
         named, rates = [], []
         for step in range(steps):
@@ -45,6 +48,9 @@ PACED = '''
                 (first, began), (last, ended) = named[0], named[-1]
                 rates.append((last - first) / (ended - began))
             while step == steps // 2 - 1 and not pathlib.Path(go).exists():
+                run.strategy.run(lambda: jnp.float32(1))
+                time.sleep(2)
+            while step == steps // 2 - 1 and not pathlib.Path(on).exists():
                 time.sleep(0.01)
         return {"half": rates[0], "whole": rates[1]}
 '''
@@ -60,12 +66,6 @@ class Shown:
 
 
 @pytest.fixture
-def go(tmp_path: Path) -> Path:
-    """Once it exists the program goes on."""
-    return tmp_path / "go"
-
-
-@pytest.fixture
 def client(deployment: Deployment) -> Iterator[Client]:
     """The SDK as a user of the deployment has it."""
     with connect(deployment) as client:
@@ -73,24 +73,35 @@ def client(deployment: Deployment) -> Iterator[Client]:
 
 
 def test_steps_and_rates_are_the_same_wherever_they_are_shown(
-    deployment: Deployment, client: Client, programs: Programs, page: Page, go: Path
+    deployment: Deployment, client: Client, programs: Programs, page: Page, tmp_path: Path
 ) -> None:
-    parameters: dict[str, JsonValue] = {"go": str(go), "steps": STEPS, "every": EVERY}
+    go, on = tmp_path / "go", tmp_path / "on"
+    parameters: dict[str, JsonValue] = {"go": str(go), "on": str(on), "steps": STEPS, "every": EVERY}
     run = client.submit(programs.write("paced", PACED), replicas=8, parameters=parameters)
     wait_until(lambda: run.refresh().progress.step == STEPS // 2, timeout_s=120, what="half of it is done")
     waiting = client.submit(programs.write("next", PACED), replicas=8, parameters=parameters)
-    resting = [*_shown_everywhere(deployment, run, page), _foretold(waiting, run)]
+    evaluating = [*_shown_everywhere(deployment, run, page), _foretold(waiting, run)]
     overview = _row(page, deployment.url, "Running runs", run)
 
     go.touch()
+    wait_until(lambda: run.refresh().progress.steps_per_s == 0, timeout_s=60, what="it is seen to stand still")
+    still = _shown_everywhere(deployment, run, page)[:-1]
+    charted = page.get_by_test_id("chart-Steps per second").locator("figcaption")
+    expect(charted).to_have_text(re.compile(rf"step {STEPS // 2 - 1} 0(\.0+)?$"), timeout=TIMEOUT_MS)
+    still.append(_row(page, deployment.url, "Running runs", run))
+
+    on.touch()
     assert run.wait(timeout=120).state is RunState.SUCCEEDED, run.reason
     waiting.cancel()
     ended = _shown_everywhere(deployment, run, page)
 
     measured = run.result
     assert isinstance(measured, dict)
-    _expect_agreement([*resting, overview, Shown("the program", STEPS // 2, float(str(measured["half"])))])
+    _expect_agreement([*evaluating, overview, Shown("the program", STEPS // 2, float(str(measured["half"])))])
     _expect_agreement([*ended, Shown("the program", STEPS, float(str(measured["whole"])))])
+    assert {one.place: one.rate for one in still} == dict.fromkeys(
+        ("SDK", "text", "ps", "Runs", "header", "Running runs"), 0
+    )
     recorded = [reduction.step for reduction in run.reductions("ones")]
     assert recorded == sorted(recorded)
     assert STEPS * 0.95 <= recorded[-1] < STEPS
@@ -152,7 +163,7 @@ def _chart(run: Run, page: Page) -> Shown:
     chart = page.get_by_test_id("chart-Steps per second")
     chart.wait_for(timeout=TIMEOUT_MS)
     rows = chart.locator("tbody tr").evaluate_all("rows => rows.map(row => [...row.cells].map(one => one.textContent))")
-    windows = [(_number(step), _number(mean)) for step, mean, *_ in rows]
+    windows = [(_number(step), _number(most if least == "0" else mean)) for step, mean, least, most in rows]
     seconds, before = 0.0, float(EVERY - 1)
     for step, rate in windows:
         seconds += (step - before) / rate
@@ -161,8 +172,14 @@ def _chart(run: Run, page: Page) -> Shown:
 
 
 def _foretold(waiting: Run, run: Run) -> Shown:
-    """What `why` counts with: the steps left until the run that it waits for ends."""
-    waiting.refresh()
+    """What `why` counts with: the steps left until the run that it waits for ends, from its last progress on."""
+
+    def is_of_one_moment() -> bool:
+        before = run.refresh().progress.updated_at
+        waiting.refresh()
+        return run.refresh().progress.updated_at == before
+
+    wait_until(is_of_one_moment, timeout_s=30, what="no progress came while both were asked")
     why, progress = waiting.details.why, run.details.progress
     assert why is not None
     assert why.starts is not None

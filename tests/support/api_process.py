@@ -13,7 +13,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from drumline_server.app.bootstrap import read_admin_token
-from support.databases import new_database
+from support.databases import copy_migrated, new_database
+from support.forks import Fork, fork_drumline
 
 DRUMLINE = Path(sys.executable).with_name("drumline")
 STOP_S = 30.0
@@ -28,23 +29,21 @@ class ApiProcess:
     """Empty for SQLite in the data directory."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """More of its environment."""
-    program: Sequence[str] = (str(DRUMLINE),)
-    """What stands before `server api` on its command line."""
+    program: Sequence[str] = ()
+    """What stands before `server api` on its command line; with none it is a fork that has its imports."""
     port: int = 0
-    _process: subprocess.Popen[bytes] | None = None
+    _process: subprocess.Popen[bytes] | Fork | None = None
     _lifeline: int = -1
 
     def start(self) -> None:
         """Until it answers. It ends with the test's process, whatever becomes of that."""
         self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self.database_url and not (self.data_dir / "drumline.db").exists():
+            copy_migrated(self.data_dir / "drumline.db")
         ready, told = os.pipe()
         parent, self._lifeline = os.pipe()
         with self.log.open("ab") as sink:
-            self._process = subprocess.Popen(
-                [*self.program, "server", "api", "--port", str(self.port), "--ready-fd", str(told),
-                 "--parent-fd", str(parent)],
-                pass_fds=[told, parent], stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, env=self._environment,
-            )  # fmt: skip
+            self._process = self._begin(told, parent, sink.fileno())
         os.close(told)
         os.close(parent)
         with os.fdopen(ready) as lines:
@@ -102,10 +101,18 @@ class ApiProcess:
         assert self._process is not None
         self._process.send_signal(number)
 
-    @property
-    def _environment(self) -> dict[str, str]:
-        own = {"DRUMLINE_DATA_DIR": str(self.data_dir), "DRUMLINE_DATABASE_URL": self.database_url}
-        return {**os.environ, **own, **self.settings}
+    def _begin(self, ready: int, parent: int, output: int) -> subprocess.Popen[bytes] | Fork:
+        arguments = [
+            "server", "api", "--port", str(self.port), "--ready-fd", str(ready), "--parent-fd", str(parent)
+        ]  # fmt: skip
+        own = {"DRUMLINE_DATA_DIR": str(self.data_dir), "DRUMLINE_DATABASE_URL": self.database_url, **self.settings}
+        fds = [ready, parent]
+        if not self.program:
+            return fork_drumline(arguments, environment=own, directory=self.directory, output=output, pass_fds=fds)
+        return subprocess.Popen(
+            [*self.program, *arguments],
+            pass_fds=fds, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, **own},
+        )  # fmt: skip
 
     def _end(self, number: signal.Signals) -> None:
         if self._process is None:
@@ -120,7 +127,7 @@ class ApiProcess:
 def api_on(database: str) -> Iterator[ApiProcess]:
     """A server on a fresh SQLite file or in a fresh PostgreSQL cluster; both are gone afterwards."""
     with new_database(database) as url, tempfile.TemporaryDirectory(prefix="drumline-load-") as directory:
-        api = ApiProcess(Path(directory), url)
+        api = ApiProcess(Path(directory), url, program=(str(DRUMLINE),))
         api.start()
         try:
             yield api

@@ -1,8 +1,10 @@
 """Drives the server's core without HTTP: submissions, the scheduler, and a worker that does what a test says."""
 
 import itertools
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
@@ -32,6 +34,7 @@ from drumline.contracts.worker_api import (
 )
 from drumline_server.lifecycle import claim as claim_lifecycle
 from drumline_server.lifecycle import finish, heartbeat, registration
+from drumline_server.lifecycle.cancel import batches_to_cancel, cancel_part
 from drumline_server.lifecycle.deadlines import Deadlines, overdue_actions
 from drumline_server.lifecycle.probes import record_device_probes
 from drumline_server.scheduling.capacity import capacities
@@ -191,6 +194,22 @@ class Core:
         deadlines = Deadlines(TAKEOVER_S, SUSPECT_S, self.leases_from)
         for action in self.read(lambda session: overdue_actions(session, deadlines, self.clock, now=self.clock.now())):
             self.write(action)
+
+    def cancel_batches(self) -> list[float]:
+        """One round of the loop that cancels marked batches; how long each part held the interpreter, in seconds."""
+        held: list[float] = []
+
+        def part(session: Session, batch_id: str) -> bool:
+            began = time.thread_time()
+            try:
+                return cancel_part(session, batch_id, now=self.clock.now())
+            finally:
+                held.append(time.thread_time() - began)
+
+        left = self.read(batches_to_cancel)
+        while left:
+            left = [each for each in left if self.write(partial(part, batch_id=each))]
+        return held
 
     def host(self, name: str) -> api.Host:
         """That host as the API shows it."""

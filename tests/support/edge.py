@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx2
 
+from drumline._transport import trusted_by
 from drumline.contracts import api
 from drumline_server.app.application import Application, create_app, prepare
 from drumline_server.app.bootstrap import read_admin_token
@@ -48,7 +49,7 @@ class EdgeServer:
         """An HTTP client; with a token it sends it as bearer."""
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        client = httpx2.Client(base_url=self.url, headers=headers, timeout=30)
+        client = httpx2.Client(base_url=self.url, headers=headers, timeout=30, verify=trusted_by(self.url))
         self.clients.append(client)
         return client
 

@@ -13,6 +13,7 @@ import httpx2
 import psutil
 
 from support.deployment import STOP_S
+from support.forks import Fork, fork_drumline
 from support.processes import describe, processes_of, wait_until
 
 
@@ -28,7 +29,7 @@ class ExtraHost:
     """More of its command line."""
     python: Path = Path(sys.executable)
     """The interpreter on its machine."""
-    _process: subprocess.Popen[bytes] | None = None
+    _process: subprocess.Popen[bytes] | Fork | None = None
     _lifeline: tuple[int, int] | None = None
 
     def enrol(self, http: httpx2.Client) -> None:
@@ -41,15 +42,21 @@ class ExtraHost:
     def start(self) -> None:
         """Returns at once. Started again, it is the same host. All of it ends with the test's process."""
         self._lifeline = self._lifeline or os.pipe()
+        pass_fds = self._lifeline[:1]
+        arguments = [
+            "run", "--server", self.server, "--data-dir", str(self.data_dir), "--name", self.name,
+            "--cpu-devices", str(self.cpu_devices), "--enroll-token-file", str(self._token_file),
+            "--parent-fd", str(pass_fds[0]), *self.options,
+        ]  # fmt: skip
         with self.output.open("ab") as sink:
+            if self.python == Path(sys.executable):
+                self._process = fork_drumline(
+                    ["worker", *arguments], output=sink.fileno(), pass_fds=pass_fds, directory=self.data_dir
+                )
+                return
             self._process = subprocess.Popen(
-                [
-                    str(self.python), "-m", "drumline_worker", "run", "--server", self.server,
-                    "--data-dir", str(self.data_dir), "--name", self.name, "--cpu-devices", str(self.cpu_devices),
-                    "--enroll-token-file", str(self._token_file), "--parent-fd", str(self._lifeline[0]), *self.options,
-                ],
-                stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True,
-                pass_fds=self._lifeline[:1], env={**os.environ},
+                [str(self.python), "-m", "drumline_worker", *arguments],
+                stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True, pass_fds=pass_fds,
             )  # fmt: skip
 
     @property

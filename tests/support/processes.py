@@ -7,16 +7,23 @@ from pathlib import Path
 
 import psutil
 
-_POLL_S = 0.05
+_POLL_S = 0.02
+_LONGEST_POLL_S = 0.3
+_REST = 10
+"""So many times as long as a look took nobody looks again: what a test waits for needs the processor more than it."""
 
 
 def wait_until(condition: Callable[[], bool], *, timeout_s: float, what: str) -> None:
     """Returns as soon as `condition` holds; fails the test naming `what` if that takes longer than `timeout_s`."""
     deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
+    while True:
+        looked = time.monotonic()
+        if condition():
+            return
+        now = time.monotonic()
+        if now > deadline:
             raise AssertionError(f"{what}: not within {timeout_s} s")
-        time.sleep(_POLL_S)
+        time.sleep(min(max(_POLL_S, _REST * (now - looked)), _LONGEST_POLL_S))
 
 
 def processes_of(data_dir: Path) -> list[psutil.Process]:
@@ -24,7 +31,7 @@ def processes_of(data_dir: Path) -> list[psutil.Process]:
     found: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if _is_alive(process) and _touches(process, str(data_dir)):
+            if _touches(process, str(data_dir)) and _is_alive(process):
                 found[process.pid] = process
                 found.update({child.pid: child for child in process.children(recursive=True)})
     return list(found.values())

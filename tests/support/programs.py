@@ -4,18 +4,21 @@ import textwrap
 from pathlib import Path
 
 ENDLESS = '''
+    import time
+
     import jax.numpy as jnp
 
     import drumline.distribute as dist
 
 
     def main(run):
-        """Steps until it is told to stop."""
+        """Steps until it is told to stop, and leaves the processor to others in between."""
         step = 0
         while True:
             run.strategy.run(lambda: dist.all_reduce("sum", jnp.float32(1)))
             run.log(step=step, loss=1.0)
             step += 1
+            time.sleep(0.02)
 '''
 
 DEAF = '''

@@ -1,11 +1,18 @@
 """How long a request holds the interpreter: the processor time of each of its turns of the loop."""
 
+import gc
 import time
-from collections.abc import Awaitable, Generator
-from typing import Any
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from support.databases import new_database
+from support.edge import EdgeServer, edge_server
+
+W = TypeVar("W")
 HOLD_S = 0.05
 """For so long at most may a request hold the interpreter between two yields, in seconds of processor time."""
 
@@ -41,3 +48,17 @@ class _Turns:
                 yield awaited
             except BaseException as error:  # noqa: BLE001 - as a task tells what it waited for in vain
                 failed = error
+
+
+@contextmanager
+def timed_world(directory: Path, make: Callable[[EdgeServer], W]) -> Iterator[tuple[W, Timed]]:
+    """What `make` puts on a server of its own, and the time of that server's turns from then on."""
+    with new_database("sqlite") as url, edge_server(url, directory) as server:
+        made = make(server)
+        stack = server.app.middleware_stack
+        assert stack is not None
+        timed = server.app.middleware_stack = Timed(stack)
+        gc.collect()
+        gc.freeze()  # what the process of the tests holds is no part of a server
+        yield made, timed
+        gc.unfreeze()

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from support.forks import Fork, fork_drumline
 from support.processes import describe, living, processes_of, wait_until
 from support.worker_server import MemberRecord, WorkerServer
 
@@ -19,13 +18,13 @@ SECRET = "drumline-test-secret-7d1f"
 
 @dataclass(eq=False)
 class WorkerProcess:
-    """`python -m drumline_worker run`, with a parent pipe that the test holds."""
+    """`drumline worker run`, with a parent pipe that the test holds."""
 
     server: WorkerServer
     data_dir: Path
     cpu_devices: int = 4
     environment: dict[str, str] = field(default_factory=dict)
-    process: subprocess.Popen[bytes] | None = None
+    process: Fork | None = None
     parent_pipe: int = -1
 
     def start(self) -> None:
@@ -35,14 +34,14 @@ class WorkerProcess:
         token_file = self.data_dir / "enrolment-token"
         token_file.write_text(self.server.enrolment_token)
         with self.output.open("ab") as sink:
-            self.process = subprocess.Popen(
+            self.process = fork_drumline(
                 [
-                    sys.executable, "-m", "drumline_worker", "run", "--server", self.server.url,
-                    "--data-dir", str(self.data_dir), "--name", "test-host", "--cpu-devices", str(self.cpu_devices),
+                    "worker", "run", "--server", self.server.url, "--data-dir", str(self.data_dir),
+                    "--name", "test-host", "--cpu-devices", str(self.cpu_devices),
                     "--enroll-token-file", str(token_file), "--parent-fd", str(theirs),
                 ],
-                stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, pass_fds=[theirs], start_new_session=True,
-                env={**os.environ, "DRUMLINE_TEST_SECRET": SECRET, **self.environment},
+                output=sink.fileno(), pass_fds=[theirs], directory=self.data_dir,
+                environment={"DRUMLINE_TEST_SECRET": SECRET, **self.environment},
             )  # fmt: skip
         os.close(theirs)
 

@@ -51,6 +51,8 @@ class Settings(BaseSettings):
     """Cap of a request body of a worker: a batch of telemetry."""
     bundle_bytes: Annotated[int, Field(ge=1024)] = 64 * MIB
     """Cap of a packed bundle."""
+    project_bundle_bytes: Annotated[int, Field(ge=1024)] = 20 * 1024 * MIB
+    """Of all bundles of a project, which are kept for as long as it has versions of jobs; further ones are refused."""
     disk_kept_bytes: Annotated[int, Field(ge=0)] = 256 * MIB
     """No bundle is taken that leaves less of the data directory's disk."""
     uploads_per_token: Annotated[int, Field(ge=1)] = 8

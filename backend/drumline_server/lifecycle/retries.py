@@ -60,6 +60,8 @@ BACKOFF_S = (5, 15, 45)
 MAX_CONTROL_PLANE_FAILURES = 20
 """Failures of one run by fault of the control plane, before it fails: time enough to repair that."""
 _MICROS = 1_000_000
+_NO_RATE = {"steps_per_s": None, "examples_per_s": None}
+"""What no program steps at any more; the step is what the next attempt begins from, or repeats."""
 _CONTROL_PLANE_REASONS = [reason for reason, facts in REASONS.items() if facts.category is Category.CONTROL_PLANE]
 _UNCOUNTED = frozenset({Category.CAPACITY, Category.CONTROL_PLANE})
 """Preemption is not counted, and what the control plane failed at is not the run's."""
@@ -91,7 +93,7 @@ def retry_or_fail(session: Session, run: Run, reason: EndReason, message: str, *
         transition_run(session, run, RunState.FAILED, now=now, reason=reason, columns=columns)
         return
     backoff_s = BACKOFF_S[min(failures, len(BACKOFF_S) - 1)]
-    columns["retry_at"] = now + backoff_s * _MICROS
+    columns |= {"retry_at": now + backoff_s * _MICROS, **_NO_RATE}
     transition_run(session, run, RunState.RETRY_WAIT, now=now, reason=reason, columns=columns)
 
 
@@ -103,7 +105,7 @@ def requeue(session: Session, run: Run, *, now: int) -> bool:
     queue_s, deadline = run.limits["queue_s"], run.queue_deadline
     if run.state != RunState.PLACED:
         deadline = None if queue_s is None else now + int(queue_s * _MICROS)
-    columns = {"reason_code": None, "reason_message": "", "retry_at": None, "queue_deadline": deadline}
+    columns = {"reason_code": None, "reason_message": "", "retry_at": None, "queue_deadline": deadline, **_NO_RATE}
     return transition_run(session, run, RunState.QUEUED, now=now, columns=columns)
 
 

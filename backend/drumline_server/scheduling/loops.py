@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from drumline_server.base.clock import Clock
 from drumline_server.base.errors import DatabaseUnavailableError, LeadershipLostError
 from drumline_server.base.settings import Settings
+from drumline_server.lifecycle.cancel import batches_to_cancel, cancel_part
 from drumline_server.lifecycle.checkpoints import forget_deleted as forget_deleted_checkpoints
 from drumline_server.lifecycle.deadlines import Deadlines, OverdueAction, longest_takeover_s, overdue_actions
 from drumline_server.lifecycle.guard import clamp_timestamps
@@ -30,7 +31,7 @@ from drumline_server.scheduling.leadership import (
 )
 from drumline_server.storage.database import Database
 from drumline_server.storage.idempotency import forget_old_keys
-from drumline_server.storage.notifications import QUEUE
+from drumline_server.storage.notifications import CANCELS, QUEUE
 from drumline_server.storage.runs import forget_old_plans as forget_old_plans
 
 log = logging.getLogger(__name__)
@@ -70,11 +71,13 @@ class Loops:
 def start_loops(database: Database, settings: Settings, clock: Clock) -> Loops:
     """Starts the loops in the running event loop."""
     leadership = leadership_of(database, lease_s=settings.lease_s)
-    scheduling = _Wakeup()
+    scheduling, cancelling = _Wakeup(), _Wakeup()
 
     def on_commit(topics: frozenset[str]) -> None:
         if QUEUE in topics:
             scheduling.wake()
+        if CANCELS in topics:
+            cancelling.wake()
 
     stalls = Stalls()
     deadline_loop = DeadlineLoop(database, settings, clock, leadership, stalls)
@@ -82,6 +85,7 @@ def start_loops(database: Database, settings: Settings, clock: Clock) -> Loops:
         _Round(
             "schedule", scheduling, settings.schedule_every_s, lambda: _schedule(database, settings, clock, leadership)
         ),
+        _Round("cancel", cancelling, settings.schedule_every_s, lambda: cancel_batches(database, clock, leadership)),
         _Round("deadlines", _Wakeup(), settings.deadlines_every_s, deadline_loop.round),
         _Round("forget", _Wakeup(), _FORGET_EVERY_S, lambda: _delete_expired(database, clock)),
     ]
@@ -165,6 +169,30 @@ async def _renew_leadership(leadership: Leadership, rounds: Sequence[_Round]) ->
 async def _schedule(database: Database, settings: Settings, clock: Clock, leadership: Leadership) -> None:
     terms = SchedulingTerms.of(settings)
     await asyncio.to_thread(schedule, database, terms, now=clock.now(), guard=leadership.guard)
+
+
+async def cancel_batches(database: Database, clock: Clock, leadership: Leadership) -> None:
+    """Asks the runs of marked batches to stop, a part in each transaction and batch by turns, until none is left.
+
+    What this server does not come to, another one does, or this one after a restart: the mark stays until then.
+    """
+
+    def part(session: Session, batch_id: str) -> bool:
+        leadership.guard(session)
+        return cancel_part(session, batch_id, now=clock.now())
+
+    async def has_more(batch_id: str) -> bool:
+        try:
+            return await database.write(partial(part, batch_id=batch_id))
+        except LeadershipLostError:
+            raise
+        except Exception:
+            log.exception("batch %s could not be cancelled further; it is tried again", batch_id)
+            return False
+
+    left = await database.read(batches_to_cancel)
+    while left:
+        left = [each for each in left if await has_more(each)]
 
 
 async def _delete_expired(database: Database, clock: Clock) -> None:

@@ -17,6 +17,7 @@ from drumline.contracts import api
 from drumline_server.base.errors import InvalidRequestError, NotFoundError
 from drumline_server.base.paging import decode_cursor, encode_cursor, page_of
 from drumline_server.storage.models import Batch, Run
+from drumline_server.storage.runs import is_uncancelled
 
 
 class OutcomeRow(NamedTuple):
@@ -98,11 +99,11 @@ def list_batches(session: Session, project_id: str, *, cursor: str | None, limit
         created_at, batch_id = decode_cursor(cursor, int, str)
         before = (int(created_at), str(batch_id))
     rows = batches_before(session, project_id, before, limit + 1)
-    states = states_of(session, [batch.id for batch in rows])
+    states, left = states_of(session, [batch.id for batch in rows]), _left_to_cancel(session, rows)
     return page_of(
         rows,
         limit,
-        item=lambda batch: _view(batch, states.get(batch.id, {})),
+        item=lambda batch: _view(batch, states.get(batch.id, {}), left.get(batch.id, 0)),
         key=lambda batch: (batch.created_at, batch.id),
     )
 
@@ -131,10 +132,20 @@ def close(session: Session, project_id: str, batch_id: str) -> None:
 
 def view_one(session: Session, batch: Batch) -> api.Batch:
     """A batch as the API shows it."""
-    return _view(batch, states_of(session, [batch.id]).get(batch.id, {}))
+    left = _left_to_cancel(session, [batch]).get(batch.id, 0)
+    return _view(batch, states_of(session, [batch.id]).get(batch.id, {}), left)
 
 
-def _view(batch: Batch, states: Mapping[str, int]) -> api.Batch:
+def _left_to_cancel(session: Session, found: Iterable[Batch]) -> dict[str, int]:
+    """By batch that is being cancelled: how many of its runs are still to be asked to stop."""
+    marked = [batch.id for batch in found if batch.cancel_requested_at is not None and batch.cancelled_at is None]
+    if not marked:
+        return {}
+    query = select(Run.batch_id, func.count()).where(Run.batch_id.in_(marked), *is_uncancelled()).group_by(Run.batch_id)
+    return {str(batch_id): count for batch_id, count in session.execute(query)}
+
+
+def _view(batch: Batch, states: Mapping[str, int], left: int) -> api.Batch:
     queued = sum(states.values())
     return api.Batch.model_validate(
         {
@@ -148,6 +159,7 @@ def _view(batch: Batch, states: Mapping[str, int]) -> api.Batch:
             "submitted_by": batch.submitted_by,
             "created_at": batch.created_at,
             "complete": queued >= batch.size,
+            "cancel": batch.cancel_requested_at and {"requested_at": batch.cancel_requested_at, "left": left},
             "hint": _HINT.format(queued=queued, size=batch.size) if queued < batch.size else "",
         }
     )

@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,7 @@ from drumline_server.base.errors import DrumlineError, NotFoundError, TooMuchToR
 from drumline_server.lifecycle.guard import require_host
 from drumline_server.services import bundle_child
 from drumline_server.services.bundle_child import Comparison
-from drumline_server.storage.blobs import BlobStore, find_bundle, insert_bundle
+from drumline_server.storage.blobs import BlobStore, bundle_bytes_of, find_bundle, insert_bundle
 
 CHILDREN = 2
 """Programs that are read at the same time, of different callers."""
@@ -225,8 +225,12 @@ class Upload:
     limit_bytes: int
 
 
-async def receive(blobs: BlobStore, reading: Reading, upload: Upload, caller: str) -> api.Bundle:
-    """Stores the bytes of a program and returns what it offers.
+Admit = Callable[[str, int], Awaitable[None]]
+"""Gets digest and size of a bundle; raises DrumlineError where it may not be stored."""
+
+
+async def receive(blobs: BlobStore, reading: Reading, upload: Upload, caller: str, admit: Admit) -> api.Bundle:
+    """Stores the bytes of a program, unless `admit` refuses them, and returns what it offers.
 
     Raises DrumlineError: unsupported_media_type, payload_too_large, bad_bundle, rate_limited, unavailable.
     """
@@ -240,12 +244,31 @@ async def receive(blobs: BlobStore, reading: Reading, upload: Upload, caller: st
     with blobs.incoming() as file:
         await _fill(blobs, file, upload)
         digest = await asyncio.to_thread(_settle, file, upload.filename if kind in _PYTHON else None)
+        size_bytes = await asyncio.to_thread(file.seek, 0, 2)
+        await admit(digest, size_bytes)
         found = await _inspect(blobs, reading, digest, Path(file.name), caller)
-        packed = api.Bundle.model_validate(
-            {**json.loads(found), "sha256": digest, "size_bytes": await asyncio.to_thread(file.seek, 0, 2)}
-        )
+        packed = api.Bundle.model_validate({**json.loads(found), "sha256": digest, "size_bytes": size_bytes})
+        await admit(digest, size_bytes)  # again: others of the project were stored while it was read
         await asyncio.to_thread(blobs.keep, file, digest)
         return packed
+
+
+def require_quota(session: Session, project_id: str, sha256: str, size_bytes: int, *, quota_bytes: int) -> None:
+    """Raises DrumlineError payload_too_large where the project's bundles would take more; what it has may come again.
+
+    Uploads that end at the same moment do not see each other: together they may take more by their own sizes.
+    """
+    used_bytes = bundle_bytes_of(session, project_id)
+    if used_bytes + size_bytes <= quota_bytes or find_bundle(session, project_id, sha256) is not None:
+        return
+    raise DrumlineError(
+        ProblemCode.PAYLOAD_TOO_LARGE,
+        f"The project's bundles take {used_bytes} bytes; with these {size_bytes} they would take more than the "
+        f"{quota_bytes} that a project may store.",
+        hint="Submit a job or a program that is stored already, leave data out by .drumlineignore, or have "
+        "DRUMLINE_PROJECT_BUNDLE_BYTES set higher.",
+        context={"used_bytes": used_bytes, "limit_bytes": quota_bytes, "cap": "DRUMLINE_PROJECT_BUNDLE_BYTES"},
+    )
 
 
 def store_bundle(session: Session, project_id: str, packed: api.Bundle, *, now: int) -> api.Bundle:

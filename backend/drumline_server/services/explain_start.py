@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from sqlalchemy import and_, case, func, or_, select, tuple_
 from sqlalchemy.orm import Session
@@ -207,29 +206,34 @@ def _suggestions(found: Counterfactuals, saved_step: int | None) -> list[api.Sug
 
 
 def _prediction(session: Session, run_ids: Sequence[str], now: int) -> api.Prediction | None:
-    """When the last of the runs that it waits for ends; None as soon as of one nothing is known."""
+    """When the last of the runs that it waits for ends, or how long that is over; None if of one nothing is known."""
     ends = [_expected_end(session, session.get_one(Run, run_id), now) for run_id in run_ids]
     known = [end for end in ends if end is not None]
     if not known or len(known) < len(ends):
         return None
     at, basis = max(known)
-    return api.Prediction(at=at, basis=basis)
+    if at > now:
+        return api.Prediction(at=from_micros(at), basis=basis)
+    return api.Prediction(overdue_s=(now - at) / _MICROS, basis=basis)
 
 
-def _expected_end(session: Session, run: Run, now: int) -> tuple[datetime, str] | None:
-    """When a run that holds devices will end, and what says so: the steps left, its job's earlier runs, its limit."""
+def _expected_end(session: Session, run: Run, now: int) -> tuple[int, str] | None:
+    """When a run that holds devices was to end, in microseconds, which may have passed; and what says so.
+
+    That is the steps left, the job's earlier runs, or the time limit.
+    """
     if run.total_steps and run.step is not None and run.steps_per_s:
         left_s = max(0, run.total_steps - run.step) / run.steps_per_s
-        return from_micros((run.progress_at or now) + int(left_s * _MICROS)), f"the steps left of {run.id}"
+        return (run.progress_at or now) + int(left_s * _MICROS), f"the steps left of {run.id}"
     began = run.started_at
     if began is None:
         return None
     if len(lengths := _earlier(session, run)) >= _ENOUGH:
         middle = sorted(lengths)[len(lengths) // 2]
         if began + middle > now:
-            return from_micros(began + middle), f"{len(lengths)} earlier runs of {run.job_name}"
+            return began + middle, f"{len(lengths)} earlier runs of {run.job_name}"
     if run.limits["run_s"] is not None:
-        return from_micros(began + int(run.limits["run_s"] * _MICROS)), f"the time limit of {run.id}"
+        return began + int(run.limits["run_s"] * _MICROS), f"the time limit of {run.id}"
     return None
 
 

@@ -6,7 +6,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline.contracts.states import TERMINAL_RUN, RunState
+from drumline.contracts.states import RunState
 from drumline_server.scheduling.dispatch import SchedulingTerms
 from drumline_server.scheduling.placement import place
 from drumline_server.services import fleet
@@ -22,14 +22,22 @@ def count(session: Session, project_id: str, states: Collection[RunState]) -> in
     return session.scalar(query) or 0
 
 
-def newest(
-    session: Session, project_id: str, states: Collection[RunState], limit: int, *, ended_after: int | None = None
-) -> Sequence[Run]:
-    """Runs in one of `states`, newest first; of ended ones those that ended after a time."""
+def newest(session: Session, project_id: str, states: Collection[RunState], limit: int) -> Sequence[Run]:
+    """Runs in one of `states`, newest first."""
     query = select(Run).where(Run.project_id == project_id, Run.state.in_(states))
-    if ended_after is not None:
-        query = query.where(Run.ended_at > ended_after)
     return session.scalars(query.order_by(Run.created_at.desc(), Run.id.desc()).limit(limit)).all()
+
+
+def ended_last(session: Session, project_id: str, limit: int) -> Sequence[Run]:
+    """The runs that ended last, the last one first, whenever they were submitted."""
+    query = select(Run).where(Run.project_id == project_id, Run.ended_at.is_not(None))
+    return session.scalars(query.order_by(Run.ended_at.desc(), Run.id.desc()).limit(limit)).all()
+
+
+def failed_last(session: Session, project_id: str, limit: int, *, since: int) -> Sequence[Run]:
+    """The runs that failed last, none before `since`."""
+    query = select(Run).where(Run.project_id == project_id, Run.ended_at > since, Run.state == RunState.FAILED)
+    return session.scalars(query.order_by(Run.ended_at.desc(), Run.id.desc()).limit(limit)).all()
 
 
 def by_ids(session: Session, run_ids: Sequence[str]) -> list[Run]:
@@ -58,7 +66,7 @@ def overview(session: Session, project_id: str, terms: SchedulingTerms, *, now: 
     total, held = fleet.device_totals(session, project_id)
     hosts = fleet.list_hosts(session, project_id, cursor=None, limit=MAX_HOSTS, now=now, suspect_s=terms.suspect_s)
     shown = fleet.list_devices(session, project_id, cursor=None, limit=MAX_DEVICES)
-    failed = newest(session, project_id, {RunState.FAILED}, _ATTENTION, ended_after=now - _DAY)
+    failed = failed_last(session, project_id, _ATTENTION, since=now - _DAY)
     running = newest(session, project_id, _RUNNING, _SHOWN)
     rules = rules_of(session, project_id, running, terms, now=now)
     return api.Overview(
@@ -71,14 +79,8 @@ def overview(session: Session, project_id: str, terms: SchedulingTerms, *, now: 
         queued_total=count(session, project_id, _WAITING),
         running=tuple(view_summary(run, rules.get(run.id)) for run in running),
         running_total=count(session, project_id, _RUNNING),
-        recent=_recent(session, project_id),
+        recent=tuple(view_summary(run, None) for run in ended_last(session, project_id, _SHOWN)),
     )
-
-
-def _recent(session: Session, project_id: str) -> tuple[api.RunSummary, ...]:
-    """The newest runs that have ended, the one that ended last first, as their list says when each did."""
-    ended = [view_summary(run, None) for run in newest(session, project_id, TERMINAL_RUN, _SHOWN)]
-    return tuple(sorted(ended, key=lambda run: (run.ended_at or run.created_at, run.id), reverse=True))
 
 
 def _queued(session: Session, project_id: str, terms: SchedulingTerms, now: int) -> tuple[api.QueuedRun, ...]:

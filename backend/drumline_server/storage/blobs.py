@@ -6,13 +6,15 @@ nobody finds: each run would fail at its start.
 
 import os
 import secrets
+import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from sqlalchemy import bindparam, create_engine, select
+from sqlalchemy import bindparam, create_engine, func, select, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
@@ -85,12 +87,15 @@ class BlobStore:
             with suppress(FileExistsError):
                 os.link(file.name, target)
 
+    def has(self, digest: str) -> bool:
+        """Whether the content is stored."""
+        return self._place(digest).is_file()
+
     def path(self, digest: str) -> Path:
         """Where the content of `digest` lies. Raises NotFoundError if it is not stored."""
-        place = self._place(digest)
-        if not place.is_file():
+        if not self.has(digest):
             raise NotFoundError("blob", digest)
-        return place
+        return self._place(digest)
 
     def _note(self, digest: str) -> Path:
         return self._place(digest).with_suffix(_NOTE_SUFFIX)
@@ -132,6 +137,12 @@ def find_bundle(session: Session, project_id: str, sha256: str) -> Bundle | None
     return session.scalar(_FIND, {"project": project_id, "sha256": sha256})
 
 
+def bundle_bytes_of(session: Session, project_id: str) -> int:
+    """Of all bundles that the project has."""
+    query = select(func.coalesce(func.sum(Bundle.size_bytes), 0)).where(Bundle.project_id == project_id)
+    return int(session.execute(query).scalar_one())
+
+
 def newest_bundle(session: Session) -> str | None:
     """The digest of the bundle that was stored last, of any project."""
     return session.scalar(select(Bundle.sha256).order_by(Bundle.created_at.desc()).limit(1))
@@ -170,19 +181,43 @@ def require_own_store(database_url: str, data_dir: Path, *, now: int) -> None:
             f"The data directory {data_dir} does not hold the programs of this database: all API processes of one "
             "database share one directory. Set DRUMLINE_DATA_DIR to the directory of the others, or mount it here. "
             f"If it was moved or restored, bring its file blobs/{_FILE} too"
-            + (f", which holds {known}." if known else " and what else lay in blobs.")
+            + (f", which holds {known}" if known else " and what else lay in blobs")
+            + ". If it is lost for good, stop the other API processes and run: "
+            f"DRUMLINE_DATA_DIR={shlex.quote(str(data_dir))} drumline server adopt-store"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """How many bundles the database has, and how many of them the directory that it has now lacks."""
+
+    bundles: int
+    missing: int
+
+
+def adopt_store(database_url: str, data_dir: Path, *, now: int) -> Adopted:
+    """Makes the directory the database's own, in place of one that is lost, whose mark no longer counts.
+
+    No other API process may run meanwhile: one on the directory of before would not be refused before its next start.
+    """
+    blobs = data_dir / "blobs"
+    store, engine = BlobStore(blobs), create_engine(database_url)
+    try:
+        with Session(engine) as session, session.begin():
+            identity = _read_or_mark(blobs)
+            add_store_identity(session, identity, now=now)
+            session.execute(update(Store).where(Store.name == _STORE).values(identity=identity, made_at=now))
+            digests = session.scalars(select(Bundle.sha256).distinct()).all()
+    finally:
+        engine.dispose()
+    return Adopted(len(digests), sum(not store.has(digest) for digest in digests))
 
 
 def _has_newest(session: Session, store: BlobStore) -> bool:
     newest = newest_bundle(session)
     if newest is None:
         return True
-    try:
-        store.path(newest)
-    except NotFoundError:
-        return False
-    return True
+    return store.has(newest)
 
 
 def _read_or_mark(blobs: Path) -> str:

@@ -51,7 +51,7 @@ class Database:
         self.url = url
         self.wakeups = Wakeups()
         self._timeout_s = timeout_s
-        self._store = _open(url, pool_size, self.wakeups)
+        self._store = _open(url, pool_size, self.wakeups, timeout_s)
 
     async def write(self, fn: Callable[[Session], T]) -> T:
         """What `fn` returns, once its transaction is durable. Raises what `fn` raises, and nothing is stored then.
@@ -91,9 +91,9 @@ class Database:
             raise DatabaseUnavailableError("The database did not answer in time.") from None
 
 
-def _open(url: str, pool_size: int, wakeups: Wakeups) -> Store:
+def _open(url: str, pool_size: int, wakeups: Wakeups, timeout_s: float) -> Store:
     if url.startswith("sqlite"):
-        return SqliteStore(url, pool_size, wakeups)
+        return SqliteStore(url, pool_size, wakeups, read_s=timeout_s)
     if url.startswith("postgresql"):
         return PostgresStore(url, pool_size, wakeups)
     raise ValueError(f"DRUMLINE_DATABASE_URL is for {url.partition(':')[0]!r}; use sqlite:/// or postgresql+psycopg://")

@@ -199,6 +199,7 @@ class GroupWriter:
 def _perform(connection: Connection, write: _Write, topics: set[str]) -> tuple[_Write, Any, BaseException | None]:
     """Runs one write in its savepoint. Raises OperationalError if that broke the transaction of all."""
     try:
+        # A savepoint each: a write that fails takes no other of its group along.
         with Session(connection, join_transaction_mode="create_savepoint", expire_on_commit=False) as session:
             with session.begin():
                 returned = write.fn(session)

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 Listener = Callable[[frozenset[str]], None]
 QUEUE = "queue"
+CANCELS = "cancels"
 CREDENTIALS = "credentials"
 _NOTIFY = "notify:"
 _KEY = "drumline.topics"

@@ -96,11 +96,14 @@ def runs_page(
     return session.scalars(query.order_by(*order).limit(limit)).all()
 
 
+def is_uncancelled() -> tuple[ColumnElement[bool], ...]:
+    """That a run lives, and that nobody asked it to stop yet."""
+    return Run.state.not_in(TERMINAL_RUN), Run.cancel_requested_at.is_(None)
+
+
 def uncancelled_of_batch(session: Session, batch_id: str, limit: int) -> Sequence[str]:
     """Ids of up to `limit` live runs of a batch that nobody asked to stop yet; those that wait for devices first."""
-    query = select(Run.id).where(
-        Run.batch_id == batch_id, Run.state.not_in(TERMINAL_RUN), Run.cancel_requested_at.is_(None)
-    )
+    query = select(Run.id).where(Run.batch_id == batch_id, *is_uncancelled())
     waits = case((Run.state == RunState.QUEUED, 0), else_=1)
     return session.scalars(query.order_by(waits, Run.batch_index.desc()).limit(limit)).all()
 

@@ -4,8 +4,10 @@ The transaction is begun explicitly as IMMEDIATE: with the driver's own autobegi
 the rollback of the transaction around it.
 """
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, QueuePool, create_engine, event
@@ -19,13 +21,15 @@ T = TypeVar("T")
 _BUSY_MS = 5_000
 """How long to wait for another process that has the database locked."""
 _READERS = 8
+_LOOK_EVERY = 100_000
+"""Instructions of SQLite's machine, some milliseconds, after which a read looks whether anybody still waits for it."""
 
 
 class SqliteStore(GroupWriter):
-    """The `Store` of a SQLite file."""
+    """The `Store` of a SQLite file. A read ends `read_s` after it was asked for: nobody waits for it any more."""
 
-    def __init__(self, url: str, pool_size: int, wakeups: Wakeups) -> None:
-        readers = min(pool_size, _READERS)
+    def __init__(self, url: str, pool_size: int, wakeups: Wakeups, *, read_s: float) -> None:
+        readers, self._read_s = min(pool_size, _READERS), read_s
         self._reading = _engine(url, begin="BEGIN", connections=readers, query_only=True)
         self._executor = ThreadPoolExecutor(readers, "sqlite-reader")
         # The write lock at once: a read lock that is raised later fails with SQLITE_BUSY, whatever the timeout.
@@ -35,7 +39,7 @@ class SqliteStore(GroupWriter):
         """Runs `fn` in a reader thread."""
         if self._closed:
             raise DatabaseUnavailableError("The server is stopping.")
-        return self._executor.submit(self._read, fn)
+        return self._executor.submit(self._read, fn, time.monotonic() + self._read_s)
 
     def close(self) -> None:
         """Commits what waits, then ends the threads."""
@@ -45,12 +49,23 @@ class SqliteStore(GroupWriter):
         self._executor.shutdown()
         self._reading.dispose()
 
-    def _read(self, fn: Callable[[Session], T]) -> T:
+    def _read(self, fn: Callable[[Session], T], deadline: float) -> T:
         try:
-            with Session(self._reading, expire_on_commit=False) as session:
+            with Session(self._reading, expire_on_commit=False) as session, _ended_at(deadline, session):
                 return fn(session)
         except UNREACHABLE as error:
             raise unavailable(error) from error
+
+
+@contextmanager
+def _ended_at(deadline: float, session: Session) -> Iterator[None]:
+    """Interrupts statements of the session from then on, so that the thread is free for others."""
+    raw: Any = session.connection().connection.dbapi_connection  # Any: sqlite3.Connection
+    raw.set_progress_handler(lambda: time.monotonic() > deadline, _LOOK_EVERY)
+    try:
+        yield
+    finally:
+        raw.set_progress_handler(None, 0)
 
 
 def _engine(url: str, *, begin: str, connections: int, query_only: bool = False) -> Engine:

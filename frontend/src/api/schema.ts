@@ -95,7 +95,9 @@ export interface paths {
         put?: never;
         /**
          * Cancel Batch
-         * @description Asks every run of the batch that has not ended to stop; those that wait first, a part at a time.
+         * @description Asks every run of the batch that has not ended to stop, those that wait first; no more of it are queued.
+         *
+         *     It answers at once: `cancel.left` tells how many runs are still to be asked.
          */
         post: operations["cancel_batch"];
         delete?: never;
@@ -1322,6 +1324,7 @@ export interface components {
          * @description A batch, and how many of its runs are in which state.
          */
         Batch: {
+            cancel?: components["schemas"]["BatchCancel"] | null;
             /**
              * Complete
              * @default true
@@ -1352,6 +1355,16 @@ export interface components {
             submitted_by: string;
             /** Sweep */
             sweep: (components["schemas"]["GridSweep"] | components["schemas"]["ListSweep"] | components["schemas"]["RandomSweep"]) | null;
+        };
+        /**
+         * BatchCancel
+         * @description How far the cancellation of a whole batch is.
+         */
+        BatchCancel: {
+            /** Left */
+            left: number;
+            /** Requested At */
+            requested_at: string;
         };
         /**
          * BatchSubmit
@@ -3059,9 +3072,11 @@ export interface components {
          */
         Prediction: {
             /** At */
-            at: string;
+            at?: string | null;
             /** Basis */
             basis: string;
+            /** Overdue S */
+            overdue_s?: number | null;
         };
         /**
          * Probe
@@ -4476,6 +4491,7 @@ export type AssignedDevice = components['schemas']['AssignedDevice'];
 export type Attempt = components['schemas']['Attempt'];
 export type AttemptState = components['schemas']['AttemptState'];
 export type Batch = components['schemas']['Batch'];
+export type BatchCancel = components['schemas']['BatchCancel'];
 export type BatchSubmit = components['schemas']['BatchSubmit'];
 export type Bundle = components['schemas']['Bundle'];
 export type BundleSource = components['schemas']['BundleSource'];

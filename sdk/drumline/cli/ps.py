@@ -107,7 +107,7 @@ def _row(run: "RunSummary") -> tuple[str, ...]:
     progress = run.progress
     total = f"/{progress.total_steps}" if progress.total_steps else ""
     step = "-" if progress.step is None else f"{progress.step}{total}"
-    rate = f"{rate_text(progress.steps_per_s)}/s" if progress.steps_per_s else "-"
+    rate = f"{rate_text(progress.steps_per_s)}/s" if progress.steps_per_s is not None else "-"
     job, gang = f"{run.job} v{run.version}", f"{run.replicas} {run.strategy}"
     return run.id, job, _state(run), gang, step, rate, age(run.created_at)
 

@@ -27,7 +27,7 @@ def as_text(details: api.Run, url: str) -> str:
     progress = details.progress
     steps = f"step {progress.step}" if progress.step is not None else "no step yet"
     total = f" of {progress.total_steps}" if progress.total_steps else ""
-    rate = f", {rate_text(progress.steps_per_s)} steps/s" if progress.steps_per_s else ""
+    rate = f", {rate_text(progress.steps_per_s)} steps/s" if progress.steps_per_s is not None else ""
     odd = ", ".join(f"{name} is {value}" for name, value in details.not_finite.items())
     first = f"{details.id}  {details.job} v{details.version}  {details.state}{f'  ({odd})' if odd else ''}"
     return f"{first}\n{counted(details.replicas, 'replica')}, {details.strategy}; {steps}{total}{rate}\n{url}"

@@ -535,6 +535,38 @@ def test_why_is_told_in_every_state_that_can_wait(cli: Cli, server: EdgeServer, 
     ]
 
 
+def test_why_tells_a_start_that_is_overdue_as_such(cli: Cli, server: EdgeServer) -> None:
+    starts = api.Prediction(overdue_s=185, basis="the time limit of run_1")
+    why = api.Why(rule="devices_busy", sentence="Devices are busy.", starts=starts)
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}", ok(answers.run("QUEUED", why=why)))
+
+    assert cli("why", RUN_ID) == 0
+
+    assert "  expected to start by now, 3 m 05 s over, by the time limit of run_1" in cli.out.splitlines()
+
+
+def test_why_of_a_start_that_passed_on_its_way_here_tells_no_time_in_the_past(cli: Cli, server: EdgeServer) -> None:
+    starts = api.Prediction(at=datetime.now(UTC) - timedelta(seconds=65), basis="the time limit of run_1")
+    why = api.Why(rule="devices_busy", sentence="Devices are busy.", starts=starts)
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}", ok(answers.run("QUEUED", why=why)))
+
+    assert cli("why", RUN_ID) == 0
+
+    assert "expected to start by now, 1 m 0" in cli.out
+
+
+def test_cancel_of_a_batch_says_how_many_of_its_runs_are_still_to_be_asked(cli: Cli, server: EdgeServer) -> None:
+    cancel = api.BatchCancel(requested_at=datetime.now(UTC), left=960)
+    batch = answers.batch(QUEUED=960, CANCELLED=40).model_copy(update={"cancel": cancel})
+    server.layer.answer_instead("GET", f"/batches/{batch.id}", ok(batch))
+    server.layer.answer_instead("POST", f"/batches/{batch.id}:cancel", ok(batch, 202))
+
+    assert cli("batches", "cancel", batch.id) == 0
+
+    states = "960 queued, 40 cancelled; being cancelled, 960 runs still to be asked to stop"
+    assert cli.out == f"{batch.id}  {states}\n"
+
+
 @pytest.mark.parametrize(("state", "said"), [("RUNNING", "is not held up"), ("SUCCEEDED", "has ended")])
 def test_why_of_a_run_that_does_not_wait_says_so(cli: Cli, server: EdgeServer, state: str, said: str) -> None:
     server.layer.answer_instead("GET", f"/runs/{RUN_ID}", ok(answers.run(state)))

@@ -181,6 +181,23 @@ def test_slow_write_times_out_as_unavailable(database_url: str) -> None:
     database.close()
 
 
+def test_a_read_that_is_given_up_ends_and_leaves_its_reader_to_others(sqlite_url: str) -> None:
+    """PostgreSQL ends each statement by itself after 10 s."""
+    counted = (
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200000000) SELECT count(*) FROM n"
+    )
+    database = Database(sqlite_url, pool_size=1, timeout_s=1)
+    try:
+        with pytest.raises(DatabaseUnavailableError):
+            database.read_now(lambda session: session.scalar(text(counted)))
+
+        assert database.read_now(count_projects) == 0
+        with pytest.raises(DatabaseUnavailableError, match="interrupted"):
+            database._store.submit_read(lambda session: session.scalar(text(counted))).result(30)
+    finally:
+        database.close()
+
+
 def test_unreachable_postgres_is_unavailable() -> None:
     database = Database("postgresql+psycopg://nobody@127.0.0.1:1/none")
 

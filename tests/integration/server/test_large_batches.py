@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
+from drumline.contracts import api
+from drumline.contracts.states import RunState
 from drumline.contracts.sweeps import BatchSubmit, GridSweep, SweepSubmit
 from drumline_server.base.errors import CapError, DrumlineError
-from drumline_server.services import batches, submit_batch
+from drumline_server.lifecycle.cancel import batches_to_cancel, cancel_part
+from drumline_server.services import batches, cancel, submit_batch
 from drumline_server.services.submit import room_to_wait
 from support.core import MOST_WAITING, Core, submission_body
 from support.edge import EdgeServer, edge_server
+from support.processes import wait_until
 
 pytestmark = pytest.mark.both_databases
 
@@ -180,10 +184,15 @@ def test_a_batch_that_is_cancelled_while_it_is_queued_gets_no_more_runs(server: 
     assert isinstance(step, submit_batch.Begun)
     queued = server.admin.get(f"{V1}/batches/{step.batch_id}").json()["states"]["QUEUED"]
 
-    cancelled = server.admin.post(f"{V1}/batches/{step.batch_id}:cancel").json()
+    asked = server.admin.post(f"{V1}/batches/{step.batch_id}:cancel").json()
+    core.cancel_batches()
+    cancelled = server.admin.get(f"{V1}/batches/{step.batch_id}").json()
     answer = finished(core, step)
 
+    assert asked["size"] == queued
+    assert asked["cancel"]["left"] > 0
     assert (cancelled["size"], cancelled["states"], cancelled["complete"]) == (queued, {"CANCELLED": queued}, True)
+    assert cancelled["cancel"]["left"] == 0
     assert answer.submitted.batch.states == {"CANCELLED": queued}
     assert len(answer.submitted.runs) == queued < 500
 
@@ -235,3 +244,77 @@ def test_how_many_wait_is_counted_cheaply(core: Core) -> None:
     assert room == MOST_WAITING - 2_000
     assert time.thread_time() - began < HOLD_S
     assert core.read(lambda session: room_to_wait(session, core.project_id, 3)) == 0
+
+
+def ask_for_cancel(core: Core, batch_id: str, grace_s: float | None = None) -> None:
+    asked = cancel.BatchCancellation(core.project_id, batch_id, "tester", grace_s)
+    core.write(lambda session: cancel.cancel_batch(session, asked, now=core.clock.now()))
+
+
+def batch_of(core: Core, batch_id: str) -> api.Batch:
+    return core.read(lambda session: batches.get_batch(session, core.project_id, batch_id))
+
+
+@pytest.mark.usefixtures("_no_collections")
+def test_a_large_batch_is_cancelled_in_parts_that_take_the_writer_for_a_short_time_each(core: Core) -> None:
+    core.add_worker()
+    step = finished(core, begun(core, sweep_of(2_000)))
+    batch_id = step.submitted.batch.id
+
+    ask_for_cancel(core, batch_id)
+    marked = batch_of(core, batch_id)
+    first, *held = core.cancel_batches()  # in the first one statements are compiled, once for all
+
+    assert marked.cancel is not None
+    assert (marked.cancel.left, marked.states) == (2_000, {RunState.QUEUED: 2_000})
+    done = batch_of(core, batch_id)
+    assert done.cancel is not None
+    assert (done.cancel.left, done.states) == (0, {RunState.CANCELLED: 2_000})
+    assert max(held) < HOLD_S, [round(each, 3) for each in (first, *held)]
+    assert core.read(batches_to_cancel) == []
+
+
+def test_a_cancellation_that_a_restart_interrupts_goes_on_from_the_mark(core: Core) -> None:
+    core.add_worker()
+    batch_id = finished(core, begun(core, sweep_of(100))).submitted.batch.id
+    ask_for_cancel(core, batch_id)
+
+    assert core.write(lambda session: cancel_part(session, batch_id, now=core.clock.now()))
+    half = batch_of(core, batch_id)
+    core.cancel_batches()
+
+    assert half.cancel is not None
+    assert 0 < half.cancel.left < 100
+    assert batch_of(core, batch_id).states == {RunState.CANCELLED: 100}
+
+
+def test_the_loops_of_a_server_cancel_what_a_request_marked(sqlite_url: str, tmp_path: Path) -> None:
+    with edge_server(sqlite_url, tmp_path / "data", loops=True) as server:
+        server.core.add_worker()
+        batch_id = finished(server.core, begun(server.core, sweep_of(300))).submitted.batch.id
+
+        answer = server.admin.post(f"{V1}/batches/{batch_id}:cancel")
+
+        assert answer.status_code == 202
+        assert answer.json()["cancel"]["left"] > 0
+        path = f"{V1}/batches/{batch_id}"
+        wait_until(lambda: server.admin.get(path).json()["cancel"]["left"] == 0, timeout_s=60, what="it is cancelled")
+        assert set(server.admin.get(path).json()["states"]) <= {"CANCELLED", "CANCELLING"}
+
+
+def test_asking_again_with_another_grace_holds_for_those_that_were_not_asked_yet(core: Core) -> None:
+    worker = core.add_worker()
+    body = sweep_of(10, resources={"replicas": 8})
+    batch_id = finished(core, begun(core, body)).submitted.batch.id
+    core.schedule()
+    running = worker.take().start()
+
+    ask_for_cancel(core, batch_id)
+    ask_for_cancel(core, batch_id, grace_s=7)
+    core.cancel_batches()
+    ask_for_cancel(core, batch_id)
+
+    why = core.run(running.claimed.run).why
+    assert why is not None
+    assert why.evidence["grace_s"] == 7
+    assert core.read(batches_to_cancel) == []

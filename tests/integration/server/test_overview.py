@@ -1,12 +1,17 @@
 """What the first page shows of the runs."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from sqlalchemy.orm import Session
 
+from drumline.contracts.reasons import EndReason
+from drumline_server.services import overview
 from support.core import Core, Member, Worker
 from support.edge import EdgeServer, edge_server
+from support.statements import Statement, statements
 
 pytestmark = pytest.mark.both_databases
 
@@ -29,6 +34,47 @@ def test_the_run_that_ended_last_is_the_first_of_the_recent_ones(server: EdgeSer
     recent = server.admin.get("/api/v1/overview").json()["recent"]
 
     assert [run["id"] for run in recent] == [run_of(first), run_of(second)]
+
+
+@pytest.mark.parametrize("part", ["recent", "attention"])
+def test_a_run_that_ended_last_is_shown_however_many_were_submitted_after_it(server: EdgeServer, part: str) -> None:
+    core = server.core
+    worker = core.add_worker()
+    first = begin(core, worker)
+    later = [begin(core, worker) for _ in range(3)]
+    for _ in range(4):
+        for member in later:
+            core.clock.advance(1)
+            worker.beat()
+            member.end(EndReason.PROGRAM_ERROR)
+        later = [begin(core, worker) for _ in range(3)]
+    core.clock.advance(1)
+
+    first.end(EndReason.PROGRAM_ERROR)
+
+    shown = server.admin.get("/api/v1/overview").json()[part]
+    assert shown[0]["id"] == run_of(first)
+    assert len(shown) == {"recent": 10, "attention": 5}[part]
+    assert [run["ended_at"] for run in shown] == sorted((run["ended_at"] for run in shown), reverse=True)
+
+
+def test_the_runs_that_ended_last_are_found_by_an_index(sqlite_url: str, tmp_path: Path) -> None:
+    """PostgreSQL reads tables as small as these whole."""
+    with edge_server(sqlite_url, tmp_path / "other") as server:
+        core = server.core
+        with statements() as sent:
+            core.read(lambda session: overview.ended_last(session, core.project_id, 10))
+            core.read(lambda session: overview.failed_last(session, core.project_id, 5, since=core.clock.now()))
+        plans = [core.read(partial(plan_of, statement=one)) for one in sent if "run.ended_at DESC" in one[0]]
+
+    assert len(plans) == 2
+    assert all("ix_run_project_id_ended_at_id" in plan and "TEMP B-TREE" not in plan for plan in plans), plans
+
+
+def plan_of(session: Session, statement: Statement) -> str:
+    """How SQLite finds the rows."""
+    text, parameters = statement
+    return str(session.connection().exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", parameters).all())
 
 
 def begin(core: Core, worker: Worker) -> Member:

@@ -138,8 +138,43 @@ def test_start_is_foretold_from_the_steps_left_and_from_nothing_where_nothing_is
 
     starts = why(core, run).starts
     assert starts is not None
+    assert starts.at is not None
     assert "steps left" in starts.basis
     assert (starts.at.timestamp() * 1e6 - core.clock.now()) / 1e6 == pytest.approx(10, abs=1)
+
+
+def test_expected_start_that_has_passed_is_told_as_overdue_and_never_as_a_time(core: Core) -> None:
+    worker = core.add_worker(devices=2)
+    core.submit(resources={"replicas": 2})
+    core.schedule()
+    member = worker.take().start()
+    run = core.submit(resources={"replicas": 2})
+    member.send(member.event("progress", step=10, total_steps=110, steps_per_s=10.0))
+
+    core.clock.advance(10 + 180)
+    worker.beat()
+
+    starts = why(core, run).starts
+    assert starts is not None
+    assert starts.at is None
+    assert starts.overdue_s == pytest.approx(180, abs=1)
+    assert "steps left" in starts.basis
+
+
+def test_time_limit_that_has_passed_is_no_start_in_the_past_either(core: Core) -> None:
+    worker = core.add_worker(devices=2)
+    core.submit(resources={"replicas": 2}, limits={"run_s": 60})
+    core.schedule()
+    worker.take().start()
+    run = core.submit(resources={"replicas": 2})
+
+    core.clock.advance(65)
+    worker.beat()
+
+    starts = why(core, run).starts
+    assert starts is not None
+    assert starts.at is None
+    assert starts.overdue_s == pytest.approx(5, abs=1)
 
 
 def test_placed_run_says_whose_worker_has_not_taken_it(core: Core) -> None:

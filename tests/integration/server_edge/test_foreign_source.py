@@ -196,6 +196,26 @@ def test_no_bundle_takes_the_last_of_the_disk(tmp_path: Path) -> None:
         assert server.admin.get("/api/v1/runs").status_code == httpx2.codes.OK
 
 
+def test_a_project_fills_its_quota_of_bundles_and_not_the_disk(tmp_path: Path) -> None:
+    blobs = tmp_path / "own" / "blobs"
+    with edge_server(f"sqlite:///{tmp_path}/own.db", tmp_path / "own", project_bundle_bytes=2_000) as server:
+        taken = 0
+        while (answer := _upload(server.admin, _ENTRY + b"# %d\n" % taken)).status_code == httpx2.codes.CREATED:
+            taken += 1
+        stored = sum(file.stat().st_size for file in blobs.glob("??/*") if not file.suffix)
+        again = _upload(server.admin, _ENTRY + b"# 0\n")
+        other = server.client(server.token("submitter", server.core.add_project("other")))
+
+        assert taken > 1
+        assert stored <= 2_000
+        assert (answer.status_code, answer.json()["code"]) == (413, "payload_too_large")
+        assert "DRUMLINE_PROJECT_BUNDLE_BYTES" in answer.json()["hint"]
+        assert answer.json()["context"]["used_bytes"] == 100 + stored  # the core's project has a bundle of 100 bytes
+        assert list((blobs / "incoming").iterdir()) == []
+        assert again.status_code == httpx2.codes.CREATED
+        assert _upload(other, _ENTRY).status_code == httpx2.codes.CREATED
+
+
 def test_further_uploads_of_a_token_wait_and_those_of_others_do_not(tmp_path: Path) -> None:
     incoming = tmp_path / "own" / "blobs" / "incoming"
     done = threading.Event()

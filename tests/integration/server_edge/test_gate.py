@@ -1,7 +1,6 @@
 """What is refused before any endpoint sees it: hosts, origins, methods, credentials in addresses, large bodies."""
 
 import json
-import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
+from support.databases import copy_migrated
 from support.edge import EdgeServer, edge_server
 from support.processes import wait_until
 
@@ -18,10 +18,10 @@ MIB = 1024 * 1024
 
 
 @pytest.fixture(scope="module")
-def server(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EdgeServer]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EdgeServer]:
     """One server for all: nothing here changes it."""
     directory = tmp_path_factory.mktemp("gate")
-    shutil.copy(sqlite_template, directory / "drumline.db")
+    copy_migrated(directory / "drumline.db")
     with edge_server(f"sqlite:///{directory / 'drumline.db'}", directory / "data") as running:
         yield running
 

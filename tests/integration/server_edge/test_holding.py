@@ -1,6 +1,5 @@
 """No request holds the interpreter: whatever its body, the loop has its turn at least every 50 ms of processor time."""
 
-import gc
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,9 +14,7 @@ from drumline.contracts.worker_api import MAX_HOST_DEVICES
 from drumline_server.app.application import create_app
 from drumline_server.base.settings import Settings
 from fuzz.world import V1, World
-from support.databases import new_database
-from support.edge import edge_server
-from support.turns import HOLD_S, Timed
+from support.turns import HOLD_S, Timed, timed_world
 
 MIB = 2**20
 _HEAD = b'{"parameters":{"x":'
@@ -159,21 +156,19 @@ _ROUTES = sorted(
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with new_database("sqlite") as url, edge_server(url, tmp_path_factory.mktemp("holding")) as server:
-        made = World(server)
-        gc.collect()
-        gc.freeze()  # what the process of the tests holds is no part of a server
+def timed_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, Timed]]:
+    with timed_world(tmp_path_factory.mktemp("holding"), World) as made:
         yield made
-        gc.unfreeze()
 
 
 @pytest.fixture(scope="module")
-def timed(world: World) -> Timed:
-    stack = world.server.app.middleware_stack
-    assert stack is not None
-    world.server.app.middleware_stack = Timed(stack)
-    return world.server.app.middleware_stack
+def world(timed_server: tuple[World, Timed]) -> World:
+    return timed_server[0]
+
+
+@pytest.fixture(scope="module")
+def timed(timed_server: tuple[World, Timed]) -> Timed:
+    return timed_server[1]
 
 
 @pytest.fixture(scope="module")

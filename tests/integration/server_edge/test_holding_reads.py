@@ -1,6 +1,5 @@
 """No answer holds the interpreter: however much a GET asks for, the loop has its turn at least every 50 ms."""
 
-import gc
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -9,10 +8,8 @@ import pytest
 from drumline_server.app.application import create_app
 from drumline_server.base.settings import Settings
 from fuzz.world import V1
-from support.databases import new_database
-from support.edge import edge_server
 from support.large_world import LargeWorld
-from support.turns import HOLD_S, Timed
+from support.turns import HOLD_S, Timed, timed_world
 
 Query = Mapping[str, Any]  # Any: what httpx2 takes as query values
 Costliest = Callable[[LargeWorld], tuple[str, Query]]
@@ -76,21 +73,19 @@ _ROUTES = sorted(
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LargeWorld]:
-    with new_database("sqlite") as url, edge_server(url, tmp_path_factory.mktemp("reads")) as server:
-        made = LargeWorld(server)
-        gc.collect()
-        gc.freeze()  # what the process of the tests holds is no part of a server
+def timed_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LargeWorld, Timed]]:
+    with timed_world(tmp_path_factory.mktemp("reads"), LargeWorld) as made:
         yield made
-        gc.unfreeze()
 
 
 @pytest.fixture(scope="module")
-def timed(world: LargeWorld) -> Timed:
-    stack = world.server.app.middleware_stack
-    assert stack is not None
-    world.server.app.middleware_stack = Timed(stack)
-    return world.server.app.middleware_stack
+def world(timed_server: tuple[LargeWorld, Timed]) -> LargeWorld:
+    return timed_server[0]
+
+
+@pytest.fixture(scope="module")
+def timed(timed_server: tuple[LargeWorld, Timed]) -> Timed:
+    return timed_server[1]
 
 
 def test_every_route_that_reads_has_a_costly_case() -> None:

@@ -1,5 +1,7 @@
 """Several API processes of one database: they start at once with one admin token, and share one directory."""
 
+import os
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -9,7 +11,7 @@ import httpx2
 import pytest
 from sqlalchemy import create_engine, text
 
-from support.api_process import ApiProcess
+from support.api_process import DRUMLINE, ApiProcess
 from support.databases import new_database
 
 pytestmark = pytest.mark.both_databases
@@ -131,3 +133,31 @@ def test_the_same_directory_serves_again_and_again(tmp_path: Path, database_url:
             server.stop()
 
     assert (server.data_dir / "blobs" / "store.id").stat().st_size > 0
+
+
+def test_a_database_whose_directory_is_lost_for_good_adopts_another(tmp_path: Path, database_url: str) -> None:
+    with ExitStack() as stack:
+        (lost,) = servers(stack, 1, tmp_path / "server", database_url)
+        lost.start()
+        assert upload(lost).status_code == 201
+        lost.stop()
+        other = ApiProcess(tmp_path / "elsewhere", database_url)
+        stack.callback(other.stop)
+        with pytest.raises(RuntimeError):
+            other.start()
+        named = f"DRUMLINE_DATA_DIR={other.data_dir} drumline server adopt-store"
+        assert named in " ".join(other.said.split())
+
+        told = subprocess.run(
+            [DRUMLINE, "server", "adopt-store"],
+            env={**os.environ, "DRUMLINE_DATA_DIR": str(other.data_dir), "DRUMLINE_DATABASE_URL": database_url},
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+        assert told.returncode == 0, told.stderr
+        assert f"{other.data_dir} is the data directory of this database" in told.stdout
+        assert "1 of the 1 bundles" in told.stderr
+        other.start()
+        assert upload(other).status_code == 201
+        with pytest.raises(RuntimeError):
+            lost.start()

@@ -7,6 +7,7 @@ import socket
 import stat
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
@@ -23,8 +24,8 @@ def data_dir(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-@pytest.fixture
-def up(data_dir: Path) -> Iterator[Deployment]:
+@contextmanager
+def running_up(data_dir: Path) -> Iterator[Deployment]:
     """A `drumline up` without a worker, ready."""
     deployment = Deployment.start(data_dir, "--no-worker")
     try:
@@ -35,6 +36,20 @@ def up(data_dir: Path) -> Iterator[Deployment]:
             deployment.stop()
 
 
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """One that outlives what is done to it; its tests leave it as they found it."""
+    with running_up(tmp_path_factory.mktemp("up") / "data") as deployment:
+        yield deployment
+
+
+@pytest.fixture
+def own_up(data_dir: Path) -> Iterator[Deployment]:
+    """One that the test ends."""
+    with running_up(data_dir) as deployment:
+        yield deployment
+
+
 def redis_of(deployment: Deployment) -> list[psutil.Process]:
     """The Redis server itself, not its watcher."""
     return [
@@ -42,20 +57,20 @@ def redis_of(deployment: Deployment) -> list[psutil.Process]:
     ]
 
 
-def test_ctrl_c_ends_everything_in_order(up: Deployment) -> None:
-    assert up.stop() == 0
+def test_ctrl_c_ends_everything_in_order(own_up: Deployment) -> None:
+    assert own_up.stop() == 0
 
-    assert "Stopped." in up.said
-    assert not (up.data_dir / "client.json").exists()
+    assert "Stopped." in own_up.said
+    assert not (own_up.data_dir / "client.json").exists()
 
 
-def test_kill_9_leaves_no_process_behind(up: Deployment) -> None:
-    started = up.processes()
+def test_kill_9_leaves_no_process_behind(own_up: Deployment) -> None:
+    started = own_up.processes()
     assert len(started) >= 4
 
-    up.kill()
+    own_up.kill()
 
-    up.expect_nothing_left(started)
+    own_up.expect_nothing_left(started)
 
 
 def test_everything_ends_with_the_parent_of_up(data_dir: Path) -> None:

@@ -5,8 +5,11 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
+from drumline import Client
+from drumline.contracts.states import RunState
 from support.broker import broken_server
 from support.deployment import Deployment
 from support.installs import Install, full_install, light_install, server_install
@@ -111,6 +114,40 @@ def test_a_part_that_dies_in_a_loop_later_is_told(
     finally:
         switch.unlink()
         deployment.stop()
+
+
+def test_a_launcher_that_dies_in_a_loop_only_after_the_start_is_told_and_runs_start_once_it_stands(
+    tmp_path: Path, data_dir: Path, install: Install
+) -> None:
+    switch, module = tmp_path / "die", "drumline_worker.launcher.launcher"
+    install.die(module, "the driver is gone", once=switch)
+    deployment = start(data_dir, install)
+    program = tmp_path / "one.py"
+    program.write_text("def main(run):\n    return 1\n")
+    try:
+        wait_until(lambda: "Drumline is ready" in deployment.said, timeout_s=ENDS_S, what="it is ready")
+        switch.touch()
+        (launcher,) = [process for process in deployment.processes() if is_launcher(process, module)]
+        launcher.send_signal(signal.SIGKILL)
+
+        wait_until(lambda: "Warning: The launcher died" in deployment.said, timeout_s=ENDS_S, what="the loop is told")
+        assert "while it started: exit code 9. No program can start there until it comes up." in deployment.said
+        assert f"Its log is {data_dir / 'logs' / 'worker.log'}." in deployment.said
+        assert "the driver is gone" in (data_dir / "logs" / "worker.log").read_text()
+        assert deployment.process.poll() is None
+        with Client(deployment.url, deployment.token) as client:
+            run = client.submit(program, replicas=1)
+            switch.unlink()
+            assert run.wait(timeout=ENDS_S).state is RunState.SUCCEEDED, run.reason
+    finally:
+        switch.unlink(missing_ok=True)
+        deployment.stop()
+
+
+def is_launcher(process: psutil.Process, module: str) -> bool:
+    """Not one of the shims, which are forks of it."""
+    parent = process.parent()
+    return module in words_of(process) and (parent is None or module not in words_of(parent))
 
 
 def test_a_start_that_takes_long_says_what_it_waits_for(data_dir: Path, install: Install) -> None:

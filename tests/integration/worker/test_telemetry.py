@@ -1,5 +1,7 @@
 """What programs say reaches the server whole, in order, and within bounds."""
 
+import os
+import signal
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -258,3 +260,26 @@ def test_what_a_killed_program_had_not_handed_over_is_a_gap_of_its_size_at_the_e
     notes = "".join(event.text for event in member.of_kind("log") if event.stream == "system")
     nouns = {"metrics": "value", "reduction": "reduction"}
     assert all(f"[drumline: {counted(count, nouns[what])} lost here" in notes for what, count in gaps.items())
+
+
+def test_an_unfinished_line_is_seen_while_the_program_runs_and_outlives_its_kill(
+    server: WorkerServer, worker: WorkerProcess
+) -> None:
+    program = """
+import os, sys, time
+
+def main(run):
+    print(os.getpid())
+    print("half a line", end="")
+    sys.stderr.write("and half an error")
+    while True:
+        time.sleep(1)
+"""
+    member = server.assign(program)
+    server.wait(lambda: all(half in member.log for half in ("half a line", "half an error")), "both halves came")
+    os.kill(int(member.log.split("\n")[0]), signal.SIGKILL)
+    end = server.wait_drained(member)
+
+    assert end.signal == signal.SIGKILL
+    assert "half a line" in member.log
+    assert "and half an error" in member.log

@@ -3,6 +3,8 @@
 import json
 import socket
 import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -43,6 +45,15 @@ class _Heard:
         closing.start()
         messages = self.messages_until_closed()
         closing.join()
+        return messages
+
+    def messages_until(self, is_last: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+        """Those that come, up to the first that is the last."""
+        self._ours.settimeout(30)
+        messages: list[dict[str, Any]] = []
+        while not messages or not is_last(messages[-1]):
+            messages += [json.loads(payload) for payload in self._decoder.feed(self._ours.recv(65_536))]
+        self._ours.settimeout(None)
         return messages
 
     def next_message(self) -> dict[str, Any]:
@@ -192,3 +203,25 @@ def test_reductions_and_speed_are_told_by_the_steps_that_the_program_names(heard
     assert progress[-1]["step"] == 3
     assert steps == {0, 1, 2}
     assert 0 not in speeds  # of the first step, which compiles
+
+
+def test_a_program_that_stands_still_is_told_at_a_rate_of_zero_until_it_steps_again(heard: _Heard) -> None:
+    telemetry = Telemetry(Channel(heard.theirs))
+    began = time.monotonic_ns() - 20_000_000_000
+
+    def step(number: int, at: int) -> None:
+        telemetry.step(StepRecord(number, "spmd", at, at, None, 8))
+
+    for number in range(1_000):
+        step(number, began + 10_000_000 * number)  # the last of them some 10 s ago
+
+    still = heard.messages_until(lambda message: message["kind"] == "metrics" and message["values"] == [0, 0])
+    told = [message for message in still if message["kind"] == "progress"]
+    step(1_000, time.monotonic_ns())
+    telemetry.close()
+    again = heard.messages()
+
+    assert told[0]["steps_per_s"] == pytest.approx(100, rel=0.05)
+    assert (told[-1]["step"], told[-1]["steps_per_s"], told[-1]["examples_per_s"]) == (1_000, 0, 0)
+    assert sorted(still[-1]["names"]) == ["sys/examples_per_s", "sys/steps_per_s"]
+    assert next(message["steps_per_s"] for message in again if message["kind"] == "progress") > 0

@@ -106,3 +106,34 @@ def test_what_a_program_does_after_its_last_step_does_not_slow_it() -> None:
     _call(rate, 5, 100)
     assert rate.rest() is None
     assert rate.mean() == {"steps_per_s": 1.0, "step_ms": 1_000.0, "examples_per_s": 10.0}
+
+
+def test_a_program_that_rests_for_longer_than_its_steps_take_stands_still() -> None:
+    rate = StepRate()
+    _steps(rate, *(10 + number / 100 for number in range(101)))
+    assert not rate.stands_still(int(15.9 * SECOND))
+    assert rate.stands_still(int(16.1 * SECOND))
+
+
+def test_slow_steps_are_no_standstill() -> None:
+    rate = StepRate()
+    _steps(rate, 10, 20, 30)
+    assert not rate.stands_still(59 * SECOND)
+    assert rate.stands_still(61 * SECOND)
+
+
+def test_calls_between_two_names_are_no_standstill_and_naming_a_step_again_is_no_step() -> None:
+    rate = StepRate()
+    for number in range(3):
+        _call(rate, number, 10 + number)
+        rate.name(1, (10 + number) * SECOND)
+    rate.name(0, 30 * SECOND)
+    assert rate.stands_still(31 * SECOND)
+    _call(rate, 3, 31)
+    assert not rate.stands_still(35 * SECOND)
+
+
+def test_after_a_standstill_the_present_rate_is_that_of_the_time_with_it() -> None:
+    rate = StepRate()
+    _steps(rate, *(10 + number / 100 for number in range(101)), 71)
+    assert rate.present()["steps_per_s"] == pytest.approx(1 / 60)

@@ -4,7 +4,11 @@ import faulthandler
 import os
 import socket
 import sys
+import threading
+import time
 import traceback
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -32,6 +36,8 @@ from drumline_worker.runner.runner_telemetry import Telemetry
 from drumline_worker.runner.ticker import Ticker
 from drumline_worker.runner.worker_run import CheckpointEvents, WorkerRun
 
+_UNFINISHED_S = 0.25
+"""An unfinished line waits so long in the interpreter at most."""
 MAX_MESSAGE_CHARS = 4_000
 
 
@@ -59,7 +65,8 @@ def _prepare_process(directory: RunDirectory, stacks: int) -> None:
     os.umask(0o077)
     os.chdir(scratch)
     os.environ.update(HOME=scratch, TMPDIR=scratch, PWD=scratch)
-    sys.stdout, sys.stderr = _text_to(1), _text_to(2)
+    sys.stdout, sys.stderr = streams = _text_to(1), _text_to(2)
+    threading.Thread(target=_flush_forever, args=(streams,), name="drumline-output", daemon=True).start()
     faulthandler.enable(file=2)
     faulthandler.register(STACK_SIGNAL, file=stacks)
     np.random.seed()
@@ -68,6 +75,20 @@ def _prepare_process(directory: RunDirectory, stacks: int) -> None:
 def _text_to(fd: int) -> TextIO:
     """Line by line, so that the log is live; no character can make print fail. The launcher's stream was another's."""
     return open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+
+
+def _flush_forever(streams: Sequence[TextIO]) -> None:
+    """Sends unfinished lines too: what the interpreter holds is lost with a program that is killed.
+
+    Without a buffer a line of `print` would be two writes, between which those of other threads fall.
+    """
+    forking = threading.Lock()  # a child of the program would inherit the lock of a stream that is being written
+    os.register_at_fork(before=forking.acquire, after_in_parent=forking.release, after_in_child=forking.release)
+    while True:
+        time.sleep(_UNFINISHED_S)
+        for stream in streams:
+            with forking, suppress(ValueError, OSError):  # the program may have closed it
+                stream.flush()
 
 
 def _prepare_run(plan: MemberPlan, channel: Channel, tally: Tally) -> tuple[WorkerRun, ProbeObserver | None]:

@@ -24,6 +24,7 @@ POINTS_PER_EVENT = 500
 """So many nearly always fit in an event (`contracts.events.MAX_CUT_BYTES`)."""
 _LOOK_AGAIN_S = 1.0
 """How often who waits looks whether the sending thread is still there: without a shim it has ended."""
+_RATES = frozenset({"steps_per_s", "examples_per_s"})
 _UNREADABLE = (RuntimeError, TypeError, ValueError, OverflowError)
 """What reading an array can raise: it was donated to a later step, its computation failed, it is no real number."""
 
@@ -233,10 +234,21 @@ class Telemetry:
                 return
 
     def _wait_for_work(self) -> None:
-        """Until there is something to send, which may be what waited too long for its step."""
+        """Until there is something to send: what waited too long for its step, or that the program stands still."""
         while not (self._dirty or self._closed):
-            self._changed.wait(_LOOK_AGAIN_S if self._steps.held else None)
-            self._dirty = self._dirty or self._steps.is_overdue(time.monotonic_ns())
+            self._changed.wait(_LOOK_AGAIN_S if self._steps.held or any(self._figures.values()) else None)
+            now = time.monotonic_ns()
+            self._dirty = self._dirty or self._steps.is_overdue(now)
+            if any(self._figures.values()) and self._rate.stands_still(now):
+                self._note_standstill()
+
+    def _note_standstill(self) -> None:
+        """The rate as of now is 0, also in the charts; nobody else would tell it, as the program does nothing."""
+        at, step = time.time_ns() // 1_000, self._steps.named
+        for name in _RATES & self._figures.keys():
+            self._add_point(_Point(f"sys/{name}", step if step is not None else self._steps.called or 0, at, 0.0))
+        self._figures = dict.fromkeys(self._figures, 0.0)
+        self._dirty = self._hurried = True
 
     def _flush(self) -> None:
         with self._changed:

@@ -13,6 +13,8 @@ _SHORTEST_REST_NS = WINDOW_NS // 4
 """A shorter rest would say more about the clock than about the program."""
 PRESENT_S = 5.0
 """The present rate is that of the last windows that together last so long."""
+_STILL_WINDOWS = 3
+"""A program stands still once it has rested for so many of the longest of its last windows, and for `PRESENT_S`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +62,12 @@ class StepRate:
         """By how many steps the first name is further, and when it came."""
         self._told = False
         self._recent: deque[Window] = deque()
+        self._moved_ns = 0
+        """When it last called `strategy.run` or named a further step."""
 
     def call(self, record: StepRecord) -> Window | None:
         """Counts a call of `strategy.run`; the window that it ends, which a program that names steps ends by that."""
+        self._moved_ns = record.returned_at
         if self._first is None:
             self._first, self._examples_before = record, record.examples or 0
             self._begin(record.returned_at)
@@ -76,6 +81,8 @@ class StepRate:
 
     def name(self, steps: int, at_ns: int) -> Window | None:
         """The program named a step, which is `steps` further than the last; the window that it ends."""
+        if steps > 0:
+            self._moved_ns = at_ns
         if not self._named:
             # Calls may be more or fewer than steps: what was counted by them so far is dropped.
             self._named, self._told = True, False
@@ -100,6 +107,11 @@ class StepRate:
     def present(self) -> dict[str, float]:
         """The figures of the last 5 s; nothing before there are any."""
         return _merge(self._recent).figures if self._recent else {}
+
+    def stands_still(self, now_ns: int) -> bool:
+        """Whether the program rests for longer than its steps take: then its rate is 0 until it steps again."""
+        longest_s = max((window.seconds for window in self._recent), default=0.0)
+        return (now_ns - self._moved_ns) / 1e9 > max(PRESENT_S, _STILL_WINDOWS * longest_s)
 
     def mean(self) -> dict[str, float]:
         """The figures of the time from the first step to the last; nothing before there are any."""

@@ -25,6 +25,7 @@ from drumline_server.http.dependencies import (
 )
 from drumline_server.http.json_bodies import cut, in_pieces
 from drumline_server.http.request_context import AppState
+from drumline_server.lifecycle.cancel import cancel_part
 from drumline_server.services import batches, cancel
 from drumline_server.services.submit_batch import BatchSubmission, Begun, begin, prepare, queue_part
 
@@ -86,11 +87,14 @@ async def get_batch(batch_id: BatchId, principal: ReaderDep, app: AppDep) -> api
 async def cancel_batch(
     batch_id: BatchId, principal: SubmitterDep, app: AppDep, body: Annotated[api.CancelRequest | None, Body()] = None
 ) -> api.Batch:
-    """Asks every run of the batch that has not ended to stop; those that wait first, a part at a time."""
-    await app.database.write(lambda session: batches.close(session, principal.project_id, batch_id))
-    request = cancel.BatchCancellation(batch_id, principal.name, (body or api.CancelRequest()).grace_s)
-    while await app.database.write(lambda session: cancel.cancel_some(session, request, now=app.clock.now())):
-        pass
+    """Asks every run of the batch that has not ended to stop, those that wait first; no more of it are queued.
+
+    It answers at once: `cancel.left` tells how many runs are still to be asked.
+    """
+    grace_s = (body or api.CancelRequest()).grace_s
+    request = cancel.BatchCancellation(principal.project_id, batch_id, principal.name, grace_s)
+    await app.database.write(lambda session: cancel.cancel_batch(session, request, now=app.clock.now()))
+    await app.database.write(lambda session: cancel_part(session, batch_id, now=app.clock.now()))
     return await app.database.read(lambda session: batches.get_batch(session, principal.project_id, batch_id))
 
 

@@ -39,8 +39,15 @@ async def upload_bundle(
     upload = bundles.Upload(
         request.headers.get("content-type", ""), filename, request.stream(), app.settings.bundle_bytes
     )
+    project_id, quota_bytes = principal.project_id, app.settings.project_bundle_bytes
+
+    async def admit(digest: str, size_bytes: int) -> None:
+        await app.database.read(
+            lambda session: bundles.require_quota(session, project_id, digest, size_bytes, quota_bytes=quota_bytes)
+        )
+
     async with app.shares.turn(request.scope, "upload"):
-        packed = await bundles.receive(app.blobs, app.reading, upload, principal.counts_for)
+        packed = await bundles.receive(app.blobs, app.reading, upload, principal.counts_for, admit)
     return await app.database.write(
         lambda session: bundles.store_bundle(session, principal.project_id, packed, now=app.clock.now())
     )

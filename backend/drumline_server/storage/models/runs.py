@@ -71,11 +71,23 @@ class JobChange(Base):
     to_version: Mapped[int]
 
 
+_CANCELLING = "cancel_requested_at IS NOT NULL AND cancelled_at IS NULL"
+
+
 class Batch(Base):
     """A batch; its runs name it. What became of it is counted from its runs."""
 
     __tablename__ = "batch"
-    __table_args__ = (Index("ix_batch_project_id_created_at_id", "project_id", "created_at", "id"),)
+    __table_args__ = (
+        Index("ix_batch_project_id_created_at_id", "project_id", "created_at", "id"),
+        Index(
+            "ix_batch_cancelling",
+            "cancel_requested_at",
+            "id",
+            sqlite_where=text(_CANCELLING),
+            postgresql_where=text(_CANCELLING),
+        ),
+    )
 
     id: Mapped[str] = mapped_column(primary_key=True)
     project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
@@ -88,8 +100,15 @@ class Batch(Base):
     sweep: Mapped[dict[str, Any] | None]
     """The sweep as it was declared; None for a batch of single submissions."""
     created_at: Mapped[int]
+    cancel_requested_at: Mapped[int | None]
+    """When somebody asked all of it to stop first; a loop of the server then asks its runs, a part at a time."""
+    cancel_requested_by: Mapped[str | None]
+    cancel_grace_s: Mapped[float | None]
+    cancelled_at: Mapped[int | None]
+    """When each of its runs had been asked to stop or had ended."""
 
 
+_ENDED = "ended_at IS NOT NULL"
 _PLANNED = "plan_id IS NOT NULL"
 
 
@@ -109,6 +128,14 @@ class Run(Base):
         # is a bound parameter.
         Index("ix_run_queue", "state", "project_id", "priority", "shape", "created_at", "id"),
         Index("ix_run_state_queue_deadline", "state", "queue_deadline"),
+        Index(
+            "ix_run_project_id_ended_at_id",
+            "project_id",
+            "ended_at",
+            "id",
+            sqlite_where=text(_ENDED),
+            postgresql_where=text(_ENDED),
+        ),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)

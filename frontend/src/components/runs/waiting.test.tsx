@@ -59,6 +59,28 @@ describe("why a run waits", () => {
     expect(why.textContent).toContain("until 2026-01-02 03:04:05 UTChost 2026-99-99T99:99:99Z");
   });
 
+  it("tells a start that has passed as overdue, never as a time in the past", async () => {
+    const overdue = { ...BUSY, starts: { overdue_s: 185, basis: "its steps" } };
+    expect((await shown(<Waiting why={overdue} />)).textContent).toContain(
+      "Expected to start by now, 3 m 05 s over, by its steps.",
+    );
+    cleanup();
+    const passed = {
+      ...BUSY,
+      starts: { at: new Date(Date.now() - 65_000).toISOString(), basis: "its steps" },
+    };
+    expect((await shown(<Waiting why={passed} />)).textContent).toMatch(
+      /Expected to start by now, 1 m 0\d s over, by its steps\./,
+    );
+  });
+
+  it("tells when it will start while that is to come", async () => {
+    const starts = { at: "2999-01-02T03:04:05Z", basis: "its steps" };
+    expect((await shown(<Waiting why={{ ...BUSY, starts }} />)).textContent).toContain(
+      "Expected to start at 2999-01-02 03:04:05 UTC, by its steps.",
+    );
+  });
+
   it("names no place, suggestion or time where there is none", async () => {
     const bare = { ...BUSY, position: null, suggestions: [], starts: null, evidence: {} };
     expect((await shown(<Waiting why={bare} />)).textContent).toBe(`${BUSY.sentence}${BUSY.remedy}`);

@@ -1,6 +1,7 @@
 import { Link } from "@tanstack/react-router";
 import type { JsonValue, Why } from "@/api/schema";
-import { formatUtc, shortId } from "@/lib/format";
+import { formatDuration, formatUtc, secondsBetween, shortId } from "@/lib/format";
+import { useNow } from "@/lib/now";
 
 /** The rule that blocks a run that waits or would, what was seen, and what would let it start. */
 export function Waiting({ why }: { why: Why }) {
@@ -31,12 +32,7 @@ export function Waiting({ why }: { why: Why }) {
           ))}
         </ul>
       )}
-      {why.starts && (
-        <p className="mt-2 text-muted">
-          Expected to start at <time dateTime={why.starts.at}>{formatUtc(why.starts.at)}</time>, by{" "}
-          <WithLinks runs={runs} text={why.starts.basis} />.
-        </p>
-      )}
+      {why.starts && <Start runs={runs} starts={why.starts} />}
       {evidence.length > 0 && (
         <p className="mt-2 flex flex-wrap gap-x-4 text-muted text-xs">
           {evidence.map(([name, value]) => (
@@ -47,6 +43,26 @@ export function Waiting({ why }: { why: Why }) {
         </p>
       )}
     </div>
+  );
+}
+
+/** When it is expected to start; a moment that has passed, also while one looks, is told as overdue. */
+function Start({ starts, runs }: { starts: NonNullable<Why["starts"]>; runs: readonly string[] }) {
+  const now = useNow();
+  const at = starts.at && Date.parse(starts.at) > now ? starts.at : null;
+  const over = starts.at ? secondsBetween(starts.at, null, now) : starts.overdue_s;
+  return (
+    <p className="mt-2 text-muted">
+      Expected to start{" "}
+      {at ? (
+        <>
+          at <time dateTime={at}>{formatUtc(at)}</time>
+        </>
+      ) : (
+        <>by now, {formatDuration(over)} over</>
+      )}
+      , by <WithLinks runs={runs} text={starts.basis} />.
+    </p>
   );
 }
 

@@ -18,7 +18,7 @@ export function CancelBatch({ batch }: { batch: Batch }) {
     onSettled: () => setAsking(false),
   });
   const live = liveRuns(batch);
-  if (live === 0) return null;
+  if (live === 0 || batch.cancel?.left) return null;
   if (!asking) {
     return (
       <>

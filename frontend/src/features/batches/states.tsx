@@ -1,7 +1,7 @@
 import type { Batch, RunState } from "@/api/schema";
 import { isTerminal } from "@/api/states";
 import { StateIcon, stateWord } from "@/components/ui/state-badge";
-import { formatInteger } from "@/lib/format";
+import { count, formatInteger } from "@/lib/format";
 
 const ORDER: readonly RunState[] = [
   "FAILED",
@@ -14,8 +14,9 @@ const ORDER: readonly RunState[] = [
   "CANCELLED",
 ];
 
-/** How many runs of the batch are in which state. */
+/** How many runs of the batch are in which state, and how far its cancellation is. */
 export function BatchStates({ batch }: { batch: Batch }) {
+  const toCancel = batch.cancel?.left ?? 0;
   return (
     <span className="inline-flex flex-wrap items-center gap-x-4">
       {ORDER.filter((state) => batch.states[state]).map((state) => (
@@ -25,6 +26,11 @@ export function BatchStates({ batch }: { batch: Batch }) {
           <span className="text-muted lowercase">{stateWord(state)}</span>
         </span>
       ))}
+      {toCancel > 0 && (
+        <span className="text-warn" role="status">
+          being cancelled, {count(toCancel, "run")} still to be asked to stop
+        </span>
+      )}
     </span>
   );
 }

@@ -54,6 +54,7 @@ export function RecentRuns({ overview, className }: PartProps) {
         </Link>
       }
       className={className}
+      note={overview.recent.length > 0 && "ended last; what runs is under Running"}
       title="Recent"
     >
       {overview.recent.length === 0 ? (

@@ -1,7 +1,7 @@
 """What the REST API answers: the SDK, the CLI and the dashboard's types all come from these models."""
 
 from drumline.contracts.api.access import LoginCode, LoginRequest, Session, Token, TokenCreate, TokenCreated, Version
-from drumline.contracts.api.batches import Batch, Outcome, OutcomeMetric, Outcomes, SubmittedBatch
+from drumline.contracts.api.batches import Batch, BatchCancel, Outcome, OutcomeMetric, Outcomes, SubmittedBatch
 from drumline.contracts.api.fleet import (
     Device,
     DeviceFacts,
@@ -69,6 +69,7 @@ __all__ = [
     "MAX_PAGE",
     "Attempt",
     "Batch",
+    "BatchCancel",
     "Bundle",
     "BundleSource",
     "CancelRequest",

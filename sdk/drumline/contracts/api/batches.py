@@ -13,6 +13,14 @@ from drumline.contracts.storable import NotFinite
 from drumline.contracts.sweeps import SweepSpec
 
 
+class BatchCancel(Reply):
+    """How far the cancellation of a whole batch is."""
+
+    requested_at: Timestamp
+    left: int
+    """Runs that are still to be asked to stop: a large batch is cancelled in parts."""
+
+
 class Batch(Reply):
     """A batch, and how many of its runs are in which state."""
 
@@ -31,6 +39,8 @@ class Batch(Reply):
     """Whether all of its runs are queued; a large batch is queued in parts."""
     hint: str = ""
     """What to do where the batch stays incomplete."""
+    cancel: BatchCancel | None = None
+    """None where nobody asked all of it to stop."""
 
 
 class SubmittedBatch(Reply):

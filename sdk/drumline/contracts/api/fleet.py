@@ -109,12 +109,13 @@ class Overview(Reply):
     devices: tuple[Device, ...]
     """At most 2048; beyond that the hosts' counts stand for them."""
     attention: tuple[RunSummary, ...]
-    """Runs that failed in the last day, newest first (at most 5)."""
+    """The runs of the last day that failed last, the last one first (at most 5)."""
     queued: tuple["QueuedRun", ...]
     queued_total: int
     running: tuple[RunSummary, ...]
     running_total: int
     recent: tuple[RunSummary, ...]
+    """The runs that ended last, the last one first (at most 10); those that run are `running`."""
 
 
 class QueuedRun(Reply):

@@ -39,7 +39,10 @@ class Suggestion(Reply):
 class Prediction(Reply):
     """When a queued run is expected to start, and on what that is based."""
 
-    at: Timestamp
+    at: Timestamp | None = None
+    """Never before the answer; None where that moment has passed."""
+    overdue_s: float | None = None
+    """How long ago it was expected to start, in seconds, where that moment has passed."""
     basis: str
 
 

@@ -1,0 +1,33 @@
+import { cleanup, render, screen } from "@testing-library/react";
+import { afterEach, describe, expect, it } from "vitest";
+import type { Batch } from "@/api/schema";
+import { BatchStates } from "./states";
+
+const BATCH: Batch = {
+  id: "bat_01M827GP5REN69KA1ZEVNNF011",
+  project: "prj_01M827GP5REN69KA1ZEVNNF011",
+  name: "",
+  jobs: ["digits"],
+  size: 1_000,
+  states: { QUEUED: 960, CANCELLED: 40 },
+  sweep: null,
+  submitted_by: "tester",
+  created_at: "2026-01-02T03:04:05Z",
+  complete: true,
+  hint: "",
+};
+
+describe("the states of a batch", () => {
+  afterEach(cleanup);
+
+  it("say how far its cancellation is, until nobody is left to be asked", () => {
+    const requested_at = "2026-01-02T03:04:06Z";
+    render(<BatchStates batch={{ ...BATCH, cancel: { requested_at, left: 960 } }} />);
+    expect(screen.getByRole("status").textContent).toBe(
+      "being cancelled, 960 runs still to be asked to stop",
+    );
+    cleanup();
+    render(<BatchStates batch={{ ...BATCH, cancel: { requested_at, left: 0 } }} />);
+    expect(screen.queryByRole("status")).toBeNull();
+  });
+});
