@@ -140,7 +140,7 @@ def budgets_are_kept(facts: Facts) -> Iterator[str]:
 
 
 def one_attempt_succeeds(facts: Facts) -> Iterator[str]:
-    """A run has SUCCEEDED by its newest attempt and by no other, and no run that ended otherwise has a result.
+    """A run has SUCCEEDED by its newest attempt and by no other.
 
     Of a run that returned after its time limit the attempt succeeded, and the run has FAILED.
     """
@@ -150,8 +150,6 @@ def one_attempt_succeeds(facts: Facts) -> Iterator[str]:
         won = [row.id for row in facts.attempts_of.get(run.id, ()) if row.state == AttemptState.SUCCEEDED]
         if won != ([run.attempt_id] if run.state == RunState.SUCCEEDED else []):
             yield f"{run.id} is {run.state}, and these of its attempts succeeded: {won}"
-        if run.result is not None and run.state in TERMINAL_RUN and run.state != RunState.SUCCEEDED:
-            yield f"{run.id} is {run.state} and has a result"
 
 
 def telemetry_ends_with_its_member(facts: Facts) -> Iterator[str]:
@@ -266,6 +264,13 @@ def every_end_was_heard(facts: Facts) -> Iterator[str]:
             yield f"{member.id} was heard up to {member.acked_seq} of {member.last_seq}"
 
 
+def results_are_of_success(facts: Facts) -> Iterator[str]:
+    """No run has a result that ended otherwise; a host that is lost between a result and its end leaves one."""
+    for run in facts.runs.values():
+        if run.result is not None and run.state in TERMINAL_RUN and run.state != RunState.SUCCEEDED:
+            yield f"{run.id} is {run.state} and has a result"
+
+
 Invariant = Callable[[Facts], Iterator[str]]
 ALWAYS: tuple[Invariant, ...] = (
     events_are_gapless,
@@ -288,7 +293,7 @@ SINCE: tuple[Callable[[Facts, Seen], Iterator[str]], ...] = (
     ends_are_final,
 )
 ON_STEADY_CLOCKS: tuple[Invariant, ...] = (attempts_follow_each_other, holds_follow_each_other)
-AT_REST: tuple[Invariant, ...] = (every_end_was_heard,)
+AT_REST: tuple[Invariant, ...] = (every_end_was_heard, results_are_of_success)
 
 
 class Watch:

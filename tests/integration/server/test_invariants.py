@@ -36,6 +36,7 @@ FAULTS = {
     "ends_are_final": (f"UPDATE run SET result = NULL WHERE id = {ENDED}",),
     "attempts_follow_each_other": (f"UPDATE attempt SET ended_at = NULL WHERE run_id = {LIVE} AND fence = 1",),
     "holds_follow_each_other": ("UPDATE hold SET released_at = released_at + 3600000000",),
+    "results_are_of_success": (f"UPDATE run SET state = 'FAILED' WHERE id = {ENDED}",),
     "every_end_was_heard": ("UPDATE member SET last_seq = acked_seq + 1 WHERE state = 'EXITED'",),
 }
 """By the name of the invariant."""

@@ -202,14 +202,6 @@ class WholeElementReader:
             pipeline.set_state(place)
 
 
-def pieces_of(step: Step) -> tuple[Any, ...]:
-    """Each replica's own part of a step."""
-    if isinstance(step, Pieces):
-        return step.elements
-    ends = np.cumsum(step.rows).tolist()
-    return tuple(cut(step.batch, end - rows, end) for rows, end in zip(step.rows, ends, strict=True))
-
-
 def cut(element: Any, start: int, stop: int) -> Any:
     """Rows ``start`` to ``stop`` of every leaf."""
     return jax.tree.map(lambda leaf: leaf[start:stop], element)
