@@ -74,7 +74,7 @@ def test_signing_out_in_one_tab_ends_it_in_all_and_signing_in_starts_over(
     expect_streams(deployment, 0)
     with signed_in(browser, deployment) as first:
         others = [first.context.new_page() for _ in range(2)]
-        for tab, path in zip(others, ("/runs", "/devices"), strict=True):
+        for tab, path in zip((first, *others), ("/", "/runs", "/devices"), strict=True):
             open_settled(tab, f"{deployment.url}{path}")
         expect_live([first, *others])
 

@@ -58,7 +58,7 @@ def test_every_line_of_the_proof_names_a_stage_a_count_and_a_reason() -> None:
     for line in proof["replaced"]:
         assert line["stage"] in known
         assert line["count"] in proof["least"][line["stage"]]
-        assert line["less"] > 0
+        assert line["less"] >= 0  # 0: as many, each of which does less
         assert len(line["why"]) > 20
 
 
