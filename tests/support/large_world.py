@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import update
 
 from drumline.contracts.base import from_micros
+from drumline.contracts.events import MAX_REPLICAS_TOLD
 from drumline.contracts.plans import MAX_LISTED, MAX_PROBE_DEVICES
 from drumline_server.storage.models import Plan, Run
 from support.core import GANG, Member, submission_body
@@ -135,8 +136,8 @@ class LargeWorld:
         for number in range(20):
             member.send(member.event("log", stream="stdout", text=text, offset=number * len(text)))
         point = {"shape": [], "dtype": "float32", "values": [0.1], "min": 0.1, "max": 0.1, "mean": 0.1, "norm": 0.1}
-        reduction = partial(member.event, "reduction", op="mean", axis=0, denominator=16_000, result=point)
-        many = 16_000
+        reduction = partial(member.event, "reduction", op="mean", axis=0, denominator=MAX_REPLICAS_TOLD, result=point)
+        many = MAX_REPLICAS_TOLD
         member.send(reduction(name="wide", step=0, inputs=[point] * many, counts=[1] * many))
         for name in range(2_000 // PAGE):
             events = [

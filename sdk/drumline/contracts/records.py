@@ -35,7 +35,7 @@ class Framing:
 
 FRAMED: dict[type[Contract], Framing] = {
     BatchSubmit: Framing("runs", MAX_BATCH, record_bytes=2**16, values=20_000, json_bytes=MAX_JSON_BYTES, alike=True),
-    # A record is one message of a program, of up to 2 MiB: a reduction over 10 000 replicas. Workers of the version
+    # A record is one message of a program, of up to 2 MiB, as a result with its marks. Workers of the version
     # before send a batch of 1 MiB, and one message more, as one JSON text.
     EventBatch: Framing("events", MAX_EVENTS_PER_BATCH, record_bytes=2**22, values=160_000, json_bytes=2**22),
 }
