@@ -166,7 +166,7 @@ def _chart(run: Run, page: Page) -> Shown:
     windows = [(_number(step), _number(most if least == "0" else mean)) for step, mean, least, most in rows]
     seconds, before = 0.0, float(EVERY - 1)
     for step, rate in windows:
-        if step > before:  # a window without a step says that the run stands still
+        if rate > 0 and step > before:  # a rate of 0 says that the run stands still, and ends no window
             seconds += (step - before) / rate
             before = step
     return Shown("chart", before + 1, (before - EVERY + 1) / seconds)
