@@ -12,9 +12,9 @@ from conformance.loader import load
 
 FOLDER = Path(__file__).parent
 GOLDEN = FOLDER / "golden" / "golden_public.json"
-#: They belong to TPU pods and clusters, which the engine does not have yet.
-OF_PODS = frozenset({"device_assignment", "topology", "cluster"})
-CATEGORIES = sorted({case.category for case in load(GOLDEN)} - OF_PODS)
+#: They belong to clusters, which the engine does not have yet.
+OF_CLUSTERS = frozenset({"cluster"})
+CATEGORIES = sorted({case.category for case in load(GOLDEN)} - OF_CLUSTERS)
 
 
 @cache

@@ -21,7 +21,7 @@ Importing has no side effect: no backend is started, nothing in the environment 
 from typing import TYPE_CHECKING, Any
 
 import drumline.distribute._requires  # noqa: F401 - first: it names the extra that is missing
-from drumline.distribute import contrib, errors, observe, v1
+from drumline.distribute import contrib, errors, observe, tpu, v1
 from drumline.distribute.base.devices import set_cpu_devices
 from drumline.distribute.base.enums import ReduceOp, VariableAggregation, VariableSynchronization
 from drumline.distribute.checkpoint import Checkpoints
@@ -161,5 +161,6 @@ __all__ = [
     "replica_key",
     "set_cpu_devices",
     "set_strategy",
+    "tpu",
     "v1",
 ]

@@ -40,6 +40,10 @@ class MissingReplicaError(InvalidValueError, IndexError):
     """A per-replica value made for another number of replicas than the strategy has."""
 
 
+class OutsideMeshError(InvalidValueError, IndexError):
+    """Coordinates that a topology's mesh does not have, or at which no device is."""
+
+
 class UnsupportedError(DistributeError, NotImplementedError):
     """The operation is defined for other values or strategies, not for this one."""
 

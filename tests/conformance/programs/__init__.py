@@ -15,6 +15,7 @@ _MODULES = (
     "extended",
     "training",
     "checkpoints",
+    "topologies",
 )
 
 
