@@ -16,6 +16,7 @@ _MODULES = (
     "training",
     "checkpoints",
     "topologies",
+    "clusters",
 )
 
 

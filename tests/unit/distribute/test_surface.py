@@ -26,6 +26,7 @@ DOCUMENTED = {
     "ReductionToOneDevice",
     "input": "SHARD_HINT ArraySpec AutoShardPolicy Dataset DistributedDataset DistributedIterator InputContext "
     "InputOptions InputReplicationMode PerReplicaSpec batch_sizes_for_worker compute_batch_size per_worker_batches",
+    "clusters": "ClusterSpec Gang cluster_resolver initialize",
     "running": "RunOptions errors observe set_cpu_devices",
 }
 

@@ -12,8 +12,8 @@ from drumline.distribute.topology.topology import Topology
 
 #: A name longer than this is none; the longest real one has 15 characters.
 _MAX_NAME_CHARACTERS = 64
-_SHAPE = re.compile(r"(?P<generation>[a-z0-9]+):(?P<chips>\d{1,4}(?:x\d{1,4}){0,2})", re.IGNORECASE)
-_ACCELERATOR_TYPE = re.compile(r"(?P<generation>[a-z0-9]+)-(?P<count>\d{1,6})", re.IGNORECASE)
+_SHAPE = re.compile(r"(?P<generation>[a-z0-9]+):(?P<chips>\d{1,4}(?:x\d{1,4}){0,2})", re.IGNORECASE | re.ASCII)
+_ACCELERATOR_TYPE = re.compile(r"(?P<generation>[a-z0-9]+)-(?P<count>\d{1,6})", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True)
