@@ -37,6 +37,19 @@ def processes_of(data_dir: Path) -> list[psutil.Process]:
     return list(found.values())
 
 
+def kill_all(data_dir: Path, *, timeout_s: float) -> None:
+    """`kill -9` for `processes_of(data_dir)`, until none is left; some may have been about to start another."""
+
+    def are_gone() -> bool:
+        left = processes_of(data_dir)
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        return not left
+
+    wait_until(are_gone, timeout_s=timeout_s, what=f"nothing of {data_dir.name} is left")
+
+
 def name_of(process: psutil.Process) -> str:
     """Its name; empty once it is gone."""
     with contextlib.suppress(psutil.Error):
