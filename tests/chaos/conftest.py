@@ -42,10 +42,12 @@ class Scale:
     """F20: how many runs live through it, and their length in steps of 0.1 s."""
     patience_s: float
     """How long a run of theirs may need to its end, once the fault is over."""
+    submit_every_s: float
+    """F11, F14, F16: the pause between two submissions, each of which is a program to start."""
 
 
-BRIEF = Scale(7, 6, 10, 0, (2, 5), 3, (2, 5), 6, 60, PATIENCE_S)
-FULL = Scale(60, 50, 60, 600, (600, 600), 30, (20, 20), 100, 600, 900)
+BRIEF = Scale(7, 6, 10, 0, (2, 5), 3, (2, 5), 6, 60, PATIENCE_S, 0.6)
+FULL = Scale(60, 50, 60, 600, (600, 600), 30, (20, 20), 100, 600, 900, 0.3)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
