@@ -9,7 +9,7 @@ import psutil
 
 _POLL_S = 0.02
 _LONGEST_POLL_S = 0.3
-_REST = 10
+_REST = 20
 """So many times as long as a look took nobody looks again: what a test waits for needs the processor more than it."""
 
 
