@@ -30,15 +30,15 @@ from drumline.contracts.worker_api import (
     AssignedDevice,
     Claim,
     Claimed,
+    DeviceCheck,
+    DeviceCheckReport,
+    DeviceCheckReports,
     Enroll,
     Enrolled,
     ExpiredRuns,
     Heartbeat,
     HeartbeatReply,
     MemberNotice,
-    ProbeReport,
-    ProbeReports,
-    ProbeRequest,
     Register,
     Registered,
     Rendezvous,
@@ -117,8 +117,8 @@ class WorkerServer:
         """Whether heartbeat replies name fenced members; without, only refused writes tell."""
         self.drain = False
         """Whether an operator drains the host."""
-        self.device_probes: tuple[ProbeRequest, ...] = ()
-        self.probed: list[ProbeReport] = []
+        self.device_checks: tuple[DeviceCheck, ...] = ()
+        self.checked: list[DeviceCheckReport] = []
         self.expired: tuple[str, ...] = ()
         """Runs of which workers need keep no checkpoints."""
         self.asked_to_expire: list[str] = []
@@ -382,8 +382,8 @@ class WorkerServer:
             return self._locked(authorization, lambda: self._report(plan, body))
 
         @app.post(f"{prefix}/probes")
-        async def probes(body: ProbeReports, authorization: str = Header("")) -> Response:
-            return self._locked(authorization, lambda: self._take_probes(body))
+        async def checks(body: DeviceCheckReports, authorization: str = Header("")) -> Response:
+            return self._locked(authorization, lambda: self._take_checks(body))
 
         @app.post(f"{prefix}/checkpoints")
         async def checkpoints(body: StoredRuns, authorization: str = Header("")) -> ExpiredRuns:
@@ -436,7 +436,7 @@ class WorkerServer:
             cancelled=tuple(_notice(record) for record in live if record.cancel),
             fenced=tuple(_notice(r) for r in live if r.fence > r.claimed.fence and self.tell_fenced),
             drain=self.drain,
-            probes=self.device_probes,
+            probes=self.device_checks,
             plans=tuple(
                 order for plan, order in self.probes.items() if plan not in self.reports and plan not in body.plans
             ),
@@ -477,11 +477,11 @@ class WorkerServer:
         self.reports[plan] = body
         return PlanTaken(state=ProbeState.READY if body.program else ProbeState.FAILED)
 
-    def _take_probes(self, body: ProbeReports) -> Response:
+    def _take_checks(self, body: DeviceCheckReports) -> Response:
         self._require_incarnation(body.incarnation)
-        self.probed += body.probes
+        self.checked += body.probes
         found = {report.device for report in body.probes}
-        self.device_probes = tuple(request for request in self.device_probes if request.device not in found)
+        self.device_checks = tuple(request for request in self.device_checks if request.device not in found)
         return Response(status_code=204)
 
     def _ack(self, record: MemberRecord) -> MemberAck:

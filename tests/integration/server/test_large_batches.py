@@ -16,9 +16,10 @@ from drumline_server.base.errors import CapError, DrumlineError
 from drumline_server.lifecycle.cancel import batches_to_cancel, cancel_part
 from drumline_server.services import batches, cancel, submit_batch
 from drumline_server.services.submit import room_to_wait
-from support.core import MOST_WAITING, Core, submission_body
+from support.core import Core, submission_body
 from support.edge import EdgeServer, edge_server
 from support.processes import wait_until
+from support.submissions import MOST_WAITING
 
 pytestmark = pytest.mark.both_databases
 
