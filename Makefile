@@ -113,7 +113,7 @@ machine: .venv/.dev ## EXAMPLES histories of users, workers and time through HTT
 fuzz: .venv/.dev ## REQUESTS odd requests to every route; report in build/fuzz/
 	PYTHONPATH=tests $(PY) -m fuzz --requests $(or $(REQUESTS),10000)
 
-house: .venv/.dev frontend/node_modules/.installed .venv/.chromium ## what a newcomer walks through: files, functions and crossings of four traces; JSON in build/house.json
+house: .venv/.dev frontend/node_modules/.installed .venv/.chromium ## what a newcomer walks through: files, functions and crossings of five traces; JSON in build/house.json
 	$(PY) -m scripts.house --uv "$(UV)"
 
 surface: .venv/.dev ## take the snapshot of the public surface anew, which a test compares

@@ -1,6 +1,6 @@
 """`make house`: what a newcomer has to walk through, in figures; JSON in build/house.json.
 
-Four traces and one step, recorded in every process and in the browser (`traces.py`), the shape of the code (`shape.py`)
+Five traces and one step, recorded in every process and in the browser (`traces.py`), the shape of the code (`shape.py`)
 and whether docs/lifecycle.md tells what happens (`lifecycle.py`). Names no module of the product: it starts what users
 start.
 """
