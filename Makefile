@@ -17,7 +17,7 @@ PY := .venv/bin/python
 NPM := $(PYTHON) scripts/npm.py
 ENGINE := tests/unit/distribute tests/unit/distribute_input tests/conformance
 QUICK := tests/unit/worker/test_warming.py $(patsubst %,tests/unit/distribute/test_%.py,run reduce collectives sparse)
-EVERY_DAY := $(QUICK) tests/unit/contracts tests/unit/distribute/test_context.py tests/unit/distribute/test_error_rows.py tests/unit/sdk/test_imports.py \
+EVERY_DAY := $(QUICK) tests/unit/contracts tests/unit/distribute/test_context.py tests/unit/distribute/test_error_rows.py tests/unit/distribute/test_error_rows_of_values.py tests/unit/sdk/test_imports.py \
   tests/unit/server tests/unit/worker tests/integration/server/test_runs_life.py tests/integration/server/test_retries.py tests/e2e/test_submit_digits.py
 DASHBOARD_SOURCES := $(shell find frontend -type f -not -path '*/node_modules/*' -not -path '*/dist/*' 2>/dev/null)
 export PYTHONUNBUFFERED := 1

@@ -3,7 +3,8 @@
 Every stage has a log in build/test/ and a line in the table: wall time, processor time of all its processes, and counts
 (tests that passed, seeds, mutants, faults, examples) from the reports that pytest writes. `tests/proof.json` holds what
 each stage proves at least: a lower count fails the run, unless a line of `replaced` there says by how much it is lower
-and what took its place. JSON in build/test/stages.json; `--write` keeps a copy that is committed.
+and what took its place. JSON in build/test/stages.json; `--write` keeps a copy that is committed, there with lines of
+stages that did not run this time.
 """
 
 import argparse
@@ -61,6 +62,8 @@ class Result:
     processor_s: float
     """Of the stage's processes that were waited for."""
     counts: dict[str, int] = field(default_factory=dict)
+    commit: str = ""
+    """Of the tree that was tested."""
 
 
 def main() -> int:
@@ -83,8 +86,9 @@ def main() -> int:
     wall_s = time.monotonic() - began
     problems = shortfalls(results, json.loads(PROOF.read_text()))
     print(table(results, wall_s))
-    for path in filter(None, (REPORTS / "stages.json", arguments.write)):
-        path.write_text(told(results, wall_s))
+    (REPORTS / "stages.json").write_text(told(results, wall_s))
+    if arguments.write is not None:
+        arguments.write.write_text(told([*kept(arguments.write, results), *results], wall_s))
     for problem in problems:
         print(f"Error: {problem}", file=sys.stderr)
     return 1 if problems or not all(result.passed for result in results) else 0
@@ -148,7 +152,8 @@ class Lanes:
         process.returncode = os.waitstatus_to_exitcode(status)
         del self._running[stage]
         wall_s, processor_s = time.monotonic() - began, usage.ru_utime + usage.ru_stime
-        return Result(stage, process.returncode == 0, round(wall_s, 1), round(processor_s, 1), dict(count(reports)))
+        passed = process.returncode == 0
+        return Result(stage, passed, round(wall_s, 1), round(processor_s, 1), dict(count(reports)), _commit())
 
     def _start(self, stage: str, reports: Path, *, yields: bool) -> subprocess.Popen[bytes] | None:
         command = ["make", "--no-print-directory", stage, *self._variables.get(stage, ())]
@@ -223,11 +228,25 @@ def table(results: Sequence[Result], wall_s: float) -> str:
     return "\n".join([*rows, f"{'all':14} {verdict:10} {wall_s:7.0f} s  {processor_s:7.0f} s processor  {tests} tests"])
 
 
+def kept(path: Path, results: Sequence[Result]) -> list[Result]:
+    """Lines of an earlier call in `path`, of stages that did not run now."""
+    lines = json.loads(path.read_text())["stages"] if path.exists() else []
+    now = {result.stage for result in results}
+    return [Result(**line) for line in lines if line["stage"] not in now]
+
+
 def told(results: Sequence[Result], wall_s: float) -> str:
     """JSON, a line for each stage."""
     machine = {"processors": os.cpu_count(), "load": round(os.getloadavg()[2], 1), "python": platform.python_version()}
     lines = ",\n".join(f"  {json.dumps(asdict(result))}" for result in results)
     return f'{{"wall_s": {wall_s:.1f}, "machine": {json.dumps(machine)}, "stages": [\n{lines}\n]}}\n'
+
+
+def _commit() -> str:
+    answer = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return answer.stdout.strip()
 
 
 def _line(result: Result) -> str:

@@ -1,6 +1,5 @@
 """No request holds the interpreter: whatever its body, the loop has its turn at least every 50 ms of processor time."""
 
-import gc
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -187,7 +186,7 @@ def test_no_body_holds_the_interpreter(world: World, timed: Timed, client: httpx
     headers = {name: value for name, value in valid.headers.items() if name != "content-type"}
 
     def hold(name: str, costly: Costly, key: bytes) -> float:
-        timed.longest = 0.0
+        timed.begin()
         sent = {**headers, "idempotency-key": key + name.encode(), "content-type": costly.media_type.encode()}
         raw = [(key.encode(), value) for key, value in sent.items()]
         answer = client.post(valid.path, content=costly.content, headers=raw)
@@ -195,14 +194,8 @@ def test_no_body_holds_the_interpreter(world: World, timed: Timed, client: httpx
         return timed.longest
 
     held = {name: hold(name, costly, b"") for name, costly in bodies.items()}
-    # again where it was long, without collections of garbage: they go through all that the process of the tests holds
-    for key in (b"again", b"once more"):
-        gc.collect()
-        gc.disable()
-        try:
-            held.update({name: hold(name, bodies[name], key) for name, longest in held.items() if longest > HOLD_S})
-        finally:
-            gc.enable()
+    for key in (b"again", b"once more"):  # where it was long: the machine may have been busy
+        held.update({name: hold(name, bodies[name], key) for name, longest in held.items() if longest > HOLD_S})
 
     assert min(held.values()) > 0
     assert {name: round(longest, 3) for name, longest in held.items() if longest > HOLD_S} == {}

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from drumline.contracts.ids import new_id
 from drumline.contracts.reasons import EndReason
-from support.edge import EdgeServer
-from support.layer import Answer, ok, problem
+from support.layer import Answer, problem
 from support.processes import name_of, wait_until
 from support.worker_process import WorkerProcess
 from support.worker_server import WorkerServer
@@ -39,7 +37,7 @@ def test_a_refused_enrolment_token_is_told(own_server: WorkerServer, tmp_path: P
 
 def test_an_identity_that_the_server_does_not_know_is_told(own_server: WorkerServer, own_worker: WorkerProcess) -> None:
     own_worker.stop()
-    own_server.worker_token = "drm_wrk_another"
+    own_server.revoke_worker()
     done = _run("--server", own_server.url, "--data-dir", str(own_worker.data_dir))
     assert done.returncode == 1
     assert "delete" in done.stderr
@@ -68,13 +66,12 @@ def test_an_identity_that_the_server_does_not_know_is_told(own_server: WorkerSer
     ],
 )
 def test_a_worker_and_a_server_of_versions_too_far_apart_say_which_is_to_be_upgraded(
-    layered: EdgeServer, tmp_path: Path, refusal: Answer, said: str
+    own_server: WorkerServer, tmp_path: Path, refusal: Answer, said: str
 ) -> None:
     token = tmp_path / "token"
-    token.write_text("drm_enr_x")
-    layered.layer.answer_instead("POST", "/worker/enroll", ok({"host": new_id("hst"), "token": "drm_wrk_x"}))
-    layered.layer.answer_instead("POST", "/worker/register", refusal)
-    done = _run("--server", layered.url, "--data-dir", str(tmp_path / "w"), "--enroll-token-file", str(token))
+    token.write_text(own_server.enrolment_token)
+    with own_server.layer.refuse("POST", "/worker/register", refusal):
+        done = _run("--server", own_server.url, "--data-dir", str(tmp_path / "w"), "--enroll-token-file", str(token))
     assert done.returncode == 1
     assert said in done.stderr
     assert refusal.body.decode().partition('"detail": "')[2].partition('"')[0] in done.stderr
@@ -112,7 +109,7 @@ def test_a_worker_waits_for_a_server_that_is_not_there_yet(tmp_path: Path) -> No
     server.start()
     worker.wait_registered()
     worker.stop()
-    server.stop()
+    server.close()
     assert "Traceback" not in worker.said
 
 

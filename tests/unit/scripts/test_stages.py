@@ -62,6 +62,16 @@ def test_every_line_of_the_proof_names_a_stage_a_count_and_a_reason() -> None:
         assert len(line["why"]) > 20
 
 
+def test_a_copy_that_is_kept_has_the_newest_line_of_each_stage(tmp_path: Path) -> None:
+    copy = tmp_path / "long.json"
+    old = [stages.Result(name, passed=True, wall_s=1.0, processor_s=1.0, commit="a") for name in ("sim", "fuzz")]
+    new = [stages.Result("fuzz", passed=False, wall_s=2.0, processor_s=2.0, commit="b")]
+    copy.write_text(stages.told(old, 1.0))
+
+    assert [*stages.kept(copy, new), *new] == [old[0], new[0]]
+    assert stages.kept(tmp_path / "none.json", new) == []
+
+
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """With stages of every kind."""
