@@ -57,7 +57,7 @@ class Deployment:
         try:
             yield
         finally:
-            follower.send_signal(signal.SIGINT)
+            follower.terminate()
             follower.wait(_STOP_S)
 
     def _environment(self) -> dict[str, str]:
