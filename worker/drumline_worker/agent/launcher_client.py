@@ -31,9 +31,9 @@ from drumline_worker.host.launcher_messages import (
 
 _LOG = logging.getLogger(__name__)
 _READY_S = 120.0
-"""To import JAX takes 3 s, and a minute from a cold disk on a busy host."""
+"""To import JAX takes seconds, from a cold disk on a busy host many of them; one that hangs is told of by then."""
 _LIST_S = 120.0
-"""To open a driver takes TPUs of a host that was just booted up to a minute; one that hangs never answers."""
+"""A driver that is opened for the first time after a boot is slow; one that hangs never answers."""
 _START_S = 30.0
 """A fork takes milliseconds, and a host that swaps some seconds. A shim that begins later is looked after all the same:
 its run directory decides whether its start counts."""

@@ -161,7 +161,7 @@ class Intake:
         self._journal = journal
         self._open: set[socket.socket | int] = {runner.socket, runner.stdout, runner.stderr}
         self.is_paused = True
-        """Whether nothing is read, as the spool is full."""
+        """Whether nothing is read, as the spool is full; or yet, as the first `pause_or_resume` begins to read."""
 
     def pause_or_resume(self) -> bool:
         """Pauses or resumes, by the room that there is; whether that changed."""
