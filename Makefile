@@ -62,7 +62,7 @@ unit: .venv/.dev ## tests without servers
 integration: .venv/.dev ## tests against real Redis, SQLite, PostgreSQL and worker processes
 	$(PY) -m pytest -q -n 3 --dist worksteal tests/machine tests/integration $(if $(DATABASES),--databases $(DATABASES))
 
-simulation: .venv/.dev ## 500 histories of faults in virtual time, every mutant, and what once broke
+simulation: .venv/.dev ## 300 histories of faults in virtual time, every mutant, and what once broke
 	$(PY) -m pytest -q -n 2 --dist worksteal tests/sim
 
 chaos: .venv/.dev ## kill, freeze and cut off real processes; nothing is lost or run twice (SEEDS=n: n times each; FULL=1: longer)

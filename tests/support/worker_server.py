@@ -91,6 +91,7 @@ class WorkerServer(Heard):
         self._running = ExitStack()
         self._core: Core | None = None
         self._edge: EdgeServer | None = None
+        self._admin: httpx2.Client | None = None
         self._port = 0
 
     # life
@@ -119,7 +120,7 @@ class WorkerServer(Heard):
         setup = Setup(RunningClock(), self._core, self._port, layered=True)
         serving = edge_server(self._database_url, self._data_dir, setup, **_SETTINGS)
         edge = self._edge = self._running.enter_context(serving)
-        self._core, self._port = edge.core, httpx2.URL(edge.url).port or 0
+        self._core, self._port, self._admin = edge.core, httpx2.URL(edge.url).port or 0, edge.admin
         edge.layer.listeners.append(self.note)
         edge.layer.change("POST", "/worker/register", lambda _, reply: {**reply, **self.terms})
         edge.layer.change("POST", "/worker/heartbeat", self._change_reply)
@@ -272,30 +273,22 @@ class WorkerServer(Heard):
 
     # as a user
 
-    def _admin(self, ask: Callable[[httpx2.Client], httpx2.Response]) -> httpx2.Response:
-        assert self._edge is not None
-        with httpx2.Client(
-            base_url=self.url, headers={"Authorization": f"Bearer {self._edge.admin_token}"}, timeout=30
-        ) as http:
-            answer = ask(http)
+    def _ask(self, method: str, path: str, **content: Any) -> httpx2.Response:
+        assert self._admin is not None
+        answer = self._admin.request(method, f"{API}/{path}", **content)
         assert answer.is_success, answer.text
         return answer
 
     def _post(self, path: str, **content: Any) -> Any:
-        return self._admin(
-            lambda http: http.post(f"{API}/{path}", **content, headers={"Idempotency-Key": new_id("run")})
-        ).json()
+        return self._ask("POST", path, **content, headers={"Idempotency-Key": new_id("run")}).json()
 
     def _get(self, path: str) -> Any:
-        return self._admin(lambda http: http.get(f"{API}/{path}")).json()
+        return self._ask("GET", path).json()
 
     def _body(
         self, packed: bytes, replicas: int, parameters: dict[str, Any], limits: Limits, more: dict[str, Any]
     ) -> dict[str, Any]:
-        def upload(http: httpx2.Client) -> httpx2.Response:
-            return http.post(f"{API}/bundles", content=packed, headers={"Content-Type": "application/zip"})
-
-        self._admin(upload)
+        self._ask("POST", "bundles", content=packed, headers={"Content-Type": "application/zip"})
         parts = {name: _plain(value) for name, value in more.items() if name in _OF_JOB}
         program = {"bundle": bundle.digest(packed), "entrypoint": "job:main"}
         return {
