@@ -48,7 +48,10 @@ def define(source: str, **names: Any) -> dict[str, Any]:
     return vars(module)
 
 
-@pytest.fixture(params=["spmd", "mpmd"])
+_MPMD = pytest.mark.long("whether a program is stale is found before an executor has it")
+
+
+@pytest.fixture(params=["spmd", pytest.param("mpmd", marks=_MPMD)])
 def executor(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
