@@ -19,7 +19,7 @@ NPM := $(PYTHON) scripts/npm.py
 SHORT := $(if $(LONG),,not long)
 ENGINE := tests/unit/distribute tests/unit/distribute_input tests/conformance
 QUICK := tests/unit/worker/test_warming.py $(patsubst %,tests/unit/distribute/test_%.py,run reduce collectives sparse)
-EVERY_DAY := $(QUICK) tests/unit/contracts tests/unit/distribute/test_context.py tests/unit/distribute/test_error_rows.py tests/unit/sdk/test_imports.py \
+EVERY_DAY := $(QUICK) tests/unit/contracts tests/unit/distribute/test_context.py tests/unit/distribute/test_error_rows.py tests/unit/distribute/test_error_rows_of_values.py tests/unit/sdk/test_imports.py \
   tests/unit/server tests/unit/worker tests/integration/server/test_runs_life.py tests/integration/server/test_retries.py tests/e2e/test_submit_digits.py
 DASHBOARD_SOURCES := $(shell find frontend -type f -not -path '*/node_modules/*' -not -path '*/dist/*' 2>/dev/null)
 export PYTHONUNBUFFERED := 1
@@ -64,7 +64,7 @@ unit: .venv/.dev ## tests without servers (LONG=1: those marked long too)
 integration: .venv/.dev ## tests against real Redis, SQLite, PostgreSQL and worker processes (LONG=1: those marked long too; DATABASES=both)
 	$(PY) -m pytest -q -n 3 --dist worksteal -m '$(SHORT)' tests/machine tests/integration $(if $(DATABASES),--databases $(DATABASES))
 
-simulation: .venv/.dev ## 500 histories of faults in virtual time, every mutant, and what once broke
+simulation: .venv/.dev ## 300 histories of faults in virtual time, every mutant, and what once broke
 	$(PY) -m pytest -q -n 2 --dist worksteal tests/sim
 
 chaos: .venv/.dev ## kill, freeze and cut off real processes; nothing is lost or run twice (SEEDS=n: n times each; FULL=1: longer)

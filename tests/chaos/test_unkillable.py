@@ -3,13 +3,15 @@
 import time
 from pathlib import Path
 
-from chaos.conftest import Measure
+from chaos.conftest import WHOLE, Measure
 from chaos.harness import KILL_AFTER_TERM_S, PATIENCE_S, Site, seconds_until
 from chaos.programs import PACING, write_program
 from drumline.contracts.spec import Limits
+from support.hosts import ExtraHost
 from support.processes import living, wait_until
 from support.tracing import holding_on_to
 
+pytestmark = WHOLE
 GRACE_S = 1.0
 END_S = GRACE_S + KILL_AFTER_TERM_S + 5
 """TERM after the grace, then KILL."""
@@ -46,9 +48,9 @@ FLEEING = """
 
 
 def test_f37_a_program_that_ignores_everything_and_flees_is_ended_with_all_descendants(
-    site: Site, tmp_path: Path, measured: Measure
+    whole: tuple[Site, ExtraHost], tmp_path: Path, measured: Measure
 ) -> None:
-    host = site.add_host("alpha")
+    site, host = whole
     run = site.submit(write_program(tmp_path, FLEEING), limits=Limits(grace_s=GRACE_S))
     wait_until(lambda: len(host.runners()) == 3, timeout_s=PATIENCE_S, what="it has fled")
     program = host.runners()
@@ -59,10 +61,10 @@ def test_f37_a_program_that_ignores_everything_and_flees_is_ended_with_all_desce
 
 
 def test_f37_devices_of_a_process_that_cannot_be_killed_are_quarantined_until_it_is_gone(
-    site: Site, tmp_path: Path, measured: Measure
+    whole: tuple[Site, ExtraHost], tmp_path: Path, measured: Measure
 ) -> None:
     """A tracer keeps the killed process from going, as a hang in the kernel would."""
-    host = site.add_host("alpha")
+    site, host = whole
     run = site.submit(write_program(tmp_path, PACING), parameters={"steps": 6000}, limits=Limits(grace_s=GRACE_S))
     wait_until(lambda: run.refresh().state == "RUNNING", timeout_s=PATIENCE_S, what="it runs")
     (runner,) = host.runners()

@@ -53,6 +53,13 @@ def _same_as_mirrored(case: Case, observed: Any) -> bool:
     return matches(PROGRAMS[case.program](replace(case, kind="mirrored")), observed)
 
 
+def _is_cluster_without_gpus(case: Case, observed: Any) -> bool:
+    """No GPU is told or made visible; for the rest it is the same program with a GPU for each task."""
+    with_gpus = replace(case, inputs={**case.inputs, "gpus_per_node": 64, "gpus_per_task": 1})
+    same = {**PROGRAMS[case.program](with_gpus), "num_accelerators": {"GPU": 0}, "gpus_visible": None}
+    return case.inputs["gpus_per_task"] == 0 and matches(same, observed)
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         "Elements without rows can't be divided: a ValueError asks for a batched dataset, no IndexError leaks.",
@@ -167,6 +174,16 @@ RULES: tuple[Rule, ...] = (
         "A device that does not exist is a ValueError when the strategy is made.",
         _is_program("mirrored_strategy_then_create_variable"),
         _raised(ValueError),
+    ),
+    Rule(
+        "A range of hosts that runs backwards is a ValueError; no host is left out silently.",
+        _is_program("slurm_expand_hostlist"),
+        _raised(ValueError),
+    ),
+    Rule(
+        "Tasks without accelerators are legal: the cluster is the one that tasks with a GPU each would have.",
+        _is_program("slurm_resolver"),
+        _gives(_is_cluster_without_gpus),
     ),
     Rule(
         "What is no dataset is named in the error, whatever attribute TensorFlow happened to miss on it.",

@@ -12,9 +12,7 @@ from conformance.loader import load
 
 FOLDER = Path(__file__).parent
 GOLDEN = FOLDER / "golden" / "golden_public.json"
-#: They belong to TPU pods and clusters, which the engine does not have yet.
-OF_PODS = frozenset({"device_assignment", "topology", "cluster"})
-CATEGORIES = sorted({case.category for case in load(GOLDEN)} - OF_PODS)
+CATEGORIES = sorted({case.category for case in load(GOLDEN)})
 
 
 @cache

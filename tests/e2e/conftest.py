@@ -3,10 +3,11 @@
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, sync_playwright
 
 from drumline import Client
 from support.deployment import QUICKER, Deployment
@@ -21,6 +22,24 @@ _FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Screenshots:
+    """Pictures for people, in the folder that the variable DRUMLINE_SCREENSHOTS names; no assertion looks at them."""
+
+    directory: Path | None
+
+    def take(self, shown: Page | Locator, name: str, *, full_page: bool = False) -> None:
+        """`name` with its ending. Of a page what is in the window, or the whole of it."""
+        if self.directory is None:
+            return
+        self.directory.mkdir(parents=True, exist_ok=True)
+        path = self.directory / name
+        if isinstance(shown, Page):
+            shown.screenshot(path=path, full_page=full_page)
+        else:
+            shown.screenshot(path=path)
 
 
 @pytest.fixture(scope="session")
@@ -108,8 +127,7 @@ def programs(tmp_path: Path) -> Programs:
 
 
 @pytest.fixture(scope="session")
-def screenshots() -> Path:
-    """Where screenshots go: kept out of git."""
-    directory = Path(os.environ.get("DRUMLINE_SCREENSHOTS", "build/screenshots"))
-    directory.mkdir(parents=True, exist_ok=True)
-    return directory
+def screenshots() -> Screenshots:
+    """Takes none unless they are asked for: nobody judges them in a run of all tests."""
+    named = os.environ.get("DRUMLINE_SCREENSHOTS")
+    return Screenshots(Path(named) if named else None)

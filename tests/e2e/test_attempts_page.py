@@ -1,13 +1,13 @@
 """A run that was interrupted, as its Run page shows it: attempts, checkpoints, curves by attempt, the way to go on."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from drumline import Run
 from drumline.contracts.spec import CheckpointSpec, RecordSpec
+from e2e.conftest import Screenshots
 from e2e.pages import THEMES, follow, open_settled, signed_in
 from e2e.seen import TIMEOUT_MS, connect
 from support.deployment import Deployment
@@ -70,7 +70,7 @@ def test_a_killed_run_goes_on_from_its_checkpoint(resumed: Run) -> None:
 
 
 def test_reductions_are_those_of_the_attempt_that_counts(
-    deployment: Deployment, resumed: Run, browser: Browser, screenshots: Path
+    deployment: Deployment, resumed: Run, browser: Browser, screenshots: Screenshots
 ) -> None:
     _, first = resumed.attempts
     assert isinstance(resumed.result, int)
@@ -84,17 +84,17 @@ def test_reductions_are_those_of_the_attempt_that_counts(
         open_settled(page, f"{deployment.url}/runs/{resumed.id}/reductions?var=begun&step=7")
         expect(page.get_by_label("Attempt")).to_contain_text("Whole run", timeout=TIMEOUT_MS)
         expect(page.get_by_test_id("reduction-result")).to_have_attribute("data-values", str(begun), timeout=TIMEOUT_MS)
-        page.screenshot(path=screenshots / "run-reductions-whole.png")
+        screenshots.take(page, "run-reductions-whole.png")
         page.get_by_label("Attempt").click()
         page.get_by_role("option", name="Attempt 1").click()
         expect(page.get_by_test_id("reduction")).to_have_attribute("data-step", "7", timeout=TIMEOUT_MS)
         expect(page.get_by_test_id("reduction-result")).to_have_attribute("data-values", "1", timeout=TIMEOUT_MS)
         assert f"attempt={first.id}" in page.url
-        page.screenshot(path=screenshots / "run-reductions-attempt.png")
+        screenshots.take(page, "run-reductions-attempt.png")
 
 
 def test_attempts_and_checkpoints_are_on_the_run_page(
-    deployment: Deployment, resumed: Run, browser: Browser, screenshots: Path
+    deployment: Deployment, resumed: Run, browser: Browser, screenshots: Screenshots
 ) -> None:
     newest, first = resumed.attempts
     with signed_in(browser, deployment) as page:
@@ -108,11 +108,11 @@ def test_attempts_and_checkpoints_are_on_the_run_page(
         shoot(page, screenshots, "run-throughput-attempt")
 
 
-def shoot(page: Page, directory: Path, name: str) -> None:
+def shoot(page: Page, screenshots: Screenshots, name: str) -> None:
     """In both themes."""
     for theme in THEMES:
         follow(page, theme)
-        page.screenshot(path=directory / f"{name}-{theme}.png")
+        screenshots.take(page, f"{name}-{theme}.png")
 
 
 def test_the_form_goes_on_from_a_checkpoint_of_the_list(deployment: Deployment, resumed: Run, browser: Browser) -> None:

@@ -10,6 +10,7 @@ import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from e2e.conftest import Screenshots
 from e2e.pages import THEMES, follow, open_settled, signed_in
 from e2e.seen import TIMEOUT_MS, connect
 from e2e.test_pages import axe_violations
@@ -42,7 +43,7 @@ def test_more_replicas_than_devices_are_refused_with_both_numbers(deployment: De
 
 
 def test_waiting_for_devices_queues_the_run_and_says_why(
-    deployment: Deployment, browser: Browser, screenshots: Path
+    deployment: Deployment, browser: Browser, screenshots: Screenshots
 ) -> None:
     queued = drumline(deployment, "submit", str(DIGITS), "--replicas", "9", "--wait-for-devices", "--detach")
     assert queued.returncode == ACCEPTED, queued.stderr
@@ -63,7 +64,7 @@ def test_waiting_for_devices_queues_the_run_and_says_why(
                     row = page.get_by_role("row").filter(has=page.locator(f"a[href*='{run_id}']"))
                     because = row.get_by_text("fleet is too small for it")
                     expect(because.filter(visible=True)).to_have_count(1, timeout=TIMEOUT_MS)
-                    page.screenshot(path=screenshots / f"runs-waiting-{theme}-{width}.png")
+                    screenshots.take(page, f"runs-waiting-{theme}-{width}.png")
                     assert axe_violations(page) == [], f"{theme} at {width} px"
         assert run.cancel().state == "CANCELLED"
 

@@ -5,14 +5,39 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from support.deployment import ROOT
-from support.processes import describe, living, processes_of, wait_until
+from support.processes import describe, kill_all, living, processes_of, wait_until
 
 DEMO = [sys.executable, str(ROOT / "scripts" / "demo.py"), "--port", "0"]
 START_S = 120.0
 STOP_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def nothing_outlives_a_test(tmp_path: Path) -> Iterator[None]:
+    """What a test that failed has left running is killed."""
+    yield
+    kill_all(tmp_path, timeout_s=STOP_S)
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """`make demo` with a data directory `demo`; what it says goes to the file `output`."""
+    with (tmp_path / "output").open("wb") as sink:
+        demo = subprocess.Popen(
+            [*DEMO, "--data-dir", str(tmp_path / "demo")],
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "CI": "true"},
+        )
+    yield demo
+    kill_all(tmp_path, timeout_s=STOP_S)
+    demo.wait(STOP_S)
 
 
 def test_the_demo_runs_digits_and_exits_with_the_runs_own_code(tmp_path: Path) -> None:
@@ -28,15 +53,8 @@ def test_the_demo_runs_digits_and_exits_with_the_runs_own_code(tmp_path: Path) -
     assert not processes_of(data_dir)
 
 
-def test_ctrl_c_stops_the_demo_and_everything_it_started(tmp_path: Path) -> None:
+def test_ctrl_c_stops_the_demo_and_everything_it_started(demo: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
     data_dir, output = tmp_path / "demo", tmp_path / "output"
-    with output.open("wb") as sink:
-        demo = subprocess.Popen(
-            [*DEMO, "--data-dir", str(data_dir)],
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "CI": "true"},
-        )
 
     def is_up() -> bool:
         assert demo.poll() is None, output.read_text()

@@ -1,10 +1,9 @@
 """A run that hung: the page says why, and where each process was."""
 
-from pathlib import Path
-
 from playwright.sync_api import Browser, expect
 
 from drumline.contracts.spec import Limits, Retries
+from e2e.conftest import Screenshots
 from e2e.pages import THEMES, follow, signed_in
 from e2e.seen import TIMEOUT_MS, connect
 from e2e.test_pages import axe_violations
@@ -29,7 +28,7 @@ HANGS = """
 
 
 def test_a_hang_shows_its_reason_and_stacks_on_the_run_page(
-    deployment: Deployment, programs: Programs, browser: Browser, screenshots: Path
+    deployment: Deployment, programs: Programs, browser: Browser, screenshots: Screenshots
 ) -> None:
     with connect(deployment) as client:
         program = programs.write("hangs", HANGS)
@@ -50,5 +49,5 @@ def test_a_hang_shows_its_reason_and_stacks_on_the_run_page(
             assert wider <= 0, f"{wider} px wider than a screen of {width} px"
             for theme in THEMES:
                 follow(page, theme)
-                page.screenshot(path=screenshots / f"hang-{theme}-{width}.png")
+                screenshots.take(page, f"hang-{theme}-{width}.png")
                 assert axe_violations(page) == [], f"{theme} at {width} px"

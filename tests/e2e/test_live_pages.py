@@ -7,6 +7,7 @@ from pathlib import Path
 import psutil
 from playwright.sync_api import Browser, Page, expect
 
+from e2e.conftest import Screenshots
 from e2e.pages import live_chip, open_settled, signed_in
 from e2e.seen import TIMEOUT_MS, connect
 from e2e.test_pages import axe_violations
@@ -157,7 +158,7 @@ def test_lost_output_is_shown_at_its_place_with_its_size(
 
 
 def test_a_run_says_that_its_host_fell_silent(
-    deployment: Deployment, programs: Programs, browser: Browser, screenshots: Path
+    deployment: Deployment, programs: Programs, browser: Browser, screenshots: Screenshots
 ) -> None:
     with connect(deployment) as client, signed_in(browser, deployment, bypass_csp=True) as page:
         run = client.submit(programs.write("endless", ENDLESS), replicas=2)
@@ -169,7 +170,7 @@ def test_a_run_says_that_its_host_fell_silent(
             silent = page.get_by_test_id("silent-hosts")
             expect(silent).to_contain_text("What is shown here is from before that.", timeout=STALE_MS)
             assert axe_violations(page) == []
-            page.screenshot(path=screenshots / "run-silent-host.png")
+            screenshots.take(page, "run-silent-host.png")
         finally:
             worker.send_signal(signal.SIGCONT)
 

@@ -3,13 +3,13 @@
 import os
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from drumline import Run
 from drumline.resources.batches import Batch
+from e2e.conftest import Screenshots
 from e2e.pages import THEMES, follow, open_settled, signed_in
 from e2e.seen import TIMEOUT_MS, connect
 from support.deployment import DIGITS, DRUMLINE, ROOT, Deployment
@@ -72,7 +72,7 @@ def wait_until_drawn(page: Page, name: str) -> None:
 
 
 def test_every_page_is_drawn_in_both_themes_fits_the_screen_and_axe_finds_nothing(
-    deployment: Deployment, addresses: dict[str, str], browser: Browser, screenshots: Path
+    deployment: Deployment, addresses: dict[str, str], browser: Browser, screenshots: Screenshots
 ) -> None:
     # The page's policy forbids injected scripts, as it should: only this check goes around it.
     with signed_in(browser, deployment, bypass_csp=True) as page:
@@ -85,7 +85,7 @@ def test_every_page_is_drawn_in_both_themes_fits_the_screen_and_axe_finds_nothin
                 for width, height in SIZES:
                     page.set_viewport_size({"width": width, "height": height})
                     page.wait_for_function(FITS, timeout=TIMEOUT_MS)
-                    page.screenshot(path=screenshots / f"{name}-{theme}-{width}.png")
+                    screenshots.take(page, f"{name}-{theme}-{width}.png")
                     assert axe_violations(page) == [], f"{name} in {theme} at {width} px"
 
 

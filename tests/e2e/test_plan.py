@@ -3,12 +3,12 @@
 import json
 import subprocess
 from collections import Counter
-from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect
 
 from drumline.contracts.plans import ProbeState
 from drumline.contracts.states import RunState
+from e2e.conftest import Screenshots
 from e2e.pages import THEMES, follow, signed_in
 from e2e.seen import TIMEOUT_MS, connect
 from e2e.test_pages import axe_violations
@@ -62,7 +62,7 @@ def _drumline(deployment: Deployment, *arguments: str) -> subprocess.CompletedPr
 
 
 def test_submit_draws_the_plan_and_a_run_submitted_from_it_shows_both(
-    deployment: Deployment, page: Page, screenshots: Path
+    deployment: Deployment, page: Page, screenshots: Screenshots
 ) -> None:
     _fill_in_digits(page, deployment)
     page.get_by_role("button", name="Plan", exact=True).click()
@@ -76,7 +76,7 @@ def test_submit_draws_the_plan_and_a_run_submitted_from_it_shows_both(
     expect(page.get_by_role("table", name="Exchanges between replicas")).to_contain_text("loss")
     for theme in THEMES:
         follow(page, theme)
-        plan.screenshot(path=screenshots / f"plan-{theme}.png")
+        screenshots.take(plan, f"plan-{theme}.png")
         assert axe_violations(page) == [], theme
 
     page.get_by_role("button", name="Submit run").click()
@@ -86,7 +86,7 @@ def test_submit_draws_the_plan_and_a_run_submitted_from_it_shows_both(
     comparison = page.get_by_test_id("plan-comparison")
     expect(comparison).to_have_attribute("data-differences", "0", timeout=TIMEOUT_MS)
     expect(comparison).to_contain_text("Nothing differs from the plan")
-    page.screenshot(path=screenshots / "run-plan.png", full_page=True)
+    screenshots.take(page, "run-plan.png", full_page=True)
 
 
 def test_submit_shows_what_a_program_raised_while_it_was_planned(deployment: Deployment, browser: Browser) -> None:

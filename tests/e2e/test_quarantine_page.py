@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from drumline.contracts.reasons import EndReason
+from e2e.conftest import Screenshots
 from support.core import Core, Worker
 from support.edge import EdgeServer, edge_server
 
@@ -47,21 +48,21 @@ def devices_page(browser: Browser, fleet: EdgeServer) -> Iterator[Page]:
     context.close()
 
 
-def test_operator_sees_why_a_host_is_quarantined_and_releases_it(devices_page: Page, screenshots: Path) -> None:
+def test_operator_sees_why_a_host_is_quarantined_and_releases_it(devices_page: Page, screenshots: Screenshots) -> None:
     devices_page.get_by_role("table", name="Hosts").get_by_role("button", name="bad").click()
     details = devices_page.get_by_role("complementary", name="Details")
     expect(details).to_contain_text("3 runs failed here within 10 minutes")
     expect(details.get_by_text("KILLED")).to_have_count(3)
     for theme in ("light", "dark"):
         devices_page.emulate_media(color_scheme=theme)
-        devices_page.screenshot(path=screenshots / f"quarantine-host-{theme}.png")
+        screenshots.take(devices_page, f"quarantine-host-{theme}.png")
     details.get_by_role("button", name="Release host").click()
     expect(details).not_to_contain_text("3 runs failed")
     expect(details).to_contain_text("Live")
 
 
 def test_operator_sees_why_a_device_is_quarantined_and_frees_it_after_a_second_thought(
-    devices_page: Page, screenshots: Path
+    devices_page: Page, screenshots: Screenshots
 ) -> None:
     devices_page.get_by_role("button", name=re.compile("on good: quarantined")).click()
     details = devices_page.get_by_role("complementary", name="Details")
@@ -70,6 +71,6 @@ def test_operator_sees_why_a_device_is_quarantined_and_frees_it_after_a_second_t
     expect(details).to_contain_text("Is its last run certainly dead?")
     for theme in ("light", "dark"):
         devices_page.emulate_media(color_scheme=theme)
-        devices_page.screenshot(path=screenshots / f"quarantine-device-{theme}.png")
+        screenshots.take(devices_page, f"quarantine-device-{theme}.png")
     details.get_by_role("button", name="Release device").click()
     expect(details.get_by_text("Free", exact=True)).to_be_visible()

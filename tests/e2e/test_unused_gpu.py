@@ -3,11 +3,11 @@
 import os
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
 
+from e2e.conftest import Screenshots
 from e2e.pages import signed_in
 from support.deployment import DRUMLINE, Deployment
 from support.processes import wait_until
@@ -50,7 +50,7 @@ def test_api_terminal_and_up_name_the_cure(gpu_host: Deployment) -> None:
     assert {device["simulated"] for device in gpu_host.get("/devices")["items"]} == {True}
 
 
-def test_the_page_of_devices_names_the_cure(gpu_host: Deployment, browser: Browser, screenshots: Path) -> None:
+def test_the_page_of_devices_names_the_cure(gpu_host: Deployment, browser: Browser, screenshots: Screenshots) -> None:
     with signed_in(browser, gpu_host) as page:
         page.goto(f"{gpu_host.url}/devices")
         note = page.get_by_role("main").get_by_role("note")
@@ -60,4 +60,4 @@ def test_the_page_of_devices_names_the_cure(gpu_host: Deployment, browser: Brows
         expect(page.get_by_role("complementary", name="Details")).to_contain_text(CURE)
         for theme in ("light", "dark"):
             page.emulate_media(color_scheme=theme)
-            page.screenshot(path=screenshots / f"unused-gpu-{theme}.png")
+            screenshots.take(page, f"unused-gpu-{theme}.png")

@@ -1,6 +1,7 @@
 """`drumline up` as a whole: it stops without a trace, and it runs jobs with Redis gone."""
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -8,15 +9,16 @@ import pytest
 
 from e2e.seen import connect
 from support.broker import broken_server
-from support.deployment import Deployment
-from support.processes import living, name_of, wait_until
+from support.deployment import STOP_S, Deployment
+from support.processes import kill_all, living, name_of, wait_until
 from support.programs import ENDLESS, ONE_STEP, Programs
 
 
 @pytest.fixture
-def fresh(tmp_path: Path) -> Path:
-    """A data directory of the test's own."""
-    return tmp_path / "data"
+def fresh(tmp_path: Path) -> Iterator[Path]:
+    """A data directory of the test's own; what a test that failed has left running in it is killed."""
+    yield tmp_path / "data"
+    kill_all(tmp_path / "data", timeout_s=STOP_S)
 
 
 def test_ctrl_c_stops_everything_while_a_run_is_on(fresh: Path, programs: Programs) -> None:

@@ -1,13 +1,13 @@
 """Versions of a job and sweeps of its parameters in the browser: what changed, which was best, and running it again."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from drumline import Client
 from drumline.resources.batches import Batch
+from e2e.conftest import Screenshots
 from e2e.pages import open_settled, signed_in
 from e2e.seen import TIMEOUT_MS
 from support.deployment import Deployment
@@ -44,13 +44,13 @@ def themed(request: pytest.FixtureRequest, browser: Browser, deployment: Deploym
         yield page
 
 
-def shoot(page: Page, directory: Path, name: str) -> None:
+def shoot(page: Page, screenshots: Screenshots, name: str) -> None:
     theme = page.evaluate("document.documentElement.dataset.theme")
-    page.screenshot(path=directory / f"{name}-{theme}.png", full_page=True)
+    screenshots.take(page, f"{name}-{theme}.png", full_page=True)
 
 
 def test_pages_of_jobs_and_sweeps_show_what_there_is(
-    themed: Page, deployment: Deployment, swept: Batch, screenshots: Path
+    themed: Page, deployment: Deployment, swept: Batch, screenshots: Screenshots
 ) -> None:
     open_settled(themed, f"{deployment.url}/jobs")
     expect(themed.get_by_role("link", name="tuned", exact=True)).to_be_visible(timeout=TIMEOUT_MS)
@@ -100,7 +100,7 @@ def test_rolled_back_version_is_current_and_can_be_moved_forth_again(
 
 
 def test_submit_sweeps_parameters_with_several_values(
-    page: Page, deployment: Deployment, client: Client, swept: Batch, screenshots: Path
+    page: Page, deployment: Deployment, client: Client, swept: Batch, screenshots: Screenshots
 ) -> None:
     assert swept.ended
     open_settled(page, f"{deployment.url}/submit?job=tuned&v=2")
@@ -113,7 +113,7 @@ def test_submit_sweeps_parameters_with_several_values(
     page.get_by_label("Name of the sweep").fill("by form")
     page.get_by_label("Replicas").fill("1")
     expect(page.get_by_text("6 runs: 2 of learning_rate × 3 of epochs.")).to_be_visible()
-    page.screenshot(path=screenshots / "submit-sweep.png")
+    screenshots.take(page, "submit-sweep.png")
     page.get_by_role("button", name="Submit 6 runs").click()
 
     page.wait_for_url("**/batches/bat_*", timeout=TIMEOUT_MS)

@@ -82,21 +82,18 @@ class World:
 
     def bodies(self) -> Mapping[str, Any]:
         """JSON by the end of the route."""
-        life, fence = self.worker.incarnation, self.member.fence
         now = from_micros(self.core.clock.now()).isoformat()
-        owned = {"incarnation": life, "fence": fence}
-        sweep = {"kind": "grid", "parameters": {"learning_rate": [0.1, 0.2], "epochs": [1, 2]}}
+        return {**_users_bodies(), **self._workers_bodies(now), **self._members_bodies(now)}
+
+    def _workers_bodies(self, now: str) -> Mapping[str, Any]:
+        """Of what a host says for itself."""
+        life, live = self.worker.incarnation, self._live()
         device = {"platform": "cpu", "index": 0, "kind": "test", "memory_bytes": 1, "coords": [0, 0], "simulated": True}
+        tick = {"activity": "in_step", "advances": 3, "collectives": 1, "idle_s": 0.5, "silent_s": 0.1}
+        beat = {"member": live["member"], "fence": live["fence"], "step": 3, "last_collective": "loss", "tick": tick}
+        probed = {"device": self.names()["device_id"], "fence": 1, "usable": True, "survivors": [7], "message": ""}
+        report = {"busy": False, "fault": None, "message": "", "output": "", "program": None}
         return {
-            "/runs": _run(replicas=1, labels={"team": "vision"}, priority=3),
-            "/runs:batch": {"name": "two", "runs": [_run(replicas=1), _run(replicas=2)]},
-            "/runs:sweep": {"name": "four", "run": {**_run(replicas=1), "parameters": {}}, "sweep": sweep},
-            "/plan": {"run": _run(replicas=2), "probe": {}},
-            ":cancel": {"grace_s": 1.5},
-            ":rerun": {"wait_for_devices": True},
-            ":rollback": {"version": 1},
-            "/sessions": {"token": "drm_pat_x", "code": None},
-            "/tokens": {"name": "more", "kind": "pat", "role": "viewer", "expires_in_s": 3600},
             "/enroll": {"name": "gamma"},
             "/register": {
                 "protocol": 1,
@@ -109,7 +106,7 @@ class World:
                 "memory_bytes": 2**33,
                 "devices": [device],
                 "unproven": [],
-                "members": [{**self._live(), "pid": 1, "started_at": now}],
+                "members": [{**live, "pid": 1, "started_at": now}],
                 "checkpoint_store": "",
                 "replaces": life,
             },
@@ -118,23 +115,17 @@ class World:
                 "sent_at": now,
                 "plans": [self.plan],
                 "draining": False,
-                "members": [
-                    {
-                        "member": self._live()["member"],
-                        "fence": fence,
-                        "step": 3,
-                        "last_collective": "loss",
-                        "tick": {
-                            "activity": "in_step",
-                            "advances": 3,
-                            "collectives": 1,
-                            "idle_s": 0.5,
-                            "silent_s": 0.1,
-                        },
-                    }
-                ],
+                "members": [beat],
             },
             "/worker/checkpoints": {"incarnation": life, "runs": [self.run]},
+            "/probes": {"incarnation": life, "probes": [probed]},
+            "/report": {"incarnation": life, **report},
+        }
+
+    def _members_bodies(self, now: str) -> Mapping[str, Any]:
+        """Of what a host says for one of its members."""
+        owned = {"incarnation": self.worker.incarnation, "fence": self.member.fence}
+        return {
             "/claim": {**owned, "coordinator": "10.0.0.1:4711"},
             "/events": {**owned, "first_seq": 1, "events": self._events(now)},
             "/end": {
@@ -147,20 +138,6 @@ class World:
                 "ended_at": now,
                 "devices_released": True,
                 "tick": {"activity": "own_code", "advances": 3, "idle_s": 0.5, "silent_s": 0.1},
-            },
-            "/probes": {
-                "incarnation": life,
-                "probes": [
-                    {"device": self.names()["device_id"], "fence": 1, "usable": True, "survivors": [7], "message": ""}
-                ],
-            },
-            "/report": {
-                "incarnation": life,
-                "busy": False,
-                "fault": None,
-                "message": "",
-                "output": "",
-                "program": None,
             },
         }
 
@@ -238,6 +215,22 @@ class _Names(dict[str, str]):
 
     def __missing__(self, name: str) -> str:
         raise KeyError(f"world.names has no {name}, which a route's path asks for")
+
+
+def _users_bodies() -> Mapping[str, Any]:
+    """Of what people and programs ask."""
+    sweep = {"kind": "grid", "parameters": {"learning_rate": [0.1, 0.2], "epochs": [1, 2]}}
+    return {
+        "/runs": _run(replicas=1, labels={"team": "vision"}, priority=3),
+        "/runs:batch": {"name": "two", "runs": [_run(replicas=1), _run(replicas=2)]},
+        "/runs:sweep": {"name": "four", "run": {**_run(replicas=1), "parameters": {}}, "sweep": sweep},
+        "/plan": {"run": _run(replicas=2), "probe": {}},
+        ":cancel": {"grace_s": 1.5},
+        ":rerun": {"wait_for_devices": True},
+        ":rollback": {"version": 1},
+        "/sessions": {"token": "drm_pat_x", "code": None},
+        "/tokens": {"name": "more", "kind": "pat", "role": "viewer", "expires_in_s": 3600},
+    }
 
 
 def _run(**changes: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """`python -m sim`: lives through many seeds on all cores, or through one seed with its whole story.
 
 python -m sim --seeds 10000         seeds 0 to 9999, then every mutant; report in build/sim/report.json
+python -m sim --seeds 0 --remember  every mutant, and what caught each is tried first from then on
 python -m sim --seed 17             the history of one seed, line by line
 python -m sim --seed 17 --mutant no_self_fencing
 python -m sim --seed 17 --plan          what is laid out for the seed, as a regression keeps it
@@ -15,7 +16,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from sim.campaign import Caught, Sweep, catch_mutants, disks_in_memory, sweep
+from sim.campaign import Caught, Sweep, catch_mutants, disks_in_memory, remember, sweep
 from sim.history import Outcome, live
 from sim.mutants import MUTANTS
 from sim.plan import History, plan
@@ -34,6 +35,7 @@ class Options:
     seed: int | None
     mutant: str | None
     mutants: bool
+    remember: bool
     plan: bool
     jobs: int
 
@@ -46,6 +48,8 @@ def main() -> int:
     started = time.monotonic()
     swept = sweep(range(options.first, options.first + options.seeds), options.jobs, Progress(options.seeds, started))
     caught = catch_mutants(MUTANT_SEEDS, options.jobs) if options.mutants else []
+    if options.remember:
+        remember(caught)
     _write_report(options, swept, caught, time.monotonic() - started)
     _print_table(caught)
     for outcome in swept.broken[:3]:
@@ -66,6 +70,7 @@ def _options() -> Options:
     parser.add_argument("--mutant", choices=[mutant.name for mutant in MUTANTS], help="with a safeguard off")
     parser.add_argument("--plan", action="store_true", help="only show what is laid out for the seed")
     parser.add_argument("--no-mutants", dest="mutants", action="store_false", help="leave the mutants out")
+    parser.add_argument("--remember", action="store_true", help="keep the seeds that caught mutants")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     return Options(**vars(parser.parse_args()))
 

@@ -111,6 +111,12 @@ def known_seeds() -> dict[str, int]:
     return found
 
 
+def remember(caught: Iterable[Caught]) -> None:
+    """Keeps the seeds that caught mutants for the next time."""
+    found = known_seeds() | {each.mutant: each.seed for each in caught if each.seed is not None}
+    KNOWN.write_text(json.dumps(found, indent=2, sort_keys=True) + "\n")
+
+
 _stage: list[Stage] = []
 """This process's own."""
 

@@ -35,7 +35,7 @@ from drumline_worker.agent import registration as agent_registration
 from drumline_worker.agent.registration import Registration
 from drumline_worker.host.clock import boottime
 from drumline_worker.shim.stopper import Action, Stopper
-from sim import host, shim
+from sim import agent, shim
 
 Patch = tuple[Any, str, Any]  # Any: modules and classes, and what stands in for the real thing
 
@@ -237,7 +237,7 @@ MUTANTS = (
     _off(
         "proof_invented",
         "P10: only the launcher proves a shim's death",
-        (host.SimLauncher, "wait_gone", _proof_invented),
+        (agent.SimLauncher, "wait_gone", _proof_invented),
     ),
     _off("no_idempotency", "P2: same key, same run", (submit, "replays", _new_to_all)),
     _off("notifications_not_answered", "P3: a notification brings a heartbeat", (Registration, "notify", _never)),
@@ -259,7 +259,7 @@ MUTANTS = (
     _off("backoffs_never_end", "P14: a backoff ends", (deadlines, "_runs_with_elapsed_backoff", _nothing)),
     _off("run_limit_off", "limits.run_s is enforced", (deadlines, "_runs_over_limit", _nothing)),
     _off("server_adopts_nobody", "P7: listed members are bound again", (registration, "_adopt_members", _adopt_none)),
-    _off("agent_adopts_nobody", "P9: a restarted agent adopts", (host, "find_members", _no_members)),
+    _off("agent_adopts_nobody", "P9: a restarted agent adopts", (agent, "find_members", _no_members)),
     _off("late_registration_taken", "P7: a late registration is refused", (registration, "_require_order", _nothing)),
     _off("missing_members_kept", "P7: members not listed are lost", (registration, "_started_members", _keep_all)),
     _off(

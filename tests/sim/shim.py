@@ -185,7 +185,15 @@ class Shim:
     def _finish(self, wait_status: int) -> None:
         if not self.alive:
             return
-        verdict = judge(Evidence(wait_status, self._has_result, self._failure, self._stopper, out_of_memory=False))
+        verdict = judge(
+            Evidence(
+                wait_status=wait_status,
+                has_result=self._has_result,
+                failure=self._failure,
+                stopper=self._stopper,
+                out_of_memory=False,
+            )
+        )
         ending = Ending(
             reason=verdict.reason,
             message=verdict.message,

@@ -23,6 +23,8 @@ class MemoryStore:
         self._engine = create_engine("sqlite://", poolclass=StaticPool, creator=lambda: self.raw)
         self._engine.dialect.do_begin = self._begin  # type: ignore[method-assign,assignment] # an event costs with each
         Base.metadata.create_all(self._engine)
+        self._connection = self._engine.connect()
+        """Kept: to take one from the pool and to give it back costs as much as a query."""
         self._empty = self.raw.serialize()
         self.reader = Reader(self.raw.execute)
 
@@ -32,13 +34,13 @@ class MemoryStore:
 
     def write(self, fn: Callable[[Session], T]) -> tuple[T, frozenset[str]]:
         """What `fn` returned and announced, committed. Nothing is stored where it raises."""
-        with Session(self._engine, expire_on_commit=False) as session, session.begin():
+        with Session(self._connection, expire_on_commit=False) as session, session.begin():
             returned = fn(session)
             return returned, announced_topics(session)
 
     def read(self, fn: Callable[[Session], T]) -> T:
         """What `fn` sees."""
-        with Session(self._engine, expire_on_commit=False) as session:
+        with Session(self._connection, expire_on_commit=False) as session:
             return fn(session)
 
     def _begin(self, _: object) -> None:

@@ -4,7 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 from sqlalchemy import text
@@ -183,15 +183,20 @@ class Reader:
         return {each.id: each for each in self._each(row, table, columns)}
 
     def _each(self, row: Any, table: str, columns: str = "", suffix: str = "") -> Iterator[Any]:
-        named = columns or ", ".join(f"t.{name}" for name in row._fields)
-        where = " WHERE t.project_id = :project" if self.project_id else ""
-        query = f"SELECT {named} FROM {table}{where}{suffix}"
+        query = _query(columns or row._fields, table, suffix, of_project=self.project_id is not None)
         return map(row._make, self.rows(query, {"project": self.project_id} if self.project_id else {}))
 
     def _new_events(self, run: RunRow, known: int) -> Iterator[Event]:
         if run.event_seq > known:
             for run_id, seq, kind, body in self.rows(_EVENTS, {"run": run.id, "known": known}):
                 yield Event(run_id, seq, kind, json.loads(body))
+
+
+@cache
+def _query(columns: str | tuple[str, ...], table: str, suffix: str, *, of_project: bool) -> str:
+    named = columns if isinstance(columns, str) else ", ".join(f"t.{name}" for name in columns)
+    where = " WHERE t.project_id = :project" if of_project else ""
+    return f"SELECT {named} FROM {table}{where}{suffix}"
 
 
 def rows_of(session: Session) -> Rows:

@@ -14,7 +14,7 @@ import psutil
 
 from support.deployment import STOP_S
 from support.forks import Fork, fork_drumline
-from support.processes import describe, processes_of, wait_until
+from support.processes import describe, kill_all, processes_of, wait_until
 
 
 @dataclass(eq=False)
@@ -98,12 +98,7 @@ class ExtraHost:
 
     def kill(self) -> None:
         """`kill -9` of all that it is, as a power cut does."""
-
-        def gone() -> bool:
-            self._signal_all(signal.SIGKILL)
-            return not self.processes()
-
-        wait_until(gone, timeout_s=STOP_S, what=f"{self.name} is dead")
+        kill_all(self.data_dir, timeout_s=STOP_S)
         if self._process is not None:
             self._process.wait(STOP_S)
 

@@ -9,7 +9,7 @@ import psutil
 
 _POLL_S = 0.02
 _LONGEST_POLL_S = 0.3
-_REST = 10
+_REST = 20
 """So many times as long as a look took nobody looks again: what a test waits for needs the processor more than it."""
 
 
@@ -35,6 +35,19 @@ def processes_of(data_dir: Path) -> list[psutil.Process]:
                 found[process.pid] = process
                 found.update({child.pid: child for child in process.children(recursive=True)})
     return list(found.values())
+
+
+def kill_all(data_dir: Path, *, timeout_s: float) -> None:
+    """`kill -9` for `processes_of(data_dir)`, until none is left; some may have been about to start another."""
+
+    def are_gone() -> bool:
+        left = processes_of(data_dir)
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        return not left
+
+    wait_until(are_gone, timeout_s=timeout_s, what=f"nothing of {data_dir.name} is left")
 
 
 def name_of(process: psutil.Process) -> str:

@@ -11,7 +11,8 @@ import psutil
 
 from support.forks import Fork, fork_drumline
 from support.processes import describe, living, processes_of, wait_until
-from support.worker_server import MemberRecord, WorkerServer
+from support.worker_reports import MemberRecord
+from support.worker_server import WorkerServer
 
 SECRET = "drumline-test-secret-7d1f"
 

@@ -1,103 +1,56 @@
-"""A server that speaks the worker contracts over real HTTP and keeps everything in memory.
+"""The real application for tests of the worker: they give it work, and look at what the worker told it.
 
-It validates what it gets with the contract models, and it enforces what the real server does: tokens, incarnations,
-fences, one claim per member, telemetry without a gap.
+What a test has the server say otherwise (late, not at all, of an older attempt) its layer says.
 """
 
-import asyncio
-import secrets
-import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-import uvicorn
-from fastapi import FastAPI, Header, Request
-from fastapi.responses import JSONResponse, Response
+import httpx2
+from sqlalchemy import delete, select, update
 
 from drumline import bundle
-from drumline.contracts.base import from_micros
-from drumline.contracts.brokers import queue_name
-from drumline.contracts.events import EventBatch, MemberAck, MemberEnd, WorkerEvent
+from drumline.contracts.events import EventBatch
 from drumline.contracts.ids import new_id
-from drumline.contracts.plans import PlanReport, PlanTaken, ProbeOrder, ProbeState
-from drumline.contracts.problems import Problem, ProblemCode
-from drumline.contracts.spec import CheckpointSpec, Limits, MirroredSpec, RecordSpec
+from drumline.contracts.plans import ProbeState
+from drumline.contracts.reasons import EndReason
+from drumline.contracts.spec import Limits
+from drumline.contracts.states import TERMINAL_MEMBER
 from drumline.contracts.worker_api import (
-    AssignedDevice,
-    Claim,
-    Claimed,
-    Enroll,
-    Enrolled,
-    ExpiredRuns,
-    Heartbeat,
-    HeartbeatReply,
-    MemberNotice,
-    ProbeReport,
     ProbeReports,
     ProbeRequest,
-    Register,
-    Registered,
-    Rendezvous,
-    StoredRuns,
 )
-from drumline_server.http.json_bodies import JsonRoute
+from drumline_server.lifecycle import finish
+from drumline_server.lifecycle.guard import lock_member
+from drumline_server.scheduling.dispatch import schedule
+from drumline_server.services import fleet
+from drumline_server.storage.models import Attempt, Device, Hold, Host, Incarnation, Member, Plan, Run
+from drumline_server.storage.tokens import revoke_worker_tokens
+from support.clock import RunningClock
+from support.core import TERMS, Core, Worker
+from support.databases import new_database
+from support.edge import EdgeServer, Setup, edge_server
+from support.layer import API, Answer, Layer, Request, problem
+from support.worker_reports import Heard, MemberRecord, batch_of
 
-WINDOW = 1_000
-Answer = TypeVar("Answer")
-
-
-class RefusalError(Exception):
-    """An error answer."""
-
-    def __init__(self, status: int, code: str, detail: str, context: dict[str, Any] | None = None) -> None:
-        super().__init__(detail)
-        self.problem = Problem(title=code, status=status, code=code, detail=detail, context=context or {})
-
-
-@dataclass
-class MemberRecord:
-    """What the server knows of one member."""
-
-    claimed: Claimed
-    fence: int
-    claimed_at: float | None = None
-    ended_at: float | None = None
-    incarnation: str | None = None
-    events: dict[int, WorkerEvent] = field(default_factory=dict)
-    acked_seq: int = 0
-    end: MemberEnd | None = None
-    cancel: bool = False
-
-    @property
-    def id(self) -> str:
-        return self.claimed.member
-
-    @property
-    def drained(self) -> bool:
-        """Ended, and every event has come."""
-        return self.end is not None and self.acked_seq >= self.end.last_seq
-
-    def of_kind(self, kind: str) -> list[Any]:
-        """Events of one kind in order. Any: each kind has its own fields."""
-        return [self.events[seq] for seq in sorted(self.events) if self.events[seq].kind == kind]
-
-    @property
-    def log(self) -> str:
-        """Everything the program printed."""
-        return "".join(event.text for event in self.of_kind("log") if event.stream != "system")
-
-    @property
-    def result(self) -> Any:
-        """What `main` returned."""
-        return self.of_kind("result")[0].value
+_OF_JOB = frozenset({"strategy", "record", "checkpoint"})
+_SETTINGS: dict[str, Any] = {"requests_per_token": 100_000, "suspect_s": 3_000.0, "takeover_s": 3_600.0}
+"""Runs are placed on a host that was silent for so long: tests have workers that seldom beat."""
+_ROOM_S = 30.0
+"""So long devices take at most to come back: quarantined ones are probed first."""
+_PROBE_US = 600_000_000
+"""So long a probe counts."""
+_TERMS = replace(TERMS, suspect_s=_SETTINGS["suspect_s"])
 
 
-class WorkerServer:
-    """`start`, give work with `assign`, look at `members`."""
+class WorkerServer(Heard):
+    """`start`, give work with `assign`, look at `members`. Its loops do not run: time ends nothing here."""
 
     def __init__(
         self,
@@ -106,43 +59,40 @@ class WorkerServer:
         broker_url: str | None = None,
         time_scale: float = 0.2,
     ) -> None:
-        self.time_scale = time_scale
-        self.takeover_s = takeover_s
-        self.heartbeat_s = heartbeat_s
-        self.broker_url = broker_url
-        self.enrolment_token = f"drm_enr_{secrets.token_hex(16)}"
-        self.worker_token = f"drm_wrk_{secrets.token_hex(16)}"
-        self.host = new_id("hst")
+        super().__init__()
+        self.terms: dict[str, Any] = {
+            "takeover_s": takeover_s,
+            "heartbeat_s": heartbeat_s,
+            "broker_url": broker_url,
+            "time_scale": time_scale,
+        }
+        """What workers are told as they register, whatever the server's settings are."""
+        self.enrolment_token = ""
         self.tell_fenced = True
         """Whether heartbeat replies name fenced members; without, only refused writes tell."""
         self.drain = False
-        """Whether an operator drains the host."""
+        """Whether heartbeat replies tell that an operator drains the host."""
         self.device_probes: tuple[ProbeRequest, ...] = ()
-        self.probed: list[ProbeReport] = []
+        """Of devices that the server does not have."""
         self.expired: tuple[str, ...] = ()
         """Runs of which workers need keep no checkpoints."""
-        self.asked_to_expire: list[str] = []
-        self.registrations: list[Register] = []
-        self.heartbeats: list[Heartbeat] = []
-        self.members: dict[str, MemberRecord] = {}
-        self.claims: list[str] = []
-        self.batches: list[EventBatch] = []
-        self.probes: dict[str, ProbeOrder] = {}
-        self.reports: dict[str, PlanReport] = {}
         self.bundles_served = threading.Event()
         """Programs are fetched once it is set."""
         self.bundles_served.set()
         self.is_deaf = False
         """Whether heartbeats are not acknowledged."""
-        self.refuse_events: Callable[[EventBatch], RefusalError | None] = lambda _batch: None
-        self._incarnation: str | None = None
-        self._known: set[str] = set()
-        self._devices: tuple[str, ...] = ()
-        self._bundles: dict[str, bytes] = {}
-        self._changed = threading.Condition()
+        self.refuse_events: Callable[[EventBatch], Answer | None] = lambda _batch: None
+        self._hidden: set[str] = set()
+        self._orders: dict[str, dict[str, Any]] = {}
+        """By the digest of the program, what probes of it are told otherwise."""
+        self._bundles: dict[str, bytes | None] = {}
+        """By digest what is served instead; None: nothing."""
+        self._kept = ExitStack()
+        self._running = ExitStack()
+        self._core: Core | None = None
+        self._edge: EdgeServer | None = None
+        self._admin: httpx2.Client | None = None
         self._port = 0
-        self._uvicorn: uvicorn.Server | None = None
-        self._thread: threading.Thread | None = None
 
     # life
 
@@ -150,21 +100,50 @@ class WorkerServer:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._port}"
 
+    @property
+    def core(self) -> Core:
+        """The server's, to act on its database and to turn its clock."""
+        assert self._core is not None
+        return self._core
+
+    @property
+    def layer(self) -> Layer:
+        """What stands before it; a server that starts again has a new one."""
+        assert self._edge is not None
+        return self._edge.layer
+
     def start(self) -> None:
-        listener = socket.socket()
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", self._port))
-        self._port = listener.getsockname()[1]
-        config = uvicorn.Config(self._app(), log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
-        self._uvicorn = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._uvicorn.run, kwargs={"sockets": [listener]}, daemon=True)
-        self._thread.start()
+        """The first time on an empty database; then with what it held, at the same address."""
+        if not self._port:
+            self._database_url = self._kept.enter_context(new_database("sqlite"))
+            self._data_dir = Path(self._kept.enter_context(tempfile.TemporaryDirectory(prefix="drumline-server-")))
+        setup = Setup(RunningClock(), self._core, self._port, layered=True)
+        serving = edge_server(self._database_url, self._data_dir, setup, **_SETTINGS)
+        edge = self._edge = self._running.enter_context(serving)
+        self._core, self._port, self._admin = edge.core, httpx2.URL(edge.url).port or 0, edge.admin
+        edge.layer.listeners.append(self.note)
+        edge.layer.change("POST", "/worker/register", lambda _, reply: {**reply, **self.terms})
+        edge.layer.change("POST", "/worker/heartbeat", self._change_reply)
+        edge.layer.change("POST", "/worker/members/*/claim", self._change_claimed)
+        edge.layer.change("POST", "/worker/checkpoints", lambda _, reply: {**reply, "runs": self.expired})
+        edge.layer.decide("POST", "/worker/heartbeat", lambda _: problem(503, "unavailable") if self.is_deaf else None)
+        edge.layer.decide("POST", "/worker/members/*/events", lambda request: self.refuse_events(batch_of(request)))
+        edge.layer.decide("POST", "/worker/probes", self._take_made_up_probes)
+        edge.layer.decide("GET", "/worker/bundles/*", self._serve_bundle)
+        edge.layer.delay("GET", "/worker/bundles/*", self.bundles_served)
+        if not self.enrolment_token:
+            body = {"name": "test-host", "kind": "enr", "expires_in_s": 600}
+            self.enrolment_token = str(self._post("tokens", json=body)["secret"])
 
     def stop(self) -> None:
-        if self._uvicorn is not None and self._thread is not None:
-            self._uvicorn.should_exit = True
-            self._thread.join(10)
-            self._uvicorn = None
+        """Nobody listens any more."""
+        self._running.close()
+
+    def close(self) -> None:
+        """Stops, and forgets everything."""
+        self.bundles_served.set()
+        self.stop()
+        self._kept.close()
 
     @contextmanager
     def outage(self) -> Iterator[None]:
@@ -175,344 +154,232 @@ class WorkerServer:
         finally:
             self.start()
 
+    def enrol(self) -> None:
+        """Makes a host that no process stands behind."""
+        headers = {"Authorization": f"Bearer {self.enrolment_token}"}
+        httpx2.post(f"{self.url}{API}/worker/enroll", json={"name": "nobody"}, headers=headers).raise_for_status()
+
     def forget_worker(self) -> None:
         """As after a restore of an old database: the incarnation is unknown."""
-        with self._changed:
-            self._incarnation = None
-            self._known.clear()
+        known = select(Host.incarnation_id).where(Host.id == self.host)
+
+        def forget(session: Any) -> None:
+            incarnation = session.scalar(known)
+            session.execute(update(Host).where(Host.id == self.host).values(incarnation_id=None))
+            session.execute(delete(Incarnation).where(Incarnation.id == incarnation))
+
+        self.core.write(forget)
 
     def supersede_worker(self) -> None:
-        """Another worker registered with the same token."""
-        with self._changed:
-            self._incarnation = new_id("inc")
+        """Another worker registers with the same token."""
+        Worker(self.core, self.host, "test-host", 4, "cpu", boot_id="another", place="another").register()
+
+    def revoke_worker(self) -> None:
+        """An operator revokes the worker's token."""
+        self.core.write(lambda session: revoke_worker_tokens(session, self.host, self.core.clock.now()))
 
     # work
 
-    def assign(  # noqa: PLR0913 - fields of Claimed
+    def assign(
         self,
         source: str,
         *,
         replicas: int = 1,
-        entrypoint: str = "job:main",
         parameters: dict[str, Any] | None = None,
-        grace_s: float = 30.0,
         limits: Limits | None = None,
-        version: str | None = None,
+        grace_s: float = 30.0,
         known: bool = True,
         archive: bytes | None = None,
         **more: Any,
     ) -> MemberRecord:
-        """A member for the registered worker, on its first devices; `source` is the file job.py.
+        """A run on the registered worker, placed at once; `source` is the file job.py.
 
-        `more` are other fields of Claimed. Heartbeats assign it unless it is not `known` yet.
+        `more`: fields of the job, and fields of Claimed that the layer says. Heartbeats assign it once it is `known`.
+        `archive`: the program that the worker gets, whatever the server took.
         """
-        packed = archive if archive is not None else bundle.pack_source("job.py", source.encode())
-        digest = bundle.digest(packed)
-        with self._changed:
-            self._bundles[digest] = packed
-            claimed = Claimed.model_validate(
-                {
-                    "member": new_id("mem"),
-                    "attempt": new_id("att"),
-                    "run": new_id("run"),
-                    "version": version or new_id("ver"),
-                    "job_name": "job",
-                    "fence": 1,
-                    "attempt_number": 1,
-                    "bundle": digest,
-                    "entrypoint": entrypoint,
-                    "strategy": MirroredSpec(),
-                    "record": RecordSpec(reductions_every=1),
-                    "checkpoint": CheckpointSpec(),
-                    "parameters": parameters or {},
-                    "limits": limits or Limits(grace_s=grace_s),
-                    "replicas": replicas,
-                    "devices": self._placed(replicas),
-                    "rendezvous": Rendezvous(rank=0, size=1),
-                    "cancel": False,
-                    **more,
-                }
-            )
-            record = MemberRecord(claimed, claimed.fence)
-            if known:
-                self.members[record.id] = record
+        packed = bundle.pack_source("job.py", (source or "def main(run):\n    return {}\n").encode())
+        if archive is not None:
+            more["bundle"] = bundle.digest(archive)
+            self._bundles[more["bundle"]] = archive
+        run = self._submit(packed, replicas, parameters or {}, limits or Limits(grace_s=grace_s), more)
+        with self.changed:
+            self._place(run)
+            if "fence" in more:
+                self._raise_fence(run, more.pop("fence"))
+            member = self.core.read(lambda session: session.scalars(select(Member).where(Member.run_id == run)).one())
+            changes = {name: value for name, value in more.items() if name not in _OF_JOB}
+            record = self.members[member.id] = MemberRecord(member.id, run, member.fence, changes)
+            if not known:
+                self._hidden.add(record.id)
         return record
-
-    def order_probe(self, source: str, *, replicas: int = 1, **terms: Any) -> str:
-        """A plan for the worker to probe; `terms` are fields of the order. Any: whatever an order holds."""
-        packed = bundle.pack_source("job.py", source.encode())
-        order = ProbeOrder.model_validate(
-            {
-                "plan": new_id("pln"),
-                "bundle": bundle.digest(packed),
-                "entrypoint": "job:main",
-                "strategy": MirroredSpec(),
-                "parameters": {},
-                "replicas": replicas,
-                "devices_per_replica": 1,
-                "platform": "cpu",
-                "steps": 16,
-                "limit_s": 60.0,
-                **terms,
-            }
-        )
-        with self._changed:
-            self._bundles[order.bundle] = packed
-            self.probes[order.plan] = order
-        return order.plan
-
-    def wait_probing(self, plan: str) -> None:
-        """Until a heartbeat said that the worker probes it."""
-        self.wait(lambda: any(plan in beat.plans for beat in self.heartbeats), f"the probe of {plan} began")
-
-    def wait_not_probing(self, plan: str) -> None:
-        """Until a heartbeat from now on no longer names it: the worker has room for the next one."""
-        seen = len(self.heartbeats)
-        self.wait(lambda: any(plan not in beat.plans for beat in self.heartbeats[seen:]), f"the probe of {plan} ended")
-
-    def wait_report(self, plan: str) -> PlanReport:
-        """What the worker found."""
-        self.wait(lambda: plan in self.reports, f"{plan} reported")
-        return self.reports[plan]
 
     def add(self, record: MemberRecord) -> None:
         """Makes a member known that `assign` only made."""
-        with self._changed:
-            self.members[record.id] = record
+        with self.changed:
+            self._hidden.discard(record.id)
 
     def remove_bundle(self, record: MemberRecord) -> None:
-        with self._changed:
-            del self._bundles[record.claimed.bundle]
+        """The store has lost its program."""
+        self._bundles[self._bundle_of(record)] = None
 
     def replace_bundle(self, record: MemberRecord, content: bytes) -> None:
         """As a store that has rotted."""
-        with self._changed:
-            self._bundles[record.claimed.bundle] = content
-
-    def _placed(self, replicas: int) -> tuple[AssignedDevice, ...]:
-        """The last devices first, so that index and replica differ."""
-        reports = self.registrations[-1].devices
-        chosen = list(range(len(reports)))[::-1][:replicas]
-        return tuple(
-            AssignedDevice(
-                device=self._devices[index],
-                platform=reports[index].platform,
-                index=reports[index].index,
-                replica=replica,
-                logical=0,
-            )
-            for replica, index in enumerate(chosen)
-        )
+        self._bundles[self._bundle_of(record)] = content
 
     def cancel(self, record: MemberRecord) -> None:
-        with self._changed:
-            record.cancel = True
+        """A user cancels the run; of a member that is not known yet, its worker hears so as it claims it."""
+        if record.id in self._hidden:
+            record.changes["cancel"] = True
+            return
+        self._post(f"runs/{record.run}:cancel", json={})
 
     def fence_off(self, record: MemberRecord) -> None:
-        """A newer attempt exists."""
-        with self._changed:
-            record.fence += 1
+        """The server gives the member up, unless it has ended by itself."""
 
-    def wait(self, condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
-        """Until `condition`, looked at after every request; fails the test naming `what`."""
-        with self._changed:
-            if not self._changed.wait_for(condition, timeout_s):
-                raise AssertionError(f"{what}: not within {timeout_s} s")
+        def lose(session: Any) -> None:
+            locked = lock_member(session, self.host, record.id)
+            if locked.member.state in TERMINAL_MEMBER:
+                return
+            finish.mark_member_lost(
+                session, locked.run, locked.attempt, locked.member, EndReason.LOST, proven_dead=False,
+                now=self.core.clock.now(),
+            )  # fmt: skip
 
-    def wait_drained(self, record: MemberRecord, timeout_s: float = 60.0) -> MemberEnd:
-        """The end, once all telemetry is here."""
-        self.wait(lambda: record.drained, f"{record.id} ended and drained", timeout_s)
-        assert record.end is not None
-        return record.end
+        self.core.write(lose)
 
-    def wait_printed(self, record: MemberRecord, text: str, timeout_s: float = 60.0) -> None:
-        """Until the program printed `text`."""
-        self.wait(lambda: text in record.log or record.end is not None, f"{record.id} printed {text!r}", timeout_s)
-        assert text in record.log, f"{record.end} {record.log}"
+    # probes of programs
 
-    # endpoints
+    def order_probe(self, source: str, *, replicas: int = 1, **terms: Any) -> str:
+        """A plan for the worker to probe; `terms` are fields of the order. Any: whatever an order holds.
 
-    def _app(self) -> FastAPI:
-        app = FastAPI(openapi_url=None)
-        app.router.route_class = JsonRoute
-        prefix = "/api/v1/worker"
+        The worker gets it beside one that it probes already, as where two servers choose a host at once.
+        """
+        packed = bundle.pack_source("job.py", source.encode())
+        body = self._body(packed, 1, terms.pop("parameters", {}), Limits(), {})
+        self._orders[bundle.digest(packed)] = {"replicas": replicas, **terms}
+        plan = str(self._post("plan", json={"run": {**body, "wait_for_devices": True}, "probe": {}})["id"])
+        deadline = self.core.clock.now() + _PROBE_US
 
-        @app.exception_handler(RefusalError)
-        async def refused(_request: Request, refusal: RefusalError) -> JSONResponse:
-            return JSONResponse(refusal.problem.model_dump(mode="json"), refusal.problem.status)
+        def hand_over(session: Any) -> None:
+            columns = {"probe_state": ProbeState.WAITING, "host_id": self.host, "deadline": deadline}
+            session.execute(update(Plan).where(Plan.id == plan, Plan.probe_state == ProbeState.BUSY).values(columns))
 
-        @app.post(f"{prefix}/enroll")
-        async def enroll(body: Enroll, authorization: str = Header("")) -> Enrolled:
-            _require(authorization == f"Bearer {self.enrolment_token}", 401, ProblemCode.UNAUTHENTICATED)
-            return Enrolled.model_validate({"host": self.host, "token": self.worker_token})
+        self.core.write(hand_over)
+        return plan
 
-        @app.post(f"{prefix}/register")
-        async def register(body: Register, authorization: str = Header("")) -> Registered:
-            return self._locked(authorization, lambda: self._register(body))
+    def withdraw_probe(self, plan: str) -> None:
+        """Nobody wants the plan any more."""
+        self.core.write(lambda session: session.execute(delete(Plan).where(Plan.id == plan)) and None)
 
-        @app.post(f"{prefix}/heartbeat")
-        async def heartbeat(body: Heartbeat, authorization: str = Header("")) -> HeartbeatReply:
-            return self._locked(authorization, lambda: self._heartbeat(body))
+    # as a user
 
-        @app.post(f"{prefix}/members/{{member}}/claim")
-        async def claim(member: str, body: Claim, authorization: str = Header("")) -> Claimed:
-            return self._locked(authorization, lambda: self._claim(member, body))
-
-        @app.post(f"{prefix}/members/{{member}}/events")
-        async def events(member: str, body: EventBatch, authorization: str = Header("")) -> MemberAck:
-            return self._locked(authorization, lambda: self._store(member, body))
-
-        @app.post(f"{prefix}/members/{{member}}/end")
-        async def end(member: str, body: MemberEnd, authorization: str = Header("")) -> MemberAck:
-            return self._locked(authorization, lambda: self._end(member, body))
-
-        @app.get(f"{prefix}/bundles/{{sha256}}")
-        async def fetch(sha256: str, authorization: str = Header("")) -> Response:
-            await asyncio.to_thread(self.bundles_served.wait)
-            packed = self._locked(authorization, lambda: self._bundles.get(sha256))
-            _require(packed is not None, 404, ProblemCode.NOT_FOUND)
-            return Response(packed, media_type="application/zip")
-
-        self._take_findings(app, prefix)
-        return app
-
-    def _take_findings(self, app: FastAPI, prefix: str) -> None:
-        @app.post(f"{prefix}/plans/{{plan}}/report")
-        async def report(plan: str, body: PlanReport, authorization: str = Header("")) -> PlanTaken:
-            return self._locked(authorization, lambda: self._report(plan, body))
-
-        @app.post(f"{prefix}/probes")
-        async def probes(body: ProbeReports, authorization: str = Header("")) -> Response:
-            return self._locked(authorization, lambda: self._take_probes(body))
-
-        @app.post(f"{prefix}/checkpoints")
-        async def checkpoints(body: StoredRuns, authorization: str = Header("")) -> ExpiredRuns:
-            return self._locked(authorization, lambda: self._expire(body))
-
-    def _expire(self, body: StoredRuns) -> ExpiredRuns:
-        self._require_incarnation(body.incarnation)
-        self.asked_to_expire += body.runs
-        return ExpiredRuns(runs=tuple(self.expired))
-
-    def _locked(self, authorization: str, work: Callable[[], Answer]) -> Answer:
-        _require(authorization == f"Bearer {self.worker_token}", 401, ProblemCode.UNAUTHENTICATED)
-        with self._changed:
-            answer = work()
-            self._changed.notify_all()
+    def _ask(self, method: str, path: str, **content: Any) -> httpx2.Response:
+        assert self._admin is not None
+        answer = self._admin.request(method, f"{API}/{path}", **content)
+        assert answer.is_success, answer.text
         return answer
 
-    def _register(self, body: Register) -> Registered:
-        self.registrations.append(body)
-        self._require_order(body)
-        self._incarnation = new_id("inc")
-        self._known.add(self._incarnation)
-        if len(self._devices) != len(body.devices):
-            self._devices = tuple(new_id("dev") for _ in body.devices)
-        for live in body.members:
-            if live.member in self.members:
-                self.members[live.member].incarnation = self._incarnation
-        return Registered.model_validate(
-            {
-                "host": self.host,
-                "incarnation": self._incarnation,
-                "devices": self._devices,
-                "queue": queue_name(self.host),
-                "broker_url": self.broker_url,
-                "heartbeat_s": self.heartbeat_s,
-                "takeover_s": self.takeover_s,
-                "time_scale": self.time_scale,
-                "server_version": "test",
-            }
-        )
+    def _post(self, path: str, **content: Any) -> Any:
+        return self._ask("POST", path, **content, headers={"Idempotency-Key": new_id("run")}).json()
 
-    def _heartbeat(self, body: Heartbeat) -> HeartbeatReply:
-        self._require_incarnation(body.incarnation)
-        _require(not self.is_deaf, 503, ProblemCode.UNAVAILABLE)
-        self.heartbeats.append(body)
-        live = [record for record in self.members.values() if record.end is None]
-        assigned = [record for record in live if record.claimed_at is None]
-        return HeartbeatReply(
-            assigned=tuple(_notice(record) for record in assigned),
-            cancelled=tuple(_notice(record) for record in live if record.cancel),
-            fenced=tuple(_notice(r) for r in live if r.fence > r.claimed.fence and self.tell_fenced),
-            drain=self.drain,
-            probes=self.device_probes,
-            plans=tuple(
-                order for plan, order in self.probes.items() if plan not in self.reports and plan not in body.plans
-            ),
-            unwanted_plans=tuple(plan for plan in body.plans if plan not in self.probes),
-            server_time=from_micros(time.time_ns() // 1_000),
-        )
+    def _get(self, path: str) -> Any:
+        return self._ask("GET", path).json()
 
-    def _claim(self, member: str, body: Claim) -> Claimed:
-        self.claims.append(member)
-        record = self._member(member, body.incarnation, body.fence)
-        if record.claimed_at is not None and record.incarnation != body.incarnation:
-            raise RefusalError(409, ProblemCode.FENCED, "somebody was first")
-        record.claimed_at = record.claimed_at or time.monotonic()
-        record.incarnation = body.incarnation
-        return record.claimed.model_copy(update={"cancel": record.cancel})
+    def _body(
+        self, packed: bytes, replicas: int, parameters: dict[str, Any], limits: Limits, more: dict[str, Any]
+    ) -> dict[str, Any]:
+        self._ask("POST", "bundles", content=packed, headers={"Content-Type": "application/zip"})
+        parts = {name: _plain(value) for name, value in more.items() if name in _OF_JOB}
+        program = {"bundle": bundle.digest(packed), "entrypoint": "job:main"}
+        return {
+            "job": {"name": "job", "program": program, "record": {"reductions_every": 1}, **parts},
+            "parameters": parameters,
+            "limits": limits.model_dump(mode="json"),
+            "resources": {"replicas": replicas},
+        }
 
-    def _store(self, member: str, body: EventBatch) -> MemberAck:
-        record = self._member(member, body.incarnation, body.fence)
-        if (refusal := self.refuse_events(body)) is not None:
-            raise refusal
-        self.batches.append(body)
-        seqs = [event.seq for event in body.events]
-        _require(seqs == list(range(body.first_seq, body.first_seq + len(seqs))), 422, ProblemCode.INVALID_REQUEST)
-        for event in body.events:
-            record.events.setdefault(event.seq, event)
-        while record.acked_seq + 1 in record.events:
-            record.acked_seq += 1
-        return self._ack(record)
+    def _submit(
+        self, packed: bytes, replicas: int, parameters: dict[str, Any], limits: Limits, more: dict[str, Any]
+    ) -> str:
+        body = self._body(packed, replicas, parameters, limits, more)
+        return str(self._post("runs", json={**body, "wait_for_devices": True})["run"]["id"])
 
-    def _end(self, member: str, body: MemberEnd) -> MemberAck:
-        record = self._member(member, body.incarnation, body.fence)
-        record.end = record.end or body
-        record.ended_at = record.ended_at or time.monotonic()
-        return self._ack(record)
+    def _place(self, run: str) -> None:
+        """As soon as there is room; a host that takes nothing after failed runs an operator releases first."""
+        deadline = time.monotonic() + _ROOM_S
+        while run not in schedule(self.core.database, _TERMS, now=self.core.clock.now()):
+            assert time.monotonic() < deadline, self.core.run(run).why
+            self._release_host()
+            self.changed.wait(0.2)
 
-    def _report(self, plan: str, body: PlanReport) -> PlanTaken:
-        _require(plan in self.probes, 404, ProblemCode.NOT_FOUND)
-        self.reports[plan] = body
-        return PlanTaken(state=ProbeState.READY if body.program else ProbeState.FAILED)
+    def _release_host(self) -> None:
+        order = self.core.order(self.host)
 
-    def _take_probes(self, body: ProbeReports) -> Response:
-        self._require_incarnation(body.incarnation)
-        self.probed += body.probes
-        found = {report.device for report in body.probes}
-        self.device_probes = tuple(request for request in self.device_probes if request.device not in found)
-        return Response(status_code=204)
+        def release(session: Any) -> None:
+            fleet.release_host(session, order, suspect_s=_TERMS.suspect_s)
 
-    def _ack(self, record: MemberRecord) -> MemberAck:
-        return MemberAck(acked_seq=record.acked_seq, window=WINDOW, cancel=record.cancel, fence=record.fence)
+        self.core.write(release)
 
-    def _member(self, member: str, incarnation: str, fence: int) -> MemberRecord:
-        self._require_incarnation(incarnation)
+    def _is_told(self, member: str, fence: int) -> bool:
+        """Whether heartbeats assign it; not before `assign` is done with it."""
         record = self.members.get(member)
-        if record is None:
-            raise RefusalError(404, ProblemCode.NOT_FOUND, f"no member {member}")
-        _require(fence >= record.fence, 409, ProblemCode.FENCED)
-        return record
+        return record is not None and record.fence == fence and member not in self._hidden
 
-    def _require_order(self, body: Register) -> None:
-        if body.replaces is not None and self._incarnation is not None:
-            self._require_incarnation(body.replaces)
+    def _raise_fence(self, run: str, fence: int) -> None:
+        """As if so many attempts had been made."""
 
-    def _require_incarnation(self, incarnation: str) -> None:
-        if incarnation != self._incarnation:
-            context = {
-                "incarnation": incarnation,
-                "current": self._incarnation,
-                "superseded": incarnation in self._known,
-            }
-            raise RefusalError(409, ProblemCode.FENCED, "old incarnation", context)
+        def write(session: Any) -> None:
+            for table in (Attempt, Member, Hold):
+                session.execute(update(table).where(table.run_id == run).values(fence=fence))
+            attempt = session.scalar(select(Attempt.id).where(Attempt.run_id == run))
+            session.execute(update(Run).where(Run.id == run).values(fence=fence))
+            session.execute(update(Device).where(Device.attempt_id == attempt).values(fence=fence))
+
+        self.core.write(write)
+
+    def _bundle_of(self, record: MemberRecord) -> str:
+        return str(self._get(f"runs/{record.run}")["spec"]["program"]["bundle"])
+
+    # what the layer says
+
+    def _change_reply(self, request: Request, reply: Any) -> Any:
+        with self.changed:
+            reply["assigned"] = [each for each in reply["assigned"] if self._is_told(each["member"], each["fence"])]
+        reply["drain"] = reply["drain"] or self.drain
+        if not self.tell_fenced:
+            reply["fenced"] = []
+        reply["plans"] = [{**order, **_plain(self._orders.get(order["bundle"], {}))} for order in reply["plans"]]
+        reply["probes"] = [*reply["probes"], *(each.model_dump(mode="json") for each in self.device_probes)]
+        return reply
+
+    def _change_claimed(self, request: Request, reply: Any) -> Any:
+        with self.changed:
+            return {**reply, **_plain(self.members[reply["member"]].changes)}
+
+    def _take_made_up_probes(self, request: Request) -> Answer | None:
+        body = ProbeReports.model_validate_json(request.body)
+        made_up = {each.device for each in self.device_probes}
+        if not made_up & {each.device for each in body.probes}:
+            return None
+        with self.changed:
+            self.probed += body.probes
+            told = {each.device for each in body.probes}
+            self.device_probes = tuple(each for each in self.device_probes if each.device not in told)
+            self.changed.notify_all()
+        return Answer(204)
+
+    def _serve_bundle(self, request: Request) -> Answer | None:
+        digest = request.path.rpartition("/")[2].replace("%3A", ":")
+        if digest not in self._bundles:
+            return None
+        content = self._bundles[digest]
+        return problem(404, "not_found") if content is None else Answer(200, content, "application/zip")
 
 
-def _require(condition: bool, status: int, code: ProblemCode) -> None:
-    if not condition:
-        raise RefusalError(status, code, f"refused with {code}")
-
-
-def _notice(record: MemberRecord) -> MemberNotice:
-    return MemberNotice(member=record.id, attempt=record.claimed.attempt, fence=record.claimed.fence)
+def _plain(value: Any) -> Any:
+    """As JSON holds it."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return value.model_dump(mode="json") if hasattr(value, "model_dump") else value

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from drumline.contracts.events import MemberAck, MemberEnd, MemberTick
-from drumline.contracts.reasons import EndReason
+from drumline.contracts.reasons import REASONS, EndReason
 from drumline.contracts.states import TERMINAL_ATTEMPT, TERMINAL_MEMBER, AttemptState, MemberState, RunState
 from drumline_server.base.errors import DrumlineError, FencedError
 from drumline_server.lifecycle import release, retries
@@ -112,19 +112,6 @@ def _describe_others(seen: Sequence[_MemberProgress], late: Sequence[_MemberProg
     return f"{len(rest)} other{'s wait' if len(rest) > 1 else ' waits'}, after {furthest}."
 
 
-_END_STATES: dict[EndReason, AttemptState] = {
-    EndReason.COMPLETED: AttemptState.SUCCEEDED,
-    EndReason.CANCELLED: AttemptState.CANCELLED,
-    EndReason.PREEMPTED: AttemptState.PREEMPTED,
-    EndReason.LOST: AttemptState.LOST,
-    EndReason.HOST_REBOOTED: AttemptState.LOST,
-}
-_CONSEQUENCES = frozenset({EndReason.PEER_LOST, EndReason.CANCELLED})
-"""Reasons of members that follow from another member's end, which tells more."""
-_OWN_FAULTS = frozenset({EndReason.PROGRAM_ERROR, EndReason.BAD_RESULT, EndReason.BAD_PROGRAM})
-"""What a program that is being cancelled can still fail of; any other end of it is the cancel's."""
-
-
 def reconcile_attempt(session: Session, run: Run, attempt: Attempt, *, now: int) -> None:
     """Brings a live attempt as far towards its end as its members are. Call it after each change; the run is locked."""
     if attempt.state in TERMINAL_ATTEMPT:
@@ -138,7 +125,7 @@ def reconcile_attempt(session: Session, run: Run, attempt: Attempt, *, now: int)
     message = failed.reason_message if failed else ""
     # Nothing ran, so there is no telemetry to wait for.
     if attempt.state == AttemptState.DISPATCHED:
-        release.end_unstarted_attempt(session, attempt, _end_state(reason), reason, now=now)
+        release.end_unstarted_attempt(session, attempt, REASONS[reason].attempt_state, reason, now=now)
         _reconcile_run(session, run, reason, message, now=now)
         return
     if attempt.state != AttemptState.FINISHING:
@@ -165,7 +152,7 @@ def close_attempt(session: Session, run: Run, attempt: Attempt, *, now: int) -> 
     message = describe_gang(session, attempt) if reason is EndReason.HANG else ""
     message = message or told
     transition_attempt(
-        session, attempt, _end_state(reason), now=now, reason=reason, columns={"reason_message": message}
+        session, attempt, REASONS[reason].attempt_state, now=now, reason=reason, columns={"reason_message": message}
     )
     _reconcile_run(session, run, reason, message, now=now)
 
@@ -173,7 +160,7 @@ def close_attempt(session: Session, run: Run, attempt: Attempt, *, now: int) -> 
 def _root_cause(session: Session, attempt: Attempt) -> tuple[EndReason, str]:
     """What the attempt ends of. A member that ended because of another may have reported first."""
     reason = EndReason(attempt.reason_code or EndReason.LOST)
-    first = _first_failure(members_of(session, attempt.id)) if reason in _CONSEQUENCES else None
+    first = _first_failure(members_of(session, attempt.id)) if REASONS[reason].is_consequence else None
     if first is None:
         return reason, attempt.reason_message
     return EndReason(first.reason_code or EndReason.LOST), first.reason_message
@@ -195,9 +182,11 @@ def _first_failure(members: Sequence[Member]) -> Member | None:
     failed = [
         member for member in members if member.state in TERMINAL_MEMBER and member.reason_code != EndReason.COMPLETED
     ]
-    return min(
-        failed, key=lambda member: (member.reason_code in _CONSEQUENCES, member.ended_at, member.rank), default=None
-    )
+    return min(failed, key=lambda member: (_is_consequence(member), member.ended_at, member.rank), default=None)
+
+
+def _is_consequence(member: Member) -> bool:
+    return REASONS[EndReason(member.reason_code or EndReason.LOST)].is_consequence
 
 
 def _is_drained(member: Member) -> bool:
@@ -207,10 +196,6 @@ def _is_drained(member: Member) -> bool:
 
 def _has_all_output(member: Member) -> bool:
     return member.output_bytes is None or member.log_bytes >= member.output_bytes
-
-
-def _end_state(reason: EndReason) -> AttemptState:
-    return _END_STATES.get(reason, AttemptState.FAILED)
 
 
 def _reconcile_run(session: Session, run: Run, reason: EndReason, message: str, *, now: int) -> None:
@@ -228,7 +213,7 @@ def _reconcile_run(session: Session, run: Run, reason: EndReason, message: str, 
 
 
 def _end_stopped_run(session: Session, run: Run, reason: EndReason, message: str, *, now: int) -> None:
-    if reason in _OWN_FAULTS:
+    if REASONS[reason].outranks_cancel:
         transition_run(session, run, RunState.FAILED, now=now, reason=reason, columns={"reason_message": message})
         return
     stopped_for = EndReason(run.stop_reason or EndReason.CANCELLED)

@@ -63,8 +63,8 @@ _MICROS = 1_000_000
 _NO_RATE = {"steps_per_s": None, "examples_per_s": None}
 """What no program steps at any more; the step is what the next attempt begins from, or repeats."""
 _CONTROL_PLANE_REASONS = [reason for reason, facts in REASONS.items() if facts.category is Category.CONTROL_PLANE]
-_UNCOUNTED = frozenset({Category.CAPACITY, Category.CONTROL_PLANE})
-"""Preemption is not counted, and what the control plane failed at is not the run's."""
+_UNCOUNTED = frozenset({Category.CAPACITY, Category.POLICY, Category.CONTROL_PLANE})
+"""Preemption and a limit are no failure, and what the control plane failed at is not the run's."""
 
 
 def retry_or_fail(session: Session, run: Run, reason: EndReason, message: str, *, now: int) -> None:

@@ -42,8 +42,8 @@ def notify(session: Session, host_id: str) -> None:
 
 
 def notified_hosts(topics: Iterable[str]) -> list[str]:
-    """The hosts that `topics` want notified."""
-    return [topic.removeprefix(_NOTIFY) for topic in topics if topic.startswith(_NOTIFY)]
+    """The hosts that `topics` want notified, oldest id first: the order of a set is another one in every process."""
+    return sorted(topic.removeprefix(_NOTIFY) for topic in topics if topic.startswith(_NOTIFY))
 
 
 def announced_topics(session: Session) -> frozenset[str]:

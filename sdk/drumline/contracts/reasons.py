@@ -1,17 +1,27 @@
-"""Why an attempt or a run ended: a closed list, each with what follows from it."""
+"""Why an attempt or a run ended: a closed list, each with what follows from it.
+
+CONTRIBUTING.md tells what else a new reason needs.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
+from drumline.contracts.states import AttemptState
+
 
 class Category(StrEnum):
-    """Who can do something about it."""
+    """Who can do something about it, and so which count of the run's `retries` pays for another attempt."""
 
     USER = "user"
+    """The program or its user: `retries.user` pays."""
     INFRASTRUCTURE = "infrastructure"
+    """The host: `retries.infrastructure` pays, and the host may be quarantined for it."""
     CAPACITY = "capacity"
+    """There was no room: nothing pays."""
     POLICY = "policy"
+    """A limit that somebody set: nothing pays."""
     CONTROL_PLANE = "control_plane"
+    """Server or worker: nothing pays, up to a bound on such failures of one run."""
 
 
 class EndReason(StrEnum):
@@ -45,26 +55,38 @@ class EndReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReasonFacts:
-    """What follows from a reason: `retryable` by which budget, and one sentence for people."""
+    """What follows from a reason."""
 
     category: Category
     retryable: bool
+    """Whether the run is tried again; `category` says what pays for it."""
     sentence: str
+    """For people, where no message says more."""
+    attempt_state: AttemptState = AttemptState.FAILED
+    """What the attempt becomes."""
+    is_consequence: bool = False
+    """Whether a member ends like this because another one ended, whose reason tells more."""
+    outranks_cancel: bool = False
+    """Whether a run that is being cancelled still ends FAILED of it; any other end of its program is the cancel's."""
 
 
 REASONS: dict[EndReason, ReasonFacts] = {
-    EndReason.COMPLETED: ReasonFacts(Category.USER, False, "The program returned its result."),
+    EndReason.COMPLETED: ReasonFacts(
+        Category.USER, False, "The program returned its result.", attempt_state=AttemptState.SUCCEEDED
+    ),
     EndReason.PROGRAM_ERROR: ReasonFacts(
-        Category.USER, True, "The program raised an exception; the log has the traceback."
+        Category.USER, True, "The program raised an exception; the log has the traceback.", outranks_cancel=True
     ),
     EndReason.PROGRAM_CRASHED: ReasonFacts(Category.USER, True, "The program's process died by its own signal."),
     EndReason.PROGRAM_EXITED: ReasonFacts(
         Category.USER, True, "The program ended its process with a non-zero exit code."
     ),
     EndReason.BAD_PROGRAM: ReasonFacts(
-        Category.USER, False, "The program could not be loaded or has no such entrypoint."
+        Category.USER, False, "The program could not be loaded or has no such entrypoint.", outranks_cancel=True
     ),
-    EndReason.BAD_RESULT: ReasonFacts(Category.USER, False, "The program returned something that JSON cannot hold."),
+    EndReason.BAD_RESULT: ReasonFacts(
+        Category.USER, False, "The program returned something that JSON cannot hold.", outranks_cancel=True
+    ),
     EndReason.KILLED: ReasonFacts(
         Category.INFRASTRUCTURE, True, "The program's process was killed from outside, or by itself; often for memory."
     ),
@@ -73,10 +95,20 @@ REASONS: dict[EndReason, ReasonFacts] = {
     ),
     EndReason.OUT_OF_MEMORY: ReasonFacts(Category.INFRASTRUCTURE, True, "The host ran out of memory."),
     EndReason.HANG: ReasonFacts(Category.INFRASTRUCTURE, True, "The program came no further within its limit."),
-    EndReason.PEER_LOST: ReasonFacts(Category.INFRASTRUCTURE, True, "Another member of the gang died."),
-    EndReason.LOST: ReasonFacts(Category.INFRASTRUCTURE, True, "The host fell silent for longer than the lease."),
+    EndReason.PEER_LOST: ReasonFacts(
+        Category.INFRASTRUCTURE, True, "Another member of the gang died.", is_consequence=True
+    ),
+    EndReason.LOST: ReasonFacts(
+        Category.INFRASTRUCTURE,
+        True,
+        "The host fell silent for longer than the lease.",
+        attempt_state=AttemptState.LOST,
+    ),
     EndReason.HOST_REBOOTED: ReasonFacts(
-        Category.INFRASTRUCTURE, True, "The host or its worker restarted without this run."
+        Category.INFRASTRUCTURE,
+        True,
+        "The host or its worker restarted without this run.",
+        attempt_state=AttemptState.LOST,
     ),
     EndReason.START_FAILED: ReasonFacts(
         Category.INFRASTRUCTURE, True, "The worker could not start the program's process."
@@ -95,8 +127,15 @@ REASONS: dict[EndReason, ReasonFacts] = {
     EndReason.NOT_CLAIMED: ReasonFacts(Category.CONTROL_PLANE, True, "Not every host claimed its part in time."),
     EndReason.QUEUE_LIMIT: ReasonFacts(Category.CAPACITY, False, "Waited longer than its queue limit."),
     EndReason.RUN_LIMIT: ReasonFacts(Category.POLICY, False, "Ran longer than its time limit."),
-    EndReason.CANCELLED: ReasonFacts(Category.USER, False, "Stopped on request."),
-    EndReason.PREEMPTED: ReasonFacts(Category.CAPACITY, True, "The host is draining; the run resumes elsewhere."),
+    EndReason.CANCELLED: ReasonFacts(
+        Category.USER, False, "Stopped on request.", attempt_state=AttemptState.CANCELLED, is_consequence=True
+    ),
+    EndReason.PREEMPTED: ReasonFacts(
+        Category.CAPACITY,
+        True,
+        "The host is draining; the run resumes elsewhere.",
+        attempt_state=AttemptState.PREEMPTED,
+    ),
     EndReason.POISON: ReasonFacts(
         Category.USER, False, "The run took down two hosts, or three attempts of the only one."
     ),

@@ -21,10 +21,11 @@ Importing has no side effect: no backend is started, nothing in the environment 
 from typing import TYPE_CHECKING, Any
 
 import drumline.distribute._requires  # noqa: F401 - first: it names the extra that is missing
-from drumline.distribute import contrib, errors, observe, v1
+from drumline.distribute import cluster_resolver, contrib, errors, observe, tpu, v1
 from drumline.distribute.base.devices import set_cpu_devices
 from drumline.distribute.base.enums import ReduceOp, VariableAggregation, VariableSynchronization
 from drumline.distribute.checkpoint import Checkpoints
+from drumline.distribute.cluster import ClusterSpec, Gang, initialize
 from drumline.distribute.combine.communication import CommunicationImplementation, CommunicationOptions
 from drumline.distribute.combine.cross_device_ops import (
     AllReduceCrossDeviceOps,
@@ -108,6 +109,7 @@ __all__ = [
     "AutoShardPolicy",
     "CentralStorageStrategy",
     "Checkpoints",
+    "ClusterSpec",
     "CollectiveCommunication",
     "CollectiveHints",
     "CommunicationImplementation",
@@ -118,6 +120,7 @@ __all__ = [
     "DistributedIterator",
     "DistributedValue",
     "DistributedValues",
+    "Gang",
     "HierarchicalCopyAllReduce",
     "IndexedSlices",
     "InputContext",
@@ -145,6 +148,7 @@ __all__ = [
     "all_gather",
     "all_reduce",
     "batch_sizes_for_worker",
+    "cluster_resolver",
     "compute_batch_size",
     "contrib",
     "errors",
@@ -154,6 +158,7 @@ __all__ = [
     "global_mean",
     "has_strategy",
     "in_cross_replica_context",
+    "initialize",
     "merge_call",
     "mirrored",
     "observe",
@@ -161,5 +166,6 @@ __all__ = [
     "replica_key",
     "set_cpu_devices",
     "set_strategy",
+    "tpu",
     "v1",
 ]

@@ -3,6 +3,8 @@
 Every class also is the builtin that a caller coming from TensorFlow would catch (ValueError, RuntimeError, ...).
 """
 
+import json
+
 
 class DistributeError(Exception):
     """Base of every error the engine raises on purpose."""
@@ -38,6 +40,28 @@ class CutOffError(InvalidValueError, InvalidTypeError):
 
 class MissingReplicaError(InvalidValueError, IndexError):
     """A per-replica value made for another number of replicas than the strategy has."""
+
+
+class OutsideMeshError(InvalidValueError, IndexError):
+    """Coordinates that a topology's mesh does not have, or at which no device is."""
+
+
+class DuplicateTaskError(InvalidValueError, KeyError):
+    """Two addresses for one task of a cluster."""
+
+    __str__ = Exception.__str__  # KeyError would show the message in quotes
+
+
+class ClusterError(DistributeError, RuntimeError):
+    """The environment tells no cluster, or another one than was asked for; or its processes did not meet."""
+
+
+class NotJSONError(InvalidValueError, json.JSONDecodeError):
+    """A variable that must hold JSON holds something else."""
+
+
+class MissingPackageError(DistributeError, ImportError):
+    """A package that only this call needs is not installed; the message says how to get it."""
 
 
 class UnsupportedError(DistributeError, NotImplementedError):

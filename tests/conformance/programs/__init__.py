@@ -15,6 +15,8 @@ _MODULES = (
     "extended",
     "training",
     "checkpoints",
+    "topologies",
+    "clusters",
 )
 
 

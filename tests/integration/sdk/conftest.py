@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
@@ -11,7 +12,10 @@ from drumline._transport import Transport
 from drumline.config import Config
 from drumline.resources.runs import Run
 from support import answers
+from support.command_line import Cli
 from support.edge import EdgeServer
+
+SOURCE = "def main(run, *, learning_rate: float = 0.1, epochs: int = 20, name: str = 'x'):\n    return {}\n"
 
 
 @pytest.fixture
@@ -50,3 +54,17 @@ def client(server: EdgeServer) -> Iterator[Client]:
 @pytest.fixture
 def run(transport: Transport) -> Run:
     return Run(transport, answers.run())
+
+
+@pytest.fixture
+def cli(server: EdgeServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
+    monkeypatch.setenv("DRUMLINE_URL", server.url)
+    monkeypatch.setenv("DRUMLINE_TOKEN", server.admin_token)
+    monkeypatch.setenv("DRUMLINE_DATA_DIR", str(tmp_path / "nothing"))
+    return Cli(capsys)
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    (tmp_path / "digits.py").write_text(SOURCE)
+    return str(tmp_path / "digits.py")

@@ -1,20 +1,11 @@
 """What operators do with hosts and devices, over HTTP on a real server."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from drumline.contracts.ids import new_id
-from support.edge import EdgeServer, edge_server
+from support.edge import EdgeServer
 
 V1 = "/api/v1"
-
-
-@pytest.fixture
-def server(database_url: str, tmp_path: Path) -> Iterator[EdgeServer]:
-    with edge_server(database_url, tmp_path / "data") as running:
-        yield running
 
 
 def test_operator_drains_undrains_and_releases(server: EdgeServer) -> None:

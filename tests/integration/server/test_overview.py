@@ -1,6 +1,5 @@
 """What the first page shows of the runs."""
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -14,13 +13,6 @@ from support.edge import EdgeServer, edge_server
 from support.statements import Statement, statements
 
 pytestmark = pytest.mark.both_databases
-
-
-@pytest.fixture
-def server(database_url: str, tmp_path: Path) -> Iterator[EdgeServer]:
-    """A server with one host."""
-    with edge_server(database_url, tmp_path / "data") as running:
-        yield running
 
 
 def test_the_run_that_ended_last_is_the_first_of_the_recent_ones(server: EdgeServer) -> None:

@@ -3,12 +3,15 @@
 import pytest
 
 from drumline.contracts.reasons import REASONS, Category, EndReason
-from drumline.contracts.states import RunState
+from drumline.contracts.states import AttemptState, RunState
 from drumline_server.lifecycle.retries import MAX_CONTROL_PLANE_FAILURES
 from support.core import Core, Worker
 
 RETRYABLE = [reason for reason, facts in REASONS.items() if facts.retryable]
 OF_CONTROL_PLANE = [reason for reason in RETRYABLE if REASONS[reason].category is Category.CONTROL_PLANE]
+FINAL = [
+    reason for reason, facts in REASONS.items() if not facts.retryable and facts.attempt_state is AttemptState.FAILED
+]
 COUNTED = [reason for reason in RETRYABLE if REASONS[reason].category in (Category.USER, Category.INFRASTRUCTURE)]
 
 
@@ -42,6 +45,14 @@ def test_an_attempt_that_failed_of_the_program_or_of_its_host_costs_a_retry(core
     run_id = core.submit(resources={"replicas": 8}, retries={"user": 1, "infrastructure": 1}).id
 
     assert [_fail_once(core, worker, run_id, reason) for _ in range(2)] == [RunState.RETRY_WAIT, RunState.FAILED]
+
+
+@pytest.mark.parametrize("reason", FINAL)
+def test_what_would_fail_again_is_not_tried_again(core: Core, reason: EndReason) -> None:
+    worker = core.add_worker()
+    run_id = core.submit(resources={"replicas": 8}, retries={"user": 5, "infrastructure": 5}).id
+
+    assert _fail_once(core, worker, run_id, reason) is RunState.FAILED
 
 
 def test_a_control_plane_that_fails_again_and_again_does_not_keep_a_run_for_ever(core: Core) -> None:

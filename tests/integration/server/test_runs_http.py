@@ -1,6 +1,5 @@
 """The endpoints of programs, jobs, runs and workers over HTTP, on a real server."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,6 @@ def main(run, *, learning_rate: float = 0.1, epochs: int = 20):
     """Trains."""
 '''
 V1 = "/api/v1"
-
-
-@pytest.fixture
-def server(database_url: str, tmp_path: Path) -> Iterator[EdgeServer]:
-    with edge_server(database_url, tmp_path / "data") as running:
-        yield running
 
 
 def submit(client: httpx2.Client, key: str = "k", **changes: Any) -> httpx2.Response:

@@ -12,7 +12,7 @@ def server() -> Iterator[WorkerServer]:
     server = WorkerServer()
     server.start()
     yield server
-    server.stop()
+    server.close()
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +27,7 @@ def own_server() -> Iterator[WorkerServer]:
     server = WorkerServer()
     server.start()
     yield server
-    server.stop()
+    server.close()
 
 
 @pytest.fixture

@@ -73,7 +73,8 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_the_end_of_a_program_is_told_with_its_reason(case: Case, server: WorkerServer, worker: WorkerProcess) -> None:
-    member = server.assign(case.source)
+    archive = bundle.pack_source("job.py", case.source.encode())  # the server takes no program that cannot run
+    member = server.assign("", archive=archive)
     end = server.wait_drained(member)
     assert (end.reason, end.exit_code, end.signal) == (case.reason, case.exit_code, case.signal), member.log
     assert case.message in end.message

@@ -14,7 +14,8 @@ from drumline.contracts.spec import Limits
 from drumline_worker.shim.hang_watch import DUMP_S
 from support.processes import living
 from support.worker_process import WorkerProcess
-from support.worker_server import MemberRecord, WorkerServer
+from support.worker_reports import MemberRecord
+from support.worker_server import WorkerServer
 
 STEP_S = 2.0
 NOTICED_S = 5.0

@@ -9,7 +9,8 @@ import pytest
 from drumline.contracts.events import MemberEnd
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.timing import TERM_BEFORE_TAKEOVER_S
-from support.worker_server import MemberRecord, WorkerServer
+from support.worker_reports import MemberRecord
+from support.worker_server import WorkerServer
 
 LEASE_S = 2.0
 """So long after the last acknowledged heartbeat a program may run, in these tests."""
@@ -25,8 +26,7 @@ def own_server() -> Iterator[WorkerServer]:
     server = WorkerServer(takeover_s=0.2 * TERM_BEFORE_TAKEOVER_S + LEASE_S, time_scale=0.2)
     server.start()
     yield server
-    server.bundles_served.set()
-    server.stop()
+    server.close()
 
 
 def claimed(server: WorkerServer, trace: Path) -> MemberRecord:
@@ -40,7 +40,9 @@ def claimed(server: WorkerServer, trace: Path) -> MemberRecord:
 def never_ran(server: WorkerServer, record: MemberRecord, trace: Path) -> MemberEnd:
     """Its end, once its program has come."""
     server.bundles_served.set()
-    end = server.wait_drained(record)
+    server.wait(lambda: record.told_end is not None, "its worker told its end")
+    end = record.told_end
+    assert end is not None
     assert not trace.exists()
     assert (end.last_seq, end.exit_code, end.devices_released) == (0, None, True)
     return end
@@ -61,7 +63,7 @@ def test_member_whose_worker_registered_again_is_not_started_as_the_server_has_g
 @pytest.mark.usefixtures("own_worker")
 def test_member_cancelled_while_its_program_is_fetched_is_not_started(own_server: WorkerServer, tmp_path: Path) -> None:
     record = claimed(own_server, tmp_path / "trace")
-    record.cancel = True
+    own_server.cancel(record)
     heard = len(own_server.heartbeats) + 2
     own_server.wait(lambda: len(own_server.heartbeats) >= heard, "its worker was told")
 

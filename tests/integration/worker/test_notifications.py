@@ -19,6 +19,7 @@ from drumline.contracts.brokers import queue_name
 from drumline.contracts.ids import new_id
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.worker_api import (
+    DeviceReport,
     HeartbeatReply,
     LiveMember,
     MemberHeartbeat,
@@ -36,7 +37,8 @@ from drumline_worker.agent.celery_child import CeleryChild
 from drumline_worker.agent.registration import Registration
 from support.processes import name_of, wait_until
 from support.worker_process import WorkerProcess, running_worker
-from support.worker_server import MemberRecord, WorkerServer
+from support.worker_reports import MemberRecord
+from support.worker_server import WorkerServer
 
 ONE = "def main(run):\n    return 1\n"
 ENDLESS = "import time\ndef main(run):\n    print('up')\n    time.sleep(600)\n"
@@ -87,7 +89,7 @@ def server(broker: Broker) -> Iterator[WorkerServer]:
     server = WorkerServer(broker_url=broker.settings.url, heartbeat_s=RARELY_S)
     server.start()
     yield server
-    server.stop()
+    server.close()
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +208,7 @@ def test_work_starts_by_heartbeat_while_redis_is_away_and_by_notification_when_i
         worker.wait_registered()
         broker.stop()
         assert server.wait_drained(server.assign(ONE)).reason == EndReason.COMPLETED
-        server.heartbeat_s = RARELY_S
+        server.terms["heartbeat_s"] = RARELY_S
         server.forget_worker()
         worker.wait_registered(2)
         broker.start()
@@ -214,7 +216,7 @@ def test_work_starts_by_heartbeat_while_redis_is_away_and_by_notification_when_i
     finally:
         publisher.close()
         worker.stop()
-        server.stop()
+        server.close()
         if broker.process is None:
             broker.start()
 
@@ -224,7 +226,7 @@ def test_neither_arguments_nor_environment_of_the_celery_child_hold_a_secret(
 ) -> None:
     child = child_of(listening)
     seen = " ".join(child.cmdline()) + Path(f"/proc/{child.pid}/environ").read_text()
-    for secret in (server.worker_token, str(server.broker_url)):
+    for secret in (server.worker_token, str(server.terms["broker_url"])):
         assert secret not in seen
 
 
@@ -326,8 +328,9 @@ async def beating(server: WorkerServer, population: Population) -> AsyncIterator
         raise error
 
     introduction = Register(
-        name="h", boot_id="b", version="0", jax_version="0", cpu_count=1, memory_bytes=1, devices=()
-    )
+        name="h", boot_id="b", version="0", jax_version="0", cpu_count=1, memory_bytes=1,
+        devices=tuple(DeviceReport(platform="cpu", index=index, kind="test") for index in range(6)),
+    )  # fmt: skip
     session = Registration(api, introduction, refused)
     running = asyncio.create_task(session.run(population, lambda _: None))
     try:
@@ -343,8 +346,9 @@ async def beating(server: WorkerServer, population: Population) -> AsyncIterator
 def counting() -> Iterator[WorkerServer]:
     server = WorkerServer(heartbeat_s=RARELY_S, time_scale=1.0)
     server.start()
+    server.enrol()
     yield server
-    server.stop()
+    server.close()
 
 
 def test_a_flood_of_notifications_brings_one_early_heartbeat_a_period(
@@ -375,14 +379,13 @@ def test_notifications_that_bring_work_do_not_wait_for_each_other(
     async def act() -> None:
         async with beating(counting, population) as session:
             for number in range(1, 6):
-                record = counting.assign(ONE, replicas=0)
+                counting.assign(ONE)
                 session.notify()
                 await until(lambda number=number: len(population.claims) == number)  # type: ignore[misc] # bound early
-                record.claimed_at = 0.0  # as its claim would have it
             session.notify()  # brings nothing, once
             beats = len(counting.heartbeats)
             await until(lambda: len(counting.heartbeats) > beats)
-            counting.assign(ONE, replicas=0)
+            counting.assign(ONE)
             session.notify()
             await asyncio.sleep(0.3)
             assert len(counting.heartbeats) == beats + 1

@@ -131,7 +131,7 @@ def test_one_probe_at_a_time_and_none_past_its_limit(server: WorkerServer, worke
 def test_a_probe_that_nobody_wants_any_more_is_ended(server: WorkerServer, worker: WorkerProcess) -> None:
     plan = server.order_probe(HANGS)
     server.wait_probing(plan)
-    del server.probes[plan]
+    server.withdraw_probe(plan)
     server.wait_not_probing(plan)
     assert list((worker.data_dir / "probes").iterdir()) == []
     assert plan not in server.reports
@@ -145,7 +145,7 @@ def test_a_probe_of_an_agent_that_was_killed_is_ended_by_the_next_one(
     scratch = own_worker.data_dir / "probes" / plan / "scratch"
     own_server.wait(lambda: bool(_working_in(scratch)), "the program began")
     programs = _working_in(scratch)
-    del own_server.probes[plan]
+    own_server.withdraw_probe(plan)
     parent_pipe = own_worker.parent_pipe  # open until the end: it is not the parent's end that ends the probe
     own_worker.kill()
     assert all(program.is_running() for program in programs)

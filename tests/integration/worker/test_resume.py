@@ -15,7 +15,8 @@ from drumline.contracts.retention import CheckpointKey
 from drumline.contracts.spec import CentralStorageSpec, CheckpointSpec, MirroredSpec, OneDeviceSpec, StrategySpec
 from drumline.contracts.worker_api import ResumePoint
 from support.worker_process import WorkerProcess
-from support.worker_server import MemberRecord, WorkerServer
+from support.worker_reports import MemberRecord
+from support.worker_server import WorkerServer
 
 STEPS = 30
 DOOMED = STEPS - 3

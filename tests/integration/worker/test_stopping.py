@@ -9,7 +9,8 @@ import pytest
 from drumline.contracts.reasons import EndReason
 from support.processes import living, name_of, wait_until
 from support.worker_process import WorkerProcess
-from support.worker_server import MemberRecord, WorkerServer
+from support.worker_reports import MemberRecord
+from support.worker_server import WorkerServer
 
 OBEDIENT = """
 import time
@@ -212,7 +213,7 @@ def test_an_end_that_the_killed_agent_could_not_tell_is_told_by_the_next(
 def test_without_an_acknowledged_heartbeat_the_program_gets_term_then_kill_before_takeover(
     own_server: WorkerServer, own_worker: WorkerProcess
 ) -> None:
-    own_server.takeover_s = 7.0  # TERM after 3 s of silence, KILL after 5
+    own_server.terms["takeover_s"] = 7.0  # TERM after 3 s of silence, KILL after 5
     own_server.forget_worker()
     own_worker.wait_registered(times=2)
     member = _up(own_server, DEAF)
@@ -282,7 +283,7 @@ def test_a_worker_whose_token_has_ended_ends_what_it_runs_and_itself(
 ) -> None:
     member = _up(own_server, DEAF)
     program = own_worker.program_of(member)
-    own_server.worker_token = "drm_wrk_of_a_newer_enrolment"
+    own_server.revoke_worker()
     own_worker.wait_program_gone(program, timeout_s=5)
     assert own_worker.process is not None
     assert own_worker.process.wait(10) == 1

@@ -13,9 +13,11 @@ from drumline.contracts.events import MAX_CUT_BYTES, EventBatch
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import Limits
 from drumline.wording import counted
+from support.layer import Answer, problem
 from support.processes import wait_until
 from support.worker_process import WorkerProcess
-from support.worker_server import MemberRecord, RefusalError, WorkerServer
+from support.worker_reports import MemberRecord
+from support.worker_server import WorkerServer
 
 CHATTY = """
 import pathlib, time
@@ -54,7 +56,7 @@ def test_events_of_a_server_outage_arrive_afterwards_without_a_gap(server: Worke
 
 
 def test_the_end_does_not_queue_behind_telemetry(server: WorkerServer, worker: WorkerProcess) -> None:
-    server.refuse_events = lambda _batch: RefusalError(503, "unavailable", "busy")
+    server.refuse_events = lambda _batch: problem(503, "unavailable", "busy")
     member = server.assign("def main(run):\n    print('x')\n    return 1\n")
     try:
         server.wait(lambda: member.end is not None, "the end came")
@@ -67,10 +69,8 @@ def test_the_end_does_not_queue_behind_telemetry(server: WorkerServer, worker: W
 def test_an_event_that_the_server_refuses_leaves_a_gap_of_its_size_and_holds_nothing_up(
     server: WorkerServer, worker: WorkerProcess
 ) -> None:
-    def refuse_logs(batch: EventBatch) -> RefusalError | None:
-        return (
-            RefusalError(422, "invalid_request", "no") if any(event.kind == "log" for event in batch.events) else None
-        )
+    def refuse_logs(batch: EventBatch) -> Answer | None:
+        return problem(422, "invalid_request", "no") if any(event.kind == "log" for event in batch.events) else None
 
     server.refuse_events = refuse_logs
     try:
@@ -127,7 +127,7 @@ def test_a_full_spool_makes_the_program_wait_and_no_limit_ends_it_however_long_t
     worker.start()
     try:
         worker.wait_registered()
-        own_server.refuse_events = lambda _batch: RefusalError(507, "storage_full", "no room")
+        own_server.refuse_events = lambda _batch: problem(507, "storage_full", "no room")
         step_s = 4.0
         limits = Limits(step_s=step_s, first_step_s=30.0)
         began = tmp_path / "began"
@@ -154,7 +154,7 @@ def _activities(server: WorkerServer) -> list[str]:
 def test_what_an_ended_member_has_still_to_send_is_told_with_heartbeats_until_it_is_sent(
     server: WorkerServer, worker: WorkerProcess
 ) -> None:
-    server.refuse_events = lambda _batch: RefusalError(503, "unavailable", "busy")
+    server.refuse_events = lambda _batch: problem(503, "unavailable", "busy")
     try:
         member = server.assign("def main(run):\n    print('x' * 100_000)\n    return 1\n")
         server.wait(lambda: bool(_unsent(server, member)), "a heartbeat told what is left")

@@ -14,7 +14,7 @@ GUIDE = sorted((Path(__file__).resolve().parents[3] / "docs" / "guide").glob("*.
 
 #: Names of tf.distribute, and ours beside them, by what they are for.
 DOCUMENTED = {
-    "strategies": "CentralStorageStrategy MirroredStrategy OneDeviceStrategy Strategy StrategyExtended contrib v1",
+    "strategies": "CentralStorageStrategy MirroredStrategy OneDeviceStrategy Strategy StrategyExtended contrib tpu v1",
     "contexts": "ReplicaContext ValueContext experimental_set_strategy get_replica_context get_strategy has_strategy "
     "in_cross_replica_context set_strategy",
     "inside a step": "accumulate_gradients all_gather all_reduce global_mean merge_call mirrored replica_key",
@@ -26,6 +26,7 @@ DOCUMENTED = {
     "ReductionToOneDevice",
     "input": "SHARD_HINT ArraySpec AutoShardPolicy Dataset DistributedDataset DistributedIterator InputContext "
     "InputOptions InputReplicationMode PerReplicaSpec batch_sizes_for_worker compute_batch_size per_worker_batches",
+    "clusters": "ClusterSpec Gang cluster_resolver initialize",
     "running": "RunOptions errors observe set_cpu_devices",
 }
 

@@ -9,20 +9,8 @@ ROOT = Path(__file__).resolve().parents[3]
 MAX_FILE, MAX_FUNCTION = 400, 40
 CODE = ("sdk", "backend", "worker", "scripts", "examples", "tests")
 """Not migrations: written once, in the order of the tables."""
-TABLES_OF_CASES = {
-    "tests/unit/distribute/test_stale_programs.py": "what a compiled step may not miss, a case each",
-    "tests/unit/distribute/test_error_rows.py": "errors of the engine, a row each",
-    "tests/integration/sdk/test_cli.py": "each command, a case each",
-    "tests/integration/server/test_batches.py": "batches and sweeps through HTTP",
-    "tests/integration/server/test_runs_submission.py": "submissions and their refusals through HTTP",
-    "tests/integration/server/test_workers_protocol.py": "the worker's endpoints, rule by rule",
-    "tests/support/worker_server.py": "the stand-in for the server in worker tests, which is to go",
-    "tests/sim/host.py": "one host of the simulator",
-}
-"""Files of tests past the limit, and what they hold."""
 LONG_IN_TESTS = {
-    "tests/fuzz/world.py:bodies", "tests/fuzz/world.py:_events", "tests/support/worker_server.py:__init__",
-    "tests/support/worker_server.py:assign", "tests/support/worker_server.py:_app",
+    "tests/fuzz/world.py:bodies", "tests/fuzz/world.py:_events",
     "tests/integration/server/test_plans.py:test_what_a_run_does_otherwise_than_planned_is_named",
     "tests/integration/server/test_runs_why.py:test_list_names_the_rule_that_the_run_itself_names",
     "tests/integration/server/test_workers_protocol.py:test_beat_that_waited_for_another_registration_renews_nothing_and_hears_so",
@@ -33,7 +21,7 @@ LONG_IN_TESTS = {
 def test_no_file_is_longer_than_style_says() -> None:
     long = {name for name, text in _sources() if len(text.splitlines()) > MAX_FILE}
 
-    assert long - set(TABLES_OF_CASES) == set()
+    assert long == set()
 
 
 def test_no_function_is_longer_than_style_says() -> None:

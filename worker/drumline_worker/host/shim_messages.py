@@ -18,15 +18,15 @@ RENDEZVOUS_S = 300.0
 
 
 class StopCause(StrEnum):
-    """Why the program is made to stop; decides how its end is called."""
+    """Why the program is made to stop. Each is an EndReason, which the end gets."""
 
-    CANCELLED = "CANCELLED"
-    PREEMPTED = "PREEMPTED"
-    FENCED = "FENCED"
-    LOST = "LOST"
-    SPOOL_FULL = "SPOOL_FULL"
-    PEER_LOST = "PEER_LOST"
-    HANG = "HANG"
+    CANCELLED = EndReason.CANCELLED.value
+    PREEMPTED = EndReason.PREEMPTED.value
+    FENCED = EndReason.FENCED.value
+    LOST = EndReason.LOST.value
+    SPOOL_FULL = EndReason.SPOOL_FULL.value
+    PEER_LOST = EndReason.PEER_LOST.value
+    HANG = EndReason.HANG.value
 
 
 class Alive(Contract):

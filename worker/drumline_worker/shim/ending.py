@@ -53,7 +53,11 @@ class Verdict:
 
 
 def judge(evidence: Evidence) -> Verdict:
-    """The verdict. A program can claim failure, never success: success is exit code 0 together with a result."""
+    """The verdict. A program can claim failure, never success: success is exit code 0 together with a result.
+
+    What counts first: that it hung; a signal, by who sent it; a result with exit code 0, also after it was told to
+    stop; the failure that it told of; that it was told to stop; its exit code.
+    """
     code = os.waitstatus_to_exitcode(evidence.wait_status)
     if Action.DUMP in evidence.stopper.done and evidence.stopper.cause is StopCause.HANG and code != 0:
         message = evidence.hang or "Stopped with its gang, which hangs."

@@ -30,7 +30,7 @@ class OutputBuffer:
         self._decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in ("stdout", "stderr")}
         self._waiting: deque[Chunk] = deque()
         self.size_bytes = 0
-        """Of all output so far."""
+        """Of all output so far, with the lines of our own in it."""
         self.waiting_bytes = 0
         """Of what was not taken yet."""
         self.last_words = ""

@@ -1,0 +1,180 @@
+"""``KubernetesClusterResolver``: the pods of a job, from their environment or from the API server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from importlib import import_module
+from typing import Any
+
+from drumline.distribute.cluster.cluster_spec import MAX_TASKS, ClusterSpec
+from drumline.distribute.cluster.gang import Gang, checked_port, gang_of_tasks, number_in
+from drumline.distribute.cluster.resolver import ClusterResolver, with_layer
+from drumline.distribute.errors import ClusterError, InvalidTypeError, InvalidValueError, MissingPackageError
+
+#: What tells a pod its place, by who sets it: Kubeflow's Trainer, its JAXJob, a LeaderWorkerSet. An indexed Job sets
+#: JOB_COMPLETION_INDEX only; its manifest has to add NUM_PROCESSES and COORDINATOR_ADDRESS.
+_PROCESS_ID = ("JAX_PROCESS_ID", "PROCESS_ID", "LWS_WORKER_INDEX", "JOB_COMPLETION_INDEX")
+_NUM_PROCESSES = ("JAX_NUM_PROCESSES", "NUM_PROCESSES", "LWS_GROUP_SIZE")
+_COORDINATOR = ("JAX_COORDINATOR_ADDRESS", "COORDINATOR_ADDRESS", "LWS_LEADER_ADDRESS")
+_COORDINATOR_PORT = "COORDINATOR_PORT"
+
+
+class ExecutableLocation(Enum):
+    """Where the program runs: in a pod of the cluster, or outside of it."""
+
+    WITHIN_CLUSTER = 0
+    OFF_CLUSTER = 1
+
+
+class KubernetesClusterResolver(ClusterResolver):
+    """The pods of a job on Kubernetes.
+
+        dist.initialize(dist.cluster_resolver.KubernetesClusterResolver())
+
+    ``gang()`` needs no package where the pod's environment tells its place: JAX_PROCESS_ID, JAX_NUM_PROCESSES and
+    JAX_COORDINATOR_ADDRESS (Kubeflow Trainer), the same without JAX_ (JAXJob), LWS_WORKER_INDEX, LWS_GROUP_SIZE and
+    LWS_LEADER_ADDRESS (LeaderWorkerSet), or JOB_COMPLETION_INDEX (indexed Job) with NUM_PROCESSES and
+    COORDINATOR_ADDRESS in its manifest. Otherwise the pods are listed; this process is the one that HOSTNAME names,
+    unless ``task_type`` and ``task_id`` are set.
+
+    ``job_to_label_mapping``: label selectors of each job's pods, {"worker": ["job-name=tensorflow"]} by default.
+    ``tf_server_port``: the port of every task. ``override_client``: a ``CoreV1Api`` that is configured already.
+    ``executable_location``: which credentials are loaded otherwise.
+
+    Listing pods raises MissingPackageError (an ImportError) without the ``kubernetes`` package, and ClusterError (a
+    RuntimeError) for a pod that is not running. Raises InvalidValueError for a port or a location that is none.
+    """
+
+    def __init__(
+        self,
+        job_to_label_mapping: Mapping[str, Sequence[str]] | None = None,
+        tf_server_port: int = 8470,
+        rpc_layer: str | None = "grpc",
+        override_client: Any = None,
+        executable_location: ExecutableLocation = ExecutableLocation.WITHIN_CLUSTER,
+    ) -> None:
+        super().__init__(rpc_layer=rpc_layer)
+        if not isinstance(executable_location, ExecutableLocation):
+            raise InvalidValueError(
+                f"executable_location must be WITHIN_CLUSTER or OFF_CLUSTER; got {executable_location!r:.80}"
+            )
+        self._selectors = _checked_selectors(job_to_label_mapping or {"worker": ["job-name=tensorflow"]})
+        self._port = checked_port(tf_server_port)
+        self._client = override_client
+        self._location = executable_location
+
+    def cluster_spec(self) -> ClusterSpec:
+        """The running pods' hosts, sorted by the pods' names, as they are now."""
+        return ClusterSpec(
+            {job: [f"{pod.status.host_ip}:{self._port}" for pod in pods] for job, pods in self._pods().items()}
+        )
+
+    def gang(self) -> Gang:
+        if is_told_by_environment():
+            return _gang_of_environment(self._port)
+        pods = self._pods()
+        job, index = self._own_task(pods)
+        spec = {name: [f"{pod.status.pod_ip}:{self._port}" for pod in found] for name, found in pods.items()}
+        return gang_of_tasks(ClusterSpec(spec), job, index)
+
+    def master(self, task_type: str | None = None, task_id: int | None = None, rpc_layer: str | None = None) -> str:
+        job = self.task_type if task_type is None else task_type
+        index = self.task_id if task_id is None else task_id
+        if job is None or index is None:
+            return ""
+        return with_layer(self.cluster_spec().task_address(job, index), rpc_layer or self.rpc_layer)
+
+    def _pods(self) -> dict[str, list[Any]]:
+        """Any: what the client's package defines."""
+        client = self._client if self._client is not None else _connect(self._location)
+        return {
+            job: [pod for selector in selectors for pod in _running(client, selector)]
+            for job, selectors in self._selectors.items()
+        }
+
+    def _own_task(self, pods: Mapping[str, list[Any]]) -> tuple[str | None, int | None]:
+        if self.task_type is not None and self.task_id is not None:
+            return self.task_type, self.task_id
+        name = os.environ.get("HOSTNAME", "")
+        for job, found in pods.items():
+            for index, pod in enumerate(found):
+                if pod.metadata.name == name:
+                    return job, index
+        raise ClusterError(
+            f"HOSTNAME={name!r:.80} is none of the job's {sum(map(len, pods.values()))} pods; set the resolver's "
+            "task_type and task_id"
+        )
+
+
+def is_told_by_environment() -> bool:
+    """Whether the pod's environment says which process of a gang it is."""
+    return (_first(_PROCESS_ID) is not None and "KUBERNETES_SERVICE_HOST" in os.environ) or _is_complete()
+
+
+def _is_complete() -> bool:
+    return all(_first(names) is not None for names in (_PROCESS_ID, _NUM_PROCESSES, _COORDINATOR))
+
+
+def _gang_of_environment(default_port: int) -> Gang:
+    process, count, coordinator = (_first(names) for names in (_PROCESS_ID, _NUM_PROCESSES, _COORDINATOR))
+    if process is None or count is None or coordinator is None:
+        missing = [" or ".join(names) for names in (_PROCESS_ID, _NUM_PROCESSES, _COORDINATOR) if _first(names) is None]
+        raise ClusterError(
+            f"the pod's environment has {process or count or coordinator} but not {', nor '.join(missing)}; add it to "
+            "the pod's manifest"
+        )
+    port = number_in(os.environ, _COORDINATOR_PORT) if _COORDINATOR_PORT in os.environ else default_port
+    address = os.environ[coordinator]
+    has_port = ":" in (address.rpartition("]")[2] if address.startswith("[") else address)
+    return Gang(
+        address if has_port else f"{address}:{checked_port(port)}",
+        number_in(os.environ, count),
+        number_in(os.environ, process),
+    )
+
+
+def _first(names: Sequence[str]) -> str | None:
+    return next((name for name in names if os.environ.get(name)), None)
+
+
+def _connect(location: ExecutableLocation) -> Any:
+    """A client of the API server. Any: the package is not ours to import before it is needed."""
+    try:
+        config, client = import_module("kubernetes.config"), import_module("kubernetes.client")
+    except ImportError:
+        raise MissingPackageError(
+            "listing pods needs the kubernetes package: pip install kubernetes; or let the pod's manifest set "
+            "JAX_PROCESS_ID, JAX_NUM_PROCESSES and JAX_COORDINATOR_ADDRESS",
+            name="kubernetes",
+        ) from None
+    try:
+        if location is ExecutableLocation.OFF_CLUSTER:
+            config.load_kube_config()
+        else:
+            config.load_incluster_config()
+    except config.ConfigException as error:
+        raise ClusterError(f"no credentials for the cluster's API server were found: {error}") from None
+    return client.CoreV1Api()
+
+
+def _running(client: Any, selector: str) -> list[Any]:
+    """The pods, sorted by name so that every process lists them in one order."""
+    pods = sorted(
+        client.list_pod_for_all_namespaces(label_selector=selector, limit=MAX_TASKS).items,
+        key=lambda pod: str(pod.metadata.name),
+    )
+    for pod in pods:
+        if pod.status.phase != "Running":
+            raise ClusterError(
+                f"pod {pod.metadata.name!r} is {pod.status.phase}, not Running; wait until all pods of {selector!r} run"
+            )
+    return pods
+
+
+def _checked_selectors(mapping: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    for job, selectors in mapping.items():
+        if isinstance(selectors, str) or not all(isinstance(selector, str) for selector in selectors):
+            raise InvalidTypeError(f"job {job!r:.80} needs a list of label selectors; got {selectors!r:.80}")
+    return {job: list(selectors) for job, selectors in mapping.items()}

@@ -1,0 +1,190 @@
+"""``TPUClusterResolver``: the hosts of the TPU slice that this machine is part of."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from drumline.distribute.cluster import tpu_metadata
+from drumline.distribute.cluster.cluster_spec import ClusterSpec
+from drumline.distribute.cluster.gang import Gang, checked_address, number_in
+from drumline.distribute.cluster.meeting import meet
+from drumline.distribute.cluster.resolver import ClusterResolver, with_layer
+from drumline.distribute.errors import ClusterError, InvalidValueError, UnsupportedError
+
+#: Where TensorFlow's servers listen.
+_SERVER_PORT = 8470
+#: Where JAX's own detection lets the coordinator of a slice listen.
+_COORDINATOR_PORT = 8482
+_HOSTNAMES = ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES")
+_ENDPOINTS = "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"
+_ADDRESSES = re.compile(r"(?:[a-z0-9+]+://)?[^\s,/]+:\d+(?:,(?:[a-z0-9+]+://)?[^\s,/]+:\d+)*", re.ASCII)
+_LOCAL = "local"
+
+
+class TPUClusterResolver(ClusterResolver):
+    """The hosts of a TPU slice. A program runs on each of them, as JAX's programs do.
+
+        resolver = dist.cluster_resolver.TPUClusterResolver(tpu="")
+        dist.initialize(resolver)
+
+    ``tpu``: "local" for the chips of this machine alone; "" or None for the slice that this machine is part of, as
+    TPU_WORKER_HOSTNAMES and TPU_WORKER_ID or the machine's metadata tell it; the name of that slice, which is checked;
+    or addresses of its hosts, "grpc://10.0.0.2:8470,10.0.0.3:8470".
+    ``job_name``: the job that its hosts are. ``coordinator_name``, ``coordinator_address``: one task more of
+    ``cluster_spec()``, of a job of its own. ``zone`` and ``project`` belong to a cloud's API, which is never asked.
+
+    Raises InvalidValueError where no slice is told, for a name that is another's, and for an address that is none;
+    UnsupportedError for a coordinator without an address, since no server is started.
+    """
+
+    def __init__(
+        self,
+        tpu: str | None = None,
+        zone: str | None = None,
+        project: str | None = None,
+        job_name: str = "worker",
+        coordinator_name: str | None = None,
+        *,
+        coordinator_address: str | None = None,
+    ) -> None:
+        super().__init__(task_type=job_name, task_id=0)
+        del zone, project
+        if coordinator_name is not None and coordinator_address is None:
+            raise UnsupportedError(
+                f"coordinator {coordinator_name!r:.80} has no address and no server is started here; give "
+                "coordinator_address"
+            )
+        self._coordinator = None if coordinator_name is None else (coordinator_name, str(coordinator_address))
+        self._tpu = tpu or ""
+        self._hosts = () if self._tpu == _LOCAL else _hosts_of(self._tpu)
+
+    @staticmethod
+    def connect(tpu: str | None = None, zone: str | None = None, project: str | None = None) -> TPUClusterResolver:
+        """A resolver whose gang is formed: what ``dist.initialize(TPUClusterResolver(tpu))`` does."""
+        resolver = TPUClusterResolver(tpu, zone, project)
+        meet(resolver.gang())
+        return resolver
+
+    def cluster_spec(self) -> ClusterSpec:
+        """The slice's hosts; empty for "local"."""
+        if self._tpu == _LOCAL:
+            return ClusterSpec({})
+        tasks: dict[str, list[str]] = {str(self.task_type): [f"{host}:{port}" for host, port in self._hosts]}
+        if self._coordinator is not None:
+            name, address = self._coordinator
+            tasks[name] = [address]
+        return ClusterSpec(tasks)
+
+    def gang(self) -> Gang:
+        """The slice's hosts; those of all slices where MEGASCALE_NUM_SLICES tells of several."""
+        if len(self._hosts) <= 1 and _number("MEGASCALE_NUM_SLICES", 1) == 1:
+            return Gang()
+        slices, own_slice = _number("MEGASCALE_NUM_SLICES", 1), _number("MEGASCALE_SLICE_ID", 0)
+        if own_slice >= slices:
+            raise InvalidValueError(f"MEGASCALE_SLICE_ID={own_slice} is not among {slices} slices")
+        worker, count = self._own_worker(), len(self._hosts)
+        if worker >= count:
+            raise InvalidValueError(f"TPU_WORKER_ID={worker} is not among the slice's {count} hosts")
+        host = self._hosts[0][0] if slices == 1 else _host(os.environ.get("MEGASCALE_COORDINATOR_ADDRESS", ""))
+        if not host:
+            raise ClusterError(f"{slices} slices are told, but no MEGASCALE_COORDINATOR_ADDRESS to meet at")
+        return Gang(f"{host}:{_COORDINATOR_PORT}", slices * count, own_slice * count + worker)
+
+    def master(self, task_type: str | None = None, task_id: int | None = None, rpc_layer: str | None = None) -> str:
+        """The address of a host, the first by default, as "grpc://host:port"; "" for "local"."""
+        if self._tpu == _LOCAL:
+            return ""
+        job = self.task_type if task_type is None else task_type
+        index = self.task_id if task_id is None else task_id
+        return with_layer(self.cluster_spec().task_address(str(job), index or 0), rpc_layer or "grpc")
+
+    def get_master(self) -> str:
+        """``master()``."""
+        return self.master()
+
+    def get_job_name(self) -> str | None:
+        """The job that the slice's hosts are."""
+        return self.task_type
+
+    def get_coordination_service_leader(self) -> str:
+        """The task that coordinates, such as "/job:worker/task:0"."""
+        return f"/job:{self.get_job_name()}/task:0"
+
+    def num_accelerators(
+        self, task_type: str | None = None, task_id: int | None = None, config_proto: Any = None
+    ) -> Mapping[str, int]:
+        """The devices of each host: {"TPU": n}. Starts JAX. ClusterError where hosts have different numbers."""
+        del task_type, task_id, config_proto
+        try:
+            devices = jax.devices("tpu")
+        except RuntimeError:
+            return {"TPU": 0}
+        counts = Counter(device.process_index for device in devices)
+        if len(set(counts.values())) != 1:
+            raise ClusterError(f"hosts have different numbers of TPU devices: {dict(sorted(counts.items()))}")
+        return {"TPU": counts.most_common(1)[0][1]}
+
+    def _own_worker(self) -> int:
+        """Which host of its slice this one is."""
+        if "TPU_WORKER_ID" in os.environ:
+            return number_in(os.environ, "TPU_WORKER_ID")
+        told = tpu_metadata.worker_number()
+        if told is None:
+            raise ClusterError(
+                f"the slice has {len(self._hosts)} hosts and nothing tells which this one is; set TPU_WORKER_ID"
+            )
+        return told
+
+
+def is_tpu_host() -> bool:
+    """Whether the environment tells that this machine is one of several hosts of a slice."""
+    return any(os.environ.get(name) for name in _HOSTNAMES) and "TPU_WORKER_ID" in os.environ
+
+
+def _hosts_of(tpu: str) -> tuple[tuple[str, int], ...]:
+    """(host, port) of each host, in the order of their numbers."""
+    if _ADDRESSES.fullmatch(tpu):
+        return tuple(_host_and_port(address) for address in tpu.split(","))
+    if "://" in tpu or "," in tpu:
+        raise InvalidValueError(f"tpu={tpu!r:.120} is no list of addresses; write 'grpc://host:port,host:port'")
+    told = _told_hosts()
+    if not told:
+        named = f"no TPU {tpu!r:.80} is known here" if tpu else "no TPU is told"
+        raise InvalidValueError(
+            f"{named}: neither TPU_WORKER_HOSTNAMES nor this machine's metadata tell the hosts of a slice; run on the "
+            "slice's hosts, pass their addresses, or tpu='local' for the chips of this machine"
+        )
+    own = os.environ.get("TPU_NAME") or tpu_metadata.slice_name()
+    if tpu and tpu != own:
+        raise InvalidValueError(f"there is no TPU {tpu!r:.80} here; this machine is part of {own!r:.80}")
+    return told
+
+
+def _told_hosts() -> tuple[tuple[str, int], ...]:
+    if endpoints := os.environ.get(_ENDPOINTS):
+        return tuple(_host_and_port(address) for address in endpoints.split(","))
+    written = next((os.environ[name] for name in _HOSTNAMES if os.environ.get(name)), "")
+    hosts = [_host(address.strip()) for address in written.split(",") if address.strip()]
+    return tuple((host, _SERVER_PORT) for host in hosts or tpu_metadata.worker_hosts())
+
+
+def _host(address: str) -> str:
+    """The host of an address with a port or without; an IPv6 address in brackets."""
+    if address.startswith("["):
+        return address.partition("]")[0] + "]"
+    return f"[{address}]" if address.count(":") > 1 else address.partition(":")[0]
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, _, port = checked_address(address).rpartition(":")
+    return host, int(port)
+
+
+def _number(name: str, default: int) -> int:
+    return number_in(os.environ, name) if os.environ.get(name) else default

@@ -1,0 +1,154 @@
+"""Pods find their gang in what their launcher tells them, or among the pods that the API server lists."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import drumline.distribute as dist
+from drumline.distribute.cluster_resolver import KubernetesClusterResolver, KubernetesExecutableLocation
+from drumline.distribute.errors import ClusterError, InvalidTypeError, InvalidValueError, MissingPackageError
+from support.cluster_environment import cluster_environment
+
+IN_CLUSTER = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "gang"),
+    [
+        (
+            {"JAX_PROCESS_ID": "1", "JAX_NUM_PROCESSES": "3", "JAX_COORDINATOR_ADDRESS": "train-node-0-0.train:29500"},
+            dist.Gang("train-node-0-0.train:29500", 3, 1),
+        ),
+        (
+            {
+                "PROCESS_ID": "0",
+                "NUM_PROCESSES": "2",
+                "COORDINATOR_ADDRESS": "jax-0",
+                "COORDINATOR_PORT": "6666",
+            },
+            dist.Gang("jax-0:6666", 2, 0),
+        ),
+        (
+            {"LWS_WORKER_INDEX": "3", "LWS_GROUP_SIZE": "4", "LWS_LEADER_ADDRESS": "lws-0.lws.default"},
+            dist.Gang("lws-0.lws.default:8470", 4, 3),
+        ),
+        (
+            {"JOB_COMPLETION_INDEX": "5", "NUM_PROCESSES": "8", "COORDINATOR_ADDRESS": "[fd00::5]"},
+            dist.Gang("[fd00::5]:8470", 8, 5),
+        ),
+    ],
+    ids=["Kubeflow Trainer", "JAXJob", "LeaderWorkerSet", "indexed Job"],
+)
+def test_a_pod_that_is_told_its_place_needs_no_package(environment: dict[str, str], gang: dist.Gang) -> None:
+    with cluster_environment({**IN_CLUSTER, **environment}):
+        assert KubernetesClusterResolver().gang() == gang
+
+
+@pytest.mark.parametrize(
+    ("environment", "error", "text"),
+    [
+        (
+            {"JOB_COMPLETION_INDEX": "5"},
+            ClusterError,
+            "the pod's environment has JOB_COMPLETION_INDEX but not JAX_NUM_PROCESSES or NUM_PROCESSES or "
+            "LWS_GROUP_SIZE, nor JAX_COORDINATOR_ADDRESS or",
+        ),
+        (
+            {"PROCESS_ID": "2", "NUM_PROCESSES": "2", "COORDINATOR_ADDRESS": "a:1"},
+            InvalidValueError,
+            "process 2 is not in a gang of 2",
+        ),
+        (
+            {"PROCESS_ID": "0", "NUM_PROCESSES": "two", "COORDINATOR_ADDRESS": "a:1"},
+            InvalidValueError,
+            "NUM_PROCESSES='two' is no number",
+        ),
+        (
+            {"PROCESS_ID": "0", "NUM_PROCESSES": "2", "COORDINATOR_ADDRESS": "a", "COORDINATOR_PORT": "70000"},
+            InvalidValueError,
+            "70000 is no port",
+        ),
+        (
+            {"PROCESS_ID": "0", "NUM_PROCESSES": "2", "COORDINATOR_ADDRESS": "a b:1"},
+            InvalidValueError,
+            "'a b:1' is no address",
+        ),
+    ],
+)
+def test_a_pod_that_is_told_too_little_or_nonsense_says_what(
+    environment: dict[str, str], error: type[Exception], text: str
+) -> None:
+    with cluster_environment({**IN_CLUSTER, **environment}), pytest.raises(error) as refused:
+        KubernetesClusterResolver().gang()
+    assert text in str(refused.value)
+
+
+class Pods:
+    """Answers as ``CoreV1Api`` does, for the one call that a resolver makes."""
+
+    def __init__(self, **by_selector: list[tuple[str, str, str]]) -> None:
+        self._by_selector = by_selector
+
+    def list_pod_for_all_namespaces(self, *, label_selector: str, limit: int) -> Any:
+        assert limit > 0
+        pods = self._by_selector[label_selector.partition("=")[2]]
+        return SimpleNamespace(
+            items=[
+                SimpleNamespace(
+                    metadata=SimpleNamespace(name=name),
+                    status=SimpleNamespace(phase=phase, host_ip=f"10.0.0.{ip}", pod_ip=f"10.244.0.{ip}"),
+                )
+                for name, phase, ip in pods
+            ]
+        )
+
+
+PODS = Pods(
+    tensorflow=[("w-1", "Running", "2"), ("w-0", "Running", "1"), ("w-2", "Running", "3")],
+    chief=[("c-0", "Running", "9")],
+    waiting=[("p-0", "Pending", "1")],
+)
+
+
+def test_pods_are_sorted_by_name_and_their_hosts_are_the_cluster() -> None:
+    resolver = KubernetesClusterResolver(override_client=PODS, tf_server_port=5000)
+
+    assert resolver.cluster_spec() == {"worker": ["10.0.0.1:5000", "10.0.0.2:5000", "10.0.0.3:5000"]}
+    assert resolver.master() == ""
+    assert resolver.master("worker", 1) == "grpc://10.0.0.2:5000"
+
+
+def test_a_pod_finds_itself_by_its_name_and_meets_the_others_at_the_first_pods_address() -> None:
+    labels = {"worker": ["job-name=tensorflow"], "chief": ["job-name=chief"]}
+    resolver = KubernetesClusterResolver(labels, override_client=PODS)
+    with cluster_environment({"HOSTNAME": "w-1"}):
+        assert resolver.gang() == dist.Gang("10.244.0.9:8470", 4, 2)
+    with cluster_environment({"HOSTNAME": "x"}):
+        with pytest.raises(ClusterError, match="HOSTNAME='x' is none of the job's 4 pods; set the resolver's"):
+            resolver.gang()
+        resolver.task_type, resolver.task_id = "chief", 0
+        assert resolver.gang().process_id == 0
+
+
+def test_a_pod_that_does_not_run_is_named() -> None:
+    resolver = KubernetesClusterResolver({"worker": ["job-name=waiting"]}, override_client=PODS)
+    with pytest.raises(ClusterError, match="pod 'p-0' is Pending, not Running; wait until all pods of 'job"):
+        resolver.cluster_spec()
+
+
+def test_without_the_package_the_error_says_how_to_get_it() -> None:
+    with cluster_environment({}), pytest.raises(MissingPackageError, match="pip install kubernetes; or let the pod's"):
+        KubernetesClusterResolver().cluster_spec()
+    with cluster_environment({}), pytest.raises(ImportError):
+        KubernetesClusterResolver(executable_location=KubernetesExecutableLocation.OFF_CLUSTER).gang()
+
+
+def test_arguments_that_are_none_are_refused_by_name() -> None:
+    wrong: Any = "here"
+    with pytest.raises(InvalidValueError, match="executable_location must be WITHIN_CLUSTER or OFF_CLUSTER; got"):
+        KubernetesClusterResolver(executable_location=wrong)
+    with pytest.raises(InvalidValueError, match="0 is no port"):
+        KubernetesClusterResolver(tf_server_port=0)
+    with pytest.raises(InvalidTypeError, match="job 'worker' needs a list of label selectors; got 'a=b'"):
+        KubernetesClusterResolver({"worker": "a=b"})

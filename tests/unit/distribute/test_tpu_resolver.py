@@ -1,0 +1,155 @@
+"""The hosts of a TPU slice from addresses, the environment and a metadata server; what is refused."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+
+import drumline.distribute as dist
+from drumline.distribute.cluster_resolver import TPUClusterResolver
+from drumline.distribute.errors import ClusterError, InvalidValueError, UnsupportedError
+from support.cluster_environment import cluster_environment
+
+ALONE = {"TPU_SKIP_MDS_QUERY": "1"}
+FOUR = {**ALONE, "TPU_WORKER_HOSTNAMES": "t0,t1,t2,t3", "TPU_WORKER_ID": "2"}
+
+
+def test_local_is_this_machine_alone() -> None:
+    resolver = TPUClusterResolver("local")
+    assert (resolver.cluster_spec().as_dict(), resolver.master(), resolver.gang()) == ({}, "", dist.Gang())
+    assert resolver.num_accelerators() == {"TPU": 0}
+
+
+def test_addresses_are_the_hosts() -> None:
+    with cluster_environment({**ALONE, "TPU_WORKER_ID": "1"}):
+        resolver = TPUClusterResolver(
+            "grpc://10.0.0.2:8470,10.0.0.3:8471", coordinator_name="c", coordinator_address="h:1"
+        )
+        assert resolver.cluster_spec() == {"worker": ["10.0.0.2:8470", "10.0.0.3:8471"], "c": ["h:1"]}
+        assert resolver.master() == resolver.get_master() == "grpc://10.0.0.2:8470"
+        assert resolver.master("worker", 1) == "grpc://10.0.0.3:8471"
+        assert resolver.gang() == dist.Gang("10.0.0.2:8482", 2, 1)
+        assert resolver.get_coordination_service_leader() == "/job:worker/task:0"
+
+
+@pytest.mark.parametrize("tpu", [None, "", "my-slice"])
+def test_the_environment_tells_the_slice_and_which_of_its_hosts_this_is(tpu: str | None) -> None:
+    with cluster_environment({**FOUR, "TPU_NAME": "my-slice"}):
+        resolver = TPUClusterResolver(tpu)
+        assert resolver.cluster_spec() == {"worker": [f"t{host}:8470" for host in range(4)]}
+        assert resolver.gang() == dist.Gang("t0:8482", 4, 2)
+
+
+def test_several_slices_are_one_gang() -> None:
+    slices = {"MEGASCALE_NUM_SLICES": "2", "MEGASCALE_SLICE_ID": "1", "MEGASCALE_COORDINATOR_ADDRESS": "s0-h0:8081"}
+    with cluster_environment({**FOUR, **slices}):
+        assert TPUClusterResolver().gang() == dist.Gang("s0-h0:8482", 8, 6)
+    with (
+        cluster_environment({**FOUR, **slices, "MEGASCALE_SLICE_ID": "2"}),
+        pytest.raises(InvalidValueError, match="=2"),
+    ):
+        TPUClusterResolver().gang()
+    del slices["MEGASCALE_COORDINATOR_ADDRESS"]
+    with cluster_environment({**FOUR, **slices}), pytest.raises(ClusterError, match="no MEGASCALE_COORDINATOR_ADDRESS"):
+        TPUClusterResolver().gang()
+
+
+@pytest.mark.parametrize(
+    ("written", "host"),
+    [
+        ("localhost:8476,localhost:8477", "localhost"),
+        ("fd00::1,fd00::2", "[fd00::1]"),
+        ("[fd00::1]:8,[fd00::2]:8", "[fd00::1]"),
+    ],
+)
+def test_processes_of_one_host_and_hosts_with_ports_are_told_apart_by_their_place(written: str, host: str) -> None:
+    with cluster_environment({**ALONE, "TPU_PROCESS_ADDRESSES": written, "TPU_WORKER_ID": "1"}):
+        assert TPUClusterResolver().gang() == dist.Gang(f"{host}:8482", 2, 1)
+
+
+def test_endpoints_of_a_cluster_that_tells_them_are_the_hosts() -> None:
+    with cluster_environment({**ALONE, "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS": "grpc://10.1.0.1:8470"}):
+        resolver = TPUClusterResolver("")
+        assert (resolver.master(), resolver.gang()) == ("grpc://10.1.0.1:8470", dist.Gang())
+
+
+@pytest.mark.parametrize(
+    ("environment", "tpu", "error", "text"),
+    [
+        (ALONE, "", InvalidValueError, "no TPU is told: neither TPU_WORKER_HOSTNAMES nor this machine's metadata"),
+        (ALONE, "my-tpu", InvalidValueError, "no TPU 'my-tpu' is known here"),
+        ({**FOUR, "TPU_NAME": "a"}, "b", InvalidValueError, "there is no TPU 'b' here; this machine is part of 'a'"),
+        (ALONE, "grpc://10.0.0.2", InvalidValueError, "is no list of addresses; write 'grpc://host:port,host:port'"),
+        (ALONE, "a:1,b", InvalidValueError, "is no list of addresses"),
+        (ALONE, "a:1,b:70000", InvalidValueError, "70000 is no port"),
+        ({**FOUR, "TPU_WORKER_ID": "4"}, "", InvalidValueError, "TPU_WORKER_ID=4 is not among the slice's 4 hosts"),
+        ({**FOUR, "TPU_WORKER_ID": "x"}, "", InvalidValueError, "TPU_WORKER_ID='x' is no number"),
+        ({**ALONE, "TPU_WORKER_HOSTNAMES": "a,b"}, "", ClusterError, "2 hosts and nothing tells which this one is"),
+    ],
+)
+def test_a_slice_that_is_not_told_or_told_wrong_is_refused(
+    environment: dict[str, str], tpu: str, error: type[Exception], text: str
+) -> None:
+    with cluster_environment(environment), pytest.raises(error) as refused:
+        TPUClusterResolver(tpu).gang()
+    assert text in str(refused.value)
+
+
+def test_a_coordinator_without_an_address_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="coordinator 'c' has no address and no server is started here"):
+        TPUClusterResolver("local", coordinator_name="c")
+
+
+@contextmanager
+def metadata_server(attributes: Mapping[str, str]) -> Iterator[None]:
+    """A machine's metadata as a cloud serves it: only to those who say that they mean it."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            value = attributes.get(self.path.removeprefix("/computeMetadata/v1/instance/attributes/"))
+            is_known = value is not None and self.headers["Metadata-Flavor"] == "Google"
+            self.send_response(200 if is_known else 404)
+            self.end_headers()
+            self.wfile.write((value or "").encode() if is_known else b"")
+
+        def log_message(self, *args: Any) -> None:
+            """Quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        with cluster_environment({"GCE_METADATA_HOST": f"127.0.0.1:{server.server_port}"}):
+            yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_a_machine_of_a_slice_is_told_by_its_metadata() -> None:
+    told = {
+        "worker-network-endpoints": "w-0:1:10.2.0.1,w-1:2:10.2.0.2",
+        "agent-worker-number": "1",
+        "tpu-env": "ACCELERATOR_TYPE: 'v4-16'\nNODE_ID: 'my-slice'\nZONE: 'us'\n",
+    }
+    with metadata_server(told):
+        assert TPUClusterResolver("my-slice").gang() == dist.Gang("10.2.0.1:8482", 2, 1)
+        with pytest.raises(InvalidValueError, match="there is no TPU 'other' here; this machine is part of 'my-slice'"):
+            TPUClusterResolver("other")
+        os.environ["TPU_WORKER_ID"] = "0"
+        assert TPUClusterResolver().gang().process_id == 0
+
+
+def test_metadata_of_another_form_is_refused() -> None:
+    with (
+        metadata_server({"worker-network-endpoints": "a:b"}),
+        pytest.raises(ClusterError, match="worker-network-endpoints has 'a:b', which names no host"),
+    ):
+        TPUClusterResolver()
+    with metadata_server({}), pytest.raises(InvalidValueError, match="no TPU is told"):
+        TPUClusterResolver()
