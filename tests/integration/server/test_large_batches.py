@@ -256,6 +256,7 @@ def batch_of(core: Core, batch_id: str) -> api.Batch:
     return core.read(lambda session: batches.get_batch(session, core.project_id, batch_id))
 
 
+@pytest.mark.long_on_postgresql("two thousand runs; a hundred are cancelled on both databases, part by part")
 @pytest.mark.usefixtures("_no_collections")
 def test_a_large_batch_is_cancelled_in_parts_that_take_the_writer_for_a_short_time_each(core: Core) -> None:
     core.add_worker()
