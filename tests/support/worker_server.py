@@ -87,8 +87,7 @@ class WorkerServer(Heard):
         """By the digest of the program, what probes of it are told otherwise."""
         self._bundles: dict[str, bytes | None] = {}
         """By digest what is served instead; None: nothing."""
-        self._kept = ExitStack()
-        self._running = ExitStack()
+        self._kept, self._running = ExitStack(), ExitStack()
         self._core: Core | None = None
         self._edge: EdgeServer | None = None
         self._admin: httpx2.Client | None = None
