@@ -176,6 +176,11 @@ RULES: tuple[Rule, ...] = (
         _raised(ValueError),
     ),
     Rule(
+        "A range of hosts that runs backwards is a ValueError; no host is left out silently.",
+        _is_program("slurm_expand_hostlist"),
+        _raised(ValueError),
+    ),
+    Rule(
         "Tasks without accelerators are legal: the cluster is the one that tasks with a GPU each would have.",
         _is_program("slurm_resolver"),
         _gives(_is_cluster_without_gpus),

@@ -23,8 +23,8 @@ from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import Limits
 from drumline.contracts.states import TERMINAL_MEMBER
 from drumline.contracts.worker_api import (
-    ProbeReports,
-    ProbeRequest,
+    DeviceCheck,
+    DeviceCheckReports,
 )
 from drumline_server.lifecycle import finish
 from drumline_server.lifecycle.guard import lock_member
@@ -72,7 +72,7 @@ class WorkerServer(Heard):
         """Whether heartbeat replies name fenced members; without, only refused writes tell."""
         self.drain = False
         """Whether heartbeat replies tell that an operator drains the host."""
-        self.device_probes: tuple[ProbeRequest, ...] = ()
+        self.device_checks: tuple[DeviceCheck, ...] = ()
         """Of devices that the server does not have."""
         self.expired: tuple[str, ...] = ()
         """Runs of which workers need keep no checkpoints."""
@@ -87,10 +87,10 @@ class WorkerServer(Heard):
         """By the digest of the program, what probes of it are told otherwise."""
         self._bundles: dict[str, bytes | None] = {}
         """By digest what is served instead; None: nothing."""
-        self._kept = ExitStack()
-        self._running = ExitStack()
+        self._kept, self._running = ExitStack(), ExitStack()
         self._core: Core | None = None
         self._edge: EdgeServer | None = None
+        self._admin: httpx2.Client | None = None
         self._port = 0
 
     # life
@@ -119,7 +119,7 @@ class WorkerServer(Heard):
         setup = Setup(RunningClock(), self._core, self._port, layered=True)
         serving = edge_server(self._database_url, self._data_dir, setup, **_SETTINGS)
         edge = self._edge = self._running.enter_context(serving)
-        self._core, self._port = edge.core, httpx2.URL(edge.url).port or 0
+        self._core, self._port, self._admin = edge.core, httpx2.URL(edge.url).port or 0, edge.admin
         edge.layer.listeners.append(self.note)
         edge.layer.change("POST", "/worker/register", lambda _, reply: {**reply, **self.terms})
         edge.layer.change("POST", "/worker/heartbeat", self._change_reply)
@@ -272,30 +272,22 @@ class WorkerServer(Heard):
 
     # as a user
 
-    def _admin(self, ask: Callable[[httpx2.Client], httpx2.Response]) -> httpx2.Response:
-        assert self._edge is not None
-        with httpx2.Client(
-            base_url=self.url, headers={"Authorization": f"Bearer {self._edge.admin_token}"}, timeout=30
-        ) as http:
-            answer = ask(http)
+    def _ask(self, method: str, path: str, **content: Any) -> httpx2.Response:
+        assert self._admin is not None
+        answer = self._admin.request(method, f"{API}/{path}", **content)
         assert answer.is_success, answer.text
         return answer
 
     def _post(self, path: str, **content: Any) -> Any:
-        return self._admin(
-            lambda http: http.post(f"{API}/{path}", **content, headers={"Idempotency-Key": new_id("run")})
-        ).json()
+        return self._ask("POST", path, **content, headers={"Idempotency-Key": new_id("run")}).json()
 
     def _get(self, path: str) -> Any:
-        return self._admin(lambda http: http.get(f"{API}/{path}")).json()
+        return self._ask("GET", path).json()
 
     def _body(
         self, packed: bytes, replicas: int, parameters: dict[str, Any], limits: Limits, more: dict[str, Any]
     ) -> dict[str, Any]:
-        def upload(http: httpx2.Client) -> httpx2.Response:
-            return http.post(f"{API}/bundles", content=packed, headers={"Content-Type": "application/zip"})
-
-        self._admin(upload)
+        self._ask("POST", "bundles", content=packed, headers={"Content-Type": "application/zip"})
         parts = {name: _plain(value) for name, value in more.items() if name in _OF_JOB}
         program = {"bundle": bundle.digest(packed), "entrypoint": "job:main"}
         return {
@@ -356,7 +348,7 @@ class WorkerServer(Heard):
         if not self.tell_fenced:
             reply["fenced"] = []
         reply["plans"] = [{**order, **_plain(self._orders.get(order["bundle"], {}))} for order in reply["plans"]]
-        reply["probes"] = [*reply["probes"], *(each.model_dump(mode="json") for each in self.device_probes)]
+        reply["probes"] = [*reply["probes"], *(each.model_dump(mode="json") for each in self.device_checks)]
         return reply
 
     def _change_claimed(self, request: Request, reply: Any) -> Any:
@@ -364,14 +356,14 @@ class WorkerServer(Heard):
             return {**reply, **_plain(self.members[reply["member"]].changes)}
 
     def _take_made_up_probes(self, request: Request) -> Answer | None:
-        body = ProbeReports.model_validate_json(request.body)
-        made_up = {each.device for each in self.device_probes}
+        body = DeviceCheckReports.model_validate_json(request.body)
+        made_up = {each.device for each in self.device_checks}
         if not made_up & {each.device for each in body.probes}:
             return None
         with self.changed:
-            self.probed += body.probes
+            self.checked += body.probes
             told = {each.device for each in body.probes}
-            self.device_probes = tuple(each for each in self.device_probes if each.device not in told)
+            self.device_checks = tuple(each for each in self.device_checks if each.device not in told)
             self.changed.notify_all()
         return Answer(204)
 

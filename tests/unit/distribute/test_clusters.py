@@ -170,6 +170,13 @@ def test_a_master_that_tf_config_says_is_taken_as_it_is() -> None:
         assert cluster_resolver.TFConfigClusterResolver().master() == "grpc://m:1"
 
 
+def test_the_only_task_of_a_cluster_has_no_master_unless_others_are_left_out() -> None:
+    with cluster_environment({"TF_CONFIG": '{"cluster": {"worker": ["a:1"]}}'}):
+        assert cluster_resolver.TFConfigClusterResolver().master() == ""
+    with cluster_environment({"TF_CONFIG": '{"cluster": {"worker": {"2": "a:1"}}}'}):
+        assert cluster_resolver.TFConfigClusterResolver("worker", 2).master() == "a:1"
+
+
 def test_a_union_puts_jobs_together_and_task_0_may_be_said() -> None:
     union = cluster_resolver.UnionResolver(simple(TWO, "worker", 1), simple({"ps": {1: "p:1"}, "worker": ["c:1"]}))
 

@@ -98,7 +98,7 @@ class TFConfigClusterResolver(ClusterResolver):
         if session_master is not None:
             return str(session_master)
         cluster = self.cluster_spec()
-        if not cluster or (len(cluster.jobs) == 1 and cluster.num_tasks(cluster.jobs[0]) == 1):
+        if not cluster or (len(cluster.jobs) == 1 and len(cluster.job_tasks(cluster.jobs[0])) == 1):
             return ""
         job = self.task_type if task_type is None else task_type
         index = self.task_id if task_id is None else task_id
