@@ -48,6 +48,13 @@ _GIVEN_UP = {
     "told_to_stop": "on_stop_signal",
     "beat_soon": "request_heartbeat",
     "held_off": "restricted_platforms",
+    "memberplan": "StartOrder",
+    "plan.json": "order.json",
+    "wakeups": "CommitNews",
+    "place_of": "location_of",
+    "device probe": "device check",
+    "proberequest": "DeviceCheck",
+    "desk": "resolver",
 }
 """Words that only their authors understood, with what is said instead."""
 _OF_OLD_WORKERS = re.compile(r"doorbell_k(?:id|ey)")
