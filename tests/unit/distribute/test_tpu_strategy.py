@@ -96,7 +96,8 @@ def train(strategy: dist.Strategy, split: bool) -> tuple[list[float], np.ndarray
             hidden = x @ w
             if split:
                 hidden = strategy.split_to_logical_devices(hidden, [2, 2])  # type: ignore[attr-defined] # TPUStrategy
-            return jnp.mean((hidden - x[:, :2]) ** 2)
+            error: jax.Array = jnp.mean((hidden - x[:, :2]) ** 2)
+            return error
 
         loss, gradient = jax.value_and_grad(loss_of)(weights.value)
         weights.assign_sub(0.01 * dist.all_reduce("mean", gradient))
@@ -217,7 +218,7 @@ def test_a_step_is_compiled_once_though_its_variable_is_written_split(quads: dis
 
 def test_values_are_made_and_brought_together_as_under_other_strategies(pairs: dist.TPUStrategy) -> None:
     made = pairs.experimental_distribute_values_from_function(
-        lambda context: np.float32([context.replica_id_in_sync_group])
+        lambda context: np.array([context.replica_id_in_sync_group], np.float32)
     )
     result = pairs.run(lambda x: x + 1, args=(made,))
     function_made = pairs.experimental_distribute_datasets_from_function(lambda _: dist.Dataset.range(16).batch(2))
