@@ -91,7 +91,7 @@ def train(strategy: dist.Strategy, split: bool) -> tuple[list[float], np.ndarray
         weights = dist.Variable(jnp.zeros((4, 2)), aggregation="mean")
         seen = dist.Variable(0.0, synchronization="on_read", aggregation="sum")
 
-    def step(x: jax.Array) -> jax.Array:
+    def step(x: jax.Array) -> Any:
         def loss_of(w: jax.Array) -> jax.Array:
             hidden = x @ w
             if split:
