@@ -9,6 +9,7 @@ import jax
 
 from drumline.distribute import v1
 from drumline.distribute.base.devices import DeviceLike
+from drumline.distribute.cluster import ClusterSpec
 from drumline.distribute.combine.cross_device_ops import CrossDeviceOps
 from drumline.distribute.errors import InvalidValueError, UnsupportedError
 
@@ -46,19 +47,20 @@ class MirroredStrategy(v1.MirroredStrategy):
     def configure(
         self,
         session_config: Any = None,
-        cluster_spec: Mapping[str, Sequence[str]] | None = None,
+        cluster_spec: ClusterSpec | Mapping[str, Sequence[str]] | None = None,
         task_type: str | None = None,
         task_id: int | None = None,
     ) -> None:
         """Accepts a cluster of this one process. UnsupportedError for several: one process drives its own devices.
 
-        ``session_config`` belongs to TensorFlow's sessions and changes nothing here.
+        ``session_config`` belongs to TensorFlow's sessions and changes nothing here. Raises what ClusterSpec raises.
         """
-        tasks = [task for job in dict(cluster_spec or {}).values() for task in job]
-        if len(tasks) > 1:
+        cluster = ClusterSpec(cluster_spec if cluster_spec is not None else {})
+        tasks = sum(map(cluster.num_tasks, cluster.jobs))
+        if tasks > 1:
             raise UnsupportedError(
-                f"a cluster of {len(tasks)} tasks can't be driven from one process; start one process per task with "
-                "jax.distributed.initialize, each makes its own strategy"
+                f"a cluster of {tasks} tasks can't be driven from one process; start one process per task, each of "
+                "which calls dist.initialize() and makes its own strategy"
             )
 
 

@@ -249,3 +249,15 @@ def test_a_gang_is_not_formed_where_jax_has_started_or_the_arguments_are_none() 
     for timeout_s in (0, 86_401, 1.5):
         with pytest.raises(InvalidValueError, match="timeout_s must be a whole number from 1 to 86400"):
             dist.initialize(simple({}), timeout_s=timeout_s)  # type: ignore[arg-type] # one is no int
+
+
+def test_the_contrib_strategy_takes_a_cluster_of_one_task_however_it_is_said() -> None:
+    strategy = dist.contrib.MirroredStrategy(["CPU:0", "CPU:1"])
+    one: Any
+    for one in (None, {}, {"worker": ["a:1"]}, dist.ClusterSpec({"worker": ["a:1"]})):
+        strategy.configure(cluster_spec=one)
+    for two in (TWO, dist.ClusterSpec(TWO)):
+        with pytest.raises(UnsupportedError, match="a cluster of 2 tasks can't be driven from one process"):
+            strategy.configure(cluster_spec=two)
+    with pytest.raises(InvalidTypeError, match="the tasks of job 'worker' must be a list"):
+        strategy.configure(cluster_spec={"worker": "a:1"})
