@@ -48,6 +48,10 @@ _GIVEN_UP = {
     "told_to_stop": "on_stop_signal",
     "beat_soon": "request_heartbeat",
     "held_off": "restricted_platforms",
+    "seat": "DeviceAssignment",
+    "keeper": "Supervisor",
+    "on_dying": "on_crash_loop",
+    "hostnotice": "HostWarning",
 }
 """Words that only their authors understood, with what is said instead."""
 _OF_OLD_WORKERS = re.compile(r"doorbell_k(?:id|ey)")
