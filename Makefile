@@ -15,6 +15,8 @@ endif
 UV := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
 PY := .venv/bin/python
 NPM := $(PYTHON) scripts/npm.py
+# LONG=1: with the tests that are marked `long`, as `make test-long` has them.
+SHORT := $(if $(LONG),,not long)
 ENGINE := tests/unit/distribute tests/unit/distribute_input tests/conformance
 QUICK := tests/unit/worker/test_warming.py $(patsubst %,tests/unit/distribute/test_%.py,run reduce collectives sparse)
 EVERY_DAY := $(QUICK) tests/unit/contracts tests/unit/distribute/test_context.py tests/unit/distribute/test_error_rows.py tests/unit/distribute/test_error_rows_of_values.py tests/unit/sdk/test_imports.py \
@@ -55,12 +57,12 @@ check: .venv/.dev frontend/node_modules/.installed openapi-check ## ruff, mypy s
 	$(PY) scripts/commits.py
 	$(NPM) run check
 
-unit: .venv/.dev ## tests without servers
-	JAX_ENABLE_X64=1 $(PY) -m pytest -q tests/unit/distribute -m x64 -k 'not hundreds'
-	$(PY) -m pytest -q -n 2 --dist loadfile tests/unit
+unit: .venv/.dev ## tests without servers (LONG=1: those marked long too)
+	JAX_ENABLE_X64=1 $(PY) -m pytest -q tests/unit/distribute -m 'x64$(if $(LONG),, and not long and not x64(often=False))' -k 'not hundreds'
+	$(PY) -m pytest -q -n 2 --dist loadfile -m '$(SHORT)' tests/unit
 
-integration: .venv/.dev ## tests against real Redis, SQLite, PostgreSQL and worker processes
-	$(PY) -m pytest -q -n 3 --dist worksteal tests/machine tests/integration $(if $(DATABASES),--databases $(DATABASES))
+integration: .venv/.dev ## tests against real Redis, SQLite, PostgreSQL and worker processes (LONG=1: those marked long too; DATABASES=both)
+	$(PY) -m pytest -q -n 3 --dist worksteal -m '$(SHORT)' tests/machine tests/integration $(if $(DATABASES),--databases $(DATABASES))
 
 simulation: .venv/.dev ## 300 histories of faults in virtual time, every mutant, and what once broke
 	$(PY) -m pytest -q -n 2 --dist worksteal tests/sim
@@ -113,7 +115,7 @@ machine: .venv/.dev ## EXAMPLES histories of users, workers and time through HTT
 fuzz: .venv/.dev ## REQUESTS odd requests to every route; report in build/fuzz/
 	PYTHONPATH=tests $(PY) -m fuzz --requests $(or $(REQUESTS),10000)
 
-house: .venv/.dev frontend/node_modules/.installed .venv/.chromium ## what a newcomer walks through: files, functions and crossings of four traces; JSON in build/house.json
+house: .venv/.dev frontend/node_modules/.installed .venv/.chromium ## what a newcomer walks through: files, functions and crossings of five traces; JSON in build/house.json
 	$(PY) -m scripts.house --uv "$(UV)"
 
 surface: .venv/.dev ## take the snapshot of the public surface anew, which a test compares

@@ -1,6 +1,6 @@
 """`make house`: what a newcomer has to walk through, in figures; JSON in build/house.json.
 
-Four traces and one step, recorded in every process and in the browser (`traces.py`), the shape of the code (`shape.py`)
+Five traces and one step, recorded in every process and in the browser (`traces.py`), the shape of the code (`shape.py`)
 and whether docs/lifecycle.md tells what happens (`lifecycle.py`). Names no module of the product: it starts what users
 start.
 """
@@ -21,6 +21,7 @@ from scripts.house.report import report
 
 ROOT = Path(__file__).resolve().parents[2]
 BASELINE = Path(__file__).with_name("baseline.json")
+"""Figures of before the code was put in order (at its `commit`), of which the aims are fractions; never made again."""
 
 
 def main() -> int:

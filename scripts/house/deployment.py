@@ -35,10 +35,9 @@ class Deployment:
 
     def drumline(self, *arguments: str) -> str:
         """What the command prints."""
-        environment = {**os.environ, "DRUMLINE_DATA_DIR": str(self.folder / "server"), "NO_COLOR": "1"}
         done = subprocess.run(
             [self.python.with_name("drumline"), *arguments],
-            env=environment,
+            env=self._environment(),
             capture_output=True,
             text=True,
             timeout=120,
@@ -46,6 +45,23 @@ class Deployment:
         if done.returncode:
             raise TraceError(f"drumline {' '.join(arguments)}: {done.stdout}{done.stderr}")
         return done.stdout
+
+    @contextmanager
+    def following(self, run: str, printed: Path) -> Iterator[None]:
+        """With `drumline logs --follow` of the run, which prints into a file."""
+        with printed.open("wb") as output:
+            follower = subprocess.Popen(
+                [self.python.with_name("drumline"), "logs", "--follow", run],
+                env=self._environment(), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            )  # fmt: skip
+        try:
+            yield
+        finally:
+            follower.terminate()
+            follower.wait(_STOP_S)
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "DRUMLINE_DATA_DIR": str(self.folder / "server"), "NO_COLOR": "1"}
 
     def get(self, path: str) -> Any:
         """JSON of the REST API. Any: whatever it answers."""

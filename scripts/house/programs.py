@@ -10,13 +10,13 @@ import drumline.distribute as dist
 
 
 def main(run, *, folder: str):
-    """Leaves a file at its first line; then reduces once for each file that it finds, until it finds `end`.
+    """Leaves a file at its first line; then reduces or prints once for each file that it finds, until it finds `end`.
 
     Asked to stop it logs once more, which ends it as any program that goes on.
     """
     Path(folder, "began").touch()
     strategy = run.strategy
-    done = 0
+    done = printed = 0
     while not Path(folder, "end").exists():
         if run.should_stop:
             run.log(step=done, stopped=1)
@@ -24,6 +24,9 @@ def main(run, *, folder: str):
             ids = strategy.run(lambda: jnp.float32(dist.get_replica_context().replica_id_in_sync_group))
             strategy.reduce("sum", ids, axis=None, name="traced")
             done += 1
+        if Path(folder, f"print-{printed}").exists():
+            print(f"line {printed}", flush=True)
+            printed += 1
         time.sleep(0.02)
 '''
 

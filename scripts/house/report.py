@@ -27,7 +27,7 @@ House = dict[str, Any]
 
 
 def report(house: House, before: House | None) -> str:
-    """Every figure; `before [aim] now` where there is a baseline."""
+    """Every figure; `before [aim] now` where there is a baseline, the state before the code was put in order."""
     return "\n".join([*_traces(house, before), "", *_shape(house, before)])
 
 

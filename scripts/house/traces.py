@@ -1,4 +1,4 @@
-"""Records the four traces and one step.
+"""Records the five traces and one step.
 
 A trace begins with a command, a file or a kill, and ends when its end can be seen from outside: a file of the program,
 the page, the REST API. Background is what two idle recordings have too, each of `IDLE_S`, longer than any period of a
@@ -23,7 +23,7 @@ from scripts.house.browser import Dashboard
 from scripts.house.deployment import REPLICAS, Deployment, TraceError, deployed, wait_until
 from scripts.house.programs import STEP, TRACED
 
-SUBMIT, REDUCTION, CANCEL, HOST_DIES = "submit", "reduction", "cancel", "host dies"
+SUBMIT, REDUCTION, OUTPUT, CANCEL, HOST_DIES = "submit", "reduction", "line of output", "cancel", "host dies"
 FIRST_STEP, STEP_AGAIN = "first step", "next step"
 IDLE, TIMES, IDLE_S = "idle", 3, 20.0
 _SETTLE_S = 3.0
@@ -128,6 +128,7 @@ class Tracer:
             run = self._start()
             if repeat == 0:
                 self._trace_reductions(run)
+                self._trace_output(run)
             self._cancel(run, record=True)
         run = self._start()
         time.sleep(_SETTLE_S)
@@ -164,6 +165,22 @@ class Tracer:
         self._idle_with_run(run)
         self.shown_idle = page.take()
         page.close()
+
+    def _trace_output(self, run: str) -> None:
+        """Until `drumline logs` has printed the line; it follows the run and has printed one before."""
+        printed = self.folder / run / "printed"
+        with self.deployment.following(run, printed):
+            for line in range(TIMES + 1):
+                if line == 0:
+                    self._print(run, line, printed)
+                else:
+                    time.sleep(_SETTLE_S)
+                    with self.session.record(OUTPUT):
+                        self._print(run, line, printed)
+
+    def _print(self, run: str, line: int, printed: Path) -> None:
+        (self.folder / run / f"print-{line}").touch()
+        wait_until(lambda: f"line {line}\n" in printed.read_text(), "the line is printed")
 
     def _idle_with_run(self, run: str) -> None:
         until = time.monotonic() + IDLE_S

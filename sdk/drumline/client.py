@@ -32,6 +32,7 @@ from drumline.contracts.spec import (
 from drumline.contracts.states import RunState
 from drumline.contracts.sweeps import BatchSubmit, GridSweep, SweepSpec, SweepSubmit
 from drumline.errors import NotFoundError
+from drumline.program import PackedProgram
 from drumline.resources.batches import Batch
 from drumline.resources.jobs import Job, job_path
 from drumline.resources.plans import Plan, make_plan
@@ -80,7 +81,7 @@ class Client:
 
     def submit(  # noqa: PLR0913 - all that a run can be given, each with its default
         self,
-        source: str | Path,
+        source: str | Path | PackedProgram,
         *,
         name: str | None = None,
         entrypoint: str | None = None,
@@ -115,21 +116,21 @@ class Client:
         )  # fmt: skip
         return submit_run(self._transport, request, idempotency_key)
 
-    def prepare(self, source: str | Path, **options: Unpack[SubmitOptions]) -> RunSubmit:
+    def prepare(self, source: str | Path | PackedProgram, **options: Unpack[SubmitOptions]) -> RunSubmit:
         """Uploads a program, and gives the submission that `submit` would send: for `submit_batch`, and to look at.
 
         Raises as `submit` does, but for what only the server knows.
         """
         packed = _pack(source, options.get("parameters"))
-        chosen = program.find(program.inspect(packed), options.get("entrypoint"))
+        chosen = program.find(packed.entrypoints, options.get("entrypoint"))
         checked = program.check_parameters(chosen, options.get("parameters") or {})
-        request = self._request(source, packed, chosen, checked, options)
+        request = self._request(packed, chosen, checked, options)
         self._upload(packed, request.job.program.bundle)
         return request
 
     def plan(
         self,
-        source: str | Path,
+        source: str | Path | PackedProgram,
         *,
         steps: int = PROBE_STEPS,
         limit_s: float = PROBE_S,
@@ -168,7 +169,7 @@ class Client:
 
     def sweep(
         self,
-        source: str | Path,
+        source: str | Path | PackedProgram,
         sweep: SweepSpec | Mapping[str, Sequence[JsonValue]],
         *,
         batch_name: str = "",
@@ -185,8 +186,8 @@ class Client:
             for name, values in sweep.items():
                 _require_values(name, values)
         packed = _pack(source, options.get("parameters"))
-        chosen = program.find(program.inspect(packed), options.get("entrypoint"))
-        request = self._request(source, packed, chosen, options.get("parameters") or {}, options)
+        chosen = program.find(packed.entrypoints, options.get("entrypoint"))
+        request = self._request(packed, chosen, options.get("parameters") or {}, options)
         with typed_errors():
             spec = GridSweep(parameters={k: list(v) for k, v in sweep.items()}) if isinstance(sweep, Mapping) else sweep
             body = SweepSubmit(name=batch_name, run=request, sweep=spec)
@@ -301,8 +302,7 @@ class Client:
 
     def _request(
         self,
-        source: str | Path,
-        packed: bytes,
+        packed: PackedProgram,
         chosen: api.ProgramEntrypoint,
         parameters: Mapping[str, JsonValue],
         options: SubmitOptions,
@@ -313,8 +313,8 @@ class Client:
         with typed_errors():
             strategy = options.get("strategy", "mirrored")
             job = JobSpec(
-                name=options.get("name") or job_name(Path(source)),
-                program=ProgramRef(bundle=bundle.digest(packed), entrypoint=chosen.entrypoint),
+                name=options.get("name") or job_name(packed.source),
+                program=ProgramRef(bundle=bundle.digest(packed.packed), entrypoint=chosen.entrypoint),
                 strategy=parse_strategy(strategy, {}) if isinstance(strategy, str) else strategy,
                 record=options.get("record") or RecordSpec(),
                 checkpoint=options.get("checkpoint") or CheckpointSpec(),
@@ -340,10 +340,10 @@ class Client:
         answer = self._transport.post(path, api.SubmittedBatch, body, key=key)
         return Batch(self._transport, answer.batch)
 
-    def _upload(self, packed: bytes, sha256: str) -> None:
-        if len(packed) > ASK_FIRST_BYTES and self._has_bundle(sha256):
+    def _upload(self, program: PackedProgram, sha256: str) -> None:
+        if len(program.packed) > ASK_FIRST_BYTES and self._has_bundle(sha256):
             return
-        self._transport.send("POST", "/bundles", Body(packed, "application/zip"), repeatable=True)
+        self._transport.send("POST", "/bundles", Body(program.packed, "application/zip"), repeatable=True)
 
     def _has_bundle(self, sha256: str) -> bool:
         try:
@@ -353,12 +353,13 @@ class Client:
         return True
 
 
-def _pack(source: str | Path, parameters: object) -> bytes:
-    """The bundle, once it is sure that source and parameters are such."""
-    require_source(source)
+def _pack(source: str | Path | PackedProgram, parameters: object) -> PackedProgram:
+    """The program packed, once it is sure that source and parameters are such."""
+    if not isinstance(source, PackedProgram):
+        require_source(source)
     if parameters is not None:
         require_parameters(parameters)
-    return bundle.pack(source)
+    return source if isinstance(source, PackedProgram) else PackedProgram.of(source)
 
 
 def _require_values(name: str, values: object) -> None:

@@ -12,8 +12,8 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
-from typing import Any, Literal, cast
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, Self, cast
 
 from pydantic import JsonValue
 
@@ -56,6 +56,22 @@ class _Kind:
 
     type: ParameterType
     items: ItemType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PackedProgram:
+    """A program on disk, packed and looked into once, as `Client.submit` takes it in the place of its path."""
+
+    source: Path
+    packed: bytes
+    """The bundle."""
+    entrypoints: Sequence[ProgramEntrypoint]
+
+    @classmethod
+    def of(cls, source: str | Path) -> Self:
+        """Packs a file or directory. Raises BundleError, ProgramError."""
+        packed = bundle.pack(source)
+        return cls(Path(source), packed, inspect(packed))
 
 
 def inspect(

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from drumline_server.scheduling.dispatch import schedule
 from drumline_server.scheduling.placement import Snapshot, place
+from drumline_server.scheduling.snapshot import take_snapshot
 from drumline_server.storage.database import Database
 from support.backlog import queue_many
 from support.core import TERMS, Core
@@ -65,7 +66,7 @@ def measure_queue(url: str, queued: int = QUEUED) -> QueueTimes:
 
 
 def _look(core: Core, session: Session) -> Snapshot:
-    return TERMS.look(session, core.project_id, now=core.clock.now())
+    return take_snapshot(session, core.project_id, TERMS, now=core.clock.now())
 
 
 def measure_rivals(url: str, runs: int = 96) -> float:

@@ -40,10 +40,13 @@ def demo(tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
     demo.wait(STOP_S)
 
 
-def test_the_demo_runs_digits_and_exits_with_the_runs_own_code(tmp_path: Path) -> None:
+def test_the_demo_runs_digits_on_as_many_replicas_as_there_are_devices_and_exits_with_the_runs_own_code(
+    tmp_path: Path,
+) -> None:
     data_dir = tmp_path / "demo"
+    command = [*DEMO, "--once", "--cpu-devices", "2", "--data-dir", str(data_dir)]
 
-    ended = subprocess.run([*DEMO, "--once", "--data-dir", str(data_dir)], capture_output=True, text=True, timeout=300)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
 
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "SUCCEEDED" in ended.stderr
@@ -84,12 +87,3 @@ def test_the_demo_does_not_wait_for_a_worker_that_cannot_start(tmp_path: Path) -
     assert "Drumline cannot start: worker ended" in ended.stderr
     assert "ready" not in ended.stdout
     assert not processes_of(data_dir)
-
-
-def test_the_demo_takes_as_many_replicas_as_there_are_devices(tmp_path: Path) -> None:
-    command = [*DEMO, "--once", "--cpu-devices", "2", "--data-dir", str(tmp_path / "demo")]
-
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
-
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "SUCCEEDED" in ended.stderr

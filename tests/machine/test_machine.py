@@ -15,7 +15,7 @@ pytestmark = pytest.mark.both_databases
 
 EXAMPLES = int(os.environ.get("DRUMLINE_MACHINE_EXAMPLES", "0"))
 """`make machine` sets it, and looks at other histories each time."""
-BRIEF = {"sqlite": 25, "postgresql": 10}
+BRIEF = {"sqlite": 8, "postgresql": 4}
 """Examples of every day."""
 STEPS = 60 if EXAMPLES else 40
 

@@ -87,7 +87,7 @@ class Agent:
         await asyncio.sleep(self.host.world.timeline.rng.uniform(0.5, 2.0))
         layout = self.host.layout
         found = list(find_members(layout, introduction.place))
-        adopted = {plan.claimed.member for plan in found}
+        adopted = {order.claimed.member for order in found}
         unproven = await end_strays(layout.runs, lambda member: member not in adopted)
         introduction = introduction.model_copy(update={"unproven": tuple(unproven)})
         self.registration = SimRegistration(api, introduction, self._refused, self.answers)
@@ -101,14 +101,14 @@ class Agent:
             ),
             self.answers,
         )
-        for plan in found:
-            self.members.adopt(plan)
+        for order in found:
+            self.members.adopt(order)
         try:
             await self.registration.run(self.members, self._use)
         except SupersededError:
             self.listens = False  # it asks nothing any more
             await self.members.kill(8.0)
-            await self.members.settle(1.0)
+            await self.members.wait_for_reports(1.0)
             self.host.retire_agent()
 
     def drain(self) -> None:
@@ -257,7 +257,7 @@ class SimLauncher:
             self._gone[member].set()
             return Launched(member=member, pid=1)
         self._host.shims[member] = shim
-        timeline.note(self._host.name, f"runs {member[-6:]} of {shim.plan.claimed.run[-6:]}")
+        timeline.note(self._host.name, f"runs {member[-6:]} of {shim.order.claimed.run[-6:]}")
         await asyncio.sleep(0.002)
         return Launched(member=member, pid=1)
 

@@ -124,7 +124,7 @@ class Invariants:
         """No device is given out that a program still uses."""
         truth = self._world.truth
         for shim in (*truth.running.values(), *truth.orphans.values()):
-            attempt = shim.plan.claimed.attempt
+            attempt = shim.order.claimed.attempt
             for device in [facts.devices[name] for name in shim.devices] if self._counts(shim) else ():
                 if device.state == "FREE" or device.attempt_id != attempt:
                     self._fail(f"{device.id} is {device.state} for {device.attempt_id}, but {shim.member} runs on it")

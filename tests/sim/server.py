@@ -30,10 +30,10 @@ from drumline_server.lifecycle import heartbeat
 from drumline_server.scheduling.loops import start_loops
 from drumline_server.services import submit
 from drumline_server.storage.group_commit import BatchingExecutor
-from drumline_server.storage.notifications import WaitingHosts, Wakeups, follow, notified_hosts
+from drumline_server.storage.notifications import CommitNews, WaitingHosts, follow, notified_hosts
 from sim.network import Answer, Reply, Request
 from sim.process import Process, pause
-from support.core import MOST_WAITING
+from support.submissions import MOST_WAITING
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -159,7 +159,7 @@ class Server:
         loops = start_loops(database, SETTINGS, self)  # type: ignore[arg-type] # by what it does
         # Stalls are told by the machine's own clock: a busy one would change the history, at twenty looks a second.
         next(task for task in loops.tasks if task.get_name() == "drumline-stalls").cancel()
-        SimNotifier(self._world, database.wakeups)
+        SimNotifier(self._world, database.commit_news)
 
     async def _answer(self, process: Process, request: Request, reply: Reply) -> None:
         try:
@@ -222,7 +222,7 @@ class SimDatabase:
         self._world = world
         self._server = server
         self._process = process
-        self.wakeups: Wakeups = process.__dict__.setdefault("wakeups", Wakeups())
+        self.commit_news: CommitNews = process.__dict__.setdefault("commit_news", CommitNews())
 
     async def write(self, fn: Callable[[Session], T]) -> T:
         """What `fn` returns, once it is committed."""
@@ -251,7 +251,7 @@ class SimDatabase:
         self._world.broker.expect(notified_hosts(topics))
         if timeline.chance(faults.crash_after_commit):
             self._crash()
-        self.wakeups.publish(topics)
+        self.commit_news.publish(topics)
         if timeline.chance(faults.late_writes):
             raise DatabaseUnavailableError("The database did not confirm the write in time.")
         return returned
@@ -273,12 +273,12 @@ class SimDatabase:
 class SimNotifier:
     """The thread that notifies, of one server process: the real queue of hosts, and a publication that takes time."""
 
-    def __init__(self, world: "World", wakeups: Wakeups) -> None:
+    def __init__(self, world: "World", commit_news: CommitNews) -> None:
         self._world = world
         self._waiting = WaitingHosts()
         self._is_busy = False
-        follow(wakeups, self._waiting)
-        wakeups.subscribe_in_loop(lambda _: self._begin())
+        follow(commit_news, self._waiting)
+        commit_news.subscribe_in_loop(lambda _: self._begin())
 
     def _begin(self) -> None:
         if not self._is_busy and len(self._waiting):

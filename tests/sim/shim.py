@@ -33,8 +33,8 @@ class Shim:
     def __init__(self, host: "Host", directory: RunDirectory) -> None:
         self.host = host
         self.directory = directory
-        self.plan = directory.plan()
-        self.member = self.plan.claimed.member
+        self.order = directory.order()
+        self.member = self.order.claimed.member
         self.alive = True
         self.dead_and_reaped = False
         """Whether nothing of it is left, descendants included."""
@@ -42,11 +42,11 @@ class Shim:
         """Whether its host has moved to another machine since, where its devices are others."""
         self._spool = SpoolWriter(directory.spool)
         self._journal = Journal(self._spool)
-        self._stopper = Stopper(self.plan.lease, self.plan.alive_at)
+        self._stopper = Stopper(self.order.lease, self.order.alive_at)
         self._wires: list[Wire] = []
         self._failure: Failure | None = None
         self._has_result = False
-        claimed = self.plan.claimed
+        claimed = self.order.claimed
         run_number = int(str(claimed.parameters["epochs"]))
         self.program: Program = program_of(host.world.seed, run_number, claimed.attempt_number, claimed.rendezvous.rank)
         self.running = False
@@ -69,7 +69,7 @@ class Shim:
     @property
     def devices(self) -> frozenset[str]:
         """Ids of the devices that its runner has open."""
-        return frozenset(device.device for device in self.plan.claimed.devices)
+        return frozenset(device.device for device in self.order.claimed.devices)
 
     # the program
 
@@ -96,7 +96,7 @@ class Shim:
         if not self.running:
             return
         if self.program.succeeds:
-            self._journal.record("result", value=self.plan.claimed.attempt)
+            self._journal.record("result", value=self.order.claimed.attempt)
             self._has_result = True
         elif self.program.fails_with is not None:
             self._failure = Failure.model_validate({"reason": self.program.fails_with, "message": "made up"})

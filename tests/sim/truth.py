@@ -41,15 +41,15 @@ class Truth:
 
     def meets(self, shim: "Shim") -> bool:
         """Whether all members of the gang have come to the meeting."""
-        claimed = shim.plan.claimed
+        claimed = shim.order.claimed
         if len(self.gang(shim)) == claimed.rendezvous.size:
             self._met.add(claimed.attempt)
         return claimed.attempt in self._met
 
     def gang(self, shim: "Shim") -> "list[Shim]":
         """All live runners of the same attempt."""
-        attempt = shim.plan.claimed.attempt
-        return [each for each in self.running.values() if each.plan.claimed.attempt == attempt]
+        attempt = shim.order.claimed.attempt
+        return [each for each in self.running.values() if each.order.claimed.attempt == attempt]
 
     def shims_on(self, host: "Host") -> "list[Shim]":
         """Of programs that run there, or left something behind that does."""
@@ -66,7 +66,7 @@ class Truth:
                     self._world.violation(f"{device} is used by {other} and {shim.member} at once")
             if shim.host.frozen or shim.member in self.orphans:
                 continue  # nothing moves there; when it thaws, this is looked at again
-            claimed = shim.plan.claimed
+            claimed = shim.order.claimed
             first = attempts.setdefault(claimed.run, claimed.attempt)
             if first != claimed.attempt:
                 self._world.violation(f"{claimed.run} executes twice at once: {first} and {claimed.attempt}")

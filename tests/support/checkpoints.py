@@ -6,7 +6,8 @@ from drumline.contracts import api
 from drumline.contracts.worker_api import StoredRuns
 from drumline_server.lifecycle import checkpoints
 from drumline_server.services import submit
-from support.core import MOST_WAITING, Core, Member, Worker
+from support.core import Core, Member, Worker
+from support.submissions import MOST_WAITING
 
 DAY_S = 86_400.0
 

@@ -20,14 +20,14 @@ from drumline.contracts.spec import RunSubmit
 from drumline.contracts.worker_api import (
     Claim,
     Claimed,
+    DeviceCheckReport,
+    DeviceCheckReports,
     DeviceReport,
     Heartbeat,
     HeartbeatReply,
     LiveMember,
     MemberHeartbeat,
     MemberNotice,
-    ProbeReport,
-    ProbeReports,
     Register,
     Registered,
     UnsentTelemetry,
@@ -36,10 +36,11 @@ from drumline_server.lifecycle import claim as claim_lifecycle
 from drumline_server.lifecycle import finish, heartbeat, registration
 from drumline_server.lifecycle.cancel import batches_to_cancel, cancel_part
 from drumline_server.lifecycle.deadlines import Deadlines, overdue_actions
-from drumline_server.lifecycle.probes import record_device_probes
+from drumline_server.lifecycle.device_checks import record_device_checks
 from drumline_server.scheduling.capacity import capacities
-from drumline_server.scheduling.dispatch import SchedulingTerms, schedule
+from drumline_server.scheduling.dispatch import schedule
 from drumline_server.scheduling.placement import Ageing
+from drumline_server.scheduling.snapshot import SchedulingTerms
 from drumline_server.services import bundles, fleet, jobs
 from drumline_server.services import cancel as cancel_service
 from drumline_server.services import submit as submit_service
@@ -51,6 +52,7 @@ from drumline_server.storage.models import Device, Host, Project
 from drumline_server.storage.runs import RunFilters
 from drumline_server.telemetry import ingest
 from support.clock import FakeClock
+from support.submissions import submit_one
 
 T = TypeVar("T")
 BUNDLE = "sha256:" + "ab" * 32
@@ -58,7 +60,6 @@ TAKEOVER_S = 120.0
 SUSPECT_S = 15.0
 CLAIM_S = 60.0
 AGEING_UNIT_S = 60
-MOST_WAITING = 50_000
 TERMS = SchedulingTerms(CLAIM_S, SUSPECT_S, Ageing(AGEING_UNIT_S * 1_000_000))
 _EVENT: TypeAdapter[WorkerEvent] = TypeAdapter(WorkerEvent)
 _PARAMETERS = (
@@ -126,9 +127,7 @@ class Core:
             submission_body(**changes),
             credential,
         )
-        return self.write(
-            lambda session: submit_service.submit(session, request, most_waiting=MOST_WAITING, now=self.clock.now())
-        )
+        return self.write(lambda session: submit_one(session, request, now=self.clock.now()))
 
     def queue(self, **changes: Any) -> api.Run:
         """Queues a run as it is, whatever a submission of it would be refused for."""
@@ -313,10 +312,10 @@ class Worker:
                 return reply
         return self.core.write(lambda session: heartbeat.record_heartbeat(session, self.host_id, body, now=now))
 
-    def report(self, *probes: ProbeReport) -> None:
+    def report(self, *probes: DeviceCheckReport) -> None:
         """What probes found."""
-        body = ProbeReports(incarnation=self.incarnation, probes=probes)
-        self.core.write(lambda session: record_device_probes(session, self.host_id, body, now=self.core.clock.now()))
+        body = DeviceCheckReports(incarnation=self.incarnation, probes=probes)
+        self.core.write(lambda session: record_device_checks(session, self.host_id, body, now=self.core.clock.now()))
 
     def claim(self, notice: MemberNotice, *, fence: int | None = None) -> Claimed:
         """Claims a member."""

@@ -135,7 +135,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         is_on_both = metafunc.config.getoption("--databases") == "both" or any(
             metafunc.definition.iter_markers("both_databases")
         )
-        metafunc.parametrize("database_kind", DATABASES if is_on_both else DATABASES[:1])
+        marks = [pytest.mark.long(*mark.args) for mark in metafunc.definition.iter_markers("long_on_postgresql")]
+        kinds = (DATABASES[0], pytest.param(DATABASES[1], marks=marks))
+        metafunc.parametrize("database_kind", kinds if is_on_both else kinds[:1])
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """A real server on a real port, in a thread of the test, with the core behind it in the test's hands."""
 
 import contextlib
+import json
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from support.layer import Layer
 from support.processes import wait_until
 
 START_S = 30.0
+_DESCRIPTION = Path(__file__).resolve().parents[2] / "frontend" / "openapi.json"
 
 
 @dataclass
@@ -95,6 +97,12 @@ class Setup:
     port: int = 0
     layered: bool = False
     """Whether requests pass its layer."""
+
+
+def described_paths() -> dict[str, Any]:  # Any: JSON
+    """The operations of each path, from the file that `make check` compares with the code: making it takes a second."""
+    paths: dict[str, Any] = json.loads(_DESCRIPTION.read_text())["paths"]
+    return paths
 
 
 @contextlib.contextmanager

@@ -1,15 +1,18 @@
-"""`drumline ...` as forks of a process that has imported server and agent: their imports take seconds of a processor.
+"""Programs as forks of a process that has their imports, which take seconds of a processor each time.
 
-A fork does what the command line of the same words does, from `main` on, with descriptors, environment and session of
-its own; launchers and Celery children start as ever. Tests of `drumline up`, of the demo and of the command line start
-interpreters.
+`fork_drumline` does what the command line of the same words does, from `main` on, with descriptors, environment and
+session of its own; launchers and Celery children start as ever. Tests of `drumline up`, of the demo and of the command
+line start interpreters. `Programs` does what `python FILE FLAGS` does; JAX has started no backend in what it forks.
 """
 
 import atexit
 import fcntl
 import functools
+import importlib
+import itertools
 import json
 import os
+import runpy
 import select
 import signal
 import socket
@@ -19,7 +22,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 _MOST_BYTES = 1 << 20
 _MOST_FDS = 16
@@ -70,23 +73,90 @@ def fork_drumline(
     """
     nursery = _nursery()
     request = {
-        "arguments": [*arguments],
+        "arguments": ["drumline", *arguments],
         "environment": {**os.environ, **(environment or {})},
         "directory": str(directory.resolve()),
     }
     return Fork(nursery.ask({**request, "fds": [1, 2, *pass_fds]}, [output, output, *pass_fds]), nursery)
 
 
-class _Nursery:
-    """The process that forks, seen from a test."""
+class Program:
+    """A running `python FILE FLAGS`, of which a test reads `stdout` as it comes; stderr once it has ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, nursery: "_Nursery", file: Path, flags: Sequence[str], errors: Path) -> None:
+        ours, theirs = os.pipe()
+        self.stdout: TextIO = os.fdopen(ours)
+        self._errors = errors
+        request = {
+            "arguments": [str(file), *flags],
+            "environment": {**os.environ},
+            "directory": str(Path.cwd()),
+            "fds": [1, 2],
+        }
+        with errors.open("wb") as sink:
+            self._fork = Fork(nursery.ask(request, [theirs, sink.fileno()]), nursery)
+        os.close(theirs)
+
+    @property
+    def pid(self) -> int:
+        return self._fork.pid
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Nothing if it was waited for."""
+        self._fork.send_signal(number)
+
+    def end(self, timeout_s: float = 120.0) -> tuple[int, str, str]:
+        """Exit status, the rest of stdout, stderr. Raises subprocess.TimeoutExpired, and it is killed."""
+        try:
+            with self.stdout:
+                out = self.stdout.read()
+            return self._fork.wait(timeout_s), out, self._errors.read_text()
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """`kill -9`; nothing if it was waited for."""
+        self.stdout.close()
+        self._fork.kill()
+        self._fork.wait()
+
+
+class Programs:
+    """Starts programs that have JAX, `drumline.local` and what else `imports` names."""
+
+    def __init__(self, directory: Path, *, imports: Sequence[str] = ()) -> None:
+        """`directory` gets what they write to stderr, and what XLA compiled for one of them."""
+        self._directory = directory
+        self._numbers = itertools.count()
+        cache = {
+            "JAX_COMPILATION_CACHE_DIR": str(directory / "compiled"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+            "OPENBLAS_NUM_THREADS": "1",  # its threads would be lost in the forks
+        }
+        self._nursery = _Nursery(["drumline.local", *imports], cache)
+
+    def start(self, file: Path, *flags: str) -> Program:
+        """`python FILE FLAGS`."""
+        return Program(self._nursery, file, flags, self._directory / f"{next(self._numbers)}.err")
+
+    def close(self) -> None:
+        """All of them have ended."""
+        self._nursery.close()
+
+
+class _Nursery:
+    """The process that forks, seen from a test: `drumline`, or programs that have `imports`."""
+
+    def __init__(self, imports: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> None:
         self._turn = threading.Lock()
         """One question and its answer at a time: tests start servers in threads."""
         self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MOST_BYTES)
-        command = [sys.executable, "-P", str(Path(__file__).resolve()), str(theirs.fileno())]
-        self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        command = [sys.executable, "-P", str(Path(__file__).resolve()), str(theirs.fileno()), *imports]
+        self._process = subprocess.Popen(
+            command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env={**os.environ, **(environment or {})}
+        )
         theirs.close()
 
     def ask(self, request: Mapping[str, Any], fds: Sequence[int] = ()) -> int:
@@ -153,18 +223,28 @@ def _become(request: Mapping[str, Any], fds: Sequence[int]) -> None:
     for fd, number in zip(safe, request["fds"], strict=True):
         os.dup2(fd, number)
         os.close(fd)
-    sys.argv[:] = ["drumline", *request["arguments"]]
+    sys.argv[:] = request["arguments"]
+
+
+_OF_DRUMLINE = (
+    "drumline_server.app.serve",
+    "drumline_server.cli",
+    "drumline_worker.agent.agent",
+    "drumline_worker.agent.reports",
+    "drumline_worker.cli",
+    "drumline.cli.main",
+)
 
 
 if __name__ == "__main__":
     from drumline._preload import without_collection
 
+    _, _link, *_programs = sys.argv
     with without_collection():
-        import drumline_server.app.serve  # noqa: F401
-        import drumline_server.cli  # noqa: F401
-        import drumline_worker.agent.agent  # noqa: F401
-        import drumline_worker.agent.reports  # noqa: F401
-        import drumline_worker.cli  # noqa: F401
-        from drumline.cli.main import main
-    _serve(socket.socket(fileno=int(sys.argv[1])))
-    main()
+        for _name in _programs or _OF_DRUMLINE:
+            importlib.import_module(_name)
+    _serve(socket.socket(fileno=int(_link)))
+    if _programs:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    else:
+        sys.modules["drumline.cli.main"].main()

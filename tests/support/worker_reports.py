@@ -12,10 +12,10 @@ from drumline.contracts.plans import PlanReport
 from drumline.contracts.records import FRAMED
 from drumline.contracts.worker_api import (
     Claimed,
+    DeviceCheckReport,
+    DeviceCheckReports,
     Enrolled,
     Heartbeat,
-    ProbeReport,
-    ProbeReports,
     Register,
     Registered,
     StoredRuns,
@@ -82,7 +82,7 @@ class Heard:
     heartbeats: list[Heartbeat] = field(default_factory=list)
     """Those that the server took."""
     claims: list[str] = field(default_factory=list)
-    probed: list[ProbeReport] = field(default_factory=list)
+    checked: list[DeviceCheckReport] = field(default_factory=list)
     asked_to_expire: list[str] = field(default_factory=list)
     reports: dict[str, PlanReport] = field(default_factory=dict)
     members: dict[str, MemberRecord] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class Heard:
         elif last == "heartbeat":
             self.heartbeats.append(Heartbeat.model_validate_json(request.body))
         elif last == "probes":
-            self.probed += ProbeReports.model_validate_json(request.body).probes
+            self.checked += DeviceCheckReports.model_validate_json(request.body).probes
         elif last == "checkpoints":
             self.asked_to_expire += StoredRuns.model_validate_json(request.body).runs
         elif last == "report":

@@ -23,8 +23,8 @@ from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import Limits
 from drumline.contracts.states import TERMINAL_MEMBER
 from drumline.contracts.worker_api import (
-    ProbeReports,
-    ProbeRequest,
+    DeviceCheck,
+    DeviceCheckReports,
 )
 from drumline_server.lifecycle import finish
 from drumline_server.lifecycle.guard import lock_member
@@ -72,7 +72,7 @@ class WorkerServer(Heard):
         """Whether heartbeat replies name fenced members; without, only refused writes tell."""
         self.drain = False
         """Whether heartbeat replies tell that an operator drains the host."""
-        self.device_probes: tuple[ProbeRequest, ...] = ()
+        self.device_checks: tuple[DeviceCheck, ...] = ()
         """Of devices that the server does not have."""
         self.expired: tuple[str, ...] = ()
         """Runs of which workers need keep no checkpoints."""
@@ -87,8 +87,7 @@ class WorkerServer(Heard):
         """By the digest of the program, what probes of it are told otherwise."""
         self._bundles: dict[str, bytes | None] = {}
         """By digest what is served instead; None: nothing."""
-        self._kept = ExitStack()
-        self._running = ExitStack()
+        self._kept, self._running = ExitStack(), ExitStack()
         self._core: Core | None = None
         self._edge: EdgeServer | None = None
         self._admin: httpx2.Client | None = None
@@ -349,7 +348,7 @@ class WorkerServer(Heard):
         if not self.tell_fenced:
             reply["fenced"] = []
         reply["plans"] = [{**order, **_plain(self._orders.get(order["bundle"], {}))} for order in reply["plans"]]
-        reply["probes"] = [*reply["probes"], *(each.model_dump(mode="json") for each in self.device_probes)]
+        reply["probes"] = [*reply["probes"], *(each.model_dump(mode="json") for each in self.device_checks)]
         return reply
 
     def _change_claimed(self, request: Request, reply: Any) -> Any:
@@ -357,14 +356,14 @@ class WorkerServer(Heard):
             return {**reply, **_plain(self.members[reply["member"]].changes)}
 
     def _take_made_up_probes(self, request: Request) -> Answer | None:
-        body = ProbeReports.model_validate_json(request.body)
-        made_up = {each.device for each in self.device_probes}
+        body = DeviceCheckReports.model_validate_json(request.body)
+        made_up = {each.device for each in self.device_checks}
         if not made_up & {each.device for each in body.probes}:
             return None
         with self.changed:
-            self.probed += body.probes
+            self.checked += body.probes
             told = {each.device for each in body.probes}
-            self.device_probes = tuple(each for each in self.device_probes if each.device not in told)
+            self.device_checks = tuple(each for each in self.device_checks if each.device not in told)
             self.changed.notify_all()
         return Answer(204)
 

@@ -257,14 +257,14 @@ def _make_parts(app: Application, database: Database) -> AppState:
         ),
         logins=LoginLimiter(settings.logins_per_minute),
         statistics=Statistics(),
-        people=TokenCache(people, database.wakeups, clock),
-        workers=TokenCache(workers, database.wakeups, clock),
+        people=TokenCache(people, database.commit_news, clock),
+        workers=TokenCache(workers, database.commit_news, clock),
         submissions=BatchingExecutor(
             database.write, lambda *asked: submit_all(*asked, most_waiting=settings.waiting_runs, now=clock.now())
         ),
         idle_heartbeats=BatchingExecutor(database.write, lambda *asked: renew_idle(*asked, now=clock.now())),
         # every process notifies of what it has committed itself, whichever runs the loops
-        notifier=None if settings.broker is None else Notifier(Publisher(settings.broker), database.wakeups),
+        notifier=None if settings.broker is None else Notifier(Publisher(settings.broker), database.commit_news),
     )
 
 

@@ -127,12 +127,12 @@ class Settings(BaseSettings):
     deadlines_every_s: Annotated[float, Field(gt=0)] = 1.0
     """How often deadlines are looked at."""
     loops: bool = True
-    """Whether this process runs the loops (schedule, deadlines); with SQLite it must."""
+    """Whether this process may run the loops (schedule, cancel, deadlines, forget); with SQLite it must."""
 
     live_poll_s: Annotated[float, Field(gt=0)] = 1.0
     """How often the live hub looks for events that another process wrote."""
     live_queue: Annotated[int, Field(ge=8)] = 1_000
-    """Messages that may wait for one slow reader of the stream before it is told to start over."""
+    """Newest events of a run kept for its streams; a reader that falls further behind is told to start over."""
     live_clients: Annotated[int, Field(ge=1)] = 500
     """Streams open at once in this process."""
     live_clients_per_token: Annotated[int, Field(ge=1)] = 50

@@ -13,7 +13,7 @@ from drumline_server.lifecycle.transitions import transition_run
 from drumline_server.storage import history
 from drumline_server.storage.history import lock_run, record_event
 from drumline_server.storage.models import Batch, Run
-from drumline_server.storage.notifications import QUEUE, announce
+from drumline_server.storage.notifications import QUEUE, announce, run_list
 from drumline_server.storage.runs import list_uncancelled
 
 CANCELLED_AT_ONCE = 20
@@ -67,5 +67,5 @@ def _note_request(session: Session, run: Run, requested_by: str, wanted_grace_s:
         .values(cancel_requested_at=run.cancel_requested_at or now, cancel_grace_s=grace_s)
     )
     record_event(session, run.id, "cancel", {"grace_s": grace_s}, now=now, attempt_id=run.attempt_id)
-    announce(session, f"runs:{run.id}")
+    announce(session, run_list(run.id))
     history.record_audit(session, "run.cancel", run.id, principal=requested_by, project_id=run.project_id, now=now)

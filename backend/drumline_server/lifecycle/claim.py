@@ -1,4 +1,4 @@
-"""Hands members out: one conditional UPDATE decides who runs what."""
+"""Hands members out: under the lock of the run's row the first claim of a member has it (P4)."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,8 @@ def claim(session: Session, host_id: str, member_id: str, body: Claim, *, now: i
     Raises NotFoundError; FencedError for a member that is not to be run any more.
     """
     host = require_incarnation(session, host_id, body.incarnation, keep=True)  # a registration looks for claims
-    # Host before run, as registrations lock them: in another order two could wait for each other.
+    # Host before run, as registrations lock them: in another order two could wait for each other. From here on no other
+    # claim, cancel or expiry of the run comes between what is read and what is written.
     locked = lock_member(session, host_id, member_id)
     require_fence(locked, body.fence)
     member = locked.member

@@ -22,7 +22,7 @@ from drumline_server.lifecycle.release import quarantine_devices
 from drumline_server.lifecycle.transitions import transition_run
 from drumline_server.storage.history import lock_run
 from drumline_server.storage.models import Attempt, Device, Host, Incarnation, Member, Run, table_of
-from drumline_server.storage.notifications import QUEUE, announce
+from drumline_server.storage.notifications import QUEUE, announce, host_list
 from drumline_server.storage.runs import attempt_by_id, live_attempt, member_by_id
 
 DRAIN_S = 120.0
@@ -284,7 +284,7 @@ def _quarantine_unreleased(member_id: str, session: Session, *, now: int) -> Non
 def _mark_host_suspect(host_id: str, session: Session, *, now: int) -> None:
     """Shown, and nothing else."""
     session.get_one(Host, host_id).suspect_since = now
-    announce(session, f"fleet:{host_id}")
+    announce(session, host_list(host_id))
 
 
 def _mark_host_lost(host_id: str, session: Session, *, before: int, now: int) -> None:
@@ -318,7 +318,7 @@ def _mark_members_lost(session: Session, host_id: str, incarnation_id: str | Non
         assert member is not None
         run, attempt = _lock_attempt(session, member.attempt_id)
         finish.mark_member_lost(session, run, attempt, member, EndReason.LOST, proven_dead=False, now=now)
-    announce(session, f"fleet:{host_id}", QUEUE)
+    announce(session, host_list(host_id), QUEUE)
 
 
 def _lock_attempt(session: Session, attempt_id: str) -> tuple[Run, Attempt]:

@@ -12,17 +12,19 @@ from sqlalchemy import Row as Columns
 from sqlalchemy.orm import Session, aliased
 
 from drumline.contracts.base import from_micros
+from drumline.contracts.events import WAITING_FOR_TELEMETRY
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import TERMINAL_MEMBER, AttemptState, DeviceState, MemberState, RunState
 from drumline.contracts.worker_api import Heartbeat, HeartbeatReply, MemberHeartbeat, MemberNotice, UnsentTelemetry
 from drumline_server.lifecycle import probes
+from drumline_server.lifecycle.device_checks import due_device_checks
 from drumline_server.lifecycle.finish import mark_gang_hung
 from drumline_server.lifecycle.guard import is_from_the_future, lock_member, require_clock, require_incarnation
-from drumline_server.lifecycle.probes import due_device_probes, has_active_probe
+from drumline_server.lifecycle.probes import has_active_probe
 from drumline_server.storage.group_commit import BatchingExecutor
 from drumline_server.storage.history import record_event
-from drumline_server.storage.models import WAITING, Attempt, Device, Host, Member, Run, table_of
-from drumline_server.storage.notifications import QUEUE, announce
+from drumline_server.storage.models import Attempt, Device, Host, Member, Run, table_of
+from drumline_server.storage.notifications import QUEUE, announce, host_list, run_list
 
 LiveMember = tuple[Member, Attempt, Run]
 IdleHeartbeats = BatchingExecutor[tuple[str, Heartbeat], HeartbeatReply | None]
@@ -97,7 +99,7 @@ def record_heartbeat(session: Session, host_id: str, heartbeat: Heartbeat, *, no
         assigned=tuple(_member_notice(row) for row in live if _is_to_claim(row[0], heartbeat)),
         cancelled=tuple(_member_notice(row) for row in live if _is_to_stop(row)),
         fenced=_stale_members(session, host_id, heartbeat.members, by_id),
-        probes=due_device_probes(session, host_id, now=now) if status.has_quarantined else (),
+        probes=due_device_checks(session, host_id, now=now) if status.has_quarantined else (),
         plans=probes.probe_orders(session, host_id, heartbeat.plans, now=now) if status.has_plans else (),
         held=members_waited_for(session, [row[0] for row in live]),
         unwanted_plans=probes.abandoned_probes(session, host_id, heartbeat.plans, now=now),
@@ -155,7 +157,7 @@ def _renew(session: Session, heartbeats: Sequence[tuple[HostStatus, Heartbeat]],
     result = session.connection().execute(_RENEW, renewed)
     for host, heartbeat in heartbeats:
         if host.lost_at is not None or host.suspect_since is not None or host.draining != heartbeat.draining:
-            announce(session, f"fleet:{host.id}", QUEUE)
+            announce(session, host_list(host.id), QUEUE)
     return result.rowcount
 
 
@@ -252,7 +254,7 @@ _WAITED_FOR = select(Member.id).where(
     .where(
         _PEER.attempt_id == Member.attempt_id,
         _PEER.id != Member.id,
-        _PEER.phase == WAITING,
+        _PEER.phase == WAITING_FOR_TELEMETRY,
         _PEER.state.not_in(TERMINAL_MEMBER),
     )
     .exists(),
@@ -273,13 +275,13 @@ _UNSENT = (
 def record_waits(
     session: Session, host_id: str, incarnation: str, heartbeats: Sequence[MemberHeartbeat], *, now: int
 ) -> None:
-    """Gives members the phase WAITING when their program begins to wait, and takes it back when it continues."""
-    told = {each.member: each.tick.activity == WAITING for each in heartbeats if each.tick is not None}
+    """Gives members the phase of waiting when their program begins to wait, and takes it back when it continues."""
+    told = {each.member: each.tick.activity == WAITING_FOR_TELEMETRY for each in heartbeats if each.tick is not None}
     if not told:
         return
     phases = session.execute(_PHASES, {"members": list(told), "host": host_id}).all()
     for member_id, phase in phases:
-        if (phase == WAITING) != told[member_id]:
+        if (phase == WAITING_FOR_TELEMETRY) != told[member_id]:
             _change_phase(session, host_id, member_id, incarnation, waits=told[member_id], now=now)
 
 
@@ -301,7 +303,7 @@ def _change_phase(session: Session, host_id: str, member_id: str, incarnation: s
     member = lock_member(session, host_id, member_id).member
     if member.incarnation_id != incarnation or member.state in TERMINAL_MEMBER:
         return
-    member.phase = WAITING if waits else _RUNNING
+    member.phase = WAITING_FOR_TELEMETRY if waits else _RUNNING
     body = {"member": member.id, "host": member.host_id, "state": member.state, "phase": member.phase}
     record_event(session, member.run_id, "member", body, now=now, attempt_id=member.attempt_id)
-    announce(session, f"runs:{member.run_id}")
+    announce(session, run_list(member.run_id))

@@ -1,12 +1,9 @@
-"""Probes that workers make: of plans, and of quarantined devices, which are free once their last holder is dead (P10).
-
-A plan's probe past its deadline counts for nothing.
-"""
+"""Probes of plans: which host traces the program, and what it found. One past its deadline counts for nothing."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import CursorResult, Exists, SQLColumnExpression, exists, func, or_, select, update
+from sqlalchemy import CursorResult, Exists, SQLColumnExpression, exists, func, select, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts.plans import (
@@ -19,15 +16,11 @@ from drumline.contracts.plans import (
     ProbeTerms,
 )
 from drumline.contracts.spec import RunSubmit
-from drumline.contracts.states import DeviceState
-from drumline.contracts.worker_api import ProbeReport, ProbeReports, ProbeRequest
 from drumline_server.base.errors import NotFoundError
 from drumline_server.base.shapes import devices_per_replica
 from drumline_server.lifecycle.guard import require_incarnation
-from drumline_server.lifecycle.release import FREED
-from drumline_server.lifecycle.transitions import transition_device
-from drumline_server.storage.models import Device, Host, Plan
-from drumline_server.storage.notifications import QUEUE, announce, notify
+from drumline_server.storage.models import Host, Plan
+from drumline_server.storage.notifications import notify
 
 PROBES_PER_HOST = 1
 """A probe may take all processors of its host."""
@@ -146,64 +139,6 @@ def _probe_order(plan: Plan) -> ProbeOrder:
         steps=terms.steps,
         limit_s=terms.limit_s,
     )
-
-
-PROBE_EVERY_US = 60 * 1_000_000
-"""How long after a probe that did not free its device the next one is asked for."""
-
-
-def due_device_probes(session: Session, host_id: str, *, now: int) -> tuple[ProbeRequest, ...]:
-    """The quarantined devices of a host that are to be probed now."""
-    query = (
-        select(Device)
-        .where(
-            Device.host_id == host_id,
-            Device.state == DeviceState.QUARANTINED,
-            Device.present.is_(True),
-            Device.quarantine_member.is_not(None),
-            or_(Device.probed_at.is_(None), Device.probed_at <= now - PROBE_EVERY_US),
-        )
-        .order_by(Device.platform, Device.position)
-    )
-    return tuple(
-        ProbeRequest.model_validate(
-            {
-                "device": device.id,
-                "platform": device.platform,
-                "index": device.position,
-                "fence": device.fence,
-                "member": device.quarantine_member,
-            }
-        )
-        for device in session.scalars(query)
-    )
-
-
-def record_device_probes(session: Session, host_id: str, body: ProbeReports, *, now: int) -> None:
-    """Frees what was found usable and without survivors; of the rest it keeps what was found.
-
-    A report on a device that is not quarantined any more, or for another holder, changes nothing.
-    Raises DrumlineError fenced for an old incarnation.
-    """
-    require_incarnation(session, host_id, body.incarnation)
-    for report in body.probes:
-        query = select(Device).where(Device.id == report.device, Device.host_id == host_id).with_for_update()
-        device = session.scalar(query, execution_options={"populate_existing": True})
-        if device is None or device.state != DeviceState.QUARANTINED or device.fence != report.fence:
-            continue
-        if report.usable and not report.survivors:
-            transition_device(session, device, DeviceState.FREE, columns=FREED)
-            announce(session, QUEUE)
-        else:
-            device.probed_at, device.probe_message = now, _describe_finding(report)
-            announce(session, f"fleet:{host_id}")
-
-
-def _describe_finding(report: ProbeReport) -> str:
-    if report.survivors:
-        pids = ", ".join(map(str, report.survivors))
-        return f"Processes of its last holder survive SIGKILL: {pids}."
-    return report.message or "A program on it did not give the right answer."
 
 
 def record_plan_report(session: Session, host_id: str, plan_id: str, report: PlanReport, *, now: int) -> PlanTaken:

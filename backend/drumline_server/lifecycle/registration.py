@@ -29,7 +29,7 @@ from drumline_server.lifecycle.release import FREED
 from drumline_server.lifecycle.transitions import transition_device
 from drumline_server.storage.history import record_event
 from drumline_server.storage.models import Device, Hold, Host, Incarnation, Member
-from drumline_server.storage.notifications import QUEUE, announce
+from drumline_server.storage.notifications import QUEUE, announce, host_list
 
 
 class RegistrationKind(StrEnum):
@@ -189,7 +189,7 @@ def register(session: Session, host_id: str, body: Register, terms: WorkerTerms,
     _promise_takeover(host, terms, has_old_shims=bool(alive))
     # Last: which devices are free depends on which members were lost or kept above.
     devices = record_inventory(session, host, body.devices, alive | left, change, now=now)
-    announce(session, f"fleet:{host.id}", QUEUE)
+    announce(session, host_list(host.id), QUEUE)
     answer = Registered if body.protocol == PROTOCOL_VERSION else RegisteredInProtocol1
     return answer(
         host=host.id,

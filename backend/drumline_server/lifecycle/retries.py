@@ -12,7 +12,7 @@ from drumline_server.lifecycle.transitions import transition_run
 from drumline_server.storage import history
 from drumline_server.storage.history import record_event
 from drumline_server.storage.models import Attempt, Device, Host, Member, Run
-from drumline_server.storage.notifications import QUEUE, announce
+from drumline_server.storage.notifications import QUEUE, announce, host_list
 
 POISON_HOSTS = 2
 """So many different hosts lost by one run are not chance."""
@@ -160,7 +160,7 @@ def quarantine_faulty_host(host_id: str, session: Session, *, now: int) -> None:
     history.record_audit(
         session, action, host.id, principal="drumline", project_id=project_id, now=now, body={"runs": runs}
     )
-    announce(session, f"fleet:{host.id}", QUEUE)
+    announce(session, host_list(host.id), QUEUE)
 
 
 def _verdict(session: Session, host: Host, failures: Sequence[tuple[Member, Run]]) -> Verdict | None:

@@ -17,12 +17,12 @@ from drumline.contracts.storable import is_too_deep, make_storable
 from drumline_server.lifecycle.transitions import transition_attempt, transition_member, transition_run
 from drumline_server.storage.history import Loss, record_event, record_gap
 from drumline_server.storage.models import Attempt, Member, Run
-from drumline_server.storage.notifications import announce
+from drumline_server.storage.notifications import announce, run_list
 from drumline_server.storage.runs import members_of
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TelemetryWrite:
     """A transaction that stores telemetry of one member; the run is locked."""
 
     session: Session
@@ -44,7 +44,7 @@ class Batch:
         }
 
     def record(self, kind: str, body: Mapping[str, Any]) -> None:  # Any: compact JSON of the kind
-        """Adds the one event that tells the stream about all of this kind in the batch."""
+        """Adds the one event that tells the stream about all of this kind that it stores."""
         record_event(self.session, self.run.id, kind, body, now=self.now, attempt_id=self.attempt.id)
 
 
@@ -90,22 +90,22 @@ def _as_finite_number(value: JsonValue) -> float | None:
 _LOADING = frozenset({"starting", "loading", "compiling"})
 
 
-def apply_status_events(batch: Batch, events: Sequence[StateEvent]) -> None:
+def apply_status_events(write: TelemetryWrite, events: Sequence[StateEvent]) -> None:
     """Moves the member, and with its gang's last member the attempt and the run, to STARTING and RUNNING."""
     for event in events:
         if event.phase in _LOADING:
-            _apply_loading(batch, event)
+            _apply_loading(write, event)
         else:
-            _apply_running(batch, event)
+            _apply_running(write, event)
 
 
-def apply_progress(batch: Batch, events: Sequence[ProgressEvent]) -> None:
+def apply_progress(write: TelemetryWrite, events: Sequence[ProgressEvent]) -> None:
     """Keeps the newest progress on the member, and of the first member on the run."""
     newest = events[-1]
-    batch.member.step = newest.step
-    batch.member.last_collective = newest.last_collective
+    write.member.step = newest.step
+    write.member.last_collective = newest.last_collective
     # Replicas step together, so rank 0 speaks for the run.
-    if batch.member.rank:
+    if write.member.rank:
         return
     body = {
         "step": newest.step,
@@ -113,75 +113,75 @@ def apply_progress(batch: Batch, events: Sequence[ProgressEvent]) -> None:
         "steps_per_s": _finite_values(newest.steps_per_s),
         "examples_per_s": _finite_values(newest.examples_per_s),
     }
-    _update_run(batch.session, batch.run, {**body, "progress_at": batch.now})
-    batch.record("progress", body)
-    announce(batch.session, f"runs:{batch.run.id}")
+    _update_run(write.session, write.run, {**body, "progress_at": write.now})
+    write.record("progress", body)
+    announce(write.session, run_list(write.run.id))
 
 
-def apply_result(batch: Batch, events: Sequence[ResultEvent]) -> None:
+def apply_result(write: TelemetryWrite, events: Sequence[ResultEvent]) -> None:
     """Keeps what the first member's `main` returned; one over the cap, or too deep, leaves a gap instead."""
-    if batch.member.rank:
+    if write.member.rank:
         return
     value, not_finite = events[-1].value, events[-1].not_finite
     if is_too_deep(value) or len(to_json(value := make_storable(value))) > MAX_RESULT_BYTES:
-        record_gap(batch.session, batch.member, Loss("result", 1, detail="too large or too deep"), now=batch.now)
+        record_gap(write.session, write.member, Loss("result", 1, detail="too large or too deep"), now=write.now)
         return
     columns = {"result": {"value": value}, "outcomes": numeric_outcomes(value), "not_finite": not_finite or None}
-    _update_run(batch.session, batch.run, columns)
-    batch.record("result", {"value": value})
+    _update_run(write.session, write.run, columns)
+    write.record("result", {"value": value})
 
 
-def _apply_loading(batch: Batch, event: StateEvent) -> None:
-    member, attempt = batch.member, batch.attempt
+def _apply_loading(write: TelemetryWrite, event: StateEvent) -> None:
+    member, attempt = write.member, write.attempt
     columns = {"phase": event.phase}
     if member.state == MemberState.CLAIMED:
-        transition_member(batch.session, member, MemberState.STARTING, now=batch.now, columns=columns)
+        transition_member(write.session, member, MemberState.STARTING, now=write.now, columns=columns)
     else:
-        _record_phase(batch, event)
+        _record_phase(write, event)
     if attempt.state == AttemptState.CLAIMED:
-        transition_attempt(batch.session, attempt, AttemptState.STARTING, now=batch.now)
+        transition_attempt(write.session, attempt, AttemptState.STARTING, now=write.now)
 
 
-def _apply_running(batch: Batch, event: StateEvent) -> None:
-    member = batch.member
+def _apply_running(write: TelemetryWrite, event: StateEvent) -> None:
+    member = write.member
     if member.state in (MemberState.CLAIMED, MemberState.STARTING):
-        columns = {"phase": event.phase, "started_at": batch.now}
-        transition_member(batch.session, member, MemberState.RUNNING, now=batch.now, columns=columns)
+        columns = {"phase": event.phase, "started_at": write.now}
+        transition_member(write.session, member, MemberState.RUNNING, now=write.now, columns=columns)
     else:
-        _record_phase(batch, event)
+        _record_phase(write, event)
     if all(
         other.state == MemberState.RUNNING or (other.state in TERMINAL_MEMBER and other.phase != "")
-        for other in members_of(batch.session, batch.attempt.id)
+        for other in members_of(write.session, write.attempt.id)
     ):
-        _start_attempt(batch, event)
+        _start_attempt(write, event)
 
 
-def _start_attempt(batch: Batch, event: StateEvent) -> None:
+def _start_attempt(write: TelemetryWrite, event: StateEvent) -> None:
     """The program runs, or ran before its worker could say so: the report of an end overtakes telemetry."""
-    attempt, run = batch.attempt, batch.run
+    attempt, run = write.attempt, write.run
     # By the worker's clock, which may be off: kept between two times of the server's.
-    started_at = min(batch.now, max(to_micros(event.at), attempt.claimed_at or 0))
+    started_at = min(write.now, max(to_micros(event.at), attempt.claimed_at or 0))
     if attempt.state in (AttemptState.CLAIMED, AttemptState.STARTING):
         columns = {"started_at": started_at}
-        transition_attempt(batch.session, attempt, AttemptState.RUNNING, now=batch.now, columns=columns)
+        transition_attempt(write.session, attempt, AttemptState.RUNNING, now=write.now, columns=columns)
     elif attempt.started_at is None:
         attempt.started_at = started_at
     if run.state == RunState.PLACED:
-        transition_run(batch.session, run, RunState.RUNNING, now=batch.now, columns={"started_at": started_at})
+        transition_run(write.session, run, RunState.RUNNING, now=write.now, columns={"started_at": started_at})
 
 
-def _record_phase(batch: Batch, event: StateEvent) -> None:
+def _record_phase(write: TelemetryWrite, event: StateEvent) -> None:
     """A phase that is no state of its own; after the end it is only kept."""
-    if batch.member.phase == event.phase:
+    if write.member.phase == event.phase:
         return
-    batch.member.phase = event.phase
+    write.member.phase = event.phase
     body = {
-        "member": batch.member.id,
-        "host": batch.member.host_id,
-        "state": batch.member.state,
+        "member": write.member.id,
+        "host": write.member.host_id,
+        "state": write.member.state,
         "phase": event.phase,
     }
-    batch.record("member", body)
+    write.record("member", body)
 
 
 def _update_run(session: Session, run: Run, values: dict[str, object]) -> None:

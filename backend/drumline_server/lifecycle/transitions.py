@@ -27,7 +27,7 @@ from drumline.contracts.states import (
 )
 from drumline_server.storage.history import record_event
 from drumline_server.storage.models import Attempt, Device, Member, Run, table_of
-from drumline_server.storage.notifications import announce
+from drumline_server.storage.notifications import announce, host_list, run_list
 
 Columns = Mapping[str, Any]  # Any: values of the columns that change with the state
 _NONE: Columns = {}
@@ -60,7 +60,7 @@ def transition_run(
     if to in TERMINAL_RUN:
         body["terminal"] = True
     record_event(session, run.id, "state", body, now=now, attempt_id=run.attempt_id)
-    announce(session, f"runs:{run.id}")
+    announce(session, run_list(run.id))
     return True
 
 
@@ -109,7 +109,7 @@ def transition_device(session: Session, device: Device, to: DeviceState, *, colu
     """Transitions a device from the state and fence that `device` shows."""
     if not _transition(session, device, DEVICE_TRANSITIONS[DeviceState(device.state)], to, {"state": to, **columns}):
         return False
-    announce(session, f"fleet:{device.host_id}")
+    announce(session, host_list(device.host_id))
     return True
 
 

@@ -8,7 +8,7 @@ the hub also looks by itself every `live_poll_s`.
 
 import asyncio
 import logging
-from collections import Counter, defaultdict
+from collections import Counter
 from contextlib import suppress
 
 from drumline.contracts import api
@@ -19,7 +19,7 @@ from drumline_server.base.settings import Settings
 from drumline_server.live import streams
 from drumline_server.live.streams import Rendered, Subscriber, Tail, Topics, render
 from drumline_server.storage.database import Database
-from drumline_server.storage.notifications import CREDENTIALS
+from drumline_server.storage.notifications import CREDENTIALS, host_list, ids_in, run_events, run_list
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Hub:
     async def run(self, database: Database) -> None:
         """Follows `database` until cancelled."""
         self._database = database
-        unsubscribe = database.wakeups.subscribe_in_loop(self._on_commit)
+        unsubscribe = database.commit_news.subscribe_in_loop(self._on_commit)
         try:
             while True:
                 await self._run_round()
@@ -85,7 +85,7 @@ class Hub:
         for run_id, end in ends.items():
             self._tail(run_id, end.seq).followers.add(subscriber)
         self._subscribers.add(subscriber)
-        self._on_commit(frozenset(f"run:{run_id}" for run_id in ends))
+        self._on_commit(frozenset(run_events(run_id) for run_id in ends))
         subscriber.wake()
         return subscriber
 
@@ -165,19 +165,13 @@ class Hub:
             await asyncio.sleep(self._settings.live_poll_s)
 
     async def _deliver(self, topics: set[str]) -> None:
-        by_kind: dict[str, set[str]] = defaultdict(set)
-        for topic in topics:
-            kind, _, name = topic.partition(":")
-            by_kind[kind].add(name)
-        for run_id in by_kind["run"]:
+        for run_id in ids_in(topics, run_events):
             await self._extend(run_id)
         wanted = {topic for subscriber in self._subscribers for topic in subscriber.topics.hints}
-        if "runs" in wanted and by_kind["runs"]:
-            runs = by_kind["runs"]
+        if "runs" in wanted and (runs := ids_in(topics, run_list)):
             for run_id, project in (await self._database.read(lambda s: streams.projects_of_runs(s, runs))).items():
                 self._hint(project, api.StreamHint(topic="runs", run=run_id))
-        if "fleet" in wanted and by_kind["fleet"]:
-            hosts = by_kind["fleet"]
+        if "fleet" in wanted and (hosts := ids_in(topics, host_list)):
             for host_id, project in (await self._database.read(lambda s: streams.projects_of_hosts(s, hosts))).items():
                 self._hint(project, api.StreamHint(topic="fleet", host=host_id))
 

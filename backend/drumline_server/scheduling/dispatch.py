@@ -4,19 +4,16 @@ Attempt, members and holds of a run are stored in one transaction with its chang
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Self
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from drumline.contracts.ids import new_id
 from drumline.contracts.states import AttemptState, DeviceState, MemberState, RunState
-from drumline_server.base.settings import Settings
 from drumline_server.lifecycle.transitions import transition_device, transition_run
-from drumline_server.scheduling.placement import Ageing, MemberPlacement, Placement, SchedulingResult, Snapshot, place
-from drumline_server.scheduling.snapshot import HEAD_MIN, projects_to_serve, take_snapshot
+from drumline_server.scheduling.placement import MemberPlacement, Placement, SchedulingResult, place
+from drumline_server.scheduling.snapshot import HEAD_MIN, SchedulingTerms, projects_to_serve, take_snapshot
 from drumline_server.storage.database import Database
 from drumline_server.storage.history import lock_run, record_event
 from drumline_server.storage.models import Attempt, Device, Hold, Host, Member, Run
@@ -145,30 +142,6 @@ Guard = Callable[[Session], None]
 """Called first in every transaction; raises where the caller must not write any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulingTerms:
-    """How the scheduler decides."""
-
-    claim_s: float
-    """All members of an attempt must be claimed within so many seconds."""
-    suspect_s: float
-    """A host silent for so many seconds gets no new run."""
-    ageing: Ageing
-
-    @classmethod
-    def of(cls, settings: Settings) -> Self:
-        """As the operator set them."""
-        return cls(settings.times.claim_s, settings.times.suspect_s, Ageing(int(settings.ageing_unit_s * _MICROS)))
-
-    def look(self, session: Session, project_id: str, *, now: int) -> Snapshot:
-        """What the scheduler sees of a project."""
-        return take_snapshot(session, project_id, ageing=self.ageing, silent_since=self.silent_since(now), now=now)
-
-    def silent_since(self, now: int) -> int:
-        """Hosts last heard of before this time get nothing to do."""
-        return now - int(self.suspect_s * _MICROS)
-
-
 def schedule(database: Database, terms: SchedulingTerms, *, now: int, guard: Guard | None = None) -> list[str]:
     """Starts every queued run that has room; returns their ids. Blocks: it is called in a thread of its own.
 
@@ -191,7 +164,7 @@ def schedule(database: Database, terms: SchedulingTerms, *, now: int, guard: Gua
 
 
 def _decide(project_id: str, terms: SchedulingTerms, now: int, session: Session) -> SchedulingResult:
-    return place(terms.look(session, project_id, now=now))
+    return place(take_snapshot(session, project_id, terms, now=now))
 
 
 def _start(placement: Placement, terms: SchedulingTerms, now: int, guard: Guard | None, session: Session) -> bool:

@@ -84,7 +84,7 @@ class LeasedLeadership:
         """Takes the lease where it has run out, keeps it where it is this server's."""
         # Before asking: the answer may take long, and the lease counts from when it was granted.
         asked_at = time.monotonic()
-        self._fence = await self._database.write(self._take)
+        self._fence = await self._database.write(self._take_or_extend_lease)
         self._held_until = asked_at + self._lease_s
         return self._fence is not None
 
@@ -105,7 +105,7 @@ class LeasedLeadership:
             give_up = update(Lease).where(Lease.name == _NAME, Lease.fence == fence).values(expires_at=0)
             await self._database.write(lambda session: session.execute(give_up) and None)
 
-    def _take(self, session: Session) -> int | None:
+    def _take_or_extend_lease(self, session: Session) -> int | None:
         lease = session.scalars(select(Lease).where(Lease.name == _NAME).with_for_update()).one()
         now = database_time(session)
         if lease.fence != self._fence:

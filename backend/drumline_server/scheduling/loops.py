@@ -1,7 +1,8 @@
-"""The loops of the server, as tasks of the API process: schedule, deadlines, forget.
+"""The loops of the server, as tasks of the API process: lead, schedule, cancel, deadlines, forget.
 
-Each is woken by commits, of which many in a row make one round, and also looks by itself. A round that fails is logged
-and tried again a little later; a loop never ends before it is stopped.
+`lead` keeps the lease that lets this server run the others. Commits wake `schedule` and `cancel`, many in a row for one
+round; each loop also looks by itself. A round that fails is logged and tried again a little later; a loop never ends
+before it is stopped.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from drumline_server.lifecycle.cancel import batches_to_cancel, cancel_part
 from drumline_server.lifecycle.checkpoints import forget_deleted as forget_deleted_checkpoints
 from drumline_server.lifecycle.deadlines import Deadlines, OverdueAction, longest_takeover_s, overdue_actions
 from drumline_server.lifecycle.guard import clamp_timestamps
-from drumline_server.scheduling.dispatch import SchedulingTerms, schedule
+from drumline_server.scheduling.dispatch import schedule
 from drumline_server.scheduling.leadership import (
     Leadership,
     SoleServer,
@@ -29,10 +30,11 @@ from drumline_server.scheduling.leadership import (
     longest_stall_us,
     watch_stalls,
 )
+from drumline_server.scheduling.snapshot import SchedulingTerms
 from drumline_server.storage.database import Database
 from drumline_server.storage.idempotency import forget_old_keys
 from drumline_server.storage.notifications import CANCELS, QUEUE
-from drumline_server.storage.runs import forget_old_plans as forget_old_plans
+from drumline_server.storage.runs import forget_old_plans
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +73,7 @@ class Loops:
 def start_loops(database: Database, settings: Settings, clock: Clock) -> Loops:
     """Starts the loops in the running event loop."""
     leadership = leadership_of(database, lease_s=settings.lease_s)
-    scheduling, cancelling = _Wakeup(), _Wakeup()
+    scheduling, cancelling = _LoopTrigger(), _LoopTrigger()
 
     def on_commit(topics: frozenset[str]) -> None:
         if QUEUE in topics:
@@ -86,11 +88,11 @@ def start_loops(database: Database, settings: Settings, clock: Clock) -> Loops:
             "schedule", scheduling, settings.schedule_every_s, lambda: _schedule(database, settings, clock, leadership)
         ),
         _Round("cancel", cancelling, settings.schedule_every_s, lambda: cancel_batches(database, clock, leadership)),
-        _Round("deadlines", _Wakeup(), settings.deadlines_every_s, deadline_loop.round),
-        _Round("forget", _Wakeup(), _FORGET_EVERY_S, lambda: _delete_expired(database, clock)),
+        _Round("deadlines", _LoopTrigger(), settings.deadlines_every_s, deadline_loop.round),
+        _Round("forget", _LoopTrigger(), _FORGET_EVERY_S, lambda: _delete_expired(database, clock)),
     ]
     # A third of the lease: one renewal may fail before another server takes over.
-    lead = _Round(_LEAD, _Wakeup(), settings.lease_s / 3, lambda: _renew_leadership(leadership, rounds))
+    lead = _Round(_LEAD, _LoopTrigger(), settings.lease_s / 3, lambda: _renew_leadership(leadership, rounds))
     tasks = (
         asyncio.create_task(watch_stalls(stalls, clock), name="drumline-stalls"),
         *(
@@ -98,12 +100,12 @@ def start_loops(database: Database, settings: Settings, clock: Clock) -> Loops:
             for each in (lead, *rounds)
         ),
     )
-    unsubscribe = database.wakeups.subscribe_in_loop(on_commit)
+    unsubscribe = database.commit_news.subscribe_in_loop(on_commit)
     return Loops(tasks, unsubscribe, leadership)
 
 
 @dataclass(slots=True)
-class _Wakeup:
+class _LoopTrigger:
     """Wakes one loop. A call during its round makes it go round once more."""
 
     event: asyncio.Event = field(default_factory=asyncio.Event)
@@ -131,7 +133,7 @@ class _Round:
     """What one loop does, and when it looks without being woken."""
 
     name: str
-    wakeup: _Wakeup
+    trigger: _LoopTrigger
     every_s: float
     perform: Callable[[], Awaitable[object]]
 
@@ -150,8 +152,8 @@ async def _run_forever(loop: _Round, leadership: Leadership) -> None:
             log.exception("the %s loop failed; it continues", loop.name)
         else:
             backoff_s = _FIRST_BACKOFF_S
-            await loop.wakeup.rest(now() - began)
-            await loop.wakeup.wait(loop.every_s)
+            await loop.trigger.rest(now() - began)
+            await loop.trigger.wait(loop.every_s)
             continue
         await asyncio.sleep(backoff_s)
         backoff_s = min(2 * backoff_s, _LAST_BACKOFF_S)
@@ -163,7 +165,7 @@ async def _renew_leadership(leadership: Leadership, rounds: Sequence[_Round]) ->
     if await leadership.renew() and not was_held:
         log.info("this server runs the loops")
         for each in rounds:
-            each.wakeup.wake()
+            each.trigger.wake()
 
 
 async def _schedule(database: Database, settings: Settings, clock: Clock, leadership: Leadership) -> None:

@@ -7,9 +7,9 @@ making one costs more than running it.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 from pydantic_core import from_json, to_json
 from sqlalchemy import (
@@ -29,6 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session, aliased
 
 from drumline.contracts.states import AttemptState, DeviceState, RunState
+from drumline_server.base.settings import Settings
 from drumline_server.base.shapes import Shape
 from drumline_server.scheduling import capacity
 from drumline_server.scheduling.capacity import ResumeLocation
@@ -46,19 +47,40 @@ RunRow = Row[str, str, str, int, int, int, str | None, str | None]
 """The columns of `_RUNS`."""
 
 
+@dataclass(frozen=True, slots=True)
+class SchedulingTerms:
+    """How the scheduler decides."""
+
+    claim_s: float
+    """All members of an attempt must be claimed within so many seconds."""
+    suspect_s: float
+    """A host silent for so many seconds gets no new run."""
+    ageing: Ageing
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """As the operator set them."""
+        return cls(settings.times.claim_s, settings.times.suspect_s, Ageing(int(settings.ageing_unit_s * _MICROS)))
+
+    def silent_since(self, now: int) -> int:
+        """Hosts last heard of before this time get nothing to do."""
+        return now - int(self.suspect_s * _MICROS)
+
+
 def projects_to_serve(session: Session, *, silent_since: int) -> Sequence[str]:
     """Projects that have queued runs, and a device for one of them."""
     return session.scalars(_PROJECTS, {"silent_since": silent_since}).all()
 
 
-def take_snapshot(session: Session, project_id: str, *, ageing: Ageing, silent_since: int, now: int) -> Snapshot:
-    """The fleet and queue of a project. Hosts that drain, or were last heard of before `silent_since`, take no more."""
+def take_snapshot(session: Session, project_id: str, terms: SchedulingTerms, *, now: int) -> Snapshot:
+    """The fleet and queue of a project. Hosts that drain, or are silent for longer than `terms` allow, take no more."""
+    silent_since = terms.silent_since(now)
     of_project = {"project": project_id, "silent_since": silent_since}
     return Snapshot(
         now=now,
         free=tuple(FreeDevice(*row) for row in session.execute(_FREE, of_project)),
         releases=_releases(session, project_id, silent_since, now),
-        queue=_queue(session, project_id, ageing, now),
+        queue=_queue(session, project_id, terms.ageing, now),
     )
 
 

@@ -88,7 +88,7 @@ class _Child:
             process.kill()
         return await process.wait()
 
-    async def settle(self) -> int:
+    async def wait_exit(self) -> int:
         """The exit status of a process whose output ended."""
         process, self.process = self.process, None
         return 0 if process is None else await process.wait()
@@ -174,7 +174,7 @@ class Reading:
         try:
             return await chosen.ask(line)
         except _GoneError:
-            status = await chosen.settle()
+            status = await chosen.wait_exit()
         if status == 0:  # it had grown large over the task before, and was about to end
             with suppress(_GoneError):
                 return await chosen.ask(line)
@@ -243,7 +243,7 @@ async def receive(blobs: BlobStore, reading: Reading, upload: Upload, caller: st
         )
     with blobs.incoming() as file:
         await _fill(blobs, file, upload)
-        digest = await asyncio.to_thread(_settle, file, upload.filename if kind in _PYTHON else None)
+        digest = await asyncio.to_thread(_finish_file, file, upload.filename if kind in _PYTHON else None)
         size_bytes = await asyncio.to_thread(file.seek, 0, 2)
         await admit(digest, size_bytes)
         found = await _inspect(blobs, reading, digest, Path(file.name), caller)
@@ -320,7 +320,7 @@ async def _fill(blobs: BlobStore, file: BinaryIO, upload: Upload) -> None:
         file.write(chunk)
 
 
-def _settle(file: BinaryIO, filename: str | None) -> str:
+def _finish_file(file: BinaryIO, filename: str | None) -> str:
     """Makes a bundle of a single Python file; the digest of the whole."""
     if filename is not None:
         file.seek(0)

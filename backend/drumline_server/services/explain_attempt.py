@@ -9,10 +9,11 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.base import from_micros
+from drumline.contracts.events import WAITING_FOR_TELEMETRY
 from drumline.contracts.states import TERMINAL_ATTEMPT, TERMINAL_MEMBER, AttemptState, MemberState, RunState
 from drumline.wording import size_text
 from drumline_server.storage import runs
-from drumline_server.storage.models import WAITING, Attempt, Host, Incarnation, Member, Run
+from drumline_server.storage.models import Attempt, Host, Incarnation, Member, Run
 
 Row = tuple[Member, str]
 """A member and the name of its host."""
@@ -142,7 +143,8 @@ def _why_finishing(members: Sequence[Row]) -> api.Why:
 
 def _why_made_to_wait(members: Sequence[Row]) -> api.Why | None:
     """For a program that runs, but of which a host can take no more before the server has."""
-    waiting = [name for member, name in members if member.phase == WAITING and member.state not in TERMINAL_MEMBER]
+    live = [(member, name) for member, name in members if member.state not in TERMINAL_MEMBER]
+    waiting = [name for member, name in live if member.phase == WAITING_FOR_TELEMETRY]
     if not waiting:
         return None
     return api.Why(

@@ -14,7 +14,6 @@ from drumline_server.base.shapes import Shape
 from drumline_server.lifecycle import checkpoints
 from drumline_server.scheduling import capacity
 from drumline_server.scheduling.capacity import capacities
-from drumline_server.scheduling.dispatch import SchedulingTerms
 from drumline_server.scheduling.placement import (
     PREFERRED,
     Ageing,
@@ -25,7 +24,7 @@ from drumline_server.scheduling.placement import (
     in_order,
     place,
 )
-from drumline_server.scheduling.snapshot import is_beyond_queue_head
+from drumline_server.scheduling.snapshot import SchedulingTerms, is_beyond_queue_head, take_snapshot
 from drumline_server.services.explain import (
     behind_runs_alike,
     waits_there,
@@ -154,7 +153,7 @@ def explain(session: Session, run: Run, terms: SchedulingTerms, *, now: int) -> 
     why = why.model_copy(update={"position": queue_position(session, run, terms.ageing, now=now)})
     if is_beyond_queue_head(session, run):
         return behind_runs_alike(why)
-    return _try_suggestions(session, run, why, terms.look(session, run.project_id, now=now), terms, now=now)
+    return _try_suggestions(session, run, why, take_snapshot(session, run.project_id, terms, now=now), terms, now=now)
 
 
 def explain_queued(
@@ -281,7 +280,7 @@ def _find_starting(
         oldest.setdefault((run.priority, run.shape), run)
     if all(is_beyond_queue_head(session, run) for run in oldest.values()):
         return set()
-    return {placement.run_id for placement in place(terms.look(session, project_id, now=now)).placements}
+    return {placement.run_id for placement in place(take_snapshot(session, project_id, terms, now=now)).placements}
 
 
 def _of_attempts(session: Session, runs: Sequence[Run]) -> Rules:

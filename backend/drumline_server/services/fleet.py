@@ -18,7 +18,7 @@ from drumline_server.lifecycle.release import FREED
 from drumline_server.lifecycle.transitions import transition_device
 from drumline_server.storage import history
 from drumline_server.storage.models import Device, Hold, Host, Member, Run
-from drumline_server.storage.notifications import QUEUE, announce
+from drumline_server.storage.notifications import QUEUE, announce, host_list
 
 
 class DeviceRow(NamedTuple):
@@ -341,4 +341,4 @@ def _note(session: Session, order: OperatorAction, action: str, host_id: str) ->
     history.record_audit(
         session, action, order.target, principal=order.principal, project_id=order.project_id, now=order.now
     )
-    announce(session, f"fleet:{host_id}", QUEUE)
+    announce(session, host_list(host_id), QUEUE)

@@ -13,7 +13,7 @@ from drumline_server.base.credentials import Principal, Role, WorkerPrincipal
 from drumline_server.base.errors import DrumlineError, UnauthenticatedError
 from drumline_server.storage import tokens
 from drumline_server.storage.group_commit import BatchingExecutor
-from drumline_server.storage.notifications import CREDENTIALS, Wakeups
+from drumline_server.storage.notifications import CREDENTIALS, CommitNews
 
 SECOND = 1_000_000
 TOUCH_EVERY = 60 * SECOND
@@ -139,7 +139,7 @@ class TokenCache(Generic[Holder]):
     def __init__(
         self,
         look_up: BatchingExecutor[str, Holder],
-        wakeups: Wakeups,
+        commit_news: CommitNews,
         clock: Clock,
         *,
         monotonic: Callable[[], float] = time.monotonic,
@@ -149,7 +149,7 @@ class TokenCache(Generic[Holder]):
         self._monotonic = monotonic
         self._kept: dict[str, _Cached[Holder]] = {}
         self._changes = 0
-        wakeups.subscribe_in_loop(self._hear)
+        commit_news.subscribe_in_loop(self._hear)
 
     async def get(self, secret: str) -> Holder:
         """Who holds the token `secret`. Raises as `look_up` does."""

@@ -7,8 +7,8 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.states import RunState
-from drumline_server.scheduling.dispatch import SchedulingTerms
 from drumline_server.scheduling.placement import place
+from drumline_server.scheduling.snapshot import SchedulingTerms, take_snapshot
 from drumline_server.services import fleet
 from drumline_server.services.explain import why_waiting, with_scheduler_verdict
 from drumline_server.services.explain_start import rules_of
@@ -85,7 +85,7 @@ def overview(session: Session, project_id: str, terms: SchedulingTerms, *, now: 
 
 def _list_queued(session: Session, project_id: str, terms: SchedulingTerms, now: int) -> tuple[api.QueuedRun, ...]:
     """Waiting runs in the order in which the scheduler considers them, those in backoff last."""
-    snapshot = terms.look(session, project_id, now=now)
+    snapshot = take_snapshot(session, project_id, terms, now=now)
     starting = {placement.run_id for placement in place(snapshot).placements}
     first = [run.id for run in snapshot.queue[:_SHOWN]]
     places = {run_id: place for place, run_id in enumerate(first, 1)}

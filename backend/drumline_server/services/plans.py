@@ -19,9 +19,15 @@ from drumline.contracts.plans import PlanRequest, PlanWarning, ProbedProgram, Pr
 from drumline.contracts.spec import MirroredSpec, RunSubmit
 from drumline_server.lifecycle import probes
 from drumline_server.scheduling import capacity
-from drumline_server.scheduling.dispatch import SchedulingTerms
 from drumline_server.scheduling.placement import Placement, Snapshot, place
-from drumline_server.scheduling.snapshot import idle_fleet, is_beyond_queue_head, queued_run, with_run
+from drumline_server.scheduling.snapshot import (
+    SchedulingTerms,
+    idle_fleet,
+    is_beyond_queue_head,
+    queued_run,
+    take_snapshot,
+    with_run,
+)
 from drumline_server.services.checking import Checked, Checker, require_storable
 from drumline_server.services.explain_start import explain_queued
 from drumline_server.services.submit import CheckedRun, Submission, make_queued_run
@@ -116,7 +122,7 @@ def simulate(
     source = run.resume_from
     home = capacity.resume_location_of(session, run.project_id, source) if source else None
     queued = queued_run(run, home)
-    snapshot = terms.look(session, run.project_id, now=now)
+    snapshot = take_snapshot(session, run.project_id, terms, now=now)
     if not is_beyond_queue_head(session, run):
         snapshot = with_run(snapshot, queued, terms.ageing)
     placement = _placement(snapshot, run.id)

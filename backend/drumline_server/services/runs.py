@@ -8,7 +8,7 @@ from drumline.contracts import api
 from drumline.contracts.reasons import REASONS, EndReason
 from drumline_server.base.errors import InvalidRequestError
 from drumline_server.base.paging import decode_cursor, page_of
-from drumline_server.scheduling.dispatch import SchedulingTerms
+from drumline_server.scheduling.snapshot import SchedulingTerms
 from drumline_server.services import jobs
 from drumline_server.services.explain import why_waiting
 from drumline_server.services.explain_start import explain, rules_of

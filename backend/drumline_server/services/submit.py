@@ -16,13 +16,13 @@ from drumline_server.base.errors import CapError, DrumlineError, InvalidRequestE
 from drumline_server.base.shapes import shape_of
 from drumline_server.lifecycle import checkpoints
 from drumline_server.services import jobs
-from drumline_server.services.checking import Checked, Checker, require_storable
+from drumline_server.services.checking import Checked, Checker
 from drumline_server.services.runs import view_run
 from drumline_server.storage import history
 from drumline_server.storage.history import record_first_events
 from drumline_server.storage.idempotency import IdempotentRequest, idempotent_request, remember, replay, replays
 from drumline_server.storage.models import JobVersion, Run, RunLabel, table_of
-from drumline_server.storage.notifications import QUEUE, announce
+from drumline_server.storage.notifications import QUEUE, announce, run_list
 from drumline_server.storage.runs import require_run, version_of
 
 _MICROS = 1_000_000
@@ -70,7 +70,7 @@ def queue_rows(session: Session, orders: Sequence[CheckedRun], *, now: int) -> l
         session.execute(_INSERT_LABEL, labels)
     checkpoints.keep_checkpoints(session, {row["resume_from"] for row in rows if row["resume_from"] is not None})
     record_first_events(session, rows, "state", {"state": RunState.QUEUED, "from": None})
-    announce(session, QUEUE, *(f"runs:{row['id']}" for row in rows))
+    announce(session, QUEUE, *(run_list(row["id"]) for row in rows))
     return rows
 
 
@@ -177,25 +177,15 @@ class _Accepted:
     created_version: bool
 
 
-def submit(session: Session, submission: Submission, *, most_waiting: int, now: int) -> SubmissionResult:
-    """Queues a run, or gives the answer that the key already has. `most_waiting`: runs of a project that may wait.
-
-    Raises DrumlineError as `Checker.check`; idempotency_mismatch, idempotency_in_flight; CapError.
-    """
-    require_storable(submission.body)
-    (outcome,) = submit_all(session, [submission], most_waiting=most_waiting, now=now)
-    if isinstance(outcome, DrumlineError):
-        raise outcome
-    return outcome
-
-
 def submit_all(
     session: Session, submissions: Sequence[Submission], *, most_waiting: int, now: int
 ) -> list[SubmissionResult | DrumlineError]:
-    """For each submission of a storable body what `submit` returns or raises, in a few statements for all of them.
+    """For each submission its run, or the answer that its key already has, or the refusal; few statements for them all.
 
-    Of several with one key the first is decided first, and the others have its answer. Raises DrumlineError where it
-    is too late to tell whose it is; then nothing of the transaction may stay.
+    Bodies are storable (`require_storable`); `most_waiting` runs of a project may wait. Refusals are DrumlineError as
+    of `Checker.check`; idempotency_mismatch, idempotency_in_flight; CapError. Of several with one key the first is
+    decided first, and the others have its answer. Raises DrumlineError where it is too late to tell whose it is; then
+    nothing of the transaction may stay.
     """
     requests = [
         idempotent_request(each.project_id, each.credential, _ROUTE, each.key, each.body) for each in submissions
@@ -213,9 +203,9 @@ def submit_all(
 def _submit_different(
     session: Session, asked: Sequence[tuple[Submission, IdempotentRequest]], *, most_waiting: int, now: int
 ) -> list[SubmissionResult | DrumlineError]:
-    firsts = replays(session, [request for _, request in asked], now=now)
-    desk = _SubmissionResolver(session, most_waiting, now)
-    outcomes = [desk.decide(*each, first) for each, first in zip(asked, firsts, strict=True)]
+    stored_answers = replays(session, [request for _, request in asked], now=now)
+    resolver = _SubmissionResolver(session, most_waiting, now)
+    outcomes = [resolver.decide(*each, stored) for each, stored in zip(asked, stored_answers, strict=True)]
     answers = iter(_queue(session, [each for each in outcomes if isinstance(each, _Accepted)], now=now))
     return [next(answers) if isinstance(each, _Accepted) else each for each in outcomes]
 
@@ -236,13 +226,13 @@ class _SubmissionResolver:
         self,
         submission: Submission,
         request: IdempotentRequest,
-        first: dict[str, Any] | DrumlineError | None,  # Any: JSON of the first answer
+        stored_answer: dict[str, Any] | DrumlineError | None,  # Any: JSON of the answer
     ) -> SubmissionResult | DrumlineError | _Accepted:
         """The answer that the key already has, why the submission is refused, or what is to be queued."""
-        if isinstance(first, DrumlineError):
-            return first
-        if first is not None:
-            return SubmissionResult(api.SubmittedRun.model_validate(first), replayed=True)
+        if isinstance(stored_answer, DrumlineError):
+            return stored_answer
+        if stored_answer is not None:
+            return SubmissionResult(api.SubmittedRun.model_validate(stored_answer), replayed=True)
         try:
             checker = self._checkers.setdefault(submission.project_id, Checker(self._session, submission.project_id))
             checked = checker.check(submission.body)
@@ -274,14 +264,14 @@ class _SubmissionResolver:
 def rerun(session: Session, request: Rerun, *, most_waiting: int, now: int) -> SubmissionResult:
     """Queues a run with the version, parameters and options of an old one, whatever is current now.
 
-    Raises NotFoundError, and DrumlineError as `submit`: the fleet may have shrunk since.
+    Raises NotFoundError, and DrumlineError as `submit_all`: the fleet may have shrunk since.
     """
     old = require_run(session, request.project_id, request.run_id)
     route = f"{_ROUTE}/{old.id}:rerun"
     named = idempotent_request(request.project_id, request.credential, route, request.key, request.body)
-    first = replay(session, named, now=now)
-    if first is not None:
-        return SubmissionResult(api.SubmittedRun.model_validate(first), replayed=True)
+    stored_answer = replay(session, named, now=now)
+    if stored_answer is not None:
+        return SubmissionResult(api.SubmittedRun.model_validate(stored_answer), replayed=True)
     version = version_of(session, old)
     body = _original_submission(session, old, version, request.body)
     try:

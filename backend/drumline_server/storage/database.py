@@ -5,7 +5,7 @@ the database: no network, no waiting. It may run more than once (what PostgreSQL
 what a cut connection kept from its commit), so its only effects are on the session. What it returns must not need the
 session any more.
 
-News of commits: `announce(session, topic, ...)` inside `fn`; `db.wakeups.subscribe(...)` outside.
+News of commits: `announce(session, topic, ...)` inside `fn`; `db.commit_news.subscribe(...)` outside.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 
 import drumline_server
 from drumline_server.base.errors import DatabaseUnavailableError, SchemaError
-from drumline_server.storage.notifications import Wakeups
+from drumline_server.storage.notifications import CommitNews
 from drumline_server.storage.postgres import PostgresStore
 from drumline_server.storage.sqlite import SqliteStore
 
@@ -49,9 +49,9 @@ class Database:
 
     def __init__(self, url: str, *, pool_size: int = 10, timeout_s: float = 15.0) -> None:
         self.url = url
-        self.wakeups = Wakeups()
+        self.commit_news = CommitNews()
         self._timeout_s = timeout_s
-        self._store = _open(url, pool_size, self.wakeups, timeout_s)
+        self._store = _open(url, pool_size, self.commit_news, timeout_s)
 
     async def write(self, fn: Callable[[Session], T]) -> T:
         """What `fn` returns, once its transaction is durable. Raises what `fn` raises, and nothing is stored then.
@@ -91,11 +91,11 @@ class Database:
             raise DatabaseUnavailableError("The database did not answer in time.") from None
 
 
-def _open(url: str, pool_size: int, wakeups: Wakeups, timeout_s: float) -> Store:
+def _open(url: str, pool_size: int, commit_news: CommitNews, timeout_s: float) -> Store:
     if url.startswith("sqlite"):
-        return SqliteStore(url, pool_size, wakeups, read_s=timeout_s)
+        return SqliteStore(url, pool_size, commit_news, read_s=timeout_s)
     if url.startswith("postgresql"):
-        return PostgresStore(url, pool_size, wakeups)
+        return PostgresStore(url, pool_size, commit_news)
     raise ValueError(f"DRUMLINE_DATABASE_URL is for {url.partition(':')[0]!r}; use sqlite:/// or postgresql+psycopg://")
 
 

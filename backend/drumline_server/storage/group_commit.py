@@ -29,7 +29,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
 from drumline_server.base.errors import DatabaseUnavailableError, DrumlineError
-from drumline_server.storage.notifications import Wakeups, announced_topics
+from drumline_server.storage.notifications import CommitNews, announced_topics
 
 log = logging.getLogger(__name__)
 
@@ -138,11 +138,11 @@ class _Write:
 
 
 class GroupWriter:
-    """The one thread that writes to the database of `engine`; `wakeups` are told the news of each commit."""
+    """The one thread that writes to the database of `engine`; `commit_news` is told of each commit."""
 
-    def __init__(self, engine: Engine, wakeups: Wakeups) -> None:
+    def __init__(self, engine: Engine, commit_news: CommitNews) -> None:
         self._writing = engine
-        self._wakeups = wakeups
+        self._commit_news = commit_news
         self._writes: queue.Queue[_Write | None] = queue.Queue()
         self._closed = False
         self._thread = threading.Thread(target=self._write_forever, name="sqlite-writer", daemon=True)
@@ -188,12 +188,12 @@ class GroupWriter:
                 outcomes.extend(_perform(connection, write, topics) for write in batch)
         except Exception as error:  # noqa: BLE001 - whatever it is, the writer lives on and nobody waits for ever
             log.warning("a commit of %d writes failed: %s", len(batch), error)
-            _settle([(write, None, unavailable(error)) for write in batch])
+            _resolve_writes([(write, None, unavailable(error)) for write in batch])
             return
         try:
-            self._wakeups.publish(topics)  # before the caller hears that it is done: what it reads next is current
+            self._commit_news.publish(topics)  # before the caller hears that it is done: what it reads next is current
         finally:
-            _settle(outcomes)
+            _resolve_writes(outcomes)
 
 
 def _perform(connection: Connection, write: _Write, topics: set[str]) -> tuple[_Write, Any, BaseException | None]:
@@ -212,7 +212,7 @@ def _perform(connection: Connection, write: _Write, topics: set[str]) -> tuple[_
     return write, returned, None
 
 
-def _settle(outcomes: list[tuple[_Write, Any, BaseException | None]]) -> None:
+def _resolve_writes(outcomes: list[tuple[_Write, Any, BaseException | None]]) -> None:
     for write, returned, error in outcomes:
         if error is None:
             write.future.set_result(returned)

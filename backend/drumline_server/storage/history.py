@@ -14,7 +14,7 @@ from drumline.contracts.events import MemberTick
 from drumline.contracts.ids import new_id
 from drumline.wording import counted
 from drumline_server.storage.models import Audit, Gap, LogChunk, Member, Run, RunEvent, table_of
-from drumline_server.storage.notifications import announce
+from drumline_server.storage.notifications import announce, run_events
 
 _RUN = table_of(Run)
 _INSERT = insert(table_of(RunEvent))
@@ -52,7 +52,7 @@ def record_event(
             "body": dict(body),
         },
     )
-    announce(session, f"run:{run_id}")
+    announce(session, run_events(run_id))
     return int(taken.event_seq)
 
 
@@ -78,7 +78,7 @@ def record_first_events(
             for run in runs
         ],
     )
-    announce(session, *(f"run:{run['id']}" for run in runs))
+    announce(session, *(run_events(run["id"]) for run in runs))
 
 
 def lock_run(session: Session, run_id: str) -> Run | None:
@@ -110,7 +110,7 @@ def record_audit(
     project_id: str | None,
     now: int,
     client: str = "",
-    body: Mapping[str, Any] | None = None,  # Any: as in Act
+    body: Mapping[str, Any] | None = None,  # Any: as in AuditEntry
 ) -> None:
     """Adds one act."""
     record_audits(session, [AuditEntry(action, target, principal, project_id, client, body)], now=now)

@@ -31,6 +31,27 @@ _NOTIFY = "notify:"
 _KEY = "drumline.topics"
 
 
+def run_events(run_id: str) -> str:
+    """The topic of a run that has new events."""
+    return f"run:{run_id}"
+
+
+def run_list(run_id: str) -> str:
+    """The topic of a run that lists of runs show otherwise now."""
+    return f"runs:{run_id}"
+
+
+def host_list(host_id: str) -> str:
+    """The topic of a host that the fleet's lists show otherwise now."""
+    return f"fleet:{host_id}"
+
+
+def ids_in(topics: Iterable[str], kind: Callable[[str], str]) -> set[str]:
+    """Of which runs or hosts there are topics of the `kind`, one of the functions above."""
+    prefix = kind("")
+    return {topic.removeprefix(prefix) for topic in topics if topic.startswith(prefix)}
+
+
 def announce(session: Session, *topics: str) -> None:
     """Tells `topics` to all listeners after this transaction has committed; nothing if it does not."""
     session.info.setdefault(_KEY, set()).update(topics)
@@ -51,8 +72,8 @@ def announced_topics(session: Session) -> frozenset[str]:
     return frozenset(session.info.get(_KEY, ()))
 
 
-class Wakeups:
-    """The listeners of one database."""
+class CommitNews:
+    """Tells listeners of the commits of one database, made in this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -238,12 +259,12 @@ class WaitingHosts:
 class Notifier:
     """Follows commits and notifies the hosts that they have news for, in a thread that may hang without harm."""
 
-    def __init__(self, publisher: Publisher, wakeups: Wakeups) -> None:
+    def __init__(self, publisher: Publisher, commit_news: CommitNews) -> None:
         self._publisher = publisher
         self._waiting = WaitingHosts()
         self._sent = self._failed = 0
         self._is_away = False
-        self._unsubscribe = follow(wakeups, self._waiting)
+        self._unsubscribe = follow(commit_news, self._waiting)
         threading.Thread(target=self._run, name="notifier", daemon=True).start()
 
     def counts(self) -> dict[str, int]:
@@ -270,11 +291,11 @@ class Notifier:
         self._publisher.close()
 
 
-def follow(wakeups: Wakeups, waiting: WaitingHosts) -> Callable[[], None]:
+def follow(commit_news: CommitNews, waiting: WaitingHosts) -> Callable[[], None]:
     """Puts the hosts of every commit among the waiting. Returns a function that ends it."""
 
     def put_hosts(topics: frozenset[str]) -> None:
         for host_id in notified_hosts(topics):
             waiting.put(host_id)
 
-    return wakeups.subscribe(put_hosts)
+    return commit_news.subscribe(put_hosts)

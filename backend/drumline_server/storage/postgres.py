@@ -17,7 +17,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
 from drumline_server.base.errors import DatabaseUnavailableError
-from drumline_server.storage.notifications import Wakeups, announced_topics
+from drumline_server.storage.notifications import CommitNews, announced_topics
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +40,8 @@ class _CutError(Exception):
 class PostgresStore:
     """The `Store` of a PostgreSQL database."""
 
-    def __init__(self, url: str, pool_size: int, wakeups: Wakeups) -> None:
-        self._wakeups = wakeups
+    def __init__(self, url: str, pool_size: int, commit_news: CommitNews) -> None:
+        self._commit_news = commit_news
         self._engine = create_engine(
             url,
             pool_size=pool_size,
@@ -119,7 +119,7 @@ class PostgresStore:
                         raise _CutError(error.orig) from error
                     raise
             topics = announced_topics(session)
-        self._wakeups.publish(topics)
+        self._commit_news.publish(topics)
         return returned
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Select, bindparam, case, delete, exists, or_, select, tuple_
 from sqlalchemy.orm import Session
 
+from drumline.contracts.events import WAITING_FOR_TELEMETRY
 from drumline.contracts.states import TERMINAL_ATTEMPT, TERMINAL_MEMBER, TERMINAL_RUN, RunState
 from drumline_server.base.errors import NotFoundError
 from drumline_server.storage.models import (
-    WAITING,
     Attempt,
     Device,
     Hold,
@@ -126,7 +126,7 @@ def live_attempts(session: Session, attempt_ids: Sequence[str]) -> Sequence[tupl
     whether the program of one is made to wait until its telemetry is taken.
     """
     left = exists().where(Member.attempt_id == Attempt.id, Incarnation.id == Member.incarnation_id, *is_left_behind())
-    is_waiting = (Member.phase == WAITING, Member.state.not_in(TERMINAL_MEMBER))
+    is_waiting = (Member.phase == WAITING_FOR_TELEMETRY, Member.state.not_in(TERMINAL_MEMBER))
     waits = exists().where(Member.attempt_id == Attempt.id, *is_waiting)
     query = select(Attempt.run_id, Attempt.state, left, waits).where(
         Attempt.id.in_(attempt_ids), Attempt.state.not_in(TERMINAL_ATTEMPT)

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from drumline_server.base.errors import DatabaseUnavailableError
 from drumline_server.storage.group_commit import UNREACHABLE, GroupWriter, unavailable
-from drumline_server.storage.notifications import Wakeups
+from drumline_server.storage.notifications import CommitNews
 
 T = TypeVar("T")
 _BUSY_MS = 5_000
@@ -28,12 +28,12 @@ _LOOK_EVERY = 100_000
 class SqliteStore(GroupWriter):
     """The `Store` of a SQLite file. A read ends `read_s` after it was asked for: nobody waits for it any more."""
 
-    def __init__(self, url: str, pool_size: int, wakeups: Wakeups, *, read_s: float) -> None:
+    def __init__(self, url: str, pool_size: int, commit_news: CommitNews, *, read_s: float) -> None:
         readers, self._read_s = min(pool_size, _READERS), read_s
         self._reading = _engine(url, begin="BEGIN", connections=readers, query_only=True)
         self._executor = ThreadPoolExecutor(readers, "sqlite-reader")
         # The write lock at once: a read lock that is raised later fails with SQLITE_BUSY, whatever the timeout.
-        super().__init__(_engine(url, begin="BEGIN IMMEDIATE", connections=1), wakeups)
+        super().__init__(_engine(url, begin="BEGIN IMMEDIATE", connections=1), commit_news)
 
     def submit_read(self, fn: Callable[[Session], T]) -> Future[T]:
         """Runs `fn` in a reader thread."""

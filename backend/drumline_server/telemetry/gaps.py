@@ -9,14 +9,14 @@ from drumline.contracts import api
 from drumline.contracts.base import from_micros
 from drumline.contracts.events import GapEvent, MetricsEvent, _Event
 from drumline_server.base.paging import decode_cursor, page_of
-from drumline_server.lifecycle.status_events import Batch
+from drumline_server.lifecycle.status_events import TelemetryWrite
 from drumline_server.storage import runs
 from drumline_server.storage.history import IN_METRICS, Loss, record_gap
 from drumline_server.storage.models import Gap
 from drumline_server.storage.runs import require_run
 
 
-def store_gaps(batch: Batch, fresh: Sequence[_Event]) -> None:
+def store_gaps(write: TelemetryWrite, fresh: Sequence[_Event]) -> None:
     """Keeps what the worker says is lost between the metrics that stand before and after it, neighbours as one.
 
     Of output the offsets tell more: where it is lost, and how much.
@@ -24,13 +24,13 @@ def store_gaps(batch: Batch, fresh: Sequence[_Event]) -> None:
     lost: list[GapEvent] = []
     for event in fresh:
         if isinstance(event, MetricsEvent) and event.names:
-            _record(batch, lost)
+            _record(write, lost)
             lost = []
-            _close_open_gaps(batch, event)
-            batch.member.logged_step, batch.member.logged_at = event.steps[-1], event.times[-1]
+            _close_open_gaps(write, event)
+            write.member.logged_step, write.member.logged_at = event.steps[-1], event.times[-1]
         elif isinstance(event, GapEvent) and event.what != "log":
             lost.append(event)
-    _record(batch, lost)
+    _record(write, lost)
 
 
 def list_gaps(
@@ -55,37 +55,37 @@ def has_lost_output(session: Session, member_id: str) -> bool:
     return session.scalar(query) is not None
 
 
-def _record(batch: Batch, lost: Sequence[GapEvent]) -> None:
+def _record(write: TelemetryWrite, lost: Sequence[GapEvent]) -> None:
     """What was lost already since the newest metric is one gap with what is lost now."""
     for what in dict.fromkeys(event.what for event in lost):
         events = [event for event in lost if event.what == what]
         count, size = sum(event.count for event in events), sum(event.size_bytes for event in events)
-        known = _open_gap(batch, what)
+        known = _open_gap(write, what)
         if known is None:
             detail = next((event.detail for event in events if event.detail), "")
-            record_gap(batch.session, batch.member, Loss(what, count, size or None, detail), now=batch.now)
+            record_gap(write.session, write.member, Loss(what, count, size or None, detail), now=write.now)
         else:
             known.count = (known.count or 0) + count
             known.size_bytes = (known.size_bytes or 0) + size or None
-            batch.record("gap", {"what": what, "member": batch.member.id, "count": count, "size_bytes": size})
+            write.record("gap", {"what": what, "member": write.member.id, "count": count, "size_bytes": size})
 
 
-def _open_gap(batch: Batch, what: str) -> Gap | None:
-    if not batch.member.open_gaps:
+def _open_gap(write: TelemetryWrite, what: str) -> Gap | None:
+    if not write.member.open_gaps:
         return None
-    query = select(Gap).where(Gap.member_id == batch.member.id, Gap.what == what, Gap.before_at.is_(None))
-    return batch.session.scalars(query.order_by(Gap.id.desc()).limit(1)).one_or_none()
+    query = select(Gap).where(Gap.member_id == write.member.id, Gap.what == what, Gap.before_at.is_(None))
+    return write.session.scalars(query.order_by(Gap.id.desc()).limit(1)).one_or_none()
 
 
-def _close_open_gaps(batch: Batch, event: MetricsEvent) -> None:
+def _close_open_gaps(write: TelemetryWrite, event: MetricsEvent) -> None:
     """The gaps until now end with this metric."""
-    if not batch.member.open_gaps:
+    if not write.member.open_gaps:
         return
-    still_open = (Gap.member_id == batch.member.id, Gap.what.in_(IN_METRICS), Gap.before_at.is_(None))
+    still_open = (Gap.member_id == write.member.id, Gap.what.in_(IN_METRICS), Gap.before_at.is_(None))
     ends = update(Gap).where(*still_open).values(before_step=event.steps[0], before_at=event.times[0])
-    batch.session.flush()
-    batch.session.execute(ends, execution_options={"synchronize_session": False})
-    batch.member.open_gaps = 0
+    write.session.flush()
+    write.session.execute(ends, execution_options={"synchronize_session": False})
+    write.member.open_gaps = 0
 
 
 def _gap(row: Gap) -> api.Gap:

@@ -1,7 +1,7 @@
 """Stores what members report: one transaction per batch, each event once, in order."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -27,41 +27,40 @@ from drumline_server.lifecycle.guard import (
     require_incarnation,
     require_same_incarnation,
 )
-from drumline_server.lifecycle.status_events import Batch
-from drumline_server.storage.history import lock_run
+from drumline_server.lifecycle.status_events import TelemetryWrite
 from drumline_server.storage.models import PlacementRecord, VariableRecord
 from drumline_server.storage.models.base import insert_or_ignore
 from drumline_server.telemetry import gaps, logs, metric_rows, reductions
 
 
-def store_checkpoints(batch: Batch, events: Sequence[CheckpointEvent]) -> None:
+def store_checkpoints(write: TelemetryWrite, events: Sequence[CheckpointEvent]) -> None:
     """Registers committed checkpoints under the fence, which was compared under the run's lock."""
     rows = [
-        checkpoints.register_checkpoint(batch.session, batch.run, batch.member, event, now=batch.now)
+        checkpoints.register_checkpoint(write.session, write.run, write.member, event, now=write.now)
         for event in events
     ]
-    batch.record("checkpoint", {"id": rows[-1].id, "step": rows[-1].step, "count": len(rows)})
+    write.record("checkpoint", {"id": rows[-1].id, "step": rows[-1].step, "count": len(rows)})
 
 
-def store_restore(batch: Batch, events: Sequence[RestoredEvent]) -> None:
+def store_restore(write: TelemetryWrite, events: Sequence[RestoredEvent]) -> None:
     """Keeps what the program resumed from, and which checkpoints were damaged."""
     newest = events[-1]
     damaged = sorted({checkpoint for event in events for checkpoint in event.damaged})
     if damaged:
-        checkpoints.mark_damaged(batch.session, batch.run, damaged)
-    if batch.member.rank == 0:
-        batch.attempt.resumed_from, batch.attempt.resumed_step = newest.checkpoint, newest.step
-        batch.session.flush()
-    batch.record("restored", {"checkpoint": newest.checkpoint, "step": newest.step, "damaged": damaged})
+        checkpoints.mark_damaged(write.session, write.run, damaged)
+    if write.member.rank == 0:
+        write.attempt.resumed_from, write.attempt.resumed_step = newest.checkpoint, newest.step
+        write.session.flush()
+    write.record("restored", {"checkpoint": newest.checkpoint, "step": newest.step, "damaged": damaged})
 
 
 AUTO = "auto"
 """The engine chooses an executor for each step; the placement says so before the first."""
 
 
-def store_placement(batch: Batch, events: Sequence[PlacementEvent]) -> None:
+def store_placement(write: TelemetryWrite, events: Sequence[PlacementEvent]) -> None:
     """Keeps what the engine of the member built. Tells it once for each executor, not each time they take turns."""
-    record = batch.session.get(PlacementRecord, batch.member.id)
+    record = write.session.get(PlacementRecord, write.member.id)
     known = record.executor if record is not None else ""
     in_order_of_use = dict.fromkeys([*known.split(", "), *(event.executor for event in events)])
     executor = ", ".join(name for name in in_order_of_use if name not in ("", AUTO)) or AUTO  # until one was chosen
@@ -69,19 +68,19 @@ def store_placement(batch: Batch, events: Sequence[PlacementEvent]) -> None:
         return
     event = events[-1]
     if record is None:
-        record = PlacementRecord(**batch.owner, recorded_at=batch.now)
-        batch.session.add(record)
+        record = PlacementRecord(**write.owner, recorded_at=write.now)
+        write.session.add(record)
     record.strategy, record.executor = event.strategy, executor
     record.replicas = [replica.model_dump() for replica in event.replicas]
-    batch.session.flush()
-    batch.record("placement", {"executor": executor, "confirmed": True, "replicas": len(event.replicas)})
+    write.session.flush()
+    write.record("placement", {"executor": executor, "confirmed": True, "replicas": len(event.replicas)})
 
 
-def store_variables(batch: Batch, events: Sequence[VariableEvent]) -> None:
+def store_variables(write: TelemetryWrite, events: Sequence[VariableEvent]) -> None:
     """Adds the variables that the program made."""
     rows = [
         {
-            **batch.owner,
+            **write.owner,
             "name": event.name,
             "seq": event.seq,
             "shape": list(event.shape),
@@ -93,12 +92,11 @@ def store_variables(batch: Batch, events: Sequence[VariableEvent]) -> None:
         }
         for event in events
     ]
-    insert_or_ignore(batch.session, VariableRecord, rows)
-    batch.record("variable", {"name": events[-1].name, "count": len(events)})
+    insert_or_ignore(write.session, VariableRecord, rows)
+    write.record("variable", {"name": events[-1].name, "count": len(events)})
 
 
-Event = TypeVar("Event", bound=events._Event)
-Store = Callable[[Batch, Sequence[Any]], None]  # Any: events of the one kind that the function is for
+Store = Callable[[TelemetryWrite, Sequence[Any]], None]  # Any: events of the one kind that the function is for
 
 _STORES: dict[str, Store] = {
     "state": status_events.apply_status_events,
@@ -135,13 +133,13 @@ def store_batch(session: Session, host_id: str, member_id: str, batch: EventBatc
         raise FencedError(locked.member.id, batch.fence, locked.run.fence)
     fresh = [event for event in batch.events if event.seq > locked.member.acked_seq]
     causes = [event for event in fresh if isinstance(event, GapEvent)]
-    _store(Batch(session, locked.run, locked.attempt, locked.member, now, causes), fresh)
+    _store(TelemetryWrite(session, locked.run, locked.attempt, locked.member, now, causes), fresh)
     locked.member.acked_seq = last_seq
     locked.member.telemetry_at = now
     session.flush()
     if locked.member.state == MemberState.EXITED:
         reconcile_attempt(session, locked.run, locked.attempt, now=now)
-    lock_run(session, locked.run.id)  # reads again what the statements above have changed
+    session.refresh(locked.run)  # statements above changed its row and not the object: the answer says cancel, fence
     return acknowledge(locked)
 
 
@@ -153,11 +151,11 @@ def _check_sequence(batch: EventBatch) -> None:
             )
 
 
-def _store(batch: Batch, fresh: Sequence[events._Event]) -> None:
+def _store(write: TelemetryWrite, fresh: Sequence[events._Event]) -> None:
     by_kind: dict[str, list[Any]] = {}  # Any: events of the kind
     for event in fresh:
         by_kind.setdefault(event.kind, []).append(event)  # type: ignore[attr-defined] # every event has a kind
     for kind, store in _STORES.items():
         if kind in by_kind:
-            store(batch, by_kind[kind])
-    gaps.store_gaps(batch, fresh)
+            store(write, by_kind[kind])
+    gaps.store_gaps(write, fresh)

@@ -12,7 +12,7 @@ from drumline.contracts import api
 from drumline.contracts.base import to_micros
 from drumline.contracts.events import LogEvent
 from drumline.contracts.states import TERMINAL_ATTEMPT
-from drumline_server.lifecycle.status_events import Batch
+from drumline_server.lifecycle.status_events import TelemetryWrite
 from drumline_server.storage import runs
 from drumline_server.storage.database import Database
 from drumline_server.storage.history import GAP, UNKNOWN_GAP, ends_with_line, record_lost_chunk
@@ -43,44 +43,46 @@ class _Chunk:
         return fits and (event.stream, event.offset) == (self.stream, self.next_byte)
 
 
-def store_logs(batch: Batch, events: Sequence[LogEvent]) -> None:
-    """Adds the output of a batch; consecutive pieces of one stream share a chunk. What no chunk begins with is lost."""
+def store_logs(write: TelemetryWrite, events: Sequence[LogEvent]) -> None:
+    """Adds the output of a batch; consecutive pieces of one stream share a chunk. Bytes before a chunk that never came
+    become a gap.
+    """
     chunks = _chunks(events)
     if not chunks:
         return
-    first_byte = batch.member.log_bytes
+    first_byte = write.member.log_bytes
     rows: list[Mapping[str, Any]] = []
     for chunk in chunks:
-        if chunk.first_byte > batch.member.log_bytes:
-            ends_line = rows[-1]["content"].endswith(b"\n") if rows else ends_with_line(batch.session, batch.member)
-            rows.append(_describe_loss_before(batch, chunk, ends_line))
-        rows.append(_row(batch, chunk))
-    insert_or_ignore(batch.session, LogChunk, rows)
-    body = {"member": batch.member.id, "first_byte": first_byte, "next_byte": batch.member.log_bytes}
-    batch.record("log", body)
+        if chunk.first_byte > write.member.log_bytes:
+            ends_line = rows[-1]["content"].endswith(b"\n") if rows else ends_with_line(write.session, write.member)
+            rows.append(_describe_loss_before(write, chunk, ends_line))
+        rows.append(_row(write, chunk))
+    insert_or_ignore(write.session, LogChunk, rows)
+    body = {"member": write.member.id, "first_byte": first_byte, "next_byte": write.member.log_bytes}
+    write.record("log", body)
 
 
-def _describe_loss_before(batch: Batch, chunk: _Chunk, ends_line: bool) -> Mapping[str, Any]:
-    details = [gap.detail for gap in batch.causes if gap.what in ("log", "spool") and gap.seq < chunk.first_seq]
+def _describe_loss_before(write: TelemetryWrite, chunk: _Chunk, ends_line: bool) -> Mapping[str, Any]:
+    details = [gap.detail for gap in write.causes if gap.what in ("log", "spool") and gap.seq < chunk.first_seq]
     return record_lost_chunk(
-        batch.session,
-        batch.member,
-        chunk.first_byte - batch.member.log_bytes,
+        write.session,
+        write.member,
+        chunk.first_byte - write.member.log_bytes,
         details[-1] if details else "",
         ends_line=ends_line,
-        now=batch.now,
+        now=write.now,
     )
 
 
-def _row(batch: Batch, chunk: _Chunk) -> Mapping[str, Any]:
+def _row(write: TelemetryWrite, chunk: _Chunk) -> Mapping[str, Any]:
     """The chunk as a row; the member's output ends with it now."""
     content = b"".join(chunk.pieces)
     newlines = content.count(b"\n")
-    first_line = batch.member.log_lines + 1
-    batch.member.log_lines += newlines
-    batch.member.log_bytes = max(batch.member.log_bytes, chunk.next_byte)
+    first_line = write.member.log_lines + 1
+    write.member.log_lines += newlines
+    write.member.log_bytes = max(write.member.log_bytes, chunk.next_byte)
     return {
-        **batch.owner,
+        **write.owner,
         "first_byte": chunk.first_byte,
         "stream": chunk.stream,
         "at": chunk.at,

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts.events import MetricsEvent
 from drumline_server.base.errors import InvalidRequestError
-from drumline_server.lifecycle.status_events import Batch
+from drumline_server.lifecycle.status_events import TelemetryWrite
 from drumline_server.storage.models import Metric, MetricChunk, MetricPage, table_of
 from drumline_server.storage.models.base import Columns, insert_or_merge
 from drumline_server.telemetry.buckets import Chunk, Summary
@@ -82,20 +82,20 @@ class _Values:
         }
 
 
-def store_metrics(batch: Batch, events: Sequence[MetricsEvent]) -> None:
+def store_metrics(write: TelemetryWrite, events: Sequence[MetricsEvent]) -> None:
     """Adds values to the metrics of the member. Raises InvalidRequestError for columns of different lengths."""
-    rows = [{**batch.owner, **_row(name, values)} for name, values in _by_name(events).items()]
+    rows = [{**write.owner, **_row(name, values)} for name, values in _by_name(events).items()]
     if not rows:
         return
-    metrics = insert_or_merge(batch.session, Metric, rows, _append_values)
+    metrics = insert_or_merge(write.session, Metric, rows, _append_values)
     if filling := [metric for metric in metrics if len(metric.steps) >= CHUNK * VALUE_BYTES]:
-        _fill_chunks(batch.session, filling)
+        _fill_chunks(write.session, filling)
     body = {
         "names": sorted(row["name"] for row in rows),
         "first_step": min(row["first_step"] for row in rows),
         "last_step": max(row["last_step"] for row in rows),
     }
-    batch.record("metrics", body)
+    write.record("metrics", body)
 
 
 def _by_name(events: Sequence[MetricsEvent]) -> Mapping[str, _Values]:

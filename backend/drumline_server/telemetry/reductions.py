@@ -16,7 +16,7 @@ from drumline.contracts.events import ArraySummary, ReductionEvent
 from drumline.contracts.ids import new_id
 from drumline_server.base.errors import NotFoundError
 from drumline_server.base.paging import decode_cursor, page_of
-from drumline_server.lifecycle.status_events import Batch
+from drumline_server.lifecycle.status_events import TelemetryWrite
 from drumline_server.storage import runs
 from drumline_server.storage.models import Attempt, Reduction, ReductionKind, Run
 from drumline_server.storage.models.base import Columns, insert_or_ignore, insert_or_merge
@@ -70,19 +70,19 @@ _KIND_BYTES = 7
 Stored = dict[str, Any]  # Any: what a row has in its columns
 
 
-def store_reductions(batch: Batch, events: Sequence[ReductionEvent]) -> None:
+def store_reductions(write: TelemetryWrite, events: Sequence[ReductionEvent]) -> None:
     """Adds a row per reduction, with its place among those of its kind."""
     # Ids of one millisecond are in no order of their own, and a step's reductions are listed by theirs.
     ids = sorted(new_id("red") for _ in events)
-    rows = [{**batch.owner, "id": own, **_columns(event)} for own, event in zip(ids, events, strict=True)]
-    _count(batch, rows)
-    insert_or_ignore(batch.session, Reduction, rows)
+    rows = [{**write.owner, "id": own, **_columns(event)} for own, event in zip(ids, events, strict=True)]
+    _count(write, rows)
+    insert_or_ignore(write.session, Reduction, rows)
     shown = ("id", "name", "step", "op", "origin")
     items = [
         {**{column: row[column] for column in shown}, "axis": event.axis}
         for row, event in zip(rows, events, strict=True)
     ]
-    batch.record("reduction", {"items": items})
+    write.record("reduction", {"items": items})
 
 
 def _columns(event: ReductionEvent) -> Stored:
@@ -103,13 +103,13 @@ def _columns(event: ReductionEvent) -> Stored:
     return {**row, "kind": int.from_bytes(blake2b(common, digest_size=_KIND_BYTES).digest())}
 
 
-def _count(batch: Batch, rows: Sequence[Stored]) -> None:
+def _count(write: TelemetryWrite, rows: Sequence[Stored]) -> None:
     """Adds the rows to what is known of their kinds, and gives each its level."""
     kinds: dict[int, list[Stored]] = defaultdict(list)
     for row in rows:
         kinds[row["kind"]].append(row)
     counted = insert_or_merge(
-        batch.session, ReductionKind, [_kind(batch, same) for same in kinds.values()], _merge_kind
+        write.session, ReductionKind, [_kind(write, same) for same in kinds.values()], _merge_kind
     )
     for kind in counted:
         same = kinds[kind.kind]
@@ -117,10 +117,10 @@ def _count(batch: Batch, rows: Sequence[Stored]) -> None:
             row["level"] = (place & -place).bit_length() - 1
 
 
-def _kind(batch: Batch, rows: Sequence[Stored]) -> Stored:
+def _kind(write: TelemetryWrite, rows: Sequence[Stored]) -> Stored:
     steps = [row["step"] for row in rows]
     common = {column: rows[0][column] for column in ("kind", *_OF_KIND)}
-    return {**batch.owner, **common, "recorded": len(rows), "first_step": min(steps), "last_step": max(steps)}
+    return {**write.owner, **common, "recorded": len(rows), "first_step": min(steps), "last_step": max(steps)}
 
 
 def _merge_kind(known: Columns, new: Columns) -> dict[str, ColumnElement[Any]]:  # Any: of whatever type

@@ -1194,10 +1194,10 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Report Probes
-         * @description Tells what probes of quarantined devices found; the server decides which are free.
+         * Report Device Checks
+         * @description Tells what checks of quarantined devices found; the server decides which are free.
          */
-        post: operations["report_probes"];
+        post: operations["report_device_checks"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1609,6 +1609,57 @@ export interface components {
             state: components["schemas"]["DeviceState"];
         };
         /**
+         * DeviceCheck
+         * @description A quarantined device that the worker is to check: whether its last holder is dead, and whether it computes.
+         */
+        DeviceCheck: {
+            /** Device */
+            device: string;
+            /** Fence */
+            fence: number;
+            /** Index */
+            index: number;
+            /** Member */
+            member: string;
+            /**
+             * Platform
+             * @enum {string}
+             */
+            platform: "cpu" | "gpu" | "tpu";
+        };
+        /**
+         * DeviceCheckReport
+         * @description What a check of a quarantined device found.
+         */
+        DeviceCheckReport: {
+            /** Device */
+            device: string;
+            /** Fence */
+            fence: number;
+            /**
+             * Message
+             * @default
+             */
+            message: string;
+            /**
+             * Survivors
+             * @default []
+             */
+            survivors: number[];
+            /** Usable */
+            usable: boolean;
+        };
+        /**
+         * DeviceCheckReports
+         * @description Body of `POST /worker/probes`.
+         */
+        DeviceCheckReports: {
+            /** Incarnation */
+            incarnation: string;
+            /** Probes */
+            probes: components["schemas"]["DeviceCheckReport"][];
+        };
+        /**
          * DeviceReport
          * @description One accelerator (or simulated CPU device) as the probe saw it.
          */
@@ -1898,7 +1949,7 @@ export interface components {
              * Probes
              * @default []
              */
-            probes: components["schemas"]["ProbeRequest"][];
+            probes: components["schemas"]["DeviceCheck"][];
             /** Server Time */
             server_time: string;
             /**
@@ -3131,57 +3182,6 @@ export interface components {
             steps: number;
             /** Strategy */
             strategy: components["schemas"]["MirroredSpec"] | components["schemas"]["CentralStorageSpec"] | components["schemas"]["TpuSpec"] | components["schemas"]["OneDeviceSpec"];
-        };
-        /**
-         * ProbeReport
-         * @description What a probe of a quarantined device found.
-         */
-        ProbeReport: {
-            /** Device */
-            device: string;
-            /** Fence */
-            fence: number;
-            /**
-             * Message
-             * @default
-             */
-            message: string;
-            /**
-             * Survivors
-             * @default []
-             */
-            survivors: number[];
-            /** Usable */
-            usable: boolean;
-        };
-        /**
-         * ProbeReports
-         * @description Body of `POST /worker/probes`.
-         */
-        ProbeReports: {
-            /** Incarnation */
-            incarnation: string;
-            /** Probes */
-            probes: components["schemas"]["ProbeReport"][];
-        };
-        /**
-         * ProbeRequest
-         * @description A quarantined device that the worker is to probe: whether its last holder is dead, and whether it computes.
-         */
-        ProbeRequest: {
-            /** Device */
-            device: string;
-            /** Fence */
-            fence: number;
-            /** Index */
-            index: number;
-            /** Member */
-            member: string;
-            /**
-             * Platform
-             * @enum {string}
-             */
-            platform: "cpu" | "gpu" | "tpu";
         };
         /**
          * ProbeState
@@ -4505,6 +4505,9 @@ export type CheckpointState = components['schemas']['CheckpointState'];
 export type Claim = components['schemas']['Claim'];
 export type Claimed = components['schemas']['Claimed'];
 export type Device = components['schemas']['Device'];
+export type DeviceCheck = components['schemas']['DeviceCheck'];
+export type DeviceCheckReport = components['schemas']['DeviceCheckReport'];
+export type DeviceCheckReports = components['schemas']['DeviceCheckReports'];
 export type DeviceReport = components['schemas']['DeviceReport'];
 export type DeviceState = components['schemas']['DeviceState'];
 export type EndReason = components['schemas']['EndReason'];
@@ -4590,9 +4593,6 @@ export type PlannedVariable = components['schemas']['PlannedVariable'];
 export type Prediction = components['schemas']['Prediction'];
 export type Probe = components['schemas']['Probe'];
 export type ProbeOrder = components['schemas']['ProbeOrder'];
-export type ProbeReport = components['schemas']['ProbeReport'];
-export type ProbeReports = components['schemas']['ProbeReports'];
-export type ProbeRequest = components['schemas']['ProbeRequest'];
 export type ProbeState = components['schemas']['ProbeState'];
 export type ProbeTerms = components['schemas']['ProbeTerms'];
 export type ProbedProgram = components['schemas']['ProbedProgram'];
@@ -6709,7 +6709,7 @@ export interface operations {
             };
         };
     };
-    report_probes: {
+    report_device_checks: {
         parameters: {
             query?: never;
             header?: never;
@@ -6718,7 +6718,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["ProbeReports"];
+                "application/json": components["schemas"]["DeviceCheckReports"];
             };
         };
         responses: {

@@ -8,13 +8,6 @@ if TYPE_CHECKING:
     from drumline.contracts.api import ProgramEntrypoint
 
 
-def entrypoint_of(source: str, name: str | None) -> "ProgramEntrypoint":
-    """The entrypoint of a program on disk."""
-    from drumline import bundle, program
-
-    return program.find(program.inspect(bundle.pack(source)), name)
-
-
 def parse_parameters(entrypoint: "ProgramEntrypoint", texts: Mapping[str, str]) -> dict[str, Any]:
     """Texts as values; what does not fit stays text, for the check to refuse by name."""
     return {name: parse_typed_value(entrypoint, name, text) for name, text in texts.items()}

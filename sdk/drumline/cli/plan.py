@@ -11,6 +11,7 @@ from drumline.cli.terminal import json_text
 
 if TYPE_CHECKING:
     from drumline.client import Client
+    from drumline.program import PackedProgram
     from drumline.resources.plans import Plan
 
 
@@ -38,15 +39,17 @@ def plan(
     devices of a worker: batches, variables, exchanges with their bytes, memory per device. Exits with 1 where the
     program could not be looked at.
     """
+    from drumline.program import PackedProgram
+
     with connect(url) as client:
-        made = make(client, program, wanted, steps=steps, limit_s=probe_limit, probe=not no_probe)
+        made = make(client, PackedProgram.of(program), wanted, steps=steps, limit_s=probe_limit, probe=not no_probe)
     show(made, as_json=as_json)
     raise SystemExit(exit_code(made))
 
 
-def make(client: "Client", program: str, wanted: dict[str, Any], **terms: Any) -> "Plan":
+def make(client: "Client", packed: "PackedProgram", wanted: dict[str, Any], **terms: Any) -> "Plan":
     """Makes the plan and waits for it, saying so on stderr. Ctrl-C ends the probe."""
-    made = client.plan(program, wait=False, **terms, **arguments(program, wanted))
+    made = client.plan(packed, wait=False, **terms, **arguments(packed, wanted))
     if made.pending:
         click.echo(f"looking at the program's first steps on {made.details.probe.host_name} ...", err=True)
     try:

@@ -11,6 +11,7 @@ from drumline.cli.options import Command, retries_of, retry_options, spread_opti
 
 if TYPE_CHECKING:
     from drumline.contracts.spec import RecordSpec
+    from drumline.program import PackedProgram
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("-n", "--replicas", type=int, default=1, show_default=True, help="How many replicas run in step."),
@@ -62,7 +63,7 @@ def submission_options(command: Command) -> Command:
     return reduce(lambda inner, option: option(inner), reversed(_OPTIONS), command)
 
 
-def arguments(source: str, wanted: dict[str, Any]) -> dict[str, Any]:
+def arguments(packed: "PackedProgram", wanted: dict[str, Any]) -> dict[str, Any]:
     """The keywords of Client.submit."""
     from drumline._validation import typed_errors
     from drumline.contracts.spec import CheckpointSpec, Limits
@@ -83,7 +84,7 @@ def arguments(source: str, wanted: dict[str, Any]) -> dict[str, Any]:
     return {
         **{name: wanted[name] for name in _AS_GIVEN},
         "strategy": parse_strategy(wanted["strategy"], dict(wanted["options"])),
-        "parameters": _parameters(source, wanted["entrypoint"], dict(wanted["parameters"])),
+        "parameters": _parameters(packed, wanted["entrypoint"], dict(wanted["parameters"])),
         "labels": dict(wanted["labels"]),
         "retries": retries_of(wanted),
         "record": _record(dict(wanted["record"])),
@@ -109,8 +110,9 @@ def _record(texts: dict[str, str]) -> "RecordSpec":
         return RecordSpec.model_validate(texts)
 
 
-def _parameters(source: str, entrypoint: str | None, texts: dict[str, str]) -> dict[str, Any]:
-    """Looks into the program only where there is something to read by its types."""
-    from drumline.cli.parameters import entrypoint_of, parse_parameters
+def _parameters(packed: "PackedProgram", entrypoint: str | None, texts: dict[str, str]) -> dict[str, Any]:
+    """Asks for the entrypoint only where there is something to read by its types."""
+    from drumline.cli.parameters import parse_parameters
+    from drumline.program import find
 
-    return parse_parameters(entrypoint_of(source, entrypoint), texts) if texts else {}
+    return parse_parameters(find(packed.entrypoints, entrypoint), texts) if texts else {}

@@ -35,17 +35,19 @@ def submit(
     """
     from drumline.cli import plan
     from drumline.cli.watching import follow
+    from drumline.program import PackedProgram
 
     with connect(url) as client:
+        packed = PackedProgram.of(program)
         if not (dry_run or plan_first):
             follow(
-                client.submit(program, **arguments(program, wanted)),
+                client.submit(packed, **arguments(packed, wanted)),
                 detach=detach,
                 as_json=as_json,
                 with_logs=with_logs,
             )
             return
-        made = plan.make(client, program, wanted)
+        made = plan.make(client, packed, wanted)
         if dry_run:
             plan.show(made, as_json=as_json)
             raise SystemExit(plan.exit_code(made))

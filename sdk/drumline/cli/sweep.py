@@ -14,6 +14,7 @@ from drumline.cli.terminal import json_text
 if TYPE_CHECKING:
     from drumline.contracts.api import ProgramEntrypoint
     from drumline.contracts.sweeps import SweepSpec
+    from drumline.program import PackedProgram
 
 _RANGE = re.compile(r"(log:)?([^,]+?)\.\.([^,]+)")
 
@@ -41,17 +42,20 @@ def sweep(program: str, url: str | None, as_json: bool, **wanted: Any) -> None:
     epochs=5,10` makes four runs. Prints the batch and returns; `drumline batches show BATCH` shows what came of it.
     """
     chosen = {name: wanted.pop(name) for name in ("swept", "draws", "seed", "points", "batch_name")}
-    spec = _spec(program, wanted["entrypoint"], chosen)
+    from drumline.program import PackedProgram
+
+    packed = PackedProgram.of(program)
+    spec = _spec(packed, wanted["entrypoint"], chosen)
     with connect(url) as client:
-        batch = client.sweep(program, spec, batch_name=chosen["batch_name"], **arguments(program, wanted))
+        batch = client.sweep(packed, spec, batch_name=chosen["batch_name"], **arguments(packed, wanted))
         text = f"{batch.id}  {batch.details.size} runs  {batch.url}"
         click.echo(json_text(batch.details) if as_json else text)
 
 
-def _spec(program: str, entrypoint: str | None, chosen: dict[str, Any]) -> "SweepSpec":
+def _spec(packed: "PackedProgram", entrypoint: str | None, chosen: dict[str, Any]) -> "SweepSpec":
     from drumline._validation import typed_errors
-    from drumline.cli.parameters import entrypoint_of
     from drumline.contracts.sweeps import GridSweep, ListSweep, RandomSweep
+    from drumline.program import find
 
     swept: dict[str, str] = {}
     for name, text in chosen["swept"]:
@@ -63,7 +67,7 @@ def _spec(program: str, entrypoint: str | None, chosen: dict[str, Any]) -> "Swee
     with typed_errors():
         if chosen["points"] is not None:
             return ListSweep(points=_points(chosen["points"]))
-        offered = entrypoint_of(program, entrypoint)
+        offered = find(packed.entrypoints, entrypoint)
         if chosen["draws"] is None:
             return GridSweep(parameters={name: _values(offered, name, text) for name, text in swept.items()})
         spaces = {name: _space(offered, name, text) for name, text in swept.items()}

@@ -10,6 +10,7 @@ import click
 from drumline.cli.exits import DETACHED, OK, RUN_FAILED
 from drumline.cli.terminal import inert_json, json_text
 from drumline.contracts.api import RunEvent
+from drumline.contracts.events import WAITING_FOR_TELEMETRY
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RUN_MEANING, RunState
 from drumline.errors import DrumlineError
@@ -262,7 +263,7 @@ class View:
         self._is_finishing = body.get("state") == "FINISHING"
 
     def _show_member(self, body: dict[str, Any]) -> None:
-        waits = body.get("phase") == "waiting_for_telemetry" and body.get("state") in ("STARTING", "RUNNING")
+        waits = body.get("phase") == WAITING_FOR_TELEMETRY and body.get("state") in ("STARTING", "RUNNING")
         if waits != self._is_made_to_wait:
             self._progress.line("waits for its telemetry to be taken" if waits else "its telemetry is taken again")
         self._is_made_to_wait = waits

@@ -1,6 +1,6 @@
 """What a member reports: telemetry with a gapless `seq`, and its end."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, JsonValue, SkipValidation, StringConstraints, model_validator
 
@@ -234,6 +234,8 @@ class EventBatch(Contract):
     events: Annotated[tuple[WorkerEvent, ...], Field(min_length=1), AtMost(MAX_EVENTS_PER_BATCH)]
 
 
+WAITING_FOR_TELEMETRY: Final = "waiting_for_telemetry"
+"""What a program does, and the phase of its member, while it is made to wait until its telemetry is taken (P12)."""
 Activity = Literal["rendezvous", "own_code", "compiling", "in_step", "finishing", "waiting_for_telemetry"]
 """What a program does. `in_step` is also to wait for what a step computes; `own_code` is what it does between steps;
 `waiting_for_telemetry`: its spool is full, and what it logs is taken again when the server has taken some (P12)."""

@@ -194,8 +194,8 @@ class MemberNotice(Reply):
     """Of a stop: what the gang ends of, PEER_LOST or HANG; such a member has no grace. None for a cancel."""
 
 
-class ProbeRequest(Reply):
-    """A quarantined device that the worker is to probe: whether its last holder is dead, and whether it computes."""
+class DeviceCheck(Reply):
+    """A quarantined device that the worker is to check: whether its last holder is dead, and whether it computes."""
 
     device: DeviceId
     platform: Literal["cpu", "gpu", "tpu"]
@@ -211,7 +211,8 @@ class HeartbeatReply(Reply):
     assigned: tuple[MemberNotice, ...] = ()
     cancelled: tuple[MemberNotice, ...] = ()
     fenced: tuple[MemberNotice, ...] = ()
-    probes: tuple[ProbeRequest, ...] = ()
+    probes: tuple[DeviceCheck, ...] = ()
+    """Devices to check; the protocol keeps the name that this had."""
     plans: tuple[ProbeOrder, ...] = ()
     """Programs to probe for plans that the worker did not name."""
     unwanted_plans: tuple[PlanId, ...] = ()
@@ -223,8 +224,8 @@ class HeartbeatReply(Reply):
     server_time: Timestamp
 
 
-class ProbeReport(Contract):
-    """What a probe of a quarantined device found."""
+class DeviceCheckReport(Contract):
+    """What a check of a quarantined device found."""
 
     device: DeviceId
     fence: Annotated[int, Field(ge=0, lt=2**53)]
@@ -236,11 +237,11 @@ class ProbeReport(Contract):
     message: Annotated[Text, StringConstraints(max_length=1_000)] = ""
 
 
-class ProbeReports(Contract):
+class DeviceCheckReports(Contract):
     """Body of `POST /worker/probes`."""
 
     incarnation: IncarnationId
-    probes: Annotated[tuple[ProbeReport, ...], Field(fail_fast=True), AtMost(MAX_HOST_DEVICES)]
+    probes: Annotated[tuple[DeviceCheckReport, ...], Field(fail_fast=True), AtMost(MAX_HOST_DEVICES)]
 
 
 class StoredRuns(Contract):

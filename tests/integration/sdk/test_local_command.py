@@ -3,45 +3,60 @@
 import ctypes
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
+from support.forks import Program, Programs
+
 HEAD = "import jax.numpy as jnp\nimport drumline.distribute as dist\n"
 TAIL = "\nif __name__ == '__main__':\n    import drumline.local\n    drumline.local.run(main)\n"
 
 
-def _start(directory: Path, source: str, *flags: str) -> "subprocess.Popen[str]":
-    path = directory / "program.py"
-    path.write_text(HEAD + dedent(source) + TAIL)
-    command = [sys.executable, str(path), "--platform", "cpu", *flags]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
+    started = Programs(tmp_path_factory.mktemp("programs"))
+    yield started
+    started.close()
 
 
-@contextmanager
-def _running(directory: Path, source: str) -> "Iterator[subprocess.Popen[str]]":
-    """The program once it said `ready`; killed if it outlives the test."""
-    with _start(directory, source) as process:
+@dataclass(frozen=True)
+class Local:
+    """Starts programs as `python program.py --platform cpu`."""
+
+    directory: Path
+    programs: Programs
+
+    def start(self, source: str, *flags: str) -> Program:
+        path = self.directory / "program.py"
+        path.write_text(HEAD + dedent(source) + TAIL)
+        return self.programs.start(path, "--platform", "cpu", *flags)
+
+    def run(self, source: str, *flags: str) -> tuple[int, str, str]:
+        """Exit status, stdout, stderr."""
+        return self.start(source, *flags).end()
+
+    @contextmanager
+    def running(self, source: str) -> Iterator[Program]:
+        """The program once it said `ready`; killed if it outlives the test."""
+        program = self.start(source)
         try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-            yield process
+            assert program.stdout.readline() == "ready\n"
+            yield program
         finally:
-            process.kill()
+            program.kill()
 
 
-def _run(directory: Path, source: str, *flags: str) -> tuple[int, str, str]:
-    process = _start(directory, source, *flags)
-    out, err = process.communicate(timeout=120)
-    return process.returncode, out, err
+@pytest.fixture
+def local(tmp_path: Path, programs: Programs) -> Local:
+    return Local(tmp_path, programs)
 
 
-def test_flags_come_from_the_signature_and_the_result_is_json_on_stdout(tmp_path: Path) -> None:
+def test_flags_come_from_the_signature_and_the_result_is_json_on_stdout(local: Local) -> None:
     source = '''
         def main(run, *, rate: float, deep: bool = False, sizes=(1,), name: str = "x"):
             """Shows what it got."""
@@ -49,7 +64,7 @@ def test_flags_come_from_the_signature_and_the_result_is_json_on_stdout(tmp_path
             return {**run.parameters, "replicas": run.strategy.num_replicas_in_sync, "loss": jnp.float32(0.5)}
     '''
     flags = ["--replicas", "3", "--rate", "2", "--deep", "--sizes", "[1, 2]"]
-    code, out, err = _run(tmp_path, source, *flags)
+    code, out, err = local.run(source, *flags)
     assert (code, out.splitlines()[0]) == (0, "printed"), err
     assert json.loads(out.splitlines()[-1]) == {
         "rate": 2.0, "deep": True, "sizes": [1, 2], "name": "x", "replicas": 3, "loss": 0.5,
@@ -57,8 +72,8 @@ def test_flags_come_from_the_signature_and_the_result_is_json_on_stdout(tmp_path
     assert "mirrored: 3 replicas on 3 simulated CPU devices" in err
 
 
-def test_help_is_the_docstring_with_a_flag_for_each_parameter(tmp_path: Path) -> None:
-    code, out, _ = _run(tmp_path, 'def main(run, *, learning_rate: float = 0.1):\n    """Trains it."""', "--help")
+def test_help_is_the_docstring_with_a_flag_for_each_parameter(local: Local) -> None:
+    code, out, _ = local.run('def main(run, *, learning_rate: float = 0.1):\n    """Trains it."""', "--help")
     assert code == 0
     assert "Trains it." in out
     assert "--learning-rate" in out
@@ -79,23 +94,23 @@ def test_help_is_the_docstring_with_a_flag_for_each_parameter(tmp_path: Path) ->
         ("jnp.zeros(1)\ndef main(run): pass", ["--replicas", "2"], "set_cpu_devices(2) before"),
     ],
 )
-def test_wrong_usage_exits_with_2_and_one_line(tmp_path: Path, source: str, flags: list[str], said: str) -> None:
-    code, _, err = _run(tmp_path, source, *flags)
+def test_wrong_usage_exits_with_2_and_one_line(local: Local, source: str, flags: list[str], said: str) -> None:
+    code, _, err = local.run(source, *flags)
     assert code == 2, err
     assert said in err
     assert "Traceback" not in err
 
 
-def test_program_that_raises_exits_with_1_and_its_own_traceback(tmp_path: Path) -> None:
-    code, out, err = _run(tmp_path, "def main(run):\n    raise ValueError('bad rate')")
+def test_program_that_raises_exits_with_1_and_its_own_traceback(local: Local) -> None:
+    code, out, err = local.run("def main(run):\n    raise ValueError('bad rate')")
     assert (code, out) == (1, "")
     assert "ValueError: bad rate" in err
     assert "program.py" in err
     assert "drumline/local" not in err
 
 
-def test_result_that_is_no_json_exits_with_1_and_names_its_place(tmp_path: Path) -> None:
-    code, _, err = _run(tmp_path, "def main(run):\n    return {'model': object()}")
+def test_result_that_is_no_json_exits_with_1_and_names_its_place(local: Local) -> None:
+    code, _, err = local.run("def main(run):\n    return {'model': object()}")
     assert code == 1
     assert "result['model'] is a object" in err
 
@@ -109,20 +124,20 @@ def test_result_that_is_no_json_exits_with_1_and_names_its_place(tmp_path: Path)
     ],
     ids=["log", "strategy.run", "should_stop"],
 )
-def test_sigterm_stops_the_program_at_its_next_step(tmp_path: Path, body: str) -> None:
+def test_sigterm_stops_the_program_at_its_next_step(local: Local, body: str) -> None:
     source = f"""
     def main(run):
         print("ready", flush=True)
         {body}
     """
-    with _running(tmp_path, source) as process:
-        process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 143, err
+    with local.running(source) as program:
+        program.send_signal(signal.SIGTERM)
+        code, _, err = program.end()
+    assert code == 143, err
     assert "stopped on request" in err
 
 
-def test_sigterm_that_reaches_another_thread_stops_a_program_busy_in_python(tmp_path: Path) -> None:
+def test_sigterm_that_reaches_another_thread_stops_a_program_busy_in_python(local: Local) -> None:
     """The kernel may deliver to any thread, and CPython alone then tells a busy main thread nothing."""
     source = """
     def main(run):
@@ -132,16 +147,16 @@ def test_sigterm_that_reaches_another_thread_stops_a_program_busy_in_python(tmp_
             pass
         run.log(step=1)
     """
-    with _running(tmp_path, source) as process:
-        threads = sorted(int(task.name) for task in Path(f"/proc/{process.pid}/task").iterdir())
-        threads.remove(process.pid)
-        ctypes.CDLL(None, use_errno=True).tgkill(process.pid, threads[0], signal.SIGTERM)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 143, err
+    with local.running(source) as program:
+        threads = sorted(int(task.name) for task in Path(f"/proc/{program.pid}/task").iterdir())
+        threads.remove(program.pid)
+        ctypes.CDLL(None, use_errno=True).tgkill(program.pid, threads[0], signal.SIGTERM)
+        code, _, err = program.end()
+    assert code == 143, err
     assert "stopped on request" in err
 
 
-def test_run_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
+def test_run_goes_on_from_its_last_checkpoint(local: Local, tmp_path: Path) -> None:
     source = """
         def main(run):
             state = run.restore() or {"step": 0}
@@ -149,4 +164,4 @@ def test_run_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
             return state["step"]
     """
     flags = ["--checkpoint-dir", str(tmp_path / "checkpoints")]
-    assert [_run(tmp_path, source, *flags)[1] for _ in range(3)] == ["0\n", "1\n", "2\n"]
+    assert [local.run(source, *flags)[1] for _ in range(3)] == ["0\n", "1\n", "2\n"]

@@ -96,7 +96,7 @@ def test_acknowledged_write_is_on_disk_before_the_answer(sqlite_url: str) -> Non
             heard.append(other.execute("SELECT count(*) FROM project").fetchone()[0])
         other.close()
 
-    database.wakeups.subscribe(read_beside)
+    database.commit_news.subscribe(read_beside)
 
     def write(session: Session) -> None:
         add_project("one")(session)
@@ -116,7 +116,7 @@ def test_news_of_a_write_comes_after_its_commit_and_not_if_it_fails(database: Da
         heard.append(topics)
         arrived.set()
 
-    database.wakeups.subscribe(listen)
+    database.commit_news.subscribe(listen)
 
     def fail(session: Session) -> None:
         announce(session, "queue")
@@ -134,7 +134,7 @@ def test_listener_that_raises_does_not_fail_the_write(database: Database) -> Non
     def broken(_: frozenset[str]) -> None:
         raise RuntimeError("listener")
 
-    database.wakeups.subscribe(broken)
+    database.commit_news.subscribe(broken)
 
     database.write_now(lambda session: announce(session, "queue"))
     database.write_now(add_project("next"))

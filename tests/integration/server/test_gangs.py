@@ -5,7 +5,7 @@ import pytest
 from drumline.contracts.events import MemberTick
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import AttemptState, RunState
-from drumline.contracts.worker_api import Claim, Claimed, MemberHeartbeat, MemberNotice, ProbeReport
+from drumline.contracts.worker_api import Claim, Claimed, DeviceCheckReport, MemberHeartbeat, MemberNotice
 from drumline_server.base.errors import FencedError
 from drumline_server.lifecycle import claim as claim_lifecycle
 from support.checkpoints import save
@@ -117,7 +117,7 @@ def test_devices_of_a_claim_that_its_worker_never_heard_of_come_back(core: Core)
 
     asked = first.beat().probes
     assert len(asked) == 2
-    first.report(*(ProbeReport(device=probe.device, fence=probe.fence, usable=True) for probe in asked))
+    first.report(*(DeviceCheckReport(device=probe.device, fence=probe.fence, usable=True) for probe in asked))
     second.beat()
     assert core.device_states() == ["FREE"] * 4
     assert core.schedule() == [run_id]

@@ -17,8 +17,9 @@ from drumline_server.services.submit import Submission, SubmissionResult, submit
 from drumline_server.storage.database import Database
 from drumline_server.storage.group_commit import BatchingExecutor
 from drumline_server.storage.models import Host, Project
-from support.core import MOST_WAITING, Core, Worker, submission_body
+from support.core import Core, Worker, submission_body
 from support.statements import statements
+from support.submissions import MOST_WAITING
 
 pytestmark = pytest.mark.both_databases
 

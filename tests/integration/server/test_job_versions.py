@@ -11,8 +11,9 @@ from drumline import bundle
 from drumline.contracts import api
 from drumline_server.base.errors import DrumlineError
 from drumline_server.services import submit as submit_service
-from support.core import MOST_WAITING, Core, submission_body
+from support.core import Core, submission_body
 from support.edge import EdgeServer, edge_server
+from support.submissions import MOST_WAITING
 
 V1 = "/api/v1"
 MAIN = "def main(run, *, epochs: int = 20):\n    return {}\n"

@@ -16,9 +16,10 @@ from drumline_server.base.errors import CapError, DrumlineError
 from drumline_server.lifecycle.cancel import batches_to_cancel, cancel_part
 from drumline_server.services import batches, cancel, submit_batch
 from drumline_server.services.submit import room_to_wait
-from support.core import MOST_WAITING, Core, submission_body
+from support.core import Core, submission_body
 from support.edge import EdgeServer, edge_server
 from support.processes import wait_until
+from support.submissions import MOST_WAITING
 
 pytestmark = pytest.mark.both_databases
 
@@ -255,6 +256,7 @@ def batch_of(core: Core, batch_id: str) -> api.Batch:
     return core.read(lambda session: batches.get_batch(session, core.project_id, batch_id))
 
 
+@pytest.mark.long_on_postgresql("two thousand runs; a hundred are cancelled on both databases, part by part")
 @pytest.mark.usefixtures("_no_collections")
 def test_a_large_batch_is_cancelled_in_parts_that_take_the_writer_for_a_short_time_each(core: Core) -> None:
     core.add_worker()

@@ -24,14 +24,14 @@ from support.processes import wait_until
 def heard(core: Core) -> Iterator[list[str]]:
     """The hosts that commits notify."""
     hosts: list[str] = []
-    unsubscribe = core.database.wakeups.subscribe(lambda topics: hosts.extend(notified_hosts(topics)))
+    unsubscribe = core.database.commit_news.subscribe(lambda topics: hosts.extend(notified_hosts(topics)))
     yield hosts
     unsubscribe()
 
 
 @pytest.fixture
 def notifier(core: Core, broker: Broker) -> Iterator[Notifier]:
-    notifier = Notifier(Publisher(broker.url), core.database.wakeups)
+    notifier = Notifier(Publisher(broker.url), core.database.commit_news)
     yield notifier
     notifier.close()
 

@@ -383,7 +383,7 @@ def test_old_plans_are_forgotten_unless_a_run_came_from_them(core: Core) -> None
 def test_host_is_notified_of_a_probe_at_once(core: Core) -> None:
     worker = core.add_worker()
     heard: list[str] = []
-    unsubscribe = core.database.wakeups.subscribe(lambda topics: heard.extend(notified_hosts(topics)))
+    unsubscribe = core.database.commit_news.subscribe(lambda topics: heard.extend(notified_hosts(topics)))
     plan(core, probe={})
     unsubscribe()
 

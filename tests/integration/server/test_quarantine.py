@@ -9,7 +9,7 @@ from drumline.contracts import api
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import DeviceState, RunState
-from drumline.contracts.worker_api import MemberHeartbeat, ProbeReport, ProbeRequest
+from drumline.contracts.worker_api import DeviceCheck, DeviceCheckReport, MemberHeartbeat
 from drumline_server.base.errors import DrumlineError, NotFoundError
 from drumline_server.services import fleet
 from drumline_server.storage.models import Audit
@@ -31,9 +31,11 @@ def lost(core: Core) -> tuple[str, Member]:
     return run_id, member
 
 
-def found(request: ProbeRequest, **changes: object) -> ProbeReport:
+def found(request: DeviceCheck, **changes: object) -> DeviceCheckReport:
     """A probe that found nothing wrong, with changes."""
-    return ProbeReport.model_validate({"device": request.device, "fence": request.fence, "usable": True, **changes})
+    return DeviceCheckReport.model_validate(
+        {"device": request.device, "fence": request.fence, "usable": True, **changes}
+    )
 
 
 def again(core: Core, run_id: str, *workers: Worker) -> None:

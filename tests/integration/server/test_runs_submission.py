@@ -18,7 +18,8 @@ from drumline_server.services.jobs import content_hash
 from drumline_server.storage.database import Database
 from drumline_server.storage.idempotency import KEPT_US
 from drumline_server.storage.models import Base, Job, Run
-from support.core import BUNDLE, GANG, MOST_WAITING, Core, submission_body
+from support.core import BUNDLE, GANG, Core, submission_body
+from support.submissions import submit_one
 
 pytestmark = pytest.mark.both_databases
 
@@ -111,7 +112,7 @@ def test_twin_in_flight_is_told_to_come_back(postgres_url: str) -> None:
     begun, finish = threading.Event(), threading.Event()
 
     def slowly(session: Session) -> str:
-        answer = submit.submit(session, request, most_waiting=MOST_WAITING, now=core.clock.now())
+        answer = submit_one(session, request, now=core.clock.now())
         begun.set()
         assert finish.wait(10)
         return answer.submitted.run.id

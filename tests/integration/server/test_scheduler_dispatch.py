@@ -7,13 +7,14 @@ from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import DeviceState, RunState
 from drumline_server.scheduling.dispatch import dispatch
 from drumline_server.scheduling.placement import Placement, place
+from drumline_server.scheduling.snapshot import take_snapshot
 from drumline_server.storage.models import Hold
 from support.core import CLAIM_S, GANG, TERMS, Core
 
 
 def planned(core: Core) -> list[Placement]:
     now = core.clock.now()
-    return list(core.read(lambda session: place(TERMS.look(session, core.project_id, now=now))).placements)
+    return list(core.read(lambda session: place(take_snapshot(session, core.project_id, TERMS, now=now))).placements)
 
 
 def apply(core: Core, placement: Placement) -> bool:

@@ -90,7 +90,7 @@ def test_commits_that_never_cease_make_few_rounds(live: Core, tmp_path: Path, mo
 
     def woken_again_meanwhile(database: Database, *terms: Any, **options: Any) -> list[str]:
         began.append(time.monotonic())
-        database.wakeups.publish([QUEUE])
+        database.commit_news.publish([QUEUE])
         return schedule(database, *terms, **options)
 
     monkeypatch.setattr(loops, "schedule", woken_again_meanwhile)

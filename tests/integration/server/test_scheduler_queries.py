@@ -4,7 +4,7 @@ import pytest
 
 from drumline_server.scheduling.dispatch import schedule
 from drumline_server.scheduling.placement import Snapshot
-from drumline_server.scheduling.snapshot import GROUPS, HEAD_MAX, HEAD_MIN, QUEUE_MAX, projects_to_serve
+from drumline_server.scheduling.snapshot import GROUPS, HEAD_MAX, HEAD_MIN, QUEUE_MAX, projects_to_serve, take_snapshot
 from support.backlog import queue_many
 from support.core import TERMS, Core
 from support.query_plans import read_plans, rows_read
@@ -16,14 +16,14 @@ LONG = 6_000
 
 
 def look(core: Core) -> Snapshot:
-    return core.read(lambda session: TERMS.look(session, core.project_id, now=core.clock.now()))
+    return core.read(lambda session: take_snapshot(session, core.project_id, TERMS, now=core.clock.now()))
 
 
 def test_snapshot_reads_a_long_queue_by_index_only(core: Core) -> None:
     core.add_worker()
     queue_many(core, LONG)
 
-    plans = read_plans(core, lambda session: TERMS.look(session, core.project_id, now=core.clock.now()))
+    plans = read_plans(core, lambda session: take_snapshot(session, core.project_id, TERMS, now=core.clock.now()))
     plans += read_plans(core, lambda session: projects_to_serve(session, silent_since=0))
 
     if core.database.url.startswith("sqlite"):

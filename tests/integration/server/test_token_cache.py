@@ -38,7 +38,7 @@ class LookUps:
         """For the running event loop."""
         database = self._core.database
         finds: BatchingExecutor[str, identity.Authentication] = BatchingExecutor(database.read, self._find)
-        return TokenCache(finds, database.wakeups, self._core.clock, monotonic=lambda: self.monotonic_s)
+        return TokenCache(finds, database.commit_news, self._core.clock, monotonic=lambda: self.monotonic_s)
 
     def advance(self, seconds: float, *, set_back_s: float = 0.0) -> None:
         """So much later; the server's clock was set back meanwhile."""

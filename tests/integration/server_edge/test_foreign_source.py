@@ -25,8 +25,8 @@ _ENTRY = b"def main(run):\n    pass\n"
 
 @pytest.fixture(autouse=True)
 def _impatient(server: EdgeServer) -> None:
-    """Little processor time, and much patience with a busy machine."""
-    server.app.parts = replace(server.app.parts, reading=Reading(cpu_s=1.0, deadline_s=120.0))
+    """Little processor time (the kernel counts whole seconds), and much patience with a busy machine."""
+    server.app.parts = replace(server.app.parts, reading=Reading(cpu_s=0.5, deadline_s=120.0))
 
 
 def _nested_strings() -> bytes:
@@ -183,6 +183,18 @@ def test_content_that_was_read_once_is_not_read_again(server: EdgeServer) -> Non
     assert first.json() == again.json()
     assert server.app.parts.blobs.note(first.json()["sha256"]) is not None
     assert [each.process.pid for each in reading._children if each.process] == before
+
+
+def test_a_reader_stays_for_the_next_program_however_much_memory_the_server_has(server: EdgeServer) -> None:
+    of_the_server = b"\x01" * (256 * MIB)  # Linux counts it into the highest use of each process that starts from here
+    answer = _upload(server.admin, _ENTRY)
+    reading = server.app.parts.reading
+    readers = [each.process.pid for each in reading._children if each.process]
+    again = _upload(server.admin, _ENTRY + b"# another\n")
+
+    assert len(of_the_server) == 256 * MIB
+    assert (answer.status_code, again.status_code) == (httpx2.codes.CREATED, httpx2.codes.CREATED)
+    assert [each.process.pid for each in reading._children if each.process] == readers
 
 
 def test_no_bundle_takes_the_last_of_the_disk(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from fuzz.campaign import Campaign
 from fuzz.world import World
 from support.edge import EdgeServer
 
-REQUESTS = 600
+REQUESTS = 300
 """A share of what `make fuzz` asks."""
 
 

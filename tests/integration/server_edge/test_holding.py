@@ -11,9 +11,8 @@ import pytest
 from drumline.contracts.events import MAX_REPLICAS_TOLD
 from drumline.contracts.records import RECORDS_MEDIA_TYPE, frame
 from drumline.contracts.worker_api import MAX_HOST_DEVICES
-from drumline_server.app.application import create_app
-from drumline_server.base.settings import Settings
 from fuzz.world import V1, World
+from support.edge import described_paths
 from support.turns import HOLD_S, Timed, timed_world
 
 MIB = 2**20
@@ -149,7 +148,7 @@ _OWN: dict[str, Callable[[Any], dict[str, Costly]]] = {
 """Bodies that are dear to one route. Every route that takes JSON has those of `_anywhere`."""
 _ROUTES = sorted(
     path.removeprefix(V1)
-    for path, operations in create_app(Settings()).openapi()["paths"].items()
+    for path, operations in described_paths().items()
     for operation in operations.values()
     if "application/json" in operation.get("requestBody", {}).get("content", {})
 )

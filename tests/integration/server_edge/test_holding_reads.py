@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from drumline_server.app.application import create_app
-from drumline_server.base.settings import Settings
 from fuzz.world import V1
+from support.edge import described_paths
 from support.large_world import LargeWorld
 from support.turns import HOLD_S, Timed, timed_world
 
@@ -65,11 +64,7 @@ _COSTLIEST: Mapping[str, Costliest] = {
 }
 """The costliest request of each route that only reads; after a comma, what else is dear there."""
 _ENDLESS = ("/stream",)
-_ROUTES = sorted(
-    path.removeprefix(V1)
-    for path, operations in create_app(Settings()).openapi()["paths"].items()
-    if "get" in operations
-)
+_ROUTES = sorted(path.removeprefix(V1) for path, operations in described_paths().items() if "get" in operations)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,21 +11,18 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from support.api_process import DRUMLINE, ApiProcess
-from support.databases import new_database
 
 pytestmark = pytest.mark.both_databases
 
 PROGRAM = b"def main(run):\n    return 1\n"
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty database."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'shared.db'}"
-        return
-    with new_database(request.param) as url:
-        yield url
+@pytest.fixture
+def first_url(database_kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database that no server has started on; SQLite's has no tables."""
+    return (
+        f"sqlite:///{tmp_path / 'shared.db'}" if database_kind == "sqlite" else request.getfixturevalue("postgres_url")
+    )
 
 
 def servers(stack: ExitStack, count: int, directory: Path, database_url: str) -> list[ApiProcess]:
@@ -53,13 +49,13 @@ def upload(server: ApiProcess) -> httpx2.Response:
     return httpx2.post(f"{server.url}/api/v1/bundles?filename=one.py", content=PROGRAM, headers=headers, timeout=30)
 
 
-def test_servers_that_start_at_once_make_one_admin_token(tmp_path: Path, database_url: str) -> None:
+def test_servers_that_start_at_once_make_one_admin_token(tmp_path: Path, first_url: str) -> None:
     with ExitStack() as stack:
-        started = servers(stack, 3, tmp_path / "server", database_url)
+        started = servers(stack, 3, tmp_path / "server", first_url)
         with ThreadPoolExecutor(len(started)) as pool:
             list(pool.map(lambda server: server.start(), started))
 
-        assert admin_tokens(database_url) == 1
+        assert admin_tokens(first_url) == 1
         for server in started:
             answer = httpx2.get(
                 f"{server.url}/api/v1/sessions/current", headers={"Authorization": f"Bearer {server.token}"}
@@ -85,9 +81,9 @@ def test_a_server_without_the_directory_of_the_others_is_refused_with_the_settin
         assert admin_tokens(database_url) == 1
 
 
-def test_servers_of_different_directories_that_start_at_once_leave_one(tmp_path: Path, database_url: str) -> None:
+def test_servers_of_different_directories_that_start_at_once_leave_one(tmp_path: Path, first_url: str) -> None:
     with ExitStack() as stack:
-        both = [ApiProcess(tmp_path / name, database_url) for name in ("one", "two")]
+        both = [ApiProcess(tmp_path / name, first_url) for name in ("one", "two")]
         for server in both:
             stack.callback(server.stop)
 
@@ -100,7 +96,7 @@ def test_servers_of_different_directories_that_start_at_once_leave_one(tmp_path:
 
         with ThreadPoolExecutor(2) as pool:
             assert sorted(pool.map(starts, both)) == [False, True]
-        assert admin_tokens(database_url) == 1
+        assert admin_tokens(first_url) == 1
 
 
 def test_a_database_older_than_marks_takes_the_directory_that_has_its_programs(

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from drumline_server.storage.history import record_event
-from drumline_server.storage.notifications import announce
+from drumline_server.storage.notifications import announce, run_list
 from support.core import Member
 from support.edge import EdgeServer, edge_server
 from support.events import Message, open_stream
@@ -86,7 +86,7 @@ def test_the_position_is_known_before_the_first_event(server: EdgeServer) -> Non
 
     with open_stream(server.admin, f"run:{run.id},runs") as stream:
         next(line for line in stream._lines if line.startswith("id:"))
-        server.core.write(lambda session: announce(session, f"runs:{run.id}"))
+        server.core.write(lambda session: announce(session, run_list(run.id)))
         (hint,) = stream.take(1)
 
     assert hint.event == "hint"

@@ -45,6 +45,7 @@ def expect_failure(deployment: Deployment, words: Sequence[str]) -> None:
     assert not (deployment.data_dir / "client.json").exists()
 
 
+@pytest.mark.long("a worker that dies in a loop ends `up` the same way, and a launcher that does so later is told")
 def test_a_launcher_that_dies_in_a_loop_ends_up_with_its_error_and_the_cure(data_dir: Path, install: Install) -> None:
     install.shadow("grain", "raise ValueError('in_specs do not match')")
 
@@ -95,7 +96,13 @@ def test_a_redis_that_dies_in_a_loop_is_named_and_nothing_is_called_ready(tmp_pa
         assert deployment.stop() == 0
 
 
-@pytest.mark.parametrize(("name", "module"), [("worker", "drumline_worker"), ("api", "drumline_server")])
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("worker", "drumline_worker"),
+        pytest.param("api", "drumline_server", marks=pytest.mark.long("`up` starts all its parts again in one way")),
+    ],
+)
 def test_a_part_that_dies_in_a_loop_later_is_told(
     tmp_path: Path, data_dir: Path, install: Install, name: str, module: str
 ) -> None:
@@ -116,6 +123,7 @@ def test_a_part_that_dies_in_a_loop_later_is_told(
         deployment.stop()
 
 
+@pytest.mark.long("a worker that dies later is told too, and tests of the worker have a dead launcher replaced")
 def test_a_launcher_that_dies_in_a_loop_only_after_the_start_is_told_and_runs_start_once_it_stands(
     tmp_path: Path, data_dir: Path, install: Install
 ) -> None:
@@ -154,9 +162,9 @@ def test_a_start_that_takes_long_says_what_it_waits_for(data_dir: Path, install:
     install.shadow("grain", "import time; time.sleep(600)")
     deployment = start(data_dir, install)
     try:
-        wait_until(lambda: "Still waiting for" in deployment.said, timeout_s=ENDS_S, what="progress is told")
+        told = "Still waiting for the worker, which imports JAX and looks for devices ("
+        wait_until(lambda: told in deployment.said, timeout_s=ENDS_S, what="it says what it waits for")
 
-        assert "Still waiting for the worker, which imports JAX and looks for devices (1" in deployment.said
         assert "ready" not in deployment.said
     finally:
         assert deployment.stop() == 0

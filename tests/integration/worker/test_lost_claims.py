@@ -57,7 +57,7 @@ class Stage:
         nothing = cast(Any, None)  # nothing is launched here
         layout = self.layout
         context = AgentContext(
-            api, cast(Any, registration), nothing, nothing, layout, layout.checkpoints, nothing, nothing, place=""
+            api, cast(Any, registration), nothing, nothing, layout, layout.checkpoints, nothing, nothing, location=""
         )
         try:
             await HostedMember(context, self.member, FENCE).run()

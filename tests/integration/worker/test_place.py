@@ -34,7 +34,7 @@ def test_place_outlives_the_agent_and_a_copy_of_the_directory_tells_another_and_
 
     twin = WorkerProcess(own_server, tmp_path / "copy")
     subprocess.run(["cp", "-a", own_worker.data_dir, twin.data_dir], check=False)  # some of it vanishes meanwhile
-    assert (twin.data_dir / "runs" / member.id / "plan.json").exists()
+    assert (twin.data_dir / "runs" / member.id / "order.json").exists()
     twin.start()
     try:
         wait_until(lambda: "registered as" in twin.said, timeout_s=60, what="the twin is registered")

@@ -9,7 +9,7 @@ import pytest
 
 from drumline.contracts.ids import new_id
 from drumline.contracts.reasons import EndReason
-from drumline.contracts.worker_api import ProbeRequest
+from drumline.contracts.worker_api import DeviceCheck
 from support.processes import name_of, wait_until
 from support.tracing import holding_on_to
 from support.worker_process import WorkerProcess
@@ -31,8 +31,8 @@ def launcher_of(worker: WorkerProcess) -> psutil.Process:
     return launcher
 
 
-def request(member: str, index: int = 0) -> ProbeRequest:
-    return ProbeRequest(device=new_id("dev"), platform="cpu", index=index, fence=3, member=member)
+def request(member: str, index: int = 0) -> DeviceCheck:
+    return DeviceCheck(device=new_id("dev"), platform="cpu", index=index, fence=3, member=member)
 
 
 def test_stray_that_cannot_be_reaped_leaves_its_member_unproven_and_holds_up_no_start(
@@ -57,8 +57,8 @@ def test_launcher_that_dies_before_its_answer_fails_the_start_once_and_runs_noth
     launcher = launcher_of(own_worker)
     launcher.suspend()
     member = own_server.assign(FINE)
-    plan = own_worker.run_directory(member) / "plan.json"
-    wait_until(plan.exists, timeout_s=30, what="the launch is under way")
+    order = own_worker.run_directory(member) / "order.json"
+    wait_until(order.exists, timeout_s=30, what="the launch is under way")
     launcher.kill()
 
     end = own_server.wait_drained(member)
@@ -71,10 +71,10 @@ def test_quarantined_device_is_probed_by_a_program_on_it(
     server: WorkerServer, worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = [request(new_id("mem"), index) for index in range(2)]
-    monkeypatch.setattr(server, "device_probes", tuple(wanted))
-    server.wait(lambda: len(server.probed) >= 2, "both were probed")
+    monkeypatch.setattr(server, "device_checks", tuple(wanted))
+    server.wait(lambda: len(server.checked) >= 2, "both were checked")
 
-    reports = {report.device: report for report in server.probed}
+    reports = {report.device: report for report in server.checked}
     for probe in wanted:
         report = reports[probe.device]
         assert (report.usable, report.survivors, report.fence, report.message) == (True, (), 3, "")
@@ -85,10 +85,10 @@ def test_probe_ends_what_is_left_of_the_last_holder_first(own_server: WorkerServ
     scratch = _scratch(own_worker, member)
     with subprocess.Popen(["sleep", "600"], cwd=scratch, start_new_session=True) as left:
         probe = request(member)
-        own_server.device_probes = (probe,)
-        own_server.wait(lambda: bool(own_server.probed), "the device was probed")
+        own_server.device_checks = (probe,)
+        own_server.wait(lambda: bool(own_server.checked), "the device was checked")
         assert left.wait(10) == -signal.SIGKILL
-    (report,) = own_server.probed
+    (report,) = own_server.checked
     assert (report.device, report.usable, report.survivors) == (probe.device, True, ())
 
 

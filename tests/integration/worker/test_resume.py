@@ -134,7 +134,12 @@ def first_step(member: MemberRecord) -> int:
     return min(int(event.step) for event in member.of_kind("reduction"))
 
 
-@pytest.mark.parametrize("kind", STRATEGIES)
+_ALIKE = pytest.mark.long("as with mirrored replicas, whose checkpoint has most parts")
+
+
+@pytest.mark.parametrize(
+    "kind", ["mirrored", pytest.param("central_storage", marks=_ALIKE), pytest.param("one_device", marks=_ALIKE)]
+)
 def test_killed_at_any_step_a_run_gives_the_reductions_of_one_left_alone(
     server: WorkerServer, worker: WorkerProcess, kind: str
 ) -> None:

@@ -79,6 +79,7 @@ def test_an_identity_that_the_server_does_not_know_is_told(
             ),
             "Upgrade the server first",
             id="server of an older protocol",
+            marks=pytest.mark.long("told as of the older server, whose answer has another status"),
         ),
         pytest.param(
             problem(409, "conflict", "Protocol 2.", hint="Upgrade the worker on host a.", context={"protocol": 5}),

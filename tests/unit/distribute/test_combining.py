@@ -14,7 +14,7 @@ import drumline.distribute as dist
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError, UnsupportedError
 from drumline.distribute.observe import ReductionRecord
 
-pytestmark = pytest.mark.x64
+pytestmark = pytest.mark.x64(often=False)
 
 KINDS = ("spmd", "pmap", "mpmd", "auto", "central")
 

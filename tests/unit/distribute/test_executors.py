@@ -58,7 +58,7 @@ def train(strategy: dist.Strategy, steps: list[tuple[Any, Any]]) -> tuple[list[A
     return [np.asarray(weight) for weight in weights], losses
 
 
-@settings(deadline=None, max_examples=4)
+@settings(deadline=None, max_examples=2)
 @given(st.sampled_from([2, 3]), st.lists(st.integers(1, 12), min_size=2, max_size=2))
 @example(replicas=4, sizes=[8, 5])
 def test_training_on_many_replicas_equals_training_on_one(replicas: int, sizes: list[int]) -> None:

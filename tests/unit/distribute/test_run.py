@@ -16,7 +16,7 @@ from jax import lax
 import drumline.distribute as dist
 from drumline.distribute.errors import DivergingCopiesWarning, InvalidValueError, MissingReplicaError, RetraceWarning
 
-pytestmark = pytest.mark.x64
+pytestmark = pytest.mark.x64(often=False)
 
 
 def per_replica(*components: Any) -> dist.PerReplica:

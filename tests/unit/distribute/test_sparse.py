@@ -9,7 +9,7 @@ import pytest
 import drumline.distribute as dist
 from drumline.distribute.errors import UnsupportedError
 
-pytestmark = pytest.mark.x64
+pytestmark = pytest.mark.x64(often=False)
 
 
 def copies(variable: dist.Variable) -> list[Any]:

@@ -13,7 +13,7 @@ from jax import lax
 import drumline.distribute as dist
 from drumline.distribute.errors import VariableScopeError
 
-pytestmark = pytest.mark.x64
+pytestmark = pytest.mark.x64(often=False)
 
 
 def make(strategy: dist.Strategy, initial: Any = 10.0, **kwargs: Any) -> dist.Variable:

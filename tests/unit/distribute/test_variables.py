@@ -18,7 +18,7 @@ from drumline.distribute.errors import (
     StateLostError,
 )
 
-pytestmark = pytest.mark.x64
+pytestmark = pytest.mark.x64(often=False)
 
 
 def replica_id() -> Any:

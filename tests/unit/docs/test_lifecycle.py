@@ -7,7 +7,7 @@ from support.code_names import ROOT, read_code
 PAGE = (ROOT / "docs" / "lifecycle.md").read_text()
 SECTIONS = {text.partition("\n")[0]: text for text in PAGE.split("\n## ")[1:]}
 _STEP = re.compile(r"^(\d+)\. (.*)", re.MULTILINE)
-_TRACES = {"submit", "reduction", "cancel", "host dies", "first step", "next step"}
+_TRACES = {"submit", "reduction", "line of output", "cancel", "host dies", "first step", "next step"}
 
 
 def test_every_step_begins_with_a_function_that_exists() -> None:

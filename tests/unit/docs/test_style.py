@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -26,8 +27,8 @@ def test_no_file_is_longer_than_style_says() -> None:
 def test_no_function_is_longer_than_style_says() -> None:
     long = {
         f"{name}:{node.name}"
-        for name, text in _sources()
-        for node in ast.walk(ast.parse(text))
+        for name, tree in _trees()
+        for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _lines(node) > MAX_FUNCTION
     }
 
@@ -38,8 +39,8 @@ def test_parts_of_the_server_are_reached_by_their_type() -> None:
     """`app.state` takes any name and tells no checker what it holds; `request_context.AppState` does."""
     untyped = {
         f"{name}:{node.lineno}"
-        for name, text in _sources()
-        for node in ast.walk(ast.parse(text))
+        for name, tree in _trees()
+        for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and node.attr == "state" and ast.unparse(node.value).endswith("app")
     }
 
@@ -58,6 +59,12 @@ def test_errors_that_leave_their_file_are_defined_in_base() -> None:
     }
 
     assert elsewhere == set()
+
+
+@cache
+def _trees() -> list[tuple[str, ast.Module]]:
+    """Read once for all tests."""
+    return [(name, ast.parse(text)) for name, text in _sources()]
 
 
 def _lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

@@ -52,6 +52,13 @@ _GIVEN_UP = {
     "keeper": "Supervisor",
     "on_dying": "on_crash_loop",
     "hostnotice": "HostWarning",
+    "memberplan": "StartOrder",
+    "plan.json": "order.json",
+    "wakeups": "CommitNews",
+    "place_of": "location_of",
+    "device probe": "device check",
+    "proberequest": "DeviceCheck",
+    "desk": "resolver",
 }
 """Words that only their authors understood, with what is said instead."""
 _OF_OLD_WORKERS = re.compile(r"doorbell_k(?:id|ey)")

@@ -18,7 +18,7 @@ from drumline.contracts.retention import CheckpointKey
 from drumline.contracts.spec import CheckpointSpec
 from drumline.contracts.worker_api import Claimed, Rendezvous, ResumePoint
 from drumline.errors import CheckpointFailedError, CheckpointGoneError
-from support.member_plans import member_plan
+from support.start_orders import start_order
 
 
 class Events:
@@ -42,7 +42,7 @@ class Gang:
 
     def __init__(self, root: Path, pool: ThreadPoolExecutor, **claimed: object) -> None:
         self.root = root
-        self.claimed = member_plan(new_id("mem")).claimed.model_copy(update=claimed)
+        self.claimed = start_order(new_id("mem")).claimed.model_copy(update=claimed)
         self.store = CheckpointStore(root / self.claimed.run, self.claimed.fence)
         self.events = [Events(), Events()]
         self.managers = [self._manager(rank) for rank in (0, 1)]

@@ -1,5 +1,6 @@
 """Options of a submission, from flags to the keywords of the client."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from drumline.cli.submission import arguments, submission_options
 from drumline.cli.submit import submit
 from drumline.cli.sweep import sweep
 from drumline.contracts.spec import RecordSpec, Retries
-from drumline.errors import ParameterError
+from drumline.errors import ParameterError, ServerUnreachableError
+from drumline.program import PackedProgram
 
 NOBODY = "http://127.0.0.1:1"
 SPREADS = "Input should be 'pack', 'balance' or 'one_host'"
@@ -37,7 +39,7 @@ def _told(keyword: str, *flags: str) -> object:
     @click.command()
     @submission_options
     def command(**wanted: object) -> object:
-        return arguments("digits.py", wanted)[keyword]
+        return arguments(PackedProgram(Path("digits.py"), b"", ()), wanted)[keyword]
 
     return command.main(flags, standalone_mode=False)
 
@@ -71,6 +73,29 @@ def test_retries_reach_the_client_as_they_were_asked_for(flags: tuple[str, ...],
 )
 def test_what_to_record_reaches_the_client_as_it_was_asked_for(flags: tuple[str, ...], record: RecordSpec) -> None:
     assert _told("record", *flags) == record
+
+
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [
+        (submit, ["-p", "epochs=3"]),
+        (submit, ["--plan", "-p", "epochs=3"]),
+        (plan, ["-p", "epochs=3"]),
+        (sweep, ["-p", "epochs=3", "--sweep", "rate=1,2"]),
+    ],
+)
+def test_a_program_is_read_once_whatever_is_read_by_its_types(
+    program: Path, command: click.Command, flags: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program.write_text("def main(run, *, epochs: int, rate: float = 0.1):\n    return {}\n")
+    monkeypatch.setenv("DRUMLINE_TOKEN", "drm_pat_test")
+    opened: list[object] = []
+    sys.addaudithook(lambda event, args: opened.append(args[0]) if event == "open" else None)
+
+    with pytest.raises(ServerUnreachableError):
+        command.main([str(program), "--url", NOBODY, *flags], standalone_mode=False)
+
+    assert [str(path) for path in opened].count(str(program)) == 1
 
 
 @pytest.mark.parametrize("command", [submit, plan, sweep])

@@ -16,7 +16,7 @@ from drumline_worker.shim.hang_watch import HangWatch
 from drumline_worker.shim.journal import Journal
 from drumline_worker.shim.output import OutputBuffer
 from drumline_worker.shim.stopper import Stopper
-from support.member_plans import member_plan
+from support.start_orders import start_order
 
 STEP_S = 20.0
 _NO_RUNNER = cast(Any, None)  # Any: nobody looks at it while the program is in a step
@@ -28,17 +28,17 @@ class _Watched:
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
         self.now = 0.0
         monkeypatch.setattr(hang_watch, "boottime", lambda: self.now)
-        plan = member_plan(new_id("mem"))
-        claimed = plan.claimed.model_copy(
+        order = start_order(new_id("mem"))
+        claimed = order.claimed.model_copy(
             update={
-                "limits": plan.claimed.limits.model_copy(update={"step_s": STEP_S}),
-                "rendezvous": plan.claimed.rendezvous.model_copy(update={"size": size}),
+                "limits": order.claimed.limits.model_copy(update={"step_s": STEP_S}),
+                "rendezvous": order.claimed.rendezvous.model_copy(update={"size": size}),
             }
         )
-        plan = plan.model_copy(update={"claimed": claimed})
+        order = order.model_copy(update={"claimed": claimed})
         journal = Journal(SpoolWriter(directory))
         self.watch = HangWatch(
-            RunDirectory(directory), plan, Stopper(LeaseTimes(3_600.0), 0.0), OutputBuffer(), journal
+            RunDirectory(directory), order, Stopper(LeaseTimes(3_600.0), 0.0), OutputBuffer(), journal
         )
         self.watch.hear(Tick(activity="in_step", advances=5))
 

@@ -44,10 +44,10 @@ class _Shim:
         self.intake = Intake(self._selector, self._runner, inbox, self._output, self.journal)
 
     def turn(self) -> None:
-        self.intake.turn()
+        self.intake.pause_or_resume()
         for key, _ in self._selector.select(0.01) if self._selector.get_map() else ():
             key.data()
-        self._pump.turn()
+        self._pump.write_due()
 
     def finish(self) -> None:
         self.intake.drain()

@@ -14,7 +14,7 @@ from drumline_worker.agent.agent_context import Layout
 from drumline_worker.agent.maintenance import end_strays, find_members
 from drumline_worker.host.clock import now
 from drumline_worker.host.rundir import Ending, ShimIdentity
-from support.member_plans import member_plan
+from support.start_orders import start_order
 
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
 
@@ -51,17 +51,17 @@ def test_process_that_is_not_gone_in_time_is_named_with_its_member(tmp_path: Pat
 
 
 class Copied:
-    """A run directory whose plan was made in a place, and which this worker finds."""
+    """A run directory whose start order was made in a location, and which this worker finds."""
 
     def __init__(self, layout: Layout, made_at: str) -> None:
         self.layout = layout
         self.directory = layout.run_directory(new_id("mem"))
         self.directory.create()
-        self.directory.write_plan(member_plan(self.directory.path.name, place=made_at))
+        self.directory.write_order(start_order(self.directory.path.name, location=made_at))
         self.directory.begin(ShimIdentity(pid=1, start_ticks=1, started_at=now()))
 
-    def is_found(self, place: str) -> bool:
-        found = [plan.claimed.member for plan in find_members(self.layout, place)]
+    def is_found(self, location: str) -> bool:
+        found = [order.claimed.member for order in find_members(self.layout, location)]
         assert self.directory.path.exists() == bool(found), "what is nobody's is cleared away"
         return bool(found)
 
@@ -77,17 +77,19 @@ def test_member_that_began_here_is_found_though_its_shim_is_dead(layout: Layout)
     assert Copied(layout, "here").is_found("here")
 
 
-@pytest.mark.parametrize(("made_at", "place"), [("there", "here"), ("", "here"), ("there", ""), ("", "")])
-def test_copy_of_a_member_that_began_elsewhere_is_not_taken_for_one(layout: Layout, made_at: str, place: str) -> None:
+@pytest.mark.parametrize(("made_at", "location"), [("there", "here"), ("", "here"), ("there", ""), ("", "")])
+def test_copy_of_a_member_that_began_elsewhere_is_not_taken_for_one(
+    layout: Layout, made_at: str, location: str
+) -> None:
     """Its shim may be alive over there: to call it dead would run it twice."""
-    assert not Copied(layout, made_at).is_found(place)
+    assert not Copied(layout, made_at).is_found(location)
 
 
-@pytest.mark.parametrize("place", ["here", ""])
-def test_member_whose_shim_answers_is_here_whatever_is_known_of_the_place(layout: Layout, place: str) -> None:
+@pytest.mark.parametrize("location", ["here", ""])
+def test_member_whose_shim_answers_is_here_whatever_is_known_of_the_place(layout: Layout, location: str) -> None:
     copied = Copied(layout, "there")
     with copied.directory.listen():
-        assert copied.is_found(place)
+        assert copied.is_found(location)
 
 
 def test_end_on_disk_is_told_from_anywhere(layout: Layout) -> None:

@@ -20,7 +20,7 @@ from drumline_worker.agent.member import HostedMember
 from drumline_worker.agent.start import ClaimLostError, claim
 from drumline_worker.host.clock import boot_id, now
 from drumline_worker.host.rundir import RunDirectory, ShimIdentity
-from support.member_plans import member_plan
+from support.start_orders import start_order
 
 SHIM = ShimIdentity(pid=7, start_ticks=1, started_at=now())
 
@@ -31,11 +31,11 @@ class Launched:
     def __init__(self, root: Path) -> None:
         layout = Layout(root)
         layout.create()
-        plan = member_plan(new_id("mem"), boot=boot_id())
+        order = start_order(new_id("mem"), boot=boot_id())
         context = cast(Any, SimpleNamespace(layout=layout))  # all that a member asks of it here
-        self.directory: RunDirectory = layout.run_directory(plan.claimed.member)
+        self.directory: RunDirectory = layout.run_directory(order.claimed.member)
         self.directory.create()
-        self.member = HostedMember(context, plan.claimed.member, plan.claimed.fence, plan)
+        self.member = HostedMember(context, order.claimed.member, order.claimed.fence, order)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ class Starting:
     def __init__(self, root: Path) -> None:
         layout = Layout(root)
         layout.create()
-        self.claimed = member_plan(new_id("mem")).claimed
+        self.claimed = start_order(new_id("mem")).claimed
         self.while_waiting: Callable[[], object] = lambda: None
         self.while_starting: Callable[[], object] = lambda: None
         self.ends: list[MemberEnd] = []
@@ -78,7 +78,7 @@ class Starting:
         )  # fmt: skip
         ours = cast(Any, self)  # API, launcher and bundles: all that a start asks of them
         compiled = CompiledEntries(layout.compiled_entries)
-        context = AgentContext(ours, cast(Any, registration), ours, ours, layout, root, ours, compiled, place="here")
+        context = AgentContext(ours, cast(Any, registration), ours, ours, layout, root, ours, compiled, location="here")
         self.member = HostedMember(context, self.claimed.member, self.claimed.fence)
 
     async def _at_once(self) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline_worker.agent.identity import place_of
+from drumline_worker.agent.identity import location_of
 from drumline_worker.host.clock import host_clock
 
 CARD, OTHER_CARD = "52:54:00:12:34:56", "52:54:00:65:43:21"
@@ -32,7 +32,7 @@ class Boot:
 def machine(
     root: Path, *, machine_id: str | None = "m1", cards: tuple[str, ...] = (CARD,), processes: str = "pid:[1]"
 ) -> Path:
-    """What place_of reads of a machine."""
+    """What location_of reads of a machine."""
     (root / "etc").mkdir(parents=True)
     if machine_id is not None:
         (root / "etc/machine-id").write_text(f"{machine_id}\n")
@@ -67,35 +67,35 @@ def boot() -> Iterator[Boot]:
 
 
 def test_this_machine_has_a_place_which_stays(data_dir: Path) -> None:
-    assert place_of(data_dir) == place_of(data_dir) != ""
+    assert location_of(data_dir) == location_of(data_dir) != ""
 
 
 def test_a_link_to_the_directory_is_the_same_place(data_dir: Path) -> None:
     link = data_dir.with_name("link")
     link.symlink_to(data_dir)
 
-    assert place_of(link) == place_of(data_dir)
+    assert location_of(link) == location_of(data_dir)
 
 
 @pytest.mark.parametrize("moved_in", [False, True])
 def test_a_copied_directory_is_another_place(data_dir: Path, moved_in: bool) -> None:
     """Also one that took the path of the first."""
-    first = place_of(data_dir)
+    first = location_of(data_dir)
     copy = data_dir.with_name("copy")
     shutil.copytree(data_dir, copy)
     if moved_in:
         data_dir.rename(data_dir.with_name("aside"))
         copy = copy.rename(data_dir)
 
-    assert place_of(copy) != first
+    assert location_of(copy) != first
 
 
 def test_a_reboot_leaves_the_place_as_it_is(tmp_path: Path, data_dir: Path, boot: Boot) -> None:
     system = machine(tmp_path / "system")
-    first = place_of(data_dir, system)
+    first = location_of(data_dir, system)
     boot.name = "boot-2"
 
-    assert place_of(data_dir, system) == first
+    assert location_of(data_dir, system) == first
 
 
 @pytest.mark.parametrize("cards", [(OTHER_CARD,), (CARD, OTHER_CARD)])
@@ -105,20 +105,20 @@ def test_a_machine_with_another_network_card_is_another_place(
     """A clone keeps its machine-id, and the path and inode of every file."""
     clone = machine(tmp_path / "clone", cards=cards)
 
-    assert place_of(data_dir, clone) != place_of(data_dir, machine(tmp_path / "system"))
+    assert location_of(data_dir, clone) != location_of(data_dir, machine(tmp_path / "system"))
 
 
 def test_a_machine_with_another_id_is_another_place(tmp_path: Path, data_dir: Path) -> None:
     other = machine(tmp_path / "other", machine_id="m2")
 
-    assert place_of(data_dir, other) != place_of(data_dir, machine(tmp_path / "system"))
+    assert location_of(data_dir, other) != location_of(data_dir, machine(tmp_path / "system"))
 
 
 def test_order_of_network_cards_and_an_absent_machine_id_do_not_matter(tmp_path: Path, data_dir: Path) -> None:
     one = machine(tmp_path / "one", machine_id=None, cards=(CARD, OTHER_CARD))
     other = machine(tmp_path / "other", machine_id=None, cards=(OTHER_CARD, CARD))
 
-    assert place_of(data_dir, one) == place_of(data_dir, other) != ""
+    assert location_of(data_dir, one) == location_of(data_dir, other) != ""
 
 
 def test_a_container_without_a_network_card_is_known_by_its_boot_only(
@@ -126,11 +126,11 @@ def test_a_container_without_a_network_card_is_known_by_its_boot_only(
 ) -> None:
     """Of two such on different nodes nothing else may differ; so after a reboot it is another place."""
     container = machine(tmp_path / "container", cards=())
-    first = place_of(data_dir, container)
-    assert place_of(data_dir, container) == first != ""
+    first = location_of(data_dir, container)
+    assert location_of(data_dir, container) == first != ""
     boot.name = "boot-2"
 
-    assert place_of(data_dir, container) != first
+    assert location_of(data_dir, container) != first
 
 
 @pytest.mark.parametrize("cards", [(), (CARD,)])
@@ -140,9 +140,9 @@ def test_a_container_that_cannot_see_the_processes_of_before_is_another_place(
     older = machine(tmp_path / "older", cards=cards)
     newer = machine(tmp_path / "newer", cards=cards, processes="pid:[2]")
 
-    assert place_of(data_dir, newer) != place_of(data_dir, older)
+    assert location_of(data_dir, newer) != location_of(data_dir, older)
 
 
 def test_where_nothing_can_be_told_there_is_no_place(tmp_path: Path, data_dir: Path) -> None:
-    assert place_of(data_dir, tmp_path / "nothing") == ""
-    assert place_of(tmp_path / "no such directory") == ""
+    assert location_of(data_dir, tmp_path / "nothing") == ""
+    assert location_of(tmp_path / "no such directory") == ""

@@ -181,22 +181,22 @@ def test_no_clock_runs_while_telemetry_is_waited_for_and_all_go_on_where_they_we
 ) -> None:
     watchdog = _watchdog(**limits)
     watchdog.hear(_tick(activity, 5, 0.1), 0.0)
-    watchdog.hold(True, 10.0)
+    watchdog.set_paused(True, 10.0)
     for now in range(10, 1_010, 5):
         watchdog.hear(_tick(activity, 5, 0.1), float(now))
         assert watchdog.overdue(float(now)) is None
         assert not watchdog.wants_cpu(float(now))
     assert watchdog.next_at() == math.inf
-    watchdog.hold(False, 1_010.0)
+    watchdog.set_paused(False, 1_010.0)
     assert watchdog.overdue(1_010.0) is None
     assert _expires_at(watchdog) == pytest.approx(1_000.0 + limit_s, abs=0.2)
 
 
 def test_the_first_step_has_its_time_without_what_was_waited_for_telemetry() -> None:
     watchdog = _watchdog(first_step_s=30.0)
-    watchdog.hold(True, 20.0)
-    watchdog.hold(True, 50.0)
-    watchdog.hold(False, 500.0)
+    watchdog.set_paused(True, 20.0)
+    watchdog.set_paused(True, 50.0)
+    watchdog.set_paused(False, 500.0)
     watchdog.hear(_tick("own_code"), 500.0)
     assert _expires_at(watchdog) == pytest.approx(510.0, abs=0.2)
 
@@ -204,7 +204,7 @@ def test_the_first_step_has_its_time_without_what_was_waited_for_telemetry() -> 
 def test_what_comes_while_it_waits_is_not_dated_ahead() -> None:
     watchdog = _watchdog(step_s=20.0)
     watchdog.hear(_tick("own_code", 1), 0.0)
-    watchdog.hold(True, 1.0)
+    watchdog.set_paused(True, 1.0)
     watchdog.hear(_tick("own_code", 2), 99.0)
-    watchdog.hold(False, 100.0)
+    watchdog.set_paused(False, 100.0)
     assert _expires_at(watchdog) == pytest.approx(120.0, abs=0.2)

@@ -31,7 +31,7 @@ from drumline_worker.agent.identity import (
     IdentityError,
     IdentityFile,
     OddTokenError,
-    place_of,
+    location_of,
 )
 from drumline_worker.agent.launcher_client import LauncherClient, LaunchError
 from drumline_worker.agent.maintenance import end_strays, find_members, run_maintenance
@@ -100,11 +100,11 @@ class Agent:
     async def _serve(self) -> None:
         introduction, _ = await asyncio.gather(self._describe_host(), self._identify())
         found = list(find_members(self._layout, introduction.place))
-        adopted = {plan.claimed.member for plan in found}
+        adopted = {order.claimed.member for order in found}
         # Before registering, which tells the server what is dead: it gives those devices to others on our word.
         unproven = await end_strays(self._layout.runs, lambda member: member not in adopted)
         await end_strays(self._layout.probes, lambda _: True)
-        in_use = {Path(plan.compile_cache) for plan in found}
+        in_use = {Path(order.compile_cache) for order in found}
         await asyncio.to_thread(compile_cache.clear, self._layout.compile_cache, in_use)
         introduction = introduction.model_copy(update={"unproven": tuple(filter(_is_member, unproven))})
         self._registration = Registration(self._api, introduction, self._on_refused)
@@ -122,8 +122,8 @@ class Agent:
             self._settings.spool_bytes,
         )
         self._members = MemberRegistry(context)
-        for plan in found:
-            self._members.adopt(plan)
+        for order in found:
+            self._members.adopt(order)
         with _first_of_group():
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._celery.run())
@@ -219,7 +219,7 @@ class Agent:
             name=self._settings.name,
             checkpoint_store=self._checkpoint_store(),
             boot_id=boot_id(),
-            place=place_of(self._layout.root),
+            place=location_of(self._layout.root),
             version=importlib.metadata.version("drumline"),
             jax_version=importlib.metadata.version("jax"),
             cpu_count=os.cpu_count() or 1,
@@ -271,7 +271,7 @@ class Agent:
         """Nothing may keep running here whose devices the server gives to others; it is told that nothing does."""
         if self._members is not None:
             await self._members.kill(_KILL_S)
-            await self._members.settle(_LAST_WORDS_S)
+            await self._members.wait_for_reports(_LAST_WORDS_S)
 
     async def _wind_down(self) -> None:
         if self._members is None or self._registration is None:

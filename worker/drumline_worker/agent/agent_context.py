@@ -101,9 +101,9 @@ def own_address(server: str) -> str:
     parts = urlsplit(server)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     family, _, _, _, address = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect(address)  # sends nothing
-        return str(probe.getsockname()[0])
+    with socket.socket(family, socket.SOCK_DGRAM) as udp:
+        udp.connect(address)  # sends nothing
+        return str(udp.getsockname()[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class AgentContext:
     """Opens one for a gang whose rank 0 is here. Raises OSError."""
     compiled: CompiledEntries
     """What is in the compilation caches, by hash."""
-    place: str
+    location: str
     """Where this worker lives; empty where that cannot be told."""
     spool_bytes: int = SPOOL_BYTES
     """Telemetry of one member on disk that the server has not taken."""

@@ -18,12 +18,12 @@ from drumline.contracts.records import RECORDS_MEDIA_TYPE, frame
 from drumline.contracts.worker_api import (
     Claim,
     Claimed,
+    DeviceCheckReports,
     Enroll,
     Enrolled,
     ExpiredRuns,
     Heartbeat,
     HeartbeatReply,
-    ProbeReports,
     Register,
     Registered,
     StoredRuns,
@@ -146,7 +146,7 @@ class Api:
         """Of which runs nothing need be kept any more."""
         return await self._post("/checkpoints", body.model_dump_json().encode(), ExpiredRuns)
 
-    async def report_probes(self, body: ProbeReports) -> None:
+    async def report_device_checks(self, body: DeviceCheckReports) -> None:
         """Says what probes of quarantined devices found."""
         await self._send("/probes", body.model_dump_json().encode())
 

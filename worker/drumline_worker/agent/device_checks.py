@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Sequence
 
-from drumline.contracts.worker_api import ProbeReport, ProbeReports, ProbeRequest
+from drumline.contracts.worker_api import DeviceCheck, DeviceCheckReport, DeviceCheckReports
 from drumline_worker.agent.agent_context import AgentContext
 from drumline_worker.agent.api import RefusedError, UnreachableError
 from drumline_worker.agent.maintenance import end_strays
@@ -20,11 +20,11 @@ class DeviceChecks:
         self._context = context
         self._round: asyncio.Task[None] | None = None
 
-    def want(self, requests: Sequence[ProbeRequest], alive: Collection[str]) -> None:
-        """The server asks. Devices of members that are `alive` here are not probed: their end comes by itself."""
+    def want(self, requests: Sequence[DeviceCheck], alive: Collection[str]) -> None:
+        """The server asks. Devices of members that are `alive` here are not checked: their end comes by itself."""
         due = [request for request in requests if request.member not in alive]
         if due and (self._round is None or self._round.done()):
-            self._round = asyncio.create_task(self._probe(due), name="device probes")
+            self._round = asyncio.create_task(self._check(due), name="device checks")
 
     async def close(self) -> None:
         """Ends the round."""
@@ -32,20 +32,20 @@ class DeviceChecks:
             self._round.cancel()
             await asyncio.gather(self._round, return_exceptions=True)
 
-    async def _probe(self, requests: Sequence[ProbeRequest]) -> None:
-        _LOG.info("probing %s", ", ".join(f"{request.platform}:{request.index}" for request in requests))
+    async def _check(self, requests: Sequence[DeviceCheck]) -> None:
+        _LOG.info("checking %s", ", ".join(f"{request.platform}:{request.index}" for request in requests))
         over = {request.member for request in requests}
         survivors = await end_strays(self._context.layout.runs, over.__contains__)
-        reports = [await self._try(request, survivors.get(request.member, [])) for request in requests]
-        body = ProbeReports(incarnation=self._context.registration.incarnation, probes=tuple(reports))
+        reports = [await self._check_device(request, survivors.get(request.member, [])) for request in requests]
+        body = DeviceCheckReports(incarnation=self._context.registration.incarnation, probes=tuple(reports))
         try:
-            await self._context.api.report_probes(body)
+            await self._context.api.report_device_checks(body)
         except (UnreachableError, RefusedError) as error:
-            _LOG.warning("what the probes found could not be told: %s", error)
+            _LOG.warning("what the checks found could not be told: %s", error)
 
-    async def _try(self, request: ProbeRequest, survivors: Sequence[int]) -> ProbeReport:
+    async def _check_device(self, request: DeviceCheck, survivors: Sequence[int]) -> DeviceCheckReport:
         flaw = None if survivors else await self._context.launcher.try_device(request.platform, request.index)
-        return ProbeReport(
+        return DeviceCheckReport(
             device=request.device,
             fence=request.fence,
             usable=flaw is None and not survivors,

@@ -1,4 +1,4 @@
-"""Who this worker is: `worker.json`, the single-use token it enrols with, and the place that it lives in (P7)."""
+"""Who this worker is: `worker.json`, the single-use token it enrols with, and the location that it lives in (P7)."""
 
 import asyncio
 import hashlib
@@ -98,12 +98,12 @@ class Enrolment:
             transport.close()
 
 
-def place_of(data_dir: Path, system: Path = Path("/")) -> str:
+def location_of(data_dir: Path, system: Path = Path("/")) -> str:
     """A digest of the machine and the data directory, alike after each restart; empty where they cannot be told.
 
     A copied directory has another inode, a cloned machine another network card. Processes in other pid namespaces are
-    not seen, so that a new container is another place. A machine without a network card of its own, as most containers
-    are, is known by its boot: the place changes with it. `system` is where /etc, /proc and /sys are.
+    not seen, so that a new container is another location. A machine without a network card of its own, as most
+    containers are, is known by its boot: the location changes with it. `system` is where /etc, /proc and /sys are.
     """
     try:
         return hashlib.sha256("\n".join([*_machine(data_dir, system), *_directory(data_dir)]).encode()).hexdigest()

@@ -31,8 +31,12 @@ from drumline_worker.host.launcher_messages import (
 
 _LOG = logging.getLogger(__name__)
 _READY_S = 120.0
+"""To import JAX takes seconds, from a cold disk on a busy host many of them; one that hangs is told of by then."""
 _LIST_S = 120.0
+"""A driver that is opened for the first time after a boot is slow; one that hangs never answers."""
 _START_S = 30.0
+"""A fork takes milliseconds, and a host that swaps some seconds. A shim that begins later is looked after all the same:
+its run directory decides whether its start counts."""
 _STOP_S = 5.0
 _HOPELESS = 2
 """Launchers in a row that never were ready: the next will not be either, as nothing of this host has changed."""
@@ -89,7 +93,7 @@ class LauncherClient:
     async def list_devices(self, cpu_devices: int) -> DevicesListed:
         """The devices of this host, and why not others.
 
-        Raises LaunchError when a device driver hangs or takes the probe down.
+        Raises LaunchError when a device driver hangs or ends the process that lists them.
         """
         await self.until_ready()
         self._listing = asyncio.get_running_loop().create_future()
@@ -100,7 +104,7 @@ class LauncherClient:
                 listed = await self._listing
                 await self._gone["list_devices"].wait()
         except TimeoutError:
-            raise LaunchError(f"the device probe gave no answer in {_LIST_S:.0f} s") from None
+            raise LaunchError(f"listing the devices gave no answer in {_LIST_S:.0f} s") from None
         return listed
 
     async def start(self, member: str, directory: Path) -> Launched:
@@ -192,9 +196,9 @@ class LauncherClient:
         with contextlib.suppress(ConnectionError):  # it died with something of ours unread
             while raw := await reader.read(65_536):
                 for payload in decoder.feed(raw):
-                    self._take(FromLauncher.validate_json(payload))
+                    self._handle_reply(FromLauncher.validate_json(payload))
 
-    def _take(self, reply: Reply) -> None:
+    def _handle_reply(self, reply: Reply) -> None:
         if isinstance(reply, Ready):
             self._unready = 0
             self._ready.set()
@@ -202,25 +206,25 @@ class LauncherClient:
         elif isinstance(reply, Unready):
             self._flaw = reply.message
         elif isinstance(reply, Launched):
-            self._settle(reply.member, reply)
+            self._resolve_start(reply.member, reply)
         elif isinstance(reply, LaunchFailed):
-            self._settle(reply.member, LaunchError(reply.message))
+            self._resolve_start(reply.member, LaunchError(reply.message))
         elif isinstance(reply, DevicesListed):
             if self._listing is not None and not self._listing.done():
                 self._listing.set_result(reply)
         elif isinstance(reply, DeviceTried):
-            self._settle_try(reply.name, reply.flaw)
+            self._resolve_try(reply.name, reply.flaw)
         else:
-            self._take_gone(reply)
+            self._handle_gone(reply)
 
-    def _take_gone(self, reply: Gone) -> None:
+    def _handle_gone(self, reply: Gone) -> None:
         if reply.member in self._gone:
             self._gone[reply.member].set()
-        self._settle_try(reply.member, f"A program on it died with exit code {reply.exit_code}.")
+        self._resolve_try(reply.member, f"A program on it died with exit code {reply.exit_code}.")
         if reply.member == "list_devices" and self._listing is not None and not self._listing.done():
-            self._listing.set_exception(LaunchError(f"the device probe died with exit code {reply.exit_code}"))
+            self._listing.set_exception(LaunchError(f"listing the devices died with exit code {reply.exit_code}"))
 
-    def _settle(self, member: str, outcome: Launched | LaunchError) -> None:
+    def _resolve_start(self, member: str, outcome: Launched | LaunchError) -> None:
         future = self._starting.get(member)
         if future is None or future.done():
             return
@@ -229,7 +233,7 @@ class LauncherClient:
         else:
             future.set_result(outcome)
 
-    def _settle_try(self, name: str, flaw: str | None) -> None:
+    def _resolve_try(self, name: str, flaw: str | None) -> None:
         future = self._trying.get(name)
         if future is not None and not future.done():
             future.set_result(flaw)
@@ -240,9 +244,9 @@ class LauncherClient:
         self._settled.clear()
         self._gone.clear()
         for member in list(self._starting):
-            self._settle(member, LaunchError("the launcher died"))
+            self._resolve_start(member, LaunchError("the launcher died"))
         for name in self._trying:
-            self._settle_try(name, "The launcher died while a program was tried on it.")
+            self._resolve_try(name, "The launcher died while a program was tried on it.")
         if self._listing is not None and not self._listing.done():
             self._listing.set_exception(LaunchError("the launcher died"))
 

@@ -16,34 +16,34 @@ from drumline_worker.agent import compile_cache
 from drumline_worker.agent.agent_context import AgentContext, Layout
 from drumline_worker.agent.api import RefusedError, UnreachableError
 from drumline_worker.host.processes import kill_quietly, processes_below
-from drumline_worker.host.rundir import MemberPlan, RunDirectory
+from drumline_worker.host.rundir import RunDirectory, StartOrder
 
 _LOG = logging.getLogger(__name__)
 _KILL_S = 5.0
 _RESCAN_S = 0.05
 
 
-def find_members(layout: Layout, place: str) -> Iterator[MemberPlan]:
-    """Members with a whole plan and a shim that was started: alive, or with something still to report."""
+def find_members(layout: Layout, location: str) -> Iterator[StartOrder]:
+    """Members with a whole start order and a shim that was started: alive, or with something still to report."""
     for path in sorted(layout.runs.iterdir()):
         directory = layout.run_directory(path.name)
         try:
             started = not directory.revoke_start()
-            plan = directory.plan()
+            order = directory.order()
         except (OSError, ValidationError):
             started = False
-        if started and _is_ours(directory, plan, place):
+        if started and _is_ours(directory, order, location):
             _LOG.info("found %s of an earlier agent", path.name)
-            yield plan
+            yield order
         else:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _is_ours(directory: RunDirectory, plan: MemberPlan, place: str) -> bool:
-    """Whether it began in this place, or shows it. Else it is the copy of a member that may be alive elsewhere, of
+def _is_ours(directory: RunDirectory, order: StartOrder, location: str) -> bool:
+    """Whether it began in this location, or shows it. Else it is the copy of a member that may be alive elsewhere, of
     which nothing can be told from here.
     """
-    is_here = plan.place == place != ""
+    is_here = order.location == location != ""
     return is_here or directory.is_attended() or directory.read_ending() is not None
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from drumline.contracts.events import MemberAck, MemberEnd, MemberTick
+from drumline.contracts.events import WAITING_FOR_TELEMETRY, MemberAck, MemberEnd, MemberTick
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.timing import CLAIM_AGAIN_S
 from drumline.contracts.worker_api import Claimed, LiveMember, MemberHeartbeat, UnsentTelemetry
@@ -17,12 +17,14 @@ from drumline_worker.agent.shim_link import ShimLink
 from drumline_worker.agent.start import ClaimLostError, claim, launch, prepare
 from drumline_worker.agent.telemetry_sender import TelemetrySender
 from drumline_worker.host.clock import boot_id, boottime, now
-from drumline_worker.host.rundir import Ending, MemberPlan
-from drumline_worker.host.shim_messages import Acked, Alive, Ended, Hold, Spooled, Stop, StopCause
+from drumline_worker.host.rundir import Ending, StartOrder
+from drumline_worker.host.shim_messages import Acked, Alive, Ended, PeerWaits, Spooled, Stop, StopCause
 from drumline_worker.host.spool import SpoolReader, last_seq_on_disk
 
 _LOG = logging.getLogger(__name__)
 _PROOF_S = 5.0
+"""The launcher reaps a shim, and kills what is left below it, within a second. Without its word in this time the
+devices are not freed but quarantined and checked."""
 _GIVEN_UP = "Its worker registered again before its process was started."
 
 
@@ -37,19 +39,19 @@ class _UnwantedError(Exception):
 class HostedMember:
     """`run` (or `adopt`) is its life; the other methods bring news, at any time."""
 
-    def __init__(self, context: AgentContext, member: str, fence: int, plan: MemberPlan | None = None) -> None:
+    def __init__(self, context: AgentContext, member: str, fence: int, order: StartOrder | None = None) -> None:
         self._context = context
         self.id = member
         self.fence = fence
         self._directory = context.layout.run_directory(member)
-        self._claimed: Claimed | None = plan.claimed if plan else None
-        self._boot_id = plan.boot_id if plan else boot_id()
+        self._claimed: Claimed | None = order.claimed if order else None
+        self._boot_id = order.boot_id if order else boot_id()
         self._link: ShimLink | None = None
         self._stop: Stop | None = None
         self._fenced = False
         self._claimed_in = 0
         """How many registrations the worker had sent when it had the claim's answer."""
-        self._is_launched = plan is not None
+        self._is_launched = order is not None
         self._is_revoked = False
         """Whether a registration did not list it, after the launcher was asked to start it."""
         self._progress: Spooled | None = None
@@ -86,10 +88,10 @@ class HostedMember:
         if self._link is not None:
             self._link.send(Alive(sent_at=sent_at))
 
-    def hold(self, peer_waits: bool) -> None:
+    def set_peer_waits(self, peer_waits: bool) -> None:
         """Whether another member of its gang waits for its telemetry to be taken."""
         if peer_waits != self._peer_waits and self._link is not None:
-            self._link.send(Hold(held=peer_waits))
+            self._link.send(PeerWaits(waits=peer_waits))
         self._peer_waits = peer_waits
 
     @property
@@ -121,7 +123,7 @@ class HostedMember:
         return UnsentTelemetry(member=self.id, unsent_bytes=self._sender.unsent_bytes)
 
     def _tick(self) -> MemberTick | None:
-        return self._progress.place.tick(boottime()) if self._progress and self._progress.place else None
+        return self._progress.status.tick(boottime()) if self._progress and self._progress.status else None
 
     def live(self) -> LiveMember | None:
         """As a registration lists it; None before it has a process, and then it gets none any more."""
@@ -155,27 +157,28 @@ class HostedMember:
     async def run(self) -> None:
         """Claims it, runs it, reports it. A refused claim is the end of the matter."""
         try:
-            await self._run()
-        finally:
-            if self._port is not None:
-                self._port.close()
-
-    async def _run(self) -> None:
-        self._claimed = await self._take()
-        if self._claimed is None:
+            claimed = await self._claim()
+        except ClaimLostError:
+            await self._prove_gone()
             return
-        if self._claimed.cancel:
-            self.cancel()
+        if claimed is not None:
+            try:
+                await self._run_claimed(claimed)
+            finally:
+                if self._port is not None:
+                    self._port.close()
+
+    async def _run_claimed(self, claimed: Claimed) -> None:
         try:
-            complete = self._claimed.rendezvous.size == 1 or await self._await_gang(self._claimed.rendezvous.rank)
+            complete = claimed if claimed.rendezvous.size == 1 else await self._await_gang(claimed)
         except OSError as error:
             await self._report(_ending_before_start(EndReason.START_FAILED, f"no port to meet at: {error}"))
             return
-        if not complete:
+        if complete is None:
             await self._report(_ending_before_start(EndReason.FENCED, "Its gang never was complete."))
             return
         try:
-            await self._start(self._claimed)
+            await self._start(complete)
         except _UnwantedError as unwanted:
             await self._report(unwanted.ending)
             self._context.launcher.forget(self.id)
@@ -184,7 +187,7 @@ class HostedMember:
         except OSError as error:
             await self._report(_ending_before_start(EndReason.START_FAILED, str(error)))
         except LaunchError as error:
-            await self._settle_start(error)
+            await self._resolve_failed_launch(error)
         else:
             await self._supervise()
         self._directory.remove()
@@ -206,16 +209,14 @@ class HostedMember:
         if self._claimed_in != self._context.registration.times_sent:
             raise _UnwantedError(EndReason.NOT_STARTED, _GIVEN_UP)
 
-    async def _take(self) -> Claimed | None:
-        try:
-            return await self._claim()
-        except ClaimLostError:
-            await self._prove_gone()
-            return None
-
     async def _claim(self, coordinator: str | None = None) -> Claimed | None:
+        """Claims it, or asks again what became of its gang, and keeps the answer. Raises ClaimLostError."""
         claimed = await claim(self._context, self.id, self.fence, coordinator)
         self._claimed_in = self._context.registration.times_sent
+        if claimed is not None:
+            self._claimed = claimed
+            if claimed.cancel:
+                self.cancel()
         return claimed
 
     async def _prove_gone(self) -> None:
@@ -228,7 +229,7 @@ class HostedMember:
                 _ending_before_start(EndReason.FENCED, "It was over before its worker knew that it had it.")
             )
 
-    async def _settle_start(self, error: LaunchError) -> None:
+    async def _resolve_failed_launch(self, error: LaunchError) -> None:
         """The launcher may have died between fork and answer: either no shim ever begins, or it is looked after."""
         if self._directory.revoke_start():
             await self._report(_ending_before_start(EndReason.START_FAILED, str(error)))
@@ -236,25 +237,20 @@ class HostedMember:
             _LOG.warning("%s, but %s has begun", error, self.id)
             await self._supervise()
 
-    async def _await_gang(self, rank: int) -> bool:
-        """Waits until every member is claimed and rank 0 has said where to meet; False when that will not be."""
-        if rank == 0:
+    async def _await_gang(self, claimed: Claimed) -> Claimed | None:
+        """The answer that has every member claimed and says where to meet; None if that will not be."""
+        if claimed.rendezvous.rank == 0:
             self._port = self._context.open_coordinator_port()
         coordinator = self._port.coordinator if self._port else None
         while self._stop is None:
             try:
-                claimed = await self._claim(coordinator)
+                answer = await self._claim(coordinator)
             except ClaimLostError:
-                return False
-            if claimed is None:
-                return False
-            self._claimed = claimed
-            if claimed.cancel:
-                self.cancel()
-            if claimed.rendezvous.coordinator is not None:
-                return True
+                return None
+            if answer is None or answer.rendezvous.coordinator is not None:
+                return answer
             await asyncio.sleep(CLAIM_AGAIN_S)
-        return True
+        return claimed
 
     async def adopt(self) -> None:
         """Continues with a member that an earlier agent started: it lives, or its end is still to be told."""
@@ -303,7 +299,7 @@ class HostedMember:
                 self._link.send(self._stop)
             self._link.send(Alive(sent_at=self._context.registration.alive_at))
             if self._peer_waits:
-                self._link.send(Hold(held=True))
+                self._link.send(PeerWaits(waits=True))
             async for news in self._link.news():
                 if isinstance(news, Ended):
                     return news.ending
@@ -343,6 +339,8 @@ class HostedMember:
 
     async def _report(self, ending: Ending) -> None:
         """Tells the server at once, and until it knows. Of a fenced member it still takes the proof of death."""
+        # Without an end: only this frees the devices before the takeover, and nothing waits for it but this member's
+        # own task. An agent that stops cancels it; the next one finds the end on disk.
         backoff = Backoff()
         while True:
             end = MemberEnd(
@@ -375,8 +373,8 @@ class HostedMember:
 
 def _is_urgent(news: Spooled) -> tuple[bool, bool]:
     """What the server should not hear only with the next heartbeat: a hang, and that the program is made to wait."""
-    place = news.place
-    return (place.overdue, place.activity == "waiting_for_telemetry") if place else (False, False)
+    status = news.status
+    return (status.overdue, status.activity == WAITING_FOR_TELEMETRY) if status else (False, False)
 
 
 def _ending_before_start(reason: EndReason, message: str) -> Ending:

@@ -10,7 +10,7 @@ from drumline_worker.agent.backoff import Backoff
 from drumline_worker.agent.device_checks import DeviceChecks
 from drumline_worker.agent.member import HostedMember
 from drumline_worker.agent.plan_probes import PlanProbes
-from drumline_worker.host.rundir import MemberPlan
+from drumline_worker.host.rundir import StartOrder
 from drumline_worker.host.shim_messages import StopCause
 
 _LOG = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ class MemberRegistry:
         self._drain_ordered = False
         self._device_checks = DeviceChecks(context)
 
-    def _take_on(self, notice: MemberNotice) -> bool:
+    def _add_new(self, notice: MemberNotice) -> bool:
         """Claims a member that is not here yet; whether it is still to be claimed, the server decides."""
         if self._draining or self._drain_ordered or notice.member in self._members:
             return False
@@ -36,28 +36,31 @@ class MemberRegistry:
         self._start(newcomer, newcomer.run())
         return True
 
-    def adopt(self, plan: MemberPlan) -> None:
+    def adopt(self, order: StartOrder) -> None:
         """A member that an earlier agent started."""
-        member = HostedMember(self._context, plan.claimed.member, plan.claimed.fence, plan)
+        member = HostedMember(self._context, order.claimed.member, order.claimed.fence, order)
         self._start(member, member.adopt())
 
     def apply_reply(self, reply: HeartbeatReply) -> bool:
         """What the server wants of members. Returns whether it brought one to claim."""
+        # The order: a member is first told what leaves it least. Fenced ones are killed and a later wish finds them so;
+        # a cancel has its own grace, and a drain leaves alone what is being stopped. New ones come behind the drain,
+        # which they would miss, and before the checks, which spare the devices of members that are here.
         for notice in reply.fenced:
             if (member := self._members.get(notice.member)) is not None:
                 member.fence_off()
         for notice in reply.cancelled:
             self._stop(notice)
         for member in self._members.values():
-            member.hold(member.id in reply.held)
+            member.set_peer_waits(member.id in reply.held)
         self._drain_ordered = reply.drain
         if reply.drain:
             for member in self._members.values():
                 member.drain()
-        taken_on = [self._take_on(notice) for notice in reply.assigned]
+        added = [self._add_new(notice) for notice in reply.assigned]
         self._probes.apply_reply(reply)
         self._device_checks.want(reply.probes, self._members.keys())
-        return any(taken_on)
+        return any(added)
 
     def _stop(self, notice: MemberNotice) -> None:
         if (member := self._members.get(notice.member)) is None:
@@ -114,7 +117,7 @@ class MemberRegistry:
             for wait in late:
                 wait.cancel()
 
-    async def settle(self, timeout_s: float) -> None:
+    async def wait_for_reports(self, timeout_s: float) -> None:
         """Waits for the last reports, as long as that may take."""
         if self._tasks:
             await asyncio.wait(list(self._tasks.values()), timeout=timeout_s)

@@ -20,7 +20,7 @@ from drumline_worker.agent.bundles import BundleUnavailableError
 from drumline_worker.agent.launcher_client import LaunchError
 from drumline_worker.agent.shim_link import ShimLink
 from drumline_worker.host.clock import boot_id, boottime
-from drumline_worker.host.rundir import Ending, MemberPlan, RunDirectory
+from drumline_worker.host.rundir import Ending, RunDirectory, StartOrder
 from drumline_worker.host.shim_messages import Ended, Stop, StopCause
 from drumline_worker.host.spool import EVENT, SpoolReader
 
@@ -32,7 +32,7 @@ _GRACE_S = 2.0
 _LOST_S = 30.0
 """After which a probe that nobody looks after any more ends by itself, on the shim's own clock."""
 _PROOF_S = 10.0
-"""Nothing is deleted under a process that may still write."""
+"""As long as a shim waits for its own children: nothing is deleted under a process that may still write."""
 _OUTPUT_CHARS = 4_000
 
 
@@ -104,7 +104,7 @@ class PlanProbes:
         await self._context.bundles.extract(order.bundle, directory.program)
         compiled = directory.path / "compiled"
         compiled.mkdir(mode=0o700)
-        plan = MemberPlan(
+        start = StartOrder(
             claimed=_as_claimed(order),
             compile_cache=str(compiled),
             checkpoints=str(directory.path / "checkpoints"),
@@ -113,7 +113,7 @@ class PlanProbes:
             boot_id=boot_id(),
             probe_steps=order.steps,
         )
-        directory.write_plan(plan)
+        directory.write_order(start)
         await self._context.launcher.start(order.plan, directory.path)
 
     async def _follow(self, order: ProbeOrder, directory: RunDirectory) -> Ending | None:

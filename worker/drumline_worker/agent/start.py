@@ -1,4 +1,4 @@
-"""From a notice to a live shim: claim, bundle, plan, launch."""
+"""From a notice to a live shim: claim, bundle, start order, launch."""
 
 import asyncio
 import logging
@@ -9,10 +9,11 @@ from drumline_worker.agent.agent_context import AgentContext
 from drumline_worker.agent.api import RefusedError, UnreachableError
 from drumline_worker.agent.backoff import Backoff
 from drumline_worker.host.clock import boot_id
-from drumline_worker.host.rundir import MemberPlan
+from drumline_worker.host.rundir import StartOrder
 
 _LOG = logging.getLogger(__name__)
 _CLAIM_ATTEMPTS = 5
+"""With the pauses between them some 6 s, about a heartbeat: the reply to the next one assigns the member again."""
 
 
 class ClaimLostError(Exception):
@@ -65,7 +66,7 @@ async def launch(context: AgentContext, claimed: Claimed) -> None:
     directory = context.layout.run_directory(claimed.member)
     compiled = compile_cache.use(context.layout.compile_cache / claimed.version)
     await asyncio.to_thread(context.compiled.verify, compiled)
-    plan = MemberPlan(
+    order = StartOrder(
         claimed=claimed,
         compile_cache=str(compiled),
         checkpoints=str(context.checkpoints),
@@ -73,8 +74,8 @@ async def launch(context: AgentContext, claimed: Claimed) -> None:
         time_scale=context.registration.answer.time_scale,
         alive_at=context.registration.alive_at,
         boot_id=boot_id(),
-        place=context.place,
+        location=context.location,
         spool_bytes=context.spool_bytes,
     )
-    directory.write_plan(plan)
+    directory.write_order(order)
     await context.launcher.start(claimed.member, directory.path)

@@ -2,7 +2,7 @@
 
 ```
 <data dir>/runs/<member id>/   0700
-    plan.json     what to run, written by the agent before the launch
+    order.json     what to run, written by the agent before the launch
     shim.json     pid and start time of the shim; empty where its start was revoked
     shim.sock     the shim's listening socket
     spool/        telemetry not yet acknowledged
@@ -30,7 +30,7 @@ SPOOL_BYTES = 4 * 1024**3
 Model = TypeVar("Model", bound=BaseModel)
 
 
-class MemberPlan(Contract):
+class StartOrder(Contract):
     """Everything that a shim needs to run its member."""
 
     claimed: Claimed
@@ -43,8 +43,8 @@ class MemberPlan(Contract):
     alive_at: float
     """CLOCK_BOOTTIME at which the last acknowledged heartbeat was sent."""
     boot_id: str
-    place: str = ""
-    """The worker's, where it is known (`drumline_worker.agent.identity`)."""
+    location: str = ""
+    """Of the worker (`drumline_worker.agent.identity`): it tells a copied directory from its original."""
     spool_bytes: int = SPOOL_BYTES
     probe_steps: int | None = None
     """Set for a probe: how many steps to look at. What `main` returns is not kept then, but what it did."""
@@ -93,16 +93,16 @@ class RunDirectory:
 
     def remove(self) -> None:
         """Deletes everything; what is left of a half-deleted directory counts as no member."""
-        self._unlink("plan.json")
+        self._unlink("order.json")
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def write_plan(self, plan: MemberPlan) -> None:
-        """Leaves the plan for the shim."""
-        self._write("plan.json", plan)
+    def write_order(self, order: StartOrder) -> None:
+        """Leaves the start order for the shim."""
+        self._write("order.json", order)
 
-    def plan(self) -> MemberPlan:
-        """Raises FileNotFoundError or ValueError when there is no whole plan."""
-        return MemberPlan.model_validate_json((self.path / "plan.json").read_bytes())
+    def order(self) -> StartOrder:
+        """Raises FileNotFoundError or ValueError when there is no whole start order."""
+        return StartOrder.model_validate_json((self.path / "order.json").read_bytes())
 
     def begin(self, identity: ShimIdentity) -> bool:
         """Says which process is the shim. False for one that is not to begin: its start was revoked."""

@@ -54,11 +54,11 @@ class Acked(Contract):
     seq: Annotated[int, Field(ge=0)]
 
 
-class Hold(Contract):
+class PeerWaits(Contract):
     """Whether another member of the gang waits for its telemetry to be taken, so that this one may wait for it."""
 
-    op: Literal["hold"] = "hold"
-    held: bool
+    op: Literal["peer_waits"] = "peer_waits"
+    waits: bool
 
 
 class ProgramStatus(Contract):
@@ -97,7 +97,7 @@ class Spooled(Contract):
     seq: int
     step: int | None = None
     last_collective: str | None = None
-    place: ProgramStatus | None = None
+    status: ProgramStatus | None = None
 
 
 class Ended(Contract):
@@ -107,7 +107,7 @@ class Ended(Contract):
     ending: Ending
 
 
-Wish = Alive | Stop | Acked | Hold
+Wish = Alive | Stop | Acked | PeerWaits
 FromAgent: TypeAdapter[Wish] = TypeAdapter(Annotated[Wish, Field(discriminator="op")])
 FromShim: TypeAdapter[Spooled | Ended] = TypeAdapter(Annotated[Spooled | Ended, Field(discriminator="op")])
 
@@ -125,7 +125,7 @@ class Tick(Contract):
     """95 of 100 times between steps are shorter; None before there are two steps."""
 
     @property
-    def place(self) -> tuple[str, int, int, int]:
+    def position(self) -> tuple[str, int, int, int]:
         """What changes when the program comes further, or waits for others on purpose."""
         return self.activity, self.advances, self.collectives, self.waits
 

@@ -186,7 +186,7 @@ class SpoolReader:
         """
         records: list[Record] = []
         size = 0
-        while len(records) < max_records and (record := self._take(last_seq)) is not None:
+        while len(records) < max_records and (record := self._next_record(last_seq)) is not None:
             size += len(record.payload or b"")
             if records and size > max_bytes:
                 self._held = record
@@ -200,7 +200,7 @@ class SpoolReader:
             self._file.close()
             self._file = None
 
-    def _take(self, last_seq: int) -> Record | None:
+    def _next_record(self, last_seq: int) -> Record | None:
         if self._held is not None:
             record, self._held = self._held, None
             return record

@@ -8,7 +8,7 @@ import jax
 import drumline.distribute as dist
 from drumline.contracts.worker_api import AssignedDevice
 from drumline.wording import counted
-from drumline_worker.host.rundir import MemberPlan
+from drumline_worker.host.rundir import StartOrder
 from drumline_worker.runner.rendezvous import gang_devices, join
 
 _PATIENT_COLLECTIVES = "--xla_cpu_collective_call_terminate_timeout_seconds=604800"
@@ -19,35 +19,35 @@ class DevicesUnavailableError(Exception):
     """JAX does not show the devices that the scheduler assigned."""
 
 
-def claim_devices(plan: MemberPlan) -> list[tuple[AssignedDevice, jax.Device]]:
+def claim_devices(order: StartOrder) -> list[tuple[AssignedDevice, jax.Device]]:
     """Starts JAX on the assigned devices only; pairs them in replica order, then logical order. Of a gang: all of them.
 
     CPU devices are made as many as assigned, and the assigned indexes are mapped onto them in rising order: device
     `cpu:5` of the host may be `cpu:0` of this process. Accelerators likewise, through the variable that hides the rest.
     """
-    _configure(plan)
-    assigned = sorted(plan.claimed.devices, key=lambda device: (device.replica, device.logical))
+    _configure(order)
+    assigned = sorted(order.claimed.devices, key=lambda device: (device.replica, device.logical))
     platforms = {device.platform for device in assigned}
     if len(platforms) != 1:
         raise DevicesUnavailableError(f"the devices of one member are of platforms {sorted(platforms)}; need just one")
     (platform,) = platforms
     indexes = sorted(device.index for device in assigned)
     choose_devices(platform, indexes)
-    join(plan)
+    join(order)
     present = jax.local_devices(backend=platform)
     if len(present) != len(assigned):
         raise DevicesUnavailableError(
             f"JAX shows {counted(len(present), f'{platform} device')}; {len(assigned)} were assigned"
         )
-    if plan.claimed.rendezvous.size > 1:
-        return gang_devices(plan, platform)
+    if order.claimed.rendezvous.size > 1:
+        return gang_devices(order, platform)
     by_index = dict(zip(indexes, present, strict=True))
     return [(device, by_index[device.index]) for device in assigned]
 
 
-def _configure(plan: MemberPlan) -> None:
+def _configure(order: StartOrder) -> None:
     """A warm run finds all its programs in the cache of its version, however small and quick to compile they are."""
-    jax.config.update("jax_compilation_cache_dir", plan.compile_cache)
+    jax.config.update("jax_compilation_cache_dir", order.compile_cache)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 

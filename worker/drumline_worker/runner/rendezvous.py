@@ -8,7 +8,7 @@ from collections import defaultdict
 import jax
 
 from drumline.contracts.worker_api import AssignedDevice
-from drumline_worker.host.rundir import MemberPlan
+from drumline_worker.host.rundir import StartOrder
 from drumline_worker.host.shim_messages import RENDEZVOUS_S
 
 PEER_SILENT_S = 15
@@ -24,19 +24,19 @@ class RendezvousError(Exception):
     """The gang did not come together in time."""
 
 
-def join(plan: MemberPlan) -> None:
+def join(order: StartOrder) -> None:
     """Joins the processes of the gang; returns when all are there. Does nothing for a gang of one.
 
     Raises RendezvousError.
     """
-    rendezvous = plan.claimed.rendezvous
+    rendezvous = order.claimed.rendezvous
     if rendezvous.size == 1:
         return
     if rendezvous.coordinator is None:
         raise RendezvousError(f"a gang of {rendezvous.size} was started without a place to meet")
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # it would swallow SIGTERM
-    limit_s = plan.claimed.limits.rendezvous_s or RENDEZVOUS_S
+    limit_s = order.claimed.limits.rendezvous_s or RENDEZVOUS_S
     try:
         jax.distributed.initialize(
             rendezvous.coordinator,
@@ -52,9 +52,9 @@ def join(plan: MemberPlan) -> None:
         raise RendezvousError(f"the gang did not meet at {rendezvous.coordinator}: {error}") from None
 
 
-def leave(plan: MemberPlan) -> None:
+def leave(order: StartOrder) -> None:
     """Waits until every member has returned."""
-    if plan.claimed.rendezvous.size > 1:
+    if order.claimed.rendezvous.size > 1:
         jax.distributed.shutdown()
 
 
@@ -63,9 +63,9 @@ def is_peer_loss(error: BaseException) -> bool:
     return isinstance(error, jax.errors.JaxRuntimeError) and _PEER_LOST.search(str(error)) is not None
 
 
-def gang_devices(plan: MemberPlan, platform: str) -> list[tuple[AssignedDevice, jax.Device]]:
+def gang_devices(order: StartOrder, platform: str) -> list[tuple[AssignedDevice, jax.Device]]:
     """All devices of the gang by replica and logical position; each process has its own in the order of the indexes."""
-    assigned = plan.claimed.rendezvous.devices
+    assigned = order.claimed.rendezvous.devices
     indexes: defaultdict[int, list[int]] = defaultdict(list)
     for each in sorted(assigned, key=lambda device: device.index):
         indexes[each.rank].append(each.index)

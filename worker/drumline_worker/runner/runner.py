@@ -23,7 +23,7 @@ from drumline.errors import UnsupportedStrategyError
 from drumline.job import RunStopping
 from drumline.local import build_strategy, json_result, on_sigterm
 from drumline.local.stop_request import StopRequest
-from drumline_worker.host.rundir import MemberPlan, RunDirectory
+from drumline_worker.host.rundir import RunDirectory, StartOrder
 from drumline_worker.host.shim_messages import STACK_SIGNAL
 from drumline_worker.host.tally import Tally
 from drumline_worker.runner.channel import Channel
@@ -41,7 +41,7 @@ _UNFINISHED_S = 0.25
 MAX_MESSAGE_CHARS = 4_000
 
 
-def run_member(directory: RunDirectory, plan: MemberPlan, link: socket.socket, stacks: int, tally: Tally) -> int:
+def run_member(directory: RunDirectory, order: StartOrder, link: socket.socket, stacks: int, tally: Tally) -> int:
     """Runs the program and returns the exit code of this process; its stacks go to `stacks` when the shim asks.
 
     What it logs is counted in `tally`.
@@ -52,12 +52,12 @@ def run_member(directory: RunDirectory, plan: MemberPlan, link: socket.socket, s
     channel = Channel(link)
     channel.send("state", phase="loading")
     try:
-        run, probe = _prepare_run(plan, channel, tally)
+        run, probe = _prepare_run(order, channel, tally)
     except (DevicesUnavailableError, RendezvousError, UnsupportedStrategyError, RuntimeError) as error:
         bad = EndReason.BAD_PROGRAM if isinstance(error, UnsupportedStrategyError) else EndReason.START_FAILED
         sys.stderr.write(f"drumline: {error}\n")
         return _fail(channel, bad, error)
-    return _run_program(directory, plan, run, channel, probe)
+    return _run_program(directory, order, run, channel, probe)
 
 
 def _prepare_process(directory: RunDirectory, stacks: int) -> None:
@@ -91,20 +91,20 @@ def _flush_forever(streams: Sequence[TextIO]) -> None:
                 stream.flush()
 
 
-def _prepare_run(plan: MemberPlan, channel: Channel, tally: Tally) -> tuple[WorkerRun, ProbeObserver | None]:
-    claimed = plan.claimed
+def _prepare_run(order: StartOrder, channel: Channel, tally: Tally) -> tuple[WorkerRun, ProbeObserver | None]:
+    claimed = order.claimed
     ticker = Ticker(channel, "own_code" if claimed.rendezvous.size == 1 else "rendezvous")
     ticker.start()
-    devices = claim_devices(plan)
+    devices = claim_devices(order)
     ticker.enter("own_code")
     strategy = build_strategy(claimed.strategy, [device for _, device in devices])
     stop_request, probe = StopRequest(), None
-    if plan.probe_steps is None:
+    if order.probe_steps is None:
         telemetry = Telemetry(channel, stop_request.raise_if_forced, tally)
         observer = RunObserver(channel, telemetry, ticker, _device_ids(devices), stop_request.step_began)
         strategy.observe(observer, reductions_every=claimed.record.reductions_every)
     else:
-        probe = ProbeObserver([device.id for _, device in devices], plan.probe_steps, stop_request)
+        probe = ProbeObserver([device.id for _, device in devices], order.probe_steps, stop_request)
         telemetry = Telemetry(channel, stop_request.raise_if_forced, tally, probe)
         strategy.observe(probe, reductions_every=1)
     on_sigterm(stop_request.request)
@@ -113,7 +113,7 @@ def _prepare_run(plan: MemberPlan, channel: Channel, tally: Tally) -> tuple[Work
         ticker.waits()
         stop_request.raise_if_forced()
 
-    manager = open_manager(Path(plan.checkpoints), claimed, CheckpointEvents(channel, telemetry), on_wait)
+    manager = open_manager(Path(order.checkpoints), claimed, CheckpointEvents(channel, telemetry), on_wait)
     channel.listen(stop_request.request, manager.note_registered)
     checkpoints = RunCheckpoints(manager, claimed.checkpoint, strategy)
     return WorkerRun(
@@ -126,25 +126,25 @@ def _device_ids(devices: list[tuple[AssignedDevice, jax.Device]]) -> dict[int, s
 
 
 def _run_program(
-    directory: RunDirectory, plan: MemberPlan, run: WorkerRun, channel: Channel, probe: ProbeObserver | None
+    directory: RunDirectory, order: StartOrder, run: WorkerRun, channel: Channel, probe: ProbeObserver | None
 ) -> int:
     try:
-        main = load_main(directory.program, plan.claimed.entrypoint)
-        parameters = with_defaults(main, plan.claimed.parameters)
+        main = load_main(directory.program, order.claimed.entrypoint)
+        parameters = with_defaults(main, order.claimed.parameters)
         main = main if probe is None else probe.wrap(main)
     except BaseException as error:  # noqa: BLE001 - the program's own code runs on import; all it raises is told
         return _report_error(error, run, channel, EndReason.BAD_PROGRAM, directory.program)
     run.start(parameters)
     channel.send("state", phase="running")
     try:
-        returned = main(run, **plan.claimed.parameters)
+        returned = main(run, **order.claimed.parameters)
     except BaseException as error:  # noqa: BLE001 - whatever a program raises, SystemExit included
-        lost = plan.claimed.rendezvous.size > 1 and is_peer_loss(error)
+        lost = order.claimed.rendezvous.size > 1 and is_peer_loss(error)
         reason = EndReason.PEER_LOST if lost else EndReason.PROGRAM_ERROR
         return _report_error(error, run, channel, reason, directory.program)
     code = _succeed(returned, run, channel)
     if code == 0:
-        leave(plan)
+        leave(order)
     return code
 
 

@@ -110,7 +110,7 @@ class Telemetry:
             for one in numbered:
                 # Speed is measured from the end of the first step on: its own calls were compiled.
                 if not (isinstance(one.record, _Speed) and one.step <= first):
-                    self._take(one, calls_per_step=self._steps.calls_per_step)
+                    self._queue_numbered(one, calls_per_step=self._steps.calls_per_step)
             self._note_window(self._rate.name(gained, time.monotonic_ns()))
             self._hurried = self._hurried or not was_named
             self._wake()
@@ -175,9 +175,9 @@ class Telemetry:
 
     def _number(self, numbered: Iterable[Numbered[ReductionRecord | _Speed]]) -> None:
         for one in numbered:
-            self._take(one, calls_per_step=1.0)
+            self._queue_numbered(one, calls_per_step=1.0)
 
-    def _take(self, one: Numbered[ReductionRecord | _Speed], *, calls_per_step: float) -> None:
+    def _queue_numbered(self, one: Numbered[ReductionRecord | _Speed], *, calls_per_step: float) -> None:
         """Queues a record whose step is known now."""
         if isinstance(one.record, _Speed):
             self._add_figures(one.record.window.of_steps(calls_per_step), one.step, one.record.at_micros)

@@ -2,9 +2,10 @@
 
 import math
 
+from drumline.contracts.events import WAITING_FOR_TELEMETRY
 from drumline_worker.host.clock import boottime
 from drumline_worker.host.processes import cpu_seconds, descendants
-from drumline_worker.host.rundir import MemberPlan, RunDirectory
+from drumline_worker.host.rundir import RunDirectory, StartOrder
 from drumline_worker.host.shim_messages import ProgramStatus, Tick
 from drumline_worker.shim.journal import Journal
 from drumline_worker.shim.output import OutputBuffer
@@ -21,17 +22,17 @@ class HangWatch:
     """Decides by itself, needing neither agent nor server; in a gang the server then tells the others."""
 
     def __init__(
-        self, directory: RunDirectory, plan: MemberPlan, stopper: Stopper, output: OutputBuffer, journal: Journal
+        self, directory: RunDirectory, order: StartOrder, stopper: Stopper, output: OutputBuffer, journal: Journal
     ) -> None:
         self._program = str(directory.program)
-        in_gang = plan.claimed.rendezvous.size > 1
-        self._watchdog = Watchdog(plan.claimed.limits, in_gang=in_gang, now=boottime())
+        in_gang = order.claimed.rendezvous.size > 1
+        self._watchdog = Watchdog(order.claimed.limits, in_gang=in_gang, now=boottime())
         self._in_gang = in_gang
         self._journal = journal
         self._waits = self._peer_waits = False
-        self._server_heard_at = plan.alive_at
-        self._silent_s = plan.lease.silent_s
-        self._kill_after_s = plan.lease.gang_dump_s if in_gang else DUMP_S
+        self._server_heard_at = order.alive_at
+        self._silent_s = order.lease.silent_s
+        self._kill_after_s = order.lease.gang_dump_s if in_gang else DUMP_S
         self._stopper = stopper
         self._output = output
         self._threads = ""
@@ -51,7 +52,7 @@ class HangWatch:
     def look(self, runner: Runner) -> None:
         """Looks whether a limit has run out; a program that is being stopped has another clock."""
         now = boottime()
-        self._watchdog.hold(self._is_held(now), now)
+        self._watchdog.set_paused(self._is_paused(now), now)
         if self._watchdog.wants_cpu(now):
             self._watchdog.note_cpu(cpu_seconds([runner.pid, *descendants(runner.pid)]), now)
         overdue = self._watchdog.overdue(now)
@@ -90,7 +91,7 @@ class HangWatch:
 
     def patience(self) -> float:
         """Seconds until there is something to look at."""
-        if self._stopper.cause is not None or self._watchdog.is_held:
+        if self._stopper.cause is not None or self._watchdog.is_paused:
             return math.inf
         return max(0.0, self._watchdog.next_at() - boottime())
 
@@ -98,7 +99,7 @@ class HangWatch:
         """For the agent; a whole second is fine enough for what is only compared."""
         watchdog = self._watchdog
         return ProgramStatus(
-            activity="waiting_for_telemetry" if self._waits else watchdog.tick.activity,
+            activity=WAITING_FOR_TELEMETRY if self._waits else watchdog.tick.activity,
             advances=watchdog.tick.advances,
             collectives=watchdog.tick.collectives,
             changed_at=math.floor(watchdog.changed_at),
@@ -109,7 +110,7 @@ class HangWatch:
             output_bytes=self._output.size_bytes,
         )
 
-    def _is_held(self, now: float) -> bool:
+    def _is_paused(self, now: float) -> bool:
         """In a gang also while a peer may wait: then the program waits for the peer in a collective."""
         in_doubt = self._peer_waits or now - self._server_heard_at > self._silent_s
         return self._waits or (self._in_gang and in_doubt)

@@ -59,7 +59,7 @@ class Inbox:
         """Takes more bytes; False when the framing is broken and the socket must be closed."""
         try:
             for payload in self._decoder.feed(raw):
-                self._take(payload)
+                self._take_message(payload)
         except FramingError as error:
             self._refuse(str(error))
             return False
@@ -69,7 +69,7 @@ class Inbox:
         """How many of the program's checkpoints are among the events up to `seq`."""
         return bisect_right(self._checkpoint_seqs, seq)
 
-    def _take(self, payload: bytes) -> None:
+    def _take_message(self, payload: bytes) -> None:
         try:
             message = parse(payload)
             if message.get("kind") == "tick":
@@ -161,9 +161,9 @@ class Intake:
         self._journal = journal
         self._open: set[socket.socket | int] = {runner.socket, runner.stdout, runner.stderr}
         self.is_paused = True
-        """Whether nothing is read, as the spool is full."""
+        """Whether nothing is read, as the spool is full; or yet, as the first `pause_or_resume` begins to read."""
 
-    def turn(self) -> bool:
+    def pause_or_resume(self) -> bool:
         """Pauses or resumes, by the room that there is; whether that changed."""
         if not self.is_paused and self._journal.full:
             for source in self._open:
@@ -179,15 +179,15 @@ class Intake:
     def drain(self) -> None:
         """Takes what is left, whatever the room: nobody writes any more, and pipes hold little."""
         for source in tuple(self._open):
-            while source in self._open and self._take(source):
+            while source in self._open and self._take_bytes(source):
                 pass
 
     def _read(self, source: socket.socket | int) -> None:
-        self._take(source)
+        self._take_bytes(source)
         if source not in self._open and not self.is_paused:
             self._selector.unregister(source)
 
-    def _take(self, source: socket.socket | int) -> bool:
+    def _take_bytes(self, source: socket.socket | int) -> bool:
         """Whether there was something; a source at its end is open no more."""
         raw = _bytes_of(source)
         if raw is None:

@@ -24,7 +24,7 @@ class Chunk:
 
 
 class OutputBuffer:
-    """Takes bytes as they come, gives chunks. Bounded by who reads the pipes only while it is emptied."""
+    """Takes bytes as they come, gives chunks. Without a bound of its own: no pipe is read while the spool is full."""
 
     def __init__(self) -> None:
         self._decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in ("stdout", "stderr")}
@@ -84,7 +84,7 @@ OUTPUT_DELAY_S = 0.05
 MOST_WAITING_BYTES = 256 * 1024
 """So much output is not collected any longer."""
 SYNC_S = 1.0
-DISK_S = 0.5
+DISK_RETRY_S = 0.5
 """How often a full disk is tried again."""
 _IDLE_S = 3_600.0
 
@@ -98,11 +98,11 @@ class Pump:
         self._due: dict[str, float] = {}
 
     def patience(self) -> float:
-        """Seconds until `turn` has something to do."""
+        """Seconds until `write_due` has something to do."""
         self._arm()
         return max(0.0, min(self._due.values(), default=time.monotonic() + _IDLE_S) - time.monotonic())
 
-    def turn(self) -> None:
+    def write_due(self) -> None:
         """Does what is due. Raises SpoolFullError."""
         self._arm()
         now = time.monotonic()
@@ -131,7 +131,7 @@ class Pump:
         output_s = OUTPUT_DELAY_S if self._output.waiting_bytes < MOST_WAITING_BYTES else 0.0
         for name, wanted, delay in (
             ("output", self._output.pending, output_s),
-            ("disk", self._journal.waits_for_disk, DISK_S),
+            ("disk", self._journal.waits_for_disk, DISK_RETRY_S),
             ("sync", self._journal.needs_sync, SYNC_S),
         ):
             if wanted:

@@ -11,7 +11,7 @@ from drumline_worker.host.clock import boottime, now
 from drumline_worker.host.framing import encode
 from drumline_worker.host.processes import become_subreaper, kill_quietly, reap, set_name, start_ticks
 from drumline_worker.host.rundir import Ending, RunDirectory, ShimIdentity
-from drumline_worker.host.shim_messages import Alive, Ended, Hold, Spooled, Stop, StopCause, Wish
+from drumline_worker.host.shim_messages import Alive, Ended, PeerWaits, Spooled, Stop, StopCause, Wish
 from drumline_worker.host.spool import SpoolWriter
 from drumline_worker.shim.agent_link import AgentLink, accept
 from drumline_worker.shim.ending import Finish, too_late
@@ -22,7 +22,7 @@ from drumline_worker.shim.output import OutputBuffer, Pump
 from drumline_worker.shim.spawn import RunMember, Runner, start_runner
 from drumline_worker.shim.stopper import Action, Stopper
 
-DISK_S = 20.0
+DISK_WAIT_S = 20.0
 """How long an ended member waits for room on a full disk before it gives up what the disk did not take."""
 DISK_LOOK_S = 0.2
 _MAX_WAIT_S = 5.0
@@ -49,16 +49,16 @@ class Shim:
         self, directory: RunDirectory, listener: socket.socket, parent_fd: int | None, run_member: RunMember
     ) -> None:
         self._directory = directory
-        self._plan = directory.plan()
+        self._order = directory.order()
         self._listener = listener
         self._parent_fd = parent_fd
         self._run_member = run_member
         self._spool = SpoolWriter(directory.spool)
-        self._journal = Journal(self._spool, self._plan.spool_bytes)
+        self._journal = Journal(self._spool, self._order.spool_bytes)
         self._output = OutputBuffer()
-        self._stopper = Stopper(self._plan.lease, self._plan.alive_at)
-        self._hangs = HangWatch(directory, self._plan, self._stopper, self._output, self._journal)
-        self._inbox = Inbox(self._journal, self._output, self._plan.claimed.fence, self._hangs.hear)
+        self._stopper = Stopper(self._order.lease, self._order.alive_at)
+        self._hangs = HangWatch(directory, self._order, self._stopper, self._output, self._journal)
+        self._inbox = Inbox(self._journal, self._output, self._order.claimed.fence, self._hangs.hear)
         self._pump = Pump(self._journal, self._output)
         self._agents: list[AgentLink] = []
         self._selector = selectors.DefaultSelector()
@@ -77,17 +77,17 @@ class Shim:
                 agent.send_final(Ended(ending=ending))
 
     def _supervise(self) -> Ending:
-        in_gang = self._plan.claimed.rendezvous.size > 1
+        in_gang = self._order.claimed.rendezvous.size > 1
         finish = Finish(self._stopper, self._inbox, self._journal, in_gang=in_gang)
         # Before anything is written: on a full disk the end still needs room.
         self._spool.keep_reserve()
         self._journal.record("state", phase="starting")
         wakeup = self._watch_signals()
-        self._runner = runner = start_runner(self._directory, self._plan, self._run_member)
+        self._runner = runner = start_runner(self._directory, self._order, self._run_member)
         intake = Intake(self._selector, runner, self._inbox, self._output, self._journal)
         self._register_sources(runner, wakeup)
         while self._status is None:
-            self._turn(runner, intake)
+            self._run_round(runner, intake)
         # A dump may have ended the program before its stacks were read.
         self._hangs.write_stacks(runner)
         released = finish.end_program(intake, self._output, runner.tally)
@@ -96,7 +96,7 @@ class Shim:
 
     def _await_disk(self) -> None:
         """Waits for room on the disk, which comes as the agent sends what is spooled."""
-        until = boottime() + DISK_S
+        until = boottime() + DISK_WAIT_S
         self._pump.write_output()
         while self._journal.waits_for_disk and boottime() < until:
             for key, _ in self._selector.select(DISK_LOOK_S):
@@ -104,8 +104,8 @@ class Shim:
             self._journal.catch_up()
             self._report_to_agents()
 
-    def _turn(self, runner: Runner, intake: Intake) -> None:
-        if intake.turn():
+    def _run_round(self, runner: Runner, intake: Intake) -> None:
+        if intake.pause_or_resume():
             self._hangs.wait(intake.is_paused)
         ready = self._selector.select(self._wait_s())
         # Before anything that was read meanwhile: a thawed host may find an Alive in its socket, sent before another
@@ -115,7 +115,7 @@ class Shim:
         try:
             for key, _ in ready:
                 key.data()
-            self._pump.turn()
+            self._pump.write_due()
         except SpoolFullError:
             self._stopper.stop(StopCause.SPOOL_FULL, None, boottime())
         self._report_to_agents()
@@ -163,7 +163,7 @@ class Shim:
         return ours
 
     def _on_sigterm(self, _number: int, _frame: FrameType | None) -> None:
-        self._stopper.stop(StopCause.PREEMPTED, self._plan.claimed.limits.grace_s, boottime())
+        self._stopper.stop(StopCause.PREEMPTED, self._order.claimed.limits.grace_s, boottime())
 
     def _reap(self, runner: Runner, wakeup: socket.socket) -> None:
         wakeup.recv(4_096)  # before reaping: a child that dies in between wakes us again
@@ -203,8 +203,8 @@ class Shim:
             sent_at = min(message.sent_at, boottime())  # no agent can grant a lease from the future
             self._stopper.extend(sent_at)
             self._hangs.record_server_contact(sent_at)
-        elif isinstance(message, Hold):
-            self._hangs.peer_waits(message.held)
+        elif isinstance(message, PeerWaits):
+            self._hangs.peer_waits(message.waits)
         elif isinstance(message, Stop) and message.cause is StopCause.HANG:
             self._hangs.on_gang_hang()
         elif isinstance(message, Stop):
@@ -225,7 +225,7 @@ class Shim:
             seq=self._journal.last_seq,
             step=progress.step if progress else None,
             last_collective=progress.last_collective if progress else None,
-            place=self._hangs.status(),
+            status=self._hangs.status(),
         )
         for agent in [agent for agent in self._agents if not agent.tell(news)]:
             self._forget(agent)

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from drumline_worker.host.processes import close_all_fds_but, die_with_parent, set_name
-from drumline_worker.host.rundir import MemberPlan, RunDirectory
+from drumline_worker.host.rundir import RunDirectory, StartOrder
 from drumline_worker.host.shim_messages import STACK_SIGNAL
 from drumline_worker.host.tally import Tally
 from drumline_worker.shim.stacks import Stacks
 
-RunMember = Callable[[RunDirectory, MemberPlan, socket.socket, int, Tally], int]
-"""Runs the program; gets run directory, plan, socket to the shim, descriptor for stacks, tally. Its exit code."""
+RunMember = Callable[[RunDirectory, StartOrder, socket.socket, int, Tally], int]
+"""Runs the program; gets directory, start order, socket to the shim, descriptor for stacks, tally. Its exit code."""
 _SOCKET_BUFFER = 1024 * 1024
 _OOM_SCORE = "500"
 """When memory runs out, the program goes before anything of ours."""
@@ -36,7 +36,7 @@ class Runner:
     """What its program has logged, sent or not."""
 
 
-def start_runner(directory: RunDirectory, plan: MemberPlan, run_member: RunMember) -> Runner:
+def start_runner(directory: RunDirectory, order: StartOrder, run_member: RunMember) -> Runner:
     """Forks the runner, whose life `run_member` is, into its own session. It dies with the shim."""
     ours, theirs = socket.socketpair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BUFFER)
@@ -48,7 +48,7 @@ def start_runner(directory: RunDirectory, plan: MemberPlan, run_member: RunMembe
     pid = os.fork()
     if pid == 0:
         ends = _Ends(theirs, out_write, err_write, stacks_write, tally)
-        _become_runner(shim, ends, directory, plan, run_member)
+        _become_runner(shim, ends, directory, order, run_member)
     theirs.close()
     os.close(out_write)
     os.close(err_write)
@@ -69,7 +69,7 @@ class _Ends:
     tally: Tally
 
 
-def _become_runner(shim: int, ends: _Ends, directory: RunDirectory, plan: MemberPlan, run_member: RunMember) -> None:
+def _become_runner(shim: int, ends: _Ends, directory: RunDirectory, order: StartOrder, run_member: RunMember) -> None:
     """Never returns. Whatever goes wrong goes to stderr, which is the run's log by then."""
     try:
         die_with_parent(shim)  # first: until then a shim that dies leaves a runner that nobody ends
@@ -86,7 +86,7 @@ def _become_runner(shim: int, ends: _Ends, directory: RunDirectory, plan: Member
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core of all that JAX maps would fill the disk
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
         set_name("drumline-runner")
-        code = run_member(directory, plan, ends.link, ends.stacks, ends.tally)
+        code = run_member(directory, order, ends.link, ends.stacks, ends.tally)
     except BaseException:  # noqa: BLE001 - the last line of defence of this process: it must end here, not in the shim
         traceback.print_exc()
         code = 1

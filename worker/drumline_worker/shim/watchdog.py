@@ -60,26 +60,26 @@ class Watchdog:
         self._advanced_at = now
         self._looked_at = now
         self._cpu: tuple[float, float] | None = None
-        self._held_at: float | None = None
+        self._paused_at: float | None = None
 
     @property
-    def is_held(self) -> bool:
+    def is_paused(self) -> bool:
         """Whether its clocks are paused."""
-        return self._held_at is not None
+        return self._paused_at is not None
 
-    def hold(self, is_held: bool, now: float) -> None:
+    def set_paused(self, is_paused: bool, now: float) -> None:
         """Pauses the clocks, or lets them run: who waits for telemetry to be taken can't progress (P12)."""
-        if is_held and self._held_at is None:
-            self._held_at = now
-        elif not is_held and self._held_at is not None:
-            held_s, self._held_at = now - self._held_at, None
+        if is_paused and self._paused_at is None:
+            self._paused_at = now
+        elif not is_paused and self._paused_at is not None:
+            paused_s, self._paused_at = now - self._paused_at, None
             self._looked_at = now
-            self._postpone(held_s, now)
+            self._postpone(paused_s, now)
 
     def hear(self, tick: Tick, now: float) -> None:
         """The process told where it is."""
         before, self.tick, self.heard_at = self.tick, tick, now
-        if tick.place != before.place:
+        if tick.position != before.position:
             self.changed_at, self._cpu = now, None
         if tick.advances != before.advances or before.activity == "compiling":
             self._advanced_at = now
@@ -88,7 +88,7 @@ class Watchdog:
 
     def wants_cpu(self, now: float) -> bool:
         """Whether it has to be known what processor time was used so far."""
-        if self.is_held:
+        if self.is_paused:
             return False
         due = self.changed_at if self._cpu is None else self._cpu[0]
         return self.tick.activity in ("own_code", "finishing") and now >= due + CPU_EVERY_S
@@ -101,7 +101,7 @@ class Watchdog:
 
     def overdue(self, now: float) -> Overdue | None:
         """The limit that has run out, if one has."""
-        if self.is_held:
+        if self.is_paused:
             return None
         self._forgive_freeze(now)
         clock = self._clock()
@@ -110,7 +110,7 @@ class Watchdog:
 
     def next_at(self) -> float:
         """When to look again."""
-        if self.is_held:
+        if self.is_paused:
             return math.inf
         clock = self._clock()
         due = clock.since + clock.limit_s

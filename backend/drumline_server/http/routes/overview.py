@@ -2,7 +2,7 @@
 
 from drumline.contracts import api
 from drumline_server.http.dependencies import AppDep, ReaderDep, api_router
-from drumline_server.scheduling.dispatch import SchedulingTerms
+from drumline_server.scheduling.snapshot import SchedulingTerms
 from drumline_server.services import overview
 
 router = api_router(tags=["fleet"])

@@ -8,7 +8,7 @@ from drumline.contracts import api
 from drumline.contracts.ids import PlanId, RunId
 from drumline.contracts.plans import PlanRequest
 from drumline_server.http.dependencies import AppDep, ReaderDep, SubmitterDep, api_router
-from drumline_server.scheduling.dispatch import SchedulingTerms
+from drumline_server.scheduling.snapshot import SchedulingTerms
 from drumline_server.services import plan_comparison, plans
 from drumline_server.services.submit import Submission
 

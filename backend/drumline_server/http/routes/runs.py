@@ -20,7 +20,7 @@ from drumline_server.http.dependencies import (
     SubmitterDep,
     api_router,
 )
-from drumline_server.scheduling.dispatch import SchedulingTerms
+from drumline_server.scheduling.snapshot import SchedulingTerms
 from drumline_server.services import cancel, runs, submit
 from drumline_server.services.checking import require_storable
 from drumline_server.storage.runs import RunFilters

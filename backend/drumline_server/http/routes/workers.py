@@ -10,12 +10,12 @@ from drumline.contracts.plans import PlanReport, PlanTaken
 from drumline.contracts.worker_api import (
     Claim,
     Claimed,
+    DeviceCheckReports,
     Enroll,
     Enrolled,
     ExpiredRuns,
     Heartbeat,
     HeartbeatReply,
-    ProbeReports,
     Register,
     Registered,
     RegisteredInProtocol1,
@@ -27,7 +27,7 @@ from drumline_server.http.dependencies import (
     WorkerDep,
     api_router,
 )
-from drumline_server.lifecycle import checkpoints, finish, probes, registration
+from drumline_server.lifecycle import checkpoints, device_checks, finish, probes, registration
 from drumline_server.lifecycle import claim as claim_lifecycle
 from drumline_server.lifecycle.heartbeat import is_idle, record_heartbeat
 from drumline_server.services import bundles, identity, tokens
@@ -96,10 +96,10 @@ async def end_member(member_id: MemberId, body: MemberEnd, worker: WorkerDep, ap
 
 
 @router.post("/probes", status_code=status.HTTP_204_NO_CONTENT)
-async def report_probes(body: ProbeReports, worker: WorkerDep, app: AppDep) -> None:
-    """Tells what probes of quarantined devices found; the server decides which are free."""
+async def report_device_checks(body: DeviceCheckReports, worker: WorkerDep, app: AppDep) -> None:
+    """Tells what checks of quarantined devices found; the server decides which are free."""
     await app.database.write(
-        lambda session: probes.record_device_probes(session, worker.host_id, body, now=app.clock.now())
+        lambda session: device_checks.record_device_checks(session, worker.host_id, body, now=app.clock.now())
     )
 
 

@@ -26,7 +26,6 @@ from drumline_server.storage.models.records import (
     VariableRecord,
 )
 from drumline_server.storage.models.runs import (
-    WAITING,
     Attempt,
     Batch,
     Bundle,
@@ -41,7 +40,6 @@ from drumline_server.storage.models.runs import (
 )
 
 __all__ = [
-    "WAITING",
     "Attempt",
     "Audit",
     "Base",

@@ -231,8 +231,6 @@ class RunEvent(Base):
     body: Mapped[dict[str, Any]]
 
 
-WAITING = "waiting_for_telemetry"
-"""The phase of a member whose program is made to wait until its telemetry is taken."""
 _LIVE = "state NOT IN ({})".format(", ".join(f"'{state}'" for state in sorted(TERMINAL_ATTEMPT)))
 
 

@@ -7,7 +7,10 @@ import { useRunEvents } from "@/lib/live";
 import type { LiveEvent } from "@/lib/stream/messages";
 import { runKeys, type SteadyRun } from "./queries";
 
-/** Which answers an event makes old, and how long a burst of such events is gathered before they are fetched again. */
+/** Which answers an event makes old, and how long a burst of such events is gathered before they are fetched again.
+ *
+ * `log` is not here: output is read on from its last byte instead of fetched again, by `logs/use-log.ts`.
+ */
 const CONSEQUENCES: Record<
   string,
   { keys: (id: string) => readonly (readonly unknown[])[]; pauseMs: number }

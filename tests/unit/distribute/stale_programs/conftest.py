@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+_MPMD = pytest.mark.long("whether a program is stale is found before an executor has it")
 
-@pytest.fixture(params=["spmd", "mpmd"])
+
+@pytest.fixture(params=["spmd", pytest.param("mpmd", marks=_MPMD)])
 def executor(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
