@@ -1,6 +1,7 @@
 """How long a request holds the interpreter: the processor time of each of its turns of the loop."""
 
 import gc
+import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -22,16 +23,26 @@ class Timed:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        self._is_over = threading.Event()
         self.longest = 0.0
 
     def begin(self) -> None:
         """Measures anew. A server freezes what it holds at its start, so what tests left is none of its garbage."""
         gc.collect()
         gc.freeze()
+        self._is_over.clear()
         self.longest = 0.0
 
+    def end(self) -> float:
+        """The longest turn of the request since `begin`. Its answer is read before its last turn is over."""
+        assert self._is_over.wait(30)
+        return self.longest
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await _Turns(self, self._app(scope, receive, send))
+        try:
+            await _Turns(self, self._app(scope, receive, send))
+        finally:
+            self._is_over.set()
 
 
 class _Turns:

@@ -77,8 +77,12 @@ def abandoned_probes(session: Session, host_id: str, known: Collection[str], *, 
     return tuple(plan_id for plan_id in known if plan_id not in active)
 
 
-def finish_probe(session: Session, host_id: str, plan_id: str, report: PlanReport, *, now: int) -> PlanTaken:
-    """Keeps the report of the host that was asked. What is over stays as it is. Raises NotFoundError."""
+def record_plan_report(session: Session, host_id: str, plan_id: str, report: PlanReport, *, now: int) -> PlanTaken:
+    """Keeps the report of the host that was asked. What is over stays as it is.
+
+    Raises NotFoundError for a plan of another host; DrumlineError fenced for an old incarnation.
+    """
+    require_incarnation(session, host_id, report.incarnation)
     plan = session.get(Plan, plan_id, populate_existing=True)
     if plan is None or plan.host_id != host_id:
         raise NotFoundError("plan", plan_id)
@@ -139,12 +143,6 @@ def _probe_order(plan: Plan) -> ProbeOrder:
         steps=terms.steps,
         limit_s=terms.limit_s,
     )
-
-
-def record_plan_report(session: Session, host_id: str, plan_id: str, report: PlanReport, *, now: int) -> PlanTaken:
-    """Raises NotFoundError for a plan of another host; DrumlineError fenced for an old incarnation."""
-    require_incarnation(session, host_id, report.incarnation)
-    return finish_probe(session, host_id, plan_id, report, now=now)
 
 
 _ACTIVE = (ProbeState.WAITING, ProbeState.RUNNING)

@@ -264,7 +264,13 @@ class Checker:
         strategy, resources = body.job.strategy.model_dump_json(), body.resources.model_dump_json()
         asked = strategy, resources, body.wait_for_devices
         if asked not in self._shapes:
-            self._shapes[asked] = _refusal_of(body, self._hosts_with)
+            try:
+                check_supported(body)
+                check_feasible(body, self._hosts_with)
+            except DrumlineError as error:
+                self._shapes[asked] = error
+            else:
+                self._shapes[asked] = None
         refusal = self._shapes[asked]
         if refusal is not None:
             raise refusal.with_traceback(None)  # which grows by each raise
@@ -306,15 +312,6 @@ class Checker:
         if platform not in self._hosts:
             self._hosts[platform] = capacities(self._session, self._project_id, platform)
         return self._hosts[platform]
-
-
-def _refusal_of(body: RunSubmit, hosts_with: Callable[[str], Sequence[HostCapacity]]) -> DrumlineError | None:
-    try:
-        check_supported(body)
-        check_feasible(body, hosts_with)
-    except DrumlineError as error:
-        return error
-    return None
 
 
 def sentence(text: str) -> str:

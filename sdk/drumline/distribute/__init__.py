@@ -42,6 +42,7 @@ from drumline.distribute.strategies.extended import StrategyExtended
 from drumline.distribute.strategies.mirrored import MirroredStrategy
 from drumline.distribute.strategies.one_device import OneDeviceStrategy
 from drumline.distribute.strategies.strategy import Strategy
+from drumline.distribute.strategies.tpu import TPUStrategy
 from drumline.distribute.tracing.accumulation import accumulate_gradients
 from drumline.distribute.tracing.collectives import all_gather, all_reduce, merge_call, replica_key
 from drumline.distribute.tracing.global_mean import global_mean
@@ -140,6 +141,7 @@ __all__ = [
     "Strategy",
     "StrategyExtended",
     "SyncOnReadVariable",
+    "TPUStrategy",
     "ValueContext",
     "Variable",
     "VariableAggregation",

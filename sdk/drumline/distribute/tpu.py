@@ -1,12 +1,38 @@
 """What ``tf.tpu.experimental`` has: the cores of a TPU slice and which replica owns which of them.
 
-import drumline.distribute as dist
+An example::
 
-topology = dist.tpu.TpuSlice.parse("v4:2x2x4").topology()
-assignment = dist.tpu.DeviceAssignment.build(topology, computation_shape=[2, 2, 1, 1], num_replicas=4)
-assignment.core_assignment.shape  # (4, 4, 4): replicas, logical cores of each, (x, y, z, core)
+    import drumline.distribute as dist
+
+    topology = dist.tpu.TpuSlice.parse("v4:2x2x4").topology()
+    assignment = dist.tpu.DeviceAssignment.build(topology, computation_shape=[2, 2, 1, 1], num_replicas=4)
+    assignment.core_assignment.shape  # (4, 4, 4): replicas, logical cores of each, (x, y, z, core)
 """
 
-from drumline.distribute.topology import DeviceAssignment, DeviceOrderMode, Topology, TpuSlice
+from __future__ import annotations
 
-__all__ = ["DeviceAssignment", "DeviceOrderMode", "Topology", "TpuSlice"]
+import os
+
+import jax
+
+from drumline.distribute.cluster import ClusterResolver, initialize
+from drumline.distribute.topology import DeviceAssignment, DeviceOrderMode, Topology, TpuSlice, topology_of
+
+#: What a TPU's machine is told it is, such as "v3-8".
+_VARIABLE = "TPU_ACCELERATOR_TYPE"
+
+
+def initialize_tpu_system(cluster_resolver: ClusterResolver | None = None, *, tpu_slice: str | None = None) -> Topology:
+    """Forms the resolver's gang, if there is one, starts JAX, and tells the topology of its devices.
+
+    Where JAX shows no TPU its devices stand for those of ``tpu_slice``, such as "v3:2x2", by default of the slice that
+    TPU_ACCELERATOR_TYPE names; without either, for a row of chips.
+
+    Raises what ``dist.initialize`` raises; InvalidValueError for a slice of another number of devices than there are.
+    """
+    if cluster_resolver is not None:
+        initialize(cluster_resolver)
+    return topology_of(jax.devices(), tpu_slice or os.environ.get(_VARIABLE) or None)
+
+
+__all__ = ["DeviceAssignment", "DeviceOrderMode", "Topology", "TpuSlice", "initialize_tpu_system"]

@@ -14,7 +14,8 @@ GUIDE = sorted((Path(__file__).resolve().parents[3] / "docs" / "guide").glob("*.
 
 #: Names of tf.distribute, and ours beside them, by what they are for.
 DOCUMENTED = {
-    "strategies": "CentralStorageStrategy MirroredStrategy OneDeviceStrategy Strategy StrategyExtended contrib tpu v1",
+    "strategies": "CentralStorageStrategy MirroredStrategy OneDeviceStrategy Strategy StrategyExtended TPUStrategy "
+    "contrib tpu v1",
     "contexts": "ReplicaContext ValueContext experimental_set_strategy get_replica_context get_strategy has_strategy "
     "in_cross_replica_context set_strategy",
     "inside a step": "accumulate_gradients all_gather all_reduce global_mean merge_call mirrored replica_key",

@@ -15,6 +15,8 @@
 import os
 import shutil
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -143,8 +145,8 @@ class RunDirectory:
     def listen(self) -> socket.socket:
         """The shim's listening socket."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with _Reach(self.path) as reach:
-            listener.bind(reach.name("shim.sock"))
+        with _short_address(self.path, "shim.sock") as address:
+            listener.bind(address)
         listener.listen(8)
         return listener
 
@@ -152,8 +154,8 @@ class RunDirectory:
         """A connection to the shim, not blocking from now on; raises OSError when nobody listens."""
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            with _Reach(self.path) as reach:
-                link.connect(reach.name("shim.sock"))
+            with _short_address(self.path, "shim.sock") as address:
+                link.connect(address)
         except OSError:
             link.close()
             raise
@@ -200,19 +202,11 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-class _Reach:
+@contextmanager
+def _short_address(directory: Path, file: str) -> Iterator[str]:
     """Addresses a socket through its directory's descriptor: a socket's path may have only 107 bytes."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._fd = -1
-
-    def __enter__(self) -> "_Reach":
-        self._fd = os.open(self._directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
-
-    def name(self, file: str) -> str:
-        return f"/proc/self/fd/{self._fd}/{file}"
+    descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{file}"
+    finally:
+        os.close(descriptor)

@@ -157,9 +157,25 @@ class SpmdStep:
                 P(),
             ),
             out_specs=(out_specs, [*map(spec, self._new_stacked)]),
+            # Of a replica's own devices XLA decides, by what the step says of its values.
+            axis_names={REPLICA_AXIS},
             check_vma=False,
         )
-        return jax.jit(mapped, donate_argnums=(0,) if self._donate else ())
+        return jax.jit(
+            mapped, donate_argnums=(0,) if self._donate else (), **self._kept_whole(len(out_specs), mirrored)
+        )
+
+    def _kept_whole(self, count: int, mirrored: list[bool]) -> dict[str, Any]:
+        """Of replicas with several devices: what a variable holds, or is mirrored, leaves the step whole on each.
+
+        The next step would be compiled again for a variable that lies otherwise.
+        """
+        if not self._group.logical_axes:
+            return {}
+        whole = self._group.replicated_sharding
+        outputs = [whole if i < len(mirrored) and mirrored[i] else None for i in range(count)]
+        stacked = self._group.batch_sharding
+        return {"out_shardings": (outputs, [stacked if each else whole for each in self._new_stacked])}
 
     def _leaf_specs(self, spec: Callable[[bool], Any]) -> list[Any]:
         return [spec(kind == "stacked") for kind in self._kinds]

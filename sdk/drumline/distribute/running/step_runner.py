@@ -170,9 +170,10 @@ class StepRunner:
         if not arguments.is_ragged:
             return self._executor == "mpmd"
         if self._executor in ("spmd", "pmap"):
+            other = "" if self._owner.logical_axes else "use executor='auto', or "
             raise InvalidValueError(
                 f"executor={self._executor!r} needs the same shapes on every replica, got "
-                f"{_describe_ragged(arguments)}; use executor='auto', or drop_remainder=True on the dataset"
+                f"{_describe_ragged(arguments)}; {other}drop_remainder=True on the dataset"
             )
         return True
 

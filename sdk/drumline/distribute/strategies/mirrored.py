@@ -37,10 +37,17 @@ class MirroredStrategy(Strategy):
     def variable_class(
         self, synchronization: VariableSynchronization, aggregation: VariableAggregation
     ) -> type[Variable]:
-        if synchronization is VariableSynchronization.NONE:
-            raise InvalidValueError(
-                "synchronization='none' has no meaning for mirrored variables; use 'on_write' or 'on_read'"
-            )
-        if synchronization is VariableSynchronization.ON_READ:
-            return SyncOnReadVariable
-        return DivergingVariable if aggregation is VariableAggregation.NONE else MirroredVariable
+        return mirrored_variable_class(synchronization, aggregation)
+
+
+def mirrored_variable_class(
+    synchronization: VariableSynchronization, aggregation: VariableAggregation
+) -> type[Variable]:
+    """The class of a variable that every replica has a copy of."""
+    if synchronization is VariableSynchronization.NONE:
+        raise InvalidValueError(
+            "synchronization='none' has no meaning for mirrored variables; use 'on_write' or 'on_read'"
+        )
+    if synchronization is VariableSynchronization.ON_READ:
+        return SyncOnReadVariable
+    return DivergingVariable if aggregation is VariableAggregation.NONE else MirroredVariable

@@ -46,11 +46,15 @@ class Strategy(VariableOwner, ExperimentalNames):
     pads_batches: ClassVar[bool] = True
 
     def __init__(
-        self, devices: Sequence[jax.Device], executor: str = "auto", cross_device_ops: CrossDeviceOps | None = None
+        self,
+        devices: Sequence[jax.Device],
+        executor: str = "auto",
+        cross_device_ops: CrossDeviceOps | None = None,
+        replica_devices: Sequence[Sequence[jax.Device]] | None = None,
     ) -> None:
         if executor not in EXECUTORS:
             raise InvalidValueError(f"executor={executor!r} is unknown; use one of {', '.join(EXECUTORS)}")
-        super().__init__(devices)
+        super().__init__(devices, replica_devices)
         self._executor = executor
         if cross_device_ops is not None and not isinstance(cross_device_ops, CrossDeviceOps):
             raise InvalidTypeError(

@@ -146,7 +146,8 @@ class StepTracer:
             return [*outputs, *(trace.take_final(variable) for variable in traced.written)]
 
         values = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in variables]
-        closed = jax.make_jaxpr(body, axis_env=[(REPLICA_AXIS, trace.num_replicas)])(values, examples)
+        with self._owner.tracing_mesh():
+            closed = jax.make_jaxpr(body, axis_env=[(REPLICA_AXIS, trace.num_replicas)])(values, examples)
         jaxprs.refuse_writes_in_checkpoint(closed.jaxpr)
         used = trace.read | trace.written
         keep = [id(variable) in used for variable in variables]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
@@ -13,24 +14,49 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from drumline.distribute.errors import UnsupportedError
 from drumline.distribute.values.in_flight import InFlightWindow
-from drumline.distribute.values.per_replica import REPLICA_AXIS, PerReplica
+from drumline.distribute.values.per_replica import LOGICAL_AXIS, REPLICA_AXIS, PerReplica
 from drumline.distribute.values.placement import ReplicatedArrays, check_host_array, put
 
 
 class DeviceGroup:
-    """One device per replica, as a mesh with the axis ``replica``."""
+    """The replicas' devices as a mesh with the axis ``replica``.
 
-    def __init__(self, devices: Sequence[jax.Device]) -> None:
+    ``devices``: the first device of each replica. ``replica_devices``: all of each replica, the first of them first, as
+    many for each: further axes of the mesh, one for each prime factor of their number, the last one fastest.
+    """
+
+    def __init__(
+        self, devices: Sequence[jax.Device], replica_devices: Sequence[Sequence[jax.Device]] | None = None
+    ) -> None:
         self._devices = tuple(devices)
+        #: The devices of each replica, in logical device order.
+        self.replica_devices = tuple(map(tuple, replica_devices or ((device,) for device in self._devices)))
+        #: The names and sizes of the mesh's axes within a replica; none where each replica has one device.
+        self.logical_axes = {
+            f"{LOGICAL_AXIS}{index}": factor for index, factor in enumerate(prime_factors(len(self.replica_devices[0])))
+        }
+        every_device = [device for own in self.replica_devices for device in own]
         #: How many replicas; no property, as each step reads it.
         self.size = len(self._devices)
-        self.has_foreign_devices = any(device.process_index != jax.process_index() for device in self._devices)
+        self.has_foreign_devices = any(device.process_index != jax.process_index() for device in every_device)
         self.lock = threading.RLock()
-        self.mesh = Mesh(np.asarray(self._devices), (REPLICA_AXIS,), axis_types=(AxisType.Auto,))
+        sizes = (self.size, *self.logical_axes.values())
+        self.mesh = Mesh(
+            np.asarray(every_device).reshape(sizes),
+            (REPLICA_AXIS, *self.logical_axes),
+            axis_types=(AxisType.Auto,) * len(sizes),
+        )
         self.replicated_sharding = NamedSharding(self.mesh, PartitionSpec())
         self._stacked_sharding = NamedSharding(self.mesh, PartitionSpec(REPLICA_AXIS))
         self.replicated = ReplicatedArrays(self.replicated_sharding)
         self.window = InFlightWindow.for_devices(self._devices)
+
+    def tracing_mesh(self) -> AbstractContextManager[Any]:
+        """Within it a step may name the axes of its replica's devices; the replicas' own is the executor's."""
+        if not self.logical_axes:
+            return nullcontext()
+        mesh = self.mesh.abstract_mesh.update_axis_types({REPLICA_AXIS: AxisType.Manual})
+        return jax.sharding.use_abstract_mesh(mesh)
 
     def require_one_process(self, what: str) -> None:
         """UnsupportedError where a device of this strategy belongs to another process."""
@@ -60,11 +86,6 @@ class DeviceGroup:
         return self._devices
 
     @property
-    def replica_devices(self) -> tuple[tuple[jax.Device, ...], ...]:
-        """The devices of each replica, in logical device order."""
-        return tuple((device,) for device in self._devices)
-
-    @property
     def variable_devices(self) -> tuple[jax.Device, ...]:
         """The devices that hold this strategy's variables."""
         return self._devices
@@ -85,13 +106,21 @@ class DeviceGroup:
             return put(check_host_array(np.stack(copies)), self._stacked_sharding)
         shape = jnp.shape(copies[0])
         rows = [copy[None] if isinstance(copy, jax.Array) else check_host_array(copy)[None] for copy in copies]
-        placed = jax.device_put(rows, list(self.devices))
+        placed = self._put_on_replicas(rows)
         return jax.make_array_from_single_device_arrays((len(copies), *shape), self._stacked_sharding, placed)
 
     def assemble_replicated(self, copies: Sequence[jax.Array]) -> jax.Array:
         """Equal copies, one per replica's device, as one replicated array."""
-        placed = jax.device_put(list(copies), list(self.devices))
+        placed = self._put_on_replicas(copies)
         return jax.make_array_from_single_device_arrays(placed[0].shape, self.replicated_sharding, placed)
+
+    def _put_on_replicas(self, copies: Sequence[Any]) -> list[jax.Array]:
+        """Each copy on every device of its replica."""
+        if not self.logical_axes:
+            return list(jax.device_put(list(copies), list(self.devices)))
+        pairs = [(copy, device) for copy, own in zip(copies, self.replica_devices, strict=True) for device in own]
+        repeated, devices = zip(*pairs, strict=True)
+        return list(jax.device_put(list(repeated), list(devices)))
 
     def spread(self, array: Any) -> Any:
         """An array of one device on all of them, so that results of even and of ragged steps go together."""
@@ -108,3 +137,15 @@ class DeviceGroup:
     def regroup(self, values: Sequence[Any]) -> Any:
         """One component per replica as a PerReplica value; bare where there is one replica."""
         return values[0] if len(values) == 1 else PerReplica.from_components(values)
+
+
+def prime_factors(number: int) -> list[int]:
+    """The prime factors of a number, ascending, each as often as it divides it."""
+    factors, factor = [], 2
+    while number > 1:
+        if number % factor:
+            factor += 1
+            continue
+        factors.append(factor)
+        number //= factor
+    return factors

@@ -25,6 +25,8 @@ from drumline.distribute.values.indexed_slices import IndexedSlices, is_slices
 from drumline.distribute.values.operators import ArrayOperators
 
 REPLICA_AXIS = "replica"
+#: What the names of a mesh's axes within a replica begin with, where a replica has several devices.
+LOGICAL_AXIS = "logical"
 
 
 class DistributedValue:
@@ -231,8 +233,8 @@ class Mirrored(DistributedValue, ArrayOperators):
     @property
     def values(self) -> tuple[Any, ...]:
         if self._components is None:
-            shards = self.value.addressable_shards if isinstance(self.value, jax.Array) else ()
-            self._components = tuple(shard.data for shard in shards) or (self.value,)
+            copies = copies_of(self.value) if isinstance(self.value, jax.Array) else ()
+            self._components = copies or (self.value,)
         return self._components
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
@@ -279,6 +281,17 @@ def check_replicas(value: PerReplica, num_replicas: int) -> None:
             f"{value!r} was made for {value.num_replicas} replicas, this strategy has {num_replicas}; "
             "make it under the strategy that runs it"
         )
+
+
+def copies_of(array: jax.Array) -> tuple[jax.Array, ...]:
+    """The local copies of a replicated array: of each replica that of its first device."""
+    shards = array.addressable_shards
+    mesh = array.sharding.mesh if isinstance(array.sharding, NamedSharding) else None
+    if mesh is None or mesh.axis_names[:1] != (REPLICA_AXIS,) or mesh.size == mesh.shape[REPLICA_AXIS]:
+        return tuple(shard.data for shard in shards)
+    by_device = {shard.device: shard.data for shard in shards}
+    first = mesh.devices.reshape(mesh.shape[REPLICA_AXIS], -1)[:, 0]
+    return tuple(by_device[device] for device in first if device in by_device)
 
 
 def unstack(array: jax.Array) -> tuple[jax.Array, ...]:
@@ -339,12 +352,14 @@ for _name in ("lt", "le", "gt", "ge", "neg", "abs", "getitem", "len", "iter", "f
     setattr(PerReplica, f"__{_name}__", _reject_operator)
 
 __all__ = [
+    "LOGICAL_AXIS",
     "REPLICA_AXIS",
     "DistributedValue",
     "Mirrored",
     "PerReplica",
     "PerReplicaSlices",
     "check_replicas",
+    "copies_of",
     "join_slices",
     "unstack",
 ]

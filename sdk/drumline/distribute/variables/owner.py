@@ -29,8 +29,10 @@ class VariableOwner(DeviceGroup):
     #: Where the state was last saved or restored, for the message when it is lost.
     last_checkpoint: str | None = None
 
-    def __init__(self, devices: Sequence[jax.Device]) -> None:
-        super().__init__(devices)
+    def __init__(
+        self, devices: Sequence[jax.Device], replica_devices: Sequence[Sequence[jax.Device]] | None = None
+    ) -> None:
+        super().__init__(devices, replica_devices)
         self._variables: list[weakref.ref[Any]] = []
         self._variables_made = 0
 

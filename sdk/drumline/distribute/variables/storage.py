@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from drumline.distribute.errors import InvalidValueError
 from drumline.distribute.values.device_group import DeviceGroup
-from drumline.distribute.values.per_replica import unstack
+from drumline.distribute.values.per_replica import copies_of, unstack
 from drumline.distribute.values.placement import put
 from drumline.distribute.variables.owner import VariableOwner
 from drumline.distribute.variables.writes import copy_array, copy_on
@@ -126,7 +126,7 @@ class ReplicatedValue(StoredValue):
 
     def _copies(self) -> tuple[jax.Array, ...]:
         self._escaped = True
-        return tuple(shard.data for shard in self._buffer.addressable_shards)
+        return copies_of(self._buffer)
 
     def lift_components(self) -> list[jax.Array]:
         self._escaped = True

@@ -1,0 +1,49 @@
+"""The topology of devices that JAX shows: real ones by their coordinates, others as a slice that they stand for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from drumline.distribute.errors import InvalidValueError
+from drumline.distribute.topology.slices import TpuSlice
+from drumline.distribute.topology.topology import Topology
+
+
+def topology_of(devices: Sequence[Any], tpu_slice: str | None = None) -> Topology:
+    """The mesh of ``devices``: JAX's, of all processes.
+
+    Devices without coordinates stand for those of ``tpu_slice``, in the order of its hosts; without one, for a row of
+    chips with one core each. Raises InvalidValueError for a slice of another number of devices than there are, for
+    processes that have different numbers, and for a slice given beside devices that tell their coordinates.
+    """
+    by_task: defaultdict[int, list[Any]] = defaultdict(list)
+    for device in sorted(devices, key=lambda device: (device.process_index, device.id)):
+        by_task[device.process_index].append(device)
+    counts = {len(own) for own in by_task.values()}
+    if len(counts) != 1:
+        raise InvalidValueError(f"processes have {sorted(counts)} devices; a mesh needs as many in each")
+    if all(hasattr(device, "coords") for device in devices):
+        return _told([[(*device.coords, device.core_on_chip) for device in own] for own in by_task.values()])
+    if tpu_slice is None:
+        row = np.zeros((len(by_task), *counts, 4), np.int32)
+        row[..., 0] = np.arange(len(devices)).reshape(row.shape[:2])
+        return Topology(mesh_shape=[len(devices), 1, 1, 1], device_coordinates=row)
+    known = TpuSlice.parse(tpu_slice)
+    if known.num_devices != len(devices):
+        raise InvalidValueError(
+            f"{known} has {known.num_devices} devices, and JAX shows {len(devices)}; name a slice of so many, or call "
+            f"dist.set_cpu_devices({known.num_devices}) first"
+        )
+    return known.topology()
+
+
+def _told(coordinates: list[list[tuple[int, ...]]]) -> Topology:
+    """A part of a slice begins at its own first chip."""
+    places = np.array(coordinates, np.int32)
+    flat = places.reshape(-1, places.shape[-1])
+    places = places - flat.min(axis=0)
+    return Topology(mesh_shape=places.reshape(-1, places.shape[-1]).max(axis=0) + 1, device_coordinates=places)
