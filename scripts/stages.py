@@ -45,6 +45,7 @@ LONG_VARIABLES: Mapping[str, Sequence[str]] = {
     "sim": ("SEEDS=3000",),
     "chaos": ("FULL=1",),
     "integration": ("DATABASES=both", "LONG=1"),
+    "machine": ("EXAMPLES=200",),
 }
 """What makes these stages longer than those of `make test`; the others have no short form."""
 TAIL_LINES = 60
@@ -83,13 +84,11 @@ def main() -> int:
     began = time.monotonic()
     chosen = {name: [s for s in stages if not only or s in only] for name, stages in lanes.items()}
     end_on_signals()
-    results = Lanes(chosen, LONG_VARIABLES if arguments.long else {}).run()
+    results = Lanes(chosen, LONG_VARIABLES if arguments.long else {}, arguments.write).run()
     wall_s = time.monotonic() - began
     problems = shortfalls(results, json.loads(PROOF.read_text()))
     print(table(results, wall_s))
     (REPORTS / "stages.json").write_text(told(results, wall_s))
-    if arguments.write is not None:
-        arguments.write.write_text(told([*kept(arguments.write, results), *results], wall_s))
     for problem in problems:
         print(f"Error: {problem}", file=sys.stderr)
     return 1 if problems or not all(result.passed for result in results) else 0
@@ -104,10 +103,13 @@ def end_on_signals() -> None:
 class Lanes:
     """Stages one after the other in each lane, the lanes side by side."""
 
-    def __init__(self, lanes: Mapping[str, Sequence[str]], variables: Mapping[str, Sequence[str]]) -> None:
-        """`variables` are those of make, by stage."""
+    def __init__(
+        self, lanes: Mapping[str, Sequence[str]], variables: Mapping[str, Sequence[str]], copy: Path | None = None
+    ) -> None:
+        """`variables` are those of make, by stage; `copy` gets the table whenever a stage ends."""
         self._lanes = lanes
         self._variables = variables
+        self._copy = copy
         self._began = time.monotonic()
         self._results: list[Result] = []
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -135,6 +137,9 @@ class Lanes:
             with self._lock:
                 self._results.append(result)
                 self._say(_line(result))
+                if self._copy is not None:
+                    lines = [*kept(self._copy, self._results), *self._results]
+                    self._copy.write_text(told(lines, time.monotonic() - self._began))
                 if not result.passed:
                     print(_tail(_log(stage)), flush=True)
 

@@ -173,7 +173,7 @@ class Transport:
         """An answer that is read as it comes; silence of `timeout_s` ends it with httpx2.ReadTimeout. One try."""
         timeout = httpx2.Timeout(timeout_s, connect=CONNECT_S)
         with self._http.stream(
-            "GET", f"{API}{path}", params=_given(params), headers=headers, timeout=timeout
+            "GET", f"{API}{path}", params=_drop_none(params), headers=headers, timeout=timeout
         ) as response:
             if response.is_error:
                 response.read()
@@ -192,7 +192,7 @@ class Transport:
             headers["Idempotency-Key"] = key
         content = body.content if body else None
         return self._http.build_request(
-            method, f"{API}{path}", params=_given(params or {}), content=content, headers=headers
+            method, f"{API}{path}", params=_drop_none(params or {}), content=content, headers=headers
         )
 
     def _unreachable(self, error: httpx2.TransportError) -> errors.ServerUnreachableError:
@@ -254,7 +254,7 @@ def _passes_soon(response: httpx2.Response) -> bool:
     return response.status_code in _RETRIED_STATUS
 
 
-def _given(params: Params) -> dict[str, Any]:
+def _drop_none(params: Params) -> dict[str, Any]:
     return {name: value for name, value in params.items() if value is not None}
 
 

@@ -41,9 +41,9 @@ def test_api_terminal_and_up_name_the_cure(gpu_host: Deployment) -> None:
     )
     wait_until(lambda: "is ready" in gpu_host.said, timeout_s=60, what="it is ready: no part of it dies")
 
-    (notice,) = host["notices"]
-    assert notice["code"] == "accelerator_unused"
-    for said in (notice["message"] + notice["fix"], listed.stdout, gpu_host.said):
+    (warning,) = host["warnings"]
+    assert warning["code"] == "accelerator_unused"
+    for said in (warning["message"] + warning["fix"], listed.stdout, gpu_host.said):
         assert MESSAGE in said
         assert CURE in said
     assert MESSAGE in (gpu_host.data_dir / "logs" / "worker.log").read_text()

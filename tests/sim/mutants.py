@@ -100,7 +100,7 @@ class _UnmovedDeadlines(deadlines.Deadlines):
 
 
 _WAITING = AttemptState.DISPATCHED
-_real_pending = Stopper._pending
+_real_pending = Stopper._list_pending
 _real_acknowledged = Registration._record_ack
 _real_heartbeat = Registration._heartbeat
 _real_notify = Registration.notify
@@ -219,7 +219,7 @@ def _acknowledge_quietly(held: Any) -> Any:
 
 MUTANTS = (
     _off("takeover_too_early", "P6: takeover only after T", (loops, "Deadlines", _EarlyDeadlines)),
-    _off("no_self_fencing", "P6: the shim kills at T-10 s", (Stopper, "_pending", _pending_without_lease)),
+    _off("no_self_fencing", "P6: the shim kills at T-10 s", (Stopper, "_list_pending", _pending_without_lease)),
     _off(
         "lease_from_the_answer",
         "P6: the lease counts from the sending",
@@ -289,7 +289,7 @@ MUTANTS = (
         (finish, "acknowledge", _acknowledge_quietly),
         (ingest, "acknowledge", _acknowledge_quietly),
     ),
-    _off("no_kill_after_term", "P17: KILL follows TERM", (Stopper, "_pending", _never_kill)),
+    _off("no_kill_after_term", "P17: KILL follows TERM", (Stopper, "_list_pending", _never_kill)),
     _off("no_retry_budget", "P14: retries are counted", (retries, "retry_or_fail", _retry_for_ever)),
     _off(
         "fence_not_raised", "P5: each attempt raises the fence", (dispatch, "_add_attempt", _add_attempt_without_fence)

@@ -150,23 +150,23 @@ _KEPT_LOG_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Care:
+class FailureAdvice:
     """What users are told of a child that ends: what that means, and what to do where it dies in a loop."""
 
     consequence: str
-    cure: str
+    remedy: str
 
 
-class Keeper:
+class Supervisor:
     """The children of one process, tied to it by a pipe: `life_fd` is the end that they watch.
 
-    `warn` tells the user something; `on_dying` gets a child that dies in a loop, and the sentences that say so.
+    `warn` tells the user something; `on_crash_loop` gets a child that dies in a loop, and the sentences that say so.
     """
 
-    def __init__(self, logs: Path, warn: Callable[[str], None], on_dying: Callable[[Child, str], None]) -> None:
+    def __init__(self, logs: Path, warn: Callable[[str], None], on_crash_loop: Callable[[Child, str], None]) -> None:
         self._logs = logs
         self._warn = warn
-        self._on_dying = on_dying
+        self._on_crash_loop = on_crash_loop
         self._children: list[Child] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._ending = False
@@ -181,13 +181,13 @@ class Keeper:
         self._children.append(child)
         return child
 
-    def keep(self, child: Child, care: Care, *, started: bool = False) -> None:
+    def supervise(self, child: Child, advice: FailureAdvice, *, started: bool = False) -> None:
         """Starts the child (unless it is `started`) and starts it again whenever it ends.
 
         The first of several failures in a row is told to the user, and a loop of them; of a child that never stood, as
         another start may still bring it up, only the loop.
         """
-        self._tasks.append(asyncio.create_task(self._keep_going(child, care, started=started)))
+        self._tasks.append(asyncio.create_task(self._restart_forever(child, advice, started=started)))
 
     async def end_in_order(self, limits_s: Sequence[tuple[str, float]]) -> None:
         """Ends the children of each name in turn; one that takes longer than its limit is killed."""
@@ -212,7 +212,7 @@ class Keeper:
         for child in self._children:
             await child.kill()
 
-    async def _keep_going(self, child: Child, care: Care, *, started: bool) -> None:
+    async def _restart_forever(self, child: Child, advice: FailureAdvice, *, started: bool) -> None:
         while not self._ending:
             problem = None if started else await _try_start(child)
             started = False
@@ -226,9 +226,9 @@ class Keeper:
             last = f"Its log ({log}) ends: {said}" if said else f"Its log is {log}."
             if child.is_news():
                 told = f"{child.name} {problem}, {child.loop_in_words()}."
-                self._on_dying(child, f"{told}\n  {last}\n  What to do: {care.cure}")
+                self._on_crash_loop(child, f"{told}\n  {last}\n  What to do: {advice.remedy}")
             elif is_first and child.has_stood:
-                self._warn(f"{child.name} {problem}. {care.consequence} {last}")
+                self._warn(f"{child.name} {problem}. {advice.consequence} {last}")
             await asyncio.sleep(delay_s)
 
 

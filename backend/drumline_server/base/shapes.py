@@ -107,7 +107,9 @@ def fit(devices: Mapping[str, int], shape: Shape, members: int = 1) -> list[Shar
     if shape.is_one_host:
         return None
     hosts = _fewest_hosts(rooms, shape.replicas)
-    return _equal_shares(rooms, hosts, shape.replicas) if shape.spread == "balance" else _filled(rooms, hosts, shape)
+    return (
+        _equal_shares(rooms, hosts, shape.replicas) if shape.spread == "balance" else _fill_hosts(rooms, hosts, shape)
+    )
 
 
 def most_replicas(devices: Mapping[str, int], shape: Shape) -> int:
@@ -127,7 +129,7 @@ def _fewest_hosts(rooms: Mapping[str, int], replicas: int) -> list[str]:
     return hosts
 
 
-def _filled(rooms: Mapping[str, int], hosts: list[str], shape: Shape) -> list[Share]:
+def _fill_hosts(rooms: Mapping[str, int], hosts: list[str], shape: Shape) -> list[Share]:
     """All hosts full but the last, which is the smallest that has room for the rest."""
     rest = shape.replicas - sum(rooms[host] for host in hosts[:-1])
     last = min(

@@ -116,7 +116,7 @@ class LoginLimiter:
                 context={"retry_after_s": wait_s},
             )
 
-    def failed(self, address: str, now: int) -> None:
+    def count_failure(self, address: str, now: int) -> None:
         """Counts a failed login."""
         address = _network(address)
         began, failures = self._failures.pop(address, (now, 0))

@@ -93,10 +93,10 @@ class Dashboard:
         scope = {**scope, "headers": [header for header in scope["headers"] if header[0] != b"range"]}
         response = await self._response(scope)
         if isinstance(response, FileResponse):
-            response = await self._compressed(response, Headers(scope=scope))
+            response = await self._compress(response, Headers(scope=scope))
         await response(scope, receive, send)
 
-    async def _compressed(self, response: FileResponse, request: Headers) -> Response:
+    async def _compress(self, response: FileResponse, request: Headers) -> Response:
         """The file as gzip, if that is worth it and the client takes it; else as it is."""
         if not response.headers["content-type"].startswith(_COMPRESSED):
             return response

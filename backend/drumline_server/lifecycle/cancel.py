@@ -14,7 +14,7 @@ from drumline_server.storage import history
 from drumline_server.storage.history import lock_run, record_event
 from drumline_server.storage.models import Batch, Run
 from drumline_server.storage.notifications import QUEUE, announce, run_list
-from drumline_server.storage.runs import uncancelled_of_batch
+from drumline_server.storage.runs import list_uncancelled
 
 CANCELLED_AT_ONCE = 20
 """So many runs at most in a transaction..."""
@@ -34,7 +34,7 @@ def cancel_part(session: Session, batch_id: str, *, now: int) -> bool:
     if batch.cancel_requested_at is None or batch.cancelled_at is not None:
         return False
     began = time.thread_time()
-    part = uncancelled_of_batch(session, batch_id, CANCELLED_AT_ONCE)
+    part = list_uncancelled(session, batch_id, CANCELLED_AT_ONCE)
     for place, run_id in enumerate(part):
         if place and time.thread_time() - began > _HOLD_S:
             return True

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.events import CheckpointEvent
 from drumline.contracts.ids import is_id, new_id
-from drumline.contracts.retention import CheckpointKey, kept
+from drumline.contracts.retention import CheckpointKey, select_kept
 from drumline.contracts.spec import CheckpointSpec
 from drumline.contracts.states import TERMINAL_RUN, CheckpointState
 from drumline.contracts.worker_api import ExpiredRuns, ResumePoint, StoredRuns
@@ -303,7 +303,7 @@ def _apply_retention(session: Session, run: Run) -> None:
     policy = CheckpointSpec.model_validate(session.get_one(JobVersion, run.version_id).checkpoint)
     there = kept_checkpoints(session, [run.id]).get(run.id, [])
     rows = {CheckpointKey(row.fence, row.step): row for row in there}
-    for key in rows.keys() - kept(rows, policy):
+    for key in rows.keys() - select_kept(rows, policy):
         rows[key].state = CheckpointState.DELETED
     session.flush()
 

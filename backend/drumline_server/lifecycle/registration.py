@@ -255,7 +255,7 @@ def _begin_incarnation(session: Session, host: Host, body: Register, *, now: int
     host.cpu_count = body.cpu_count
     host.memory_bytes = body.memory_bytes
     host.checkpoint_store = body.checkpoint_store
-    host.warnings = [notice.model_dump() for notice in body.notices]
+    host.warnings = [warning.model_dump() for warning in body.notices]
     host.registered_at = now
     # Never earlier: another server's clock may have granted a lease that ends later.
     host.last_heartbeat_at = max(now, host.last_heartbeat_at or 0)

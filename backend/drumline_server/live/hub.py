@@ -108,7 +108,7 @@ class Hub:
             if not tail.followers:
                 del self._tails[run_id]
 
-    async def owed(self, subscriber: Subscriber, run_id: str) -> list[Rendered] | None:
+    async def read_unsent(self, subscriber: Subscriber, run_id: str) -> list[Rendered] | None:
         """What the stream has not sent yet of a run, some at a time; `None` if it fell too far behind."""
         tail, seq = self._tails[run_id], subscriber.positions[run_id]
         if tail.reaches(seq):

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from drumline.contracts.ids import new_id
 from drumline.contracts.states import AttemptState, DeviceState, MemberState, RunState
 from drumline_server.lifecycle.transitions import transition_device, transition_run
-from drumline_server.scheduling.placement import MemberSeats, Placement, SchedulingResult, place
+from drumline_server.scheduling.placement import MemberPlacement, Placement, SchedulingResult, place
 from drumline_server.scheduling.snapshot import HEAD_MIN, SchedulingTerms, projects_to_serve, take_snapshot
 from drumline_server.storage.database import Database
 from drumline_server.storage.history import lock_run, record_event
@@ -43,8 +43,8 @@ def dispatch(session: Session, placement: Placement, *, claim_s: float, now: int
                 raise _ConflictError
             devices = _lock_devices(session, placement)
             members = [_add_member(session, attempt, host, rank, now=now) for rank, host in enumerate(hosts)]
-            for member, seats in zip(members, placement.members, strict=True):
-                _hold_devices(session, member, seats, devices, now=now)
+            for member, placed in zip(members, placement.members, strict=True):
+                _hold_devices(session, member, placed, devices, now=now)
                 notify(session, member.host_id)
             _record(session, attempt, members, run, now=now)
     except _ConflictError:
@@ -54,7 +54,7 @@ def dispatch(session: Session, placement: Placement, *, claim_s: float, now: int
 
 def _hosts(session: Session, placement: Placement) -> list[Host]:
     """The gang's hosts by rank, as they are now."""
-    ids = [seats.host_id for seats in placement.members]
+    ids = [member.host_id for member in placement.members]
     query = select(Host).where(Host.id.in_(ids), *Host.takes_runs())
     hosts = {host.id: host for host in session.scalars(query, execution_options={"populate_existing": True})}
     if len(hosts) != len(ids):
@@ -98,16 +98,16 @@ def _add_member(session: Session, attempt: Attempt, host: Host, rank: int, *, no
 
 def _lock_devices(session: Session, placement: Placement) -> dict[str, Device]:
     """All devices of the gang, in one order for everybody, so that two schedulers never wait for each other."""
-    ids = sorted(seat.device_id for seats in placement.members for seat in seats.seats)
+    ids = sorted(each.device_id for member in placement.members for each in member.devices)
     query = select(Device).where(Device.id.in_(ids)).order_by(Device.id).with_for_update()
     return {device.id: device for device in session.scalars(query, execution_options={"populate_existing": True})}
 
 
 def _hold_devices(
-    session: Session, member: Member, seats: MemberSeats, devices: Mapping[str, Device], *, now: int
+    session: Session, member: Member, placed: MemberPlacement, devices: Mapping[str, Device], *, now: int
 ) -> None:
-    for seat in seats.seats:
-        device = devices[seat.device_id]
+    for assigned in placed.devices:
+        device = devices[assigned.device_id]
         columns = {"attempt_id": member.attempt_id, "fence": member.fence}
         is_free = device.present and device.state == DeviceState.FREE
         if not is_free or not transition_device(session, device, DeviceState.HELD, columns=columns):
@@ -115,16 +115,16 @@ def _hold_devices(
     session.add_all(
         Hold(
             member_id=member.id,
-            device_id=seat.device_id,
+            device_id=assigned.device_id,
             project_id=member.project_id,
             run_id=member.run_id,
             attempt_id=member.attempt_id,
             fence=member.fence,
-            replica=seat.replica,
-            logical=seat.logical,
+            replica=assigned.replica,
+            logical=assigned.logical,
             held_at=now,
         )
-        for seat in seats.seats
+        for assigned in placed.devices
     )
 
 
@@ -142,12 +142,11 @@ Guard = Callable[[Session], None]
 """Called first in every transaction; raises where the caller must not write any more."""
 
 
-def no_guard(session: Session) -> None:
-    """For a scheduler that is the only one, or does not mind another."""
+def schedule(database: Database, terms: SchedulingTerms, *, now: int, guard: Guard | None = None) -> list[str]:
+    """Starts every queued run that has room; returns their ids. Blocks: it is called in a thread of its own.
 
-
-def schedule(database: Database, terms: SchedulingTerms, *, now: int, guard: Guard = no_guard) -> list[str]:
-    """Starts every queued run that has room; returns their ids. Blocks: it is called in a thread of its own."""
+    `guard` is called in the transaction of each start and raises where another scheduler leads now; None asks nobody.
+    """
     placed: list[str] = []
     for project_id in database.read_now(partial(projects_to_serve, silent_since=terms.silent_since(now))):
         look_again = True
@@ -168,6 +167,7 @@ def _decide(project_id: str, terms: SchedulingTerms, now: int, session: Session)
     return place(take_snapshot(session, project_id, terms, now=now))
 
 
-def _start(placement: Placement, terms: SchedulingTerms, now: int, guard: Guard, session: Session) -> bool:
-    guard(session)
+def _start(placement: Placement, terms: SchedulingTerms, now: int, guard: Guard | None, session: Session) -> bool:
+    if guard is not None:
+        guard(session)
     return dispatch(session, placement, claim_s=terms.claim_s, now=now)

@@ -58,7 +58,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class DeviceAssignment:
     """A device, and the replica and logical position that it gets."""
 
     device_id: str
@@ -67,11 +67,11 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberSeats:
+class MemberPlacement:
     """What one host gives to a gang. The replicas of a gang are numbered through, in the order of its members."""
 
     host_id: str
-    seats: tuple[Seat, ...]
+    devices: tuple[DeviceAssignment, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Placement:
     """A run that starts now; its members by rank, each on a host of its own."""
 
     run_id: str
-    members: tuple[MemberSeats, ...]
+    members: tuple[MemberPlacement, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def place(snapshot: Snapshot) -> SchedulingResult:
         restricted_platforms = table.restricted_platforms(run)
         if blocked.includes(run, restricted_platforms):
             continue
-        placement = table.seat(run)
+        placement = table.place(run)
         if placement is not None:
             placements.append(placement)
         else:
@@ -147,7 +147,7 @@ def platforms_of(shape: Shape) -> Iterable[str]:
 
 @dataclass(slots=True)
 class _Table:
-    """The devices while seats are given out."""
+    """The devices while they are assigned."""
 
     snapshot: Snapshot
     free: dict[str, dict[str, list[FreeDevice]]] = field(default_factory=dict)
@@ -170,7 +170,7 @@ class _Table:
             if platform in self.reservations and not self.reservations[platform].is_over_before(until)
         )
 
-    def seat(self, run: QueuedRun) -> Placement | None:
+    def place(self, run: QueuedRun) -> Placement | None:
         """Gives the run its devices, if there is room that is not kept for another."""
         # Elsewhere first after a failure, on the same host only where nothing else has room.
         for avoid in (run.avoid, None) if run.avoid else (None,):
@@ -204,7 +204,7 @@ class _Table:
     def _assign_devices(self, run: QueuedRun, platform: str, shares: list[Share]) -> Placement:
         until, reservation = self._until(run), self.reservations.get(platform)
         per_replica = run.shape.devices_per_replica
-        members: list[MemberSeats] = []
+        members: list[MemberPlacement] = []
         first_replica = 0
         for share in shares:
             count = share.replicas * per_replica
@@ -213,11 +213,11 @@ class _Table:
             if reservation and share.host_id in reservation.spare and not reservation.is_over_before(until):
                 reservation.spare[share.host_id] -= count
             self.releases.setdefault(platform, []).append(Release(run.id, share.host_id, platform, count, until))
-            seats = tuple(
-                Seat(device.id, first_replica + index // per_replica, index % per_replica)
+            assigned = tuple(
+                DeviceAssignment(device.id, first_replica + index // per_replica, index % per_replica)
                 for index, device in enumerate(taken)
             )
-            members.append(MemberSeats(share.host_id, seats))
+            members.append(MemberPlacement(share.host_id, assigned))
             first_replica += share.replicas
         return Placement(run.id, tuple(members))
 

@@ -67,7 +67,7 @@ def resize_batch(session: Session, batch_id: str, size: int) -> None:
     session.execute(update(Batch).where(Batch.id == batch_id).values(size=size))
 
 
-def queued_of(session: Session, batch_id: str) -> tuple[int, int]:
+def count_queued(session: Session, batch_id: str) -> tuple[int, int]:
     """How many runs of the batch were queued, and when the last one; runs are queued in their order, and stay."""
     query = select(Run.batch_index, Run.created_at).where(Run.batch_id == batch_id)
     last = session.execute(query.order_by(Run.batch_index.desc()).limit(1)).first()
@@ -125,7 +125,7 @@ def close(session: Session, project_id: str, batch_id: str) -> None:
     """Has no more runs of the batch queued than there are. Raises NotFoundError."""
     require_batch(session, project_id, batch_id)
     size = lock_batch(session, batch_id)
-    queued, _ = queued_of(session, batch_id)
+    queued, _ = count_queued(session, batch_id)
     if queued < size:
         resize_batch(session, batch_id, queued)
 
@@ -243,7 +243,7 @@ def _sorted_table(session: Session, project_id: str, batch_id: str, sort: str) -
     metrics = dict.fromkeys(numbers)
     table = _Table(
         rows,
-        _varying(rows),
+        _find_varying(rows),
         tuple(api.OutcomeMetric(name=name, better=better_of(name)) for name in metrics),
     )
     key, descending = _sort_key(sort, table)
@@ -274,7 +274,7 @@ def _columns_of(not_finite: Mapping[str, str]) -> Iterable[str]:
     return (name for name in not_finite if not name.endswith("]"))
 
 
-def _varying(rows: Sequence[api.Outcome]) -> tuple[str, ...]:
+def _find_varying(rows: Sequence[api.Outcome]) -> tuple[str, ...]:
     """Parameters that are not the same in all rows."""
     names = dict.fromkeys(name for row in rows for name in row.parameters)
     varying: set[str] = set()

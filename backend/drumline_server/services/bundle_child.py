@@ -112,7 +112,7 @@ def _content(
     if max(len(before), len(after)) > MAX_LINES:
         return "too_large", []
     names = (f"{side.name}/{entry.name}" if entry else "/dev/null" for side, entry in ((old, left), (new, right)))
-    lines = list(_unified(before, after, *names))
+    lines = list(_diff_lines(before, after, *names))
     size = sum(map(len, lines)) + len(lines)
     if size > budget.characters:
         return "cut", []
@@ -120,7 +120,7 @@ def _content(
     return "text", lines
 
 
-def _unified(before: list[str], after: list[str], old_name: str, new_name: str) -> Iterator[str]:
+def _diff_lines(before: list[str], after: list[str], old_name: str, new_name: str) -> Iterator[str]:
     """Lines of a unified diff without line ends; a last line that has no end says so, as diff does."""
     for line in difflib.unified_diff(before, after, old_name, new_name):
         yield line.removesuffix("\n")

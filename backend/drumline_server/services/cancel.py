@@ -50,7 +50,7 @@ def cancel(session: Session, request: Cancellation, *, now: int) -> api.Run:
     if run is None or run.project_id != request.project_id:
         raise NotFoundError("run", request.run_id)
     if run.state in TERMINAL_RUN:
-        return _already_ended(session, run, now)
+        return _answer_ended(session, run, now)
     ask_to_stop(session, run, request.requested_by, request.body.grace_s, now)
     session.refresh(run)
     return whole_run(session, run, now=now)
@@ -72,7 +72,7 @@ def cancel_batch(session: Session, request: BatchCancellation, *, now: int) -> N
     announce(session, CANCELS)
 
 
-def _already_ended(session: Session, run: Run, now: int) -> api.Run:
+def _answer_ended(session: Session, run: Run, now: int) -> api.Run:
     if run.state == RunState.CANCELLED:
         return whole_run(session, run, now=now)
     raise DrumlineError(

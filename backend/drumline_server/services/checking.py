@@ -248,7 +248,7 @@ class Checker:
         Raises DrumlineError: bundle_not_found, entrypoint_not_found, unknown_parameter, missing_parameter,
         bad_parameter, too_many_replicas, invalid_request, not_found for the plan or checkpoint.
         """
-        parameters = self._checked_parameters(body)
+        parameters = self._check_parameters(body)
         self._check_shape(body)
         if body.plan is not None:
             require_plan(self._session, self._project_id, body.plan)
@@ -275,7 +275,7 @@ class Checker:
         if refusal is not None:
             raise refusal.with_traceback(None)  # which grows by each raise
 
-    def _checked_parameters(self, body: RunSubmit) -> dict[str, JsonValue]:
+    def _check_parameters(self, body: RunSubmit) -> dict[str, JsonValue]:
         packed = self._bundle(body.job.program.bundle)
         try:
             entrypoint = program.find(packed.entrypoints, body.job.program.entrypoint)

@@ -84,8 +84,8 @@ def _why_moved(session: Session, attempt: Attempt, now: int) -> api.Why | None:
     hosts, until = [name for name, _ in left], max(ends_at for _, ends_at in left)
     return api.Why(
         rule="host_moved",
-        sentence=f"{_listed(hosts)} has moved to another machine or data directory, and the program may be alive where "
-        f"it was: counts as dead in {max(0, until - now) / 1e6:.0f} s.",
+        sentence=f"{_join_names(hosts)} has moved to another machine or data directory, and the program may be alive "
+        f"where it was: counts as dead in {max(0, until - now) / 1e6:.0f} s.",
         evidence={"hosts": list(hosts), "until": from_micros(until).isoformat()},
         remedy="Nothing has to be done: it resumes then, or as soon as the worker of before proves the program's end.",
     )
@@ -96,7 +96,7 @@ def _why_unclaimed(attempt: Attempt, members: Sequence[Row], now: int) -> api.Wh
     left_s = max(0, attempt.claim_deadline - now) / 1e6
     return api.Why(
         rule="claiming",
-        sentence=f"Has its devices; waits for the worker of {_listed(absent)} to take it.",
+        sentence=f"Has its devices; waits for the worker of {_join_names(absent)} to take it.",
         evidence={"missing": list(absent), "members": len(members)},
         remedy=f"If that does not happen within {left_s:.0f} s, it goes back into the queue.",
     )
@@ -107,7 +107,7 @@ def _why_stopping(run: Run, members: Sequence[Row]) -> api.Why:
     grace_s = run.limits["grace_s"] if run.cancel_grace_s is None else run.cancel_grace_s
     return api.Why(
         rule="stopping",
-        sentence=f"Was asked to stop; waits for the program on {_listed(alive)} to end.",
+        sentence=f"Was asked to stop; waits for the program on {_join_names(alive)} to end.",
         evidence={
             "hosts": list(alive),
             "grace_s": grace_s,
@@ -122,7 +122,7 @@ def _why_finishing(members: Sequence[Row]) -> api.Why:
     if alive:
         return api.Why(
             rule="finishing",
-            sentence=f"Is decided; waits for the program on {_listed(alive)} to end.",
+            sentence=f"Is decided; waits for the program on {_join_names(alive)} to end.",
             evidence={"hosts": list(alive)},
         )
     late = [(member, name) for member, name in members if (member.last_seq or 0) > member.acked_seq]
@@ -135,7 +135,7 @@ def _why_finishing(members: Sequence[Row]) -> api.Why:
     size = f" {size_text(sum(unsent.values()))} of" if unsent else ""
     return api.Why(
         rule="finishing",
-        sentence=f"The program has ended; {_listed([name for _, name in late])} is sending{size} telemetry.",
+        sentence=f"The program has ended; {_join_names([name for _, name in late])} is sending{size} telemetry.",
         evidence=evidence,
         remedy="Nothing has to be done, and its devices are free. What a lost host has not sent is recorded as a gap.",
     )
@@ -149,12 +149,12 @@ def _why_made_to_wait(members: Sequence[Row]) -> api.Why | None:
         return None
     return api.Why(
         rule="telemetry",
-        sentence=f"The program waits for its telemetry to be taken: what {_listed(waiting)} keeps for it is full.",
+        sentence=f"The program waits for its telemetry to be taken: what {_join_names(waiting)} keeps for it is full.",
         evidence={"hosts": list(waiting)},
         remedy="It resumes as the server takes what there is; no limit of its steps counts meanwhile. A greater "
         "DRUMLINE_WORKER_SPOOL_BYTES of the worker takes more.",
     )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -264,14 +264,16 @@ def rules_of(session: Session, project_id: str, runs: Sequence[Run], terms: Sche
     """
     rules: Rules = {run.id: "retry_backoff" for run in runs if run.state == RunState.RETRY_WAIT}
     rules |= _of_attempts(session, [run for run in runs if run.state in _WITH_ATTEMPT])
-    queued = _of_queued(session, project_id, [run for run in runs if run.state == RunState.QUEUED])
+    queued = _find_rules(session, project_id, [run for run in runs if run.state == RunState.QUEUED])
     with_room = [run for run in runs if queued.get(run.id) == "starting"]
-    starting = _starting(session, project_id, with_room, terms, now=now)
+    starting = _find_starting(session, project_id, with_room, terms, now=now)
     queued |= {run.id: "behind_others" for run in with_room if run.id not in starting}
     return rules | queued
 
 
-def _starting(session: Session, project_id: str, runs: Sequence[Run], terms: SchedulingTerms, *, now: int) -> set[str]:
+def _find_starting(
+    session: Session, project_id: str, runs: Sequence[Run], terms: SchedulingTerms, *, now: int
+) -> set[str]:
     """The runs that the scheduler would start now; none of `runs` if it looks at none of them."""
     oldest: dict[tuple[int, str], Run] = {}
     for run in sorted(runs, key=lambda run: (run.created_at, run.id)):
@@ -294,7 +296,7 @@ def _of_attempts(session: Session, runs: Sequence[Run]) -> Rules:
     return rules
 
 
-def _of_queued(session: Session, project_id: str, runs: Sequence[Run]) -> Rules:
+def _find_rules(session: Session, project_id: str, runs: Sequence[Run]) -> Rules:
     if not runs:
         return {}
     fleet = capacities(session, project_id)

@@ -195,7 +195,7 @@ def _host(host: Host, counts: HostCounts, runs: Sequence[str], *, now: int, susp
             "runs": tuple(runs),
             "drain_requested": host.drain_requested_at is not None,
             "trouble": _trouble(host),
-            "notices": tuple(host.warnings or ()),
+            "warnings": tuple(host.warnings or ()),
         }
     )
 

@@ -137,7 +137,7 @@ def ensure_version(session: Session, project_id: str, spec: JobSpec, *, by: str,
     known = session.scalar(_VERSION_WITH_CONTENT, of_content)
     if known is not None:
         return known, False
-    job = _locked_job(session, project_id, spec.name, now=now)
+    job = _lock_job(session, project_id, spec.name, now=now)
     known = find_version(session, job.id, digest)
     if known is not None:
         return known, False
@@ -248,7 +248,7 @@ def view_version(version: JobVersion, job_name: str, runs: int | None = None) ->
     )
 
 
-def _locked_job(session: Session, project_id: str, name: str, *, now: int) -> Job:
+def _lock_job(session: Session, project_id: str, name: str, *, now: int) -> Job:
     row = {
         "id": new_id("job"),
         "project_id": project_id,

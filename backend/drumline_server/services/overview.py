@@ -28,13 +28,13 @@ def newest(session: Session, project_id: str, states: Collection[RunState], limi
     return session.scalars(query.order_by(Run.created_at.desc(), Run.id.desc()).limit(limit)).all()
 
 
-def ended_last(session: Session, project_id: str, limit: int) -> Sequence[Run]:
+def list_last_ended(session: Session, project_id: str, limit: int) -> Sequence[Run]:
     """The runs that ended last, the last one first, whenever they were submitted."""
     query = select(Run).where(Run.project_id == project_id, Run.ended_at.is_not(None))
     return session.scalars(query.order_by(Run.ended_at.desc(), Run.id.desc()).limit(limit)).all()
 
 
-def failed_last(session: Session, project_id: str, limit: int, *, since: int) -> Sequence[Run]:
+def list_last_failed(session: Session, project_id: str, limit: int, *, since: int) -> Sequence[Run]:
     """The runs that failed last, none before `since`."""
     query = select(Run).where(Run.project_id == project_id, Run.ended_at > since, Run.state == RunState.FAILED)
     return session.scalars(query.order_by(Run.ended_at.desc(), Run.id.desc()).limit(limit)).all()
@@ -66,7 +66,7 @@ def overview(session: Session, project_id: str, terms: SchedulingTerms, *, now: 
     total, held = fleet.device_totals(session, project_id)
     hosts = fleet.list_hosts(session, project_id, cursor=None, limit=MAX_HOSTS, now=now, suspect_s=terms.suspect_s)
     shown = fleet.list_devices(session, project_id, cursor=None, limit=MAX_DEVICES)
-    failed = failed_last(session, project_id, _ATTENTION, since=now - _DAY)
+    failed = list_last_failed(session, project_id, _ATTENTION, since=now - _DAY)
     running = newest(session, project_id, _RUNNING, _SHOWN)
     rules = rules_of(session, project_id, running, terms, now=now)
     return api.Overview(
@@ -75,15 +75,15 @@ def overview(session: Session, project_id: str, terms: SchedulingTerms, *, now: 
         hosts=hosts.items,
         devices=shown.items,
         attention=tuple(view_summary(run, None) for run in failed),
-        queued=_queued(session, project_id, terms, now),
+        queued=_list_queued(session, project_id, terms, now),
         queued_total=count(session, project_id, _WAITING),
         running=tuple(view_summary(run, rules.get(run.id)) for run in running),
         running_total=count(session, project_id, _RUNNING),
-        recent=tuple(view_summary(run, None) for run in ended_last(session, project_id, _SHOWN)),
+        recent=tuple(view_summary(run, None) for run in list_last_ended(session, project_id, _SHOWN)),
     )
 
 
-def _queued(session: Session, project_id: str, terms: SchedulingTerms, now: int) -> tuple[api.QueuedRun, ...]:
+def _list_queued(session: Session, project_id: str, terms: SchedulingTerms, now: int) -> tuple[api.QueuedRun, ...]:
     """Waiting runs in the order in which the scheduler considers them, those in backoff last."""
     snapshot = take_snapshot(session, project_id, terms, now=now)
     starting = {placement.run_id for placement in place(snapshot).placements}

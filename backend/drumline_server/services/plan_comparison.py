@@ -53,7 +53,7 @@ def compare(session: Session, project_id: str, run_id: str, *, now: int) -> api.
         numbers = {device.device: number for number, device in enumerate(placement.devices)}
         rows += _variables(plan.program.variables, placement.variables, numbers)
         program = plan.program
-        recorded = _recorded(session, run, program.steps if program.calls is None else program.calls)
+        recorded = _read_recorded(session, run, program.steps if program.calls is None else program.calls)
         rows += _batches(plan.program, recorded)
         rows += _exchanges(plan.program, recorded)
     return api.PlanComparison(
@@ -62,16 +62,16 @@ def compare(session: Session, project_id: str, run_id: str, *, now: int) -> api.
 
 
 def _replicas(planned: Iterable[api.PlacedDevice], actual: Iterable[api.PlacedDevice]) -> Rows:
-    return _by_name("replica", _seats(planned), _seats(actual))
+    return _by_name("replica", _replica_places(planned), _replica_places(actual))
 
 
-def _seats(devices: Iterable[api.PlacedDevice]) -> dict[str, str]:
+def _replica_places(devices: Iterable[api.PlacedDevice]) -> dict[str, str]:
     """The devices of each replica, in words."""
-    seats: dict[str, list[str]] = defaultdict(list)
+    places_of: dict[str, list[str]] = defaultdict(list)
     for device in devices:
         if device.replica is not None:
-            seats[f"replica {device.replica}"].append(f"{device.host_name} {device.platform}:{device.index}")
-    return {name: ", ".join(places) for name, places in seats.items()}
+            places_of[f"replica {device.replica}"].append(f"{device.host_name} {device.platform}:{device.index}")
+    return {name: ", ".join(places) for name, places in places_of.items()}
 
 
 def _variables(
@@ -114,7 +114,7 @@ def _by_name(about: str, planned: Mapping[str, str], actual: Mapping[str, str]) 
     return rows
 
 
-def _recorded(session: Session, run: Run, calls: int) -> Recorded:
+def _read_recorded(session: Session, run: Run, calls: int) -> Recorded:
     """Reductions of the calls of `run` that the plan looked at: the first, as far as `MOST_COMPARED` reach."""
     if run.attempt_id is None:
         return {}
@@ -152,14 +152,14 @@ def _exchanges(program: ProbedProgram, recorded: Recorded) -> Rows:
     for planned in program.collectives:
         if not planned.observed:
             continue
-        exchange = _planned(planned)
+        exchange = _to_exchange(planned)
         known.add(exchange)
         here = found.get(planned.call, Counter())
         if here[exchange] > 0:
             here[exchange] -= 1
             rows.append(_row("collective", planned.name, "same", str(exchange), str(exchange)))
         else:
-            rows.append(_unmatched(planned, exchange, found))
+            rows.append(_describe_unmatched(planned, exchange, found))
     for exchanges in found.values():
         for exchange in exchanges:
             if exchange not in known:
@@ -168,7 +168,7 @@ def _exchanges(program: ProbedProgram, recorded: Recorded) -> Rows:
     return rows
 
 
-def _unmatched(
+def _describe_unmatched(
     planned: PlannedCollective, exchange: _Exchange, found: Mapping[int, Counter[_Exchange]]
 ) -> api.PlanDifference:
     """Missing only if the run recorded others of the same origin in that call: else it did not look."""
@@ -177,7 +177,7 @@ def _unmatched(
     return _row("collective", planned.name, verdict, str(exchange), "")
 
 
-def _planned(one: PlannedCollective) -> _Exchange:
+def _to_exchange(one: PlannedCollective) -> _Exchange:
     return _Exchange(one.name, one.op or "", one.origin, one.size_bytes * (one.times or 1))
 
 

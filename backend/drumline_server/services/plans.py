@@ -55,8 +55,8 @@ class RecordedReduction(NamedTuple):
 
 def placed_devices(session: Session, placement: Placement) -> tuple[api.PlacedDevice, ...]:
     """The devices of a placement by replica and logical position."""
-    seats = {seat.device_id: seat for member in placement.members for seat in member.seats}
-    query = select(Device, Host.name).join(Host, Host.id == Device.host_id).where(Device.id.in_(seats))
+    assigned = {each.device_id: each for member in placement.members for each in member.devices}
+    query = select(Device, Host.name).join(Host, Host.id == Device.host_id).where(Device.id.in_(assigned))
     devices = [
         api.PlacedDevice.model_validate(
             {
@@ -70,8 +70,8 @@ def placed_devices(session: Session, placement: Placement) -> tuple[api.PlacedDe
                 "coords": device.coords,
                 "core_on_chip": device.core_on_chip,
                 "simulated": device.simulated,
-                "replica": seats[device.id].replica,
-                "logical": seats[device.id].logical,
+                "replica": assigned[device.id].replica,
+                "logical": assigned[device.id].logical,
             }
         )
         for device, host_name in session.execute(query)

@@ -104,7 +104,9 @@ def sign_in(session: Session, request: api.LoginRequest, settings: Settings, *, 
     return OpenedSession(cookie, view_session(opened), row.expires_at)
 
 
-def current(session: Session, principal: Principal, settings: Settings, cookie: str | None, *, now: int) -> api.Session:
+def describe_session(
+    session: Session, principal: Principal, settings: Settings, cookie: str | None, *, now: int
+) -> api.Session:
     """Who is signed in; a bearer token has no session and thus no end of one."""
     if principal.session_id is not None and cookie is not None:
         row = tokens.live_session(session, credentials.digest(cookie), now - settings.session_idle_s * SECOND, now)

@@ -138,7 +138,7 @@ def queue_part(session: Session, begun: Begun, *, most_waiting: int, now: int) -
     """
     prepared, project_id = begun.prepared, begun.prepared.submission.project_id
     size = batches.lock_batch(session, begun.batch_id)
-    queued, last = batches.queued_of(session, begun.batch_id)
+    queued, last = batches.count_queued(session, begun.batch_id)
     if queued < size:
         part = prepared.part_from(queued)
         if room_to_wait(session, project_id, most_waiting) < len(part):
@@ -223,7 +223,11 @@ def _check(
         except DrumlineError as error:
             refusals.append((place, error))
     if refusals:
-        raise _refused_sweep(body.sweep, refusals) if isinstance(body, SweepSubmit) else _refused_batch(refusals)
+        raise (
+            _describe_sweep_refusals(body.sweep, refusals)
+            if isinstance(body, SweepSubmit)
+            else _describe_refusals(refusals)
+        )
     if isinstance(body, SweepSubmit):
         _require_different(checked)
     return checked
@@ -239,7 +243,7 @@ def _require_different(checked: Sequence[Checked]) -> None:
             raise sweeps.bad_sweep("sweep", f"runs {first} and {place} have the same parameters: {text[:200]}")
 
 
-def _refused_batch(refusals: Sequence[tuple[int, DrumlineError]]) -> DrumlineError:
+def _describe_refusals(refusals: Sequence[tuple[int, DrumlineError]]) -> DrumlineError:
     fields = tuple(
         FieldProblem(field=f"runs.{place}.{field.field}".rstrip("."), message=field.message)
         for place, error in refusals
@@ -256,7 +260,7 @@ def _refused_batch(refusals: Sequence[tuple[int, DrumlineError]]) -> DrumlineErr
     )
 
 
-def _refused_sweep(sweep: SweepSpec, refusals: Sequence[tuple[int, DrumlineError]]) -> DrumlineError:
+def _describe_sweep_refusals(sweep: SweepSpec, refusals: Sequence[tuple[int, DrumlineError]]) -> DrumlineError:
     """One entry for each thing that is wrong: most are in many runs at once."""
     swept = set(sweeps.swept_names(sweep))
     fields: dict[tuple[str, str], FieldProblem] = {}

@@ -77,7 +77,7 @@ def _require_apart(sweep: SweepSpec, fixed: Mapping[str, JsonValue]) -> None:
         if name in fixed:
             raise bad_sweep(
                 field_of(sweep, name),
-                f"{name!r} is swept, and fixed to {_shown(fixed[name])} by run.parameters too",
+                f"{name!r} is swept, and fixed to {_format(fixed[name])} by run.parameters too",
                 hint="Leave it out of one of the two.",
             )
 
@@ -116,7 +116,7 @@ def _list(sweep: ListSweep) -> list[Point]:
     twice = _first_twice(sweep.points)
     if twice:
         first, second = twice
-        raise bad_sweep(f"sweep.points.{second}", f"is the same as point {first}: {_shown(sweep.points[second])}")
+        raise bad_sweep(f"sweep.points.{second}", f"is the same as point {first}: {_format(sweep.points[second])}")
     return [dict(point) for point in sweep.points]
 
 
@@ -176,7 +176,7 @@ def _require_values(parameters: Mapping[str, Sequence[JsonValue] | Range]) -> No
             raise bad_sweep(field, "has no values", hint="Give at least one value, or leave the parameter out.")
         twice = _first_twice(values)
         if twice:
-            raise bad_sweep(field, f"has {_shown(values[twice[1]])} twice", hint="Give each value once.")
+            raise bad_sweep(field, f"has {_format(values[twice[1]])} twice", hint="Give each value once.")
 
 
 def _require_whole_numbers(field: str, space: Range) -> None:
@@ -206,6 +206,6 @@ def _canonical(value: JsonValue | Point) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _shown(value: JsonValue | Point) -> str:
+def _format(value: JsonValue | Point) -> str:
     text = json.dumps(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -101,7 +101,7 @@ def is_uncancelled() -> tuple[ColumnElement[bool], ...]:
     return Run.state.not_in(TERMINAL_RUN), Run.cancel_requested_at.is_(None)
 
 
-def uncancelled_of_batch(session: Session, batch_id: str, limit: int) -> Sequence[str]:
+def list_uncancelled(session: Session, batch_id: str, limit: int) -> Sequence[str]:
     """Ids of up to `limit` live runs of a batch that nobody asked to stop yet; those that wait for devices first."""
     query = select(Run.id).where(Run.batch_id == batch_id, *is_uncancelled())
     waits = case((Run.state == RunState.QUEUED, 0), else_=1)

@@ -1413,7 +1413,7 @@ export interface components {
         };
         /**
          * Category
-         * @description Who can do something about it.
+         * @description Who can do something about it, and so which count of the run's `retries` pays for another attempt.
          * @enum {string}
          */
         Category: "user" | "infrastructure" | "capacity" | "policy" | "control_plane";
@@ -1984,11 +1984,6 @@ export interface components {
             memory_bytes: number;
             /** Name */
             name: string;
-            /**
-             * Notices
-             * @default []
-             */
-            notices: components["schemas"]["HostNotice-Output"][];
             /** Platforms */
             platforms: string[];
             /** Registered At */
@@ -2003,6 +1998,11 @@ export interface components {
             trouble?: components["schemas"]["HostTrouble"] | null;
             /** Version */
             version: string;
+            /**
+             * Warnings
+             * @default []
+             */
+            warnings: components["schemas"]["HostWarning-Output"][];
         };
         /**
          * HostFailure
@@ -2016,33 +2016,6 @@ export interface components {
             reason: components["schemas"]["EndReason"];
             /** Run */
             run: string;
-        };
-        /**
-         * HostNotice
-         * @description Something of a host that its operator should know and mend; it takes runs all the same.
-         */
-        "HostNotice-Input": {
-            /** Code */
-            code: string;
-            /**
-             * Fix
-             * @default
-             */
-            fix: string;
-            /** Message */
-            message: string;
-        };
-        /**
-         * HostNotice
-         * @description Something of a host that should be mended, and how; it takes runs all the same.
-         */
-        "HostNotice-Output": {
-            /** Code */
-            code: string;
-            /** Fix */
-            fix: string;
-            /** Message */
-            message: string;
         };
         /**
          * HostTrouble
@@ -2060,6 +2033,33 @@ export interface components {
             sentence: string;
             /** Since */
             since: string;
+        };
+        /**
+         * HostWarning
+         * @description Something of a host that its operator should know and mend; it takes runs all the same.
+         */
+        "HostWarning-Input": {
+            /** Code */
+            code: string;
+            /**
+             * Fix
+             * @default
+             */
+            fix: string;
+            /** Message */
+            message: string;
+        };
+        /**
+         * HostWarning
+         * @description Something of a host that should be mended, and how; it takes runs all the same.
+         */
+        "HostWarning-Output": {
+            /** Code */
+            code: string;
+            /** Fix */
+            fix: string;
+            /** Message */
+            message: string;
         };
         /**
          * Job
@@ -3681,7 +3681,7 @@ export interface components {
              * Notices
              * @default []
              */
-            notices: components["schemas"]["HostNotice-Input"][];
+            notices: components["schemas"]["HostWarning-Input"][];
             /**
              * Place
              * @default
@@ -4525,9 +4525,9 @@ export type Heartbeat = components['schemas']['Heartbeat'];
 export type HeartbeatReply = components['schemas']['HeartbeatReply'];
 export type Host = components['schemas']['Host'];
 export type HostFailure = components['schemas']['HostFailure'];
-export type HostNoticeInput = components['schemas']['HostNotice-Input'];
-export type HostNoticeOutput = components['schemas']['HostNotice-Output'];
 export type HostTrouble = components['schemas']['HostTrouble'];
+export type HostWarningInput = components['schemas']['HostWarning-Input'];
+export type HostWarningOutput = components['schemas']['HostWarning-Output'];
 export type Job = components['schemas']['Job'];
 export type JobChange = components['schemas']['JobChange'];
 export type JobSpec = components['schemas']['JobSpec'];

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from drumline.checkpoints.gang_store import GangRank, GangStore
 from drumline.checkpoints.store import CheckpointStore, Committed, DamagedCheckpointError, claim_fence
-from drumline.contracts.retention import CheckpointKey, kept
+from drumline.contracts.retention import CheckpointKey, select_kept
 from drumline.contracts.spec import CheckpointSpec
 from drumline.contracts.worker_api import Claimed, ResumePoint
 from drumline.distribute.checkpoint.saved_parts import require_one_process, require_one_state
@@ -53,7 +53,7 @@ class CheckpointManager(Protocol):
 class RegisteredManager(CheckpointManager, Protocol):
     """The manager of a run that a server knows."""
 
-    def registered(self, count: int) -> None:
+    def note_registered(self, count: int) -> None:
         """The server knows the first `count` that were saved here. Called from another thread."""
 
 
@@ -63,10 +63,10 @@ class CheckpointReports(Protocol):
     def flush(self) -> None:
         """Sends all that the program recorded so far; what is reported next comes after it."""
 
-    def saved(self, committed: Committed) -> None:
+    def report_saved(self, committed: Committed) -> None:
         """A checkpoint is whole on disk."""
 
-    def restored(self, point: ResumePoint | None, damaged: Sequence[str]) -> None:
+    def report_restored(self, point: ResumePoint | None, damaged: Sequence[str]) -> None:
         """The program resumes from `point`, if from any; the `damaged` ones were passed over."""
 
 
@@ -109,8 +109,8 @@ class LocalManager:
         require_one_process("run.checkpoint")
         store = self._open()
         committed = store.write(step, write)
-        present = store.committed()
-        for key in {*present} - kept(present, self._policy):
+        present = store.list_committed()
+        for key in {*present} - select_kept(present, self._policy):
             store.remove(key)
         store.remove_partial()
         return committed.state
@@ -120,9 +120,9 @@ class LocalManager:
         if self._directory is None and self._store is None:
             return None
         store = self._open()
-        for key in store.committed():
+        for key in store.list_committed():
             try:
-                return Found(key.step, store.verified(key))
+                return Found(key.step, store.verify(key))
             except DamagedCheckpointError as error:
                 self._tell(f"passing over a damaged checkpoint: {error}")
         return None
@@ -174,7 +174,7 @@ class PrimaryManager:
         """
         committed = (self._gang or self._store).write(step, write)
         self._reports.flush()
-        self._reports.saved(committed)
+        self._reports.report_saved(committed)
         self._committed.append(committed)
         try:
             self._prune()
@@ -201,8 +201,8 @@ class PrimaryManager:
         self._gang.choose({"step": found.step, "path": str(found.path.relative_to(self._root))} if found else {})
         return found
 
-    def registered(self, count: int) -> None:
-        """As `RegisteredManager.registered`."""
+    def note_registered(self, count: int) -> None:
+        """As `RegisteredManager.note_registered`."""
         self._registered = count
 
     def _find_newest(self) -> Found | None:
@@ -211,15 +211,15 @@ class PrimaryManager:
         damaged: list[str] = []
         for point in self._offered:
             try:
-                found = Found(point.step, self._verified(point))
+                found = Found(point.step, self._verify(point))
             except DamagedCheckpointError as error:
                 sys.stderr.write(f"drumline: passing over a damaged checkpoint: {error}\n")
                 damaged.append(point.checkpoint)
             else:
-                self._reports.restored(point, damaged)
+                self._reports.report_restored(point, damaged)
                 return found
         if damaged:
-            self._reports.restored(None, damaged)
+            self._reports.report_restored(None, damaged)
         if self._resume_from is not None:
             raise CheckpointGoneError(
                 self._run,
@@ -228,18 +228,18 @@ class PrimaryManager:
             )
         return None
 
-    def _verified(self, point: ResumePoint) -> Path:
+    def _verify(self, point: ResumePoint) -> Path:
         store = CheckpointStore(self._root / point.run, point.fence)
-        return store.verified(CheckpointKey(point.fence, point.step), point.manifest)
+        return store.verify(CheckpointKey(point.fence, point.step), point.manifest)
 
     def _prune(self) -> None:
         offered = {CheckpointKey(point.fence, point.step) for point in self._offered if point.run == self._run}
         known = offered | {committed.key for committed in self._committed[: self._registered]}
-        keep = kept(known, self._policy)
+        keep = select_kept(known, self._policy)
         for key in known - keep:
             self._store.remove(key)
         if self._registered >= self._policy.keep:
-            for key in self._store.committed():  # of earlier attempts: committed, and never registered
+            for key in self._store.list_committed():  # of earlier attempts: committed, and never registered
                 if key.fence < self._store.fence and key not in keep:
                     self._store.remove(key)
         self._store.remove_partial()
@@ -274,7 +274,7 @@ class ReplicaManager:
             raise CheckpointFailedError(self._run, f"run.restore failed on rank 0: {choice['failed']}")
         return Found(choice["step"], self._root / choice["path"]) if choice else None
 
-    def registered(self, count: int) -> None:
+    def note_registered(self, count: int) -> None:
         """Rank 0 registers them."""
 
 
@@ -296,5 +296,5 @@ class NullManager:
             raise UnsupportedError(f"run.restore of {self._resume_from}: {_NO_STORE}")
         return None
 
-    def registered(self, count: int) -> None:
+    def note_registered(self, count: int) -> None:
         """There are none."""

@@ -108,7 +108,7 @@ class CheckpointStore:
         self._on_stage(Stage.COMMITTED)
         return Committed(key, final, sum(size for size, _ in facts.values()), manifest)
 
-    def verified(self, key: CheckpointKey, manifest: str | None = None) -> Path:
+    def verify(self, key: CheckpointKey, manifest: str | None = None) -> Path:
         """The state's directory inside a whole checkpoint: all of it was read and compared, with `manifest` too.
 
         Raises DamagedCheckpointError naming what is wrong.
@@ -130,7 +130,7 @@ class CheckpointStore:
                 raise DamagedCheckpointError(f"{path}: {name} is not what was written")
         return path / STATE
 
-    def committed(self) -> list[CheckpointKey]:
+    def list_committed(self) -> list[CheckpointKey]:
         """Every checkpoint with a marker, the one to resume from first."""
         return sorted((key for key, path in self._found() if (path / _MARKER).exists()), reverse=True)
 

@@ -31,7 +31,7 @@ def hosts(context: click.Context, as_json: bool, url: str | None) -> None:
     else:
         headings = ("HOST", "STATE", "FREE", "PLATFORM", "CPUS", "MEMORY", "HEARD", "JAX")
         click.echo(table(headings, [_row(host) for host in found]))
-        for line in (*_notices(found), *_troubles(found), *_quarantines(quarantined)):
+        for line in (*_warnings(found), *_troubles(found), *_quarantines(quarantined)):
             click.echo(plain(line))
 
 
@@ -93,8 +93,8 @@ def _tell(host: "Host", as_json: bool) -> None:
     click.echo(json_text(host) if as_json else plain(f"{host.name}  {host.state}"))
 
 
-def _notices(found: "list[Host]") -> list[str]:
-    return [f"{host.name}: {notice.message} {notice.fix}".rstrip() for host in found for notice in host.notices]
+def _warnings(found: "list[Host]") -> list[str]:
+    return [f"{host.name}: {warning.message} {warning.fix}".rstrip() for host in found for warning in host.warnings]
 
 
 def _troubles(found: "list[Host]") -> list[str]:

@@ -18,7 +18,7 @@ class CheckpointKey(NamedTuple):
         return f"f{self.fence}/step_{self.step}"
 
 
-def kept(checkpoints: Iterable[CheckpointKey], policy: CheckpointSpec) -> set[CheckpointKey]:
+def select_kept(checkpoints: Iterable[CheckpointKey], policy: CheckpointSpec) -> set[CheckpointKey]:
     """Those of the registered `checkpoints` that stay: the newest `keep`, and every one that `keep_every_steps` names.
 
     A subset of the registered ones keeps at least what of it the whole would keep: who knows less deletes less.

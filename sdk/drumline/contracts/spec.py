@@ -166,7 +166,7 @@ class RunOptions(Contract):
 
     @field_validator("parameters")
     @classmethod
-    def _bounded(cls, parameters: Parameters) -> Parameters:
+    def _check_count(cls, parameters: Parameters) -> Parameters:
         if len(parameters) > MAX_PARAMETERS:
             raise ValueError(f"{len(parameters)} parameters; at most {MAX_PARAMETERS}")
         return parameters

@@ -69,7 +69,7 @@ def make_storable(value: JsonValue) -> JsonValue:
         case str():
             return value.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
         case float() if not math.isfinite(value):
-            return _written(value)
+            return _name_not_finite(value)
         case list():
             return [make_storable(item) for item in value]
         case dict():
@@ -84,11 +84,11 @@ def not_finite_in(value: JsonValue, *, look_at: int | None = None) -> dict[str, 
 
     By their type: once `make_storable` has replaced them they are text, and a program may return such text as well.
     """
-    found = ((_place(path), _written(number)) for path, number in _odd_numbers(value, look_at))
+    found = ((_place(path), _name_not_finite(number)) for path, number in _odd_numbers(value, look_at))
     return dict(islice(found, MAX_NOT_FINITE))
 
 
-def _written(number: float) -> NotFinite:
+def _name_not_finite(number: float) -> NotFinite:
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 

@@ -60,15 +60,15 @@ class DeviceReport(Contract):
     simulated: bool = False
 
 
-MAX_NOTICE, MAX_FIX = 600, 300
+MAX_WARNING, MAX_FIX = 600, 300
 
 
-class HostNotice(Contract):
+class HostWarning(Contract):
     """Something of a host that its operator should know and mend; it takes runs all the same."""
 
     code: Annotated[Text, StringConstraints(max_length=40, pattern=r"^[a-z][a-z0-9_]{0,39}$")]
     """For programs: `accelerator_unused`."""
-    message: Annotated[Text, StringConstraints(min_length=1, max_length=MAX_NOTICE)]
+    message: Annotated[Text, StringConstraints(min_length=1, max_length=MAX_WARNING)]
     fix: Annotated[Text, StringConstraints(max_length=MAX_FIX)] = ""
     """What to do about it."""
 
@@ -115,7 +115,8 @@ class Register(Contract):
     """Members that are over, with processes that SIGKILL did not end."""
     unstarted: Annotated[tuple[MemberId, ...], Field(fail_fast=True), AtMost(MAX_MEMBERS_LEFT)] = ()
     """Members that this worker has claimed and started no process of, nor will."""
-    notices: Annotated[tuple[HostNotice, ...], Field(max_length=8)] = ()
+    notices: Annotated[tuple[HostWarning, ...], Field(max_length=8)] = ()
+    """Warnings, by the name that workers of every version send them under."""
     checkpoint_store: Annotated[Text, StringConstraints(max_length=100)] = ""
     """Names the volume that holds the checkpoints where hosts may share it; empty for a directory of this host."""
     replaces: Annotated[Text, StringConstraints(max_length=100)] | None = None

@@ -30,26 +30,26 @@ class Reductions:
 
     def at(self, step: int, nth: int = 1) -> Reduction:
         """The reduction recorded at `step`, with every replica's input; of several the `nth`. RunError if none was."""
-        found = list(islice(self._recorded_at(step), max(nth, 1)))
+        found = list(islice(self._list_at(step), max(nth, 1)))
         if nth < 1 or len(found) < nth:
-            raise self._missing(step, nth, len(found))
+            raise self._describe_missing(step, nth, len(found))
         return self._whole(found[nth - 1])
 
     def all_at(self, step: int) -> tuple[Reduction, ...]:
         """All reductions recorded at `step`, in their order: a name may stand for several. RunError if none was."""
-        found = tuple(map(self._whole, self._recorded_at(step)))
+        found = tuple(map(self._whole, self._list_at(step)))
         if not found:
-            raise self._missing(step, 1, 0)
+            raise self._describe_missing(step, 1, 0)
         return found
 
-    def _recorded_at(self, step: int) -> Iterator[ReductionSummary]:
+    def _list_at(self, step: int) -> Iterator[ReductionSummary]:
         params = {"name": self._name, "step_from": step, "step_to": step, **self._attempt}
         return iterate_pages(self._transport, self._path, ReductionSummary, params)
 
     def _whole(self, summary: ReductionSummary) -> Reduction:
         return self._transport.get(f"{self._path}/{summary.id}", Reduction)
 
-    def _missing(self, step: int, nth: int, count: int) -> RunError:
+    def _describe_missing(self, step: int, nth: int, count: int) -> RunError:
         what = f"reduction {self._name!r}" if self._name else "reduction"
         if count:
             return RunError(self._run_id, f"no {what} number {nth} at step {step}", f"there are {count}, from 1")

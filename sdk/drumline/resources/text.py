@@ -128,12 +128,12 @@ def why_lines(why: api.Why) -> list[str]:
     lines = [f"{why.sentence}{place} {why.remedy}".rstrip()]
     lines += [f"  {suggestion.sentence}" for suggestion in why.suggestions]
     if why.starts is not None:
-        lines.append(f"  expected to start {_moment(why.starts)}, by {why.starts.basis}")
+        lines.append(f"  expected to start {_describe_moment(why.starts)}, by {why.starts.basis}")
     lines.append(f"  {_evidence(why)}")
     return [plain(line) for line in lines]
 
 
-def _moment(starts: api.Prediction) -> str:
+def _describe_moment(starts: api.Prediction) -> str:
     """`in 3 m 05 s`, or how long that moment is over."""
     left_s = -(starts.overdue_s or 0) if starts.at is None else (starts.at - datetime.now(UTC)).total_seconds()
     return f"in {duration(left_s)}" if left_s > 0 else f"by now, {duration(-left_s)} over"

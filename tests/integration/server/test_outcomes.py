@@ -95,11 +95,11 @@ def test_varying_parameters_are_found_in_one_pass_whatever_their_names() -> None
     rows = [_outcome(index, {f"p{index}.{number}": 1 for number in range(200)}) for index in range(1000)]
     began = time.thread_time()
 
-    varying = batches._varying(rows)
+    varying = batches._find_varying(rows)
 
     assert time.thread_time() - began < 3
     assert len(varying) == 200_000
-    assert batches._varying([_outcome(0, {"a": 1, "b": 1, "c": 1}), _outcome(1, {"b": 2, "c": 1})]) == ("a", "b")
+    assert batches._find_varying([_outcome(0, {"a": 1, "b": 1, "c": 1}), _outcome(1, {"b": 2, "c": 1})]) == ("a", "b")
 
 
 def test_csv_of_runs_with_little_in_common_is_refused(server: EdgeServer) -> None:

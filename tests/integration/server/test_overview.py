@@ -56,8 +56,8 @@ def test_the_runs_that_ended_last_are_found_by_an_index(sqlite_url: str, tmp_pat
     with edge_server(sqlite_url, tmp_path / "other") as server:
         core = server.core
         with statements() as sent:
-            core.read(lambda session: overview.ended_last(session, core.project_id, 10))
-            core.read(lambda session: overview.failed_last(session, core.project_id, 5, since=core.clock.now()))
+            core.read(lambda session: overview.list_last_ended(session, core.project_id, 10))
+            core.read(lambda session: overview.list_last_failed(session, core.project_id, 5, since=core.clock.now()))
         plans = [core.read(partial(plan_of, statement=one)) for one in sent if "run.ended_at DESC" in one[0]]
 
     assert len(plans) == 2

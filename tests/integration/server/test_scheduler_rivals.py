@@ -12,7 +12,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from drumline_server.base.errors import LeadershipLostError
-from drumline_server.scheduling.dispatch import Guard, no_guard, schedule
+from drumline_server.scheduling.dispatch import Guard, schedule
 from drumline_server.scheduling.leadership import LeasedLeadership, SoleServer, leadership_of
 from drumline_server.storage.database import Database
 from drumline_server.storage.models import Attempt, Hold, Lease
@@ -47,7 +47,7 @@ def finish_all(core: Core) -> None:
         core.cancel(run.id)
 
 
-def act(databases: list[Database], core: Core, rounds: int, guard: Guard = no_guard) -> None:
+def act(databases: list[Database], core: Core, rounds: int, guard: Guard | None = None) -> None:
     """Each database's scheduler goes round in a thread of its own, all at once."""
     barrier = threading.Barrier(len(databases))
     errors: list[BaseException] = []

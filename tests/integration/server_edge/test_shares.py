@@ -182,7 +182,7 @@ def test_a_login_is_noted_with_its_clients_address(sqlite_url: str, tmp_path: Pa
 def test_the_memory_of_failed_logins_is_bounded() -> None:
     limiter = LoginLimiter(2)
     for n in range(1_000_000):
-        limiter.failed(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", n)
+        limiter.count_failure(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", n)
 
     assert limiter.addresses <= 10_000
 
@@ -190,7 +190,7 @@ def test_the_memory_of_failed_logins_is_bounded() -> None:
 def test_addresses_of_one_network_of_ipv6_fail_together() -> None:
     limiter = LoginLimiter(2)
     for n in range(2):
-        limiter.failed(f"2001:db8::{n:x}", 0)
+        limiter.count_failure(f"2001:db8::{n:x}", 0)
 
     with pytest.raises(DrumlineError, match="failed logins"):
         limiter.check("2001:db8::ffff", 1)

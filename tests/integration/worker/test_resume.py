@@ -220,7 +220,7 @@ def test_a_writer_that_was_given_up_touches_nothing_of_a_later_one(server: Worke
     for point in attempts.registered()[:2]:
         key = CheckpointKey(point.fence, point.step)
         assert key.fence == 2
-        attempts.store.verified(key, point.manifest)
+        attempts.store.verify(key, point.manifest)
     server.fence_off(zombie)
     server.wait(lambda: not worker.program_of(zombie), "the first attempt is ended")
 
@@ -245,8 +245,8 @@ def test_files_of_old_checkpoints_go_once_newer_ones_are_registered(
     attempts = Attempts(server, worker, "one_device", every_steps=2)
     attempts.kill_at(attempts.start(waits_at=DOOMED), 8)
     complete(attempts, attempts.start())
-    fences = {key.fence for key in attempts.store.committed()}
+    fences = {key.fence for key in attempts.store.list_committed()}
     registered = [CheckpointKey(point.fence, point.step) for point in attempts.registered()]
     assert fences == {2}
-    assert registered[0] in attempts.store.committed()
-    assert len(attempts.store.committed()) < len(registered)
+    assert registered[0] in attempts.store.list_committed()
+    assert len(attempts.store.list_committed()) < len(registered)

@@ -27,10 +27,10 @@ class Events:
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def saved(self, committed: Committed) -> None:
+    def report_saved(self, committed: Committed) -> None:
         self.told.append("checkpoint")
 
-    def restored(self, point: ResumePoint | None, damaged: Sequence[str]) -> None:
+    def report_restored(self, point: ResumePoint | None, damaged: Sequence[str]) -> None:
         self.told.append("restored")
 
     def flush(self) -> None:
@@ -106,7 +106,7 @@ def test_both_go_on_where_they_saved_last(gang: Gang) -> None:
 
     assert found[0] == found[1]
     assert found[0] is not None
-    assert (found[0].step, found[0].path) == (4, gang.store.verified(CheckpointKey(1, 4)))
+    assert (found[0].step, found[0].path) == (4, gang.store.verify(CheckpointKey(1, 4)))
 
 
 def test_without_a_checkpoint_both_begin_at_the_beginning(gang: Gang) -> None:
@@ -139,7 +139,7 @@ def test_a_member_hears_that_rank_0_could_not_read(gang: Gang, monkeypatch: pyte
     def fails(*_: object) -> Path:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(CheckpointStore, "verified", fails)
+    monkeypatch.setattr(CheckpointStore, "verify", fails)
     first, second = later.both(lambda manager, rank: manager.newest())
     assert isinstance(first.exception(), OSError)
     with pytest.raises(CheckpointFailedError, match=r"rank 0: OSError: .*Input/output error"):
@@ -153,7 +153,7 @@ def test_what_cannot_be_deleted_fails_no_save(gang: Gang, monkeypatch: pytest.Mo
     monkeypatch.setattr(CheckpointStore, "remove_partial", fails)
     gang.save(3)
     gang.save(4)
-    assert gang.store.committed() == [(1, 4), (1, 3)]
+    assert gang.store.list_committed() == [(1, 4), (1, 3)]
 
 
 def test_a_gang_saves_what_is_due_also_when_it_is_to_stop_and_after_a_save_that_failed() -> None:

@@ -9,7 +9,7 @@ from threading import Barrier
 import pytest
 
 from drumline.checkpoints.store import CheckpointStore, DamagedCheckpointError, Stage, claim_fence
-from drumline.contracts.retention import CheckpointKey, kept
+from drumline.contracts.retention import CheckpointKey, select_kept
 from drumline.contracts.spec import CheckpointSpec
 
 _KILLED_SAVING = """
@@ -64,13 +64,13 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("stage", CRASHES)
 def test_killed_at_any_point_of_a_save_the_last_whole_checkpoint_is_the_newest(crashed: Path, stage: str) -> None:
     later = CheckpointStore(crashed / stage, fence=2)
-    newest = later.committed()[0]
+    newest = later.list_committed()[0]
     assert newest == CheckpointKey(1, CRASHES[stage])
-    state = later.verified(newest)
+    state = later.verify(newest)
     assert ((state / "a").read_bytes(), (state / "b").read_bytes()) == (b"x" * 5000, b"y" * 10)
     if CRASHES[stage] == 2:
         with pytest.raises(DamagedCheckpointError, match="was never committed"):
-            later.verified(CheckpointKey(1, 3))
+            later.verify(CheckpointKey(1, 3))
     later.remove_partial()
     left = {path.name for path in (crashed / stage / "f1").iterdir()}
     assert left == {f"step_{step}" for step in range(1, CRASHES[stage] + 1)}
@@ -84,9 +84,9 @@ def test_a_flipped_byte_in_any_file_is_found(store: CheckpointStore) -> None:
         whole = file.read_bytes()
         file.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
         with pytest.raises(DamagedCheckpointError):
-            store.verified(committed.key)
+            store.verify(committed.key)
         file.write_bytes(whole)
-    store.verified(committed.key, committed.manifest)
+    store.verify(committed.key, committed.manifest)
 
 
 def test_files_that_are_missing_or_were_added_are_found(store: CheckpointStore) -> None:
@@ -94,23 +94,23 @@ def test_files_that_are_missing_or_were_added_are_found(store: CheckpointStore) 
     array = committed.state / "deep" / "array"
     array.rename(committed.state / "moved")
     with pytest.raises(DamagedCheckpointError, match="state/deep/array is missing"):
-        store.verified(committed.key)
+        store.verify(committed.key)
     (committed.state / "moved").rename(array)
     (committed.state / "extra").touch()
     with pytest.raises(DamagedCheckpointError, match="state/extra is not listed"):
-        store.verified(committed.key)
+        store.verify(committed.key)
 
 
 def test_a_whole_checkpoint_that_is_not_the_registered_one_is_refused(store: CheckpointStore) -> None:
     committed = store.write(7, write_files)
     with pytest.raises(DamagedCheckpointError, match="not the one that was committed"):
-        store.verified(committed.key, "sha256:other")
+        store.verify(committed.key, "sha256:other")
 
 
 def test_a_later_writer_counts_more_than_a_further_step(tmp_path: Path) -> None:
     for fence, step in ((1, 50), (2, 10), (2, 20)):
         CheckpointStore(tmp_path, fence).write(step, write_files)
-    assert CheckpointStore(tmp_path, 3).committed() == [(2, 20), (2, 10), (1, 50)]
+    assert CheckpointStore(tmp_path, 3).list_committed() == [(2, 20), (2, 10), (1, 50)]
 
 
 def test_every_process_without_a_server_gets_a_fence_of_its_own(tmp_path: Path) -> None:
@@ -120,9 +120,9 @@ def test_every_process_without_a_server_gets_a_fence_of_its_own(tmp_path: Path) 
 def test_who_knows_less_keeps_at_least_what_the_whole_would_keep() -> None:
     everything = {CheckpointKey(fence, step) for fence in (1, 2) for step in range(0, 50, 5)}
     policy = CheckpointSpec(keep=3, keep_every_steps=20)
-    assert kept(everything, policy) == {(2, 45), (2, 40), (2, 35), (2, 20), (2, 0), (1, 40), (1, 20), (1, 0)}
+    assert select_kept(everything, policy) == {(2, 45), (2, 40), (2, 35), (2, 20), (2, 0), (1, 40), (1, 20), (1, 0)}
     for known in (everything - {CheckpointKey(2, 45)}, {key for key in everything if key.fence == 1}):
-        assert kept(everything, policy) & known <= kept(known, policy)
+        assert select_kept(everything, policy) & known <= select_kept(known, policy)
 
 
 def test_a_checkpoint_that_a_writer_of_another_fence_is_deleting_too_is_simply_gone(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ class Gang:
 
     def found(self, step: int) -> dict[str, str]:
         """What lies in the checkpoint of that step, all of which was verified."""
-        state = self.store.verified(CheckpointKey(self.store.fence, step))
+        state = self.store.verify(CheckpointKey(self.store.fence, step))
         return {str(file.relative_to(state)): file.read_text() for file in state.rglob("*") if file.is_file()}
 
 
@@ -71,7 +71,7 @@ def test_what_all_have_written_is_one_checkpoint(new_gang: Callable[[], Gang]) -
         assert gang.found(step) == {
             f"process_{rank}/deep/array": f"as ever of {rank} at {step}" for rank in range(SIZE)
         }
-    assert gang.store.committed() == [(1, 7), (1, 3)]
+    assert gang.store.list_committed() == [(1, 7), (1, 3)]
     assert [path.parent.name for path in gang.compared] == ["draft", "draft"]
     assert [path.name for path in gang.store.drafts.glob(".save_*")] == [".save_2"]
 
@@ -82,7 +82,7 @@ def test_each_member_reads_where_the_state_is(new_gang: Callable[[], Gang]) -> N
     committed = saves[0].result(timeout=30)
 
     assert {save.result(timeout=30) for save in saves[1:]} == {committed.state}
-    assert gang.store.verified(committed.key, committed.manifest) == committed.state
+    assert gang.store.verify(committed.key, committed.manifest) == committed.state
     assert committed.size_bytes == sum(len(text) for text in gang.found(5).values())
 
 
@@ -107,9 +107,9 @@ def test_where_one_cannot_write_none_has_saved_and_the_next_save_goes_on(
         assert isinstance(error, CheckpointFailedError)
         assert str(error).startswith("run.checkpoint of step 4 failed on rank ")
         assert "No space left on device" in str(error)
-    assert gang.store.committed() == [(1, 3)]
+    assert gang.store.list_committed() == [(1, 3)]
     assert gang.save([5] * SIZE) == [None] * SIZE
-    assert gang.store.committed() == [(1, 5), (1, 3)]
+    assert gang.store.list_committed() == [(1, 5), (1, 3)]
 
 
 @pytest.mark.parametrize("rank", range(SIZE))
@@ -141,7 +141,7 @@ def test_what_is_not_one_state_is_no_checkpoint(tmp_path: Path) -> None:
     assert {str(error) for error in others} == {
         "run.checkpoint of step 3 failed on rank 0: InvalidValueError: state differs"
     }
-    assert gang.store.committed() == []
+    assert gang.store.list_committed() == []
 
 
 def test_a_failed_part_leaves_room(new_gang: Callable[[], Gang]) -> None:
@@ -185,7 +185,7 @@ def test_members_that_save_different_steps_are_all_told(new_gang: Callable[[], G
     for error in gang.save([3, 4, 3]):
         assert isinstance(error, CheckpointFailedError)
         assert "rank 1 saves step 4 where rank 0 saves step 3" in str(error)
-    assert gang.store.committed() == []
+    assert gang.store.list_committed() == []
 
 
 def test_nothing_is_committed_before_the_last_has_written_for_whom_it_says_that_it_waits(
@@ -201,11 +201,11 @@ def test_nothing_is_committed_before_the_last_has_written_for_whom_it_says_that_
         return "waits for rank 2;" in said or "waits for ranks" in said
 
     wait_until(told, timeout_s=30, what="rank 0 says for whom it waits")
-    assert gang.store.committed() == []
+    assert gang.store.list_committed() == []
     assert not any(save.done() for save in early)
     late = gang.begin(2, 3)
     assert [save.exception(timeout=30) for save in (*early, late)] == [None] * SIZE
-    assert gang.store.committed() == [(1, 3)]
+    assert gang.store.list_committed() == [(1, 3)]
 
 
 @pytest.mark.parametrize("choice", [{"step": 3, "path": "run_1/f1/step_3/state"}, {}, {"gone": "nothing is left"}])

@@ -47,14 +47,14 @@ def where(placements: list[Placement]) -> dict[str, str]:
 
 def sizes(placement: Placement) -> dict[str, int]:
     """Devices by host."""
-    return {member.host_id: len(member.seats) for member in placement.members}
+    return {member.host_id: len(member.devices) for member in placement.members}
 
 
 def test_gang_takes_devices_in_order_with_replicas_and_logical_positions() -> None:
     (placement,) = placed(free("a", 4), run("r", 2, devices_per_replica=2))
 
     (member,) = placement.members
-    assert [(seat.device_id, seat.replica, seat.logical) for seat in member.seats] == [
+    assert [(device.device_id, device.replica, device.logical) for device in member.devices] == [
         ("a-cpu-0", 0, 0),
         ("a-cpu-1", 0, 1),
         ("a-cpu-2", 1, 0),
@@ -66,7 +66,8 @@ def test_gang_too_large_for_any_host_has_a_member_on_each_of_several_and_replica
     (placement,) = placed((*free("a", 2), *free("b", 4)), run("r", 3, devices_per_replica=2))
 
     assert [
-        (member.host_id, [(seat.replica, seat.logical) for seat in member.seats]) for member in placement.members
+        (member.host_id, [(device.replica, device.logical) for device in member.devices])
+        for member in placement.members
     ] == [("b", [(0, 0), (0, 1), (1, 0), (1, 1)]), ("a", [(2, 0), (2, 1)])]
 
 
@@ -142,7 +143,7 @@ def test_any_platform_prefers_accelerators_and_a_named_one_is_kept() -> None:
     devices = (*free("a", 2), *free("a", 2, "gpu"))
     placements = placed(devices, run("any", 1), run("cpu", 1, platform="cpu"), run("tpu", 1, platform="tpu"))
 
-    assert [(placement.run_id, placement.members[0].seats[0].device_id) for placement in placements] == [
+    assert [(placement.run_id, placement.members[0].devices[0].device_id) for placement in placements] == [
         ("any", "a-gpu-0"),
         ("cpu", "a-cpu-0"),
     ]

@@ -65,22 +65,22 @@ def test_no_device_is_given_twice_and_every_gang_is_whole(
     placements = place(Snapshot(0, devices, releases_of(held), runs)).placements
 
     by_id, by_run = {device.id: device for device in devices}, {run.id: run for run in runs}
-    taken = [seat.device_id for placement in placements for member in placement.members for seat in member.seats]
+    taken = [device.device_id for placement in placements for member in placement.members for device in member.devices]
     assert len(taken) == len(set(taken))
     for placement in placements:
         _check_gang(placement, by_run[placement.run_id].shape, by_id)
 
 
 def _check_gang(placement: Placement, shape: Shape, by_id: dict[str, FreeDevice]) -> None:
-    seats = [(member.host_id, seat) for member in placement.members for seat in member.seats]
-    platforms = {by_id[seat.device_id].platform for _, seat in seats}
-    assert all(by_id[seat.device_id].host_id == host for host, seat in seats)
-    assert [(seat.replica, seat.logical) for _, seat in seats] == [
+    assigned = [(member.host_id, device) for member in placement.members for device in member.devices]
+    platforms = {by_id[device.device_id].platform for _, device in assigned}
+    assert all(by_id[device.device_id].host_id == host for host, device in assigned)
+    assert [(device.replica, device.logical) for _, device in assigned] == [
         (replica, logical) for replica in range(shape.replicas) for logical in range(shape.devices_per_replica)
     ]
     assert len(platforms) == 1
     assert shape.platform in ("any", *platforms)
-    assert len({(host, seat.replica) for host, seat in seats}) == shape.replicas
+    assert len({(host, device.replica) for host, device in assigned}) == shape.replicas
     hosts = [member.host_id for member in placement.members]
     assert len(hosts) == len(set(hosts))
     assert len(hosts) == 1 or not shape.is_one_host
@@ -101,13 +101,13 @@ def test_whatever_passes_a_blocked_gang_it_starts_as_soon_as_if_nothing_had(
 
     passed = {placement.run_id: placement for placement in placements if placement.run_id != "first"}
     still_free = {device.id for device in devices} - {
-        seat.device_id for placement in passed.values() for member in placement.members for seat in member.seats
+        device.device_id for placement in passed.values() for member in placement.members for device in member.devices
     }
     for at in [0, *sorted({hold.at for hold in holds if hold.at is not None}), None]:
         alone = _after(devices, holds, at)
         if _starts(first, alone):
             ended = {name for name in passed if _is_over(behind[name].limit_us, at)}
-            back = [seat.device_id for name in ended for member in passed[name].members for seat in member.seats]
+            back = [device.device_id for name in ended for member in passed[name].members for device in member.devices]
             now_free = still_free | set(back)
             assert _starts(first, tuple(device for device in alone if device.id in now_free or device.id[0] == "+"))
             return
@@ -158,7 +158,7 @@ def test_ageing_bounds_the_wait_of_a_large_gang_behind_an_endless_stream_of_high
         started = place(Snapshot(now, tuple(d for d in devices if d.id not in taken), holds, ordered)).placements
         until = {run.id: now + (run.limit_us or 0) for run in queue}
         for placement in started:
-            held = {seat.device_id for member in placement.members for seat in member.seats}
+            held = {device.device_id for member in placement.members for device in member.devices}
             running[placement.run_id] = (until[placement.run_id], held)
         if "gang" in running:
             return

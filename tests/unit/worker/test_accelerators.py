@@ -1,11 +1,11 @@
-"""Drivers are seen by their files and by nvidia-smi, and what JAX leaves unused is told with the cure."""
+"""Drivers are seen by their files and by nvidia-smi, and what JAX leaves find_unused is told with the cure."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from drumline_worker.agent.accelerators import Driver, find_drivers, unused
+from drumline_worker.agent.accelerators import Driver, find_drivers, find_unused
 
 SMI = "| NVIDIA-SMI 550.54.15    Driver Version: {driver}    CUDA Version: {cuda} |"
 PROC = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {driver}  Tue Mar  5 22:23:56 UTC 2024\n"
@@ -111,19 +111,19 @@ GPU = Driver("gpu", "an NVIDIA GPU, driver 580.65.06, CUDA 13", "cuda13")
 def test_an_accelerator_that_jax_cannot_use_is_told_with_the_cure(
     driver: Driver, flaws: dict[str, str], packages: tuple[str, ...], says: str, cure: str
 ) -> None:
-    (notice,) = unused([driver], {"cpu"}, flaws, packages)
+    (warning,) = find_unused([driver], {"cpu"}, flaws, packages)
 
-    assert notice.code == "accelerator_unused"
-    assert says in notice.message
-    assert cure in notice.fix
-    assert all(words in notice.message for words in flaws.values())
+    assert warning.code == "accelerator_unused"
+    assert says in warning.message
+    assert cure in warning.fix
+    assert all(words in warning.message for words in flaws.values())
 
 
 def test_an_accelerator_that_jax_uses_needs_no_word() -> None:
-    assert unused([GPU], {"gpu"}, {}, ()) == ()
+    assert find_unused([GPU], {"gpu"}, {}, ()) == ()
 
 
 def test_a_long_error_of_a_driver_is_cut() -> None:
-    (notice,) = unused([GPU], {"cpu"}, {"gpu": "x" * 10_000}, ("jax-cuda13-plugin",))
+    (warning,) = find_unused([GPU], {"cpu"}, {"gpu": "x" * 10_000}, ("jax-cuda13-plugin",))
 
-    assert len(notice.message) == 600
+    assert len(warning.message) == 600

@@ -37,12 +37,12 @@ def test_a_member_has_one_directory_only(tmp_path: Path) -> None:
 def test_the_end_is_read_as_it_was_written(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path / "mem")
     directory.create()
-    assert directory.ending() is None
+    assert directory.read_ending() is None
     ending = Ending(
         reason=EndReason.COMPLETED, last_seq=7, ended_at=datetime.now(UTC), devices_released=True, exit_code=0
     )
     directory.write_ending(ending)
-    assert RunDirectory(tmp_path / "mem").ending() == ending
+    assert RunDirectory(tmp_path / "mem").read_ending() == ending
 
 
 def shim(pid: int) -> ShimIdentity:

@@ -18,7 +18,7 @@ class _Program:
     def calls(self, count: int, now: int = 0) -> None:
         for _ in range(count):
             self.numbers.hold(self._calls, self._calls, now)
-            self.numbers.returned(self._calls)
+            self.numbers.note_return(self._calls)
             self._calls += 1
 
     def log(self, step: int) -> None:
@@ -26,7 +26,7 @@ class _Program:
 
     def restore(self, next_step: int, calls: int) -> None:
         self._calls = calls
-        self.numbers.restored(next_step, calls)
+        self.numbers.note_restore(next_step, calls)
 
     def wait(self, now: int, total: int | None = None) -> None:
         self._keep(self.numbers.overdue(now, total))

@@ -60,7 +60,7 @@ def test_a_rest_too_short_to_say_anything_is_left_out() -> None:
 
 def test_without_a_step_there_is_no_pace() -> None:
     assert StepRate().rest() is None
-    assert (StepRate().present(), StepRate().mean()) == ({}, {})
+    assert (StepRate().current(), StepRate().mean()) == ({}, {})
 
 
 def _call(rate: StepRate, call: int, at_s: float) -> Window | None:
@@ -94,7 +94,7 @@ def test_a_single_name_counts_the_steps_up_to_it_with_all_that_they_took() -> No
 def test_the_present_rate_is_that_of_the_last_five_seconds_and_the_mean_that_of_all() -> None:
     rate = StepRate()
     _steps(rate, *range(11), *(10 + number / 10 for number in range(1, 101)))
-    assert rate.present()["steps_per_s"] == pytest.approx(10)
+    assert rate.current()["steps_per_s"] == pytest.approx(10)
     assert rate.mean()["steps_per_s"] == pytest.approx(110 / 20)
 
 
@@ -136,4 +136,4 @@ def test_calls_between_two_names_are_no_standstill_and_naming_a_step_again_is_no
 def test_after_a_standstill_the_present_rate_is_that_of_the_time_with_it() -> None:
     rate = StepRate()
     _steps(rate, *(10 + number / 100 for number in range(101)), 71)
-    assert rate.present()["steps_per_s"] == pytest.approx(1 / 60)
+    assert rate.current()["steps_per_s"] == pytest.approx(1 / 60)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 
-from drumline.contracts.worker_api import MAX_FIX, MAX_NOTICE, HostNotice
+from drumline.contracts.worker_api import MAX_FIX, MAX_WARNING, HostWarning
 
 _SMI_S = 20.0
 """A driver that hangs answers no sooner than it ever will."""
@@ -39,15 +39,15 @@ def find_drivers(root: Path = Path("/"), environ: Mapping[str, str] = os.environ
     return tuple(driver for driver in found if driver is not None)
 
 
-def unused(
+def find_unused(
     drivers: Collection[Driver], platforms: Collection[str], flaws: Mapping[str, str], packages: Collection[str]
-) -> tuple[HostNotice, ...]:
-    """A notice for each driver whose platform JAX has no device of.
+) -> tuple[HostWarning, ...]:
+    """A warning for each driver whose platform JAX has no device of.
 
     `platforms`: of the devices that it has. `flaws`: what it said, by platform. `packages`: names of what is installed.
     """
     return tuple(
-        _notice(driver, flaws.get(driver.platform, ""), packages)
+        _make_warning(driver, flaws.get(driver.platform, ""), packages)
         for driver in drivers
         if driver.platform not in platforms
     )
@@ -117,12 +117,12 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _notice(driver: Driver, flaw: str, packages: Collection[str]) -> HostNotice:
+def _make_warning(driver: Driver, flaw: str, packages: Collection[str]) -> HostWarning:
     code = "accelerator_unused"
     found = f"This host has {driver.name}, but"
     if not driver.extra:
         message = f"{found} its driver is too old for JAX, which needs CUDA {_OLDEST_CUDA} or later."
-        return HostNotice(code=code, message=message, fix="Update the NVIDIA driver, and start the worker again.")
+        return HostWarning(code=code, message=message, fix="Update the NVIDIA driver, and start the worker again.")
     install = f"pip install --upgrade 'drumline[{driver.extra}]'"
     plugins = sorted(_PLUGINS[driver.platform].intersection(packages))
     if not plugins:
@@ -135,4 +135,4 @@ def _notice(driver: Driver, flaw: str, packages: Collection[str]) -> HostNotice:
         said = f": {flaw}" if flaw else ""
         message = f"{found} JAX cannot use it with {', '.join(plugins)}; runs get simulated CPU devices{said}"
         fix = f"{install} brings matching versions; the worker's user needs the device files. Then start it again."
-    return HostNotice(code=code, message=message[:MAX_NOTICE], fix=fix[:MAX_FIX])
+    return HostWarning(code=code, message=message[:MAX_WARNING], fix=fix[:MAX_FIX])

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from drumline.checkpoints.store import volume_name
 from drumline.contracts.ids import is_id
 from drumline.contracts.timing import HEARTBEAT_S
-from drumline.contracts.worker_api import Enroll, HostNotice, Register
+from drumline.contracts.worker_api import Enroll, HostWarning, Register
 from drumline_worker.agent import accelerators, compile_cache
 from drumline_worker.agent.agent_context import AgentContext, CoordinatorPort, Layout, own_address
 from drumline_worker.agent.api import Api, RefusedError, UnreachableError
@@ -132,9 +132,9 @@ class Agent:
                 tasks.create_task(self._report_ready(self._registration, len(introduction.devices)))
 
     async def _report_ready(self, registration: Registration, devices: int) -> None:
-        self._reports.doing("registers with the server")
+        self._reports.report_activity("registers with the server")
         await registration.until_registered()
-        self._reports.doing("starts its Celery child")
+        self._reports.report_activity("starts its Celery child")
         await self._celery.until_settled(_CELERY_S)
         self._reports.ready(devices)
 
@@ -204,17 +204,17 @@ class Agent:
             raise AgentError(f"the checkpoint directory {self._checkpoints} can't be used: {error.strerror}") from None
 
     async def _describe_host(self) -> Register:
-        self._reports.doing("imports JAX and looks for devices")
+        self._reports.report_activity("imports JAX and looks for devices")
         try:
             listed = await self._launcher.list_devices(self._settings.cpu_devices)
         except LaunchError as error:
             raise AgentError(f"the devices of this host can't be listed: {error}") from None
         devices = listed.devices
         _LOG.info("found %d devices: %s", len(devices), ", ".join(sorted({device.kind for device in devices})))
-        notices = await asyncio.to_thread(_unused_accelerators, listed)
-        for notice in notices:
-            _LOG.warning("%s %s", notice.message, notice.fix)
-            self._reports.trouble("devices", f"{notice.message} {notice.fix}")
+        warnings = await asyncio.to_thread(_find_unused_accelerators, listed)
+        for warning in warnings:
+            _LOG.warning("%s %s", warning.message, warning.fix)
+            self._reports.trouble("devices", f"{warning.message} {warning.fix}")
         return Register(
             name=self._settings.name,
             checkpoint_store=self._checkpoint_store(),
@@ -225,7 +225,7 @@ class Agent:
             cpu_count=os.cpu_count() or 1,
             memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             devices=devices,
-            notices=notices,
+            notices=warnings,
         )
 
     async def _on_refused(self, error: RefusedError) -> None:
@@ -288,9 +288,11 @@ class Agent:
         await _cancel([drained, killed])
 
 
-def _unused_accelerators(listed: DevicesListed) -> tuple[HostNotice, ...]:
+def _find_unused_accelerators(listed: DevicesListed) -> tuple[HostWarning, ...]:
     platforms = {device.platform for device in listed.devices}
-    return accelerators.unused(accelerators.find_drivers(), platforms, listed.flaws, accelerators.installed_packages())
+    return accelerators.find_unused(
+        accelerators.find_drivers(), platforms, listed.flaws, accelerators.installed_packages()
+    )
 
 
 def _is_member(name: str) -> bool:

@@ -44,7 +44,7 @@ def _is_ours(directory: RunDirectory, order: StartOrder, location: str) -> bool:
     which nothing can be told from here.
     """
     is_here = order.location == location != ""
-    return is_here or directory.is_attended() or directory.ending() is not None
+    return is_here or directory.is_attended() or directory.read_ending() is not None
 
 
 async def end_strays(runs: Path, is_over: Callable[[str], bool], timeout_s: float = _KILL_S) -> dict[str, list[int]]:

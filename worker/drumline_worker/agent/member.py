@@ -320,7 +320,7 @@ class HostedMember:
 
     async def _ending_from_disk(self) -> Ending:
         """The shim is gone. Without its last word, only the launcher can prove that nothing of it lives."""
-        ending = self._directory.ending()
+        ending = self._directory.read_ending()
         if ending is not None:
             return ending
         proven = self._boot_id != boot_id() or await self._context.launcher.wait_gone(self.id, _PROOF_S)

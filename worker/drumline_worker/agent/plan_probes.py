@@ -132,7 +132,7 @@ class PlanProbes:
         finally:
             timer.cancel()
             link.close()
-        return directory.ending()
+        return directory.read_ending()
 
     async def _report(self, order: ProbeOrder, answer: dict[str, object]) -> None:
         backoff = Backoff()

@@ -19,7 +19,7 @@ class Reports:
             os.set_blocking(fd, False)
             os.set_inheritable(fd, False)
 
-    def doing(self, text: str) -> None:
+    def report_activity(self, text: str) -> None:
         """What the worker waits for now."""
         self._write(WorkerReport(kind="doing", text=_fit(text)))
 

@@ -138,7 +138,7 @@ class RunDirectory:
         """Makes the end durable: on disk, with its name, before anybody hears of it."""
         self._write("end.json", ending, durable=True)
 
-    def ending(self) -> Ending | None:
+    def read_ending(self) -> Ending | None:
         """How it ended; None while it runs, or where the disk has lost it."""
         return self._read("end.json", Ending)
 

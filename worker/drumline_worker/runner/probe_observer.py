@@ -118,7 +118,7 @@ class ProbeObserver:
 
     def step_ended(self, record: StepRecord) -> None:
         """The rows that each replica got."""
-        self._steps.returned(record.step)
+        self._steps.note_return(record.step)
         if record.rows is not None:
             self._batches.setdefault((record.rows, record.executor), []).append(record.step)
 

@@ -114,7 +114,7 @@ def _prepare_run(order: StartOrder, channel: Channel, tally: Tally) -> tuple[Wor
         stop_request.raise_if_forced()
 
     manager = open_manager(Path(order.checkpoints), claimed, CheckpointEvents(channel, telemetry), on_wait)
-    channel.listen(stop_request.request, manager.registered)
+    channel.listen(stop_request.request, manager.note_registered)
     checkpoints = RunCheckpoints(manager, claimed.checkpoint, strategy)
     return WorkerRun(
         claimed.run, strategy, telemetry, ticker=ticker, checkpoints=checkpoints, stop_request=stop_request

@@ -115,10 +115,10 @@ class Telemetry:
             self._hurried = self._hurried or not was_named
             self._wake()
 
-    def restored(self, next_step: int, calls: int) -> None:
+    def note_restore(self, next_step: int, calls: int) -> None:
         """The program resumes from a checkpoint: with its step, and with the calls of its strategy."""
         with self._changed:
-            self._steps.restored(next_step, calls)
+            self._steps.note_restore(next_step, calls)
 
     def reduction(self, record: ReductionRecord) -> None:
         """A reduction with its raw arrays."""
@@ -136,7 +136,7 @@ class Telemetry:
         """A step that was dispatched. The first is told at once."""
         with self._changed:
             self._hurried = self._hurried or self._steps.called is None
-            self._steps.returned(record.step)
+            self._steps.note_return(record.step)
             self._note_window(self._rate.call(record))
             self._wake()
 
@@ -201,7 +201,7 @@ class Telemetry:
         """Windows are cut where the program steps: this thread's delays do not show in them."""
         if window is None:
             return
-        self._figures, at = self._rate.present(), time.time_ns() // 1_000
+        self._figures, at = self._rate.current(), time.time_ns() // 1_000
         if self._steps.named is not None:
             self._add_figures(window, self._steps.named, at)
         else:  # it may still name steps, of which a call is a part or several

@@ -70,11 +70,11 @@ class StepNumbers(Generic[Record]):
         """The call that returned last; None before the first."""
         return self._calls - 1 if self._calls else None
 
-    def restored(self, next_step: int, calls: int) -> None:
+    def note_restore(self, next_step: int, calls: int) -> None:
         """The program resumes from a checkpoint that was saved after so many calls."""
         self._last, self._calls_then, self._calls = next_step - 1, calls, calls
 
-    def returned(self, call: int) -> None:
+    def note_return(self, call: int) -> None:
         """A call of `strategy.run` is over."""
         self._calls = call + 1
 
@@ -84,7 +84,7 @@ class StepNumbers(Generic[Record]):
 
     def name(self, step: int) -> tuple[int, list[Numbered[Record]]]:
         """The program is done with a step: by how many that is further, and what was held, numbered."""
-        numbered = [Numbered(self._between(held.call, step), held.call, held.record) for held in self._held]
+        numbered = [Numbered(self._interpolate(held.call, step), held.call, held.record) for held in self._held]
         self._held.clear()
         gained, calls = step - self._last, self._calls - self._calls_then
         if gained > 0:
@@ -133,7 +133,7 @@ class StepNumbers(Generic[Record]):
         step = self._likely(held.call)
         return Numbered(step if total is None else min(step, max(0, total - 1)), held.call, held.record)
 
-    def _between(self, call: int, step: int) -> int:
+    def _interpolate(self, call: int, step: int) -> int:
         """The step of a call after the last name, now that `step` is named."""
         gained, calls, place = step - self._last, self._calls - self._calls_then, call - self._calls_then + 1
         if gained <= 0 or calls < gained:

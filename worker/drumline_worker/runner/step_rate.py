@@ -104,7 +104,7 @@ class StepRate:
             self._began_ns = self._window_ns = self._first.dispatched_at
         return self._close(_SHORTEST_REST_NS if self._told else 1)
 
-    def present(self) -> dict[str, float]:
+    def current(self) -> dict[str, float]:
         """The figures of the last 5 s; nothing before there are any."""
         return _merge(self._recent).figures if self._recent else {}
 

@@ -137,15 +137,15 @@ class Stacks:
 
     def pass_through(self, file: str) -> bool:
         """Whether any thread has a call into the Python file of that path on its stack."""
-        return f'{_IN.format(_escaped(file))}", line' in self._told
+        return f'{_IN.format(_escape(file))}", line' in self._told
 
     def innermost_is_below(self, thread: int, directories: tuple[str, ...]) -> bool:
         """Whether the innermost call of the thread with that identity is one into a file of those directories."""
         _, _, stack = self._told.partition(f"hread 0x{thread:016x} ")
         innermost = stack.partition("\n")[2]
-        return innermost.startswith(tuple(_IN.format(_escaped(directory)) for directory in directories))
+        return innermost.startswith(tuple(_IN.format(_escape(directory)) for directory in directories))
 
 
-def _escaped(path: str) -> str:
+def _escape(path: str) -> str:
     """As faulthandler writes it."""
     return path.encode("ascii", "backslashreplace").decode()

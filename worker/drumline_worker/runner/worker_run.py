@@ -85,7 +85,7 @@ class WorkerRun:
     def restore(self, state: Any = None) -> Any:
         """As `RunContext.restore`. Any: the pytree that was saved."""
         restored = self._checkpoints.restore(state)
-        self._telemetry.restored(self._checkpoints.next_step, self._strategy.step)
+        self._telemetry.note_restore(self._checkpoints.next_step, self._strategy.step)
         return restored
 
     @property
@@ -114,7 +114,7 @@ class CheckpointEvents:
         """Returns once all that was recorded before is on its way."""
         self._telemetry.flush()
 
-    def saved(self, committed: Committed) -> None:
+    def report_saved(self, committed: Committed) -> None:
         """The server may offer it from now on."""
         self._channel.send(
             "checkpoint",
@@ -124,7 +124,7 @@ class CheckpointEvents:
             manifest=committed.manifest,
         )
 
-    def restored(self, point: ResumePoint | None, damaged: Sequence[str]) -> None:
+    def report_restored(self, point: ResumePoint | None, damaged: Sequence[str]) -> None:
         """Where the program resumes, and what it could not resume from."""
         where = {"checkpoint": point.checkpoint, "step": point.step} if point is not None else {}
         self._channel.send("restored", **where, damaged=list(damaged))

@@ -197,7 +197,7 @@ class Finish:
             self._journal.gap(what, min(lost, _MAX_LOST), detail=_NEVER_SENT)
             output.note(f"[drumline: {counted(lost, noun)} lost here: {_NEVER_SENT}]")
 
-    def ending(self, status: int, released: bool, output: OutputBuffer, pump: Pump, hang: str) -> Ending:
+    def make_ending(self, status: int, released: bool, output: OutputBuffer, pump: Pump, hang: str) -> Ending:
         """Writes the rest of the spool, judges."""
         verdict = self._verdict(status, hang, output.last_words)
         try:

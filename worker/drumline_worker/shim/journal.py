@@ -87,7 +87,7 @@ class Journal:
             if len(body) > MAX_RECORD_BYTES:
                 self.gap(_what(piece) or "spool", size_bytes=len(body))
             else:
-                self._append(_waiting(piece, body))
+                self._append(_to_waiting(piece, body))
 
     def record(self, kind: str, **fields: Any) -> None:
         """Checks and appends an event of our own."""
@@ -167,7 +167,7 @@ def _columns(event: MetricsEvent, some: slice) -> MetricsEvent:
     )
 
 
-def _waiting(event: WorkerEvent, body: bytes) -> _Waiting:
+def _to_waiting(event: WorkerEvent, body: bytes) -> _Waiting:
     if isinstance(event, LogEvent):
         return _Waiting(body, "log", 1, len(event.text.encode()))
     count = len(event.names) if isinstance(event, MetricsEvent) else 1

@@ -92,7 +92,7 @@ class Shim:
         self._hangs.write_stacks(runner)
         released = finish.end_program(intake, self._output, runner.tally)
         self._await_disk()
-        return finish.ending(self._status, released, self._output, self._pump, self._hangs.message)
+        return finish.make_ending(self._status, released, self._output, self._pump, self._hangs.message)
 
     def _await_disk(self) -> None:
         """Waits for room on the disk, which comes as the agent sends what is spooled."""

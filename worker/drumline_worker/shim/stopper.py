@@ -60,7 +60,7 @@ class Stopper:
 
     def due(self, now: float) -> tuple[Action, StopCause] | None:
         """The strongest action due and not yet carried out; it counts as carried out from now on."""
-        ready = [step for step in self._pending() if step.at <= now]
+        ready = [step for step in self._list_pending() if step.at <= now]
         # After a freeze several are due at once, and the weaker would only take time that is over. Stacks go before
         # TERM, which may end the process that they are wanted of.
         for action in (Action.KILL, Action.DUMP, Action.TERM, Action.ASK):
@@ -72,7 +72,7 @@ class Stopper:
 
     def next_at(self) -> float | None:
         """When something is due next; None once killed."""
-        return min((step.at for step in self._pending()), default=None)
+        return min((step.at for step in self._list_pending()), default=None)
 
     @property
     def cause(self) -> StopCause | None:
@@ -87,7 +87,7 @@ class Stopper:
             # Fixed from here on: a late acknowledgement would put off the KILL of the lease.
             self._requested.append(_Step(now + self._lease.kill_after_term_s, Action.KILL, step.cause))
 
-    def _pending(self) -> list[_Step]:
+    def _list_pending(self) -> list[_Step]:
         """A stronger action carried out makes the weaker ones pointless."""
         if Action.KILL in self.done:
             return []

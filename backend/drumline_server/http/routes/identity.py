@@ -40,7 +40,7 @@ async def create_session(*, body: api.LoginRequest, request: Request, response: 
             lambda session: sessions.sign_in(session, body, app.settings, client=address, now=now)
         )
     except UnauthenticatedError:
-        app.logins.failed(address, now)
+        app.logins.count_failure(address, now)
         raise
     response.set_cookie(
         cookie_name(secure=app.settings.behind_proxy),
@@ -59,7 +59,7 @@ async def get_current_session(request: Request, principal: ReaderDep, app: AppDe
     """Who is signed in."""
     cookie = session_cookie(request)
     return await app.database.read(
-        lambda session: sessions.current(session, principal, app.settings, cookie, now=app.clock.now())
+        lambda session: sessions.describe_session(session, principal, app.settings, cookie, now=app.clock.now())
     )
 
 

@@ -70,7 +70,7 @@ async def _messages(hub: Hub, subscriber: Subscriber) -> AsyncIterator[ServerSen
     for run_id in subscriber.topics.runs:
         if run_id in subscriber.finished:
             continue
-        owed = await hub.owed(subscriber, run_id)
+        owed = await hub.read_unsent(subscriber, run_id)
         if owed is None:
             yield ServerSentEvent(event="resync", data={"run": run_id})
             return

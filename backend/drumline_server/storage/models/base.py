@@ -94,11 +94,11 @@ def insert_or_merge(
     merge: Merge,
 ) -> Sequence[Row[*tuple[Any, ...]]]:  # Any: columns
     """Adds rows of different primary keys, or merges them with those that are there; returns them as they are then."""
-    return session.execute(_inserting_or_merging(session.get_bind().dialect.name, table, merge), list(rows)).all()
+    return session.execute(_make_merge(session.get_bind().dialect.name, table, merge), list(rows)).all()
 
 
 @cache
-def _inserting_or_merging(dialect: str, table: type[Base], merge: Merge) -> ReturningInsert[*tuple[Any, ...]]:
+def _make_merge(dialect: str, table: type[Base], merge: Merge) -> ReturningInsert[*tuple[Any, ...]]:
     """The statement, made once: making it costs more than running it."""
     known = table_of(table)
     insert = _insert(dialect, known)

@@ -11,8 +11,8 @@ import { DeviceMap } from "./device-map";
 import { FilterBar } from "./filter-bar";
 import { HostTable } from "./host-table";
 import { Inspector } from "./inspector";
-import { HostNotices } from "./notices";
 import { findSelection, isShown } from "./selection";
+import { HostWarnings } from "./warnings";
 
 const route = getRouteApi("/devices");
 
@@ -77,7 +77,7 @@ function Fleet({ hosts, devices, banner }: FleetProps) {
             <Section note={count(hosts.length, "machine")} title="Hosts">
               <div className="space-y-3 pt-3">
                 {hosts.map((host) => (
-                  <HostNotices host={host} key={host.id} named />
+                  <HostWarnings host={host} key={host.id} named />
                 ))}
                 <HostTable hosts={hosts} onSelect={select} selected={sel} />
               </div>

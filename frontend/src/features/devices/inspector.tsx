@@ -8,10 +8,10 @@ import { Facts } from "@/components/ui/facts";
 import { ReplicaChip } from "@/components/ui/replica-chip";
 import { StateBadge } from "@/components/ui/state-badge";
 import { formatBytes, formatUtc, shortId } from "@/lib/format";
-import { HostNotices } from "./notices";
 import { HostActions, ReleaseDevice } from "./operate";
 import { DeviceQuarantine, TroubleNote } from "./quarantine";
 import type { Selection } from "./selection";
+import { HostWarnings } from "./warnings";
 
 /** The facts of the selected device or host. */
 export function Inspector({ selection, onClose }: { selection: Selection; onClose: () => void }) {
@@ -77,7 +77,7 @@ function DeviceFacts({ device, host }: { device: Device; host: Host | undefined 
 function HostFacts({ host }: { host: Host }) {
   return (
     <div className="space-y-4">
-      <HostNotices host={host} />
+      <HostWarnings host={host} />
       {host.trouble && <TroubleNote trouble={host.trouble} />}
       <HostActions host={host} />
       <Facts

@@ -40,7 +40,7 @@ function hostIn(id: string, state: Host["state"]): Host {
     last_heartbeat_at: "",
     runs: [],
     drain_requested: false,
-    notices: [],
+    warnings: [],
   };
 }
 

@@ -59,7 +59,7 @@ class HostFailure(Reply):
     at: Timestamp
 
 
-class HostNotice(Reply):
+class HostWarning(Reply):
     """Something of a host that should be mended, and how; it takes runs all the same."""
 
     code: str
@@ -96,7 +96,7 @@ class Host(Reply):
     drain_requested: bool = False
     """An operator wants no more runs here; `undrain` takes that back."""
     trouble: HostTrouble | None = None
-    notices: tuple[HostNotice, ...] = ()
+    warnings: tuple[HostWarning, ...] = ()
     """What its worker found at its start that should be mended, such as a GPU that its JAX cannot use."""
 
 
