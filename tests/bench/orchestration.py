@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from bench import orchestration_load, orchestration_queue, orchestration_runs
@@ -18,10 +20,12 @@ from bench.engine_report import machine
 from bench.orchestration_runs import MANY
 from bench.peer_process import ROOT, PeerProcess
 from support.api_process import api_on
+from support.broker import Broker
 from support.databases import DATABASES, new_database
 
 SUBMISSIONS_PER_S, SUBMIT_S = 300, 60
 HOSTS, HEARTBEAT_S, BEAT_S = 1000, 5.0, 30
+NOTIFIED_PER_S, NOTIFIED_S, HUNG_ROUNDS = 50, 10.0, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ def main() -> None:
     """Measures the parts asked for, prints each figure as it comes, and writes the JSON."""
     parts: dict[str, Callable[[argparse.Namespace], list[Figure]]] = {
         "submissions": _submissions,
+        "broker": _hung_broker,
         "heartbeats": _heartbeats,
         "queue": _queue,
         "runs": _runs,
@@ -79,6 +84,29 @@ def _submissions(options: argparse.Namespace) -> list[Figure]:
             Figure(f"{title}: answers that are no 201", errors, "", 0),
         ]
     return figures
+
+
+def _hung_broker(_: argparse.Namespace) -> list[Figure]:
+    """Both in turns: what a notification costs must not depend on whether the broker takes it."""
+    p99: dict[bool, list[float]] = {False: [], True: []}
+    errors = 0
+    with tempfile.TemporaryDirectory(prefix="drumline-broker-") as directory:
+        broker = Broker(Path(directory) / "redis.sock")
+        broker.start()
+        for hangs in (False, True) * HUNG_ROUNDS:
+            with api_on("sqlite", {"DRUMLINE_BROKER_URL": broker.url}) as api:
+                load = orchestration_load.placed_submissions(api, broker, NOTIFIED_PER_S, NOTIFIED_S, hangs=hangs)
+            p99[hangs].append(load.p99_ms)
+            errors += load.sent - load.statuses.get(201, 0)
+        broker.stop()
+    print(f"p99 without {p99[False]}, with a hung broker {p99[True]}")
+    healthy, hung = (statistics.median(p99[hangs]) for hangs in (False, True))
+    title = f"{NOTIFIED_PER_S} placed submissions/s"
+    return [
+        Figure(f"{title}: p99, broker answers", healthy, "ms", 50),
+        Figure(f"{title}: p99, broker hangs", hung, "ms", 50),
+        Figure(f"{title}: answers that are no 201", errors, "", 0),
+    ]
 
 
 def _heartbeats(_: argparse.Namespace) -> list[Figure]:

@@ -19,6 +19,7 @@ from drumline import Client
 from drumline.contracts.base import from_micros
 from drumline_server.base.clock import SystemClock
 from support.api_process import ApiProcess
+from support.broker import Broker
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "examples" / "one_step.py"
@@ -50,17 +51,17 @@ class Load:
         return self.statuses == {status: self.sent}
 
 
-def submissions(api: ApiProcess, per_second: float, seconds: float) -> Load:
-    """Submits one-step runs that wait for devices; nothing runs them, so that the server is all that is measured."""
+def submissions(api: ApiProcess, per_second: float, seconds: float, replicas: int = 8) -> Load:
+    """Submits one-step runs that may wait; nothing runs them, so that the server is all that is measured."""
     with Client(api.url, api.token) as client:
-        run = client.submit(PROGRAM, replicas=8, wait_for_devices=True)
+        run = client.submit(PROGRAM, replicas=replicas, wait_for_devices=True)
         version = run.details.spec
     job = {
         "name": version.job,
         "program": version.program.model_dump(mode="json"),
         "strategy": version.strategy.model_dump(mode="json"),
     }
-    body = json.dumps({"job": job, "resources": {"replicas": 8}, "wait_for_devices": True}).encode()
+    body = json.dumps({"job": job, "resources": {"replicas": replicas}, "wait_for_devices": True}).encode()
 
     def submit(number: int, phase: str) -> bytes:
         return request(api.url, api.token, "POST", RUNS_PATH, body, f"Idempotency-Key: {phase}-{number}")
@@ -68,6 +69,18 @@ def submissions(api: ApiProcess, per_second: float, seconds: float) -> Load:
     asyncio.run(at_rate(api.url, [partial(submit, number, "warm") for number in range(WARM_UP)], per_second / 4))
     calls = [partial(submit, number, "load") for number in range(round(per_second * seconds))]
     return Load.of(asyncio.run(at_rate(api.url, calls, per_second)), per_second)
+
+
+def placed_submissions(api: ApiProcess, broker: Broker, per_second: float, seconds: float, *, hangs: bool) -> Load:
+    """Submits runs that are placed at once, so that a host is notified of each; the broker may hang meanwhile."""
+    asyncio.run(_enrolled(api, round(per_second * seconds / 8) + WARM_UP))
+    if hangs:
+        broker.hang()
+    try:
+        return submissions(api, per_second, seconds, replicas=1)
+    finally:
+        if hangs:
+            broker.go_on()
 
 
 def heartbeats(api: ApiProcess, hosts: int, every_s: float, seconds: float) -> Load:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from drumline_server.app.bootstrap import read_admin_token
@@ -124,10 +125,10 @@ class ApiProcess:
 
 
 @contextmanager
-def api_on(database: str) -> Iterator[ApiProcess]:
+def api_on(database: str, settings: Mapping[str, str] = MappingProxyType({})) -> Iterator[ApiProcess]:
     """A server on a fresh SQLite file or in a fresh PostgreSQL cluster; both are gone afterwards."""
     with new_database(database) as url, tempfile.TemporaryDirectory(prefix="drumline-load-") as directory:
-        api = ApiProcess(Path(directory), url, program=(str(DRUMLINE),))
+        api = ApiProcess(Path(directory), url, settings, program=(str(DRUMLINE),))
         api.start()
         try:
             yield api
