@@ -1,4 +1,4 @@
-"""`/hosts` and `/devices`: what there is to run on."""
+"""`/hosts` and `/devices`: what there is to run on; `/overview`: what runs there."""
 
 from typing import Literal
 
@@ -16,10 +16,21 @@ from drumline_server.http.dependencies import (
     ReaderDep,
     api_router,
 )
-from drumline_server.services import fleet
+from drumline_server.scheduling.snapshot import SchedulingTerms
+from drumline_server.services import fleet, overview
 from drumline_server.services.fleet import DeviceFilter
 
 router = api_router(tags=["fleet"])
+
+
+@router.get("/overview")
+async def get_overview(principal: ReaderDep, app: AppDep) -> api.Overview:
+    """The fleet, what runs, what waits and why, what failed lately."""
+    return await app.database.read(
+        lambda session: overview.overview(
+            session, principal.project_id, SchedulingTerms.of(app.settings), now=app.clock.now()
+        )
+    )
 
 
 @router.get("/hosts")
