@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -31,9 +31,9 @@ LANES: Mapping[str, Sequence[str]] = {
     "waits": ("chaos", "e2e"),
     "serves": ("integration", "conformance", "frontend-test"),
 }
-"""One stage of each lane runs at a time; the lanes take about as long as each other."""
+"""One stage of each lane runs at a time; a lane that is done takes the last stage that waits in the longest other."""
 YIELDS = "computes"
-"""The lane whose processes give way: elsewhere tests hold real processes to limits."""
+"""The lane of stages whose processes give way: elsewhere tests hold real processes to limits."""
 LONG_LANES: Mapping[str, Sequence[str]] = {
     "computes": ("unit", "sim", "test-pythons", "fuzz"),
     "waits": ("chaos",),
@@ -107,7 +107,8 @@ class Lanes:
         self, lanes: Mapping[str, Sequence[str]], variables: Mapping[str, Sequence[str]], copy: Path | None = None
     ) -> None:
         """`variables` are those of make, by stage; `copy` gets the table whenever a stage ends."""
-        self._lanes = lanes
+        self._waiting = {lane: deque(stages) for lane, stages in lanes.items()}
+        self._yielding = frozenset(lanes.get(YIELDS, ()))
         self._variables = variables
         self._copy = copy
         self._began = time.monotonic()
@@ -118,7 +119,7 @@ class Lanes:
 
     def run(self) -> list[Result]:
         """The results of all stages, in the order in which they ended."""
-        threads = [threading.Thread(target=self._run_lane, args=lane) for lane in self._lanes.items()]
+        threads = [threading.Thread(target=self._run_lane, args=(lane,)) for lane in self._waiting]
         try:
             for thread in threads:
                 thread.start()
@@ -129,9 +130,16 @@ class Lanes:
             raise
         return self._results
 
-    def _run_lane(self, lane: str, stages: Sequence[str]) -> None:
-        for stage in stages:
-            result = self.run_stage(stage, yields=lane == YIELDS)
+    def _next_stage(self, lane: str) -> str | None:
+        with self._lock:
+            if self._waiting[lane]:
+                return self._waiting[lane].popleft()
+            longest = max(self._waiting.values(), key=len)
+            return longest.pop() if longest else None
+
+    def _run_lane(self, lane: str) -> None:
+        while (stage := self._next_stage(lane)) is not None:
+            result = self.run_stage(stage, yields=stage in self._yielding)
             if result is None:
                 return
             with self._lock:

@@ -99,6 +99,20 @@ def test_a_stage_keeps_its_exit_status_its_log_and_its_processor_time(
     assert all(f"s  {stage:14} begins" in said for stage in results)
 
 
+def test_a_lane_that_is_done_takes_a_stage_that_waits_in_another(checkout: Path) -> None:
+    with (checkout / "Makefile").open("a") as makefile:
+        makefile.write("needs:\n\t@for i in $$(seq 600); do test -e made && exit 0; sleep 0.05; done; exit 1\n")
+        makefile.write("makes:\n\t@touch made\n")
+
+    results = stages.Lanes({"computes": ("needs", "makes"), "waits": ("good",)}, {}).run()
+
+    assert sorted((result.stage, result.passed) for result in results) == [
+        ("good", True),
+        ("makes", True),
+        ("needs", True),
+    ]
+
+
 @pytest.mark.parametrize("ignored", [False, True], ids=["", "where signals are ignored"])
 def test_an_interrupted_run_leaves_no_stage_behind(checkout: Path, ignored: bool) -> None:
     program = (
