@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
@@ -40,8 +40,15 @@ class FileSource:
     def knows_spec(self) -> bool:
         return self.record_spec is not None
 
-    def only(self, files: tuple[str, ...]) -> FileSource:
-        return replace(self, paths=files)
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        return ()
+
+    def with_parts(self, parts: tuple[Any, ...]) -> FileSource:
+        return self
+
+    def only(self, positions: Sequence[int]) -> FileSource:
+        return replace(self, paths=tuple(self.paths[position] for position in positions))
 
     def open(self) -> Grain:
         return self.open_files(self.paths)
