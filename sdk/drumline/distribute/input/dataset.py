@@ -113,7 +113,7 @@ class Dataset:
 
     @classmethod
     def tf_records(cls, paths: files.Paths) -> Dataset:
-        """The records of TFRecord files, in order, as bytes. Checksums are not verified."""
+        """The records of TFRecord files, as bytes; a broken one is a ValueError that names file and offset."""
         return cls(files.tf_records(paths))
 
     @classmethod

@@ -16,6 +16,7 @@ from drumline.distribute.input import spec as specs
 from drumline.distribute.input.ops import UNKNOWN, Grain, first_element
 from drumline.distribute.input.sources import host_element
 from drumline.distribute.input.streams import Concatenated, TextFile
+from drumline.distribute.input.tf_records import RecordFile
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -71,13 +72,10 @@ def text_lines(paths: Paths) -> FileSource:
 
 
 def tf_records(paths: Paths) -> FileSource:
-    """Records of uncompressed TFRecord files as bytes. Checksums are not verified."""
-
-    def open_files(files: tuple[str, ...]) -> Grain:
-        parts = [grain.experimental.TFRecordIterDataset(path) for path in files]
-        return Concatenated(parts).map(host_element)
-
-    return FileSource(existing_files(paths), open_files, "tf_records")
+    """Records of uncompressed TFRecord files as bytes, their checksums verified."""
+    return FileSource(
+        existing_files(paths), lambda files: Concatenated([RecordFile(path) for path in files]), "tf_records"
+    )
 
 
 def array_records(paths: Paths) -> FileSource:
