@@ -55,15 +55,18 @@ from drumline.distribute.variables.variable import Variable
 
 if TYPE_CHECKING:
     from drumline.distribute.input import (
+        AUTOTUNE,
         SHARD_HINT,
         ArraySpec,
         AutoShardPolicy,
         Dataset,
+        DatasetSpec,
         DistributedDataset,
         DistributedIterator,
         InputContext,
         InputOptions,
         InputReplicationMode,
+        Options,
         PerReplicaSpec,
         batch_sizes_for_worker,
         compute_batch_size,
@@ -77,15 +80,18 @@ CollectiveHints = CommunicationOptions
 #: Loaded on first use: grain takes a second to import, and a step needs none of it.
 _INPUT = frozenset(
     {
+        "AUTOTUNE",
         "SHARD_HINT",
         "ArraySpec",
         "AutoShardPolicy",
         "Dataset",
+        "DatasetSpec",
         "DistributedDataset",
         "DistributedIterator",
         "InputContext",
         "InputOptions",
         "InputReplicationMode",
+        "Options",
         "PerReplicaSpec",
         "batch_sizes_for_worker",
         "compute_batch_size",
@@ -103,6 +109,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "AUTOTUNE",
     "SHARD_HINT",
     "AggregatingVariable",
     "AllReduceCrossDeviceOps",
@@ -117,6 +124,7 @@ __all__ = [
     "CommunicationOptions",
     "CrossDeviceOps",
     "Dataset",
+    "DatasetSpec",
     "DistributedDataset",
     "DistributedIterator",
     "DistributedValue",
@@ -132,6 +140,7 @@ __all__ = [
     "MirroredVariable",
     "NcclAllReduce",
     "OneDeviceStrategy",
+    "Options",
     "PerReplica",
     "PerReplicaSpec",
     "ReduceOp",

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import os
 
-import jax
-
 from drumline.distribute.cluster import ClusterResolver, initialize
+from drumline.distribute.errors import InvalidValueError
+from drumline.distribute.strategies.tpu import shown_devices
 from drumline.distribute.topology import DeviceAssignment, DeviceOrderMode, Topology, TpuSlice, topology_of
 
 #: What a TPU's machine is told it is, such as "v3-8".
@@ -26,13 +26,25 @@ def initialize_tpu_system(cluster_resolver: ClusterResolver | None = None, *, tp
     """Forms the resolver's gang, if there is one, starts JAX, and tells the topology of its devices.
 
     Where JAX shows no TPU its devices stand for those of ``tpu_slice``, such as "v3:2x2", by default of the slice that
-    TPU_ACCELERATOR_TYPE names; without either, for a row of chips.
+    TPU_ACCELERATOR_TYPE names, if it has as many; without either, for a row of chips.
 
-    Raises what ``dist.initialize`` raises; InvalidValueError for a slice of another number of devices than there are.
+    Raises what ``dist.initialize`` raises; InvalidValueError for a slice of another number of devices than there are;
+    UnsupportedError for TPU devices of several slices.
     """
     if cluster_resolver is not None:
         initialize(cluster_resolver)
-    return topology_of(jax.devices(), tpu_slice or os.environ.get(_VARIABLE) or None)
+    devices = shown_devices(cluster_resolver)
+    return topology_of(devices, tpu_slice or _slice_told(len(devices)))
+
+
+def _slice_told(num_devices: int) -> str | None:
+    """What TPU_ACCELERATOR_TYPE names, if it has so many devices: a machine may show a part of its slice, or none."""
+    name = os.environ.get(_VARIABLE, "")
+    try:
+        fits = TpuSlice.parse(name).num_devices == num_devices
+    except InvalidValueError:
+        return None
+    return name if fits else None
 
 
 __all__ = ["DeviceAssignment", "DeviceOrderMode", "Topology", "TpuSlice", "initialize_tpu_system"]

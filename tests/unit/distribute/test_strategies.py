@@ -192,3 +192,33 @@ def _without_pool_size() -> dict[str, str]:
 def test_everything_public_is_there_and_nothing_else_is_promised() -> None:
     assert [name for name in dist.__all__ if not hasattr(dist, name)] == []
     assert sorted(dist.__all__) == sorted(set(dist.__all__))
+
+
+def test_a_per_replica_value_prints_its_values_and_its_description_stays_short() -> None:
+    value = dist.PerReplica.from_components([np.arange(4.0).reshape(2, 2), np.zeros(5000)])
+    assert (
+        str(value)
+        == f"{value}"
+        == "PerReplica:{\n  0: [[0., 1.],\n      [2., 3.]],\n  1: [0., 0., 0., ..., 0., 0., 0.]\n}"
+    )
+    assert repr(value) == "PerReplica(float64[2, 2], float64[5000])"
+    assert str(dist.PerReplica.from_components(["a", 1])) == "PerReplica:{\n  0: 'a',\n  1: 1\n}"
+
+
+def test_a_value_whose_array_was_deleted_or_is_traced_is_described_instead() -> None:
+    strategy = dist.MirroredStrategy(jax.devices()[:2])
+    array = jnp.ones(3)
+    value = dist.PerReplica.from_components([array, np.zeros(1)])
+    array.delete()
+    assert "0: float32[3]" in str(value)
+    traced: list[str] = []
+    strategy.run(lambda x: traced.append(str(dist.PerReplica.from_components([x]))), args=(jnp.ones(3),))
+    assert traced == ["PerReplica:{\n  0: float32[3]\n}"]
+
+
+def test_unwrap_and_group_are_the_old_names_for_components_and_for_waiting() -> None:
+    strategy = dist.MirroredStrategy(jax.devices()[:2])
+    sums = strategy.run(lambda x: jnp.sum(x), args=(jnp.ones(3),))
+    assert [float(part) for part in strategy.unwrap(sums)] == [3, 3]
+    assert strategy.unwrap(7) == (7,)
+    strategy.group(sums, name="train_op")

@@ -25,8 +25,9 @@ DOCUMENTED = {
     "cross-device operations": "AllReduceCrossDeviceOps CollectiveCommunication CollectiveHints "
     "CommunicationImplementation CommunicationOptions CrossDeviceOps HierarchicalCopyAllReduce NcclAllReduce "
     "ReductionToOneDevice",
-    "input": "SHARD_HINT ArraySpec AutoShardPolicy Dataset DistributedDataset DistributedIterator InputContext "
-    "InputOptions InputReplicationMode PerReplicaSpec batch_sizes_for_worker compute_batch_size per_worker_batches",
+    "input": "AUTOTUNE SHARD_HINT ArraySpec AutoShardPolicy Dataset DatasetSpec DistributedDataset DistributedIterator "
+    "InputContext InputOptions InputReplicationMode Options PerReplicaSpec "
+    "batch_sizes_for_worker compute_batch_size per_worker_batches",
     "clusters": "ClusterSpec Gang cluster_resolver initialize",
     "running": "RunOptions errors observe set_cpu_devices",
 }

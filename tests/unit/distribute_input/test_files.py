@@ -5,13 +5,31 @@ import pytest
 from array_record.python.array_record_module import ArrayRecordWriter
 
 import drumline.distribute as dist
+from drumline.distribute.input.tf_records import crc32c
 
 RECORDS = [b"one", b"two\0\0", b""]
 
 
+def masked_checksum(content: bytes) -> int:
+    """As the format defines it: CRC-32C bit by bit, rotated by 15 bits, plus a constant."""
+    checksum = 0xFFFFFFFF
+    for byte in content:
+        checksum ^= byte
+        for _ in range(8):
+            checksum = checksum >> 1 ^ (0x82F63B78 if checksum & 1 else 0)
+    checksum ^= 0xFFFFFFFF
+    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def tf_record(record: bytes) -> bytes:
+    length = struct.pack("<Q", len(record))
+    return b"".join(
+        [length, struct.pack("<I", masked_checksum(length)), record, struct.pack("<I", masked_checksum(record))]
+    )
+
+
 def write_tf_records(path: Path, records: list[bytes]) -> None:
-    frames = (struct.pack("<QI", len(record), 0) + record + struct.pack("<I", 0) for record in records)
-    path.write_bytes(b"".join(frames))
+    path.write_bytes(b"".join(map(tf_record, records)))
 
 
 def write_array_records(path: Path, records: list[bytes]) -> None:
@@ -34,6 +52,76 @@ def test_tf_records_keep_every_byte(tmp_path: Path) -> None:
     write_tf_records(tmp_path / "b", [b"three"])
     dataset = dist.Dataset.tf_records([tmp_path / "a", tmp_path / "b"]).batch(2)
     assert [batch.tolist() for batch in dataset] == [[b"one", b"two\0\0"], [b"", b"three"]]
+
+
+#: A file with one empty record, byte for byte as TensorFlow writes it.
+EMPTY_RECORD = bytes.fromhex("0000000000000000 29039807 d8ea82a2")
+
+
+def test_a_file_of_tensorflow_is_read(tmp_path: Path) -> None:
+    assert tf_record(b"") == EMPTY_RECORD
+    (tmp_path / "a").write_bytes(EMPTY_RECORD + tf_record(b"123456789"))
+    assert [record.item() for record in dist.Dataset.tf_records(tmp_path / "a")] == [b"", b"123456789"]
+
+
+@pytest.mark.parametrize("content", [b"123456789", bytes(32)])
+def test_checksums_are_those_of_the_standard(content: bytes) -> None:
+    assert crc32c(content) == {b"123456789": 0xE3069283, bytes(32): 0x8A9136AA}[content]
+
+
+@pytest.mark.parametrize("size", [4095, 4096, 4097, 4096 + 255, 4096 + 256, 50_001])
+def test_long_records_are_verified_in_pieces_with_the_same_checksum(tmp_path: Path, size: int) -> None:
+    record = bytes(number * 7 % 251 for number in range(size))
+    write_tf_records(tmp_path / "a", [record, b"next"])
+    assert [read.item() for read in dist.Dataset.tf_records(tmp_path / "a")] == [record, b"next"]
+
+
+FIRST = tf_record(b"first")
+SECOND = tf_record(b"second")
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (FIRST + SECOND[:7], "at byte 21: the file ends within the 12 bytes before a record"),
+        (FIRST + SECOND[:-1], "at byte 21: a record of 6 bytes begins, but the file ends 1 bytes too early"),
+        (FIRST + SECOND[:12], "at byte 21: a record of 6 bytes begins, but the file ends 10 bytes too early"),
+        (FIRST + b"\x07" + SECOND[1:], "at byte 21: the checksum of the record's length is wrong"),
+        (FIRST + SECOND.replace(b"sec", b"sek"), "at byte 21: the checksum of the record of 6 bytes is wrong"),
+        (FIRST + SECOND[:-1] + b"\0", "at byte 21: the checksum of the record of 6 bytes is wrong"),
+        (struct.pack("<QI", 2**60, masked_checksum(struct.pack("<Q", 2**60))), f"at byte 0: a record of {2**60} bytes"),
+        (b"text, no records\n", "at byte 0: the checksum of the record's length"),
+    ],
+)
+def test_a_broken_record_is_named_by_file_and_offset(tmp_path: Path, content: bytes, text: str) -> None:
+    (tmp_path / "broken").write_bytes(content)
+    records = iter(dist.Dataset.tf_records(tmp_path / "broken"))
+    if content.startswith(FIRST):
+        assert next(records).item() == b"first"
+    for _ in range(2):  # also when asked again: the rest is not skipped
+        with pytest.raises(ValueError, match=f"broken' {text}"):
+            next(records)
+
+
+def test_workers_read_each_record_once_by_their_own_files(tmp_path: Path) -> None:
+    for number in range(3):
+        write_tf_records(tmp_path / str(number), [b"%d-%d" % (number, record) for record in range(3 + number)])
+    dataset = dist.Dataset.tf_records([tmp_path / str(number) for number in range(3)]).batch(2)
+    parts = [[row for batch in part for row in batch.tolist()] for part in dist.per_worker_batches(dataset, 2, 1)]
+    assert {row[:1] for row in parts[1]} == {b"1"}
+    assert sorted(row for part in parts for row in part) == sorted(row for batch in dataset for row in batch.tolist())
+
+
+def test_a_place_in_record_files_is_restored(tmp_path: Path) -> None:
+    write_tf_records(tmp_path / "a", RECORDS)
+    write_tf_records(tmp_path / "b", [b"three"])
+    dataset = dist.Dataset.tf_records([tmp_path / "a", tmp_path / "b"])
+    for taken in range(5):
+        interrupted, continued = iter(dataset.to_grain()), iter(dataset.to_grain())
+        for _ in range(taken):
+            next(interrupted)
+        continued.set_state(interrupted.get_state())
+        assert [record.item() for record in continued] == [*RECORDS, b"three"][taken:]
 
 
 def test_array_records_keep_every_byte_and_know_their_number(tmp_path: Path) -> None:

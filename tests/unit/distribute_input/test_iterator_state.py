@@ -19,6 +19,14 @@ def text_file(folder: Path) -> str:
     return str(path)
 
 
+def interleaved(threads: int | None) -> dist.Dataset:
+    return (
+        dist.Dataset.range(6)
+        .interleave(lambda x: dist.Dataset.range(10 * int(x), 11 * int(x)), 2, 3, num_parallel_calls=threads)
+        .batch(4)
+    )
+
+
 BUILDS: dict[str, Build] = {
     "slices": lambda: dist.Dataset.range(11).batch(4),
     "sizes cycling across batches": lambda: dist.Dataset.range(11).batch(4).with_auto_shard_policy("off"),
@@ -30,6 +38,25 @@ BUILDS: dict[str, Build] = {
     "generator, sharded": lambda: dist.Dataset.from_generator([np.arange(n) for n in range(1, 9)]).shard(2, 1),
     "shuffled": lambda: dist.Dataset.range(11).shuffle(11).repeat(2).batch(4),
     "shuffled in windows": lambda: dist.Dataset.from_generator([np.arange(3)] * 4).unbatch().shuffle(5).batch(4),
+    "zipped, of different kinds": lambda: (
+        dist.Dataset.zip(dist.Dataset.range(11).shuffle(11), dist.Dataset.from_generator(range(11)))
+        .map(lambda x, y: 100 * x + y)
+        .batch(4)
+    ),
+    "filtered": lambda: dist.Dataset.range(20).filter(lambda x: x % 3 > 0).batch(4),
+    "taken while": lambda: dist.Dataset.range(20).take_while(lambda x: x < 9).repeat(2).batch(4),
+    "numbered": lambda: dist.Dataset.range(5).enumerate(7).map(lambda i, x: i * 100 + x).repeat(2).batch(4),
+    "cached": lambda: dist.Dataset.range(5).map(lambda x: x + 1).cache().repeat(3).batch(4),
+    "concatenated": lambda: dist.Dataset.range(5).concatenate(dist.Dataset.from_generator(range(3))).repeat(2).batch(4),
+    "windows that overlap": lambda: (
+        dist.Dataset.range(11).window(4, shift=2, stride=2).flat_map(lambda window: window.batch(4))
+    ),
+    "windows with gaps": lambda: dist.Dataset.range(17).window(2, shift=5).flat_map(lambda window: window.batch(2)),
+    "flat_map": lambda: dist.Dataset.range(1, 6).flat_map(lambda x: dist.Dataset.range(int(x))).batch(4),
+    "interleave": lambda: interleaved(None),
+    "parallel interleave": lambda: interleaved(3),
+    "parallel map": lambda: dist.Dataset.range(11).map(lambda x: x + 1, num_parallel_calls=3).repeat(2).batch(4),
+    "declared generator": lambda: dist.Dataset.from_generator(range(11), output_types=np.int32).batch(4),
     "grain": lambda: grain.MapDataset.range(11).shuffle(seed=1).batch(4),
 }
 
@@ -91,3 +118,20 @@ def test_a_place_beyond_the_end_of_an_iterable_is_refused() -> None:
         next(iterator)
     with pytest.raises(ValueError, match="ends after 1"):
         iter(strategy.distribute_dataset(short)).restore(iterator.state())
+
+
+@pytest.mark.parametrize("restored_after", range(7))
+def test_an_iterator_without_order_gives_every_element_once_also_when_restored(restored_after: int) -> None:
+    def fresh() -> Any:
+        dataset = dist.Dataset.range(12).map(lambda x: x, num_parallel_calls=4, deterministic=False)
+        nested = dataset.interleave(
+            lambda x: dist.Dataset.range(2 * int(x), 2 * int(x) + 2), 3, num_parallel_calls=2, deterministic=False
+        )
+        return iter(dataset.batch(2).unbatch()), iter(nested)
+
+    for position in range(2):
+        interrupted, continued = fresh()[position], fresh()[position]
+        elements = [int(next(interrupted)) for _ in range(restored_after)]
+        continued.set_state(json.loads(json.dumps(interrupted.get_state())))
+        elements += [int(element) for element in continued]
+        assert sorted(elements) == list(range(12 * (position + 1)))

@@ -69,3 +69,10 @@ def test_numpy_datasets_keep_tuples_and_stack_lists() -> None:
     assert [(int(x), int(y)) for x, y in make_numpy_dataset((one, two))] == [(1, 3), (2, 4)]
     with pytest.raises(ValueError, match="differ in their number of rows"):
         make_numpy_dataset((one, np.ones(3)))
+
+
+def test_the_initializer_of_old_programs_starts_over_like_initialize(strategy: dist.MirroredStrategy) -> None:
+    iterator = make_dataset_iterator(strategy, dist.Dataset.range(4).batch(2))
+    first = rows(iterator.get_next())
+    _ = iterator.initializer
+    assert rows(iterator.get_next()) == first

@@ -7,7 +7,8 @@ write it anywhere: in cond, scan and nested jit. Written variables leave the ste
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -44,18 +45,31 @@ class StepTrace:
         self.top_state: Any = None
         self._refs: dict[int, Any] = {}
         self._broadcast: dict[int, Any] = {}
+        self._lend: Callable[[Any], Any] | None = None
+
+    @contextmanager
+    def lending(self, lend: Callable[[Any], Any]) -> Iterator[None]:
+        """Variables are read by ``lend`` within, and neither written nor made: where refs can't be brought."""
+        outer, self._lend = self._lend, lend
+        try:
+            yield
+        finally:
+            self._lend = outer
 
     def add_reference(self, variable: Any, value: Any) -> None:
         """Makes ``variable`` readable and writable in this trace, starting at ``value``."""
+        self._refuse_where_lent(variable, "made")
         self._refs[id(variable)] = jax.new_ref(value)
 
     def load(self, variable: Any) -> Any:
         """Gives this replica's current value."""
         self.read.add(id(variable))
-        return self._ref(variable)[...]
+        ref = self._ref(variable)
+        return ref[...] if self._lend is None else self._lend(variable)
 
     def store(self, variable: Any, value: Any) -> None:
         """Sets this replica's value. Gradients don't flow into a variable."""
+        self._refuse_where_lent(variable, "written")
         ref = self._ref(variable)
         self.written.add(id(variable))
         try:
@@ -94,6 +108,18 @@ class StepTrace:
     def is_at_top_level(self) -> bool:
         """True outside every nested jit, cond, loop, grad and vmap of the step."""
         return bool(get_opaque_trace_state() == self.top_state)
+
+    @property
+    def is_lending(self) -> bool:
+        """Whether what is traced now runs where refs can't be brought: on one logical device."""
+        return self._lend is not None
+
+    def _refuse_where_lent(self, variable: Any, what: str) -> None:
+        if self._lend is not None:
+            raise VariableScopeError(
+                f"{variable!r} was {what} inside a function that one logical device computes, and the others would not "
+                f"know of it; return the value from the function, and have the variable {what} in the step"
+            )
 
     def _ref(self, variable: Any) -> Any:
         ref = self._refs.get(id(variable))

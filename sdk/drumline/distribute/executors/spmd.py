@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
+from drumline.distribute.executors.divided import dividable, whole_where_paths_differ
 from drumline.distribute.observe import ProgramMemory
 from drumline.distribute.observe.observation import Observation
 from drumline.distribute.tracing import jaxprs
@@ -161,11 +162,9 @@ class SpmdStep:
             axis_names={REPLICA_AXIS},
             check_vma=False,
         )
-        return jax.jit(
-            mapped, donate_argnums=(0,) if self._donate else (), **self._kept_whole(len(out_specs), mirrored)
-        )
+        return jax.jit(mapped, donate_argnums=(0,) if self._donate else (), **self._kept_whole(len(out_specs)))
 
-    def _kept_whole(self, count: int, mirrored: list[bool]) -> dict[str, Any]:
+    def _kept_whole(self, count: int) -> dict[str, Any]:
         """Of replicas with several devices: what a variable holds, or is mirrored, leaves the step whole on each.
 
         The next step would be compiled again for a variable that lies otherwise.
@@ -173,7 +172,7 @@ class SpmdStep:
         if not self._group.logical_axes:
             return {}
         whole = self._group.replicated_sharding
-        outputs = [whole if i < len(mirrored) and mirrored[i] else None for i in range(count)]
+        outputs = [whole if i in self._traced.mirrored_outputs else None for i in range(count)]
         stacked = self._group.batch_sharding
         return {"out_shardings": (outputs, [stacked if each else whole for each in self._new_stacked])}
 
@@ -203,7 +202,11 @@ class SpmdStep:
         variables: list[Any] = [None] * len(self._traced.read)
         for i, value in zip([*self._donated, *self._kept], [*donated, *kept], strict=True):
             variables[i] = value
-        results = jaxprs.as_function(self._traced.jaxpr)(*constants, *variables, *leaves)
+        program = self._traced.jaxpr
+        if self._group.logical_axes:
+            leaves = leaves if self._is_single else whole_where_paths_differ(program, leaves)
+            program = dividable(program, is_cpu=self._group.devices[0].platform == "cpu")
+        results = jaxprs.as_function(program)(*constants, *variables, *leaves)
         results = jaxprs.without_literals(self._traced.jaxpr.jaxpr, results)
         outputs, new = results[: self._traced.num_outputs], results[self._traced.num_outputs :]
         if self._needs_token:

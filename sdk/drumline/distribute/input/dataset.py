@@ -8,7 +8,8 @@ arrays. Arrays are batched as whole slices, never row by row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,11 +17,19 @@ import grain
 import jax
 import numpy as np
 
-from drumline.distribute.errors import InvalidTypeError
+from drumline.distribute.errors import InvalidTypeError, InvalidValueError, UnsupportedError
 from drumline.distribute.input import files, ops, sources
 from drumline.distribute.input.autoshard import AutoShardPolicy
+from drumline.distribute.input.caching import Cache
+from drumline.distribute.input.interleaving import DEFAULT_CYCLE_LENGTH, Interleave
+from drumline.distribute.input.joined import ConcatenatedSource, ZippedSource
 from drumline.distribute.input.ops import EmptyDatasetError
+from drumline.distribute.input.options import Options
+from drumline.distribute.input.parallel import AUTOTUNE, thread_count
+from drumline.distribute.input.selecting import Enumerate, Filter
+from drumline.distribute.input.signature import declared_signature, is_nest_of_specs
 from drumline.distribute.input.spec import ArraySpec, static_rows
+from drumline.distribute.input.windows import Window
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +39,7 @@ class Dataset:
     source: sources.Source
     operations: tuple[ops.Op, ...] = ()
     auto_shard_policy: AutoShardPolicy = AutoShardPolicy.AUTO
+    deterministic: bool | None = None
 
     @classmethod
     def range(cls, *args: int) -> Dataset:
@@ -42,12 +52,52 @@ class Dataset:
         return cls(sources.array_source(arrays))
 
     @classmethod
-    def from_generator(cls, batches: Any, element_spec: Any = None) -> Dataset:
-        """The elements of any iterable, or of what the function ``batches`` returns on each start.
+    def from_tensors(cls, element: Any) -> Dataset:
+        """One element: the nest of arrays. A list is made one array."""
+        return cls(sources.element_source(element))
 
-        ``element_spec``: nest of ArraySpec; by default taken from the first element, its leading dimension unknown.
+    @classmethod
+    def from_generator(
+        cls,
+        batches: Any,
+        element_spec: Any = None,
+        *,
+        output_signature: Any = None,
+        output_types: Any = None,
+        output_shapes: Any = None,
+        args: Sequence[Any] = (),
+    ) -> Dataset:
+        """The elements of any iterable, or of what the function ``batches(*args)`` returns on each start.
+
+        ``output_signature``: nest of ArraySpec; or ``output_types``: nest of NumPy dtypes (``str`` for texts), and
+        ``output_shapes`` in the same structure, where None is any size, or any shape. Each element is converted and
+        checked against them: an InvalidTypeError (a TypeError) names the element and the type it should have.
+        ``element_spec`` is a nest of ArraySpec that is not checked, or as ``output_types``. Where no shape is declared
+        it is taken from the first element, its leading dimension unknown.
         """
-        return cls(sources.iterable_source(batches, element_spec))
+        given = [declared for declared in (element_spec, output_signature, output_types) if declared is not None]
+        if len(given) > 1:
+            raise InvalidValueError("declare a generator's elements once: by output_signature or by output_types")
+        if args:
+            batches = functools.partial(batches, *(np.asarray(value) for value in args))
+        if is_nest_of_specs(element_spec):
+            return cls(sources.iterable_source(batches, element_spec))
+        signature = declared_signature(given, output_shapes)
+        return cls(sources.iterable_source(batches, signature=signature))
+
+    @classmethod
+    def zip(cls, *datasets: Any) -> Dataset:
+        """Element i of every dataset, in the structure given (several arguments make a tuple); ends with the shortest.
+
+        Workers divide the rows, never the files: other files of each dataset would pair other elements.
+        """
+        parts, tree = jax.tree.flatten(datasets[0] if len(datasets) == 1 else datasets)
+        for part in parts:
+            if not isinstance(part, Dataset):
+                raise InvalidTypeError(f"zip takes datasets, not {part!r:.60}; use from_tensor_slices for arrays")
+        if not parts:
+            raise InvalidValueError("zip() needs at least one dataset")
+        return cls(ZippedSource(tuple(parts), tree))._with_options_of(parts)
 
     @classmethod
     def from_grain(cls, dataset: ops.Grain) -> Dataset:
@@ -63,7 +113,7 @@ class Dataset:
 
     @classmethod
     def tf_records(cls, paths: files.Paths) -> Dataset:
-        """The records of TFRecord files, in order, as bytes. Checksums are not verified."""
+        """The records of TFRecord files, as bytes; a broken one is a ValueError that names file and offset."""
         return cls(files.tf_records(paths))
 
     @classmethod
@@ -84,9 +134,69 @@ class Dataset:
         """As :meth:`batch`, elements of different shape padded at the end with zeros."""
         return self._then(ops.Batch(rows, drop_remainder, padded=True))
 
-    def map(self, fn: Callable[..., Any]) -> Dataset:
-        """``fn`` of each element; an element that is a tuple is passed as separate arguments."""
-        return self._then(ops.Map(fn))
+    def map(
+        self, fn: Callable[..., Any], num_parallel_calls: int | None = None, deterministic: bool | None = None
+    ) -> Dataset:
+        """``fn`` of each element; an element that is a tuple is passed as separate arguments.
+
+        ``num_parallel_calls``: so many threads call it ahead, or as many as AUTOTUNE finds right; elements keep their
+        order unless ``deterministic=False``.
+        """
+        return self._then(ops.Map(fn, thread_count(num_parallel_calls), deterministic))
+
+    def filter(self, predicate: Callable[..., Any]) -> Dataset:
+        """The elements for which ``predicate`` returns True; it returns one bool."""
+        return self._then(Filter(predicate))
+
+    def take_while(self, predicate: Callable[..., Any]) -> Dataset:
+        """The elements before the first for which ``predicate`` returns False."""
+        return self._then(Filter(predicate, stops=True))
+
+    def enumerate(self, start: int = 0) -> Dataset:
+        """Pairs of a number, from ``start`` on, and the element."""
+        return self._then(Enumerate(start))
+
+    def flat_map(self, fn: Callable[..., Any]) -> Dataset:
+        """The elements of the datasets ``fn(element)``, one dataset after the other."""
+        return self._then(Interleave(fn, Dataset))
+
+    def interleave(
+        self,
+        fn: Callable[..., Any],
+        cycle_length: int | None = None,
+        block_length: int = 1,
+        num_parallel_calls: int | None = None,
+        deterministic: bool | None = None,
+    ) -> Dataset:
+        """The elements of ``cycle_length`` of the datasets ``fn(element)`` at a time, ``block_length`` of each in turn.
+
+        ``num_parallel_calls``: so many threads read ahead; the order is the same unless ``deterministic=False``.
+        """
+        cycle = DEFAULT_CYCLE_LENGTH if cycle_length in (None, AUTOTUNE) else cycle_length
+        assert cycle is not None
+        return self._then(Interleave(fn, Dataset, cycle, block_length, thread_count(num_parallel_calls), deterministic))
+
+    def window(self, size: int, shift: int | None = None, stride: int = 1, drop_remainder: bool = False) -> Dataset:
+        """Datasets of ``size`` elements, ``stride`` apart; each begins ``shift`` (by default ``size``) after the last.
+
+        Leaves of an element become datasets of their own: ``flat_map(lambda w: w.batch(size))`` makes arrays of them.
+        """
+        return self._then(Window(size, size if shift is None else shift, stride, drop_remainder, _dataset_of_values))
+
+    def cache(self, filename: str = "") -> Dataset:
+        """The elements as the first whole pass gave them, kept in memory; what is before it is not read again.
+
+        NotImplementedError for a ``filename``: nothing is kept in files.
+        """
+        if filename:
+            raise UnsupportedError(f"cache({filename!r}): elements are kept in memory only; use cache()")
+        return self._then(Cache())
+
+    def concatenate(self, other: Dataset) -> Dataset:
+        """The elements of this dataset, then those of ``other``; ValueError where their structure or dtypes differ."""
+        if not isinstance(other, Dataset):
+            raise InvalidTypeError(f"concatenate takes a dataset, not {other!r:.60}")
+        return Dataset(ConcatenatedSource((self, other)))._with_options_of((self, other))
 
     def repeat(self, epochs: int | None = None) -> Dataset:
         """The dataset ``epochs`` times; None or -1 means endlessly."""
@@ -128,15 +238,39 @@ class Dataset:
         """How the dataset is divided between workers; also chooses the splitting rule (see ``explain``)."""
         return replace(self, auto_shard_policy=AutoShardPolicy.of(policy))
 
-    def at_iteration(self, iteration: int) -> Dataset:
-        """The dataset as its ``iteration``-th pass has it: shuffled again. Iterating a Dataset itself is pass 0."""
+    def with_options(self, options: Options) -> Dataset:
+        """The dataset under ``dist.Options``; what they leave open stays as it is."""
+        if not isinstance(options, Options):
+            raise InvalidTypeError(f"with_options takes dist.Options, not {options!r:.60}")
+        policy, deterministic = options.auto_shard_policy, options.deterministic
         return replace(
             self,
-            operations=tuple(
-                operation.at_iteration(iteration) if isinstance(operation, ops.Shuffle) else operation
-                for operation in self.operations
-            ),
+            auto_shard_policy=self.auto_shard_policy if policy is None else policy,
+            deterministic=self.deterministic if deterministic is None else deterministic,
         )
+
+    def options(self) -> Options:
+        """What ``with_options`` and ``with_auto_shard_policy`` chose."""
+        return Options(self.auto_shard_policy, self.deterministic)
+
+    def as_numpy_iterator(self) -> Iterator[Any]:
+        """The elements, scalars as NumPy scalars. TypeError for elements that are datasets themselves."""
+        return (jax.tree.map(lambda leaf: np.asarray(leaf)[()], element) for element in self)
+
+    def at_iteration(self, iteration: int) -> Dataset:
+        """The dataset as its ``iteration``-th pass has it: shuffled again, but for what lies before a ``cache``.
+
+        Iterating a Dataset itself is pass 0.
+        """
+        kept = max((place for place, op in enumerate(self.operations, 1) if isinstance(op, Cache)), default=0)
+        changed = tuple(operation.at_iteration(iteration) for operation in self.operations[kept:])
+        parts = self.source.parts if kept else tuple(part.at_iteration(iteration) for part in self.source.parts)
+        return replace(self, source=self.source.with_parts(parts), operations=(*self.operations[:kept], *changed))
+
+    def of_files(self, positions: Sequence[int]) -> Dataset:
+        """The same dataset reading just the files at these positions of ``files``."""
+        chain = tuple(operation.for_other_input() for operation in self.operations)
+        return replace(self, source=self.source.only(positions), operations=chain)
 
     def to_grain(self) -> ops.Grain:
         """The pipeline as a grain dataset."""
@@ -150,11 +284,11 @@ class Dataset:
     @property
     def knows_spec(self) -> bool:
         """Whether ``element_spec`` is known without reading and without running functions."""
-        return self.source.knows_spec and not any(isinstance(op, ops.Map) for op in self.operations)
+        return self.source.knows_spec and not any(op.needs_example for op in self.operations)
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files it reads, in order."""
+        """The files that workers can divide among themselves, in order."""
         return self.source.files
 
     def cardinality(self) -> int:
@@ -169,6 +303,11 @@ class Dataset:
 
     def __iter__(self) -> Iterator[Any]:
         return iter(ops.in_order(self.to_grain()))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        raise InvalidTypeError(
+            f"{self!r:.80} is a dataset and no array; use flat_map(lambda window: window.batch(n)) to make arrays of it"
+        )
 
     def __str__(self) -> str:
         return ".".join(map(str, (self.source, *self.operations)))
@@ -188,9 +327,16 @@ class Dataset:
 
     def _prefix(self, length: int) -> ops.Grain:
         dataset = self.source.open()
+        ordered = self.deterministic is not False
         for operation in self.operations[:length]:
-            dataset = operation.apply(dataset)
+            dataset = operation.with_default_order(ordered).apply(dataset)
         return dataset
+
+    def _with_options_of(self, parts: Sequence[Dataset]) -> Dataset:
+        """The first choice that a part makes."""
+        policies = (part.auto_shard_policy for part in parts if part.auto_shard_policy is not AutoShardPolicy.AUTO)
+        orders = (part.deterministic for part in parts if part.deterministic is not None)
+        return replace(self, auto_shard_policy=next(policies, AutoShardPolicy.AUTO), deterministic=next(orders, None))
 
 
 def compute_batch_size(dataset: Dataset) -> int:
@@ -198,11 +344,9 @@ def compute_batch_size(dataset: Dataset) -> int:
 
     It is looked for from the end of the pipeline backwards: batches tell it, ``map`` and foreign sources hide it,
     everything else lets it through. Where it is hidden, a leading dimension that is static and equal in all leaves
-    tells.
+    tells. Datasets that were zipped or concatenated must agree.
     """
-    walked = -1
-    for operation in dataset.operations:
-        walked = operation.batch_size(walked)
+    walked = _walk_batch_size(dataset)
     if walked > 0:
         return walked
     try:
@@ -210,6 +354,19 @@ def compute_batch_size(dataset: Dataset) -> int:
     except EmptyDatasetError:
         return -1
     return -1 if rows is None else rows
+
+
+def _walk_batch_size(dataset: Dataset) -> int:
+    sizes = {_walk_batch_size(part) for part in dataset.source.parts}
+    walked = sizes.pop() if len(sizes) == 1 else -1
+    for operation in dataset.operations:
+        walked = operation.batch_size(walked)
+    return walked
+
+
+def _dataset_of_values(values: list[Any], spec: Any) -> Dataset:
+    """The dataset of a window."""
+    return Dataset(sources.IterableSource(lambda: values, "window", spec, len(values)))
 
 
 def as_dataset(source: Any) -> Dataset:

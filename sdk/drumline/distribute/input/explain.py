@@ -11,7 +11,10 @@ import numpy as np
 from drumline.distribute.input import ops
 from drumline.distribute.input.autoshard import AutoShardPolicy, effective_policy, files_of_worker
 from drumline.distribute.input.dataset import Dataset
+from drumline.distribute.input.interleaving import Interleave
+from drumline.distribute.input.selecting import Filter
 from drumline.distribute.input.splitting import SplitRule, cycle_sizes, cycled_steps, even_sizes, even_steps
+from drumline.distribute.input.windows import Window
 
 _SHOWN_FILES = 8
 _Rows = np.ndarray[Any, np.dtype[np.int64]]
@@ -162,13 +165,16 @@ def _apply_operations(operations: Iterable[ops.Op], rows: _Rows) -> tuple[_Rows 
             is_endless = True
             continue
         changed = _apply_operation(operation, rows)
-        if isinstance(operation, ops.Unbatch) or (is_endless and changed is not rows):
+        if changed is None or (is_endless and changed is not rows):
             return None, False
         rows = changed
     return rows, is_endless
 
 
-def _apply_operation(operation: ops.Op, rows: _Rows) -> _Rows:
+def _apply_operation(operation: ops.Op, rows: _Rows) -> _Rows | None:
+    """None where only reading tells which batches are left."""
+    if isinstance(operation, (ops.Unbatch, Filter, Interleave, Window)):
+        return None
     if isinstance(operation, ops.Take):
         return rows[: operation.count]
     if isinstance(operation, ops.Skip):
@@ -201,7 +207,8 @@ def _reason(dataset: Dataset, rule: SplitRule, global_batch: int) -> str:
     if policy is AutoShardPolicy.DATA:
         return "policy DATA cuts every batch"
     if policy is AutoShardPolicy.AUTO and not files:
-        return "policy AUTO means DATA for a dataset that reads no files"
+        lacks = "can't be divided by files" if dataset.source.parts else "reads no files"
+        return f"policy AUTO means DATA for a dataset that {lacks}"
     return "the global batch can't be inferred (a map or a foreign source hides it)"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
@@ -16,6 +16,7 @@ from drumline.distribute.input import spec as specs
 from drumline.distribute.input.ops import UNKNOWN, Grain, first_element
 from drumline.distribute.input.sources import host_element
 from drumline.distribute.input.streams import Concatenated, TextFile
+from drumline.distribute.input.tf_records import RecordFile
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -40,8 +41,15 @@ class FileSource:
     def knows_spec(self) -> bool:
         return self.record_spec is not None
 
-    def only(self, files: tuple[str, ...]) -> FileSource:
-        return replace(self, paths=files)
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        return ()
+
+    def with_parts(self, parts: tuple[Any, ...]) -> FileSource:
+        return self
+
+    def only(self, positions: Sequence[int]) -> FileSource:
+        return replace(self, paths=tuple(self.paths[position] for position in positions))
 
     def open(self) -> Grain:
         return self.open_files(self.paths)
@@ -64,13 +72,10 @@ def text_lines(paths: Paths) -> FileSource:
 
 
 def tf_records(paths: Paths) -> FileSource:
-    """Records of uncompressed TFRecord files as bytes. Checksums are not verified."""
-
-    def open_files(files: tuple[str, ...]) -> Grain:
-        parts = [grain.experimental.TFRecordIterDataset(path) for path in files]
-        return Concatenated(parts).map(host_element)
-
-    return FileSource(existing_files(paths), open_files, "tf_records")
+    """Records of uncompressed TFRecord files as bytes, their checksums verified."""
+    return FileSource(
+        existing_files(paths), lambda files: Concatenated([RecordFile(path) for path in files]), "tf_records"
+    )
 
 
 def array_records(paths: Paths) -> FileSource:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import grain
 import jax
@@ -14,6 +14,7 @@ import numpy as np
 from drumline.distribute.errors import InvalidValueError
 from drumline.distribute.input import spec as specs
 from drumline.distribute.input.autoshard import SHARD_HINT
+from drumline.distribute.input.parallel import AUTOTUNE, ParallelMapped
 from drumline.distribute.input.rows import ArrayRows, pad_and_stack, stack_elements
 from drumline.distribute.input.streams import Limited, Repeated, Strided, Unbatched
 
@@ -22,6 +23,9 @@ Grain: TypeAlias = "grain.MapDataset[Any] | grain.IterDataset[Any]"
 #: Cardinalities that are no number of elements.
 INFINITE = -1
 UNKNOWN = -2
+
+#: Elements that ``prefetch(AUTOTUNE)`` keeps ready: one in use, one coming.
+_AUTOTUNED_BUFFER = 2
 
 
 class EmptyDatasetError(InvalidValueError):
@@ -56,6 +60,9 @@ def _nothing() -> Any:
 class Op:
     """One transformation. By default elements keep their spec, their number and their batch size."""
 
+    #: Whether ``spec`` runs the user's function on an element.
+    needs_example: ClassVar[bool] = False
+
     def apply(self, dataset: Grain) -> Grain:
         """The transformed dataset."""
         raise NotImplementedError
@@ -72,8 +79,25 @@ class Op:
         """The batch size afterwards where shapes don't tell; -1 means it can't be inferred."""
         return before
 
+    def at_iteration(self, iteration: int) -> Self:
+        """The same, for another pass over the dataset."""
+        return self
+
+    def with_default_order(self, deterministic: bool) -> Self:
+        """The same, where it doesn't say itself whether parallel results keep their order."""
+        return self
+
+    def for_other_input(self) -> Self:
+        """The same, keeping nothing of the elements it has seen."""
+        return self
+
     def __str__(self) -> str:
         raise NotImplementedError
+
+
+def call_with(fn: Callable[..., Any], element: Any) -> Any:
+    """``fn(element)``; elements that are plain tuples are passed as separate arguments."""
+    return fn(*element) if type(element) is tuple else fn(element)
 
 
 @dataclass(frozen=True)
@@ -112,12 +136,21 @@ class Batch(Op):
 
 @dataclass(frozen=True)
 class Map(Op):
-    """A function of each element; elements that are plain tuples are passed as separate arguments."""
+    """A function of each element, called ahead on ``threads`` threads (0: when asked, in the caller's)."""
+
+    needs_example = True
 
     fn: Callable[..., Any]
+    threads: int = 0
+    deterministic: bool | None = None
 
     def apply(self, dataset: Grain) -> Grain:
-        return dataset.map(self._call)
+        if self.threads < 2:
+            return dataset.map(self._call)
+        return ParallelMapped(in_order(dataset), self._call, self.threads, ordered=self.deterministic is not False)
+
+    def with_default_order(self, deterministic: bool) -> Map:
+        return replace(self, deterministic=deterministic) if self.deterministic is None else self
 
     def spec(self, spec: Any, example: Callable[[], Any]) -> Any:
         try:
@@ -130,11 +163,15 @@ class Map(Op):
         return -1
 
     def _call(self, element: Any) -> Any:
-        result = self.fn(*element) if type(element) is tuple else self.fn(element)
-        return jax.tree.map(np.asarray, result, is_leaf=lambda node: isinstance(node, list))
+        result = call_with(self.fn, element)
+        return jax.tree.map(_result_leaf, result, is_leaf=lambda node: isinstance(node, list))
 
     def __str__(self) -> str:
         return f"map({getattr(self.fn, '__name__', self.fn)})"
+
+
+def _result_leaf(leaf: Any) -> Any:
+    return leaf if specs.is_dataset(leaf) else np.asarray(leaf)
 
 
 @dataclass(frozen=True)
@@ -188,7 +225,6 @@ class Shuffle(Op):
         return dataset.shuffle(seed=seed)
 
     def at_iteration(self, iteration: int) -> Shuffle:
-        """The same, for another pass over the dataset."""
         return replace(self, iteration=iteration) if self.each_iteration else self
 
     def __str__(self) -> str:
@@ -299,7 +335,8 @@ class Prefetch(Op):
     def apply(self, dataset: Grain) -> Grain:
         if self.count == 0:
             return dataset
-        return grain.experimental.ThreadPrefetchIterDataset(in_order(dataset), prefetch_buffer_size=self.count)
+        size = _AUTOTUNED_BUFFER if self.count == AUTOTUNE else self.count
+        return grain.experimental.ThreadPrefetchIterDataset(in_order(dataset), prefetch_buffer_size=size)
 
     def __str__(self) -> str:
         return f"prefetch({self.count})"

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Any
 
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError, UnsupportedError
+from drumline.distribute.input.autoshard import AutoShardPolicy
 
 
 class InputReplicationMode(Enum):
@@ -81,6 +82,48 @@ class InputOptions:
 
     def __repr__(self) -> str:
         return f"InputOptions({', '.join(f'{name}={getattr(self, name)!r}' for name in sorted(self.__slots__))})"
+
+
+class Options:
+    """Choices about a whole dataset, for ``Dataset.with_options``; None leaves a choice as it is.
+
+    ``auto_shard_policy``: how workers divide the dataset (also as ``experimental_distribute.auto_shard_policy``).
+    ``deterministic``: whether parallel ``map`` and ``interleave`` keep the order where they don't say it themselves.
+    """
+
+    __slots__ = ("auto_shard_policy", "deterministic")
+
+    auto_shard_policy: AutoShardPolicy | None
+    deterministic: bool | None
+
+    def __init__(
+        self, auto_shard_policy: AutoShardPolicy | str | None = None, deterministic: bool | None = None
+    ) -> None:
+        self.auto_shard_policy = auto_shard_policy  # type: ignore[assignment]  # __setattr__ takes its name too
+        self.deterministic = deterministic
+
+    @property
+    def experimental_distribute(self) -> Options:
+        """Itself: TensorFlow keeps the auto-shard policy one level deeper."""
+        return self
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        name = name.removeprefix("experimental_")
+        if name not in self.__slots__:
+            raise AttributeError(f"Options has no option {name!r}; it has {', '.join(self.__slots__)}")
+        if name == "auto_shard_policy" and value is not None:
+            value = AutoShardPolicy.of(value)
+        elif value is not None and not isinstance(value, bool):
+            raise InvalidTypeError(f"option {name} is True, False or None, not {value!r:.60}")
+        object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "experimental_deterministic":
+            return self.deterministic
+        raise AttributeError(f"Options has no option {name!r}; it has {', '.join(self.__slots__)}")
+
+    def __repr__(self) -> str:
+        return f"Options(auto_shard_policy={self.auto_shard_policy!r}, deterministic={self.deterministic!r})"
 
 
 def require_per_worker(options: InputOptions) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import grain
 import jax
@@ -16,6 +16,7 @@ from drumline.distribute.errors import InvalidTypeError, InvalidValueError
 from drumline.distribute.input import spec as specs
 from drumline.distribute.input.ops import INFINITE, UNKNOWN, Grain, first_element
 from drumline.distribute.input.rows import ArrayRows
+from drumline.distribute.input.signature import Signature
 from drumline.distribute.input.streams import ReplayedIterable
 
 
@@ -39,8 +40,15 @@ class Source(Protocol):
     def cardinality(self) -> int:
         """The number of elements, INFINITE or UNKNOWN."""
 
-    def only(self, files: tuple[str, ...]) -> Source:
-        """The same source reading just these of its files."""
+    def only(self, positions: Sequence[int]) -> Source:
+        """The same source reading just the files at these positions."""
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """The datasets it is made of; empty for most."""
+
+    def with_parts(self, parts: tuple[Any, ...]) -> Source:
+        """The same source made of others."""
 
 
 class _WithoutFiles:
@@ -48,7 +56,14 @@ class _WithoutFiles:
     def files(self) -> tuple[str, ...]:
         return ()
 
-    def only(self, files: tuple[str, ...]) -> Any:
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        return ()
+
+    def only(self, positions: Sequence[int]) -> Self:
+        return self
+
+    def with_parts(self, parts: tuple[Any, ...]) -> Self:
         return self
 
 
@@ -89,14 +104,19 @@ class IterableSource(_WithoutFiles):
     declared_spec: Any = None
     length: int = UNKNOWN
     shares_buffers: bool = True
+    signature: Signature | None = None
 
     @property
     def knows_spec(self) -> bool:
         return self.declared_spec is not None
 
     def open(self) -> Grain:
-        convert = copy_element if self.shares_buffers else host_element
-        return ReplayedIterable(lambda: map(convert, self.start()))
+        return ReplayedIterable(lambda: self._converted(self.start()))
+
+    def _converted(self, elements: Iterable[Any]) -> Iterator[Any]:
+        if self.signature is not None:
+            return itertools.starmap(self.signature.convert, enumerate(elements))
+        return map(copy_element if self.shares_buffers else host_element, elements)
 
     def spec(self) -> Any:
         if self.declared_spec is not None:
@@ -106,7 +126,7 @@ class IterableSource(_WithoutFiles):
     def _peek(self) -> Grain:
         assert isinstance(self.start, OnceOnly)
         first = self.start.first
-        return ReplayedIterable(lambda: map(host_element, first()))
+        return ReplayedIterable(lambda: self._converted(first()))
 
     def cardinality(self) -> int:
         return self.length
@@ -178,6 +198,18 @@ def array_source(nest: Any, name: str = "from_tensor_slices") -> ArraySource:
     return ArraySource(arrays, name)
 
 
+def element_source(nest: Any) -> ArraySource:
+    """A single element."""
+    arrays = jax.tree.map(
+        lambda leaf: _array_of_rows([leaf] if isinstance(leaf, (str, bytes)) else np.asarray(leaf)[None]),
+        nest,
+        is_leaf=lambda node: isinstance(node, list),
+    )
+    if not jax.tree.leaves(arrays):
+        raise InvalidValueError(f"from_tensors({nest!r:.60}): an element needs at least one array")
+    return ArraySource(arrays, "from_tensors")
+
+
 def _array_of_rows(leaf: Any) -> np.ndarray[Any, Any]:
     try:
         array = np.asarray(leaf)
@@ -190,17 +222,18 @@ def _array_of_rows(leaf: Any) -> np.ndarray[Any, Any]:
     return array
 
 
-def iterable_source(batches: Any, element_spec: Any = None) -> IterableSource:
+def iterable_source(batches: Any, element_spec: Any = None, signature: Signature | None = None) -> IterableSource:
     """A source over an iterable, a one-shot iterator, or a function returning either."""
     name = type(batches).__name__
+    declared = element_spec if signature is None else signature.element_spec
     if callable(batches) and not isinstance(batches, Iterable):
-        return IterableSource(batches, getattr(batches, "__name__", name), element_spec)
+        return IterableSource(batches, getattr(batches, "__name__", name), declared, signature=signature)
     if isinstance(batches, Iterator):
-        return IterableSource(OnceOnly(batches), name, element_spec)
+        return IterableSource(OnceOnly(batches), name, declared, signature=signature)
     if not isinstance(batches, Iterable):
         raise InvalidTypeError(f"{batches!r:.80} is no dataset: it can't be iterated")
     length = len(batches) if isinstance(batches, Sized) else UNKNOWN
-    return IterableSource(lambda: batches, name, element_spec, length)
+    return IterableSource(lambda: batches, name, declared, length, signature=signature)
 
 
 def host_element(element: Any) -> Any:

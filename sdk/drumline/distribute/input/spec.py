@@ -30,6 +30,33 @@ class ArraySpec:
 
 
 @dataclass(frozen=True, slots=True)
+class DatasetSpec:
+    """A leaf that is a dataset (of a window, for instance): the specs of its elements."""
+
+    element_spec: Any
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:
+        """A dataset is one thing."""
+        return ()
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """No array holds datasets."""
+        return np.dtype(object)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether every dimension is known."""
+        return True
+
+
+def is_dataset(leaf: Any) -> bool:
+    """Whether a leaf of an element is a dataset itself."""
+    return hasattr(leaf, "element_spec")
+
+
+@dataclass(frozen=True, slots=True)
 class PerReplicaSpec:
     """One spec per replica, replica 0 first."""
 
@@ -41,8 +68,10 @@ def spec_of(element: Any) -> Any:
     return jax.tree.map(leaf_spec, element)
 
 
-def leaf_spec(leaf: Any) -> ArraySpec:
-    """The spec of one array (or of what numpy makes of a Python value)."""
+def leaf_spec(leaf: Any) -> ArraySpec | DatasetSpec:
+    """The spec of one array (or of what numpy makes of a Python value), or of one dataset."""
+    if is_dataset(leaf):
+        return DatasetSpec(leaf.element_spec)
     if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
         return ArraySpec(tuple(leaf.shape), np.dtype(leaf.dtype))
     array = np.asarray(leaf)
@@ -102,15 +131,21 @@ def map_spec(fn: Callable[[Any], Any], spec: Any, example: Any) -> Any:
 
     A dimension is static if it doesn't move when the unknown dimensions of the input do.
     """
-    result = spec_of(fn(example))
+    return spec_of_result(lambda element: spec_of(fn(element)), spec, example)
+
+
+def spec_of_result(describe: Callable[[Any], Any], spec: Any, example: Any) -> Any:
+    """What ``describe`` tells of an example, less the dimensions that move when the unknown ones of the input do."""
+    result = describe(example)
     if all(leaf.is_static for leaf in jax.tree.leaves(spec)):
         return result
-    other = spec_of(fn(jax.tree.map(_add_axis, example, spec)))
-    return jax.tree.map(_merge_specs, result, other)
+    return jax.tree.map(merge_specs, result, describe(jax.tree.map(_add_axis, example, spec)))
 
 
-def _add_axis(leaf: Any, spec: ArraySpec) -> Any:
+def _add_axis(leaf: Any, spec: ArraySpec | DatasetSpec) -> Any:
     """The leaf with each unknown dimension doubled (an empty one gets one zero row)."""
+    if is_dataset(leaf):
+        return leaf
     leaf = np.asarray(leaf)
     for axis, size in enumerate(spec.shape):
         if size is None:
@@ -121,7 +156,11 @@ def _add_axis(leaf: Any, spec: ArraySpec) -> Any:
     return leaf
 
 
-def _merge_specs(one: ArraySpec, other: ArraySpec) -> ArraySpec:
+def merge_specs(one: Any, other: Any) -> Any:
+    """What two leaves of one rank have in common: dimensions that differ are unknown."""
+    if isinstance(one, DatasetSpec):
+        return one
+    dtype = one.dtype if one.dtype == other.dtype else np.result_type(one.dtype, other.dtype)
     if len(one.shape) != len(other.shape):
-        return ArraySpec((None,) * len(one.shape), one.dtype)
-    return ArraySpec(tuple(a if a == b else None for a, b in zip(one.shape, other.shape, strict=True)), one.dtype)
+        return ArraySpec((None,) * len(one.shape), dtype)
+    return ArraySpec(tuple(a if a == b else None for a, b in zip(one.shape, other.shape, strict=True)), dtype)

@@ -56,7 +56,7 @@ class _ReplayedIterator(grain.DatasetIterator[Any]):
                 ) from None
 
 
-class _Step(grain.DatasetIterator[Any]):
+class Step(grain.DatasetIterator[Any]):
     """An iterator over one parent; ``extra`` holds what to save besides the parent's place."""
 
     def __init__(self, parent: grain.DatasetIterator[Any], **extra: Any) -> None:
@@ -83,7 +83,7 @@ class Limited(grain.IterDataset[Any]):
         return _LimitedIterator(iter(self._parent), self._count)
 
 
-class _LimitedIterator(_Step):
+class _LimitedIterator(Step):
     def __init__(self, parent: grain.DatasetIterator[Any], count: int) -> None:
         super().__init__(parent, left=count)
 
@@ -107,7 +107,7 @@ class Strided(grain.IterDataset[Any]):
         return _StridedIterator(iter(self._parent), self._start, self._step)
 
 
-class _StridedIterator(_Step):
+class _StridedIterator(Step):
     def __init__(self, parent: grain.DatasetIterator[Any], start: int, step: int) -> None:
         super().__init__(parent, passed=start)
         self._step = step
@@ -132,7 +132,7 @@ class Repeated(grain.IterDataset[Any]):
         return _RepeatedIterator(iter(self._parent), self._epochs)
 
 
-class _RepeatedIterator(_Step):
+class _RepeatedIterator(Step):
     def __init__(self, parent: grain.DatasetIterator[Any], epochs: int | None) -> None:
         super().__init__(parent, epoch=0, began=False)
         self._epochs = epochs

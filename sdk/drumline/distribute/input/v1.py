@@ -24,6 +24,11 @@ class InputIterator:
         """Starts at the first step again. A new iterator needs no call."""
         self._iterator = iter(self._dataset)
 
+    @property
+    def initializer(self) -> None:
+        """As ``initialize()``: there is no session that would run an operation later."""
+        self.initialize()
+
     def get_next(self) -> Any:
         """The next step; OutOfRangeError (a LookupError) after the last."""
         return self._iterator.get_next()

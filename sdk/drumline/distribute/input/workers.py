@@ -11,7 +11,7 @@ import numpy as np
 
 from drumline.distribute.errors import InvalidValueError
 from drumline.distribute.input import ops
-from drumline.distribute.input.autoshard import AutoShardPolicy, effective_policy, files_of_worker, split_rule
+from drumline.distribute.input.autoshard import AutoShardPolicy, effective_policy, split_rule
 from drumline.distribute.input.dataset import Dataset, as_dataset, compute_batch_size
 from drumline.distribute.input.rows import leading_rows
 from drumline.distribute.input.splitting import SplitRule, batch_sizes_for_worker, even_sizes
@@ -25,12 +25,19 @@ def dataset_of_worker(dataset: Dataset, num_workers: int, worker_index: int) -> 
     """
     policy = effective_policy(dataset.auto_shard_policy, dataset.files, num_workers)
     if policy is AutoShardPolicy.FILE and dataset.files:
-        return replace(dataset, source=dataset.source.only(files_of_worker(dataset.files, num_workers, worker_index)))
+        return dataset.of_files(range(worker_index, len(dataset.files), num_workers))
     if policy is AutoShardPolicy.HINT:
-        own = ops.Shard(num_workers, worker_index)
-        chain = tuple(own if isinstance(op, ops.Shard) and op.is_hint else op for op in dataset.operations)
-        return replace(dataset, operations=chain)
+        return _with_own_shard(dataset, ops.Shard(num_workers, worker_index))
     return dataset
+
+
+def _with_own_shard(dataset: Dataset, own: ops.Shard) -> Dataset:
+    """``own`` in the place of the marker, also within datasets that were zipped or concatenated."""
+    parts = tuple(_with_own_shard(part, own) for part in dataset.source.parts)
+    chain = tuple(
+        own if isinstance(op, ops.Shard) and op.is_hint else op.for_other_input() for op in dataset.operations
+    )
+    return replace(dataset, source=dataset.source.with_parts(parts), operations=chain)
 
 
 def per_worker_batches(dataset: Any, num_workers: int, replicas_per_worker: int) -> list[Iterator[Any]]:

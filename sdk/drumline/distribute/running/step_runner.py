@@ -151,10 +151,15 @@ class StepRunner:
             return _Program([tracer.trace_once()], is_shared=True)
         except (ReplicaNumberNeeded, *_NEEDS_CONCRETE) as error:
             if self._executor not in ("auto", "mpmd"):
+                # No other executor runs replicas of several devices.
+                other = (
+                    ""
+                    if self._owner.logical_axes
+                    else (", or executor='auto', which traces each replica where it asks for its number")
+                )
                 raise InvalidValueError(
                     f"executor={self._executor!r} traces a step once for all replicas, and its Python needs a "
-                    "number that is not known then; use jax.lax.cond, or executor='auto', which traces each replica "
-                    "where it asks for its number"
+                    f"number that is not known then; use jax.lax.cond{other}"
                 ) from error
         return _Program(tracer.trace_replicas(is_shared=False), is_shared=False)
 
@@ -182,13 +187,14 @@ class StepRunner:
         leaves = [arguments.kinds[i] == "plain" for i in traced.leaf_indices]
         variables = [variable.storage != "stacked" for variable in traced.read]
         unmarked = traced.unmarked = traced.jaxpr
-        traced.jaxpr, outputs = mark_uniform(unmarked, [*constants, *variables, *leaves])
+        replicas = self._owner.num_replicas_in_sync
+        traced.jaxpr, outputs = mark_uniform(unmarked, [*constants, *variables, *leaves], num_replicas=replicas)
         traced.uniform_outputs = outputs[: traced.num_outputs]
         self._warn_of_unproven_marks(traced)
         if any(variable.is_uniform for variable in traced.written):
             # Copies that were equal until now: does this step make them differ?
             variables = [variable.storage != "stacked" or variable.is_uniform for variable in traced.read]
-            _, outputs = mark_uniform(unmarked, [*constants, *variables, *leaves])
+            _, outputs = mark_uniform(unmarked, [*constants, *variables, *leaves], num_replicas=replicas)
             for variable, is_uniform in zip(traced.written, outputs[traced.num_outputs :], strict=True):
                 if not is_uniform:
                     variable.note_divergence()

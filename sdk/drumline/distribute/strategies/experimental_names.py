@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import jax
+
 
 class _ShortNames(Protocol):
     """The methods that the longer names stand for."""
@@ -32,6 +34,14 @@ class ExperimentalNames:
     def experimental_local_results(self: _ShortNames, value: Any) -> tuple[Any, ...]:
         """As ``local_results``."""
         return self.local_results(value)
+
+    def unwrap(self: _ShortNames, value: Any) -> tuple[Any, ...]:
+        """As ``local_results``; the name of older TensorFlow."""
+        return self.local_results(value)
+
+    def group(self: _ShortNames, value: Any, name: str | None = None) -> None:
+        """Returns when all components of ``value`` in this process are computed. ``name`` is not used."""
+        jax.block_until_ready(self.local_results(value))
 
     def experimental_distribute_dataset(self: _ShortNames, dataset: Any, options: Any = None) -> Any:
         """As ``distribute_dataset``."""

@@ -8,11 +8,11 @@ from typing import Any
 import jax
 
 from drumline.distribute.base.enums import VariableAggregation, VariableSynchronization
-from drumline.distribute.cluster import ClusterResolver
+from drumline.distribute.cluster import ClusterResolver, TPUClusterResolver
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError
 from drumline.distribute.strategies.mirrored import mirrored_variable_class
 from drumline.distribute.strategies.strategy import Strategy
-from drumline.distribute.topology import DeviceAssignment, topology_of
+from drumline.distribute.topology import DeviceAssignment, tell_places, topology_of
 from drumline.distribute.tracing import logical_devices
 from drumline.distribute.variables.variable import Variable
 
@@ -25,7 +25,8 @@ class TPUStrategy(Strategy):
         assignment = dist.tpu.DeviceAssignment.build(topology, computation_shape=[1, 1, 1, 2], num_replicas=4)
         strategy = dist.TPUStrategy(resolver, experimental_device_assignment=assignment)
 
-    Without an assignment each device is a replica. With one, a replica has the devices of its logical cores: its inputs
+    Without an assignment each device is a replica: each that JAX shows, of all processes, and those of this process
+    for ``TPUClusterResolver("local")``. With one, a replica has the devices of its logical cores: its inputs
     and variables lie whole on each of them, and XLA divides what a step computes as the step says, by
     ``split_to_logical_devices`` and ``replicate_to_logical_devices``. The steps of such replicas need equal shapes.
 
@@ -53,7 +54,8 @@ class TPUStrategy(Strategy):
         assignment = experimental_device_assignment or device_assignment
         if assignment is not None and not isinstance(assignment, DeviceAssignment):
             raise InvalidTypeError(f"the device assignment must be a DeviceAssignment; got {assignment!r:.80}")
-        replicas = [[device] for device in jax.devices()] if assignment is None else replica_devices(assignment)
+        present = shown_devices(tpu_cluster_resolver)
+        replicas = [[device] for device in present] if assignment is None else replica_devices(assignment, present)
         executor = "auto" if len(replicas[0]) == 1 else "spmd"
         super().__init__([own[0] for own in replicas], executor, replica_devices=replicas)
         self._resolver = tpu_cluster_resolver
@@ -61,6 +63,7 @@ class TPUStrategy(Strategy):
 
     @property
     def cluster_resolver(self) -> ClusterResolver | None:
+        """The one that was given, or None."""
         return self._resolver
 
     def assign_to_logical_device(self, tensor: Any, logical_device_id: int) -> Any:
@@ -109,14 +112,20 @@ class TPUStrategy(Strategy):
         return f"{super().__repr__()[:-1]}, {len(self.replica_devices[0])} logical devices each)"
 
 
-def replica_devices(assignment: DeviceAssignment) -> list[list[jax.Device]]:
-    """The devices of each replica's logical cores: those that are there, in the tasks' order where JAX tells no places.
+def shown_devices(resolver: ClusterResolver | None) -> list[jax.Device]:
+    """The devices that JAX shows: this process's own for a resolver that is "local", which alone has no master."""
+    is_local = isinstance(resolver, TPUClusterResolver) and resolver.get_master() == ""
+    return jax.local_devices() if is_local else jax.devices()
+
+
+def replica_devices(assignment: DeviceAssignment, devices: Sequence[jax.Device]) -> list[list[jax.Device]]:
+    """Of ``devices`` those of each replica's logical cores: in the tasks' order where JAX tells no places.
 
     Raises InvalidValueError for another number of devices, no replicas, and a core that is assigned twice.
     """
     topology = assignment.topology
     places = [tuple(place) for place in topology.device_coordinates.reshape(-1, topology.mesh_rank).tolist()]
-    present = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+    present = sorted(devices, key=lambda device: (device.process_index, device.id))
     if len(places) != len(present):
         raise InvalidValueError(
             f"{topology} has {len(places)} devices, and JAX shows {len(present)}: build the assignment from "
@@ -127,7 +136,7 @@ def replica_devices(assignment: DeviceAssignment) -> list[list[jax.Device]]:
         what = "a core twice" if cores else "no core"
         raise InvalidValueError(f"{assignment} assigns {what}; each replica needs cores of its own")
     at_place = dict(zip(places, present, strict=True))
-    if all(hasattr(device, "coords") for device in present):
+    if tell_places(present):
         told = topology_of(present).device_coordinates.reshape(-1, topology.mesh_rank).tolist()
         at_place = dict(zip(map(tuple, told), present, strict=True))
     if absent := [core for core in cores if core not in at_place]:

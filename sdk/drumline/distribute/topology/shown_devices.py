@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from drumline.distribute.errors import InvalidValueError
+from drumline.distribute.errors import InvalidValueError, UnsupportedError
 from drumline.distribute.topology.slices import TpuSlice
 from drumline.distribute.topology.topology import Topology
 
@@ -16,9 +16,9 @@ from drumline.distribute.topology.topology import Topology
 def topology_of(devices: Sequence[Any], tpu_slice: str | None = None) -> Topology:
     """The mesh of ``devices``: JAX's, of all processes.
 
-    Devices without coordinates stand for those of ``tpu_slice``, in the order of its hosts; without one, for a row of
-    chips with one core each. Raises InvalidValueError for a slice of another number of devices than there are, for
-    processes that have different numbers, and for a slice given beside devices that tell their coordinates.
+    A TPU's devices tell their places. Others stand for those of ``tpu_slice``, in the order of its hosts; without one,
+    for a row of chips with one core each. Raises InvalidValueError for a slice of another number of devices than there
+    are, and for processes that have different numbers; UnsupportedError for TPU devices of several slices.
     """
     by_task: defaultdict[int, list[Any]] = defaultdict(list)
     for device in sorted(devices, key=lambda device: (device.process_index, device.id)):
@@ -26,19 +26,35 @@ def topology_of(devices: Sequence[Any], tpu_slice: str | None = None) -> Topolog
     counts = {len(own) for own in by_task.values()}
     if len(counts) != 1:
         raise InvalidValueError(f"processes have {sorted(counts)} devices; a mesh needs as many in each")
-    if all(hasattr(device, "coords") for device in devices):
-        return _told([[(*device.coords, device.core_on_chip) for device in own] for own in by_task.values()])
-    if tpu_slice is None:
-        row = np.zeros((len(by_task), *counts, 4), np.int32)
-        row[..., 0] = np.arange(len(devices)).reshape(row.shape[:2])
-        return Topology(mesh_shape=[len(devices), 1, 1, 1], device_coordinates=row)
-    known = TpuSlice.parse(tpu_slice)
-    if known.num_devices != len(devices):
+    known = None if tpu_slice is None else TpuSlice.parse(tpu_slice)
+    if known is not None and known.num_devices != len(devices):
         raise InvalidValueError(
             f"{known} has {known.num_devices} devices, and JAX shows {len(devices)}; name a slice of so many, or call "
             f"dist.set_cpu_devices({known.num_devices}) first"
         )
+    if tell_places(devices):
+        _require_one_slice(devices)
+        return _told([[(*device.coords, device.core_on_chip) for device in own] for own in by_task.values()])
+    if known is None:
+        row = np.zeros((len(by_task), *counts, 4), np.int32)
+        row[..., 0] = np.arange(len(devices)).reshape(row.shape[:2])
+        return Topology(mesh_shape=[len(devices), 1, 1, 1], device_coordinates=row)
     return known.topology()
+
+
+def tell_places(devices: Sequence[Any]) -> bool:
+    """Tells whether these are a TPU's devices, which know their chips. Those of GPUs have coordinates that are none."""
+    return all(device.platform == "tpu" and hasattr(device, "coords") for device in devices)
+
+
+def _require_one_slice(devices: Sequence[Any]) -> None:
+    """Each slice counts its chips from 0, so two in one mesh would lie on each other."""
+    slices = sorted({getattr(device, "slice_index", 0) for device in devices})
+    if len(slices) > 1:
+        raise UnsupportedError(
+            f"JAX shows devices of the slices {slices[:8]}; a topology is of one slice: leave the device assignment "
+            "out, so that each device of each slice is a replica, or run the program on one slice"
+        )
 
 
 def _told(coordinates: list[list[tuple[int, ...]]]) -> Topology:

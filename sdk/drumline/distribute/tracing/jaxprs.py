@@ -76,9 +76,27 @@ def nested_constants(eqn: Eqn) -> Iterator[Any]:
                     yield from nested_constants(inner)
 
 
-def map_equations(jaxpr: Any, change: Callable[[Eqn], Eqn]) -> Any:
-    """The open ``jaxpr`` with ``change`` applied to every equation, nested ones first."""
-    return jaxpr.replace(eqns=[change(_map_nested(eqn, change)) for eqn in jaxpr.eqns])
+def map_equations(jaxpr: Any, change: Callable[[Eqn], Eqn], closed_to: frozenset[str] = frozenset()) -> Any:
+    """The open ``jaxpr`` with ``change`` applied to every equation, nested ones first.
+
+    What lies inside of primitives with the names ``closed_to`` stays as it is.
+    """
+    return jaxpr.replace(
+        eqns=[
+            change(eqn if eqn.primitive.name in closed_to else _map_nested(eqn, change, closed_to))
+            for eqn in jaxpr.eqns
+        ]
+    )
+
+
+def replace_by(eqn: Eqn, function: Callable[..., Any]) -> Eqn:
+    """The equation as a call of ``function``, which takes its operands and gives a list of its results.
+
+    To be called where the axes that ``function`` names are bound.
+    """
+    examples = [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in eqn.invars]
+    (call,) = jax.make_jaxpr(jax.jit(function))(*examples).jaxpr.eqns
+    return eqn.replace(primitive=call.primitive, params=call.params, effects=call.effects)
 
 
 def contains(jaxpr: Any, names: frozenset[str]) -> bool:
@@ -154,15 +172,15 @@ def _close(like: Any, eqns: Sequence[Eqn], inputs: Sequence[Any], outputs: Seque
     return jex.ClosedJaxpr(jaxpr, ())
 
 
-def _map_nested(eqn: Eqn, change: Callable[[Eqn], Eqn]) -> Eqn:
+def _map_nested(eqn: Eqn, change: Callable[[Eqn], Eqn], closed_to: frozenset[str]) -> Eqn:
     if next(iter(subjaxprs(eqn)), None) is None:
         return eqn
 
     def mapped(value: Any) -> Any:
         if isinstance(value, jex.ClosedJaxpr):
-            return value.replace(jaxpr=map_equations(value.jaxpr, change))
+            return value.replace(jaxpr=map_equations(value.jaxpr, change, closed_to))
         if isinstance(value, jex.Jaxpr):
-            return map_equations(value, change)
+            return map_equations(value, change, closed_to)
         if type(value) in (tuple, list):  # not the named tuples of scatter and gather, which hold no jaxprs
             return type(value)(mapped(item) for item in value)
         return value

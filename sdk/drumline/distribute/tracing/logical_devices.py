@@ -14,8 +14,12 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from drumline.distribute.contexts import context
-from drumline.distribute.errors import ContextError, InvalidValueError
+from drumline.distribute.contexts.step_trace import StepTrace
+from drumline.distribute.errors import CollectiveError, ContextError, InvalidTypeError, InvalidValueError
+from drumline.distribute.tracing import jaxprs
+from drumline.distribute.tracing.uniformity import COLLECTIVES, only_over_replicas
 from drumline.distribute.values.device_group import prime_factors
+from drumline.distribute.values.operators import ArrayOperators
 
 
 class Replicas(Protocol):
@@ -41,7 +45,13 @@ def check_logical_device(axes: Mapping[str, int], logical_device_id: Any) -> int
 
 def check_split(axes: Mapping[str, int], shape: Sequence[int], partition_dimensions: Sequence[int]) -> list[int]:
     """The numbers of pieces per dimension; InvalidValueError where they do not fit the value or the devices."""
-    pieces = [int(each) for each in np.asarray(partition_dimensions).reshape(-1)]
+    try:
+        pieces = [operator.index(each) for each in partition_dimensions]
+    except TypeError:
+        raise InvalidValueError(
+            f"partition_dimensions must be a list of whole numbers, one for each dimension; got "
+            f"{partition_dimensions!r:.60}"
+        ) from None
     if len(pieces) != len(shape):
         raise InvalidValueError(
             f"partition_dimensions {pieces} has {len(pieces)} numbers, and the value {list(shape)} {len(shape)} "
@@ -63,13 +73,16 @@ def check_split(axes: Mapping[str, int], shape: Sequence[int], partition_dimensi
 
 def split(group: Replicas, tensor: Any, partition_dimensions: Sequence[int]) -> Any:
     """``tensor`` in equal pieces, one on each of the replica's devices, the last dimension's first."""
+    _refuse_inside_placed(_require_step(group))
+    tensor = _array_of(tensor)
     pieces = check_split(group.logical_axes, jnp.shape(tensor), partition_dimensions)
     return _constrained(group, tensor, _partition(group.logical_axes, pieces))
 
 
 def replicate(group: Replicas, tensor: Any) -> Any:
     """``tensor`` whole on each of the replica's devices."""
-    return _constrained(group, tensor, P())
+    _require_step(group)
+    return _constrained(group, _array_of(tensor), P())
 
 
 def placed(group: Replicas, function: Callable[..., Any], logical_device_id: int) -> Callable[..., Any]:
@@ -77,36 +90,114 @@ def placed(group: Replicas, function: Callable[..., Any], logical_device_id: int
     number = check_logical_device(group.logical_axes, logical_device_id)
     axes = group.logical_axes
 
-    def on_one(*args: Any) -> Any:
-        results = jax.eval_shape(function, *args)
-
-        def compute(*args: Any) -> Any:
-            return jax.tree.map(lambda result: jnp.asarray(result).astype(_summable(result)), function(*args))
-
-        def wait(*args: Any) -> Any:
-            return jax.tree.map(lambda result: jnp.zeros(result.shape, _summable(result)), results)
-
-        computed = lax.cond(_own_number(axes) == number, compute, wait, *args)
-        return jax.tree.map(lambda part, result: lax.psum(part, tuple(axes)).astype(result.dtype), computed, results)
-
-    def call(*args: Any) -> Any:
-        _require_step(group)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        trace = _require_step(group)
+        _refuse_inside_placed(trace)
         if not axes:
-            return function(*args)
-        return jax.shard_map(on_one, in_specs=P(), out_specs=P(), axis_names=set(axes), check_vma=False)(*args)
+            return function(*args, **kwargs)
+        for leaf in jax.tree.leaves((args, kwargs)):
+            _array_of(leaf)
+        return _Placed(function, number, axes, trace)(args, kwargs)
 
     return call
 
 
+class _Placed:
+    """One call of a function on one device. Variables are read before it and brought as values: a ref can't be."""
+
+    def __init__(self, function: Callable[..., Any], number: int, axes: Mapping[str, int], trace: StepTrace) -> None:
+        self._function = function
+        self._number = number
+        self._axes = axes
+        self._trace = trace
+
+    def __call__(self, args: Any, kwargs: Any) -> Any:
+        variables: dict[int, Any] = {}
+
+        def note(variable: Any) -> Any:
+            variables[id(variable)] = variable
+            return jnp.zeros(variable.shape, variable.dtype)
+
+        with self._trace.lending(note):
+            closed, results = jax.make_jaxpr(self._function, axis_env=[*self._axes.items()], return_shape=True)(
+                *args, **kwargs
+            )
+        _check_placed(closed, results)
+
+        def on_one(values: list[Any], args: Any, kwargs: Any) -> Any:
+            return self._on_one(dict(zip(variables, values, strict=True)), results, args, kwargs)
+
+        mapped = jax.shard_map(on_one, in_specs=P(), out_specs=P(), axis_names=set(self._axes), check_vma=False)
+        return mapped([self._trace.load(variable) for variable in variables.values()], args, kwargs)
+
+    def _on_one(self, values: dict[int, Any], results: Any, args: Any, kwargs: Any) -> Any:
+        def compute(args: Any, kwargs: Any) -> Any:
+            found = self._function(*args, **kwargs)
+            return jax.tree.map(lambda result: jnp.asarray(result).astype(_summable(result)), found)
+
+        def wait(*_: Any) -> Any:
+            return jax.tree.map(lambda result: jnp.zeros(result.shape, _summable(result)), results)
+
+        with self._trace.lending(lambda variable: values[id(variable)]):
+            computed = lax.cond(_own_number(self._axes) == self._number, compute, wait, args, kwargs)
+        names = tuple(self._axes)
+        return jax.tree.map(lambda part, result: lax.psum(part, names).astype(result.dtype), computed, results)
+
+
+def _check_placed(closed: Any, results: Any) -> None:
+    """Refuses what one logical device can't compute without the others."""
+    if _waits_for_others(closed.jaxpr):
+        raise CollectiveError(
+            "ppermute, all_to_all or a collective over logical devices inside a function that one logical device "
+            "computes would wait for the devices that skip it: return the value from the function and exchange it in "
+            "the step"
+        )
+    if any(jnp.issubdtype(result.dtype, jax.dtypes.extended) for result in jax.tree.leaves(results)):
+        raise InvalidTypeError(
+            "a function that one logical device computes returned a random key, which has no sum: return "
+            "jax.random.key_data(key), and wrap it in the step by jax.random.wrap_key_data"
+        )
+
+
+def _waits_for_others(jaxpr: Any) -> bool:
+    """Tells whether it holds a collective of more devices than those of the same number in each replica."""
+    return any(
+        eqn.primitive.name in ("ppermute", "all_to_all")
+        or (eqn.primitive.name in COLLECTIVES and not only_over_replicas(eqn))
+        or any(map(_waits_for_others, jaxprs.subjaxprs(eqn)))
+        for eqn in jaxpr.eqns
+    )
+
+
 def _constrained(group: Replicas, tensor: Any, spec: P) -> Any:
-    _require_step(group)
+    _refuse_inside_placed(_require_step(group))
     return lax.with_sharding_constraint(tensor, spec) if group.logical_axes else tensor
 
 
-def _require_step(group: Replicas) -> None:
+def _array_of(value: Any) -> Any:
+    """An array, or a number; a variable's value. InvalidTypeError for others."""
+    value = value.value if isinstance(value, ArrayOperators) else value
+    if not isinstance(value, (jax.Array, np.ndarray, np.generic, bool, int, float, complex)):
+        raise InvalidTypeError(
+            f"logical devices hold arrays; got {value!r:.60}: give each array of a nest on its own, by jax.tree.map"
+        )
+    return value
+
+
+def _require_step(group: Replicas) -> StepTrace:
     trace = context.current_trace()
     if trace is None or trace.strategy is not group:
         raise ContextError("logical devices are those of a replica: call this inside a step that the strategy runs")
+    return trace
+
+
+def _refuse_inside_placed(trace: StepTrace) -> None:
+    """Inside a function that one device computes the others do something else."""
+    if trace.is_lending:
+        raise ContextError(
+            "logical devices are named inside a function that one of them computes, and the others take no part in it: "
+            "call this in the step, before or after assign_to_logical_device(function, id)"
+        )
 
 
 def _partition(axes: Mapping[str, int], pieces: Sequence[int]) -> P:

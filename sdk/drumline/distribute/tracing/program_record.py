@@ -10,7 +10,7 @@ from drumline.distribute.combine.aggregate import aggregate_p
 from drumline.distribute.observe import CollectiveOperation, StepProgramRecord
 from drumline.distribute.tracing import jaxprs
 from drumline.distribute.tracing.instrumentation import becomes_mean, collective_name, is_instrumented
-from drumline.distribute.tracing.uniformity import COLLECTIVES
+from drumline.distribute.tracing.uniformity import COLLECTIVES, over_replicas
 
 if TYPE_CHECKING:
     from drumline.distribute.tracing.arguments import StepArguments
@@ -52,7 +52,8 @@ def describe_step(compiled: Any, arguments: StepArguments, step: int, replicas: 
 def _collectives(jaxpr: Any, times: int | None, replicas: int, fuses_means: bool) -> Iterator[CollectiveOperation]:
     """In program order. ``times``: how often the jaxpr runs in a step, None where that depends on values."""
     for position, eqn in enumerate(jaxpr.eqns):
-        if eqn.primitive.name in COLLECTIVES and not eqn.params.get("uniform", False):
+        is_collective = eqn.primitive.name in COLLECTIVES and over_replicas(eqn)
+        if is_collective and not eqn.params.get("uniform", False):
             yield from _operations(jaxpr, position, times, replicas if fuses_means else 0)
             continue
         inner_times = _times_inside(eqn, times)

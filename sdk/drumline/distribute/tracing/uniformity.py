@@ -31,14 +31,19 @@ COLLECTIVES = UNIFORM_RESULT | {
 _CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "custom_jvp_call"})
 
 
-def mark_uniform(closed: Any, uniform_inputs: Sequence[bool]) -> tuple[Any, list[bool]]:
+def mark_uniform(
+    closed: Any, uniform_inputs: Sequence[bool], *, num_replicas: int | None = None
+) -> tuple[Any, list[bool]]:
     """The jaxpr with its aggregations of uniform values marked so, and which outputs are uniform.
 
-    Raises CollectiveError for a collective that not every replica would reach, InvalidValueError for a value that
-    replicas had to agree about and may not.
+    Raises CollectiveError for a collective that not every replica would reach, or may not: where a value is split over
+    logical devices, XLA adds collectives anywhere; InvalidValueError for a value that replicas had to agree about and
+    may not. ``num_replicas``: a single one reaches all of its own.
     """
     analysis = _Analysis()
     outputs = analysis.visit(closed.jaxpr, [True] * len(closed.jaxpr.constvars), list(uniform_inputs))
+    if num_replicas != 1:
+        analysis.refuse_split_paths()
     uniform = analysis.uniform_aggregations
     for key, refusal in analysis.refusals.items():
         if not uniform[key]:
@@ -62,7 +67,20 @@ class _Analysis:
     def __init__(self) -> None:
         self.uniform_aggregations: dict[int, bool] = {}
         self.refusals: dict[int, str] = {}  # of values that must be uniform
+        self._first_split: str | None = None
+        self._first_differing_guard: str | None = None
         self._differing_guard: str | None = None
+
+    def refuse_split_paths(self) -> None:
+        """CollectiveError where a value is split and replicas may go different ways."""
+        if self._first_split is not None and self._first_differing_guard is not None:
+            raise CollectiveError(
+                f"the step splits a value over logical devices at {self._first_split}, and "
+                f"{self._first_differing_guard} can differ between replicas: XLA exchanges parts of split values where "
+                "it needs them, and replicas that take another way would leave the others waiting. Make the condition "
+                "the same on all replicas (all_reduce it first), compute both ways and choose by jnp.where, or split "
+                "in a step of its own"
+            )
 
     def visit(self, jaxpr: Any, consts: Sequence[bool], inputs: Sequence[bool]) -> list[bool]:
         env: dict[Any, bool] = dict(zip(jaxpr.constvars, consts, strict=True))
@@ -79,10 +97,10 @@ class _Analysis:
 
     def _equation(self, eqn: Any, operands: list[bool]) -> tuple[list[bool], list[bool]]:
         name, count = eqn.primitive.name, len(eqn.outvars)
-        if name in COLLECTIVES and _over_replicas(eqn):
-            return self._collective(eqn, operands), operands
         if eqn.primitive is gather_components_p:
             return [True] * count, operands
+        if name in COLLECTIVES and eqn.primitive is not return_gradients_p and over_replicas(eqn):
+            return self._collective(eqn, operands), operands
         if name == "axis_index":
             return [REPLICA_AXIS not in _names(eqn.params["axis_name"])], operands
         if name in ("swap", "addupdate"):
@@ -94,9 +112,18 @@ class _Analysis:
             return self._while(eqn, operands)
         if name == "scan":
             return self._scan(eqn, operands)
+        return self._other(eqn, operands)
+
+    def _other(self, eqn: Any, operands: list[bool]) -> tuple[list[bool], list[bool]]:
+        """A call, or what only computes."""
+        name, count, noted = eqn.primitive.name, len(eqn.outvars), self._first_differing_guard
+        if name == "sharding_constraint" and _splits(eqn):
+            self._first_split = self._first_split or jaxprs.source_line(eqn)
         inner = list(jaxprs.subjaxprs(eqn))
         if inner and (name in _CALLS or len(inner[0].invars) == len(operands)):
             results = self.visit(inner[0], [True] * len(inner[0].constvars), operands)
+            if name == "shard_map":  # in which nothing is left for XLA to exchange
+                self._first_differing_guard = noted
             if len(results) == count:
                 return results, self._refs_after
         return [all(operands)] * count, [all(operands)] * len(operands) if inner else operands
@@ -120,7 +147,9 @@ class _Analysis:
     def _guard(self, eqn: Any, what: str, is_uniform: bool) -> str | None:
         if is_uniform or self._differing_guard is not None:
             return self._differing_guard
-        return f"{what} at {jaxprs.source_line(eqn)}"
+        guard = f"{what} at {jaxprs.source_line(eqn)}"
+        self._first_differing_guard = self._first_differing_guard or guard
+        return guard
 
     def _cond(self, eqn: Any, operands: list[bool]) -> tuple[list[bool], list[bool]]:
         predicate, *inputs = operands
@@ -172,10 +201,20 @@ def _names(axes: Any) -> tuple[Any, ...]:
     return axes if isinstance(axes, tuple) else (axes,)
 
 
-def _over_replicas(eqn: Any) -> bool:
-    if eqn.primitive is aggregate_p:
-        return True
-    return REPLICA_AXIS in _names(eqn.params.get("axes", eqn.params.get("axis_name")))
+def over_replicas(eqn: Any) -> bool:
+    """Tells whether a collective is one of the replicas, not of the logical devices of each."""
+    return REPLICA_AXIS in _names(eqn.params.get("axes", eqn.params.get("axis_name", REPLICA_AXIS)))
+
+
+def only_over_replicas(eqn: Any) -> bool:
+    """Tells whether a collective names no other axis than the replicas'."""
+    return set(_names(eqn.params.get("axes", eqn.params.get("axis_name", REPLICA_AXIS)))) == {REPLICA_AXIS}
+
+
+def _splits(eqn: Any) -> bool:
+    """Tells whether a sharding constraint does more than have a value whole on each device."""
+    spec = getattr(eqn.params["sharding"], "spec", None)
+    return spec is None or any(spec)
 
 
 def _is_ref(var: Any) -> bool:

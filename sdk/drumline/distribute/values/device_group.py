@@ -49,7 +49,7 @@ class DeviceGroup:
         self.replicated_sharding = NamedSharding(self.mesh, PartitionSpec())
         self._stacked_sharding = NamedSharding(self.mesh, PartitionSpec(REPLICA_AXIS))
         self.replicated = ReplicatedArrays(self.replicated_sharding)
-        self.window = InFlightWindow.for_devices(self._devices)
+        self.window = InFlightWindow.for_devices(tuple(every_device))
 
     def tracing_mesh(self) -> AbstractContextManager[Any]:
         """Within it a step may name the axes of its replica's devices; the replicas' own is the executor's."""

@@ -129,6 +129,10 @@ class PerReplica(DistributedValue):
             return f"PerReplica({replicas} x {self.stacked.dtype.name}{shape})"
         return f"PerReplica({', '.join(_describe(value) for value in self.values)})"
 
+    def __str__(self) -> str:
+        lines = [_show(f"  {replica}: ", value) for replica, value in enumerate(self.values)]
+        return "\n".join(["PerReplica:{", ",\n".join(lines), "}"])
+
     @property
     def __jax_array__(self) -> Callable[[], jax.Array]:
         # As soon as JAX looks for it: its own message would not say what to write. No TypeError, which JAX would wrap.
@@ -327,6 +331,15 @@ def _describe(value: Any) -> str:
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"{value.dtype}{list(value.shape)}"
     return repr(value)
+
+
+def _show(label: str, value: Any) -> str:
+    """Label and value, a large array shortened as numpy does it; what can't be read (a trace's, donated) described."""
+    if isinstance(value, jax.core.Tracer) or (isinstance(value, jax.Array) and value.is_deleted()):
+        return label + _describe(value)
+    if isinstance(value, (jax.Array, np.ndarray)):
+        return label + np.array2string(np.asarray(value), prefix=label, separator=", ")
+    return f"{label}{value!r}"
 
 
 def _misuse(value: PerReplica) -> Exception:
