@@ -223,6 +223,7 @@ SLURM = {
     "SLURM_STEP_NODELIST": "n1", "SLURM_STEP_TASKS_PER_NODE": "2",
 }  # fmt: skip
 POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JAX_PROCESS_ID": "0"}
+INDEXED = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "1"}
 TPU = {"TPU_WORKER_HOSTNAMES": "t0,t1", "TPU_WORKER_ID": "0"}
 
 
@@ -231,7 +232,15 @@ TPU = {"TPU_WORKER_HOSTNAMES": "t0,t1", "TPU_WORKER_ID": "0"}
     [
         ({"TF_CONFIG": "{}", **SLURM}, cluster_resolver.TFConfigClusterResolver),
         ({**SLURM, **POD, "CUDA_VISIBLE_DEVICES": ""}, cluster_resolver.SlurmClusterResolver),
-        ({**POD, **TPU}, cluster_resolver.KubernetesClusterResolver),
+        ({**POD, **TPU}, cluster_resolver.TPUClusterResolver),
+        (POD, cluster_resolver.KubernetesClusterResolver),
+        ({**INDEXED, **TPU}, cluster_resolver.TPUClusterResolver),
+        (
+            {**INDEXED, "NUM_PROCESSES": "2", "COORDINATOR_ADDRESS": "a", **TPU},
+            cluster_resolver.KubernetesClusterResolver,
+        ),
+        ({**INDEXED, "NUM_PROCESSES": "2"}, cluster_resolver.KubernetesClusterResolver),
+        (INDEXED, type(None)),
         (TPU, cluster_resolver.TPUClusterResolver),
         ({}, type(None)),
     ],

@@ -56,10 +56,12 @@ def find_resolver() -> ClusterResolver | None:
         return tf_config.TFConfigClusterResolver()
     if slurm.is_slurm_step():
         return slurm.SlurmClusterResolver()
-    if kubernetes.is_told_by_environment():
+    if kubernetes.is_complete():
         return kubernetes.KubernetesClusterResolver()
     if tpu.is_tpu_host():
         return tpu.TPUClusterResolver()
+    if kubernetes.is_part_of_gang():  # what is missing is told
+        return kubernetes.KubernetesClusterResolver()
     if "SLURM_JOB_ID" in os.environ and os.environ.get("SLURM_NTASKS") and number_in(os.environ, "SLURM_NTASKS") > 1:
         raise ClusterError(
             f"the Slurm job has {os.environ['SLURM_NTASKS']} tasks, and this process is none of them: start it with "
