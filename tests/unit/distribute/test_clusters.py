@@ -57,6 +57,12 @@ def test_a_cluster_that_is_none_is_refused_by_name(cluster: Any, error: type[Exc
     assert text in str(refused.value)
 
 
+@pytest.mark.parametrize("index", [float("inf"), float("nan"), 1.5])
+def test_an_index_that_is_no_whole_number_is_refused(index: float) -> None:
+    with pytest.raises(InvalidValueError, match="a task's index must be a number"):
+        dist.ClusterSpec({"worker": {index: "a:1"}})
+
+
 def test_unknown_jobs_and_tasks_are_named_with_those_that_are_there() -> None:
     spec = dist.ClusterSpec({"worker": [f"h{index}:1" for index in range(20)], "ps": []})
     for look_up in (spec.num_tasks, spec.task_indices, spec.job_tasks):

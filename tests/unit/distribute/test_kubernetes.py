@@ -132,6 +132,23 @@ def test_a_pod_finds_itself_by_its_name_and_meets_the_others_at_the_first_pods_a
         assert resolver.gang().process_id == 0
 
 
+def test_a_pod_without_an_address_is_refused_and_one_of_ipv6_is_bracketed() -> None:
+    def pods(ip: str | None) -> Any:
+        status = SimpleNamespace(phase="Running", host_ip=ip, pod_ip=ip)
+        items = [SimpleNamespace(metadata=SimpleNamespace(name="w-0"), status=status)]
+        return SimpleNamespace(list_pod_for_all_namespaces=lambda **_: SimpleNamespace(items=items))
+
+    assert KubernetesClusterResolver(override_client=pods("fd00::5")).cluster_spec() == {"worker": ["[fd00::5]:8470"]}
+    with pytest.raises(ClusterError, match="pod 'w-0' has no host_ip yet"):
+        KubernetesClusterResolver(override_client=pods(None)).cluster_spec()
+
+
+def test_labels_that_are_no_dict_are_refused_by_name() -> None:
+    wrong: Any = "a=b"
+    with pytest.raises(InvalidTypeError, match="job_to_label_mapping must be a dict"):
+        KubernetesClusterResolver(wrong)
+
+
 def test_an_error_of_the_api_server_is_a_cluster_error() -> None:
     class Refuses:
         def list_pod_for_all_namespaces(self, **arguments: Any) -> Any:

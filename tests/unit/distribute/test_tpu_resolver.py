@@ -34,6 +34,11 @@ def test_what_is_no_metadata_server_tells_of_no_slice() -> None:
         TPUClusterResolver("")
 
 
+def test_a_list_of_hosts_is_bounded() -> None:
+    with pytest.raises(InvalidValueError, match="tpu has 200000 characters"):
+        TPUClusterResolver("a" * 200_000)
+
+
 def test_addresses_are_the_hosts() -> None:
     with cluster_environment({**ALONE, "TPU_WORKER_ID": "1"}):
         resolver = TPUClusterResolver(

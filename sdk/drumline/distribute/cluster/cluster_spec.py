@@ -153,7 +153,9 @@ def _tasks(job: str, tasks: Any) -> dict[int, str]:
 def _index(job: str, key: Any) -> int:
     try:
         index = int(key)
-    except (TypeError, ValueError):
+        if isinstance(key, float) and index != key:
+            raise ValueError(key)
+    except (TypeError, ValueError, OverflowError):
         raise InvalidValueError(f"job {job!r}: a task's index must be a number; got {key!r:.80}") from None
     if not 0 <= index < MAX_TASKS:
         raise InvalidValueError(f"job {job!r}: a task's index must be from 0 to {MAX_TASKS - 1}; got {index!r:.80}")

@@ -71,7 +71,7 @@ class KubernetesClusterResolver(ClusterResolver):
     def cluster_spec(self) -> ClusterSpec:
         """The running pods' hosts, sorted by the pods' names, as they are now."""
         return ClusterSpec(
-            {job: [f"{pod.status.host_ip}:{self._port}" for pod in pods] for job, pods in self._pods().items()}
+            {job: [_address(pod, "host_ip", self._port) for pod in pods] for job, pods in self._pods().items()}
         )
 
     def gang(self) -> Gang:
@@ -79,7 +79,7 @@ class KubernetesClusterResolver(ClusterResolver):
             return _gang_of_environment(self._port)
         pods = self._pods()
         job, index = self._own_task(pods)
-        spec = {name: [f"{pod.status.pod_ip}:{self._port}" for pod in found] for name, found in pods.items()}
+        spec = {name: [_address(pod, "pod_ip", self._port) for pod in found] for name, found in pods.items()}
         return gang_of_tasks(ClusterSpec(spec), job, index)
 
     def master(self, task_type: str | None = None, task_id: int | None = None, rpc_layer: str | None = None) -> str:
@@ -186,7 +186,18 @@ def _running(client: Any, selector: str) -> list[Any]:
     return pods
 
 
+def _address(pod: Any, field: str, port: int) -> str:
+    host = getattr(pod.status, field)
+    if not host:
+        raise ClusterError(f"pod {pod.metadata.name!r} has no {field} yet; wait until it has an address")
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def _checked_selectors(mapping: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    if not isinstance(mapping, Mapping):
+        raise InvalidTypeError(
+            f"job_to_label_mapping must be a dict such as {{'worker': ['job-name=tensorflow']}}; got {mapping!r:.80}"
+        )
     for job, selectors in mapping.items():
         if isinstance(selectors, str) or not all(isinstance(selector, str) for selector in selectors):
             raise InvalidTypeError(f"job {job!r:.80} needs a list of label selectors; got {selectors!r:.80}")

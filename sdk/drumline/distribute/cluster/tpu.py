@@ -25,6 +25,7 @@ _HOSTNAMES = ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES")
 _ENDPOINTS = "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"
 _ADDRESSES = re.compile(r"(?:[a-z0-9+]+://)?[^\s,/]+:\d+(?:,(?:[a-z0-9+]+://)?[^\s,/]+:\d+)*", re.ASCII)
 _LOCAL = "local"
+_MOST_CHARACTERS = 131_072
 
 
 class TPUClusterResolver(ClusterResolver):
@@ -151,6 +152,8 @@ def is_tpu_host() -> bool:
 
 def _hosts_of(tpu: str) -> tuple[tuple[str, int], ...]:
     """(host, port) of each host, in the order of their numbers."""
+    if len(tpu) > _MOST_CHARACTERS:
+        raise InvalidValueError(f"tpu has {len(tpu)} characters; a list of hosts has at most {_MOST_CHARACTERS}")
     if _ADDRESSES.fullmatch(tpu):
         return tuple(_host_and_port(address) for address in tpu.split(","))
     if "://" in tpu or "," in tpu:
