@@ -199,11 +199,31 @@ def test_a_union_refuses_two_addresses_for_a_task_and_what_is_no_resolver() -> N
         cluster_resolver.SimpleClusterResolver(not_one)
 
 
+def test_a_union_of_one_forms_that_ones_gang_and_of_several_that_form_their_own_none() -> None:
+    step = {
+        "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "3", "SLURM_STEP_TASKS_PER_NODE": "1(x3)",
+        "SLURM_STEP_NODELIST": "n[9-11]", "SLURM_JOB_ID": "1", "CUDA_VISIBLE_DEVICES": "",
+    }  # fmt: skip
+    union = cluster_resolver.UnionResolver
+    with cluster_environment({**step, "TPU_WORKER_HOSTNAMES": "t0,t1", "TPU_WORKER_ID": "1"}):
+        slurm, tpu = cluster_resolver.SlurmClusterResolver(), cluster_resolver.TPUClusterResolver()
+        assert union(slurm).gang() == union(union(slurm)).gang() == dist.Gang("n9:61441", 3, 0)
+        assert union(tpu).gang() == dist.Gang("t0:8482", 2, 1)
+        for several in (union(slurm, tpu), union(simple({}), union(tpu)), union(slurm, task_id=2)):
+            with pytest.raises(
+                UnsupportedError, match="ClusterResolver can't be joined with another's or take another"
+            ):
+                several.gang()
+    workers, chief = simple({"worker": ["a:1"]}, "worker", 0), simple({"chief": ["c:1"]})
+    assert union(workers, union(chief)).gang() == dist.Gang("c:1", 2, 1)
+
+
 SLURM = {
     "SLURM_JOB_ID": "7", "SLURM_NTASKS": "2", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2",
     "SLURM_STEP_NODELIST": "n1", "SLURM_STEP_TASKS_PER_NODE": "2",
 }  # fmt: skip
 POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JAX_PROCESS_ID": "0"}
+INDEXED = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "1"}
 TPU = {"TPU_WORKER_HOSTNAMES": "t0,t1", "TPU_WORKER_ID": "0"}
 
 
@@ -212,7 +232,15 @@ TPU = {"TPU_WORKER_HOSTNAMES": "t0,t1", "TPU_WORKER_ID": "0"}
     [
         ({"TF_CONFIG": "{}", **SLURM}, cluster_resolver.TFConfigClusterResolver),
         ({**SLURM, **POD, "CUDA_VISIBLE_DEVICES": ""}, cluster_resolver.SlurmClusterResolver),
-        ({**POD, **TPU}, cluster_resolver.KubernetesClusterResolver),
+        ({**POD, **TPU}, cluster_resolver.TPUClusterResolver),
+        (POD, cluster_resolver.KubernetesClusterResolver),
+        ({**INDEXED, **TPU}, cluster_resolver.TPUClusterResolver),
+        (
+            {**INDEXED, "NUM_PROCESSES": "2", "COORDINATOR_ADDRESS": "a", **TPU},
+            cluster_resolver.KubernetesClusterResolver,
+        ),
+        ({**INDEXED, "NUM_PROCESSES": "2"}, cluster_resolver.KubernetesClusterResolver),
+        (INDEXED, type(None)),
         (TPU, cluster_resolver.TPUClusterResolver),
         ({}, type(None)),
     ],

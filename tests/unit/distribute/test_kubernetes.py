@@ -90,8 +90,9 @@ class Pods:
     def __init__(self, **by_selector: list[tuple[str, str, str]]) -> None:
         self._by_selector = by_selector
 
-    def list_pod_for_all_namespaces(self, *, label_selector: str, limit: int) -> Any:
+    def list_pod_for_all_namespaces(self, *, label_selector: str, limit: int, _request_timeout: tuple[int, int]) -> Any:
         assert limit > 0
+        assert 0 < sum(_request_timeout) < 60
         pods = self._by_selector[label_selector.partition("=")[2]]
         return SimpleNamespace(
             items=[
@@ -129,6 +130,15 @@ def test_a_pod_finds_itself_by_its_name_and_meets_the_others_at_the_first_pods_a
             resolver.gang()
         resolver.task_type, resolver.task_id = "chief", 0
         assert resolver.gang().process_id == 0
+
+
+def test_an_error_of_the_api_server_is_a_cluster_error() -> None:
+    class Refuses:
+        def list_pod_for_all_namespaces(self, **arguments: Any) -> Any:
+            raise OSError(f"(403) Forbidden {len(arguments)}")
+
+    with pytest.raises(ClusterError, match=r"pods of 'job-name=tensorflow' can't be listed: \(403\) Forbidden"):
+        KubernetesClusterResolver(override_client=Refuses()).cluster_spec()
 
 
 def test_a_pod_that_does_not_run_is_named() -> None:

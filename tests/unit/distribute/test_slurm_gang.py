@@ -4,8 +4,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+import drumline.distribute as dist
+from drumline.distribute.cluster_resolver import SlurmClusterResolver
+from drumline.distribute.errors import ClusterError, InvalidTypeError, InvalidValueError
 from drumline_worker.agent.agent_context import CoordinatorPort
+from support.cluster_environment import cluster_environment
 
 PROGRAM = """
 import sys
@@ -69,3 +76,55 @@ def test_four_tasks_of_a_step_form_a_gang_and_add_up_over_all_their_devices(tmp_
 
     expected = [f"127.0.0.1:{port} 4 {rank} {rank} 2222" for rank in range(4)]
     assert [text.splitlines()[-1:] for text in said] == [[line] for line in expected], "\n".join(said)
+
+
+SHARED = {
+    "SLURM_PROCID": "1", "SLURM_LOCALID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "2",
+    "SLURM_STEP_NODELIST": "n1", "SLURM_JOB_ID": "1", "CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7",
+}  # fmt: skip
+
+
+def test_a_second_resolver_gives_the_task_the_same_gpus() -> None:
+    with cluster_environment(SHARED):
+        seen = []
+        for _ in range(3):
+            resolver = SlurmClusterResolver()
+            resolver.gang()
+            seen.append((os.environ["CUDA_VISIBLE_DEVICES"], resolver.num_accelerators()))
+    assert seen == [("4,5,6,7", {"GPU": 4})] * 3
+
+
+def test_a_refused_initialize_leaves_the_gpus_as_they_were() -> None:
+    import jax
+
+    jax.devices()
+    with cluster_environment(SHARED):
+        with pytest.raises(ClusterError, match="must be called before anything uses JAX's devices"):
+            dist.initialize(SlurmClusterResolver())
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1,2,3,4,5,6,7"
+        assert not [name for name in os.environ if name.startswith("DRUMLINE_SLURM")]
+
+
+def test_a_step_of_more_tasks_than_a_cluster_has_is_refused_before_it_is_listed() -> None:
+    many = {**SHARED, "SLURM_STEP_TASKS_PER_NODE": "999999999", "SLURM_STEP_NUM_TASKS": "999999999"}
+    with cluster_environment(many), pytest.raises(InvalidValueError, match=r"has 999999999 tasks; .* at most 65536"):
+        SlurmClusterResolver()
+
+
+def test_a_gang_of_one_uses_the_devices_that_it_is_told() -> None:
+    program = """
+import jax
+import drumline.distribute as dist
+gang = dist.initialize(dist.cluster_resolver.SlurmClusterResolver(gpus_per_task=1, auto_set_gpu=False))
+print(gang.local_device_ids, jax.config.values["jax_cuda_visible_devices"])
+"""
+    alone = {**SHARED, "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_STEP_NUM_TASKS": "1"}
+    with cluster_environment({**alone, "SLURM_STEP_TASKS_PER_NODE": "1", "JAX_PLATFORMS": "cpu"}):
+        said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert said.stdout == "(0,) 0\n"
+
+
+def test_jobs_that_are_no_dict_are_refused_by_name() -> None:
+    wrong: Any = "worker"
+    with cluster_environment(SHARED), pytest.raises(InvalidTypeError, match="jobs must be a dict such as"):
+        SlurmClusterResolver(jobs=wrong)

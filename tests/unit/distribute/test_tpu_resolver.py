@@ -24,6 +24,16 @@ def test_local_is_this_machine_alone() -> None:
     assert resolver.num_accelerators() == {"TPU": 0}
 
 
+def test_local_is_alone_also_where_several_slices_are_told() -> None:
+    with cluster_environment({**ALONE, "MEGASCALE_NUM_SLICES": "2", "TPU_WORKER_ID": "0"}):
+        assert TPUClusterResolver("local").gang() == dist.Gang()
+
+
+def test_what_is_no_metadata_server_tells_of_no_slice() -> None:
+    with cluster_environment({"GCE_METADATA_HOST": "bad host"}), pytest.raises(InvalidValueError, match="no TPU is"):
+        TPUClusterResolver("")
+
+
 def test_addresses_are_the_hosts() -> None:
     with cluster_environment({**ALONE, "TPU_WORKER_ID": "1"}):
         resolver = TPUClusterResolver(

@@ -13,11 +13,14 @@ from drumline.distribute.cluster.gang import Gang, checked_port, gang_of_tasks, 
 from drumline.distribute.cluster.resolver import ClusterResolver, with_layer
 from drumline.distribute.errors import ClusterError, InvalidTypeError, InvalidValueError, MissingPackageError
 
+#: Seconds for the connection and for each reply of the API server.
+_REQUEST_TIMEOUT_S = (5, 30)
 #: What tells a pod its place, by who sets it: Kubeflow's Trainer, its JAXJob, a LeaderWorkerSet. An indexed Job sets
 #: JOB_COMPLETION_INDEX only; its manifest has to add NUM_PROCESSES and COORDINATOR_ADDRESS.
 _PROCESS_ID = ("JAX_PROCESS_ID", "PROCESS_ID", "LWS_WORKER_INDEX", "JOB_COMPLETION_INDEX")
 _NUM_PROCESSES = ("JAX_NUM_PROCESSES", "NUM_PROCESSES", "LWS_GROUP_SIZE")
 _COORDINATOR = ("JAX_COORDINATOR_ADDRESS", "COORDINATOR_ADDRESS", "LWS_LEADER_ADDRESS")
+_INDEXED_JOB = "JOB_COMPLETION_INDEX"
 _COORDINATOR_PORT = "COORDINATOR_PORT"
 
 
@@ -108,12 +111,19 @@ class KubernetesClusterResolver(ClusterResolver):
         )
 
 
+def is_part_of_gang() -> bool:
+    """Whether the environment names a gang, complete or not; every pod of an indexed Job has a number, also alone."""
+    told = [name for names in (_PROCESS_ID, _NUM_PROCESSES, _COORDINATOR) if (name := _first(names)) is not None]
+    return is_told_by_environment() and told != [_INDEXED_JOB]
+
+
 def is_told_by_environment() -> bool:
     """Whether the pod's environment says which process of a gang it is."""
-    return (_first(_PROCESS_ID) is not None and "KUBERNETES_SERVICE_HOST" in os.environ) or _is_complete()
+    return (_first(_PROCESS_ID) is not None and "KUBERNETES_SERVICE_HOST" in os.environ) or is_complete()
 
 
-def _is_complete() -> bool:
+def is_complete() -> bool:
+    """Whether process, number and coordinator are all told."""
     return all(_first(names) is not None for names in (_PROCESS_ID, _NUM_PROCESSES, _COORDINATOR))
 
 
@@ -161,10 +171,13 @@ def _connect(location: ExecutableLocation) -> Any:
 
 def _running(client: Any, selector: str) -> list[Any]:
     """The pods, sorted by name so that every process lists them in one order."""
-    pods = sorted(
-        client.list_pod_for_all_namespaces(label_selector=selector, limit=MAX_TASKS).items,
-        key=lambda pod: str(pod.metadata.name),
-    )
+    try:
+        listed = client.list_pod_for_all_namespaces(
+            label_selector=selector, limit=MAX_TASKS, _request_timeout=_REQUEST_TIMEOUT_S
+        )
+    except Exception as error:
+        raise ClusterError(f"the pods of {selector!r:.120} can't be listed: {error!s:.400}") from error
+    pods = sorted(listed.items, key=lambda pod: str(pod.metadata.name))
     for pod in pods:
         if pod.status.phase != "Running":
             raise ClusterError(

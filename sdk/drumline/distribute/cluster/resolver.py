@@ -11,7 +11,7 @@ import jax
 
 from drumline.distribute.cluster.cluster_spec import ClusterSpec
 from drumline.distribute.cluster.gang import Gang, gang_of_tasks
-from drumline.distribute.errors import DuplicateTaskError, InvalidTypeError, InvalidValueError
+from drumline.distribute.errors import DuplicateTaskError, InvalidTypeError, InvalidValueError, UnsupportedError
 
 
 class ClusterResolver(ABC):
@@ -188,6 +188,23 @@ class UnionClusterResolver(ClusterResolver):
             return with_layer(self.cluster_spec().task_address(task_type, task_id), rpc_layer or self._rpc_layer)
         return self._resolvers[0].master(rpc_layer=rpc_layer)
 
+    def gang(self) -> Gang:
+        """The gang of the clusters put together; with one resolver, that resolver's.
+
+        Raises UnsupportedError where a resolver that forms its gang in its own way (Slurm, Kubernetes, TPU) is put
+        together with others, or told another task; else what the base class does.
+        """
+        task = (self.task_type, self.task_id)
+        if len(self._resolvers) == 1 and task == (self._resolvers[0].task_type, self._resolvers[0].task_id):
+            return self._resolvers[0].gang()
+        for resolver in self._resolvers:
+            if _forms_own_gang(resolver):
+                raise UnsupportedError(
+                    f"the gang of a {type(resolver).__name__} can't be joined with another's or take another task: "
+                    "pass that resolver alone to dist.initialize(), or a SimpleClusterResolver of union.cluster_spec()"
+                )
+        return super().gang()
+
     @property
     def task_type(self) -> str | None:
         return self._resolvers[0].task_type if self._task_type is None else self._task_type
@@ -220,6 +237,12 @@ class UnionClusterResolver(ClusterResolver):
         self, task_type: str | None = None, task_id: int | None = None, config_proto: Any = None
     ) -> Mapping[str, int]:
         return self._resolvers[0].num_accelerators(task_type, task_id, config_proto)
+
+
+def _forms_own_gang(resolver: ClusterResolver) -> bool:
+    if isinstance(resolver, UnionClusterResolver):
+        return any(map(_forms_own_gang, resolver._resolvers))
+    return type(resolver).gang is not ClusterResolver.gang
 
 
 def _merged(job: str, parts: list[Any]) -> list[str] | dict[int, str]:

@@ -8,16 +8,20 @@ import subprocess
 from collections.abc import Mapping
 from typing import Any
 
-from drumline.distribute.cluster.cluster_spec import ClusterSpec
+from drumline.distribute.cluster.cluster_spec import MAX_TASKS, ClusterSpec
 from drumline.distribute.cluster.gang import Gang, checked_port, gang_of_tasks, number_in
 from drumline.distribute.cluster.hostlist import expand_hostlist, expand_tasks_per_node
 from drumline.distribute.cluster.resolver import ClusterResolver, with_layer
-from drumline.distribute.errors import ClusterError, InvalidValueError
+from drumline.distribute.errors import ClusterError, InvalidTypeError, InvalidValueError
 
 #: TensorFlow's first port.
 _DEFAULT_PORT = 8888
 #: Coordinators' ports are drawn from the last 4096, by the job's number: two jobs on one node don't meet.
 _COORDINATOR_PORTS = range(61_440, 65_536)
+#: The task's share, and what the variable was before: a second resolver, or a child, starts from that again.
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_FOUND = "DRUMLINE_SLURM_GPUS_FOUND"
+WRITTEN = (_VISIBLE, _FOUND)
 _SMI_TIMEOUT_S = 10.0
 _MOST_GPUS = 1024
 
@@ -142,7 +146,9 @@ class SlurmClusterResolver(ClusterResolver):
     def _set_visible(self) -> None:
         if self._auto_set_gpu and self._gpus_per_task and not self._are_bound:
             seen = self._visible or [str(index) for index in range(self._gpus_per_node)]
-            os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(seen[index] for index in self._share())
+            share = ",".join(seen[index] for index in self._share())
+            os.environ[_FOUND] = f"{share}|{','.join(self._visible) if self._visible else '*'}"
+            os.environ[_VISIBLE] = share
 
     def _device_ids(self) -> tuple[int, ...] | None:
         """Which of the GPUs that it sees the task may use; None for all, and where the variable says it already."""
@@ -202,12 +208,16 @@ def _tasks_by_host(tasks_per_node: int | Mapping[str, int] | None) -> dict[str, 
             raise InvalidValueError(f"tasks_per_node of {host!r:.80} must be at least 1; got {count!r:.40}")
     if not tasks:
         raise ClusterError("the Slurm step has no nodes: SLURM_STEP_NODELIST is empty")
+    if sum(tasks.values()) > MAX_TASKS:
+        raise InvalidValueError(f"the Slurm step has {sum(tasks.values())} tasks; a cluster has at most {MAX_TASKS}")
     return tasks
 
 
 def _checked_jobs(jobs: Mapping[str, int] | None, started: int, rank: int) -> dict[str, int]:
     if jobs is None:
         jobs = {"worker": _number("SLURM_STEP_NUM_TASKS")}
+    if not isinstance(jobs, Mapping):
+        raise InvalidTypeError(f"jobs must be a dict such as {{'worker': 4}}; got {jobs!r:.80}")
     for job, tasks in jobs.items():
         if not isinstance(tasks, int) or isinstance(tasks, bool) or tasks < 0:
             raise InvalidValueError(f"job {job!r:.80} must have a number of tasks; got {tasks!r:.40}")
@@ -229,13 +239,22 @@ def _task_of(jobs: Mapping[str, int], rank: int) -> tuple[str, int]:
     raise ClusterError(f"rank {rank} is beyond the tasks of {sorted(jobs)}")
 
 
+def _found() -> str | None:
+    """CUDA_VISIBLE_DEVICES as the process found it: what a resolver wrote to it is no node's GPUs."""
+    seen = os.environ.get(_VISIBLE)
+    written, _, found = os.environ.get(_FOUND, "").partition("|")
+    if not found or seen != written:
+        return seen
+    return None if found == "*" else found
+
+
 def _visible_gpus() -> list[str]:
-    return [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip() not in ("", "-1")]
+    return [name for name in (_found() or "").split(",") if name.strip() not in ("", "-1")]
 
 
 def _gpus_here(visible: list[str]) -> int:
     """Those of the variable, if it is set, else those that nvidia-smi lists; none without it."""
-    if "CUDA_VISIBLE_DEVICES" in os.environ:
+    if _found() is not None:
         return len(visible)
     program = shutil.which("nvidia-smi")
     if program is None:

@@ -83,6 +83,8 @@ class TPUClusterResolver(ClusterResolver):
 
     def gang(self) -> Gang:
         """The slice's hosts; those of all slices where MEGASCALE_NUM_SLICES tells of several."""
+        if self._tpu == _LOCAL:
+            return Gang()
         if len(self._hosts) <= 1 and _number("MEGASCALE_NUM_SLICES", 1) == 1:
             return Gang()
         slices, own_slice = _number("MEGASCALE_NUM_SLICES", 1), _number("MEGASCALE_SLICE_ID", 0)

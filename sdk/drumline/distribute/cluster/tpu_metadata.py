@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import re
 import urllib.error
@@ -55,5 +56,5 @@ def _attribute(name: str) -> str | None:
     try:
         with opener.open(request, timeout=_TIMEOUT_S) as reply:
             return str(reply.read(_MOST_BYTES).decode("utf-8", "replace"))
-    except (urllib.error.URLError, OSError, ValueError):
+    except (http.client.HTTPException, urllib.error.URLError, OSError, ValueError):
         return None

@@ -1,0 +1,111 @@
+"""A gang that does not come together ends in an error that names who is absent; the interpreter lives on."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from drumline_worker.agent.agent_context import CoordinatorPort
+
+PROGRAM = """
+import os, sys
+import jax
+import drumline.distribute as dist
+address, rank, count, timeout_s = sys.argv[1], *map(int, sys.argv[2:5])
+host, _, port = address.rpartition(":")
+cluster = dist.ClusterSpec({"worker": [address, *(f"b{i}.example:1" for i in range(1, count))]})
+settings = ("jax_cpu_collectives_implementation", "jax_enable_preemption_service", "jax_cuda_visible_devices")
+before = [jax.config.values[name] for name in settings]
+try:
+    dist.initialize(dist.cluster_resolver.SimpleClusterResolver(cluster, "", "worker", rank), timeout_s=timeout_s)
+    print(f"met {jax.process_index()} of {jax.process_count()}")
+    jax.distributed.shutdown()
+except dist.errors.ClusterError as error:
+    print(error)
+    print("as before", before == [jax.config.values[name] for name in settings], len(jax.devices("cpu")) > 0)
+"""
+
+
+def start(address: str, rank: int, count: int, timeout_s: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", PROGRAM, address, str(rank), str(count), str(timeout_s)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def ends(*tasks: subprocess.Popen[str]) -> list[tuple[int, list[str]]]:
+    try:
+        said = [task.communicate(timeout=240)[0].splitlines() for task in tasks]
+    finally:
+        for task in tasks:
+            task.kill()
+    return [(task.returncode, lines) for task, lines in zip(tasks, said, strict=True)]
+
+
+def test_who_is_absent_is_named_when_a_meeting_times_out_and_the_interpreter_lives_on() -> None:
+    place = CoordinatorPort("127.0.0.1")
+    [first] = ends(start(place.coordinator, 0, 3, 2))
+    [second] = ends(start(place.coordinator, 1, 3, 2))
+    place.close()
+
+    met = f"of 3 did not meet the others at {place.coordinator}: after 2 s"
+    assert first == (
+        0, [f"process 0 {met} processes 1, 2 had not called dist.initialize()", "as before True True"]
+    )  # fmt: skip
+    assert (second[0], second[1][1]) == (0, "as before True True")
+    assert second[1][0].startswith(f"process 1 {met} process 0 had not called dist.initialize() (")
+
+
+def test_the_one_that_is_absent_is_named_by_all_that_came() -> None:
+    place = CoordinatorPort("127.0.0.1")
+    # Both are there long before either gives up.
+    said = ends(start(place.coordinator, 0, 3, 30), start(place.coordinator, 1, 3, 60))
+    place.close()
+
+    for code, lines in said:
+        assert code == 0, lines
+        assert "process 2 had not called dist.initialize()" in lines[0]
+
+
+def test_processes_that_come_late_meet_and_junk_at_the_port_is_passed_over() -> None:
+    import socket
+
+    place = CoordinatorPort("127.0.0.1")
+    tasks = [start(place.coordinator, 1, 2, 120), start(place.coordinator, 0, 2, 120)]
+    port = int(place.coordinator.rpartition(":")[2])
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            with socket.create_connection(("127.0.0.1", port), 1) as stranger:
+                stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            break
+        except OSError:
+            time.sleep(0.01)
+    said = ends(*tasks)
+    place.close()
+
+    assert [(code, lines[-1:]) for code, lines in said] == [(0, ["met 1 of 2"]), (0, ["met 0 of 2"])], said
+
+
+@pytest.mark.parametrize(
+    ("rank", "count", "text"),
+    [(1, 3, "process 0 has a gang of 2"), (1, 2, "another process is process 1 already")],
+)
+def test_a_process_that_is_none_of_the_gang_is_turned_away(rank: int, count: int, text: str) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    import drumline.distribute as dist
+    from drumline.distribute.cluster.barrier import wait_for_all
+    from drumline.distribute.errors import ClusterError
+
+    place = CoordinatorPort("127.0.0.1")
+    gangs = [dist.Gang(place.coordinator, 3 if count == 2 else 2, process) for process in (0, 1)]
+    if count == 2:
+        gangs.append(gangs[1])
+    else:
+        gangs[1] = dist.Gang(place.coordinator, count, rank)
+    with ThreadPoolExecutor(3) as threads:
+        ended = [threads.submit(wait_for_all, gang, 3) for gang in gangs]
+        errors = [future.exception() for future in ended]
+    place.close()
+    assert all(isinstance(error, ClusterError) for error in errors)
+    assert any(text in str(error) for error in errors), errors
