@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -158,6 +159,22 @@ def test_a_machine_of_a_slice_is_told_by_its_metadata() -> None:
             TPUClusterResolver("other")
         os.environ["TPU_WORKER_ID"] = "0"
         assert TPUClusterResolver().gang().process_id == 0
+
+
+def test_a_cloud_machine_with_tpus_library_is_asked_for_its_slice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from drumline.distribute.cluster.initialization import find_resolver
+
+    told = {"worker-network-endpoints": "w-0:1:10.2.0.1,w-1:2:10.2.0.2", "agent-worker-number": "1"}
+    with metadata_server(told):
+        assert find_resolver() is None
+        (tmp_path / "libtpu").mkdir()
+        (tmp_path / "libtpu" / "__init__.py").touch()
+        monkeypatch.syspath_prepend(tmp_path)
+        resolver = find_resolver()
+        assert resolver is not None
+        assert resolver.gang() == dist.Gang("10.2.0.1:8482", 2, 1)
 
 
 def test_metadata_of_another_form_is_refused() -> None:

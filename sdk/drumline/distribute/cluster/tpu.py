@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any
 
 import jax
@@ -146,8 +147,13 @@ class TPUClusterResolver(ClusterResolver):
 
 
 def is_tpu_host() -> bool:
-    """Whether the environment tells that this machine is one of several hosts of a slice."""
-    return any(os.environ.get(name) for name in _HOSTNAMES) and "TPU_WORKER_ID" in os.environ
+    """Whether this machine is one of several hosts of a slice, as its environment tells, or else its metadata.
+
+    The metadata is asked only where TPU's library is installed: elsewhere the answer would be waited for in vain.
+    """
+    if any(os.environ.get(name) for name in _HOSTNAMES):
+        return "TPU_WORKER_ID" in os.environ
+    return find_spec("libtpu") is not None and len(tpu_metadata.worker_hosts()) > 1
 
 
 def _hosts_of(tpu: str) -> tuple[tuple[str, int], ...]:
