@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -175,6 +175,33 @@ def test_a_cloud_machine_with_tpus_library_is_asked_for_its_slice(
         resolver = find_resolver()
         assert resolver is not None
         assert resolver.gang() == dist.Gang("10.2.0.1:8482", 2, 1)
+
+
+def test_metadata_that_trickles_is_not_waited_for() -> None:
+    class Trickles(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):
+                while not over.wait(0.2):
+                    self.wfile.write(b"x")
+
+        def log_message(self, *args: Any) -> None:
+            """Quiet."""
+
+    over = Event()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Trickles)
+    Thread(target=server.serve_forever).start()
+    try:
+        with (
+            cluster_environment({"GCE_METADATA_HOST": f"127.0.0.1:{server.server_port}"}),
+            pytest.raises(InvalidValueError, match="no TPU is told"),
+        ):
+            TPUClusterResolver()
+    finally:
+        over.set()
+        server.shutdown()
+        server.server_close()
 
 
 def test_metadata_of_another_form_is_refused() -> None:

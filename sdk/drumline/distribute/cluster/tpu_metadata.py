@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import re
+import time
 import urllib.error
 import urllib.request
 
@@ -55,6 +56,11 @@ def _attribute(name: str) -> str | None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(request, timeout=_TIMEOUT_S) as reply:
-            return str(reply.read(_MOST_BYTES).decode("utf-8", "replace"))
+            text, deadline = b"", time.monotonic() + _TIMEOUT_S
+            while len(text) < _MOST_BYTES and (piece := reply.read1(_MOST_BYTES - len(text))):
+                text += piece
+                if time.monotonic() > deadline:  # it trickles
+                    return None
+            return str(text.decode("utf-8", "replace"))
     except (http.client.HTTPException, urllib.error.URLError, OSError, ValueError):
         return None
