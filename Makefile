@@ -110,7 +110,7 @@ sim: .venv/.dev ## live through SEEDS histories of faults in virtual time, and c
 	PYTHONPATH=tests $(PY) -m sim --seeds $(or $(SEEDS),500)
 
 machine: .venv/.dev ## EXAMPLES histories of users, workers and time through HTTP beside a model, on both databases
-	DRUMLINE_MACHINE_EXAMPLES=$(or $(EXAMPLES),500) $(PY) -m pytest -q tests/machine
+	DRUMLINE_MACHINE_EXAMPLES=$(or $(EXAMPLES),500) $(PY) -m pytest -q -n 2 tests/machine
 
 fuzz: .venv/.dev ## REQUESTS odd requests to every route; report in build/fuzz/
 	PYTHONPATH=tests $(PY) -m fuzz --requests $(or $(REQUESTS),10000)
