@@ -160,7 +160,8 @@ def test_a_per_replica_value_is_no_array(two: dist.MirroredStrategy) -> None:
     for function in functions:
         with pytest.raises(ValueError, match=r"^PerReplica.*use strategy.local_results"):
             function(value)
-    assert f"{value}" == str(value) == repr(value)
+    assert f"{value}" == str(value) == "PerReplica:{\n  0: 1.0,\n  1: 2.0\n}"
+    assert repr(value) == "PerReplica(1.0, 2.0)"
 
 
 def test_a_strategy_cannot_be_copied(two: dist.MirroredStrategy) -> None:
