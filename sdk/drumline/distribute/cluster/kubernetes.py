@@ -10,7 +10,7 @@ from typing import Any
 
 from drumline.distribute.cluster.cluster_spec import MAX_TASKS, ClusterSpec
 from drumline.distribute.cluster.gang import Gang, checked_port, gang_of_tasks, number_in
-from drumline.distribute.cluster.resolver import ClusterResolver, with_layer
+from drumline.distribute.cluster.resolver import ClusterResolver
 from drumline.distribute.errors import ClusterError, InvalidTypeError, InvalidValueError, MissingPackageError
 
 #: Seconds for the connection and for each reply of the API server.
@@ -83,11 +83,7 @@ class KubernetesClusterResolver(ClusterResolver):
         return gang_of_tasks(ClusterSpec(spec), job, index)
 
     def master(self, task_type: str | None = None, task_id: int | None = None, rpc_layer: str | None = None) -> str:
-        job = self.task_type if task_type is None else task_type
-        index = self.task_id if task_id is None else task_id
-        if job is None or index is None:
-            return ""
-        return with_layer(self.cluster_spec().task_address(job, index), rpc_layer or self.rpc_layer)
+        return self._task_master(task_type, task_id, rpc_layer)
 
     def _pods(self) -> dict[str, list[Any]]:
         """Any: what the client's package defines."""

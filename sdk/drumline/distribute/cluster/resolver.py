@@ -37,6 +37,14 @@ class ClusterResolver(ABC):
         that is not in the cluster.
         """
 
+    def _task_master(self, task_type: str | None, task_id: int | None, rpc_layer: str | None) -> str:
+        """The address of the task asked for, else of this process's; empty where neither is known."""
+        job = self.task_type if task_type is None else task_type
+        index = self.task_id if task_id is None else task_id
+        if job is None or index is None:
+            return ""
+        return with_layer(self.cluster_spec().task_address(job, index), rpc_layer or self.rpc_layer)
+
     def gang(self) -> Gang:
         """The gang of the cluster's chief and workers, and this process's place in it.
 
