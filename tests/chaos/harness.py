@@ -37,6 +37,8 @@ TERM_S = LeaseTimes(TAKEOVER_S, TIME_SCALE).term_s
 KILL_S = LeaseTimes(TAKEOVER_S, TIME_SCALE).kill_s
 """A shim that hears nothing for so long ends its program."""
 KILL_AFTER_TERM_S = LeaseTimes(TAKEOVER_S, TIME_SCALE).kill_after_term_s
+REGISTERED = "registered as"
+"""What an agent prints once the server knows it."""
 START_S = 5.0
 """What the start of a host may take on a machine that keeps up."""
 PATIENCE_S = 90.0
@@ -94,6 +96,13 @@ class Site:
         offers_s = seconds_until(lambda: self.free_devices(name) == cpu_devices, f"{name} offers its devices")
         self.start_s = max(self.start_s, offers_s)
         return host
+
+    def start_again(self, host: ExtraHost) -> None:
+        """Returns once its agent is registered again; how long that takes tells what the machine can do now."""
+        before = host.said.count(REGISTERED)
+        host.start()
+        again_s = seconds_until(lambda: host.said.count(REGISTERED) > before, f"{host.name} is registered again")
+        self.start_s = max(self.start_s, again_s)
 
     def fleet(self) -> list[api.Host]:
         """Hosts as the server sees them."""

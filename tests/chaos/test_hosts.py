@@ -53,7 +53,7 @@ def test_f02_a_killed_agent_that_is_started_again_adopts_its_program(
     run_some_steps(witness, chance)
     host.kill_agent()
     killed, step = time.monotonic(), step_of(run)
-    host.start()
+    site.start_again(host)
     adopted_s = seconds_until(lambda: step_of(run) > step, "it is heard of again", killed)
     witness.enough.touch()
 

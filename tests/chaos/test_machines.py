@@ -72,8 +72,7 @@ def test_f38_a_rebooted_host_gives_up_what_it_ran_and_goes_on_with_it(
     host.kill()
     killed_at = time.time()
     machine.tell("boot_id", "second")
-    host.start()
-    wait_until(lambda: host.said.count("registered as") == 2, timeout_s=PATIENCE_S, what="it is registered again")
+    site.start_again(host)
     since = time.time() if reason == "HOST_REBOOTED" else killed_at
 
     measured("given up", site.lost_after_s(run, since), site.within(limit_s))

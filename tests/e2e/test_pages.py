@@ -17,6 +17,8 @@ from support.deployment import DIGITS, DRUMLINE, ROOT, Deployment
 TABS = ("placement", "reductions", "throughput", "logs", "plan", "attempts")
 SIZES = ((1440, 900), (390, 844))
 FITS = "() => document.documentElement.scrollWidth <= window.innerWidth"
+DRAWN = "() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(drawn))))"
+"""A new size is seen by the page's observers in the next frame, and what they change is drawn in the one after."""
 AXE = ROOT / "frontend" / "node_modules" / "axe-core" / "axe.min.js"
 AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
@@ -110,6 +112,7 @@ def axe_violations(page: Page) -> list[str]:
     """What axe has against the page as it stands."""
     if not page.evaluate("() => 'axe' in window"):
         page.evaluate(AXE.read_text())
+    page.evaluate(DRAWN)
     found = page.evaluate("tags => axe.run(document, {runOnly: tags})", AXE_TAGS)
     return [f"{each['id']}: {[node['html'] for node in each['nodes']]}" for each in found["violations"]]
 

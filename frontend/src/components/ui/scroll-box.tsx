@@ -1,19 +1,31 @@
 import { type ReactNode, useLayoutEffect, useRef, useState } from "react";
-import { useSize } from "@/components/charts/use-size";
 import { classNames } from "@/lib/class-names";
 
-/** A box that scrolls sideways where its content is too wide; only then the keyboard stops at it. */
+/**
+ * A box that scrolls sideways where its content is too wide; only then the keyboard stops at it.
+ *
+ * What is placed absolutely inside, such as text for screen readers, scrolls with it.
+ */
 export function ScrollBox({ className, children }: { className?: string; children: ReactNode }) {
   const box = useRef<HTMLDivElement>(null);
   const [scrolls, setScrolls] = useState(false);
-  useSize(box);
-  // After each rendering: what is inside has changed, or the box's size has.
   useLayoutEffect(() => {
     const node = box.current;
-    setScrolls(node !== null && node.scrollWidth > node.clientWidth);
+    if (!node) return;
+    const measure = () => setScrolls(node.scrollWidth > node.clientWidth);
+    measure();
+    const observer = new ResizeObserver(measure);
+    observer.observe(node);
+    // A font that arrives late, or a cell that rerenders by itself, widens the content and not the box.
+    for (const child of node.children) observer.observe(child);
+    return () => observer.disconnect();
   });
   return (
-    <div className={classNames("overflow-x-auto", className)} ref={box} tabIndex={scrolls ? 0 : undefined}>
+    <div
+      className={classNames("relative overflow-x-auto", className)}
+      ref={box}
+      tabIndex={scrolls ? 0 : undefined}
+    >
       {children}
     </div>
   );

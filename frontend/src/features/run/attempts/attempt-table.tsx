@@ -39,7 +39,7 @@ export function AttemptTable({ attempts, runId }: { attempts: readonly Attempt[]
   ];
   return (
     <Section title="Attempts">
-      <div className="relative overflow-x-auto whitespace-nowrap" data-testid="attempts">
+      <div className="whitespace-nowrap" data-testid="attempts">
         <DataTable columns={columns} label="Attempts" rowKey={(attempt) => attempt.id} rows={attempts} />
       </div>
     </Section>

@@ -90,7 +90,7 @@ function CheckpointTable({ runId, attempts, rows }: CheckpointsProps & { rows: r
     },
   ];
   return (
-    <div className="relative overflow-x-auto whitespace-nowrap" data-testid="checkpoints">
+    <div className="whitespace-nowrap" data-testid="checkpoints">
       <DataTable columns={columns} label="Checkpoints" rowKey={(row) => row.id} rows={rows} />
     </div>
   );
