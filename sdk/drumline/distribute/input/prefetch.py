@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -14,27 +15,40 @@ T = TypeVar("T")
 #: How long the end of the process waits for a step that is being read, in seconds. One that never comes (a stream
 #: that went silent) must not keep the process alive, one that is being placed must not meet a half-closed JAX.
 _EXIT_PATIENCE_S = 1.0
+#: What handing a step over from another thread costs at worst, in seconds: the lock, the wake-up, and the interpreter
+#: that both want. Reading ahead pays only where making the step takes longer.
+_HAND_OVER_S = 1e-3
+#: Steps in a row that must be slow: one may have met a busy machine, and the first one opens files.
+_SLOW_STEPS = 2
 
 
 class Lookahead(Generic[T]):
     """Calls ``produce`` ahead of time, in order, on one background thread; at most ``depth`` results wait.
 
-    ``produce`` returns None at the end. Its exceptions are raised by the ``next`` they belong to. With depth 0 it is
-    called when asked, on the caller's thread.
+    ``produce`` returns None at the end. Its exceptions are raised by the ``next`` they belong to. It is called when
+    asked, on the caller's thread, with depth 0 and until it takes longer than ``hand_over_s`` several times in a row.
     """
 
-    def __init__(self, produce: Callable[[], T | None], depth: int) -> None:
+    def __init__(self, produce: Callable[[], T | None], depth: int, hand_over_s: float = _HAND_OVER_S) -> None:
         self._produce = produce
         self._depth = depth
+        self._hand_over_s = hand_over_s
+        self._slow = 0 if hand_over_s else _SLOW_STEPS
         self._reader: _Reader[T] | None = None
 
     def next(self) -> T | None:
         """The next result; None at the end."""
+        if self._reader is not None:
+            return self._reader.next()
         if not self._depth:
             return self._produce()
-        if self._reader is None:
-            self._reader = _Reader(self._produce, self._depth)
-            weakref.finalize(self, self._reader.stop, 0.0).atexit = False
+        if self._slow < _SLOW_STEPS:
+            began = time.perf_counter()
+            produced = self._produce()
+            self._slow = self._slow + 1 if time.perf_counter() - began > self._hand_over_s else 0
+            return produced
+        self._reader = _Reader(self._produce, self._depth)
+        weakref.finalize(self, self._reader.stop, 0.0).atexit = False
         return self._reader.next()
 
     def discard(self) -> None:
