@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import jax
 
-from drumline.distribute.base.trace_state import x64_enabled
+from drumline.distribute.base.trace_state import is_abstract, x64_enabled
 from drumline.distribute.contexts.context import in_replica_context, refuse_in_traced_function
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError
 from drumline.distribute.input.context import InputContext
@@ -107,7 +107,8 @@ class DistributedIterator:
         self._dataset = dataset
         self._division = division
         self._place = Placer(target, to_device=options.places)
-        self._depth = options.depth
+        # On shapes the reading thread would be outside of the program's trace.
+        self._depth = 0 if is_abstract() else options.depth
         self._open(iteration)
 
     def __iter__(self) -> DistributedIterator:
