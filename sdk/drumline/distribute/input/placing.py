@@ -73,6 +73,38 @@ class Placer:
         nests = [jax.tree.flatten(element) for element in step.elements]
         return jax.tree.unflatten(nests[0][1], self._pieces(list(zip(*(leaves for leaves, _ in nests), strict=True))))
 
+    def can_stack(self, step: Step) -> bool:
+        """Whether steps like this one fit one array [replicas, steps, ...] per leaf."""
+        if not self._to_device or not self._one_platform:
+            return False
+        leaves = jax.tree.leaves(step.batch if isinstance(step, CutBatch) else step.elements)
+        if any(leaf.dtype.kind in _HOST_ONLY_KINDS for leaf in leaves):
+            return False
+        if isinstance(step, CutBatch):
+            return len(set(step.rows)) == 1
+        return all(map(_are_alike, zip(*map(jax.tree.leaves, step.elements), strict=True)))
+
+    def stacked(self, steps: Sequence[Step], room: int) -> Any:
+        """Steps that ``can_stack``, of equal shapes, and zeros up to ``room`` of them: leaves [replicas, room, ...]."""
+        parts = [self._per_replica(step) for step in steps]
+        columns = []
+        for column in zip(*parts, strict=True):
+            together = np.zeros((self._replicas, room, *column[0].shape[1:]), column[0].dtype)
+            for position, part in enumerate(column):
+                together[:, position] = part
+            columns.append(together)
+        rows = [(column.shape[2],) * self._replicas if column.ndim > 2 else None for column in columns]
+        placed = map(PerReplica, self._put(columns, self._split), [None] * len(columns), rows)
+        example = steps[0].batch if isinstance(steps[0], CutBatch) else steps[0].elements[0]
+        return jax.tree.unflatten(jax.tree.structure(example), list(placed))
+
+    def _per_replica(self, step: Step) -> list[Leaf]:
+        """A step's leaves as [replicas, ...]."""
+        if isinstance(step, CutBatch):
+            shape = (self._replicas, step.rows[0])
+            return [leaf.reshape(*shape, *leaf.shape[1:]) for leaf in jax.tree.leaves(step.batch)]
+        return [np.stack(column) for column in zip(*map(jax.tree.leaves, step.elements), strict=True)]
+
     def _bare(self, leaves: list[Leaf]) -> list[Any]:
         return self._put(leaves, self._whole)
 

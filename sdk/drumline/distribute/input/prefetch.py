@@ -51,6 +51,18 @@ class Lookahead(Generic[T]):
         weakref.finalize(self, self._reader.stop, 0.0).atexit = False
         return self._reader.next()
 
+    def drain(self) -> list[T]:
+        """Ends the reading ahead; gives the results that wait. An error among them is raised by a later ``next``."""
+        if self._reader is None:
+            return []
+        self._reader.stop(patience_s=None)
+        reader, self._reader = self._reader, None
+        waiting = reader.waiting()
+        failed = [error for _, error in waiting if error is not None]
+        if failed:
+            self._produce = _raising(failed[0])
+        return [result for result, _ in waiting if result is not None]
+
     def discard(self) -> None:
         """Forgets the results that wait, and returns when ``produce`` no longer runs."""
         if self._reader is not None:
@@ -76,6 +88,13 @@ class _Reader(Generic[T]):
             raise error
         return result
 
+    def waiting(self) -> list[tuple[T | None, BaseException | None]]:
+        """What a stopped reader had ready."""
+        found = []
+        while not self._results.empty():
+            found.append(self._results.get())
+        return found
+
     def stop(self, patience_s: float | None) -> None:
         """Ends the thread after the result it works on; waits so long for that (None: as long as it takes)."""
         self._stopped.set()
@@ -92,6 +111,13 @@ class _Reader(Generic[T]):
                 self._results.put((produce(), None))
             except BaseException as error:  # noqa: BLE001 - handed to the thread that asks for the step
                 self._results.put((None, error))
+
+
+def _raising(error: BaseException) -> Callable[[], Any]:
+    def produce() -> Any:
+        raise error
+
+    return produce
 
 
 _readers: weakref.WeakSet[_Reader[Any]] = weakref.WeakSet()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import jax
@@ -25,6 +25,18 @@ _CONSTANTS = (bool, int, float, complex, str, bytes, type(None))
 _MAY_HOLD_SLICES = frozenset({PerReplicaSlices, Mirrored})
 
 
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A step that is done for each of several batches. ``leaves``: the positions of the batches' leaves, which are
+    [replicas, room, *shape]; the steps ``first`` to ``stop`` of them are done.
+    """
+
+    leaves: frozenset[int]
+    room: int
+    first: int
+    stop: int
+
+
 @dataclass(slots=True)  # not frozen: that costs a microsecond a step
 class StepArguments:
     """The flattened arguments of one call of ``run``. The signature says when a compiled step can be used again.
@@ -39,6 +51,20 @@ class StepArguments:
     signature: tuple[Hashable, ...]
     rows: tuple[int, ...] | None
     objects: list[Any]
+    repeated: Repeated | None = None
+
+    def of_one_step(self) -> StepArguments:
+        """What a repeated step is traced with: shapes of one step. Others' arguments are their own."""
+        if self.repeated is None:
+            return self
+        leaves = [_without_steps(leaf) if i in self.repeated.leaves else leaf for i, leaf in enumerate(self.leaves)]
+        return replace(self, leaves=leaves, repeated=None)
+
+    def at(self, step: int) -> StepArguments:
+        """The arguments of one of the repeated steps."""
+        assert self.repeated is not None
+        leaves = [_at_step(leaf, step) if i in self.repeated.leaves else leaf for i, leaf in enumerate(self.leaves)]
+        return replace(self, leaves=leaves, repeated=None)
 
     @property
     def is_ragged(self) -> bool:
@@ -85,6 +111,26 @@ def flatten_arguments(group: DeviceGroup, args: Sequence[Any], kwargs: dict[str,
         signature.append(key)
     objects = _changeable_objects(leaves, kinds) if has_objects else []
     return StepArguments(tree, leaves, tuple(kinds), tuple(signature), rows, objects)
+
+
+def repeat_arguments(arguments: StepArguments, batch: Any, room: int, first: int, stop: int) -> StepArguments:
+    """The arguments of a step that is done for the batches ``first`` to ``stop`` of those in ``batch``."""
+    ids = set(map(id, jax.tree.leaves(batch)))
+    leaves = frozenset(i for i, leaf in enumerate(arguments.leaves) if id(leaf) in ids)
+    signature = (*arguments.signature, "repeated", leaves, room)
+    return replace(arguments, signature=signature, repeated=Repeated(leaves, room, first, stop))
+
+
+def _without_steps(leaf: PerReplica) -> PerReplica:
+    assert leaf.stacked is not None
+    replicas, _, *shape = leaf.stacked.shape
+    one: Any = jax.ShapeDtypeStruct((replicas, *shape), leaf.stacked.dtype)
+    return PerReplica(one, None, leaf.rows)
+
+
+def _at_step(leaf: PerReplica, step: int) -> PerReplica:
+    assert leaf.stacked is not None
+    return PerReplica(leaf.stacked[:, step], None, leaf.rows)
 
 
 def _changeable_objects(leaves: Sequence[Any], kinds: Sequence[LeafKind]) -> list[Any]:

@@ -49,7 +49,7 @@ class PerReplica(DistributedValue):
     no rows. The executor of a step is chosen from it, never from local shapes.
     """
 
-    __slots__ = ("_components", "batch_rows", "rows", "stacked")
+    __slots__ = ("_components", "batch_rows", "rows", "stacked", "steps")
 
     def __init__(
         self, stacked: jax.Array | None, components: tuple[Any, ...] | None, rows: tuple[int, ...] | None
@@ -60,6 +60,8 @@ class PerReplica(DistributedValue):
         self.rows = rows
         #: Rows per replica of the batch a step made this from, where the value may differ between replicas.
         self.batch_rows: tuple[int, ...] | None = None
+        #: The steps that the entries along axis 0 are of, in a result of several steps.
+        self.steps: range | None = None
 
     @classmethod
     def from_stacked(cls, array: jax.Array, rows: tuple[int, ...] | None = None) -> PerReplica:
