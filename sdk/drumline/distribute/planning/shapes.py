@@ -48,7 +48,8 @@ def run_on_shapes(program: Callable[[], Any], devices: Sequence[Any], folder: Pa
     """Calls ``program``, whose arrays are placeholders and whose default devices are ``devices``.
 
     Returns where it stopped for want of a number (``float()``, ``if``, print of a computed value) or with a step that
-    can't be compiled; None where it came to its end. ``folder``: the program's files. What it raises itself passes through.
+    can't be compiled; None where it came to its end. ``folder``: the program's files. What it raises itself
+    passes through.
     """
     with _jax_frames_kept():
         try:
