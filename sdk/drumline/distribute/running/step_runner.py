@@ -12,16 +12,17 @@ from typing import Any
 
 import jax
 
-from drumline.distribute.base.trace_state import read_trace_settings
+from drumline.distribute.base.trace_state import is_abstract, read_trace_settings
 from drumline.distribute.combine.cross_device_ops import CrossDeviceOps
 from drumline.distribute.contexts.step_trace import ReplicaNumberNeeded
-from drumline.distribute.errors import DivergingCopiesWarning, InvalidValueError, StateLostError
+from drumline.distribute.errors import DivergingCopiesWarning, InvalidValueError, NotPlannableError, StateLostError
 from drumline.distribute.executors.mpmd import MpmdStep
 from drumline.distribute.executors.pmap import PmapStep
 from drumline.distribute.executors.repeated import EachStep, RepeatedSpmdStep
 from drumline.distribute.executors.spmd import SpmdStep
 from drumline.distribute.observe import DispatchedProgram
 from drumline.distribute.observe.observation import Observation
+from drumline.distribute.planning.planned_step import PlannedStep
 from drumline.distribute.running.program_cache import BuiltStep, FunctionState, StepCache
 from drumline.distribute.running.run_options import RunOptions
 from drumline.distribute.running.staleness import refuse_stale
@@ -226,6 +227,8 @@ class StepRunner:
         return _Program(tracer.trace_replicas(is_shared=False), is_shared=False)
 
     def _compile(self, program: _Program, arguments: StepArguments, options: RunOptions) -> Any:
+        if is_abstract():
+            return self._plan(program, arguments, options)
         if arguments.repeated is not None:
             makes = not all(variable.is_initialized for variable in program.traces[0].created)
             is_one = program.is_shared and self._executor != "pmap" and not makes
@@ -238,6 +241,26 @@ class StepRunner:
         spmd = SpmdStep if arguments.repeated is None else RepeatedSpmdStep
         executor = PmapStep if self._executor == "pmap" else spmd
         return executor(self._owner, self._observation, traced, arguments, donate=options.donate)
+
+    def _plan(self, program: _Program, arguments: StepArguments, options: RunOptions) -> PlannedStep:
+        if not program.is_shared:
+            why = (
+                f"its batch is ragged: rows per replica {list(arguments.rows or ())}"
+                if arguments.is_ragged
+                else "its Python needs a number that only a replica knows, or executor='mpmd' was asked for"
+            )
+            raise NotPlannableError(
+                f"step {self.step} has a program per replica (MPMD), and only one program for all can be compiled for "
+                f"devices that are not there: {why}"
+            )
+        if arguments.repeated is not None:
+            raise NotPlannableError(
+                "strategy.run_steps does several steps in one program, which is not planned: call strategy.run for the "
+                "plan"
+            )
+        (traced,) = program.traces
+        self._mark_uniform(traced, arguments)
+        return PlannedStep(self._owner, self._observation, traced, arguments, donate=options.donate)
 
     def _needs_program_per_replica(self, arguments: StepArguments) -> bool:
         if not arguments.is_ragged:
