@@ -35,6 +35,8 @@ class MpmdStep:
     """A step whose replicas don't all have the same program. ``traces``: each replica's, equal ones the same object."""
 
     name = "mpmd"
+    #: Arguments that it takes for good: none, as the devices' own programs share what they are given.
+    given: Sequence[Any] = ()
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -99,6 +100,8 @@ class EachStep:
     """Steps that are no one program: ``step`` is called for each batch, or where it ``makes`` variables for the first
     alone, as the next one is another program.
     """
+
+    given: Sequence[Any] = ()
 
     def __init__(self, step: Any, *, makes: bool) -> None:
         self._step = step

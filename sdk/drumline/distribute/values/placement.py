@@ -56,6 +56,12 @@ class ReplicatedArrays:
         self.sharding = sharding
         self._replicated: dict[int, tuple[weakref.ref[jax.Array], jax.Array]] = {}
 
+    def place_own(self, value: Any) -> Any:
+        """``value`` on every device, for a program that keeps it: no other call gets the same array."""
+        if isinstance(value, jax.Array):
+            return value if value.sharding == self.sharding else jax.device_put(value, self.sharding)
+        return self.place(value)
+
     def place(self, value: Any) -> Any:
         """``value`` on every device; host arrays are placed again each time, since they can change in place."""
         if isinstance(value, jax.Array):
