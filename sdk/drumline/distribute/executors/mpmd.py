@@ -35,8 +35,6 @@ class MpmdStep:
     """A step whose replicas don't all have the same program. ``traces``: each replica's, equal ones the same object."""
 
     name = "mpmd"
-    #: Arguments that it takes for good: none, as the devices' own programs share what they are given.
-    given: Sequence[Any] = ()
 
     def __init__(
         self,
@@ -83,6 +81,10 @@ class MpmdStep:
         for key, variable in variables.items():
             self._commit(variable, held.get(key, ()), results)
         return self._outputs(arguments, results)
+
+    def given(self, arguments: StepArguments) -> Sequence[Any]:
+        """Arguments that it took for good: none, as replicas share what they are given."""
+        return ()
 
     @property
     def program(self) -> Any:

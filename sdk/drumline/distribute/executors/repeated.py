@@ -101,8 +101,6 @@ class EachStep:
     alone, as the next one is another program.
     """
 
-    given: Sequence[Any] = ()
-
     def __init__(self, step: Any, *, makes: bool) -> None:
         self._step = step
         self.makes = makes
@@ -113,6 +111,10 @@ class EachStep:
         assert repeated is not None
         stop = repeated.first + 1 if self.makes else repeated.stop
         return join_steps([lift_step(self._step(arguments.at(i))) for i in range(repeated.first, stop)])
+
+    def given(self, arguments: StepArguments) -> Sequence[Any]:
+        """Arguments that it took for good: none, the next step has the same."""
+        return ()
 
     @property
     def program(self) -> Any:

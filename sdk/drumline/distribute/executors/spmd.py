@@ -15,6 +15,7 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from drumline.distribute.executors.divided import dividable, whole_where_paths_differ
+from drumline.distribute.executors.given import GivenArgument
 from drumline.distribute.observe import ProgramMemory
 from drumline.distribute.observe.observation import Observation
 from drumline.distribute.tracing import jaxprs
@@ -24,6 +25,7 @@ from drumline.distribute.tracing.known_trees import picker
 from drumline.distribute.tracing.step import TracedStep, unflattener
 from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.per_replica import REPLICA_AXIS, PerReplica
+from drumline.distribute.values.placement import refuse_deleted
 
 #: Leaves of a result that are arrays which the program puts out.
 _ARRAYS = ("replica", "mirrored")
@@ -70,15 +72,7 @@ class SpmdStep:
         can_instrument = not instrumented and not self._is_single
         self._has_small_instrumented = can_instrument and has_instrumented(traced.jaxpr.jaxpr, large=False)
         self._has_large_instrumented = can_instrument and has_instrumented(traced.jaxpr.jaxpr, large=True)
-        self._out_rows = [_rows(aval.shape, self._group.num_replicas_in_sync) for aval in traced.jaxpr.out_avals]
-        self._unflatten = unflattener(traced)
-        self._wrapped = [
-            i
-            for i, leaf in enumerate(traced.output_leaves)
-            if leaf.kind in _ARRAYS and not self._out_is_mirrored[leaf.index]
-        ]
-        of_outputs = [leaf.index for leaf in traced.output_leaves if leaf.kind in _ARRAYS]
-        self._is_in_order = of_outputs == [*range(len(traced.output_leaves))]
+        self._find_outputs()
         self._find_leaves(arguments)
         self._set_arguments(arguments)
         self._call = self._compile()
@@ -97,6 +91,10 @@ class SpmdStep:
         if self._instrumented:
             self._report(arguments, outputs)
         return self._results(arguments, outputs)
+
+    def given(self, arguments: StepArguments) -> Sequence[tuple[str, Sequence[jax.Array]]]:
+        """The arrays that it took for good, by the argument that was named. None of them can be read any more."""
+        return [(one.name, one.take(arguments)) for one in self._given_arguments]
 
     @property
     def program(self) -> Any:
@@ -135,6 +133,15 @@ class SpmdStep:
     def _set_arguments(self, arguments: StepArguments) -> None:
         """What a kind of step learns of its arguments before it is compiled."""
 
+    def _find_outputs(self) -> None:
+        """How the program's outputs become the results; most often they are these, in this order."""
+        traced = self._traced
+        self._out_rows = [_rows(aval.shape, self._group.num_replicas_in_sync) for aval in traced.jaxpr.out_avals]
+        self._unflatten = unflattener(traced)
+        of_outputs = [leaf.index for leaf in traced.output_leaves if leaf.kind in _ARRAYS]
+        self._is_in_order = of_outputs == [*range(len(traced.output_leaves))]
+        self._wrapped = [index for index in of_outputs if not self._out_is_mirrored[index]]
+
     def _find_leaves(self, arguments: StepArguments) -> None:
         """Which leaves go in, and which of them are given away.
 
@@ -147,8 +154,7 @@ class SpmdStep:
             name: [i for i in leaves if i in position and i not in returned]
             for name, leaves in (self._given_by_name.items() if self._can_give else ())
         }
-        #: For each argument that is given away, what picks its leaves.
-        self.given = [(name, picker(leaves)) for name, leaves in names.items()]
+        self._given_arguments = [GivenArgument(name, leaves) for name, leaves in names.items()]
         self._given = [position[i] for leaves in names.values() for i in leaves]
         given = set(self._given)
         self._staying = [i for i in range(len(indices)) if i not in given]
@@ -171,6 +177,7 @@ class SpmdStep:
                 chosen[position] = self._group.replicated.place_own(leaf)
             else:
                 chosen[position] = self._group.replicated.place(leaf)
+        refuse_deleted(chosen)
         return chosen
 
     def _instrumented_variant(self, arguments: StepArguments, with_large: bool) -> SpmdStep:

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, NoReturn
 
 from drumline.distribute.errors import DonatedError, InvalidValueError
-from drumline.distribute.values.per_replica import PerReplica
 
 
 def donated_leaves(fn: Callable[..., Any], tree: Any, names: Iterable[str]) -> dict[str, range]:
@@ -35,18 +34,12 @@ def donated_leaves(fn: Callable[..., Any], tree: Any, names: Iterable[str]) -> d
     return found
 
 
-def refuse_reads(leaves: Iterable[Any], argument: str, step: int) -> None:
-    """Reading ``leaves`` raises DonatedError from now on, whether XLA could use their memory or not."""
+def refuse_reads(arrays: Iterable[Any], argument: str, step: int) -> None:
+    """Reading ``arrays``, which were donated, raises DonatedError from now on."""
     refuse = partial(_refuse, argument, step)
-    for leaf in leaves:
-        array: Any = leaf.stacked if isinstance(leaf, PerReplica) else leaf
-        try:
-            if not array.is_deleted():
-                array.delete()
-            # JAX asks this of an array before it reads it; its own answer can't say what took the array.
-            array._check_if_deleted = refuse
-        except AttributeError:
-            continue  # a host array or a number: the step was given a copy
+    for array in arrays:
+        # JAX asks this of an array before it reads it; its own answer can't say what took the array.
+        array._check_if_deleted = refuse
 
 
 def _refuse(argument: str, step: int) -> NoReturn:

@@ -142,8 +142,8 @@ class StepRunner:
         except Exception as error:
             self._raise_if_state_is_lost(error)
             raise
-        for name, leaves in step.given:
-            refuse_reads(leaves(arguments.leaves), name, self.step)
+        for name, arrays in step.given(arguments):
+            refuse_reads(arrays, name, self.step)
         return results
 
     def _run_observed(

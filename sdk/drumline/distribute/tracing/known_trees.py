@@ -19,6 +19,8 @@ MAX_KNOWN = 256
 
 _shapes_of = operator.attrgetter("aval")
 _shardings_of = operator.attrgetter("sharding")
+# What the public property, a Python function, reads; taken where this JAX's arrays have it.
+_fields_of = operator.attrgetter("_sharding")
 
 
 @dataclass(slots=True)
@@ -45,7 +47,9 @@ class KnownTree:
 
     def are_on(self, sharding: Any, leaves: Sequence[Any]) -> bool:
         """Whether all its arrays lie as ``sharding`` says."""
-        shardings = list(map(_shardings_of, self.pick(leaves)))
+        arrays = self.pick(leaves)
+        read = _fields_of if arrays and hasattr(arrays[0], "_sharding") else _shardings_of
+        shardings = list(map(read, arrays))
         if shardings != self.shardings and any(each != sharding for each in shardings):
             return False
         self.shardings = shardings

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -39,6 +41,24 @@ def put(array: Any, where: Any) -> jax.Array:
     """``jax.device_put`` of one array, typed."""
     placed: jax.Array = jax.device_put(array, where)
     return placed
+
+
+def refuse_deleted(values: Sequence[Any]) -> None:
+    """RuntimeError where one of ``values`` is an array whose memory was given away, DonatedError where by us.
+
+    A compiled program that is called with one on several CPU devices ends the process (JAX 0.10.2).
+    """
+    try:
+        if True not in map(_is_deleted, values):
+            return
+    except AttributeError:  # a Python number among them
+        pass
+    for value in values:
+        if isinstance(value, jax.Array) and value.is_deleted():
+            np.asarray(value)  # says so
+
+
+_is_deleted = operator.methodcaller("is_deleted")
 
 
 def copy_if_host(value: Any) -> Any:
