@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import jax
 
-from drumline.distribute.base.trace_state import x64_enabled
+from drumline.distribute.base.trace_state import is_abstract, x64_enabled
 from drumline.distribute.contexts.context import in_replica_context, refuse_in_traced_function
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError
 from drumline.distribute.input.context import InputContext
@@ -109,7 +109,8 @@ class DistributedIterator:
         self._dataset = dataset
         self._division = division
         self._place = Placer(target, to_device=options.places)
-        self._depth = options.depth
+        # On shapes the reading thread would be outside of the program's trace.
+        self._depth = 0 if is_abstract() else options.depth
         self._ready: deque[tuple[Any, State]] = deque()
         self._open(iteration)
 

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
+from drumline.distribute.base.trace_state import is_abstract
 from drumline.distribute.input.steps import CutBatch, Step
 from drumline.distribute.values.per_replica import PerReplica
 from drumline.distribute.values.placement import check_host_array
@@ -147,6 +148,8 @@ class Placer:
             return leaves
         fit = [leaf.dtype.kind not in _HOST_ONLY_KINDS for leaf in leaves]
         if all(fit):
+            if is_abstract():
+                return [jax.numpy.zeros(leaf.shape, check_host_array(leaf).dtype) for leaf in leaves]
             return list(jax.device_put([check_host_array(leaf) for leaf in leaves], where))
         chosen = [i for i, fits in enumerate(fit) if fits]
         targets = [where[i] for i in chosen] if isinstance(where, list) else where

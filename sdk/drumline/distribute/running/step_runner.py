@@ -12,22 +12,24 @@ from typing import Any
 
 import jax
 
-from drumline.distribute.base.trace_state import read_trace_settings
+from drumline.distribute.base.trace_state import is_abstract, read_trace_settings
 from drumline.distribute.combine.cross_device_ops import CrossDeviceOps
 from drumline.distribute.contexts.step_trace import ReplicaNumberNeeded
-from drumline.distribute.errors import DivergingCopiesWarning, InvalidValueError, StateLostError
+from drumline.distribute.errors import DivergingCopiesWarning, InvalidValueError, NotPlannableError, StateLostError
 from drumline.distribute.executors.mpmd import MpmdStep
 from drumline.distribute.executors.pmap import PmapStep
 from drumline.distribute.executors.repeated import EachStep, RepeatedSpmdStep
 from drumline.distribute.executors.spmd import SpmdStep
+from drumline.distribute.observe import DispatchedProgram
 from drumline.distribute.observe.observation import Observation
+from drumline.distribute.planning.planned_step import PlannedStep
 from drumline.distribute.running.donation import donated_leaves, refuse_reads
 from drumline.distribute.running.program_cache import BuiltStep, FunctionState, StepCache
 from drumline.distribute.running.run_options import RunOptions
 from drumline.distribute.running.staleness import refuse_stale
 from drumline.distribute.tracing.arguments import StepArguments, flatten_arguments, repeat_arguments
 from drumline.distribute.tracing.known_trees import KnownTrees
-from drumline.distribute.tracing.program_record import describe_step
+from drumline.distribute.tracing.program_record import describe_program, describe_step
 from drumline.distribute.tracing.step import StepTracer, TracedStep
 from drumline.distribute.tracing.uniformity import mark_uniform
 from drumline.distribute.values.steps import mark_steps
@@ -84,7 +86,7 @@ class StepRunner:
             if self._observation.observer is not None:
                 return self._run_observed(called, fn, arguments, options)
             try:
-                return self._call(self._find_or_build(called, fn, arguments, options), arguments)
+                return self._call(self._find_or_build(called, fn, arguments, options).step, arguments)
             finally:
                 self.step += 1
 
@@ -126,9 +128,11 @@ class StepRunner:
         steps = range(self.step, self.step + arguments.repeated.stop - arguments.repeated.first)
         dispatched_at = time.monotonic_ns()
         try:
-            step = self._find_or_build(called, fn, arguments, options)
+            built = self._find_or_build(called, fn, arguments, options)
+            step = built.step
             if isinstance(step, EachStep) and step.makes:
                 steps = steps[:1]
+            self._observation.report_program(lambda: self._describe(built, called), steps.start)
             self._observation.dispatch_steps(step.name, steps)
             return mark_steps(self._call(step, arguments), steps), len(steps)
         finally:
@@ -153,7 +157,9 @@ class StepRunner:
         observation.begin_step(self.step)
         dispatched_at = time.monotonic_ns()
         try:
-            step = self._find_or_build(called, fn, arguments, options)
+            built = self._find_or_build(called, fn, arguments, options)
+            step = built.step
+            observation.report_program(lambda: self._describe(built, called), self.step)
             observation.dispatch_step(step.name, is_ragged=arguments.is_ragged)
             return self._call(step, arguments)
         finally:
@@ -162,7 +168,7 @@ class StepRunner:
 
     def _find_or_build(
         self, called: Callable[..., Any], fn: Callable[..., Any], arguments: StepArguments, options: RunOptions
-    ) -> Any:
+    ) -> BuiltStep:
         signature = (arguments.signature, options.donate, read_trace_settings(jax.config))
         roots = (fn, *arguments.objects)
         state = self._cache.find(called, roots)
@@ -177,7 +183,14 @@ class StepRunner:
             self._cache.record_trace(fn, state, roots)
         built.last_use = next(self._cache.uses)
         self.last_executor = built.step.name
-        return built.step
+        return built
+
+    def _describe(self, built: BuiltStep, called: Callable[..., Any]) -> DispatchedProgram:
+        if built.description is None:
+            name = getattr(called, "__qualname__", None) or type(called).__name__
+            replicas = self._owner.num_replicas_in_sync
+            built.description = describe_program(built.step, built.traces, name, replicas)
+        return built.description
 
     def _build(self, state: FunctionState, call: _Call) -> BuiltStep:
         # Before the trace, so that the warning comes also where the trace fails.
@@ -220,6 +233,8 @@ class StepRunner:
         return _Program(tracer.trace_replicas(is_shared=False), is_shared=False)
 
     def _compile(self, program: _Program, fn: Callable[..., Any], arguments: StepArguments, options: RunOptions) -> Any:
+        if is_abstract():
+            return self._plan(program, fn, arguments, options)
         if arguments.repeated is not None:
             makes = not all(variable.is_initialized for variable in program.traces[0].created)
             is_one = program.is_shared and self._executor != "pmap" and not makes
@@ -234,6 +249,31 @@ class StepRunner:
         executor = PmapStep if self._executor == "pmap" else spmd
         given = donated_leaves(fn, arguments.tree, options.donated_names)
         return executor(
+            self._owner, self._observation, traced, arguments, donate=options.donate is not False, given=given
+        )
+
+    def _plan(
+        self, program: _Program, fn: Callable[..., Any], arguments: StepArguments, options: RunOptions
+    ) -> PlannedStep:
+        if not program.is_shared:
+            why = (
+                f"its batch is ragged: rows per replica {list(arguments.rows or ())}"
+                if arguments.is_ragged
+                else "its Python needs a number that only a replica knows, or executor='mpmd' was asked for"
+            )
+            raise NotPlannableError(
+                f"step {self.step} has a program per replica (MPMD), and only one program for all can be compiled for "
+                f"devices that are not there: {why}"
+            )
+        if arguments.repeated is not None:
+            raise NotPlannableError(
+                "strategy.run_steps does several steps in one program, which is not planned: call strategy.run for the "
+                "plan"
+            )
+        (traced,) = program.traces
+        self._mark_uniform(traced, arguments)
+        given = donated_leaves(fn, arguments.tree, options.donated_names)
+        return PlannedStep(
             self._owner, self._observation, traced, arguments, donate=options.donate is not False, given=given
         )
 

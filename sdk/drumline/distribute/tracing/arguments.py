@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from drumline.distribute.base.trace_state import is_abstract
 from drumline.distribute.errors import ContextError
 from drumline.distribute.tracing.known_trees import MANY_LEAVES, KnownTree, KnownTrees
 from drumline.distribute.values.device_group import DeviceGroup
@@ -248,7 +249,7 @@ def _classify(leaf: Any, num_replicas: int) -> tuple[LeafKind, Hashable]:
     if isinstance(leaf, PerReplica):
         check_replicas(leaf, num_replicas)
         return "ragged", tuple(map(_key, leaf.values))
-    if isinstance(leaf, jax.core.Tracer):
+    if isinstance(leaf, jax.core.Tracer) and not is_abstract():
         raise ContextError(
             f"run was called inside a traced function (jit, grad, ...) with {leaf}; call it outside: run compiles the "
             "step itself"
