@@ -7,11 +7,20 @@ from sqlalchemy import case, func, or_, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts.states import DeviceState
+from drumline.slices import MAX_SIMULATED_DEVICES, Place, find_places
 from drumline_server.base.shapes import Shape, most_replicas
 from drumline_server.lifecycle import checkpoints
 from drumline_server.lifecycle.checkpoints import checkpoints_up_to, resume_candidates
 from drumline_server.scheduling.placement import platforms_of
 from drumline_server.storage.models import Checkpoint, Device, Host, Run
+
+
+def place_of(platform: str, coords: Sequence[int] | None, core: int | None) -> Place | None:
+    """Where a device is on its slice; None for one that lies on none. The coordinates of GPUs are none."""
+    if platform != "tpu" or coords is None or len(coords) != 3:
+        return None
+    x, y, z = coords
+    return x, y, z, core or 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +35,10 @@ class HostCapacity:
     quarantined: int
     out_of_service: str | None
     """Why the host takes no runs: `quarantined`, `draining` or `lost`."""
+    simulated: bool = False
+    places: tuple[Place, ...] = ()
+    """Of its devices, where they lie on a slice."""
+    free_places: tuple[Place, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +70,9 @@ def capacities(session: Session, project_id: str, platform: str = "any") -> list
         (Host.quarantined_at.is_not(None), "quarantined"),
         (or_(Host.draining.is_(True), Host.drain_requested_at.is_not(None)), "draining"),
     )
+    simulated = func.max(case((Device.simulated, 1), else_=0))
     query = (
-        select(Host.id, Host.name, Device.platform, func.count(), free, quarantined, out_of_service)
+        select(Host.id, Host.name, Device.platform, func.count(), free, quarantined, out_of_service, simulated)
         .join(Host, Host.id == Device.host_id)
         .where(Device.project_id == project_id, Device.present.is_(True))
         .group_by(Host.id, Host.name, Device.platform)
@@ -66,7 +80,45 @@ def capacities(session: Session, project_id: str, platform: str = "any") -> list
     )
     if platform != "any":
         query = query.where(Device.platform == platform)
-    return [HostCapacity(*row) for row in session.execute(query)]
+    rows = session.execute(query).all()
+    places = _places(session, project_id) if any(row.platform == "tpu" for row in rows) else {}
+    return [
+        HostCapacity(*row[:7], simulated=bool(row[7]), places=there, free_places=free_there)
+        for row in rows
+        for there, free_there in [places.get(row.id, _NO_PLACES) if row.platform == "tpu" else _NO_PLACES]
+    ]
+
+
+_NO_PLACES: tuple[tuple[Place, ...], tuple[Place, ...]] = (), ()
+
+
+def _places(session: Session, project_id: str) -> dict[str, tuple[tuple[Place, ...], tuple[Place, ...]]]:
+    """By host those of its TPU devices, and of the free ones among them."""
+    columns = (Device.host_id, Device.state, Device.platform, Device.coords, Device.core_on_chip)
+    here = (Device.project_id == project_id, Device.present.is_(True), Device.platform == "tpu")
+    found: dict[str, list[tuple[Place, bool]]] = {}
+    for host_id, state, *device in session.execute(select(*columns).where(*here)):
+        if (place := place_of(*device)) is not None:
+            found.setdefault(host_id, []).append((place, state == DeviceState.FREE))
+    return {
+        host_id: (tuple(place for place, _ in there), tuple(place for place, is_free in there if is_free))
+        for host_id, there in found.items()
+    }
+
+
+def too_many_simulated(hosts: Sequence[HostCapacity], shape: Shape) -> bool:
+    """Whether only simulated devices of `hosts` could hold the shape, and it takes more than a machine can simulate."""
+    if shape.devices <= MAX_SIMULATED_DEVICES or best_platform(hosts, shape).replicas < shape.replicas:
+        return False
+    return best_platform([host for host in hosts if not host.simulated], shape).replicas < shape.replicas
+
+
+def lacks_box(hosts: Sequence[HostCapacity], shape: Shape) -> bool:
+    """Whether enough devices are free on a host, and on none of those a box that the run could have."""
+    enough = [host for host in hosts if host.free >= shape.devices]
+    return bool(enough) and all(
+        host.places and find_places(host.free_places, shape.replicas, shape.blocks) is None for host in enough
+    )
 
 
 def best_platform(hosts: Sequence[HostCapacity], shape: Shape) -> PlatformCapacity:

@@ -113,8 +113,8 @@ class TPUStrategy(Strategy):
 
 
 def shown_devices(resolver: ClusterResolver | None) -> list[jax.Device]:
-    """The devices that JAX shows: this process's own for a resolver that is "local", which alone has no master."""
-    is_local = isinstance(resolver, TPUClusterResolver) and resolver.get_master() == ""
+    """The devices that JAX shows: this process's own for a resolver that is "local"."""
+    is_local = isinstance(resolver, TPUClusterResolver) and resolver.is_local
     return jax.local_devices() if is_local else jax.devices()
 
 
