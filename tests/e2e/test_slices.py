@@ -1,12 +1,11 @@
 """Simulated slices, with real processes: `drumline up --simulate`, TPUStrategy on boxes of it, what cannot be."""
 
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from drumline import Client, Run
-from drumline.contracts.spec import TpuSpec
+from drumline.contracts.spec import Platform, TpuSpec
 from drumline.errors import DrumlineError, TooManyReplicasError
 from e2e.seen import connect
 from support.deployment import QUICKER, Deployment
@@ -78,8 +77,11 @@ def slices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
         deployment.stop()
 
 
-def submit(client: Client, programs: Programs, source: str, **options: object) -> Run:
-    return client.submit(programs.write("program", source), **options)
+def submit(
+    client: Client, programs: Programs, source: str, *, strategy: TpuSpec, replicas: int, platform: Platform = "tpu"
+) -> Run:
+    path = programs.write("program", source)
+    return client.submit(path, strategy=strategy, replicas=replicas, platform=platform)
 
 
 def test_the_inventory_has_hosts_coordinates_and_labels(slices: Deployment) -> None:
@@ -100,7 +102,7 @@ def test_the_inventory_has_hosts_coordinates_and_labels(slices: Deployment) -> N
 
 def test_a_program_that_builds_tpu_strategy_itself_runs_unchanged(slices: Deployment, programs: Programs) -> None:
     with connect(slices) as client:
-        run = submit(client, programs, OWN_STRATEGY, strategy=TpuSpec(), replicas=8, platform="tpu")
+        run = submit(client, programs, OWN_STRATEGY, strategy=TpuSpec(), replicas=8)
         assert run.wait(timeout=END_S).result == {"mesh": [2, 2, 1, 2], "total": 64.0}
 
 
@@ -109,7 +111,7 @@ def test_a_job_with_the_strategy_tpu_gets_a_box_and_shows_its_logical_devices(
 ) -> None:
     spec = TpuSpec(computation_shape=(2, 2, 1, 1))
     with connect(slices) as client:
-        run = submit(client, programs, JOB_STRATEGY, strategy=spec, replicas=2, platform="tpu")
+        run = submit(client, programs, JOB_STRATEGY, strategy=spec, replicas=2)
         result = run.wait(timeout=END_S).result
         assert result == {"kind": "TPUStrategy", "replicas": 2, "logical": [4, 4], "mesh": [2, 2, 1, 2], "reduced": 4.0}
         placement = slices.get(f"/runs/{run.id}/placement")
@@ -147,26 +149,31 @@ def test_a_shape_that_no_host_has_is_refused_at_submit(
     slices: Deployment, programs: Programs, spec: TpuSpec, replicas: int, told: str
 ) -> None:
     with connect(slices) as client, pytest.raises(DrumlineError, match=told) as refused:
-        submit(client, programs, JOB_STRATEGY, strategy=spec, replicas=replicas, platform="tpu")
+        submit(client, programs, JOB_STRATEGY, strategy=spec, replicas=replicas)
     assert "strategy" in str(refused.value) or told in str(refused.value)
 
 
 def test_a_run_waits_for_a_box_although_enough_devices_are_free(slices: Deployment, programs: Programs) -> None:
-    """Two runs take the left column of the v3 slice's chips each by halves; what is left of one is no row."""
+    """One run has the left column of the v3 slice's chips: of the four cores that are free none form a row."""
     with connect(slices) as client:
         column = TpuSpec(computation_shape=(1, 2, 1, 2))
-        first = submit(client, programs, ENDLESS, strategy=column, replicas=1, platform="tpu")
-        wait_until(lambda: client.run(first.id).state == "RUNNING", timeout_s=END_S, what="the first run computes")
+        first = submit(client, programs, ENDLESS, strategy=column, replicas=1)
+        wait_until(
+            lambda: slices.get(f"/runs/{first.id}")["state"] == "RUNNING",
+            timeout_s=END_S,
+            what="the first run computes",
+        )
         try:
             row = TpuSpec(computation_shape=(2, 1, 1, 2))
-            second = submit(client, programs, JOB_STRATEGY, strategy=row, replicas=1, platform="tpu")
-            time.sleep(2)
-            why = slices.get(f"/runs/{second.id}/why")
+            second = submit(client, programs, JOB_STRATEGY, strategy=row, replicas=1)
+            why = slices.get(f"/runs/{second.id}")["why"]
             assert why["rule"] == "devices_busy"
             assert "side by side" in why["sentence"]
         finally:
             first.cancel(grace_s=0)
-        assert second.wait(timeout=END_S).result["logical"] == [4]
+        result = second.wait(timeout=END_S).result
+        assert isinstance(result, dict)
+        assert result["logical"] == [4]
 
 
 def _names(deployment: Deployment) -> list[str]:
@@ -180,7 +187,7 @@ def test_more_simulated_devices_than_a_machine_computes_on_are_refused(
     try:
         deployment.wait_for_devices(80)
         with connect(deployment) as client, pytest.raises(TooManyReplicasError, match="at most 64") as refused:
-            submit(client, programs, JOB_STRATEGY, replicas=65)
+            submit(client, programs, JOB_STRATEGY, strategy=TpuSpec(), replicas=65, platform="any")
         assert refused.value.code == "too_many_simulated"
         with connect(deployment) as client:
             plan = client.plan(programs.write("planned", JOB_STRATEGY), replicas=65, probe=False)

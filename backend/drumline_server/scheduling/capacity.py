@@ -1,7 +1,7 @@
 """What the known hosts could ever hold, and which of them can read a run's checkpoints."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import case, func, or_, select
 from sqlalchemy.orm import Session
@@ -35,7 +35,8 @@ class HostCapacity:
     quarantined: int
     out_of_service: str | None
     """Why the host takes no runs: `quarantined`, `draining` or `lost`."""
-    simulated: bool = False
+    is_simulated: int = 0
+    """1 where its devices are; 0 else, as SQL counts."""
     places: tuple[Place, ...] = ()
     """Of its devices, where they lie on a slice."""
     free_places: tuple[Place, ...] = ()
@@ -82,10 +83,11 @@ def capacities(session: Session, project_id: str, platform: str = "any") -> list
         query = query.where(Device.platform == platform)
     rows = session.execute(query).all()
     places = _places(session, project_id) if any(row.platform == "tpu" for row in rows) else {}
+    hosts = [HostCapacity(*row) for row in rows]
     return [
-        HostCapacity(*row[:7], simulated=bool(row[7]), places=there, free_places=free_there)
-        for row in rows
-        for there, free_there in [places.get(row.id, _NO_PLACES) if row.platform == "tpu" else _NO_PLACES]
+        replace(host, places=there, free_places=free) if host.platform == "tpu" else host
+        for host in hosts
+        for there, free in [places.get(host.host_id, _NO_PLACES)]
     ]
 
 
@@ -110,7 +112,7 @@ def too_many_simulated(hosts: Sequence[HostCapacity], shape: Shape) -> bool:
     """Whether only simulated devices of `hosts` could hold the shape, and it takes more than a machine can simulate."""
     if shape.devices <= MAX_SIMULATED_DEVICES or best_platform(hosts, shape).replicas < shape.replicas:
         return False
-    return best_platform([host for host in hosts if not host.simulated], shape).replicas < shape.replicas
+    return best_platform([host for host in hosts if not host.is_simulated], shape).replicas < shape.replicas
 
 
 def lacks_box(hosts: Sequence[HostCapacity], shape: Shape) -> bool:
