@@ -9,7 +9,8 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
-from drumline.distribute.input.steps import CutBatch, Step
+from drumline.distribute.cluster.exchange import Exchange
+from drumline.distribute.input.steps import CutBatch, OwnPieces, Step
 from drumline.distribute.values.per_replica import PerReplica
 from drumline.distribute.values.placement import check_host_array
 
@@ -20,6 +21,16 @@ _HOST_ONLY_KINDS = "OSUMm"  # strings, objects and times: no device holds them
 
 class InputTarget(Protocol):
     """What the input side needs of a strategy."""
+
+    #: Do some devices belong to other processes?
+    has_foreign_devices: bool
+    #: The processes, ascending; the replicas of this one; how they tell each other something.
+    processes: tuple[int, ...]
+    local_replicas: tuple[int, ...]
+    exchange: Exchange | None
+
+    def stack_copies(self, copies: Sequence[Any]) -> jax.Array:
+        """One element per replica of this process as an array [replicas, *shape] over all devices."""
 
     @property
     def pads_batches(self) -> bool:
@@ -47,12 +58,15 @@ class Placer:
         one_platform = len({device.platform for device in target.devices}) == 1
         self._sharding = target.batch_sharding if one_platform else None
         self._to_device = to_device
+        self._stack = target.stack_copies
 
     def __call__(self, step: Step) -> Any:
         """The placed step."""
         if self._replicas == 1:
             element = step.batch if isinstance(step, CutBatch) else step.elements[0]
             return jax.tree.map(self._single, element)
+        if isinstance(step, OwnPieces):
+            return jax.tree.map(lambda *leaves: self._own_pieces(leaves), *step.elements)
         if isinstance(step, CutBatch):
             return jax.tree.map(lambda leaf: self._cut(leaf, step.rows), step.batch)
         return jax.tree.map(lambda *leaves: self._pieces(leaves), *step.elements)
@@ -64,6 +78,12 @@ class Placer:
         if len(set(rows)) == 1 and self._sharding is not None and self._places(leaf):
             return PerReplica.from_batch(check_host_array(leaf), self._sharding)
         return self._components(np.split(leaf, np.cumsum(rows)[:-1]), rows)
+
+    def _own_pieces(self, leaves: tuple[Leaf, ...]) -> PerReplica:
+        if self._places(leaves[0]):
+            return PerReplica.from_stacked(self._stack(leaves))
+        rows = (len(leaves[0]),) * self._replicas if leaves[0].ndim else None
+        return PerReplica.from_components(leaves, rows, self._replicas)
 
     def _pieces(self, leaves: tuple[Leaf, ...]) -> PerReplica:
         first = leaves[0]

@@ -33,7 +33,14 @@ class Pieces:
     elements: tuple[Any, ...]
 
 
-Step = CutBatch | Pieces
+@dataclass(frozen=True, slots=True)
+class OwnPieces:
+    """Whole elements of this process's replicas; those of other processes have the same shapes."""
+
+    elements: tuple[Any, ...]
+
+
+Step = CutBatch | Pieces | OwnPieces
 
 
 class ElementIterator(Protocol):
@@ -180,8 +187,12 @@ class WholeElementReader:
         self._pads = pads
         self.dropped_rows = 0
 
+    def take(self) -> list[Any]:
+        """The next element of each replica; None for those that find none."""
+        return [next(pipeline, None) for pipeline in self._order]
+
     def __next__(self) -> Step:
-        elements = [next(pipeline, None) for pipeline in self._order]
+        elements = self.take()
         present = [element for element in elements if element is not None]
         if not present:
             raise StopIteration

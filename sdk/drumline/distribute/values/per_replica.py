@@ -23,6 +23,7 @@ from drumline.distribute.contexts.context import in_replica_context
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError, MissingReplicaError
 from drumline.distribute.values.indexed_slices import IndexedSlices, is_slices
 from drumline.distribute.values.operators import ArrayOperators
+from drumline.distribute.values.placement import place_stacked
 
 REPLICA_AXIS = "replica"
 #: What the names of a mesh's axes within a replica begin with, where a replica has several devices.
@@ -48,14 +49,19 @@ class PerReplica(DistributedValue):
     no rows. The executor of a step is chosen from it, never from local shapes.
     """
 
-    __slots__ = ("_components", "batch_rows", "rows", "stacked")
+    __slots__ = ("_components", "_replicas", "batch_rows", "rows", "stacked")
 
     def __init__(
-        self, stacked: jax.Array | None, components: tuple[Any, ...] | None, rows: tuple[int, ...] | None
+        self,
+        stacked: jax.Array | None,
+        components: tuple[Any, ...] | None,
+        rows: tuple[int, ...] | None,
+        replicas: int | None = None,
     ) -> None:
         #: The [replicas, *shape] array when the value is regular, else None. No property: each step reads it.
         self.stacked = stacked
         self._components = components
+        self._replicas = replicas
         self.rows = rows
         #: Rows per replica of the batch a step made this from, where the value may differ between replicas.
         self.batch_rows: tuple[int, ...] | None = None
@@ -68,8 +74,13 @@ class PerReplica(DistributedValue):
         return cls(array, None, rows)
 
     @classmethod
-    def from_components(cls, components: Sequence[Any], rows: tuple[int, ...] | None = None) -> PerReplica:
-        """One leaf per local replica: arrays on their devices, or any Python objects; shapes may differ."""
+    def from_components(
+        cls, components: Sequence[Any], rows: tuple[int, ...] | None = None, replicas: int | None = None
+    ) -> PerReplica:
+        """One leaf per local replica: arrays on their devices, or any Python objects; shapes may differ.
+
+        ``replicas``: those of all processes, where other processes have some.
+        """
         if not components:
             raise InvalidValueError("a per-replica value needs at least one component; got none")
         if all(map(is_slices, components)):
@@ -77,7 +88,7 @@ class PerReplica(DistributedValue):
         if rows is None:
             shapes: list[tuple[int, ...]] = [getattr(component, "shape", ()) for component in components]
             rows = tuple([int(shape[0]) for shape in shapes]) if all(shapes) else None
-        return cls(None, tuple(components), rows)
+        return cls(None, tuple(components), rows, replicas)
 
     @classmethod
     def from_batch(cls, batch: Any, sharding: NamedSharding) -> PerReplica:
@@ -91,7 +102,7 @@ class PerReplica(DistributedValue):
         if total % replicas or not batch.ndim:
             raise InvalidValueError(f"a batch of shape {batch.shape} does not divide evenly over {replicas} replicas")
         stacked = batch.reshape(replicas, total // replicas, *batch.shape[1:])
-        return cls(jax.device_put(stacked, sharding), None, (total // replicas,) * replicas)
+        return cls(place_stacked(stacked, sharding), None, (total // replicas,) * replicas)
 
     @property
     def num_replicas(self) -> int:
@@ -99,6 +110,8 @@ class PerReplica(DistributedValue):
         if self.stacked is not None:
             return int(self.stacked.shape[0])
         assert self._components is not None
+        if self._replicas is not None:
+            return self._replicas
         return len(self.rows) if self.rows is not None else len(self._components)
 
     @property
@@ -203,6 +216,9 @@ class PerReplicaSlices(PerReplica):
     def to_dense(self) -> PerReplica:
         """The arrays that the rows stand for. Replicas that don't know the shape take the others'."""
         shape = self.dense_shape
+        values, indices = self.rows_values.stacked, self.indices.stacked
+        if values is not None and indices is not None and not values.is_fully_addressable:
+            return PerReplica.from_stacked(_dense_fn(shape)(values, indices))
         return PerReplica.from_components([component.to_dense(shape) for component in self.values])
 
     def to_global(self, axis: int = 0) -> jax.Array:
@@ -312,6 +328,11 @@ def unstack(array: jax.Array) -> tuple[jax.Array, ...]:
 
 
 _first = jax.jit(lambda x: lax.squeeze(x, (0,)))
+
+
+@lru_cache(maxsize=64)
+def _dense_fn(shape: tuple[int, ...] | None) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    return jax.jit(jax.vmap(lambda values, indices: IndexedSlices(values, indices, shape).to_dense(shape)))
 
 
 @lru_cache(maxsize=64)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Sharding
+from jax.sharding import NamedSharding, Sharding
 
 from drumline.distribute.base.trace_state import x64_enabled
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError
@@ -41,6 +43,13 @@ def put(array: Any, where: Any) -> jax.Array:
     return placed
 
 
+def own_copy(value: Any) -> Any:
+    """The copy that this process has of an array that several have whole; any other value as it is."""
+    if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer) and not value.is_fully_addressable:
+        return value.addressable_data(0) if value.is_fully_replicated else value
+    return value
+
+
 def copy_if_host(value: Any) -> Any:
     """A copy of a host array, other values as they are.
 
@@ -49,11 +58,31 @@ def copy_if_host(value: Any) -> Any:
     return np.array(value) if isinstance(value, np.ndarray) else value
 
 
+def place_stacked(batch: Any, sharding: NamedSharding) -> jax.Array:
+    """A host array [replicas, ...] that each process has whole, each replica's part on its devices."""
+    if sharding.is_fully_addressable:
+        placed: jax.Array = jax.device_put(batch, sharding)
+        return placed
+    # device_put would compare it over all processes, by a collective.
+    return jax.make_array_from_callback(batch.shape, sharding, lambda index: batch[index])
+
+
+def reshard(array: jax.Array, sharding: NamedSharding) -> jax.Array:
+    """An array over several processes laid out otherwise; all of them ask for it."""
+    return array if array.sharding == sharding else _reshard_fn(sharding)(array)
+
+
+@lru_cache(maxsize=64)
+def _reshard_fn(sharding: NamedSharding) -> Callable[[jax.Array], jax.Array]:
+    return jax.jit(lambda array: array, out_shardings=sharding)
+
+
 class ReplicatedArrays:
     """Replicates plain arrays over a strategy's devices, once per array: cached by identity while the array lives."""
 
-    def __init__(self, sharding: Sharding) -> None:
+    def __init__(self, sharding: Sharding, replicate: Callable[[Any], jax.Array]) -> None:
         self.sharding = sharding
+        self._replicate = replicate
         self._replicated: dict[int, tuple[weakref.ref[jax.Array], jax.Array]] = {}
 
     def place(self, value: Any) -> Any:
@@ -65,9 +94,9 @@ class ReplicatedArrays:
             hit = self._replicated.get(key)
             if hit is not None and hit[0]() is value:
                 return hit[1]
-            placed = jax.device_put(value, self.sharding)
+            placed = self._replicate(value)
             self._replicated[key] = (weakref.ref(value, lambda _: self._replicated.pop(key, None)), placed)
             return placed
         if isinstance(value, (np.ndarray, np.generic)):
-            return jax.device_put(copy_if_host(check_host_array(value)), self.sharding)
+            return self._replicate(copy_if_host(check_host_array(value)))
         return value  # a Python scalar: jit replicates it by itself and keeps it weakly typed
