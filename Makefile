@@ -27,7 +27,7 @@ export PYTHONUNBUFFERED := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-long check unit integration simulation sim e2e frontend-test conformance chaos machine fuzz pythons test-pythons accelerator bench bench-engine bench-accelerator bench-orchestration bench-fairness bench-telemetry bench-peers house surface openapi lock build clean
+.PHONY: help demo test test-quick test-long check unit integration simulation sim e2e frontend-test conformance chaos chaos-gangs machine fuzz pythons test-pythons accelerator bench bench-engine bench-accelerator bench-orchestration bench-fairness bench-telemetry bench-peers house surface openapi lock build clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -69,6 +69,9 @@ simulation: .venv/.dev ## 300 histories of faults in virtual time, every mutant,
 
 chaos: .venv/.dev ## kill, freeze and cut off real processes; nothing is lost or run twice (SEEDS=n: n times each; FULL=1: longer)
 	$(PY) -m pytest -q -n 4 --dist loadgroup tests/chaos --seeds $(or $(SEEDS),1) $(if $(FULL),--full)
+
+chaos-gangs: .venv/.dev ## one member of a gang fails in every way that is known, and is named (REPEAT=n: n times each)
+	$(PY) -m pytest -q tests/chaos/test_gang_members.py --seeds $(or $(REPEAT),1)
 
 conformance: .venv/.dev ## recorded TensorFlow behaviour
 	$(PY) -m pytest -q tests/conformance

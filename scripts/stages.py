@@ -50,6 +50,8 @@ LONG_VARIABLES: Mapping[str, Sequence[str]] = {
 """What makes these stages longer than those of `make test`; the others have no short form."""
 TAIL_LINES = 60
 """Of the log of a stage that failed."""
+_LOOK_S = 1.0
+"""How often a wait for a lane looks whether a signal has come."""
 _END_S = 60.0
 """For stages to end what they started, once this program is to stop."""
 
@@ -124,7 +126,9 @@ class Lanes:
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join()
+                # A signal that comes as the wait begins is noticed when it ends, so no wait is for ever.
+                while thread.is_alive():
+                    thread.join(_LOOK_S)
         except KeyboardInterrupt:
             self._stop([thread for thread in threads if thread.ident is not None])
             raise

@@ -18,9 +18,9 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import drumline.distribute as dist
-from bench.engine import HAND, HAND_AGAIN, OURS, ROOT, Samples, measure, paired, timed
 from bench.engine_contenders import Contender
 from bench.engine_report import Ratio, machine
+from bench.engine_rounds import HAND, HAND_AGAIN, OURS, ROOT, Samples, measure, paired, timed
 from bench.transformer import SIZES, Size, Weights, initial_weights, loss_of, tokens
 
 AIM = 1 / 0.98

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from drumline.contracts.states import TERMINAL_MEMBER, AttemptState, MemberState, RunState
@@ -16,7 +17,7 @@ from drumline_server.lifecycle.guard import (
     require_same_incarnation,
 )
 from drumline_server.lifecycle.transitions import transition_attempt, transition_member
-from drumline_server.storage.models import Attempt, JobVersion, Member
+from drumline_server.storage.models import Attempt, Host, JobVersion, Member
 from drumline_server.storage.runs import held_devices, members_of
 
 
@@ -102,6 +103,7 @@ def _rendezvous(session: Session, attempt: Attempt, member: Member, gang: Sequen
         size=len(gang),
         coordinator=None if attempt.state == AttemptState.DISPATCHED else attempt.coordinator,
         devices=tuple(sorted(devices, key=lambda device: (device.replica, device.logical))),
+        hosts=tuple(_host_names(session, gang)),
         one_store=checkpoints.share_a_store(session, [each.host_id for each in gang]),
     )
 
@@ -120,3 +122,10 @@ def _devices_of(session: Session, member: Member) -> list[AssignedDevice]:
         )
         for hold, device in held_devices(session, member.id)
     ]
+
+
+def _host_names(session: Session, members: Sequence[Member]) -> list[str]:
+    names = dict(
+        session.execute(select(Host.id, Host.name).where(Host.id.in_({member.host_id for member in members}))).all()
+    )
+    return [names[member.host_id] for member in members]

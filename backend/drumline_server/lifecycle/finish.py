@@ -11,7 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from drumline.contracts.events import MemberAck, MemberEnd, MemberTick
-from drumline.contracts.reasons import REASONS, EndReason
+from drumline.contracts.reasons import REASONS, Category, EndReason
 from drumline.contracts.states import TERMINAL_ATTEMPT, TERMINAL_MEMBER, AttemptState, MemberState, RunState
 from drumline_server.base.errors import DrumlineError, FencedError
 from drumline_server.lifecycle import release, retries
@@ -58,12 +58,9 @@ class _MemberProgress:
         return self.tick.silent_s >= SILENT_S
 
 
-def describe_gang(session: Session, attempt: Attempt) -> str:
+def _describe_gang(session: Session, members: Sequence[Member]) -> str:
     """Which members are behind and what they do; empty for a gang of one, whose shim has said it."""
-    members = members_of(session, attempt.id)
-    seen = [
-        _MemberProgress(member, MemberTick.model_validate(member.tick)) for member in members if member.tick is not None
-    ]
+    seen = _last_heard(members)
     if len(members) == 1 or not seen:
         return ""
     late = _late_members(seen)
@@ -112,6 +109,32 @@ def _describe_others(seen: Sequence[_MemberProgress], late: Sequence[_MemberProg
     return f"{len(rest)} other{'s wait' if len(rest) > 1 else ' waits'}, after {furthest}."
 
 
+def _describe_silent(session: Session, members: Sequence[Member]) -> str:
+    """As `_describe_gang`, if some of the processes did not answer in the end and others did; else empty."""
+    silent = [each for each in _last_heard(members) if each.silent]
+    return _describe_gang(session, members) if 0 < len(silent) < len(members) else ""
+
+
+def _describe_loss(session: Session, member: Member) -> str:
+    """What the member said of its end; with its name where it, and not its program, is what failed."""
+    reason = EndReason(member.reason_code or EndReason.LOST)
+    facts = REASONS[reason]
+    of_process = facts.category is Category.INFRASTRUCTURE or reason in (
+        EndReason.PROGRAM_CRASHED,
+        EndReason.PROGRAM_EXITED,
+    )
+    if facts.is_of_gang or not of_process:
+        return member.reason_message
+    host = session.get_one(Host, member.host_id).name
+    return f"Rank {member.rank} on {host}: {member.reason_message or facts.sentence}"
+
+
+def _last_heard(members: Sequence[Member]) -> list[_MemberProgress]:
+    return [
+        _MemberProgress(member, MemberTick.model_validate(member.tick)) for member in members if member.tick is not None
+    ]
+
+
 def reconcile_attempt(session: Session, run: Run, attempt: Attempt, *, now: int) -> None:
     """Brings a live attempt as far towards its end as its members are. Call it after each change; the run is locked."""
     if attempt.state in TERMINAL_ATTEMPT:
@@ -148,9 +171,7 @@ def close_attempt(session: Session, run: Run, attempt: Attempt, *, now: int) -> 
     for member in members_of(session, attempt.id):
         if member.state == MemberState.EXITED and not (_is_drained(member) and _has_all_output(member)):
             history.record_lost_rest(session, member, "its host did not send it", now=now)
-    reason, told = _root_cause(session, attempt)
-    message = describe_gang(session, attempt) if reason is EndReason.HANG else ""
-    message = message or told
+    reason, message = _root_cause(session, attempt)
     transition_attempt(
         session, attempt, REASONS[reason].attempt_state, now=now, reason=reason, columns={"reason_message": message}
     )
@@ -158,12 +179,19 @@ def close_attempt(session: Session, run: Run, attempt: Attempt, *, now: int) -> 
 
 
 def _root_cause(session: Session, attempt: Attempt) -> tuple[EndReason, str]:
-    """What the attempt ends of. A member that ended because of another may have reported first."""
-    reason = EndReason(attempt.reason_code or EndReason.LOST)
-    first = _first_failure(members_of(session, attempt.id)) if REASONS[reason].is_consequence else None
-    if first is None:
-        return reason, attempt.reason_message
-    return EndReason(first.reason_code or EndReason.LOST), first.reason_message
+    """What the attempt ends of, and who of a gang is meant. Who ended because of another may have reported first."""
+    members = members_of(session, attempt.id)
+    reason, message = EndReason(attempt.reason_code or EndReason.LOST), attempt.reason_message
+    first = _first_failure(members)
+    if first is not None and REASONS[reason].is_consequence:
+        reason, message = EndReason(first.reason_code or EndReason.LOST), first.reason_message
+    if reason is EndReason.PEER_LOST and (silent := _describe_silent(session, members)):
+        return EndReason.HANG, silent  # nobody has died: JAX ended those who waited for one that stands still
+    if reason is EndReason.HANG:
+        return reason, _describe_gang(session, members) or message
+    if first is not None and first.reason_code == reason and len(members) > 1:
+        message = _describe_loss(session, first)
+    return reason, message
 
 
 def _begin_finishing(

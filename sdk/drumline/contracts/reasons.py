@@ -38,6 +38,8 @@ class EndReason(StrEnum):
     OUT_OF_MEMORY = "OUT_OF_MEMORY"
     HANG = "HANG"
     PEER_LOST = "PEER_LOST"
+    GANG_INCOMPLETE = "GANG_INCOMPLETE"
+    VERSIONS_DIFFER = "VERSIONS_DIFFER"
     LOST = "LOST"
     HOST_REBOOTED = "HOST_REBOOTED"
     START_FAILED = "START_FAILED"
@@ -66,6 +68,8 @@ class ReasonFacts:
     """What the attempt becomes."""
     is_consequence: bool = False
     """Whether a member ends like this because another one ended, whose reason tells more."""
+    is_of_gang: bool = False
+    """Whether its message names the member that is meant, which may be another than the one that ended like this."""
     outranks_cancel: bool = False
     """Whether a run that is being cancelled still ends FAILED of it; any other end of its program is the cancel's."""
 
@@ -97,6 +101,12 @@ REASONS: dict[EndReason, ReasonFacts] = {
     EndReason.HANG: ReasonFacts(Category.INFRASTRUCTURE, True, "The program came no further within its limit."),
     EndReason.PEER_LOST: ReasonFacts(
         Category.INFRASTRUCTURE, True, "Another member of the gang died.", is_consequence=True
+    ),
+    EndReason.GANG_INCOMPLETE: ReasonFacts(
+        Category.INFRASTRUCTURE, True, "Not every member of the gang came to its rendezvous.", is_of_gang=True
+    ),
+    EndReason.VERSIONS_DIFFER: ReasonFacts(
+        Category.INFRASTRUCTURE, False, "The hosts of the gang have different versions installed.", is_of_gang=True
     ),
     EndReason.LOST: ReasonFacts(
         Category.INFRASTRUCTURE,
@@ -147,6 +157,6 @@ HOST_LOSSES = frozenset({EndReason.LOST, EndReason.HOST_REBOOTED, EndReason.SHIM
 HOST_FAULTS = frozenset(
     reason
     for reason, facts in REASONS.items()
-    if facts.category is Category.INFRASTRUCTURE and reason is not EndReason.PEER_LOST
+    if facts.category is Category.INFRASTRUCTURE and not (facts.is_consequence or facts.is_of_gang)
 )
-"""What may be the host's fault; PEER_LOST only follows from what happened to another."""
+"""What may be the host's fault; what a member ends of with its gang may be the fault of another's."""

@@ -294,6 +294,8 @@ class Rendezvous(Reply):
     coordinator: Coordinator | None = None
     devices: tuple[AssignedDevice, ...] = ()
     """Devices of the whole gang by replica and logical position; empty for a gang of one."""
+    hosts: tuple[str, ...] = ()
+    """Names of the members' hosts by rank, for messages; empty from older servers."""
     one_store: bool = False
     """Of a gang: whether the hosts of all members keep checkpoints in one store. Else it can't save any."""
 

@@ -36,6 +36,7 @@ from drumline.distribute.combine.cross_device_ops import (
 )
 from drumline.distribute.contexts.context import has_strategy, in_cross_replica_context
 from drumline.distribute.running.run_options import RunOptions, ValueContext
+from drumline.distribute.running.several_steps import StepsRun
 from drumline.distribute.strategies.central_storage import CentralStorageStrategy
 from drumline.distribute.strategies.current import experimental_set_strategy, get_strategy, set_strategy
 from drumline.distribute.strategies.extended import StrategyExtended
@@ -147,6 +148,7 @@ __all__ = [
     "ReductionToOneDevice",
     "ReplicaContext",
     "RunOptions",
+    "StepsRun",
     "Strategy",
     "StrategyExtended",
     "SyncOnReadVariable",

@@ -22,6 +22,10 @@ class InvalidValueError(DistributeError, ValueError):
     """A value, shape, dtype or axis that the call cannot take; the message names it and the fix."""
 
 
+class NotPlannableError(DistributeError, RuntimeError):
+    """A program, or its next step, can't be compiled for devices that are not there; the message says why."""
+
+
 class CollectiveShapeError(CollectiveError, InvalidValueError):
     """Replicas bring different shapes, dtypes or structures to one collective or output."""
 

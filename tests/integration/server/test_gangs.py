@@ -3,7 +3,7 @@
 import pytest
 
 from drumline.contracts.events import MemberTick
-from drumline.contracts.reasons import EndReason
+from drumline.contracts.reasons import HOST_FAULTS, EndReason
 from drumline.contracts.states import AttemptState, RunState
 from drumline.contracts.worker_api import Claim, Claimed, DeviceCheckReport, MemberHeartbeat, MemberNotice
 from drumline_server.base.errors import FencedError
@@ -154,6 +154,53 @@ def test_the_rest_of_a_gang_is_killed_when_one_dies_and_the_whole_is_tried_again
     core.reap()
     assert core.schedule() == [run_id]
     assert len(core.attempts(run_id)[0].members) == 2
+
+
+def test_every_member_knows_the_hosts_of_all_by_rank(core: Core) -> None:
+    _, members = running(core)
+
+    names = tuple(member.worker.name for member in members)
+    assert [member.claimed.rendezvous.hosts for member in members] == [names, names]
+
+
+@pytest.mark.parametrize("is_first_to_tell", [True, False])
+def test_a_member_that_was_killed_is_named(core: Core, is_first_to_tell: bool) -> None:
+    run_id, (first, second) = running(core)
+    if not is_first_to_tell:
+        first.end(EndReason.PEER_LOST)
+    second.end(EndReason.KILLED, signal=9, message="Something outside Drumline sent SIGKILL.")
+    if is_first_to_tell:
+        first.end(EndReason.PEER_LOST)
+
+    reason = core.run(run_id).reason
+    assert reason is not None
+    assert reason.code is EndReason.KILLED
+    assert reason.message == f"Rank 1 on {second.worker.name}: Something outside Drumline sent SIGKILL."
+
+
+def test_a_member_that_stands_still_is_named_although_jax_ended_the_others_first(core: Core) -> None:
+    run_id, (first, second) = running(core)
+    first.end(EndReason.PEER_LOST, tick=tick(7))
+    second.end(EndReason.PEER_LOST, tick=tick(7, silent_s=16))
+
+    reason = core.run(run_id).reason
+    assert reason is not None
+    assert reason.code is EndReason.HANG
+    assert reason.message.startswith(f"Has not arrived: rank 1 on {second.worker.name} "), reason.message
+    assert "whose process does not answer" in reason.message
+
+
+def test_who_did_not_come_is_named_by_those_that_did_and_no_host_is_to_blame(core: Core) -> None:
+    run_id, (first, second) = running(core)
+    said = f"Did not come to the rendezvous within 30 s: rank 1 on {second.worker.name}."
+    first.end(EndReason.GANG_INCOMPLETE, message=said)
+    second.end(EndReason.PEER_LOST)
+
+    run = core.run(run_id)
+    assert (run.state, run.reason and run.reason.code) == (RunState.RETRY_WAIT, EndReason.GANG_INCOMPLETE)
+    assert run.reason is not None
+    assert run.reason.message == said
+    assert EndReason.GANG_INCOMPLETE not in HOST_FAULTS
 
 
 def test_who_went_along_is_not_the_cause_although_it_told_first(core: Core) -> None:

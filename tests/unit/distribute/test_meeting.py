@@ -109,3 +109,59 @@ def test_a_process_that_is_none_of_the_gang_is_turned_away(rank: int, count: int
     place.close()
     assert all(isinstance(error, ClusterError) for error in errors)
     assert any(text in str(error) for error in errors), errors
+
+
+def test_a_process_with_another_version_is_named_to_all_with_both_versions() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    import drumline.distribute as dist
+    from drumline.distribute.cluster.barrier import Difference, NotMetError, wait_for_all
+
+    place = CoordinatorPort("127.0.0.1")
+    versions = [{"python": "3.11", "jax": version} for version in ("0.10.2", "0.10.2", "0.10.1")]
+    with ThreadPoolExecutor(3) as threads:
+        ended = [
+            threads.submit(wait_for_all, dist.Gang(place.coordinator, 3, process), 20, facts)
+            for process, facts in enumerate(versions)
+        ]
+        errors = [future.exception() for future in ended]
+    place.close()
+
+    for error in errors:
+        assert isinstance(error, NotMetError)
+        assert error.differences == (Difference(2, "jax", "0.10.1", "0.10.2"),)
+        assert "process 2 has jax 0.10.1, most others 0.10.2" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("facts", "named"),
+    [
+        ([{"jax": "1"}, {"jax": "2"}], [(1, "2", "1")]),
+        ([{"jax": "1"}, {"jax": "2"}, {"jax": "2"}], [(0, "1", "2")]),
+        ([{"jax": "1"}, {}, {"jax": "1"}], [(1, "unknown", "1")]),
+        ([{"jax": "1"}, {"jax": "1"}], []),
+    ],
+)
+def test_of_versions_that_differ_those_are_named_that_fewer_have(
+    facts: list[dict[str, str]], named: list[tuple[int, str, str]]
+) -> None:
+    from drumline.distribute.cluster.barrier import find_differences
+
+    found = find_differences(dict(enumerate(facts)))
+
+    assert [(each.process_id, each.value, each.usual) for each in found] == named
+
+
+def test_every_absent_process_is_told_to_whoever_came() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    import drumline.distribute as dist
+    from drumline.distribute.cluster.barrier import NotMetError, wait_for_all
+
+    place = CoordinatorPort("127.0.0.1")
+    with ThreadPoolExecutor(2) as threads:
+        ended = [threads.submit(wait_for_all, dist.Gang(place.coordinator, 4, rank), 2) for rank in (0, 2)]
+        errors = [future.exception() for future in ended]
+    place.close()
+
+    assert [error.absent for error in errors if isinstance(error, NotMetError)] == [(1, 3), (1, 3)]

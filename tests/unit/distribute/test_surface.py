@@ -29,7 +29,7 @@ DOCUMENTED = {
     "InputContext InputOptions InputReplicationMode Options PerReplicaSpec "
     "batch_sizes_for_worker compute_batch_size per_worker_batches",
     "clusters": "ClusterSpec Gang cluster_resolver initialize",
-    "running": "RunOptions errors observe set_cpu_devices",
+    "running": "RunOptions StepsRun errors observe set_cpu_devices",
 }
 
 

@@ -15,7 +15,7 @@ from drumline.distribute.input.prefetch import Lookahead
 
 def test_results_come_in_order_and_none_ends() -> None:
     source = iter([1, 2, 3])
-    ahead = Lookahead(lambda: next(source, None), 2)
+    ahead = Lookahead(lambda: next(source, None), 2, hand_over_s=0)
     assert [ahead.next() for _ in range(5)] == [1, 2, 3, None, None]
 
 
@@ -30,7 +30,7 @@ def test_at_most_depth_results_wait() -> None:
             reached.set()
         return calls
 
-    ahead = Lookahead(produce, 2)
+    ahead = Lookahead(produce, 2, hand_over_s=0)
     assert ahead.next() == 1
     assert reached.wait(10)
     ahead.discard()
@@ -49,6 +49,36 @@ def test_depth_zero_reads_when_asked_on_the_callers_thread() -> None:
     assert set(threads) == {threading.get_ident()}
 
 
+def test_what_is_made_faster_than_it_is_handed_over_is_made_on_the_callers_thread() -> None:
+    threads: list[int] = []
+
+    def produce() -> int:
+        threads.append(threading.get_ident())
+        return len(threads)
+
+    ahead = Lookahead(produce, 1, hand_over_s=60)
+    assert [ahead.next() for _ in range(20)] == [*range(1, 21)]
+    assert set(threads) == {threading.get_ident()}
+
+
+def test_what_is_made_slower_than_it_is_handed_over_is_read_ahead() -> None:
+    reached = threading.Event()
+    calls = 0
+
+    def produce() -> int:
+        nonlocal calls
+        calls += 1
+        if calls > 3:
+            assert threading.current_thread() is not threading.main_thread()
+            reached.set()
+        return calls
+
+    ahead = Lookahead(produce, 1, hand_over_s=1e-12)
+    assert [ahead.next() for _ in range(3)] == [1, 2, 3]
+    assert reached.wait(10)
+    assert ahead.next() == 4
+
+
 def test_the_reading_thread_ends_when_the_iterator_is_dropped() -> None:
     threads: list[threading.Thread] = []
 
@@ -56,7 +86,7 @@ def test_the_reading_thread_ends_when_the_iterator_is_dropped() -> None:
         threads.append(threading.current_thread())
         return 1
 
-    ahead = Lookahead(produce, 1)
+    ahead = Lookahead(produce, 1, hand_over_s=0)
     ahead.next()
     del ahead
     gc.collect()

@@ -142,5 +142,7 @@ class Failure(Contract):
         EndReason.START_FAILED,
         EndReason.CANCELLED,
         EndReason.PEER_LOST,
+        EndReason.GANG_INCOMPLETE,
+        EndReason.VERSIONS_DIFFER,
     ]
     message: Annotated[Text, Field(max_length=8_000)] = ""

@@ -3,11 +3,16 @@
 import contextlib
 import re
 import socket
+import time
 from collections import defaultdict
 
 import jax
 
-from drumline.contracts.worker_api import AssignedDevice
+from drumline.contracts.reasons import EndReason
+from drumline.contracts.worker_api import AssignedDevice, Rendezvous
+from drumline.distribute.cluster.barrier import NotMetError, wait_for_all
+from drumline.distribute.cluster.gang import Gang
+from drumline.distribute.cluster.meeting import own_versions
 from drumline_worker.host.rundir import StartOrder
 from drumline_worker.host.shim_messages import RENDEZVOUS_S
 
@@ -20,8 +25,17 @@ _LEAVE_S = 900
 _PEER_LOST = re.compile(r"gloo|nccl|coordination service|connection (closed|reset|refused)|unhealthy", re.IGNORECASE)
 
 
+_TOLD_BEFORE = 0.1
+"""Of the limit: so much earlier the members give up, and name who is absent, than their shims would end them."""
+_TOLD_BEFORE_S = 5.0
+
+
 class RendezvousError(Exception):
     """The gang did not come together in time."""
+
+    def __init__(self, message: str, reason: EndReason = EndReason.START_FAILED) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 def join(order: StartOrder) -> None:
@@ -34,9 +48,11 @@ def join(order: StartOrder) -> None:
         return
     if rendezvous.coordinator is None:
         raise RendezvousError(f"a gang of {rendezvous.size} was started without a place to meet")
+    limit_s = order.claimed.limits.rendezvous_s or RENDEZVOUS_S
+    deadline = time.monotonic() + limit_s
+    _meet(order, limit_s - min(_TOLD_BEFORE_S, _TOLD_BEFORE * limit_s))
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # it would swallow SIGTERM
-    limit_s = order.claimed.limits.rendezvous_s or RENDEZVOUS_S
     try:
         jax.distributed.initialize(
             rendezvous.coordinator,
@@ -44,12 +60,46 @@ def join(order: StartOrder) -> None:
             process_id=rendezvous.rank,
             cluster_detection_method="deactivate",
             coordinator_bind_address=_bind_address(rendezvous.coordinator),
-            initialization_timeout=max(1, int(limit_s)),
+            initialization_timeout=max(1, int(deadline - time.monotonic())),
             heartbeat_timeout_seconds=PEER_SILENT_S,
             shutdown_timeout_seconds=_LEAVE_S,
         )
     except RuntimeError as error:
         raise RendezvousError(f"the gang did not meet at {rendezvous.coordinator}: {error}") from None
+
+
+def _meet(order: StartOrder, timeout_s: float) -> None:
+    """Before JAX's service, whose client aborts where one stays away, and whose protocol differs between versions."""
+    rendezvous = order.claimed.rendezvous
+    facts = own_versions() | {"bundle": order.claimed.bundle[:12]}
+    try:
+        wait_for_all(Gang(rendezvous.coordinator, rendezvous.size, rendezvous.rank), timeout_s, facts)
+    except NotMetError as error:
+        if error.differences:
+            raise RendezvousError(_describe_differences(error, rendezvous), EndReason.VERSIONS_DIFFER) from None
+        if not error.absent:
+            raise RendezvousError(str(error)) from None
+        absent = ", ".join(name_member(rendezvous, rank) for rank in error.absent)
+        raise RendezvousError(
+            f"Did not come to the rendezvous within {timeout_s:g} s: {absent}.", EndReason.GANG_INCOMPLETE
+        ) from None
+
+
+def _describe_differences(error: NotMetError, rendezvous: Rendezvous) -> str:
+    told = "; ".join(
+        f"{name_member(rendezvous, each.process_id)} has {each.name} {each.value}, {_rest(rendezvous)} {each.usual}"
+        for each in error.differences
+    )
+    return f"The members of the gang need the same versions: {told}."
+
+
+def _rest(rendezvous: Rendezvous) -> str:
+    return "the other" if rendezvous.size == 2 else "most others"
+
+
+def name_member(rendezvous: Rendezvous, rank: int) -> str:
+    """Such as "rank 1 on beta"."""
+    return f"rank {rank} on {rendezvous.hosts[rank]}" if rank < len(rendezvous.hosts) else f"rank {rank}"
 
 
 def leave(order: StartOrder) -> None:

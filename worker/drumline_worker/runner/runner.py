@@ -54,10 +54,17 @@ def run_member(directory: RunDirectory, order: StartOrder, link: socket.socket, 
     try:
         run, probe = _prepare_run(order, channel, tally)
     except (DevicesUnavailableError, RendezvousError, UnsupportedStrategyError, RuntimeError) as error:
-        bad = EndReason.BAD_PROGRAM if isinstance(error, UnsupportedStrategyError) else EndReason.START_FAILED
         sys.stderr.write(f"drumline: {error}\n")
-        return _fail(channel, bad, error)
+        return _fail(
+            channel, _start_reason(error), str(error) if isinstance(error, RendezvousError) else _summary(error)
+        )
     return _run_program(directory, order, run, channel, probe)
+
+
+def _start_reason(error: Exception) -> EndReason:
+    if isinstance(error, RendezvousError):
+        return error.reason
+    return EndReason.BAD_PROGRAM if isinstance(error, UnsupportedStrategyError) else EndReason.START_FAILED
 
 
 def _prepare_process(directory: RunDirectory, stacks: int) -> None:
@@ -154,7 +161,7 @@ def _succeed(returned: Any, run: WorkerRun, channel: Channel) -> int:
     except (TypeError, ValueError) as error:
         run.close()
         sys.stderr.write(f"drumline: {error}\n")
-        return _fail(channel, EndReason.BAD_RESULT, error)
+        return _fail(channel, EndReason.BAD_RESULT, _summary(error))
     run.close()
     channel.send("state", phase="finishing")
     channel.send("result", value=result.value, not_finite=result.not_finite)
@@ -171,11 +178,11 @@ def _report_error(error: BaseException, run: WorkerRun, channel: Channel, reason
     if isinstance(error, MemoryError):
         reason = EndReason.OUT_OF_MEMORY
     sys.stderr.write(_format_error(error, program))
-    return _fail(channel, reason, error)
+    return _fail(channel, reason, _summary(error))
 
 
-def _fail(channel: Channel, reason: EndReason, error: BaseException) -> int:
-    channel.send("failed", reason=reason, message=_summary(error))
+def _fail(channel: Channel, reason: EndReason, message: str) -> int:
+    channel.send("failed", reason=reason, message=message[:MAX_MESSAGE_CHARS])
     return 1
 
 

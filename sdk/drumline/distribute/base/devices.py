@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import jax
 
+from drumline.distribute.base.trace_state import abstract_devices
 from drumline.distribute.errors import ContextError, InvalidValueError
 
 DeviceLike: TypeAlias = jax.Device | str
@@ -41,13 +42,13 @@ def set_cpu_devices(count: int) -> None:
 
 def default_devices(count: int | None = None) -> tuple[jax.Device, ...]:
     """All local accelerators, else all local CPU devices; the first ``count`` of them if given."""
-    devices = tuple(jax.local_devices())
+    devices = abstract_devices() or tuple(jax.local_devices())
     return devices[:count] if count is not None else devices
 
 
 def all_devices() -> tuple[jax.Device, ...]:
     """The accelerators, else the CPU devices, of all processes of the program, those of process 0 first."""
-    return tuple(sorted(jax.devices(), key=lambda device: (device.process_index, device.id)))
+    return abstract_devices() or tuple(sorted(jax.devices(), key=lambda device: (device.process_index, device.id)))
 
 
 def resolve_devices(devices: Sequence[DeviceLike] | None) -> tuple[jax.Device, ...]:
@@ -79,13 +80,19 @@ def resolve_device(device: DeviceLike) -> jax.Device:
     if match is None:
         raise InvalidValueError(f"{device!r} is no device; pass a jax.Device or a name such as 'GPU:0' or 'CPU:1'")
     platform, index = match["platform"].lower(), int(match["index"])
-    try:
-        present = jax.local_devices(backend=platform)
-    except RuntimeError:
-        present = []
+    present = _present(platform)
     if index >= len(present):
         raise InvalidValueError(f"device {device!r} does not exist: this process has {len(present)} {platform} devices")
     return present[index]
+
+
+def _present(platform: str) -> list[jax.Device]:
+    if abstract := abstract_devices():
+        return [device for device in abstract if device.platform == platform]
+    try:
+        return list(jax.local_devices(backend=platform))
+    except RuntimeError:
+        return []
 
 
 def device_name(device: jax.Device) -> str:

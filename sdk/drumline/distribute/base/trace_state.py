@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -24,6 +24,9 @@ _TRACE_SETTINGS: dict[str, Any] = {
 #: Of ``jax.config``: the settings that make another program, as for ``jax.jit``. No function of ours: each step asks.
 read_trace_settings: Callable[[Any], tuple[Hashable, ...]] = attrgetter(*_TRACE_SETTINGS)
 
+#: The trace that a program on shapes runs in, and its devices; none as a rule.
+_abstract: list[tuple[Any, tuple[Any, ...]]] = []
+
 
 def is_tracing() -> bool:
     """True inside a function that JAX is transforming: under jit, grad, vmap, scan, cond, a loop ..."""
@@ -32,10 +35,37 @@ def is_tracing() -> bool:
 
 @cache
 def state_outside_traces() -> Any:
-    """JAX's trace state outside every transformation, as every new thread has it."""
-    # JAX keeps its state per thread; this one may be inside a trace when it is first asked.
+    """JAX's trace state outside every transformation; of a program that runs on shapes, that of the program itself."""
+    if _abstract:
+        return _abstract[-1][0]
+    # As every new thread has it. JAX keeps its state per thread; this one may be inside a trace when it is first asked.
     with ThreadPoolExecutor(1) as fresh:
         return fresh.submit(get_opaque_trace_state).result()
+
+
+@contextmanager
+def run_abstractly(devices: Sequence[Any]) -> Iterator[None]:
+    """Takes the trace that this thread is in for no trace: a whole program runs in it, on shapes (see planning).
+
+    ``devices``: what it takes for those that JAX shows.
+    """
+    _abstract.append((get_opaque_trace_state(), tuple(devices)))
+    state_outside_traces.cache_clear()
+    try:
+        yield
+    finally:
+        _abstract.pop()
+        state_outside_traces.cache_clear()
+
+
+def is_abstract() -> bool:
+    """True while a program runs on shapes: its arrays are tracers, its devices may not be there."""
+    return bool(_abstract)
+
+
+def abstract_devices() -> tuple[Any, ...]:
+    """The devices of a program that runs on shapes; none where arrays are real."""
+    return _abstract[-1][1] if _abstract else ()
 
 
 @contextmanager

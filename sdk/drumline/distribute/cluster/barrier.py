@@ -1,13 +1,20 @@
-"""A barrier with a deadline of our own, before JAX's service: its client ends the process where one stays away."""
+"""A barrier with a deadline of our own, before JAX's service: its client ends the process where one stays away.
+
+Here the processes also agree on what must be the same in all of them. JAX's service could not tell: its protocol is
+another one in other versions.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import selectors
 import socket
 import time
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from drumline.distribute.cluster.gang import Gang, checked_address
 from drumline.distribute.errors import ClusterError
@@ -16,31 +23,77 @@ from drumline.distribute.errors import ClusterError
 _RETRY_S = 0.2
 _TELL_S = 1.0
 _CONNECT_S = 5.0
-#: A line is a word and eight numbers at most.
-_MOST_BYTES = 256
+#: A line is a word and eight numbers, facts or differences at most.
+_MOST_BYTES = 4096
 _MOST_NAMED = 8
+_MOST_FACTS = 8
+_FACT_CHARS = 40
 _ALL_HERE = "go"
 _GAVE_UP = "failed"
+_DIFFER = "differ"
+_UNKNOWN = "unknown"
 
 
-def wait_for_all(gang: Gang, timeout_s: float) -> None:
-    """Returns when all processes of a gang of several called it; ClusterError names who is absent after ``timeout_s``.
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A process of which a fact is not what it is of the others: ``name`` such as "jax", and both values."""
+
+    process_id: int
+    name: str
+    value: str
+    usual: str
+
+
+class NotMetError(ClusterError):
+    """The processes did not meet. ``absent``: those that did not come; ``differences``: what was not the same."""
+
+    def __init__(self, message: str, absent: tuple[int, ...] = (), differences: tuple[Difference, ...] = ()) -> None:
+        super().__init__(message)
+        self.absent = absent
+        self.differences = differences
+
+
+def wait_for_all(gang: Gang, timeout_s: float, facts: Mapping[str, str] | None = None) -> None:
+    """Returns when all processes of a gang of several called it with the same ``facts``, up to 8 of 40 characters.
 
     Process 0 listens where JAX's service will (JAX_COORDINATOR_BIND_ADDRESS, else all addresses), and has left that
-    port when it returns.
+    port when it returns. Raises NotMetError, a ClusterError, which names who is absent after ``timeout_s``, or whose
+    facts are others than those of most.
     """
     deadline = time.monotonic() + timeout_s
+    known = {_plain(name): _plain(value) for name, value in list((facts or {}).items())[:_MOST_FACTS]}
     if gang.process_id == 0:
-        _Host(gang, deadline, timeout_s).wait()
+        _Host(gang, deadline, timeout_s, known).wait()
     else:
-        _Guest(gang, deadline, timeout_s).wait()
+        _Guest(gang, deadline, timeout_s, known).wait()
 
 
-def _not_met(gang: Gang, why: str) -> ClusterError:
-    return ClusterError(
+def find_differences(facts: Mapping[int, Mapping[str, str]]) -> tuple[Difference, ...]:
+    """Of each process that has a fact as most have not, by process; where as many have it so, as the first has it."""
+    differences = []
+    for name in dict.fromkeys(name for of_one in facts.values() for name in of_one):
+        values = {process: facts[process].get(name, _UNKNOWN) for process in sorted(facts)}
+        usual = Counter(values.values()).most_common(1)[0][0]  # of equally common ones the first
+        differences += [Difference(process, name, value, usual) for process, value in values.items() if value != usual]
+    return tuple(sorted(differences, key=lambda each: each.process_id)[:_MOST_NAMED])
+
+
+def _not_met(
+    gang: Gang, why: str, absent: tuple[int, ...] = (), differences: tuple[Difference, ...] = ()
+) -> NotMetError:
+    return NotMetError(
         f"process {gang.process_id} of {gang.num_processes} did not meet the others at {gang.coordinator_address}: "
-        f"{why}"
+        f"{why}",
+        absent,
+        differences,
     )
+
+
+def _differ(gang: Gang, differences: tuple[Difference, ...]) -> NotMetError:
+    told = "; ".join(
+        f"process {each.process_id} has {each.name} {each.value}, most others {each.usual}" for each in differences
+    )
+    return _not_met(gang, f"{told}. All need the same", differences=differences)
 
 
 @dataclass
@@ -50,13 +103,14 @@ class _Member:
     connection: socket.socket
     heard: bytes = b""
     process_id: int | None = None
+    facts: dict[str, str] = field(default_factory=dict)
 
 
 class _Host:
     """Process 0: counts the others."""
 
-    def __init__(self, gang: Gang, deadline: float, timeout_s: float) -> None:
-        self._gang, self._deadline, self._timeout_s = gang, deadline, timeout_s
+    def __init__(self, gang: Gang, deadline: float, timeout_s: float, facts: dict[str, str]) -> None:
+        self._gang, self._deadline, self._timeout_s, self._facts = gang, deadline, timeout_s, facts
         self._present: dict[int, _Member] = {}
 
     def wait(self) -> None:
@@ -70,14 +124,26 @@ class _Host:
             finally:
                 # The port has to be free before anybody is told to go on.
                 listener.close()
-                is_complete = not self._absent()
+                absent = self._absent()
+                differences = () if absent else self._differences()
+                verdict = self._verdict(absent, differences)
                 for member in [key.data for key in list(selector.get_map().values()) if key.data is not None]:
-                    _say(member, _ALL_HERE if is_complete else _GAVE_UP)
+                    _say(member, verdict)
                     member.connection.close()
-        if not is_complete:
-            raise _not_met(
-                self._gang, f"after {self._timeout_s:g} s {_named(self._absent())} had not called dist.initialize()"
-            )
+        if absent:
+            why = f"after {self._timeout_s:g} s {_named(absent)} had not called dist.initialize()"
+            raise _not_met(self._gang, why, tuple(absent))
+        if differences:
+            raise _differ(self._gang, differences)
+
+    def _differences(self) -> tuple[Difference, ...]:
+        return find_differences({0: self._facts} | {rank: member.facts for rank, member in self._present.items()})
+
+    def _verdict(self, absent: list[int], differences: tuple[Difference, ...]) -> str:
+        if absent:
+            return _GAVE_UP
+        told = [[each.process_id, each.name, each.value, each.usual] for each in differences]
+        return f"{_DIFFER} {json.dumps(told)}" if told else _ALL_HERE
 
     def _listen(self) -> socket.socket:
         address = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS") or self._gang.coordinator_address
@@ -121,8 +187,8 @@ class _Host:
         return False
 
     def _admit(self, member: _Member) -> bool:
-        words = member.heard.decode("ascii", "replace").split()
-        if len(words) != 3 or words[0] != "join" or not all(word.isdecimal() for word in words[1:]):
+        words = member.heard.decode("ascii", "replace").strip().split(" ", 3)
+        if len(words) < 3 or words[0] != "join" or not all(word.isdecimal() for word in words[1:3]):
             return False
         process_id, count = int(words[1]), int(words[2])
         if count != self._gang.num_processes or not 0 < process_id < count:
@@ -131,7 +197,7 @@ class _Host:
         if process_id in self._present:
             _say(member, f"refused another process is process {process_id} already")
             return False
-        member.process_id = process_id
+        member.process_id, member.facts = process_id, _parse_facts(words[3] if len(words) > 3 else "{}")
         self._present[process_id] = member
         return True
 
@@ -146,8 +212,8 @@ class _Host:
 class _Guest:
     """Another process: tells process 0 that it is there, again and again until it is answered."""
 
-    def __init__(self, gang: Gang, deadline: float, timeout_s: float) -> None:
-        self._gang, self._deadline, self._timeout_s = gang, deadline, timeout_s
+    def __init__(self, gang: Gang, deadline: float, timeout_s: float, facts: dict[str, str]) -> None:
+        self._gang, self._deadline, self._timeout_s, self._facts = gang, deadline, timeout_s, facts
         self._absent = "process 0"
 
     def wait(self) -> None:
@@ -163,13 +229,13 @@ class _Guest:
                 self._absent = "process 0"
             time.sleep(max(0.0, min(_RETRY_S, self._deadline - time.monotonic())))
         reason = reason if self._absent == "process 0" else ""
-        raise _not_met(
-            self._gang, f"after {self._timeout_s:g} s {self._absent} had not called dist.initialize(){reason}"
-        )
+        why = f"after {self._timeout_s:g} s {self._absent} had not called dist.initialize(){reason}"
+        raise _not_met(self._gang, why, _numbers(self._absent))
 
     def _is_let_in(self, connection: socket.socket) -> bool:
         """Whether all are there; False where the connection ended before. ClusterError where it is turned away."""
-        connection.sendall(f"join {self._gang.process_id} {self._gang.num_processes}\n".encode())
+        joining = f"join {self._gang.process_id} {self._gang.num_processes} {json.dumps(self._facts)}\n"
+        connection.sendall(joining.encode())
         heard = b""
         while (left := self._deadline - time.monotonic()) > 0:
             connection.settimeout(left)
@@ -183,8 +249,11 @@ class _Guest:
                     self._absent = rest
                 elif word == "refused":
                     raise _not_met(self._gang, rest)
+                elif word == _DIFFER:
+                    raise _differ(self._gang, _parse_differences(rest))
                 elif word == _GAVE_UP:
-                    raise _not_met(self._gang, f"process 0 gave up; {self._absent} had not called dist.initialize()")
+                    why = f"process 0 gave up; {self._absent} had not called dist.initialize()"
+                    raise _not_met(self._gang, why, _numbers(self._absent))
             if not piece or len(heard) > _MOST_BYTES:
                 return False
         return False
@@ -199,3 +268,31 @@ def _say(member: _Member, line: str) -> None:
 def _named(ranks: list[int]) -> str:
     shown = ", ".join(map(str, ranks[:_MOST_NAMED])) + (", ..." if len(ranks) > _MOST_NAMED else "")
     return f"{'process' if len(ranks) == 1 else 'processes'} {shown}"
+
+
+def _numbers(named: str) -> tuple[int, ...]:
+    return tuple(int(word) for word in named.replace(",", " ").split() if word.isdecimal())
+
+
+def _parse_facts(text: str) -> dict[str, str]:
+    """What a process told; nothing where that is no JSON of ours, so that it differs from all that tell."""
+    with contextlib.suppress(ValueError):
+        told = json.loads(text)
+        if isinstance(told, dict) and len(told) <= _MOST_FACTS:
+            return {_plain(name): _plain(value) for name, value in told.items()}
+    return {}
+
+
+def _plain(value: object) -> str:
+    """Anybody can reach the port, and what is told ends up in messages."""
+    return str(value)[:_FACT_CHARS].encode("ascii", "replace").decode()
+
+
+def _parse_differences(text: str) -> tuple[Difference, ...]:
+    try:
+        return tuple(
+            Difference(int(rank), _plain(name), _plain(value), _plain(usual))
+            for rank, name, value, usual in json.loads(text)
+        )
+    except (ValueError, TypeError):
+        return ()

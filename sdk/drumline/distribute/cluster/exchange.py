@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ TIMEOUT_S = 300.0
 #: Signals are handled between two waits, seconds.
 _WAIT_S = 1.0
 _MOST_SHOWN = 300
+_CLOSED = "nobody reads this series any more"
 
 
 class Exchange:
@@ -37,6 +39,8 @@ class Exchange:
         self._own = jax.process_index()
         self._count = 0
         self._branches = 0
+        self._lock = threading.Lock()
+        self._is_closed = False
 
     def branch(self, name: str) -> Exchange:
         """A series of its own between the same processes, for another thread. All make their branches in one order."""
@@ -49,8 +53,7 @@ class Exchange:
         Raises ClusterError naming those that did not come in time; ProcessesDifferError naming those that came to
         another exchange, or failed before this one.
         """
-        self._put({"what": what, "value": value})
-        told = self._read_all(what)
+        told = self._read_all(what, self._put({"what": what, "value": value}))
         failed = {process: one["failed"] for process, one in told.items() if "failed" in one}
         if failed:
             shown = "; ".join(f"process {process}: {why}" for process, why in failed.items())
@@ -90,19 +93,33 @@ class Exchange:
             self._put({"what": what, "failed": f"{type(error).__name__}: {error}"[:_MOST_SHOWN]})
             raise
 
-    def _put(self, message: dict[str, Any]) -> None:
+    def close(self) -> None:
+        """Ends the series, for the others too: whoever waits in it, here or there, gets a ProcessesDifferError."""
+        with self._lock:
+            self._is_closed = True
+            self._write({"what": "the end", "failed": _CLOSED})
+
+    def _put(self, message: dict[str, Any]) -> int:
+        """The number of the exchange that it is this process's part of."""
+        with self._lock:
+            if self._is_closed:
+                raise ProcessesDifferError(_CLOSED)
+            self._write(message)
+            return self._count
+
+    def _write(self, message: dict[str, Any]) -> None:
         self._count += 1
         client = _client()
         client.key_value_set(self._key(self._count, self._own), json.dumps(message))
         if self._count > 2:  # whoever tells the one before this has read the one before that
             client.key_value_delete(self._key(self._count - 2, self._own))
 
-    def _read_all(self, what: str) -> dict[int, dict[str, Any]]:
+    def _read_all(self, what: str, count: int) -> dict[int, dict[str, Any]]:
         deadline = time.monotonic() + self._timeout_s
-        return {process: json.loads(self._read(process, what, deadline)) for process in self.processes}
+        return {process: json.loads(self._read(process, count, what, deadline)) for process in self.processes}
 
-    def _read(self, process: int, what: str, deadline: float) -> str:
-        key, client = self._key(self._count, process), _client()
+    def _read(self, process: int, count: int, what: str, deadline: float) -> str:
+        key, client = self._key(count, process), _client()
         while True:
             try:
                 text: str = client.blocking_key_value_get(key, int(_WAIT_S * 1000))
@@ -111,6 +128,8 @@ class Exchange:
                     raise ClusterError(f"{what}: process {process} can't be heard any more: {error}") from error
             else:
                 return text
+            if self._is_closed:
+                raise ProcessesDifferError(_CLOSED)
             if time.monotonic() >= deadline:
                 raise ClusterError(
                     f"{what}: process {process} did not come to it in {self._timeout_s:.0f} s; it is elsewhere in the "

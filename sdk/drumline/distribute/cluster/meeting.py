@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import platform
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import jax
@@ -18,6 +20,7 @@ from drumline.distribute.errors import ClusterError, InvalidValueError
 _LONGEST_S = 86_400
 #: All are there; JAX's service only has to start. Its client ends the process where it takes longer.
 _SERVICE_S = 60
+_PACKAGES = ("jax", "jaxlib", "drumline")
 _VISIBLE = ("jax_cuda_visible_devices", "jax_rocm_visible_devices")
 
 
@@ -25,7 +28,8 @@ def meet(gang: Gang, timeout_s: int = 300) -> None:
     """Returns when all processes of the gang are there; at once in a gang of one, or where they met already.
 
     Raises InvalidValueError for a time out of 1 to 86400 s; ClusterError, which names who is absent, where they do not
-    meet in it, and where JAX has started already. JAX's settings are then as they were.
+    meet in it, who has other versions of Python, JAX or Drumline than most, and where JAX has started already. JAX's
+    settings are then as they were.
     """
     if not isinstance(timeout_s, int) or isinstance(timeout_s, bool) or not 1 <= timeout_s <= _LONGEST_S:
         raise InvalidValueError(f"timeout_s must be a whole number from 1 to {_LONGEST_S}; got {timeout_s!r:.40}")
@@ -40,7 +44,7 @@ def meet(gang: Gang, timeout_s: int = 300) -> None:
     if backends_are_initialized():
         raise ClusterError(f"{who}: dist.initialize() must be called before anything uses JAX's devices")
     deadline = time.monotonic() + timeout_s
-    wait_for_all(gang, timeout_s)
+    wait_for_all(gang, timeout_s, own_versions())
     left_s = max(_SERVICE_S, int(deadline - time.monotonic()))
     # The preemption service would swallow SIGTERM.
     settings = {"jax_cpu_collectives_implementation": "gloo", "jax_enable_preemption_service": False}
@@ -51,6 +55,15 @@ def meet(gang: Gang, timeout_s: int = 300) -> None:
             )
     except RuntimeError as error:
         raise ClusterError(f"{who}: {error}") from error
+
+
+def own_versions() -> dict[str, str]:
+    """What must be the same in all processes of a gang: they would compile, or count, differently."""
+    versions = {"python": platform.python_version().rpartition(".")[0]}
+    for name in _PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):  # a copy of the engine that nobody installed
+            versions[name] = importlib.metadata.version(name)
+    return versions
 
 
 def _show_only(gang: Gang) -> None:

@@ -18,6 +18,7 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from drumline.distribute.base.enums import ReduceOp
+from drumline.distribute.base.trace_state import is_abstract
 from drumline.distribute.combine.quotient import divide_exactly, exact_quotient
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError, NoSumError
 from drumline.distribute.values.placement import check_host_array
@@ -74,7 +75,7 @@ def reduce_stacked(op: ReduceOp, array: jax.Array, axis: Axis) -> jax.Array:
     """Reduces [replicas, *shape] over replicas and ``axis`` of ``shape``; the result is on every device."""
     check_reducible(op, array.dtype)
     axes = normalize_axis(axis, array.ndim - 1)
-    return _stacked_fn(op, axes, array.sharding)(array)
+    return _stacked_fn(op, axes, None if is_abstract() else array.sharding)(array)
 
 
 @lru_cache(maxsize=256)

@@ -64,6 +64,7 @@ class SpmdStep:
         self._has_large_instrumented = can_instrument and has_instrumented(traced.jaxpr.jaxpr, large=True)
         self._out_rows = [_rows(aval.shape, self._group.num_replicas_in_sync) for aval in traced.jaxpr.out_avals]
         self._unflatten = unflattener(traced)
+        self._set_arguments(arguments)
         self._call = self._compile()
 
     def __call__(self, arguments: StepArguments) -> Any:
@@ -78,7 +79,7 @@ class SpmdStep:
             variable.commit_buffer(value)
         self._group.window.admit(outputs[-1])
         if self._instrumented:
-            self._report(outputs)
+            self._report(arguments, outputs)
         return self._results(arguments, outputs)
 
     @property
@@ -110,11 +111,17 @@ class SpmdStep:
         read = self._traced.read
         donated = [read[i].lift_on_mesh(self._group, donate) for i in self._donated]
         kept = [read[i].lift_on_mesh(self._group, donate=False) for i in self._kept]
-        leaves = [
-            arguments.leaves[i].stacked if kind == "stacked" else self._group.replicated.place(arguments.leaves[i])
-            for i, kind in zip(self._traced.leaf_indices, self._kinds, strict=True)
+        return donated, kept, self._leaves(arguments), self._constants
+
+    def _set_arguments(self, arguments: StepArguments) -> None:
+        """What a kind of step learns of its arguments before it is compiled."""
+
+    def _leaves(self, arguments: StepArguments) -> list[Any]:
+        leaves, place = arguments.leaves, self._group.replicated.place
+        return [
+            leaves[i].stacked if kind == "stacked" else place(leaves[i])
+            for i, kind in zip(self._traced.leaf_indices, self._kinds, strict=False)
         ]
-        return donated, kept, leaves, self._constants
 
     def _instrumented_variant(self, arguments: StepArguments, with_large: bool) -> SpmdStep:
         variant = self._variants.get(with_large)
@@ -127,7 +134,7 @@ class SpmdStep:
             require_same_program(self._group, variant.text(arguments), "the sampled variant of the step")
         return variant
 
-    def _report(self, outputs: list[jax.Array]) -> None:
+    def _report(self, arguments: StepArguments, outputs: list[jax.Array]) -> None:
         count = len(self._instrumented)
         first = self._traced.num_outputs - 2 * count
         for i, one in enumerate(self._instrumented):

@@ -106,6 +106,11 @@ class AgreedSteps:
         """Goes to a saved place."""
         self._reader.set_state(state)
 
+    def close(self) -> None:
+        """Tells the other processes, which wait for the next step here, that there is none."""
+        if self._exchange is not None:
+            self._exchange.close()
+
     def _is_step(self, told: list[list[str | None] | None]) -> bool:
         """Whether all replicas have an element, all of one shape; UnsupportedError where that loses rows."""
         kinds = [kind for process in told for kind in (process or [None])]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import jax
 
-from drumline.distribute.base.trace_state import x64_enabled
+from drumline.distribute.base.trace_state import is_abstract, x64_enabled
 from drumline.distribute.contexts.context import in_replica_context, refuse_in_traced_function
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError
 from drumline.distribute.input.context import InputContext
@@ -18,7 +19,8 @@ from drumline.distribute.input.options import InputOptions, InputReplicationMode
 from drumline.distribute.input.over_processes import DividedOverProcesses, Share, WholeOverProcesses
 from drumline.distribute.input.placing import InputTarget, Placer
 from drumline.distribute.input.prefetch import Lookahead
-from drumline.distribute.input.steps import State, StepReader
+from drumline.distribute.input.runs import HoldingReader, TakenSteps, take_steps
+from drumline.distribute.input.steps import State
 
 T = TypeVar("T")
 
@@ -106,9 +108,13 @@ class DistributedIterator:
         iteration: int,
     ) -> None:
         self._dataset = dataset
+        #: Do other processes take the same steps?
+        self.is_over_processes = target.has_foreign_devices
         self._division = division
         self._place = Placer(target, to_device=options.places)
-        self._depth = options.depth
+        # On shapes the reading thread would be outside of the program's trace.
+        self._depth = 0 if is_abstract() else options.depth
+        self._ready: deque[tuple[Any, State]] = deque()
         self._open(iteration)
 
     def __iter__(self) -> DistributedIterator:
@@ -118,11 +124,21 @@ class DistributedIterator:
         if in_replica_context():
             raise _inside_step("next(iterator)")
         refuse_in_traced_function("next(iterator)")
-        produced = self._ahead.next()
+        produced = self._ready.popleft() if self._ready else self._ahead.next()
         if produced is None:
             raise StopIteration
         step, self._state = produced
         return step
+
+    def next_steps(self, most: int, room: int) -> TakenSteps | None:
+        """Up to ``most`` steps of equal shapes as one nest on the devices, with room for ``room``; None at the end."""
+        self._ready.extend(self._ahead.drain())
+        if self._ready:  # read ahead by the thread, which placed each
+            step, self._state = self._ready.popleft()
+            return TakenSteps(step, 1, is_one=True)
+        taken = take_steps(self._reader, self._place, most, room)
+        self._state = self._reader.get_state()
+        return taken
 
     def get_next(self) -> Any:
         """The next step; OutOfRangeError (a LookupError) after the last."""
@@ -151,7 +167,9 @@ class DistributedIterator:
 
     def restore(self, state: State) -> None:
         """Continues at a place saved by ``state()`` of an iterator over the same dataset."""
+        self._opened.close()
         self._ahead.discard()
+        self._ready.clear()
         self._dataset._continue_after(state["iteration"])
         self._open(state["iteration"])
         self._reader.set_state(state["place"])
@@ -159,7 +177,8 @@ class DistributedIterator:
 
     def _open(self, iteration: int) -> None:
         self._iteration = iteration
-        self._reader = self._division.open(iteration)
+        self._opened = self._division.open(iteration)
+        self._reader = HoldingReader(self._opened)
         self._state = self._reader.get_state()
         self._ahead = Lookahead(_producer(self._reader, self._place), self._depth)
 
@@ -215,7 +234,7 @@ def whole_elements(
     return DistributedDataset(strategy, WholeElements(sources, strategy.num_replicas_in_sync, pads=pads), options)
 
 
-def _producer(reader: StepReader, place: Callable[[Any], Any]) -> Callable[[], tuple[Any, State] | None]:
+def _producer(reader: HoldingReader, place: Callable[[Any], Any]) -> Callable[[], tuple[Any, State] | None]:
     x64 = x64_enabled()  # of this thread; the reading thread would have the process's default
 
     def produce() -> tuple[Any, State] | None:

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
+from drumline.distribute.base.trace_state import is_abstract
 from drumline.distribute.cluster.exchange import Exchange
 from drumline.distribute.input.steps import CutBatch, OwnPieces, Step
 from drumline.distribute.values.per_replica import PerReplica
@@ -48,56 +49,141 @@ class InputTarget(Protocol):
     def batch_sharding(self) -> NamedSharding:
         """Splits axis 0 over the replicas."""
 
+    @property
+    def replicated_sharding(self) -> NamedSharding:
+        """The whole array on every device."""
+
 
 class Placer:
-    """Makes nests of PerReplica out of host steps; bare arrays when there is one replica."""
+    """Makes nests of PerReplica out of host steps; bare arrays when there is one replica.
+
+    All arrays of a step go by one ``device_put``: a call per array costs as much as the copy of a small one.
+    """
 
     def __init__(self, target: InputTarget, *, to_device: bool) -> None:
         self._replicas = target.num_replicas_in_sync
         self._devices = list(target.devices)
-        one_platform = len({device.platform for device in target.devices}) == 1
-        self._sharding = target.batch_sharding if one_platform else None
+        self._one_platform = len({device.platform for device in target.devices}) == 1
+        self._split = target.batch_sharding if self._one_platform else None
+        self._whole = target.replicated_sharding
         self._to_device = to_device
         self._stack = target.stack_copies
 
     def __call__(self, step: Step) -> Any:
         """The placed step."""
-        if self._replicas == 1:
-            element = step.batch if isinstance(step, CutBatch) else step.elements[0]
-            return jax.tree.map(self._single, element)
+        if isinstance(step, CutBatch):
+            leaves, tree = jax.tree.flatten(step.batch)
+            rows = step.rows
+            if self._replicas == 1:
+                return jax.tree.unflatten(tree, self._bare(leaves))
+            return jax.tree.unflatten(
+                tree, self._even(leaves, rows) if len(set(rows)) == 1 else self._ragged(leaves, rows)
+            )
         if isinstance(step, OwnPieces):
             return jax.tree.map(lambda *leaves: self._own_pieces(leaves), *step.elements)
+        if self._replicas == 1:
+            leaves, tree = jax.tree.flatten(step.elements[0])
+            return jax.tree.unflatten(tree, self._bare(leaves))
+        nests = [jax.tree.flatten(element) for element in step.elements]
+        return jax.tree.unflatten(nests[0][1], self._pieces(list(zip(*(leaves for leaves, _ in nests), strict=True))))
+
+    def can_stack(self, step: Step) -> bool:
+        """Whether steps like this one fit one array [replicas, steps, ...] per leaf."""
+        if not self._to_device or not self._one_platform:
+            return False
+        leaves = jax.tree.leaves(step.batch if isinstance(step, CutBatch) else step.elements)
+        if any(leaf.dtype.kind in _HOST_ONLY_KINDS for leaf in leaves):
+            return False
         if isinstance(step, CutBatch):
-            return jax.tree.map(lambda leaf: self._cut(leaf, step.rows), step.batch)
-        return jax.tree.map(lambda *leaves: self._pieces(leaves), *step.elements)
+            return len(set(step.rows)) == 1
+        return all(map(_are_alike, zip(*map(jax.tree.leaves, step.elements), strict=True)))
 
-    def _single(self, leaf: Leaf) -> Any:
-        return jax.device_put(check_host_array(leaf), self._devices[0]) if self._places(leaf) else leaf
+    def stacked(self, steps: Sequence[Step], room: int) -> Any:
+        """Steps that ``can_stack``, of equal shapes, and zeros up to ``room`` of them: leaves [replicas, room, ...]."""
+        parts = [self._per_replica(step) for step in steps]
+        columns = []
+        for column in zip(*parts, strict=True):
+            together = np.zeros((self._replicas, room, *column[0].shape[1:]), column[0].dtype)
+            for position, part in enumerate(column):
+                together[:, position] = part
+            columns.append(together)
+        rows = [(column.shape[2],) * self._replicas if column.ndim > 2 else None for column in columns]
+        placed = map(PerReplica, self._put(columns, self._split), [None] * len(columns), rows)
+        example = steps[0].batch if isinstance(steps[0], CutBatch) else steps[0].elements[0]
+        return jax.tree.unflatten(jax.tree.structure(example), list(placed))
 
-    def _cut(self, leaf: Leaf, rows: tuple[int, ...]) -> PerReplica:
-        if len(set(rows)) == 1 and self._sharding is not None and self._places(leaf):
-            return PerReplica.from_batch(check_host_array(leaf), self._sharding)
-        return self._components(np.split(leaf, np.cumsum(rows)[:-1]), rows)
+    def _per_replica(self, step: Step) -> list[Leaf]:
+        """A step's leaves as [replicas, ...]."""
+        if isinstance(step, CutBatch):
+            shape = (self._replicas, step.rows[0])
+            return [leaf.reshape(*shape, *leaf.shape[1:]) for leaf in jax.tree.leaves(step.batch)]
+        return [np.stack(column) for column in zip(*map(jax.tree.leaves, step.elements), strict=True)]
 
     def _own_pieces(self, leaves: tuple[Leaf, ...]) -> PerReplica:
-        if self._places(leaves[0]):
+        """A leaf of each replica of this process, where others have some too."""
+        if self._to_device and leaves[0].dtype.kind not in _HOST_ONLY_KINDS:
             return PerReplica.from_stacked(self._stack(leaves))
         rows = (len(leaves[0]),) * self._replicas if leaves[0].ndim else None
         return PerReplica.from_components(leaves, rows, self._replicas)
 
-    def _pieces(self, leaves: tuple[Leaf, ...]) -> PerReplica:
-        first = leaves[0]
-        alike = all(leaf.shape == first.shape and leaf.dtype == first.dtype for leaf in leaves)
-        if alike and self._sharding is not None and self._places(first):
-            return PerReplica.from_stacked(jax.device_put(check_host_array(np.stack(leaves)), self._sharding))
-        rows = tuple(len(leaf) for leaf in leaves) if all(leaf.ndim for leaf in leaves) else None
-        return self._components(leaves, rows)
+    def _bare(self, leaves: list[Leaf]) -> list[Any]:
+        return self._put(leaves, self._whole)
 
-    def _components(self, parts: Sequence[Leaf], rows: tuple[int, ...] | None) -> PerReplica:
-        if not self._places(parts[0]):
-            return PerReplica.from_components(parts, rows)
-        checked = [check_host_array(part) for part in parts]
-        return PerReplica.from_components(jax.device_put(checked, self._devices), rows)
+    def _even(self, leaves: list[Leaf], rows: tuple[int, ...]) -> list[PerReplica]:
+        """Leaves [global rows, ...], of which every replica has as many rows."""
+        if not self._one_platform:
+            return self._ragged(leaves, rows)
+        stacked = [leaf.reshape(self._replicas, rows[0], *leaf.shape[1:]) for leaf in leaves]
+        return [
+            PerReplica(placed, None, rows)
+            if isinstance(placed, jax.Array)
+            else PerReplica.from_components(list(placed), rows)
+            for placed in self._put(stacked, self._split)
+        ]
 
-    def _places(self, leaf: Leaf) -> bool:
-        return self._to_device and leaf.dtype.kind not in _HOST_ONLY_KINDS
+    def _ragged(self, leaves: list[Leaf], rows: tuple[int, ...]) -> list[PerReplica]:
+        borders = np.cumsum(rows)[:-1]
+        return self._components([(np.split(leaf, borders), rows) for leaf in leaves])
+
+    def _pieces(self, columns: list[tuple[Leaf, ...]]) -> list[PerReplica]:
+        """Columns of one leaf per replica."""
+        if self._one_platform and all(map(_are_alike, columns)):
+            stacked = self._put([np.stack(column) for column in columns], self._split)
+            return [
+                PerReplica.from_stacked(placed)
+                if isinstance(placed, jax.Array)
+                else PerReplica.from_components(list(placed))
+                for placed in stacked
+            ]
+        return self._components([(column, _row_table(column)) for column in columns])
+
+    def _components(self, columns: list[tuple[Sequence[Leaf], tuple[int, ...] | None]]) -> list[PerReplica]:
+        """A part of each column on each replica's device."""
+        parts = [part for column, _ in columns for part in column]
+        placed = iter(self._put(parts, self._devices * len(columns)))
+        return [PerReplica.from_components([next(placed) for _ in column], rows) for column, rows in columns]
+
+    def _put(self, leaves: list[Leaf], where: Any) -> list[Any]:
+        """Leaves on the devices, but for those that no device holds. ``where``: one sharding, or a device for each."""
+        if not self._to_device:
+            return leaves
+        fit = [leaf.dtype.kind not in _HOST_ONLY_KINDS for leaf in leaves]
+        if all(fit):
+            if is_abstract():
+                return [jax.numpy.zeros(leaf.shape, check_host_array(leaf).dtype) for leaf in leaves]
+            return list(jax.device_put([check_host_array(leaf) for leaf in leaves], where))
+        chosen = [i for i, fits in enumerate(fit) if fits]
+        targets = [where[i] for i in chosen] if isinstance(where, list) else where
+        placed: list[Any] = list(leaves)
+        for i, leaf in zip(chosen, self._put([leaves[i] for i in chosen], targets), strict=True):
+            placed[i] = leaf
+        return placed
+
+
+def _are_alike(column: tuple[Leaf, ...]) -> bool:
+    first = column[0]
+    return all(leaf.shape == first.shape and leaf.dtype == first.dtype for leaf in column)
+
+
+def _row_table(column: Sequence[Leaf]) -> tuple[int, ...] | None:
+    return tuple(len(leaf) for leaf in column) if all(leaf.ndim for leaf in column) else None

@@ -56,6 +56,13 @@ class ElementIterator(Protocol):
         """Goes back, or forth, to a saved place."""
 
 
+class _Closing:
+    """A reader that waits for nobody."""
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
 class StepReader(Protocol):
     """Steps in order."""
 
@@ -71,8 +78,11 @@ class StepReader(Protocol):
     def set_state(self, state: State) -> None:
         """Goes to a saved place."""
 
+    def close(self) -> None:
+        """Nobody waits for its next step any more. Called from another thread than the one that reads."""
 
-class EachBatchReader:
+
+class EachBatchReader(_Closing):
     """Rule A: every element is one step. Elements without rows make no step."""
 
     def __init__(self, elements: ElementIterator, replicas: int) -> None:
@@ -145,7 +155,7 @@ class RowStream:
         return True
 
 
-class CycleReader:
+class CycleReader(_Closing):
     """Rule B: a step is the next ``global_batch`` rows, whatever elements they lie in.
 
     ``pads``: the last step may leave replicas without rows; otherwise it is dropped then, and counted.
@@ -174,7 +184,7 @@ class CycleReader:
         self._stream.set_state(state)
 
 
-class WholeElementReader:
+class WholeElementReader(_Closing):
     """Every replica takes a whole element in turn; nothing is cut.
 
     ``pads()`` says whether replicas that find no element at the end get one without rows. Otherwise, and for elements

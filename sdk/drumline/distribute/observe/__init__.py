@@ -136,14 +136,66 @@ class ProgramMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class CompiledCollective:
+    """An exchange as the compiler left it: those of the step may have been joined, cut or added to.
+
+    ``bytes``: of its result on each device. ``groups``: which of the program's devices exchange with each other; empty
+    where the compiler's text names none.
+    """
+
+    kind: str
+    bytes: int
+    groups: tuple[tuple[int, ...], ...]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Something that takes memory on each device, with its bytes there."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """What a chip's own compiler says of a program. Bytes are of each device.
+
+    ``fits``: the verdict; ``memory`` is None where it does not. ``argument_bytes``: what the program is called with.
+    ``needed``: in all, None where the compiler did not say. ``available``: what it may use, None where the
+    compiler knows no limit, so that everything fits. ``is_gross``: the arguments
+    alone are too much, so that nothing was compiled. ``cost``: of one step, by the compiler's model: "flops", "bytes
+    accessed", and "optimal_seconds" where it has an answer.
+    """
+
+    fits: bool
+    argument_bytes: int
+    needed: int | None
+    available: int | None
+    is_gross: bool
+    largest: tuple[Allocation, ...]
+    collectives: tuple[CompiledCollective, ...]
+    cost: dict[str, float]
+    message: str
+    seconds: float
+    memory: ProgramMemory | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StepProgramRecord:
-    """A program that was built for ``step``; ``memory`` is None where the step is not one compiled program."""
+    """A program that was built for ``step``; ``memory`` is None where the step is not one compiled program.
+
+    ``compilation``: for the chips that a plan speaks of; None where the program runs on devices that are there.
+    """
 
     step: int
     executor: str
     rows: tuple[int, ...] | None
     collectives: tuple[CollectiveOperation, ...]
     memory: ProgramMemory | None
+    compilation: Compilation | None = None
 
 
 class Observer(Protocol):

@@ -55,6 +55,9 @@ class Observation:
         self.wants_in_step = False
         #: And of these the large arrays, which cost more?
         self.wants_large = False
+        #: Of steps that went out together those that are told.
+        self.sampled: list[int] = []
+        self.sent = range(0)
         self._step = 0
 
     def begin(
@@ -89,6 +92,32 @@ class Observation:
                 bytes=variable.nbytes,
             )
         )
+
+    def begin_steps(self, steps: range) -> None:
+        """Steps were asked for that go out together."""
+        for step in steps if self.observer is not None else ():
+            self.begin_step(step)
+
+    def dispatch_steps(self, executor: str, steps: range) -> None:
+        """As ``dispatch_step``, for steps that go out together: the samples among them are told."""
+        if self.observer is None:
+            return
+        self.sent = steps
+        self.sampled = [step for step in steps if step % self._every == 0]
+        self.dispatch_step(executor, is_ragged=False)
+        self.wants_reduction = bool(self.sampled)
+        self.wants_in_step = bool(self.sampled) and self.planner is None
+        self.wants_large = self.wants_in_step and any(step % (self._every * LARGE_EVERY) == 0 for step in self.sampled)
+
+    def end_steps(self, steps: range, executor: str, dispatched_at: int, rows: tuple[int, ...] | None) -> None:
+        """``run_steps`` gives control back: each step has its share of the time."""
+        if self.observer is None:
+            return
+        examples = sum(rows) if rows is not None else None
+        share = (time.monotonic_ns() - dispatched_at) / len(steps)
+        for i, step in enumerate(steps):
+            began, ended = dispatched_at + int(share * i), dispatched_at + int(share * (i + 1))
+            self.observer.step_ended(StepRecord(step, executor, began, ended, rows, examples))
 
     def begin_step(self, step: int) -> None:
         """A step was asked for."""
@@ -126,7 +155,18 @@ class Observation:
             self.planner.input_divided(explain())
 
     def report_reduction(self, op: ReduceOp, value: Any, axis: Any, result: Any, name: str | None) -> None:
-        """A reduction outside a step."""
+        """A reduction outside a step; of results of several steps each sampled step's, as that step's."""
+        if isinstance(value, PerReplica) and value.steps is not None and axis is None:
+            for position, step in enumerate(value.steps):
+                if step % self._every == 0:
+                    of_step = PerReplica.from_components([component[position] for component in value.values])
+                    self._report_reduction_of(step, op, of_step, result[position], axis=axis, name=name)
+            return
+        self._report_reduction_of(self._step, op, value, result, axis=axis, name=name)
+
+    def _report_reduction_of(
+        self, step: int, op: ReduceOp, value: Any, result: Any, *, axis: Any, name: str | None
+    ) -> None:
         if self.observer is None:
             return
         if isinstance(result, IndexedSlices):  # of rows the observer sees the values
@@ -142,7 +182,7 @@ class Observation:
         self.observer.reduction(
             ReductionRecord(
                 name=name or _call_site(),
-                step=self._step,
+                step=step,
                 op=kind,
                 axis=axis,
                 inputs=tuple(inputs),
@@ -154,14 +194,26 @@ class Observation:
             )
         )
 
-    def report_in_step(self, name: str, op: Literal["sum", "mean"], inputs: Sequence[Any], result: Any) -> None:
-        """An all-reduce of the step that has just been sent."""
+    def report_in_step(
+        self, name: str, op: Literal["sum", "mean"], inputs: Sequence[Any], result: Any, step: int | None = None
+    ) -> None:
+        """An all-reduce of the step that has just been sent, or of ``step`` where several were."""
         if self.observer is None:
             return
         counts = (1,) * len(inputs)
         denominator = len(inputs) if op == "mean" else None
         self.observer.reduction(
-            ReductionRecord(name, self._step, op, None, tuple(inputs), counts, denominator, result, "in_step")
+            ReductionRecord(
+                name,
+                self._step if step is None else step,
+                op,
+                None,
+                tuple(inputs),
+                counts,
+                denominator,
+                result,
+                "in_step",
+            )
         )
 
     def _report_placement(self, executor: str) -> None:

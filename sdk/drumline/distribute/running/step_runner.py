@@ -12,22 +12,31 @@ from typing import Any
 
 import jax
 
-from drumline.distribute.base.trace_state import read_trace_settings
+from drumline.distribute.base.trace_state import is_abstract, read_trace_settings
 from drumline.distribute.combine.cross_device_ops import CrossDeviceOps
 from drumline.distribute.contexts.step_trace import ReplicaNumberNeeded
-from drumline.distribute.errors import DivergingCopiesWarning, InvalidValueError, StateLostError, UnsupportedError
+from drumline.distribute.errors import (
+    DivergingCopiesWarning,
+    InvalidValueError,
+    NotPlannableError,
+    StateLostError,
+    UnsupportedError,
+)
 from drumline.distribute.executors.mpmd import MpmdStep
 from drumline.distribute.executors.pmap import PmapStep
+from drumline.distribute.executors.repeated import EachStep, RepeatedSpmdStep
 from drumline.distribute.executors.same_program import require_same_program
 from drumline.distribute.executors.spmd import SpmdStep
 from drumline.distribute.observe.observation import Observation
+from drumline.distribute.planning.planned_step import PlannedStep
 from drumline.distribute.running.program_cache import BuiltStep, FunctionState, StepCache
 from drumline.distribute.running.run_options import RunOptions
 from drumline.distribute.running.staleness import refuse_stale
-from drumline.distribute.tracing.arguments import StepArguments, flatten_arguments
+from drumline.distribute.tracing.arguments import StepArguments, flatten_arguments, repeat_arguments
 from drumline.distribute.tracing.program_record import describe_step
 from drumline.distribute.tracing.step import StepTracer, TracedStep
 from drumline.distribute.tracing.uniformity import mark_uniform
+from drumline.distribute.values.steps import mark_steps
 from drumline.distribute.variables.owner import VariableOwner
 
 #: What JAX raises when Python needs the number behind a tracer.
@@ -80,14 +89,64 @@ class StepRunner:
             if self._observation.observer is not None:
                 return self._run_observed(called, fn, arguments, options)
             try:
-                step = self._find_or_build(called, fn, arguments, options)
-                try:
-                    return step(arguments)
-                except Exception as error:
-                    self._raise_if_state_is_lost(error)
-                    raise
+                return self._call(self._find_or_build(called, fn, arguments, options), arguments)
             finally:
                 self.step += 1
+
+    def run_repeated(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        options: RunOptions,
+        *,
+        batch: Any,
+        count: int,
+        room: int,
+    ) -> list[Any]:
+        """The results of ``fn(*args, *batch, **kwargs)`` for each of ``count`` batches, in parts of several steps.
+
+        ``batch``: leaves [replicas, room, ...] of the batches; those after ``count`` are not looked at.
+        """
+        called = fn
+        given: Sequence[Any] = (*args, *(batch if isinstance(batch, tuple) else (batch,)))
+        if options.static_argnames:
+            fn, given, kwargs = _bind_static(fn, given, kwargs, options.static_argnames)
+        results: list[Any] = []
+        with self._owner.lock:
+            flat = flatten_arguments(self._owner, given, kwargs)
+            self._observation.begin_steps(range(self.step, self.step + count))
+            first = 0
+            while first < count:
+                part, done = self._run_part(called, fn, repeat_arguments(flat, batch, room, first, count), options)
+                results.append(part)
+                first += done
+        return results
+
+    def _run_part(
+        self, called: Callable[..., Any], fn: Callable[..., Any], arguments: StepArguments, options: RunOptions
+    ) -> tuple[Any, int]:
+        """The results of as many of the repeated steps as one compiled step does, and how many these are."""
+        assert arguments.repeated is not None
+        steps = range(self.step, self.step + arguments.repeated.stop - arguments.repeated.first)
+        dispatched_at = time.monotonic_ns()
+        try:
+            step = self._find_or_build(called, fn, arguments, options)
+            if isinstance(step, EachStep) and step.makes:
+                steps = steps[:1]
+            self._observation.dispatch_steps(step.name, steps)
+            return mark_steps(self._call(step, arguments), steps), len(steps)
+        finally:
+            executor = self.last_executor or self._executor
+            self._observation.end_steps(steps, executor, dispatched_at, arguments.rows)
+            self.step += len(steps)
+
+    def _call(self, step: Any, arguments: StepArguments) -> Any:
+        try:
+            return step(arguments)
+        except Exception as error:
+            self._raise_if_state_is_lost(error)
+            raise
 
     def _run_observed(
         self, called: Callable[..., Any], fn: Callable[..., Any], arguments: StepArguments, options: RunOptions
@@ -98,11 +157,7 @@ class StepRunner:
         try:
             step = self._find_or_build(called, fn, arguments, options)
             observation.dispatch_step(step.name, is_ragged=arguments.is_ragged)
-            try:
-                return step(arguments)
-            except Exception as error:
-                self._raise_if_state_is_lost(error)
-                raise
+            return self._call(step, arguments)
         finally:
             observation.end_step(self.step, self.last_executor or self._executor, dispatched_at, arguments.rows)
             self.step += 1
@@ -118,7 +173,9 @@ class StepRunner:
             state = state or self._cache.begin(called, roots)
             built = self._build(state, _Call(fn, roots, arguments, options, signature))
         elif options.check_stale:
-            refuse_stale(built.traces, self._trace(fn, arguments, state.made).traces, state.captures.opaque_parts())
+            refuse_stale(
+                built.traces, self._trace(fn, arguments.of_one_step(), state.made).traces, state.captures.opaque_parts()
+            )
             self._cache.record_trace(fn, state, roots)
         built.last_use = next(self._cache.uses)
         self.last_executor = built.step.name
@@ -133,7 +190,7 @@ class StepRunner:
     def _build_here(self, state: FunctionState, call: _Call) -> BuiltStep:
         # Before the trace, so that the warning comes also where the trace fails.
         self._cache.count_trace(call.fn, state, call.signature)
-        program = self._trace(call.fn, call.arguments, state.made)
+        program = self._trace(call.fn, call.arguments.of_one_step(), state.made)
         self._cache.record_trace(call.fn, state, call.roots)
         step = self._compile(program, call.arguments, call.options)
         if self._owner.exchange is not None:  # before anything is sent: a collective of other programs would hang
@@ -174,12 +231,40 @@ class StepRunner:
         return _Program(tracer.trace_replicas(is_shared=False), is_shared=False)
 
     def _compile(self, program: _Program, arguments: StepArguments, options: RunOptions) -> Any:
+        if is_abstract():
+            return self._plan(program, arguments, options)
+        if arguments.repeated is not None:
+            makes = not all(variable.is_initialized for variable in program.traces[0].created)
+            is_one = program.is_shared and self._executor != "pmap" and not makes
+            if not is_one or not RepeatedSpmdStep.can_repeat(program.traces[0]):
+                return EachStep(self._compile(program, arguments.of_one_step(), options), makes=makes)
         if not program.is_shared:
             return MpmdStep(self._owner, self._ops, self._observation, program.traces, arguments)
         (traced,) = program.traces
         self._mark_uniform(traced, arguments)
-        executor = PmapStep if self._executor == "pmap" else SpmdStep
+        spmd = SpmdStep if arguments.repeated is None else RepeatedSpmdStep
+        executor = PmapStep if self._executor == "pmap" else spmd
         return executor(self._owner, self._observation, traced, arguments, donate=options.donate)
+
+    def _plan(self, program: _Program, arguments: StepArguments, options: RunOptions) -> PlannedStep:
+        if not program.is_shared:
+            why = (
+                f"its batch is ragged: rows per replica {list(arguments.rows or ())}"
+                if arguments.is_ragged
+                else "its Python needs a number that only a replica knows, or executor='mpmd' was asked for"
+            )
+            raise NotPlannableError(
+                f"step {self.step} has a program per replica (MPMD), and only one program for all can be compiled for "
+                f"devices that are not there: {why}"
+            )
+        if arguments.repeated is not None:
+            raise NotPlannableError(
+                "strategy.run_steps does several steps in one program, which is not planned: call strategy.run for the "
+                "plan"
+            )
+        (traced,) = program.traces
+        self._mark_uniform(traced, arguments)
+        return PlannedStep(self._owner, self._observation, traced, arguments, donate=options.donate)
 
     def _needs_program_per_replica(self, arguments: StepArguments) -> bool:
         if not arguments.is_ragged:

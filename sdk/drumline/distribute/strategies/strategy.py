@@ -18,6 +18,7 @@ from drumline.distribute.errors import ContextError, InvalidTypeError, InvalidVa
 from drumline.distribute.observe import Observer
 from drumline.distribute.observe.observation import Observation
 from drumline.distribute.running.run_options import RunOptions, ValueContext
+from drumline.distribute.running.several_steps import StepsRun, run_several
 from drumline.distribute.running.step_runner import StepRunner
 from drumline.distribute.strategies.experimental_names import ExperimentalNames
 from drumline.distribute.strategies.extended import StrategyExtended
@@ -154,6 +155,28 @@ class Strategy(VariableOwner, ExperimentalNames):
         # Not in a merge function either, which is part of a step.
         context.require_cross_replica_context(self, "run", tracing="refused")
         return self._runner.run(fn, args, kwargs or {}, options or _DEFAULT_OPTIONS)
+
+    def run_steps(
+        self,
+        fn: Callable[..., Any],
+        iterator: Any,
+        n: int,
+        *,
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+        options: RunOptions | None = None,
+    ) -> StepsRun:
+        """Runs ``fn(*args, *batch, **kwargs)`` once for each of the next ``n`` batches of ``iterator``, in one program.
+
+        ``args`` and ``kwargs`` are the same in each step; what steps hand on to each other is kept in variables. Where
+        fewer batches are left it runs those; the result is (how many ran, their results). Whether to cancel, and what
+        to save, is asked between calls. Steps that are no one program run one after the other.
+        Raises InvalidTypeError where ``iterator`` is none, InvalidValueError for an ``n`` outside of 1 to 10 000.
+        """
+        context.require_cross_replica_context(self, "run_steps", tracing="refused")
+        return run_several(
+            self._runner, fn, iterator, n, args=args, kwargs=kwargs or {}, options=options or _DEFAULT_OPTIONS
+        )
 
     # reducing
 

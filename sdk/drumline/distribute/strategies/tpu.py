@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import jax
 
 from drumline.distribute.base.enums import VariableAggregation, VariableSynchronization
+from drumline.distribute.base.trace_state import abstract_devices
 from drumline.distribute.cluster import ClusterResolver, TPUClusterResolver
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError
 from drumline.distribute.strategies.mirrored import mirrored_variable_class
@@ -116,6 +117,8 @@ class TPUStrategy(Strategy):
 
 def shown_devices(resolver: ClusterResolver | None) -> list[jax.Device]:
     """The devices that JAX shows: this process's own for a resolver that is "local", which alone has no master."""
+    if planned := abstract_devices():
+        return list(planned)
     is_local = isinstance(resolver, TPUClusterResolver) and resolver.get_master() == ""
     return jax.local_devices() if is_local else jax.devices()
 

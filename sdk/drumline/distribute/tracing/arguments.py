@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from drumline.distribute.base.trace_state import is_abstract
 from drumline.distribute.errors import ContextError
 from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.indexed_slices import IndexedSlices, is_slices
@@ -22,6 +23,18 @@ LeafKind = Literal["stacked", "ragged", "plain", "static"]
 _PYTHON_NUMBERS = (int, float, complex)
 _CONSTANTS = (bool, int, float, complex, str, bytes, type(None))
 _MAY_HOLD_SLICES = frozenset({PerReplicaSlices, Mirrored})
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A step that is done for each of several batches. ``leaves``: the positions of the batches' leaves, which are
+    [replicas, room, *shape]; the steps ``first`` to ``stop`` of them are done.
+    """
+
+    leaves: frozenset[int]
+    room: int
+    first: int
+    stop: int
 
 
 @dataclass(slots=True)  # not frozen: that costs a microsecond a step
@@ -38,6 +51,20 @@ class StepArguments:
     signature: tuple[Hashable, ...]
     rows: tuple[int, ...] | None
     objects: list[Any]
+    repeated: Repeated | None = None
+
+    def of_one_step(self) -> StepArguments:
+        """What a repeated step is traced with: shapes of one step. Others' arguments are their own."""
+        if self.repeated is None:
+            return self
+        leaves = [_without_steps(leaf) if i in self.repeated.leaves else leaf for i, leaf in enumerate(self.leaves)]
+        return replace(self, leaves=leaves, repeated=None)
+
+    def at(self, step: int) -> StepArguments:
+        """The arguments of one of the repeated steps."""
+        assert self.repeated is not None
+        leaves = [_at_step(leaf, step) if i in self.repeated.leaves else leaf for i, leaf in enumerate(self.leaves)]
+        return replace(self, leaves=leaves, repeated=None)
 
     @property
     def is_ragged(self) -> bool:
@@ -84,6 +111,26 @@ def flatten_arguments(group: DeviceGroup, args: Sequence[Any], kwargs: dict[str,
         signature.append(key)
     objects = _changeable_objects(leaves, kinds) if has_objects else []
     return StepArguments(tree, leaves, tuple(kinds), tuple(signature), rows, objects)
+
+
+def repeat_arguments(arguments: StepArguments, batch: Any, room: int, first: int, stop: int) -> StepArguments:
+    """The arguments of a step that is done for the batches ``first`` to ``stop`` of those in ``batch``."""
+    ids = set(map(id, jax.tree.leaves(batch)))
+    leaves = frozenset(i for i, leaf in enumerate(arguments.leaves) if id(leaf) in ids)
+    signature = (*arguments.signature, "repeated", leaves, room)
+    return replace(arguments, signature=signature, repeated=Repeated(leaves, room, first, stop))
+
+
+def _without_steps(leaf: PerReplica) -> PerReplica:
+    assert leaf.stacked is not None
+    replicas, _, *shape = leaf.stacked.shape
+    one: Any = jax.ShapeDtypeStruct((replicas, *shape), leaf.stacked.dtype)
+    return PerReplica(one, None, leaf.rows)
+
+
+def _at_step(leaf: PerReplica, step: int) -> PerReplica:
+    assert leaf.stacked is not None
+    return PerReplica(leaf.stacked[:, step], None, leaf.rows)
 
 
 def _changeable_objects(leaves: Sequence[Any], kinds: Sequence[LeafKind]) -> list[Any]:
@@ -162,7 +209,7 @@ def _classify(leaf: Any, num_replicas: int) -> tuple[LeafKind, Hashable]:
     if isinstance(leaf, PerReplica):
         check_replicas(leaf, num_replicas)
         return "ragged", tuple(map(_key, leaf.values))
-    if isinstance(leaf, jax.core.Tracer):
+    if isinstance(leaf, jax.core.Tracer) and not is_abstract():
         raise ContextError(
             f"run was called inside a traced function (jit, grad, ...) with {leaf}; call it outside: run compiles the "
             "step itself"

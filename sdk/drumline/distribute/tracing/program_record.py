@@ -40,12 +40,14 @@ def describe_step(compiled: Any, arguments: StepArguments, step: int, replicas: 
     """
     fuses_means = compiled.name != "mpmd"
     operations = _collectives(compiled.program, 1, replicas, fuses_means) if replicas > 1 else ()
+    memory = compiled.memory(arguments)
     return StepProgramRecord(
         step=step,
         executor=compiled.name,
         rows=arguments.rows,
         collectives=tuple(operations),
-        memory=compiled.memory(arguments),
+        memory=memory,
+        compilation=getattr(compiled, "compilation", None),
     )
 
 

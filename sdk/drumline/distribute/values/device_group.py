@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from drumline.distribute.base.trace_state import is_abstract
 from drumline.distribute.cluster.exchange import Exchange
 from drumline.distribute.errors import InvalidValueError, UnsupportedError
 from drumline.distribute.values.in_flight import InFlightWindow
@@ -44,8 +45,11 @@ class DeviceGroup:
         every_device = [device for own in self.replica_devices for device in own]
         #: How many replicas; no property, as each step reads it.
         self.size = len(self._devices)
-        #: Do some devices belong to other processes? No property, as each step reads it.
-        self.has_foreign_devices = any(device.process_index != jax.process_index() for device in every_device)
+        #: Do some devices belong to other processes? No property, as each step reads it. On shapes one process speaks
+        #: for all: it plans for devices that are nobody's.
+        self.has_foreign_devices = not is_abstract() and any(
+            device.process_index != jax.process_index() for device in every_device
+        )
         #: The processes that own the devices, ascending, and the replicas of this one.
         self.processes = tuple(sorted({device.process_index for device in every_device}))
         self.local_replicas = self._find_local_replicas()
@@ -128,6 +132,9 @@ class DeviceGroup:
 
     def stack_copies(self, copies: Sequence[Any]) -> jax.Array:
         """One copy per replica of this process as an array [replicas, *shape] over the mesh."""
+        if is_abstract():
+            first = jnp.asarray(copies[0])
+            return jnp.broadcast_to(first, (len(copies), *first.shape))
         if not self.has_foreign_devices and not any(isinstance(copy, jax.Array) for copy in copies):
             return put(check_host_array(np.stack(copies)), self._stacked_sharding)
         shape = jnp.shape(copies[0])
@@ -137,6 +144,8 @@ class DeviceGroup:
 
     def assemble_replicated(self, copies: Sequence[jax.Array]) -> jax.Array:
         """Equal copies, one per replica of this process, as one replicated array."""
+        if is_abstract():
+            return jnp.asarray(copies[0])
         placed = self._put_on_replicas(copies)
         return jax.make_array_from_single_device_arrays(placed[0].shape, self.replicated_sharding, placed)
 
@@ -181,7 +190,9 @@ class DeviceGroup:
 
     def broadcast_home(self, array: jax.Array) -> jax.Array:
         """A variable's single copy on every replica's device, for one step."""
-        return array if array.sharding == self.replicated_sharding else self.replicate(array)
+        if is_abstract() or array.sharding == self.replicated_sharding:
+            return array
+        return self.replicate(array)
 
     def regroup(self, values: Sequence[Any]) -> Any:
         """One component per replica as a PerReplica value; bare where there is one replica."""

@@ -19,6 +19,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
+from drumline.distribute.base.trace_state import is_abstract
 from drumline.distribute.contexts.context import in_replica_context
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError, MissingReplicaError
 from drumline.distribute.values.indexed_slices import IndexedSlices, is_slices
@@ -49,7 +50,7 @@ class PerReplica(DistributedValue):
     no rows. The executor of a step is chosen from it, never from local shapes.
     """
 
-    __slots__ = ("_components", "_replicas", "batch_rows", "rows", "stacked")
+    __slots__ = ("_components", "_replicas", "batch_rows", "rows", "stacked", "steps")
 
     def __init__(
         self,
@@ -65,6 +66,8 @@ class PerReplica(DistributedValue):
         self.rows = rows
         #: Rows per replica of the batch a step made this from, where the value may differ between replicas.
         self.batch_rows: tuple[int, ...] | None = None
+        #: The steps that the entries along axis 0 are of, in a result of several steps.
+        self.steps: range | None = None
 
     @classmethod
     def from_stacked(cls, array: jax.Array, rows: tuple[int, ...] | None = None) -> PerReplica:
@@ -134,7 +137,7 @@ class PerReplica(DistributedValue):
         if self.stacked.ndim < 2:
             return self.stacked
         axis = axis % (self.stacked.ndim - 1)
-        return _concatenate_fn(self.stacked.sharding, axis)(self.stacked)
+        return _concatenate_fn(None if is_abstract() else self.stacked.sharding, axis)(self.stacked)
 
     def __repr__(self) -> str:
         if self.stacked is not None:
@@ -305,6 +308,8 @@ def check_replicas(value: PerReplica, num_replicas: int) -> None:
 
 def copies_of(array: jax.Array) -> tuple[jax.Array, ...]:
     """The local copies of a replicated array: of each replica that of its first device."""
+    if is_abstract():
+        return (array,)
     shards = array.addressable_shards
     mesh = array.sharding.mesh if isinstance(array.sharding, NamedSharding) else None
     if mesh is None or mesh.axis_names[:1] != (REPLICA_AXIS,) or mesh.size == mesh.shape[REPLICA_AXIS]:
@@ -316,6 +321,8 @@ def copies_of(array: jax.Array) -> tuple[jax.Array, ...]:
 
 def unstack(array: jax.Array) -> tuple[jax.Array, ...]:
     """The local components of a stacked array [replicas, *shape], each staying on its device."""
+    if is_abstract():
+        return (array[0],) * array.shape[0]
     whole = (1, *array.shape[1:])
     by_replica = {
         shard.index[0].start or 0: shard.data

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, Sharding
 
-from drumline.distribute.base.trace_state import x64_enabled
+from drumline.distribute.base.trace_state import is_abstract, x64_enabled
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError
 
 _NARROW = {np.dtype(np.int64): np.iinfo(np.int32), np.dtype(np.uint64): np.iinfo(np.uint32)}
@@ -38,7 +38,9 @@ def check_host_array(value: Any) -> np.ndarray[Any, Any]:
 
 
 def put(array: Any, where: Any) -> jax.Array:
-    """``jax.device_put`` of one array, typed."""
+    """``jax.device_put`` of one array, typed. Of a program that runs on shapes nothing lies anywhere."""
+    if is_abstract():
+        return jax.numpy.asarray(array)
     placed: jax.Array = jax.device_put(array, where)
     return placed
 
@@ -87,6 +89,8 @@ class ReplicatedArrays:
 
     def place(self, value: Any) -> Any:
         """``value`` on every device; host arrays are placed again each time, since they can change in place."""
+        if is_abstract():
+            return value
         if isinstance(value, jax.Array):
             if value.sharding == self.sharding:
                 return value

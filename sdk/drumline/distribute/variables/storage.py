@@ -8,6 +8,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
+from drumline.distribute.base.trace_state import is_abstract
 from drumline.distribute.errors import InvalidValueError
 from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.per_replica import copies_of, unstack
@@ -79,14 +80,14 @@ class StoredValue:
     def commit_buffer(self, array: jax.Array) -> None:
         """Takes what the step left on every device; the home device's copy is kept."""
         # The home's copy alone: the others would take memory for as long as the variable lives.
-        if self.strategy.num_replicas_in_sync > 1 or len(array.sharding.device_set) > 1:
+        if not is_abstract() and (self.strategy.num_replicas_in_sync > 1 or len(array.sharding.device_set) > 1):
             array = copy_on(array, self.strategy.parameter_device)
         self._buffer = array
 
     @property
     def is_lost(self) -> bool:
         """True when the value was donated to a step that failed."""
-        return isinstance(self._buffer, jax.Array) and self._buffer.is_deleted()
+        return not is_abstract() and isinstance(self._buffer, jax.Array) and self._buffer.is_deleted()
 
     @property
     def is_initialized(self) -> bool:
@@ -126,7 +127,8 @@ class ReplicatedValue(StoredValue):
 
     def _copies(self) -> tuple[jax.Array, ...]:
         self._escaped = True
-        return copies_of(self._buffer)
+        copies = copies_of(self._buffer)
+        return copies * self.strategy.num_replicas_in_sync if is_abstract() else copies
 
     def lift_components(self) -> list[jax.Array]:
         self._escaped = True

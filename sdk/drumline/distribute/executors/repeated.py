@@ -1,0 +1,133 @@
+"""A step that is done for several batches by one call: in one program where there is one, else one after the other."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from drumline.distribute.executors.spmd import SpmdStep
+from drumline.distribute.observe import ProgramMemory
+from drumline.distribute.tracing.arguments import StepArguments
+from drumline.distribute.tracing.step import TracedStep
+from drumline.distribute.values.per_replica import PerReplica
+from drumline.distribute.values.steps import join_steps, lift_step
+
+
+class RepeatedSpmdStep(SpmdStep):
+    """A loop over the batches in one program. How many there are is an input: fewer are no other program.
+
+    Outputs have a leading axis, an entry per step.
+    """
+
+    def _results(self, arguments: StepArguments, outputs: list[jax.Array]) -> Any:
+        repeated = arguments.repeated
+        assert repeated is not None
+        results = super()._results(arguments, outputs)
+        if repeated.stop - repeated.first == repeated.room:
+            return results
+        return jax.tree.map(partial(_cut_leaf, first=repeated.first, stop=repeated.stop), results)
+
+    def _report(self, arguments: StepArguments, outputs: list[jax.Array]) -> None:
+        """Each sampled step's all-reduces, as that step's."""
+        assert arguments.repeated is not None
+        count, sent = len(self._instrumented), self._observation.sent
+        first = self._traced.num_outputs - 2 * count
+        for i, one in enumerate(self._instrumented):
+            operands = self._group.components_everywhere(PerReplica.from_stacked(outputs[first + i]))
+            result = outputs[first + count + i]
+            for step in self._observation.sampled:
+                at = arguments.repeated.first + step - sent.start
+                values = [one.value(operand[at]) for operand in operands]
+                self._observation.report_in_step(one.name, one.op, values, one.value(result[at]), step)
+
+    @staticmethod
+    def can_repeat(traced: TracedStep) -> bool:
+        """Whether every variable that it writes is an input, and every output an array that a loop can fill."""
+        read = set(map(id, traced.read))
+        outputs = traced.jaxpr.out_avals[: traced.num_outputs]
+        return all(id(variable) in read for variable in traced.written) and not any(
+            jnp.issubdtype(aval.dtype, jax.dtypes.extended) for aval in outputs
+        )
+
+    def _set_arguments(self, arguments: StepArguments) -> None:
+        assert arguments.repeated is not None
+        self._room = arguments.repeated.room
+        self._is_batch = [i in arguments.repeated.leaves for i in self._traced.leaf_indices]
+        self._kinds = [*self._kinds, "plain", "plain"]
+        self._out_rows = [(self._room,) * self._group.num_replicas_in_sync for _ in self._out_rows]
+
+    def _leaves(self, arguments: StepArguments) -> list[Any]:
+        assert arguments.repeated is not None
+        bounds = [np.int32(arguments.repeated.first), np.int32(arguments.repeated.stop)]
+        return [*super()._leaves(arguments), *bounds]
+
+    def _replica_view(self, donated: list[Any], kept: list[Any], leaves: list[Any], constants: list[Any]) -> Any:
+        *leaves, first, stop = leaves
+        traced = self._traced
+        positions = {id(traced.read[i]): position for position, i in enumerate(self._donated)}
+        written = [positions[id(variable)] for variable in traced.written]
+
+        def one(step: Any, values: list[Any]) -> Any:
+            own = [
+                lax.dynamic_index_in_dim(leaf, step, keepdims=False) if is_batch else leaf
+                for leaf, is_batch in zip(leaves, self._is_batch, strict=True)
+            ]
+            return SpmdStep._replica_view(self, values, kept, own, constants)
+
+        def body(step: Any, carry: tuple[list[Any], list[Any]]) -> tuple[list[Any], list[Any]]:
+            values, filled = carry
+            outputs, new = one(step, values)
+            values = list(values)
+            for position, value in zip(written, new, strict=True):
+                values[position] = lax.convert_element_type(value, values[position].dtype)
+            return values, [
+                lax.dynamic_update_index_in_dim(into, value, step, 0)
+                for into, value in zip(filled, outputs, strict=True)
+            ]
+
+        shapes, _ = jax.eval_shape(one, jnp.zeros((), jnp.int32), donated)
+        empty = [jnp.zeros((self._room, *shape.shape), shape.dtype) for shape in shapes]
+        values, outputs = lax.fori_loop(first, stop, body, (donated, empty))
+        return outputs, [values[position] for position in written]
+
+
+class EachStep:
+    """Steps that are no one program: ``step`` is called for each batch, or where it ``makes`` variables for the first
+    alone, as the next one is another program.
+    """
+
+    def __init__(self, step: Any, *, makes: bool) -> None:
+        self._step = step
+        self.makes = makes
+        self.name = step.name
+
+    def __call__(self, arguments: StepArguments) -> Any:
+        repeated = arguments.repeated
+        assert repeated is not None
+        stop = repeated.first + 1 if self.makes else repeated.stop
+        return join_steps([lift_step(self._step(arguments.at(i))) for i in range(repeated.first, stop)])
+
+    @property
+    def program(self) -> Any:
+        """The jaxpr of one step."""
+        return self._step.program
+
+    def memory(self, arguments: StepArguments) -> ProgramMemory | None:
+        """What one step needs."""
+        assert arguments.repeated is not None
+        found: ProgramMemory | None = self._step.memory(arguments.at(arguments.repeated.first))
+        return found
+
+
+def _cut_leaf(leaf: Any, first: int, stop: int) -> Any:
+    if isinstance(leaf, PerReplica):
+        assert leaf.stacked is not None
+        cut = PerReplica(leaf.stacked[:, first:stop], None, (stop - first,) * leaf.num_replicas)
+        cut.batch_rows = leaf.batch_rows
+        return cut
+    return leaf[first:stop] if isinstance(leaf, jax.Array) else leaf

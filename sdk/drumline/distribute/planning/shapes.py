@@ -1,0 +1,139 @@
+"""Runs a whole program on shapes: nothing is computed, and it stops where it needs a number."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from drumline.distribute.base.trace_state import run_abstractly
+from drumline.distribute.errors import NotPlannableError
+
+_NEEDS_NUMBER = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerBoolConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
+_ENGINE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_JAX = os.path.dirname(os.path.abspath(jax.__file__))
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Where a program could go no further on shapes: ``why``, and at which ``line`` of which ``file`` of its own."""
+
+    why: str
+    file: str
+    line: int
+    code: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.why}: {self.code}"
+
+
+class _ValueShownError(Exception):
+    """A computed value is printed."""
+
+
+def run_on_shapes(program: Callable[[], Any], devices: Sequence[Any], folder: Path) -> Stop | None:
+    """Calls ``program``, whose arrays are placeholders and whose default devices are ``devices``.
+
+    Returns where it stopped for want of a number (``float()``, ``if``, print of a computed value) or with a step that
+    can't be compiled; None where it came to its end. ``folder``: the program's files. What it raises itself
+    passes through.
+    """
+    with _jax_frames_kept():
+        try:
+            jax.eval_shape(lambda: _run(program, devices))
+        except (*_NEEDS_NUMBER, NotPlannableError, _ValueShownError) as error:
+            return _stop(error, folder)
+        except (AttributeError, TypeError) as error:
+            if "Tracer" not in str(error):
+                raise
+            return _stop(error, folder)
+    return None
+
+
+def _run(program: Callable[[], Any], devices: Sequence[Any]) -> None:
+    with run_abstractly(devices), _showing_stops():
+        program()
+
+
+@contextmanager
+def _showing_stops() -> Iterator[None]:
+    """A print of a placeholder stops the program: what it would show is not the number that the user waits for.
+
+    JAX has no hook for that, so its placeholders' own text is replaced while the program runs.
+    """
+    tracer = jax.core.Tracer
+    methods = {name: getattr(tracer, name) for name in ("__str__", "__format__")}
+    printed = builtins.print
+
+    def refuse(self: Any, *_: Any) -> str:
+        if _asked_by_program():
+            raise _ValueShownError
+        return repr(self)
+
+    def show(*values: Any, **options: Any) -> None:
+        if any(isinstance(leaf, tracer) for leaf in jax.tree.leaves(list(values))):
+            raise _ValueShownError
+        printed(*values, **options)
+
+    for name in methods:
+        setattr(tracer, name, refuse)
+    builtins.print = show
+    try:
+        yield
+    finally:
+        builtins.print = printed
+        for name, method in methods.items():
+            setattr(tracer, name, method)
+
+
+def _asked_by_program() -> bool:
+    """Whether code that is neither JAX's nor the engine's wants the text."""
+    return not sys._getframe(2).f_code.co_filename.startswith((_JAX, _ENGINE))
+
+
+@contextmanager
+def _jax_frames_kept() -> Iterator[None]:
+    """JAX hides frames of errors that pass through it, and the program's are among them."""
+    config: Any = jax.config  # its attributes are made at run time
+    before = config.jax_traceback_filtering
+    config.update("jax_traceback_filtering", "off")
+    try:
+        yield
+    finally:
+        config.update("jax_traceback_filtering", before)
+
+
+def _stop(error: Exception, folder: Path) -> Stop:
+    """The last line of the program's own files that led to the error."""
+    root = os.path.realpath(folder) + os.sep
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if os.path.realpath(frame.filename).startswith(root)
+    ]
+    why = str(error).strip().splitlines()[0][:500] if isinstance(error, NotPlannableError) else _why(error)
+    if not frames:
+        return Stop(why, "", 0, "")
+    last = frames[-1]
+    return Stop(why, os.path.relpath(os.path.realpath(last.filename), root), last.lineno or 0, (last.line or "")[:200])
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, _ValueShownError):
+        return "a computed value is shown, and on shapes there is none"
+    if isinstance(error, jax.errors.TracerBoolConversionError):
+        return "the program branches on a computed value, and on shapes there is none"
+    return "the program needs a number that is computed, and on shapes there is none"

@@ -1,0 +1,202 @@
+"""`make chaos-gangs REPEAT=n`: one member of a gang of two or four fails, and it is named; nothing of it is left.
+
+Real agents on this machine, each a host with one simulated device. The chances are those of the seed.
+"""
+
+import importlib.metadata
+import random
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from chaos.conftest import Measure
+from chaos.harness import PATIENCE_S, Site, open_site
+from chaos.programs import write_program
+from drumline import Run
+from drumline.contracts.reasons import EndReason
+from drumline.contracts.spec import CheckpointSpec, Limits, MirroredSpec, Retries
+from support.hosts import ExtraHost
+from support.other_version import VERSION, other_version_python
+from support.processes import living, wait_until
+
+pytestmark = pytest.mark.xdist_group("gang members")
+
+GANG = MirroredSpec(collectives="jax")
+HOSTS = ("alpha", "beta", "gamma", "delta")
+SIZES = pytest.mark.parametrize("size", [2, 4])
+STOPPED_S = 15.0
+SILENT_S = 15.0
+"""JAX ends who waits for a process that has been silent for so long."""
+RENDEZVOUS_S = 6.0
+TOGETHER = '''
+    import time
+
+    import jax
+    import jax.numpy as jnp
+    from jax.experimental import multihost_utils
+
+
+    def main(run, *, steps: int):
+        """Meets at every step; saves each third one."""
+        value = int(run.restore({"value": 0})["value"])
+        for step in range(run.next_step, steps):
+            value += int(multihost_utils.process_allgather(jnp.int32(1 + jax.process_index())).sum())
+            run.log(step=step, value=float(value))
+            run.checkpoint({"value": value}, step=step)
+            time.sleep(0.05)
+        return value
+'''
+
+
+@pytest.fixture(scope="module")
+def four_hosts(shared_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A gang of n members needs n of them: each has one device."""
+    with open_site(tmp_path_factory.mktemp("members"), shared_url) as site:
+        for name in HOSTS:
+            site.add_host(name, cpu_devices=1)
+        yield site
+
+
+@pytest.fixture
+def gang_site(four_hosts: Site) -> Iterator[Site]:
+    """It outlives each of these failures: all devices are free afterwards, and no process of a program is left."""
+    yield four_hosts
+    four_hosts.tidy()
+    runners = [runner for host in four_hosts.hosts for runner in host.runners()]
+    wait_until(lambda: not living(runners), timeout_s=PATIENCE_S, what="no process of a program is left")
+
+
+def start(site: Site, directory: Path, size: int, steps: int = 100_000, retries: int = 0, **options: Any) -> Run:
+    """Any: what `Client.submit` takes."""
+    return site.submit(
+        write_program(directory, TOGETHER),
+        replicas=size,
+        strategy=GANG,
+        parameters={"steps": steps},
+        retries=Retries(infrastructure=retries),
+        checkpoint=CheckpointSpec(every_steps=3),
+        **options,
+    )
+
+
+def at_step(run: Run, step: int) -> None:
+    wait_until(lambda: (run.refresh().details.progress.step or 0) >= step, timeout_s=PATIENCE_S, what=f"step {step}")
+
+
+def host_of(site: Site, run: Run, rank: int) -> ExtraHost:
+    host_id = next(member.host for member in next(iter(run.attempts)).members if member.rank == rank)
+    name = next(host.name for host in site.fleet() if host.id == host_id)
+    return next(host for host in site.hosts if host.name == name)
+
+
+def ended(site: Site, run: Run) -> tuple[EndReason, str]:
+    assert site.finish(run).reason is not None
+    assert run.reason is not None
+    assert run.state == "FAILED"
+    return run.reason.code, run.reason.message
+
+
+@SIZES
+def test_a_killed_member_is_named_and_the_run_resumes_from_its_checkpoint(
+    gang_site: Site, tmp_path: Path, chance: random.Random, measured: Measure, size: int
+) -> None:
+    run = start(gang_site, tmp_path, size, steps=40, retries=1)
+    at_step(run, 5 + chance.randrange(10))
+    wait_until(lambda: [*run.checkpoints()] != [], timeout_s=PATIENCE_S, what="a checkpoint is registered")
+    rank = chance.randrange(size)
+    host = host_of(gang_site, run, rank)
+    runners = [runner for host in gang_site.hosts for runner in host.runners()]
+    assert len(runners) == size
+    killed_at = time.monotonic()
+    for runner in host.runners():
+        runner.send_signal(signal.SIGKILL)
+    wait_until(lambda: not living(runners), timeout_s=PATIENCE_S, what="all members are stopped")
+    measured(f"all {size} members are stopped", time.monotonic() - killed_at, STOPPED_S)
+
+    assert gang_site.finish(run).state == "SUCCEEDED"
+    second, first = run.attempts
+    assert first.reason is not None
+    assert first.reason.code is EndReason.KILLED
+    assert first.reason.message.startswith(f"Rank {rank} on {host.name}: "), first.reason.message
+    assert (second.resumed_step or 0) >= 2
+    assert run.result == 40 * sum(range(1, size + 1))
+
+
+@SIZES
+def test_a_frozen_member_is_named(
+    gang_site: Site, tmp_path: Path, chance: random.Random, measured: Measure, size: int
+) -> None:
+    run = start(gang_site, tmp_path, size)
+    at_step(run, 2 + chance.randrange(10))
+    rank = chance.randrange(size)
+    host = host_of(gang_site, run, rank)
+    frozen_at = time.monotonic()
+    for runner in host.runners():
+        runner.send_signal(signal.SIGSTOP)
+    reason, message = ended(gang_site, run)
+    measured(f"ended: one of {size} frozen", time.monotonic() - frozen_at, SILENT_S + STOPPED_S)
+
+    assert reason is EndReason.HANG, message
+    assert message.startswith(f"Has not arrived: rank {rank} on {host.name} "), message
+
+
+@SIZES
+def test_an_absent_member_is_named(
+    gang_site: Site, tmp_path: Path, chance: random.Random, measured: Measure, size: int
+) -> None:
+    launchers = {host.name: launcher_of(host) for host in gang_site.hosts}
+    try:
+        for launcher in launchers.values():
+            launcher.send_signal(signal.SIGSTOP)  # nobody starts before it is chosen who stays away
+        run = start(gang_site, tmp_path, size, limits=Limits(rendezvous_s=RENDEZVOUS_S))
+        wait_until(lambda: [*run.attempts] != [], timeout_s=PATIENCE_S, what="it is placed")
+        rank = chance.randrange(size)
+        host = host_of(gang_site, run, rank)
+        began_at = time.monotonic()
+        for name, launcher in launchers.items():
+            if name != host.name:
+                launcher.send_signal(signal.SIGCONT)
+        wait_until(lambda: next(iter(run.attempts)).state == "FINISHING", timeout_s=PATIENCE_S, what="it is decided")
+        measured(f"decided: one of {size} absent", time.monotonic() - began_at, RENDEZVOUS_S + STOPPED_S)
+    finally:
+        for launcher in launchers.values():
+            launcher.send_signal(signal.SIGCONT)
+
+    reason, message = ended(gang_site, run)
+    assert reason is EndReason.GANG_INCOMPLETE, message
+    assert message.startswith("Did not come to the rendezvous within "), message
+    assert message.endswith(f" s: rank {rank} on {host.name}."), message
+
+
+def test_a_member_with_another_version_is_named(gang_site: Site, tmp_path: Path, measured: Measure) -> None:
+    """The last one of this module: its host stays."""
+    gang_site.add_host("epsilon", cpu_devices=1, python=other_version_python(tmp_path / "environment"))
+    began_at = time.monotonic()
+    run = start(gang_site, tmp_path, size=5)
+    reason, message = ended(gang_site, run)
+    measured("ended: one of 5 has another version", time.monotonic() - began_at, STOPPED_S)
+
+    odd = next(rank for rank in range(5) if host_of(gang_site, run, rank).name == "epsilon")
+    usual = importlib.metadata.version("drumline")
+    said = f"rank {odd} on epsilon has drumline {VERSION}, most others {usual}"
+    assert (reason, message) == (
+        EndReason.VERSIONS_DIFFER,
+        f"The members of the gang need the same versions: {said}.",
+    )
+
+
+def launcher_of(host: ExtraHost) -> psutil.Process:
+    """The process that forks its programs."""
+    found = []
+    for process in host.processes():
+        with suppress(psutil.Error):
+            if process.name().startswith("drumline-launc"):
+                found.append(process)
+    (launcher,) = found
+    return launcher

@@ -1,0 +1,201 @@
+"""A program run on shapes: nothing is computed, its steps are compiled, and it stops where it needs a number."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import drumline.distribute as dist
+from drumline.distribute.observe import StepProgramRecord
+from drumline.distribute.planning import Chips, Stop, run_on_shapes
+from drumline.distribute.planning.compiled_text import find_collectives, replica_groups
+
+HERE = Path(__file__).parent
+FAR_TOO_LARGE = (400_000, 400_000, 400)
+
+
+class Programs:
+    """A plan's observer that keeps the compiled programs."""
+
+    def __init__(self) -> None:
+        self.records: list[StepProgramRecord] = []
+
+    def step_program(self, record: StepProgramRecord) -> None:
+        self.records.append(record)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *_: None
+
+
+def plan(program: Callable[[dist.Strategy], Any]) -> tuple[Stop | None, list[StepProgramRecord]]:
+    """Runs ``program`` on shapes, with two replicas."""
+    devices, seen = jax.devices("cpu")[:2], Programs()
+
+    def whole() -> None:
+        strategy = dist.MirroredStrategy()
+        strategy.observe(seen)
+        program(strategy)
+
+    return run_on_shapes(whole, devices, HERE), seen.records
+
+
+def square(x: jax.Array) -> Any:
+    return dist.all_reduce("sum", (x * x).sum())
+
+
+def rows(count: int = 8) -> np.ndarray[Any, Any]:
+    return np.ones((count, 3), np.float32)
+
+
+def test_weights_of_any_size_cost_nothing_and_their_step_is_compiled() -> None:
+    def program(strategy: dist.Strategy) -> None:
+        with strategy.scope():
+            weight = dist.Variable(lambda: jax.random.normal(jax.random.key(0), FAR_TOO_LARGE), aggregation="mean")
+
+        def step(x: jax.Array) -> Any:
+            weight.assign_sub(weight.value * 0.5)
+            return square(x)
+
+        for batch in strategy.distribute_dataset([rows(), rows()]):
+            total = strategy.reduce("sum", strategy.run(step, args=(batch,)), axis=None)
+        assert total.shape == ()
+
+    stop, records = plan(program)
+    assert stop is None
+    (record,) = records
+    assert record.compilation is not None
+    compiled = record.compilation
+    # each replica holds the weights, and its half of eight rows of three floats
+    assert compiled.argument_bytes == 4 * (400_000 * 400_000 * 400 + 4 * 3)
+    assert [one.kind for one in compiled.collectives] == ["all-reduce"]
+    assert compiled.collectives[0].groups == ((0, 1),)
+    assert (compiled.largest[0].shape, compiled.largest[1].name) == (FAR_TOO_LARGE, "argument [0]")
+
+
+def test_real_arrays_are_back_after_a_plan() -> None:
+    plan(lambda strategy: strategy.run(lambda: square(jnp.ones(2))))
+    strategy = dist.MirroredStrategy(["cpu:0", "cpu:1"])
+    assert float(strategy.reduce("sum", strategy.run(lambda: square(jnp.ones(2))), axis=None)) == 8.0
+    assert "Tracer" not in str(jnp.ones(1))
+
+
+def show_plainly(value: Any) -> None:
+    print(value)
+
+
+def show_in_text(value: Any) -> None:
+    sys.stdout.write(f"loss {value}")
+
+
+def branch(value: Any) -> None:
+    if value > 0:
+        raise AssertionError("nobody knows this")
+
+
+@pytest.mark.parametrize(
+    ("use", "line"),
+    [
+        (float, "use(total)"),
+        (lambda value: value.item(), "value.item()"),
+        (np.asarray, "use(total)"),
+        (show_plainly, "print(value)"),
+        (show_in_text, "sys.stdout.write("),
+        (branch, "if value > 0"),
+    ],
+)
+def test_the_first_number_that_is_needed_stops_it_at_the_users_line(use: Callable[[Any], Any], line: str) -> None:
+    def program(strategy: dist.Strategy) -> None:
+        total = strategy.reduce("sum", strategy.run(lambda: square(jnp.ones(2))), axis=None)
+        use(total)  # after strategy.run
+        raise AssertionError("it had no number")
+
+    stop, records = plan(program)
+    assert stop is not None
+    assert len(records) == 1
+    assert stop.file == "test_run_on_shapes.py"
+    assert line in stop.code
+    assert "on shapes there is none" in stop.why
+
+
+def test_a_ragged_batch_is_not_plannable_and_the_whole_ones_before_it_are() -> None:
+    def program(strategy: dist.Strategy) -> None:
+        for batch in strategy.distribute_dataset([rows(8), rows(5)]):
+            strategy.run(square, args=(batch,))
+
+    stop, records = plan(program)
+    assert stop is not None
+    assert "ragged: rows per replica [3, 2]" in stop.why
+    assert [record.rows for record in records] == [(4, 4)]
+
+
+def test_a_step_that_calls_the_host_is_not_plannable() -> None:
+    def step() -> Any:
+        jax.debug.print("hello {}", jnp.ones(1))
+        return square(jnp.ones(2))
+
+    stop, records = plan(lambda strategy: strategy.run(step))
+    assert stop is not None
+    assert "calls the host while it runs" in stop.why
+    assert records == []
+
+
+def test_what_the_program_raises_itself_passes_through() -> None:
+    def program(_: dist.Strategy) -> None:
+        raise LookupError("of the program")
+
+    with pytest.raises(LookupError, match="of the program"):
+        plan(program)
+
+
+def test_steps_return_what_they_do_elsewhere_in_shape_and_kind() -> None:
+    def program(strategy: dist.Strategy) -> None:
+        def step() -> Any:
+            key = jax.random.key(0)
+            return dist.mirrored({"a": jnp.ones((3, 2), jnp.bfloat16)}), jnp.arange(4), key
+
+        state, numbers, keys = strategy.run(step)
+        assert (state["a"].shape, state["a"].dtype) == ((3, 2), jnp.bfloat16)
+        assert [one.shape for one in strategy.local_results(numbers)] == [(4,), (4,)]
+        assert strategy.gather(numbers, axis=0).shape == (8,)
+        assert jnp.issubdtype(keys.values[0].dtype, jax.dtypes.prng_key)
+
+    assert plan(program)[0] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "groups"),
+    [
+        ("replica_groups={{0,1},{2,3}}, x", ((0, 1), (2, 3))),
+        ("replica_groups=[2,2]<=[4], x", ((0, 1), (2, 3))),
+        ("replica_groups=[2,2]<=[2,2]T(1,0), x", ((0, 2), (1, 3))),
+        ("source_target_pairs={{0,1},{1,0}}, x", ((0, 1), (1, 0))),
+        ("replica_groups={}, x", ()),
+    ],
+)
+def test_replica_groups_are_read_in_each_of_their_forms(text: str, groups: tuple[tuple[int, ...], ...]) -> None:
+    assert replica_groups(text) == groups
+
+
+def test_collectives_are_read_with_the_bytes_of_their_results() -> None:
+    text = """
+  %all-reduce.1 = (f32[64,256]{1,0:T(8,128)}, bf16[10]{0}) all-reduce(%a, %b), replica_groups={{0,1}}, op_name="psum"
+  %ag = (f32[4]{0}, f32[8]{0}) all-gather-start(%c), replica_groups=[1,2]<=[2], dimensions={0}
+  %done = f32[8]{0} all-gather-done(%ag)
+"""
+    found = [(one.kind, one.bytes, one.name) for one in find_collectives(text)]
+    assert found == [("all-reduce", 64 * 256 * 4 + 20, "psum"), ("all-gather", 32, "ag")]
+
+
+def test_a_slice_that_is_none_and_a_missing_compiler_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TPU_LIBRARY_PATH", raising=False)
+    with pytest.raises(dist.errors.InvalidValueError, match="there is no TPU 'v9'"):
+        Chips.of("v9:2x2")
+    with pytest.raises(dist.errors.NotPlannableError, match="no compiler"):
+        Chips.of("v5e:4x4")

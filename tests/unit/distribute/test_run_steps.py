@@ -1,0 +1,197 @@
+"""``run_steps``: several steps by one call are the same steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import drumline.distribute as dist
+from drumline.distribute import observe
+
+ROWS = np.arange(88, dtype=np.float32).reshape(44, 2)
+
+
+class Counter:
+    """Counts what XLA compiles."""
+
+    def __init__(self) -> None:
+        self.programs = 0
+        jax.monitoring.register_event_duration_secs_listener(self._note)
+
+    def _note(self, event: str, duration_secs: float, **kwargs: str | int) -> None:
+        self.programs += event == "/jax/core/compile/backend_compile_duration"
+
+
+def trained(strategy: dist.Strategy, rows: int, n: int | None, batch: int = 8) -> tuple[list[float], Any, list[int]]:
+    """Losses, weights and how many steps each call ran; ``n`` None: step by step."""
+    with strategy.scope():
+        w = dist.Variable(jnp.zeros(2), aggregation="mean")
+        seen = dist.Variable(0, synchronization="on_read", aggregation="sum")
+
+    def step(x: jax.Array) -> Any:
+        loss, gradient = jax.value_and_grad(lambda w: jnp.sum((x @ w - 1) ** 2))(w.value)
+        w.assign_sub(1e-5 * dist.all_reduce("mean", gradient))
+        seen.assign_add(x.shape[0])
+        return {"loss": loss}
+
+    iterator = iter(strategy.distribute_dataset(dist.Dataset.from_tensor_slices(ROWS[:rows]).batch(batch)))
+    losses: list[float] = []
+    counts: list[int] = []
+    if n is None:
+        results = [strategy.run(step, args=(x,))["loss"] for x in iterator]
+        losses = [float(strategy.reduce("sum", loss, axis=None)) for loss in results]
+    else:
+        while done := strategy.run_steps(step, iterator, n):
+            counts.append(done.count)
+            losses += np.asarray(strategy.reduce("sum", done.results["loss"], axis=None)).tolist()
+    assert int(seen.value) == rows
+    return losses, w.value, counts
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 4])
+@pytest.mark.parametrize(("rows", "n", "counts"), [(40, 2, [2, 2, 1]), (44, 4, [4, 2]), (40, 5, [5]), (16, 9, [2])])
+def test_several_steps_by_one_call_are_the_same_steps(replicas: int, rows: int, n: int, counts: list[int]) -> None:
+    one_by_one = trained(dist.MirroredStrategy(jax.devices()[:replicas]), rows, None)
+    strategy = dist.MirroredStrategy(jax.devices()[:replicas])
+    together = trained(strategy, rows, n)
+    assert together[2] == counts
+    np.testing.assert_allclose(together[0], one_by_one[0], rtol=1e-6)
+    np.testing.assert_allclose(together[1], one_by_one[1], rtol=1e-6)
+    assert strategy.step == len(one_by_one[0])
+
+
+@pytest.mark.parametrize("executor", ["pmap", "mpmd"])
+def test_executors_without_one_program_run_the_steps_one_after_the_other(executor: str) -> None:
+    expected = trained(dist.MirroredStrategy(jax.devices()[:2]), 44, None)
+    found = trained(dist.MirroredStrategy(jax.devices()[:2], executor=executor), 44, 4)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-6)
+
+
+def test_a_remainder_is_no_other_program(two: dist.MirroredStrategy) -> None:
+    with two.scope():
+        w = dist.Variable(jnp.zeros(2), aggregation="mean")
+
+    def step(x: jax.Array) -> None:
+        w.assign_add(jnp.sum(x, axis=0))
+
+    iterator = iter(two.distribute_dataset(dist.Dataset.from_tensor_slices(ROWS[:40]).batch(8)))
+    assert two.run_steps(step, iterator, 3).count == 3
+    counter = Counter()
+    assert two.run_steps(step, iterator, 3).count == 2
+    assert counter.programs == 0
+    assert not two.run_steps(step, iterator, 3)
+    np.testing.assert_allclose(w.value, ROWS[:40].sum(0) / 2, rtol=1e-6)
+
+
+def test_variables_may_be_made_by_the_first_step(two: dist.MirroredStrategy) -> None:
+    made: list[dist.Variable] = []
+
+    def step(x: jax.Array) -> Any:
+        if not made:
+            made.append(dist.Variable(jnp.zeros(()), aggregation="sum"))
+        made[0].assign_add(jnp.sum(x))
+        return jnp.sum(x)
+
+    iterator = iter(two.distribute_dataset(dist.Dataset.from_tensor_slices(ROWS[:40]).batch(8)))
+    with two.scope():
+        count, sums = two.run_steps(step, iterator, 5)
+    assert (count, [value.shape for value in sums.values]) == (5, [(5,), (5,)])
+    assert float(made[0].value) == ROWS[:40].sum()
+
+
+def test_what_a_step_takes_besides_its_batch_is_the_same_in_each(two: dist.MirroredStrategy) -> None:
+    iterator = iter(two.distribute_dataset(dist.Dataset.range(8).batch(2)))
+    count, results = two.run_steps(lambda a, x, *, b: a * x[0] + b, iterator, 4, args=(10,), kwargs={"b": 1})
+    assert count == 4
+    assert [np.asarray(value).tolist() for value in results.values] == [[1, 21, 41, 61], [11, 31, 51, 71]]
+
+
+def test_batches_that_lie_on_the_devices_are_brought_together_there(two: dist.MirroredStrategy) -> None:
+    batches = [*two.distribute_dataset(dist.Dataset.range(7).batch(2))]
+    count, sums = two.run_steps(jnp.sum, iter(batches), 10)
+    assert count == 4
+    assert [np.asarray(value).tolist() for value in sums.values] == [[0, 2, 4, 6], [1, 3, 5, 0]]
+
+
+def test_outputs_of_ragged_steps_are_told_apart(two: dist.MirroredStrategy) -> None:
+    iterator = iter(two.distribute_dataset(dist.Dataset.range(7).batch(2)))
+    count, doubled = two.run_steps(lambda x: 2 * x, iterator, 10)
+    assert count == 4
+    assert [np.asarray(two.gather(value, axis=0)).tolist() for value in doubled] == [[0, 2], [4, 6], [8, 10], [12]]
+
+
+def test_an_error_of_the_dataset_comes_after_the_steps_before_it(two: dist.MirroredStrategy) -> None:
+    def batches() -> Any:
+        yield np.ones(2)
+        yield np.ones(2)
+        raise OSError("disk gone")
+
+    iterator = iter(two.distribute_dataset(batches))
+    assert two.run_steps(jnp.sum, iterator, 5).count == 2
+    with pytest.raises(OSError, match="disk gone"):
+        two.run_steps(jnp.sum, iterator, 5)
+    with pytest.raises(OSError, match="disk gone"):
+        two.run_steps(jnp.sum, (batch for batch in two.distribute_dataset(batches)), 5)
+    assert two.step == 4
+
+
+def test_single_steps_and_several_take_turns_and_the_place_is_saved(two: dist.MirroredStrategy) -> None:
+    dataset = two.distribute_dataset(dist.Dataset.range(20).batch(2))
+    iterator = iter(dataset)
+    assert next(iterator).values[0].tolist() == [0]
+    assert np.asarray(two.run_steps(lambda x: x[0], iterator, 3).results.values[0]).tolist() == [2, 4, 6]
+    state = iterator.state()
+    assert next(iterator).values[0].tolist() == [8]
+    iterator.restore(state)
+    assert np.asarray(two.run_steps(lambda x: x[0], iterator, 3).results.values[0]).tolist() == [8, 10, 12]
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.began: list[int] = []
+        self.ended: list[int] = []
+        self.reductions: list[observe.ReductionRecord] = []
+
+    def placement(self, record: observe.PlacementRecord) -> None: ...
+    def variable_created(self, record: observe.VariableRecord) -> None: ...
+    def collective(self, record: observe.CollectiveRecord) -> None: ...
+    def step_began(self, step: int) -> None:
+        self.began.append(step)
+
+    def step_ended(self, record: observe.StepRecord) -> None:
+        self.ended.append(record.step)
+
+    def reduction(self, record: observe.ReductionRecord) -> None:
+        self.reductions.append(record)
+
+
+def test_sampled_reductions_are_told_as_those_of_their_own_step(two: dist.MirroredStrategy) -> None:
+    recorder = Recorder()
+    two.observe(recorder, reductions_every=3)
+    iterator = iter(two.distribute_dataset(dist.Dataset.range(16).batch(2)))
+    for _ in range(2):
+        _, sums = two.run_steps(lambda x: (jnp.sum(x), dist.all_reduce("sum", x[0]))[0], iterator, 4)
+        two.reduce("sum", sums, axis=None, name="outside")
+    assert recorder.began == recorder.ended == [*range(8)]
+    told = {(r.origin, r.step): (*map(int, r.inputs), int(r.result)) for r in recorder.reductions}
+    assert told == {
+        (origin, step): (2 * step, 2 * step + 1, 4 * step + 1) for origin in ("in_step", "host") for step in (0, 3, 6)
+    }
+
+
+@pytest.mark.parametrize("n", [0, -1, 10**6])
+def test_a_number_of_steps_that_makes_no_sense_is_refused(two: dist.MirroredStrategy, n: int) -> None:
+    with pytest.raises(ValueError, match="1 to 10000"):
+        two.run_steps(jnp.sum, iter([]), n)
+
+
+def test_a_dataset_that_is_no_iterator_is_refused(two: dist.MirroredStrategy) -> None:
+    dataset = two.distribute_dataset(dist.Dataset.range(8).batch(2))
+    with pytest.raises(TypeError, match=r"iter\(dataset\)"):
+        two.run_steps(jnp.sum, dataset, 2)
+    with pytest.raises(TypeError, match="no whole number"):
+        two.run_steps(jnp.sum, iter(dataset), 2.5)  # type: ignore[arg-type]
