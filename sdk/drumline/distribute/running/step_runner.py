@@ -27,13 +27,14 @@ from drumline.distribute.executors.pmap import PmapStep
 from drumline.distribute.executors.repeated import EachStep, RepeatedSpmdStep
 from drumline.distribute.executors.same_program import require_same_program
 from drumline.distribute.executors.spmd import SpmdStep
+from drumline.distribute.observe import DispatchedProgram
 from drumline.distribute.observe.observation import Observation
 from drumline.distribute.planning.planned_step import PlannedStep
 from drumline.distribute.running.program_cache import BuiltStep, FunctionState, StepCache
 from drumline.distribute.running.run_options import RunOptions
 from drumline.distribute.running.staleness import refuse_stale
 from drumline.distribute.tracing.arguments import StepArguments, flatten_arguments, repeat_arguments
-from drumline.distribute.tracing.program_record import describe_step
+from drumline.distribute.tracing.program_record import describe_program, describe_step
 from drumline.distribute.tracing.step import StepTracer, TracedStep
 from drumline.distribute.tracing.uniformity import mark_uniform
 from drumline.distribute.values.steps import mark_steps
@@ -89,7 +90,7 @@ class StepRunner:
             if self._observation.observer is not None:
                 return self._run_observed(called, fn, arguments, options)
             try:
-                return self._call(self._find_or_build(called, fn, arguments, options), arguments)
+                return self._call(self._find_or_build(called, fn, arguments, options).step, arguments)
             finally:
                 self.step += 1
 
@@ -131,9 +132,11 @@ class StepRunner:
         steps = range(self.step, self.step + arguments.repeated.stop - arguments.repeated.first)
         dispatched_at = time.monotonic_ns()
         try:
-            step = self._find_or_build(called, fn, arguments, options)
+            built = self._find_or_build(called, fn, arguments, options)
+            step = built.step
             if isinstance(step, EachStep) and step.makes:
                 steps = steps[:1]
+            self._observation.report_program(lambda: self._describe(built, called), steps.start)
             self._observation.dispatch_steps(step.name, steps)
             return mark_steps(self._call(step, arguments), steps), len(steps)
         finally:
@@ -155,7 +158,9 @@ class StepRunner:
         observation.begin_step(self.step)
         dispatched_at = time.monotonic_ns()
         try:
-            step = self._find_or_build(called, fn, arguments, options)
+            built = self._find_or_build(called, fn, arguments, options)
+            step = built.step
+            observation.report_program(lambda: self._describe(built, called), self.step)
             observation.dispatch_step(step.name, is_ragged=arguments.is_ragged)
             return self._call(step, arguments)
         finally:
@@ -164,7 +169,7 @@ class StepRunner:
 
     def _find_or_build(
         self, called: Callable[..., Any], fn: Callable[..., Any], arguments: StepArguments, options: RunOptions
-    ) -> Any:
+    ) -> BuiltStep:
         signature = (arguments.signature, options.donate, read_trace_settings(jax.config))
         roots = (fn, *arguments.objects)
         state = self._cache.find(called, roots)
@@ -179,7 +184,14 @@ class StepRunner:
             self._cache.record_trace(fn, state, roots)
         built.last_use = next(self._cache.uses)
         self.last_executor = built.step.name
-        return built.step
+        return built
+
+    def _describe(self, built: BuiltStep, called: Callable[..., Any]) -> DispatchedProgram:
+        if built.description is None:
+            name = getattr(called, "__qualname__", None) or type(called).__name__
+            replicas = self._owner.num_replicas_in_sync
+            built.description = describe_program(built.step, built.traces, name, replicas)
+        return built.description
 
     def _build(self, state: FunctionState, call: _Call) -> BuiltStep:
         if self._owner.exchange is None:
