@@ -31,7 +31,8 @@ from drumline.distribute.values.per_replica import (
     PerReplicaSlices,
     join_slices,
 )
-from drumline.distribute.values.placement import check_host_array, own_copy, put, reshard
+from drumline.distribute.values.placement import check_host_array, own_copy, put
+from drumline.distribute.values.stacked import reshard
 
 Devices = tuple[jax.Device, ...]
 

@@ -19,7 +19,8 @@ from drumline.distribute.cluster.exchange import Exchange
 from drumline.distribute.errors import InvalidValueError, UnsupportedError
 from drumline.distribute.values.in_flight import InFlightWindow
 from drumline.distribute.values.per_replica import LOGICAL_AXIS, REPLICA_AXIS, PerReplica
-from drumline.distribute.values.placement import ReplicatedArrays, check_host_array, put, reshard
+from drumline.distribute.values.placement import ReplicatedArrays, check_host_array, put
+from drumline.distribute.values.stacked import reshard
 
 #: Numbers the groups over several processes: the same in each of them, as all make the same ones in the same order.
 _groups_over_processes = itertools.count()

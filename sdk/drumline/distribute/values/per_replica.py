@@ -11,20 +11,19 @@ is a tuple of components, each committed to its replica's device.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import jax
 import numpy as np
 from jax import lax
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 
 from drumline.distribute.base.trace_state import is_abstract
 from drumline.distribute.contexts.context import in_replica_context
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError, MissingReplicaError
 from drumline.distribute.values.indexed_slices import IndexedSlices, is_slices
 from drumline.distribute.values.operators import ArrayOperators
-from drumline.distribute.values.placement import place_stacked
+from drumline.distribute.values.stacked import concatenate_fn, dense_fn, place_stacked
 
 REPLICA_AXIS = "replica"
 #: What the names of a mesh's axes within a replica begin with, where a replica has several devices.
@@ -137,7 +136,7 @@ class PerReplica(DistributedValue):
         if self.stacked.ndim < 2:
             return self.stacked
         axis = axis % (self.stacked.ndim - 1)
-        return _concatenate_fn(None if is_abstract() else self.stacked.sharding, axis)(self.stacked)
+        return concatenate_fn(None if is_abstract() else self.stacked.sharding, axis)(self.stacked)
 
     def __repr__(self) -> str:
         if self.stacked is not None:
@@ -221,7 +220,7 @@ class PerReplicaSlices(PerReplica):
         shape = self.dense_shape
         values, indices = self.rows_values.stacked, self.indices.stacked
         if values is not None and indices is not None and not values.is_fully_addressable:
-            return PerReplica.from_stacked(_dense_fn(shape)(values, indices))
+            return PerReplica.from_stacked(dense_fn(shape)(values, indices))
         return PerReplica.from_components([component.to_dense(shape) for component in self.values])
 
     def to_global(self, axis: int = 0) -> jax.Array:
@@ -335,24 +334,6 @@ def unstack(array: jax.Array) -> tuple[jax.Array, ...]:
 
 
 _first = jax.jit(lambda x: lax.squeeze(x, (0,)))
-
-
-@lru_cache(maxsize=64)
-def _dense_fn(shape: tuple[int, ...] | None) -> Callable[[jax.Array, jax.Array], jax.Array]:
-    return jax.jit(jax.vmap(lambda values, indices: IndexedSlices(values, indices, shape).to_dense(shape)))
-
-
-@lru_cache(maxsize=64)
-def _concatenate_fn(sharding: Any, axis: int) -> Callable[[jax.Array], jax.Array]:
-    def concatenate(stacked: jax.Array) -> jax.Array:
-        moved = jax.numpy.moveaxis(stacked, 0, axis)
-        shape = moved.shape
-        return moved.reshape(*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :])
-
-    if not isinstance(sharding, NamedSharding):
-        return jax.jit(concatenate)
-    out = NamedSharding(sharding.mesh, PartitionSpec(*(None,) * axis, REPLICA_AXIS))
-    return jax.jit(concatenate, out_shardings=out)
 
 
 def _describe(value: Any) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding, Sharding
+from jax.sharding import Sharding
 
 from drumline.distribute.base.trace_state import is_abstract, x64_enabled
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError
@@ -58,25 +57,6 @@ def copy_if_host(value: Any) -> Any:
     JAX reads host memory later or shares it, and the caller may change it as soon as he has control again.
     """
     return np.array(value) if isinstance(value, np.ndarray) else value
-
-
-def place_stacked(batch: Any, sharding: NamedSharding) -> jax.Array:
-    """A host array [replicas, ...] that each process has whole, each replica's part on its devices."""
-    if sharding.is_fully_addressable:
-        placed: jax.Array = jax.device_put(batch, sharding)
-        return placed
-    # device_put would compare it over all processes, by a collective.
-    return jax.make_array_from_callback(batch.shape, sharding, lambda index: batch[index])
-
-
-def reshard(array: jax.Array, sharding: NamedSharding) -> jax.Array:
-    """An array over several processes laid out otherwise; all of them ask for it."""
-    return array if array.sharding == sharding else _reshard_fn(sharding)(array)
-
-
-@lru_cache(maxsize=64)
-def _reshard_fn(sharding: NamedSharding) -> Callable[[jax.Array], jax.Array]:
-    return jax.jit(lambda array: array, out_shardings=sharding)
 
 
 class ReplicatedArrays:
