@@ -186,7 +186,7 @@ class Observation:
         elif isinstance(value, (PerReplicaSlices, IndexedSlices)):
             value = value.to_dense()
         replicas = self._group.num_replicas_in_sync
-        inputs = value.values if isinstance(value, PerReplica) else (value,) * replicas
+        inputs = self._group.components_everywhere(value) if isinstance(value, PerReplica) else (value,) * replicas
         axes = reduction.normalize_axis(axis, np.ndim(inputs[0]))
         counts = reduction.counts(inputs, axes)
         kind: Literal["sum", "mean"] = "sum" if op is ReduceOp.SUM else "mean"

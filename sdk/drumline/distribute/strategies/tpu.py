@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 
@@ -37,6 +37,8 @@ class TPUStrategy(Strategy):
     Raises InvalidTypeError for what is no resolver or assignment; InvalidValueError where the assignment's topology has
     another number of devices than JAX shows, or a core is assigned twice.
     """
+
+    spans_processes: ClassVar[bool] = True
 
     def __init__(
         self,
