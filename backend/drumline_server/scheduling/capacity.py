@@ -15,7 +15,7 @@ from drumline_server.scheduling.placement import platforms_of
 from drumline_server.storage.models import Checkpoint, Device, Host, Run
 
 
-def place_of(platform: str, coords: Sequence[int] | None, core: int | None) -> Place | None:
+def place_on_slice(platform: str, coords: Sequence[int] | None, core: int | None) -> Place | None:
     """Where a device is on its slice; None for one that lies on none. The coordinates of GPUs are none."""
     if platform != "tpu" or coords is None or len(coords) != 3:
         return None
@@ -100,7 +100,7 @@ def _places(session: Session, project_id: str) -> dict[str, tuple[tuple[Place, .
     here = (Device.project_id == project_id, Device.present.is_(True), Device.platform == "tpu")
     found: dict[str, list[tuple[Place, bool]]] = {}
     for host_id, state, *device in session.execute(select(*columns).where(*here)):
-        if (place := place_of(*device)) is not None:
+        if (place := place_on_slice(*device)) is not None:
             found.setdefault(host_id, []).append((place, state == DeviceState.FREE))
     return {
         host_id: (tuple(place for place, _ in there), tuple(place for place, is_free in there if is_free))

@@ -32,7 +32,7 @@ from drumline.contracts.states import AttemptState, DeviceState, RunState
 from drumline_server.base.settings import Settings
 from drumline_server.base.shapes import Shape
 from drumline_server.scheduling import capacity
-from drumline_server.scheduling.capacity import ResumeLocation, place_of
+from drumline_server.scheduling.capacity import ResumeLocation, place_on_slice
 from drumline_server.scheduling.placement import Ageing, FreeDevice, QueuedRun, Release, Snapshot, in_order
 from drumline_server.storage.models import Attempt, Device, Hold, Host, Member, Project, Run
 
@@ -124,7 +124,7 @@ _DEVICE = (
 
 def _free_device(row: Any) -> FreeDevice:  # Any: a row of the columns of `_DEVICE`
     device, host, platform, position, coords, core, simulated = row
-    return FreeDevice(device, host, platform, position, place_of(platform, coords, core), simulated)
+    return FreeDevice(device, host, platform, position, place_on_slice(platform, coords, core), simulated)
 
 
 def _releases(session: Session, project_id: str, silent_since: int, now: int) -> tuple[Release, ...]:

@@ -60,7 +60,7 @@ def topology_of(devices: Sequence[Any], tpu_slice: str | None = None) -> Topolog
         )
     if tell_places(devices):
         _require_one_slice(devices)
-        return _told([[_place_of(device) for device in own] for own in by_task.values()])
+        return _told([[_own_place(device) for device in own] for own in by_task.values()])
     if known is None:
         row = np.zeros((len(by_task), *counts, 4), np.int32)
         row[..., 0] = np.arange(len(devices)).reshape(row.shape[:2])
@@ -80,7 +80,7 @@ def _was_put(device: Any) -> bool:
     return bool(_PLACES) and (device.platform, device.id) in _PLACES
 
 
-def _place_of(device: Any) -> Place:
+def _own_place(device: Any) -> Place:
     if _was_put(device):
         return _PLACES[device.platform, device.id]
     x, y, z = device.coords
