@@ -15,10 +15,17 @@ import jax
 from drumline.distribute.base.trace_state import is_abstract, read_trace_settings
 from drumline.distribute.combine.cross_device_ops import CrossDeviceOps
 from drumline.distribute.contexts.step_trace import ReplicaNumberNeeded
-from drumline.distribute.errors import DivergingCopiesWarning, InvalidValueError, NotPlannableError, StateLostError
+from drumline.distribute.errors import (
+    DivergingCopiesWarning,
+    InvalidValueError,
+    NotPlannableError,
+    StateLostError,
+    UnsupportedError,
+)
 from drumline.distribute.executors.mpmd import MpmdStep
 from drumline.distribute.executors.pmap import PmapStep
 from drumline.distribute.executors.repeated import EachStep, RepeatedSpmdStep
+from drumline.distribute.executors.same_program import require_same_program
 from drumline.distribute.executors.spmd import SpmdStep
 from drumline.distribute.observe import DispatchedProgram
 from drumline.distribute.observe.observation import Observation
@@ -193,11 +200,20 @@ class StepRunner:
         return built.description
 
     def _build(self, state: FunctionState, call: _Call) -> BuiltStep:
+        if self._owner.exchange is None:
+            return self._build_here(state, call)
+        with self._owner.exchange.telling_failure(f"step {self.step}"):
+            return self._build_here(state, call)
+
+    def _build_here(self, state: FunctionState, call: _Call) -> BuiltStep:
         # Before the trace, so that the warning comes also where the trace fails.
         self._cache.count_trace(call.fn, state, call.signature)
         program = self._trace(call.fn, call.arguments.of_one_step(), state.made)
         self._cache.record_trace(call.fn, state, call.roots)
         step = self._compile(program, call.fn, call.arguments, call.options)
+        if self._owner.exchange is not None:  # before anything is sent: a collective of other programs would hang
+            text = step.text(call.arguments)
+            require_same_program(self._owner, text, f"step {self.step}", call.arguments, program.traces)
         built = BuiltStep(step, program.traces)
         created = program.traces[0].created
         if created:
@@ -220,10 +236,10 @@ class StepRunner:
             return _Program([tracer.trace_once()], is_shared=True)
         except (ReplicaNumberNeeded, *_NEEDS_CONCRETE) as error:
             if self._executor not in ("auto", "mpmd"):
-                # No other executor runs replicas of several devices.
+                # No other executor runs replicas of several devices, or those of several processes.
                 other = (
                     ""
-                    if self._owner.logical_axes
+                    if self._owner.logical_axes or self._owner.has_foreign_devices
                     else (", or executor='auto', which traces each replica where it asks for its number")
                 )
                 raise InvalidValueError(
@@ -281,6 +297,11 @@ class StepRunner:
         if not arguments.is_ragged:
             return self._executor == "mpmd"
         if self._executor in ("spmd", "pmap"):
+            if self._owner.has_foreign_devices:
+                raise UnsupportedError(
+                    f"over several processes every replica needs the same shapes, and arrays; got "
+                    f"{_describe_ragged(arguments)}; use drop_remainder=True on the dataset"
+                )
             other = "" if self._owner.logical_axes else "use executor='auto', or "
             raise InvalidValueError(
                 f"executor={self._executor!r} needs the same shapes on every replica, got "
