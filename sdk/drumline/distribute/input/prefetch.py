@@ -64,17 +64,15 @@ class Lookahead(Generic[T]):
         weakref.finalize(self, reader.stop, 0.0).atexit = False
         return reader
 
-    def drain(self) -> list[T]:
-        """Ends the reading ahead; gives the results that wait. An error among them is raised by a later ``next``."""
+    def drain(self) -> tuple[list[T], BaseException | None]:
+        """Ends the reading ahead; gives the results that wait, and the error that comes after them."""
         if self._reader is None:
-            return []
+            return [], None
         self._reader.stop(patience_s=None)
         reader, self._reader = self._reader, None
         waiting = reader.waiting()
-        failed = [error for _, error in waiting if error is not None]
-        if failed:
-            self._produce = _raising(failed[0])
-        return [result for result, _ in waiting if result is not None]
+        error = next((error for _, error in waiting if error is not None), None)
+        return [result for result, _ in waiting if result is not None], error
 
     def discard(self) -> None:
         """Forgets the results that wait, and returns when ``produce`` no longer runs."""
@@ -152,13 +150,6 @@ class _Reader(Generic[T]):
                 self._results.put((produce(), None))
             except BaseException as error:  # noqa: BLE001 - handed to the thread that asks for the step
                 self._results.put((None, error))
-
-
-def _raising(error: BaseException) -> Callable[[], Any]:
-    def produce() -> Any:
-        raise error
-
-    return produce
 
 
 _readers: weakref.WeakSet[_Reader[Any]] = weakref.WeakSet()
