@@ -37,6 +37,7 @@ CALLED_BY = {
     "_show_state _show_attempt _show_member _show_placement _show_gap _show_metrics": "watching.py, by a kind of event",
     "_stop_readers": "atexit", "from_variable_aggregation has_value initializer": "ported code: names of tf.distribute",
     "addresses": "a test of the bound on addresses", "ServerTimes": "the server's clocks, where one factor scales them",
+    "JAX, before it reads an array": "_check_if_deleted",
 }  # fmt: skip
 
 
