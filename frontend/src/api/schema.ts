@@ -1312,6 +1312,10 @@ export interface components {
          * @description A device of a gang, with the replica and logical position that the scheduler gave it.
          */
         AssignedDevice: {
+            /** Coords */
+            coords?: number[] | null;
+            /** Core On Chip */
+            core_on_chip?: number | null;
             /** Device */
             device: string;
             /** Index */
@@ -1330,6 +1334,11 @@ export interface components {
             rank: number;
             /** Replica */
             replica: number;
+            /**
+             * Simulated
+             * @default false
+             */
+            simulated: boolean;
         };
         /**
          * Attempt
@@ -3446,7 +3455,7 @@ export interface components {
          * @description What went wrong, for programs. A code never changes its meaning.
          * @enum {string}
          */
-        ProblemCode: "unauthenticated" | "forbidden" | "not_found" | "method_not_allowed" | "invalid_request" | "payload_too_large" | "unsupported_media_type" | "host_not_allowed" | "origin_not_allowed" | "too_many_replicas" | "unknown_strategy" | "unknown_parameter" | "bad_parameter" | "missing_parameter" | "bad_sweep" | "bad_bundle" | "bundle_not_found" | "entrypoint_not_found" | "idempotency_mismatch" | "idempotency_in_flight" | "already_terminal" | "conflict" | "fenced" | "gone" | "rate_limited" | "unavailable" | "internal";
+        ProblemCode: "unauthenticated" | "forbidden" | "not_found" | "method_not_allowed" | "invalid_request" | "payload_too_large" | "unsupported_media_type" | "host_not_allowed" | "origin_not_allowed" | "too_many_replicas" | "too_many_simulated" | "unknown_strategy" | "unknown_parameter" | "bad_parameter" | "missing_parameter" | "bad_sweep" | "bad_bundle" | "bundle_not_found" | "entrypoint_not_found" | "idempotency_mismatch" | "idempotency_in_flight" | "already_terminal" | "conflict" | "fenced" | "gone" | "rate_limited" | "unavailable" | "internal";
         /**
          * ProgramCollective
          * @description One collective of a program, as the engine traced it.
@@ -4563,7 +4572,11 @@ export interface components {
         };
         /**
          * TpuSpec
-         * @description Replicas of one or more logical devices on a TPU topology (`TPUStrategy`).
+         * @description Replicas of one or more logical devices on a TPU slice (`TPUStrategy`).
+         *
+         *     `computation_shape`: the block of cores along (x, y, z, core) that each replica owns, one by default;
+         *     `computation_stride`: how far apart they are. `topology`: the slice that all of them fill together, such as
+         *     `v4:2x2x1`; None takes any box that they fill. Devices that lie on no slice, CPU devices for one, stand for it.
          */
         TpuSpec: {
             /** Computation Shape */

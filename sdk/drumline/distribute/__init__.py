@@ -52,6 +52,7 @@ from drumline.distribute.tracing.step import mirrored
 from drumline.distribute.values.indexed_slices import IndexedSlices
 from drumline.distribute.values.per_replica import DistributedValue, Mirrored, PerReplica
 from drumline.distribute.variables.distributed import AggregatingVariable, MirroredVariable, SyncOnReadVariable
+from drumline.distribute.variables.tree import VariableTree, variables
 from drumline.distribute.variables.variable import Variable
 
 if TYPE_CHECKING:
@@ -157,6 +158,7 @@ __all__ = [
     "Variable",
     "VariableAggregation",
     "VariableSynchronization",
+    "VariableTree",
     "accumulate_gradients",
     "all_gather",
     "all_reduce",
@@ -181,4 +183,5 @@ __all__ = [
     "set_strategy",
     "tpu",
     "v1",
+    "variables",
 ]

@@ -60,6 +60,14 @@ class ClusterError(DistributeError, RuntimeError):
     """The environment tells no cluster, or another one than was asked for; or its processes did not meet."""
 
 
+class ProcessesDifferError(DistributeError, RuntimeError):
+    """Processes of one program have another value or program than the others, or failed; ``processes`` are those."""
+
+    def __init__(self, message: str, processes: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.processes = processes
+
+
 class NotJSONError(InvalidValueError, json.JSONDecodeError):
     """A variable that must hold JSON holds something else."""
 
@@ -70,6 +78,10 @@ class MissingPackageError(DistributeError, ImportError):
 
 class UnsupportedError(DistributeError, NotImplementedError):
     """The operation is defined for other values or strategies, not for this one."""
+
+
+class DonatedError(DistributeError, RuntimeError):
+    """An argument was read whose memory a step was given: RunOptions(donate=...) names it."""
 
 
 class VariableScopeError(DistributeError, RuntimeError):

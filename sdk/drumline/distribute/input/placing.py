@@ -10,7 +10,8 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from drumline.distribute.base.trace_state import is_abstract
-from drumline.distribute.input.steps import CutBatch, Step
+from drumline.distribute.cluster.exchange import Exchange
+from drumline.distribute.input.steps import CutBatch, OwnPieces, Step
 from drumline.distribute.values.per_replica import PerReplica
 from drumline.distribute.values.placement import check_host_array
 
@@ -21,6 +22,16 @@ _HOST_ONLY_KINDS = "OSUMm"  # strings, objects and times: no device holds them
 
 class InputTarget(Protocol):
     """What the input side needs of a strategy."""
+
+    #: Do some devices belong to other processes?
+    has_foreign_devices: bool
+    #: The processes, ascending; the replicas of this one; how they tell each other something.
+    processes: tuple[int, ...]
+    local_replicas: tuple[int, ...]
+    exchange: Exchange | None
+
+    def stack_copies(self, copies: Sequence[Any]) -> jax.Array:
+        """One element per replica of this process as an array [replicas, *shape] over all devices."""
 
     @property
     def pads_batches(self) -> bool:
@@ -56,6 +67,7 @@ class Placer:
         self._split = target.batch_sharding if self._one_platform else None
         self._whole = target.replicated_sharding
         self._to_device = to_device
+        self._stack = target.stack_copies
 
     def __call__(self, step: Step) -> Any:
         """The placed step."""
@@ -67,6 +79,8 @@ class Placer:
             return jax.tree.unflatten(
                 tree, self._even(leaves, rows) if len(set(rows)) == 1 else self._ragged(leaves, rows)
             )
+        if isinstance(step, OwnPieces):
+            return jax.tree.map(lambda *leaves: self._own_pieces(leaves), *step.elements)
         if self._replicas == 1:
             leaves, tree = jax.tree.flatten(step.elements[0])
             return jax.tree.unflatten(tree, self._bare(leaves))
@@ -75,7 +89,7 @@ class Placer:
 
     def can_stack(self, step: Step) -> bool:
         """Whether steps like this one fit one array [replicas, steps, ...] per leaf."""
-        if not self._to_device or not self._one_platform:
+        if not self._to_device or not self._one_platform or isinstance(step, OwnPieces):
             return False
         leaves = jax.tree.leaves(step.batch if isinstance(step, CutBatch) else step.elements)
         if any(leaf.dtype.kind in _HOST_ONLY_KINDS for leaf in leaves):
@@ -104,6 +118,13 @@ class Placer:
             shape = (self._replicas, step.rows[0])
             return [leaf.reshape(*shape, *leaf.shape[1:]) for leaf in jax.tree.leaves(step.batch)]
         return [np.stack(column) for column in zip(*map(jax.tree.leaves, step.elements), strict=True)]
+
+    def _own_pieces(self, leaves: tuple[Leaf, ...]) -> PerReplica:
+        """A leaf of each replica of this process, where others have some too."""
+        if self._to_device and leaves[0].dtype.kind not in _HOST_ONLY_KINDS:
+            return PerReplica.from_stacked(self._stack(leaves))
+        rows = (len(leaves[0]),) * self._replicas if leaves[0].ndim else None
+        return PerReplica.from_components(leaves, rows, self._replicas)
 
     def _bare(self, leaves: list[Leaf]) -> list[Any]:
         return self._put(leaves, self._whole)

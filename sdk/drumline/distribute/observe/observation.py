@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import time
@@ -85,7 +86,8 @@ class Observation:
         if self.observer is None:
             return
         once = variable.storage == "single"
-        home = (self._group.parameter_device,) if once else self._group.devices
+        every = itertools.chain.from_iterable(self._group.replica_devices)
+        home = (self._group.parameter_device,) if once else tuple(every)
         self.observer.variable_created(
             VariableRecord(
                 name=variable.name,
@@ -184,7 +186,7 @@ class Observation:
         elif isinstance(value, (PerReplicaSlices, IndexedSlices)):
             value = value.to_dense()
         replicas = self._group.num_replicas_in_sync
-        inputs = value.values if isinstance(value, PerReplica) else (value,) * replicas
+        inputs = self._group.components_everywhere(value) if isinstance(value, PerReplica) else (value,) * replicas
         axes = reduction.normalize_axis(axis, np.ndim(inputs[0]))
         counts = reduction.counts(inputs, axes)
         kind: Literal["sum", "mean"] = "sum" if op is ReduceOp.SUM else "mean"

@@ -54,6 +54,11 @@ def run_several(
 ) -> StepsRun:
     """Runs ``fn`` for up to ``count`` batches of ``iterator``, as many at once as have equal shapes."""
     room = _check_count(count)
+    if options.donated_names:
+        raise InvalidValueError(
+            f"donate={options.donated_names!r}: arguments of run_steps are the same in every step, so none can be "
+            "given away; keep the state in variables, such as dist.variables(state)"
+        )
     take = _taker(iterator)
     done, results = 0, []
     while done < room:
@@ -85,7 +90,8 @@ def _check_count(count: Any) -> int:
 
 def _taker(iterator: Any) -> Callable[[int, int], Any]:
     """What takes batches: many at once from a distributed dataset's iterator, from others what ``next`` gives."""
-    if hasattr(iterator, "next_steps"):
+    # What waits ready differs between processes, and what they run must not.
+    if hasattr(iterator, "next_steps") and not iterator.is_over_processes:
         take: Callable[[int, int], Any] = iterator.next_steps
         return take
     if not hasattr(iterator, "__next__"):
