@@ -11,7 +11,7 @@ from drumline.distribute import v1
 from drumline.distribute.base.devices import DeviceLike
 from drumline.distribute.cluster import ClusterSpec
 from drumline.distribute.combine.cross_device_ops import CrossDeviceOps
-from drumline.distribute.errors import InvalidValueError, UnsupportedError
+from drumline.distribute.errors import InvalidTypeError, InvalidValueError, UnsupportedError
 
 
 class MirroredStrategy(v1.MirroredStrategy):
@@ -53,9 +53,18 @@ class MirroredStrategy(v1.MirroredStrategy):
     ) -> None:
         """Accepts a cluster of this one process. UnsupportedError for several: one process drives its own devices.
 
-        ``session_config`` belongs to TensorFlow's sessions and changes nothing here. Raises what ClusterSpec raises.
+        ``session_config`` belongs to TensorFlow's sessions and changes nothing here.
+
+        Raises InvalidTypeError for a task_type that is no string and a task_id that is no number, InvalidValueError for
+        a task that the cluster has not, and what ClusterSpec raises.
         """
         cluster = ClusterSpec(cluster_spec if cluster_spec is not None else {})
+        if task_id is not None and (not isinstance(task_id, int) or isinstance(task_id, bool)):
+            raise InvalidTypeError(f"task_id must be a whole number; got {task_id!r:.80}")
+        if task_type is not None and not isinstance(task_type, str):
+            raise InvalidTypeError(f"task_type must be a string; got {task_type!r:.80}")
+        if cluster and task_type is not None:
+            cluster.task_address(task_type, task_id or 0)  # says what is there if it is not
         tasks = sum(map(cluster.num_tasks, cluster.jobs))
         if tasks > 1:
             raise UnsupportedError(

@@ -26,6 +26,7 @@ export function Needs({ fit, shape }: { fit: Fit; shape: Shape }) {
                 <th className="w-0 max-w-40 truncate pr-4 text-left font-normal text-muted" scope="row">
                   {host.name}
                   {mixed && `, ${host.platform.toUpperCase()}`}
+                  {host.simulated && ", simulated"}
                 </th>
                 <td>
                   <Bar
