@@ -232,7 +232,7 @@ def _idempotent_request(order: PlanSubmission) -> IdempotentRequest:
 
 def _draft(session: Session, order: PlanSubmission, now: int) -> Draft:
     submission = order.submission
-    checked = Checker(session, submission.project_id).check(submission.body)
+    checked = Checker(session, submission.project_id, is_plan=True).check(submission.body)
     meant = replace(submission, body=submission.body.model_copy(update={"parameters": checked.parameters}))
     return Draft(meant, simulate(session, meant, checked, terms=order.terms, now=now))
 

@@ -53,6 +53,7 @@ from drumline.distribute.tracing.step import mirrored
 from drumline.distribute.values.indexed_slices import IndexedSlices
 from drumline.distribute.values.per_replica import DistributedValue, Mirrored, PerReplica
 from drumline.distribute.variables.distributed import AggregatingVariable, MirroredVariable, SyncOnReadVariable
+from drumline.distribute.variables.tree import VariableTree, variables
 from drumline.distribute.variables.variable import Variable
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ __all__ = [
     "Variable",
     "VariableAggregation",
     "VariableSynchronization",
+    "VariableTree",
     "accumulate_gradients",
     "all_gather",
     "all_reduce",
@@ -183,4 +185,5 @@ __all__ = [
     "set_strategy",
     "tpu",
     "v1",
+    "variables",
 ]

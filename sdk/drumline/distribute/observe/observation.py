@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import time
@@ -85,7 +86,8 @@ class Observation:
         if self.observer is None:
             return
         once = variable.storage == "single"
-        home = (self._group.parameter_device,) if once else self._group.devices
+        every = itertools.chain.from_iterable(self._group.replica_devices)
+        home = (self._group.parameter_device,) if once else tuple(every)
         self.observer.variable_created(
             VariableRecord(
                 name=variable.name,

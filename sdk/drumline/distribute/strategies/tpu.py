@@ -116,10 +116,10 @@ class TPUStrategy(Strategy):
 
 
 def shown_devices(resolver: ClusterResolver | None) -> list[jax.Device]:
-    """The devices that JAX shows: this process's own for a resolver that is "local", which alone has no master."""
+    """The devices that JAX shows: this process's own for a resolver that is "local"."""
     if planned := abstract_devices():
         return list(planned)
-    is_local = isinstance(resolver, TPUClusterResolver) and resolver.get_master() == ""
+    is_local = isinstance(resolver, TPUClusterResolver) and resolver.is_local
     return jax.local_devices() if is_local else jax.devices()
 
 
