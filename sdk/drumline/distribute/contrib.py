@@ -60,8 +60,9 @@ class MirroredStrategy(v1.MirroredStrategy):
         cluster of one task changes nothing, nor does ``session_config``, which belongs to TensorFlow's sessions.
 
         Raises what ``ClusterSpec`` raises; InvalidTypeError for a task_type that is no string and a task_id that is no
-        number; InvalidValueError for a task that is not in the cluster, and for processes of different numbers of devices; ClusterError where the processes did not meet, or are others than the cluster's
-        tasks; ContextError where the strategy has variables or has made a step.
+        number; InvalidValueError for a task that is not in the cluster, and for processes of different numbers of
+        devices; ClusterError where the processes did not meet, or are others than the cluster's tasks; ContextError
+        where the strategy has variables or has made a step.
         """
         cluster = ClusterSpec(cluster_spec if cluster_spec is not None else {})
         if task_id is not None and (not isinstance(task_id, int) or isinstance(task_id, bool)):

@@ -26,7 +26,6 @@ export function Needs({ fit, shape }: { fit: Fit; shape: Shape }) {
                 <th className="w-0 max-w-40 truncate pr-4 text-left font-normal text-muted" scope="row">
                   {host.name}
                   {mixed && `, ${host.platform.toUpperCase()}`}
-                  {host.simulated && ", simulated"}
                 </th>
                 <td>
                   <Bar
@@ -58,7 +57,10 @@ function Free({ host }: { host: HostFit }) {
   return (
     <>
       {host.free}
-      <span className="text-muted"> of {host.total} free</span>
+      <span className="text-muted">
+        {" "}
+        of {host.total} free{host.simulated && ", simulated"}
+      </span>
     </>
   );
 }
