@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from drumline import program
 from drumline.contracts import api
+from drumline.contracts.plans import ProbedProgram
 from drumline.contracts.problems import FieldProblem, ProblemCode
 from drumline.contracts.spec import RunSubmit
 from drumline.contracts.storable import unstorable
@@ -30,6 +31,7 @@ from drumline_server.scheduling.capacity import (
     readers_of,
 )
 from drumline_server.services import bundles
+from drumline_server.storage.models import Plan
 from drumline_server.storage.runs import require_plan
 
 
@@ -122,6 +124,23 @@ def check_readable(body: RunSubmit, home: ResumeLocation | None, hosts: Sequence
         "resume_from",
         f"{where}; the run needs {describe_need(shape)}",
         hint=f"{nearest} resume_from out to start over, or set wait_for_devices (--wait-for-devices) to wait for one.",
+    )
+
+
+def check_fits(plan: Plan, *, anyway: bool) -> None:
+    """Raises DrumlineError does_not_fit for a plan by whose chips' compiler a step lacks memory, unless `anyway`."""
+    chips = None if plan.program is None else ProbedProgram.model_validate(plan.program).chips
+    if chips is None or chips.fits or anyway:
+        return
+    program = next(program for program in chips.programs if not program.fits)
+    needed = program.needed_bytes or program.argument_bytes
+    figures = {"needed_bytes": needed, "available_bytes": chips.available_bytes}
+    raise DrumlineError(
+        ProblemCode.DOES_NOT_FIT,
+        f"The plan {plan.id} says that it does not fit {chips.slice}: call {program.first_call} of strategy.run needs "
+        f"{needed} bytes on each device, and a program may use {chips.available_bytes} ({chips.compiler}).",
+        hint="Make the batch or the model smaller, or set anyway (--anyway) to try.",
+        context={"plan": plan.id, "slice": chips.slice, **figures},
     )
 
 
@@ -251,7 +270,7 @@ class Checker:
         parameters = self._check_parameters(body)
         self._check_shape(body)
         if body.plan is not None:
-            require_plan(self._session, self._project_id, body.plan)
+            check_fits(require_plan(self._session, self._project_id, body.plan), anyway=body.anyway)
         resume_from = body.resume_from and checkpoints.resolve_checkpoint(
             self._session, self._project_id, body.resume_from
         )
