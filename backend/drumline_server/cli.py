@@ -41,14 +41,32 @@ _data_dir = click.option(
     show_default=True,
     help="Simulated CPU devices where there is no accelerator.",
 )
+@click.option(
+    "--simulate",
+    multiple=True,
+    metavar="SLICE",
+    help="Slice whose hosts this machine stands for, in place of its own devices: v4:2x2x4, v5e-16, gpu:8; repeatable.",
+)
 @click.option("--no-worker", is_flag=True, help="Start no worker on this machine.")
 @click.option("--parent-fd", type=int, hidden=True, help="At its end of file everything stops.")
-def up(*, data_dir: Path, host: str, port: int, cpu_devices: int, no_worker: bool, parent_fd: int | None) -> int:
+def up(
+    *,
+    data_dir: Path,
+    host: str,
+    port: int,
+    cpu_devices: int,
+    simulate: tuple[str, ...],
+    no_worker: bool,
+    parent_fd: int | None,
+) -> int:
     """Start everything on this machine: server, dashboard and a worker, until Ctrl-C."""
     from drumline_server.app.up import UpOptions
     from drumline_server.base.errors import PartError, StartError
 
-    options = UpOptions(data_dir.expanduser().absolute(), host, port, cpu_devices, not no_worker, parent_fd)
+    if simulate and no_worker:
+        raise click.UsageError("--simulate starts workers, and --no-worker none; leave one of them out")
+    root = data_dir.expanduser().absolute()
+    options = UpOptions(root, host, port, cpu_devices, not no_worker, parent_fd, simulate)
     try:
         code = asyncio.run(_run_up(options))
     except PartError as error:

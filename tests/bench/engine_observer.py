@@ -45,7 +45,7 @@ def measure(rounds: int) -> Ratio:
             ids = {device.id: str(device.id) for device in strategy.devices}
             ticker = Ticker(channel, "own_code")
             ticker.start()
-            strategy.observe(RunObserver(channel, telemetry, ticker, ids, lambda: None))
+            strategy.observe(RunObserver(channel, telemetry, ticker, ids, step_began=lambda: None))
             began = time.perf_counter()
             run(BLOCK_STEPS)
             telemetry.close()

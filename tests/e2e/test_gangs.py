@@ -40,8 +40,18 @@ STRATEGY = """
 
 
     def main(run):
-        \"\"\"Steps with the strategy, which spans two processes.\"\"\"
-        run.strategy.run(lambda: dist.all_reduce("sum", jnp.float32(1)))
+        \"\"\"Trains with the strategy, which spans two processes.\"\"\"
+        with run.strategy.scope():
+            weight = dist.Variable(jnp.zeros(()), aggregation="mean")
+
+        def step(rows):
+            weight.assign_add(dist.all_reduce("sum", rows.sum()))
+            return rows.sum()
+
+        for rows in run.strategy.distribute_dataset(dist.Dataset.range(16).batch(8)):
+            total = run.strategy.reduce("sum", run.strategy.run(step, args=(rows,)), axis=None)
+            run.log(step=run.strategy.step, total=float(total))
+        return {"weight": float(weight.value), "own": len(run.strategy.local_results(rows))}
 """
 SAVING = """
     import jax.numpy as jnp
@@ -107,21 +117,18 @@ def test_processes_of_two_hosts_compute_together(client: Client, programs: Progr
     assert set(run.details.hosts) == {"alpha", "beta"}
 
 
-@pytest.mark.parametrize(
-    ("program", "said"),
-    [
-        (STRATEGY, ("UnsupportedError: run of a strategy over 2 processes", "Leave collectives=jax out")),
-        (
-            SAVING,
-            ("UnsupportedError: run.checkpoint at step 0", "--checkpoint-dir on one volume", "without collectives=jax"),
-        ),
-    ],
-    ids=["strategy", "checkpoint"],
-)
-def test_what_is_not_supported_over_two_hosts_says_what_to_do_instead(
-    client: Client, programs: Programs, program: str, said: tuple[str, str]
+def test_one_strategy_computes_over_two_hosts(client: Client, programs: Programs) -> None:
+    run = client.submit(programs.write("strategy", STRATEGY), replicas=4, strategy=GANG).wait(timeout=END_S)
+
+    assert run.state == "SUCCEEDED", f"{run.reason}\n{output(run)}"
+    assert run.result == {"weight": 120.0, "own": 2}
+
+
+def test_a_checkpoint_over_two_hosts_without_one_store_says_what_to_do_instead(
+    client: Client, programs: Programs
 ) -> None:
-    run = client.submit(programs.write("unsupported", program), replicas=4, strategy=GANG).wait(timeout=END_S)
+    said = ("UnsupportedError: run.checkpoint at step 0", "--checkpoint-dir on one volume", "without collectives=jax")
+    run = client.submit(programs.write("unsupported", SAVING), replicas=4, strategy=GANG).wait(timeout=END_S)
 
     assert (run.state, run.reason and run.reason.code) == ("FAILED", "PROGRAM_ERROR"), output(run)
     assert run.reason is not None

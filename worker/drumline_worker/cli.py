@@ -30,6 +30,8 @@ def worker() -> None:
 @click.option("--name", help="Name of this host; default: its host name.")
 @click.option("--address", help="Where other hosts reach this one; default: the address it reaches the server from.")
 @click.option("--cpu-devices", type=int, help="Simulated CPU devices where there is no accelerator; default 8.")
+@click.option("--simulate", help="Slice that CPU devices of this host stand for, such as v4:2x2x4 or gpu:8.")
+@click.option("--simulated-host", type=int, help="Which host of that slice this one is, from 0; default 0.")
 @click.option(
     "--checkpoint-dir",
     type=click.Path(path_type=Path, file_okay=False),

@@ -2,10 +2,12 @@
 
 import socket
 from pathlib import Path
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from drumline.slices import MAX_SIMULATED_HOSTS, simulated_hosts
 from drumline_worker.host.rundir import SPOOL_BYTES
 
 _LOOPBACK = ("http://127.", "http://localhost", "http://[::1]")
@@ -26,6 +28,10 @@ class WorkerSettings(BaseSettings):
     """Where other hosts reach this one when a run spans several; empty: the address it reaches the server from."""
     cpu_devices: int = Field(default=8, ge=0, le=1_024)
     """Simulated CPU devices where there is no accelerator."""
+    simulate: str = Field(default="", max_length=40)
+    """The slice that this host's CPU devices stand for, such as `v4:2x2x4`; empty for the devices that it has."""
+    simulated_host: int = Field(default=0, ge=0, lt=MAX_SIMULATED_HOSTS)
+    """Which host of that slice this one stands for."""
     bundle_cache_bytes: int = Field(default=2 * 1024**3, ge=0)
     """Bundles kept on disk beyond their use."""
     compile_cache_bytes: int = Field(default=4 * 1024**3, ge=0)
@@ -35,6 +41,13 @@ class WorkerSettings(BaseSettings):
     checkpoint_dir: Path | None = None
     """A volume for checkpoints that other hosts mount too, so that any of them resumes a run; default: a directory
     of this host in `data_dir`, which ties the retries of a run to the host."""
+
+    @model_validator(mode="after")
+    def _check_simulated(self) -> Self:
+        hosts = simulated_hosts(self.simulate) if self.simulate else ()
+        if self.simulate and self.simulated_host >= len(hosts):
+            raise ValueError(f"{self.simulate} has {len(hosts)} hosts, counted from 0; got {self.simulated_host}")
+        return self
 
     @property
     def is_local(self) -> bool:

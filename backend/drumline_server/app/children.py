@@ -190,12 +190,14 @@ class Supervisor:
         self._tasks.append(asyncio.create_task(self._restart_forever(child, advice, started=started)))
 
     async def end_in_order(self, limits_s: Sequence[tuple[str, float]]) -> None:
-        """Ends the children of each name in turn; one that takes longer than its limit is killed."""
+        """Ends the children of each name in turn, those of one name (`worker`, `worker-...`) together.
+
+        One that takes longer than its limit is killed.
+        """
         self._ending = True
         for name, limit_s in limits_s:
-            for child in self._children:
-                if child.name == name:
-                    await child.stop(limit_s)
+            named = [child for child in self._children if child.name.partition("-")[0] == name]
+            await asyncio.gather(*(child.stop(limit_s) for child in named))
 
     async def end_now(self) -> None:
         """Closes the pipe, which every child takes as the end, and kills what is still there a little later."""

@@ -8,7 +8,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -19,7 +20,9 @@ from pydantic import ValidationError
 
 from drumline.contracts.brokers import Verdict, judge_banner
 from drumline.contracts.worker_reports import WorkerReport
+from drumline.slices import MAX_SIMULATED_HOSTS, SliceError, simulated_hosts
 from drumline_server.app.children import Command
+from drumline_server.base.errors import StartError
 
 _VERSION_S = 10.0
 _MAX_SOCKET_PATH = 100
@@ -113,6 +116,43 @@ def missing_package() -> str | None:
     return next((package for package in _PACKAGES if find_spec(package) is None), None)
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerPlace:
+    """A worker that `drumline up` starts: what it is called there, where it keeps its files, what it is told."""
+
+    name: str
+    data_dir: Path
+    arguments: tuple[str, ...]
+
+
+def worker_places(data_dir: Path, cpu_devices: int, simulate: Sequence[str]) -> tuple[WorkerPlace, ...]:
+    """The worker of this machine, or one for each host of the slices that it is to simulate.
+
+    Raises StartError for a slice that does not exist, and for more hosts than one machine can stand for.
+    """
+    if not simulate:
+        return (WorkerPlace("worker", data_dir / "worker", ("--cpu-devices", str(cpu_devices))),)
+    try:
+        slices = [(asked, simulated_hosts(asked)) for asked in simulate]
+    except SliceError as error:
+        raise StartError(f"--simulate: {error}") from None
+    total = sum(len(hosts) for _, hosts in slices)
+    if total > MAX_SIMULATED_HOSTS:
+        raise StartError(
+            f"--simulate: {total} hosts, and each is a worker of its own on this machine; at most "
+            f"{MAX_SIMULATED_HOSTS}: simulate fewer or smaller slices"
+        )
+    root, seen = data_dir / "simulated", Counter[str]()
+    store, places = ("--checkpoint-dir", str(root / "checkpoints")), []
+    for asked, hosts in slices:
+        for number, host in enumerate(hosts):
+            seen[host.name] += 1
+            name = host.name if seen[host.name] == 1 else f"{host.name}-copy-{seen[host.name]}"
+            told = ("--name", name, "--simulate", asked, "--simulated-host", str(number), *store)
+            places.append(WorkerPlace(f"worker-{name}", root / name, told))
+    return tuple(places)
+
+
 @dataclass(slots=True)
 class WorkerChild:
     """Makes the commands of the worker. Each start has pipes of its own: for a fresh enrolment token, and for reports.
@@ -120,9 +160,8 @@ class WorkerChild:
     `token` gives the former once the API answers; `hear` gets the latter as they come.
     """
 
-    data_dir: Path
+    place: WorkerPlace
     url: str
-    cpu_devices: int
     life_fd: int
     token: Callable[[], Awaitable[str]]
     hear: Callable[[WorkerReport], None]
@@ -136,8 +175,8 @@ class WorkerChild:
         self._begin(self._hear(reports))
         arguments = [
             *(*python("drumline_worker"), "run", "--server", self.url, "--parent-fd", str(self.life_fd)),
-            *("--data-dir", str(self.data_dir), "--enroll-fd", str(token), "--report-fd", str(for_reports)),
-            *("--cpu-devices", str(self.cpu_devices)),
+            *("--data-dir", str(self.place.data_dir), "--enroll-fd", str(token), "--report-fd", str(for_reports)),
+            *self.place.arguments,
         ]
         return Command(arguments, kept_fds=(self.life_fd,), given_fds=(token, for_reports))
 

@@ -16,6 +16,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,7 +24,7 @@ from drumline.contracts.worker_reports import WorkerReport
 from drumline.wording import counted
 from drumline_server.app.children import Child, Command, FailureAdvice, Supervisor
 from drumline_server.app.local import LocalApi, address, listen, prepare, write_private
-from drumline_server.app.parts import EmbeddedRedis, WorkerChild, embedded_redis, missing_package, python
+from drumline_server.app.parts import EmbeddedRedis, WorkerChild, embedded_redis, missing_package, python, worker_places
 from drumline_server.base.errors import LocalApiError, PartError, StartError
 
 STOP_LIMITS_S = (("worker", 45.0), ("api", 15.0), ("redis", 8.0))
@@ -62,6 +63,8 @@ class UpOptions:
     cpu_devices: int
     worker: bool
     parent_fd: int | None
+    simulate: tuple[str, ...] = ()
+    """Slices whose hosts this machine stands for, in place of its own devices."""
 
 
 class Up:
@@ -85,8 +88,11 @@ class Up:
         self._worker_does = ""
         self._lame: set[str] = set()
         """What does not work of what stands."""
-        self._worker: Child | None = None
-        self._devices: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._places = worker_places(options.data_dir, options.cpu_devices, options.simulate) if options.worker else ()
+        self._workers: dict[str, Child] = {}
+        self._devices: dict[str, int] = {}
+        """Of each worker that is ready."""
+        self._all_ready = asyncio.Event()
         self._listener: socket.socket | None = None
         self._url = ""
         self._redis: EmbeddedRedis | None = None
@@ -177,11 +183,11 @@ class Up:
         api = self._supervisor.child("api", self._api_command)
         await api.start()
         if self._options.worker:
-            self._keep_worker()
+            self._keep_workers()
         await asyncio.gather(self._until_announced(api), self._until_redis_answers(redis))
         if self._options.worker:
             self._waits_for = "the worker"
-            await self._devices
+            await self._all_ready.wait()
         self._started = True
         self._say_ready()
 
@@ -198,17 +204,12 @@ class Up:
         self._supervisor.supervise(child, _REDIS)
         return child
 
-    def _keep_worker(self) -> None:
-        worker = WorkerChild(
-            self._options.data_dir / "worker",
-            self._url,
-            self._options.cpu_devices,
-            self._supervisor.life_fd,
-            self._enrolment_token,
-            self._hear,
-        )
-        self._worker = self._supervisor.child("worker", worker.command)
-        self._supervisor.supervise(self._worker, _WORKER)
+    def _keep_workers(self) -> None:
+        for place in self._places:
+            hear = partial(self._hear, place.name)
+            worker = WorkerChild(place, self._url, self._supervisor.life_fd, self._enrolment_token, hear)
+            self._workers[place.name] = self._supervisor.child(place.name, worker.command)
+            self._supervisor.supervise(self._workers[place.name], _WORKER)
 
     async def _tell_progress(self) -> None:
         while True:
@@ -225,26 +226,26 @@ class Up:
             self._failure = self._failure or told
             self._failed.set()
 
-    def _hear(self, report: WorkerReport) -> None:
-        """What the worker says of itself."""
+    def _hear(self, name: str, report: WorkerReport) -> None:
+        """What a worker says of itself."""
         if report.kind == "doing":
             self._worker_does = report.text
             self._lame -= {_part(name) for name in ("launcher", "celery")}
         elif report.kind == "ready":
-            self._take_ready(report.devices)
+            self._take_ready(name, report.devices)
         elif self._started or report.part != "launcher":  # at the start it ends the worker, which says so
             if report.part != "devices":
                 self._lame.add(_part(report.part))
-            self._warn(f"{report.text[:1].upper()}{report.text[1:]}. Its log is {self._logs / 'worker.log'}.")
+            self._warn(f"{report.text[:1].upper()}{report.text[1:]}. Its log is {self._logs / name}.log.")
 
-    def _take_ready(self, devices: int) -> None:
-        assert self._worker is not None
-        was_dying = self._worker.dying.is_set()
-        self._worker.stands()
-        if not self._devices.done():
-            self._devices.set_result(devices)
-        elif was_dying:
-            self._lame.discard("worker")
+    def _take_ready(self, name: str, devices: int) -> None:
+        was_dying, was_ready = self._workers[name].dying.is_set(), name in self._devices
+        self._workers[name].stands()
+        self._devices[name] = devices
+        if len(self._devices) == len(self._workers):
+            self._all_ready.set()
+        if was_ready and was_dying:
+            self._lame.discard(name)
             self._say(f"The worker is ready again, with {counted(devices, 'device')}.")
 
     def _listen(self) -> None:
@@ -302,11 +303,18 @@ class Up:
         )
 
     def _say_ready(self) -> None:
-        devices = f"with {counted(self._devices.result(), 'device')}" if self._options.worker else "without a worker"
+        devices = self._what_there_is()
         state = f"works, but without {' and '.join(sorted(self._lame))}" if self._lame else "is ready"
         self._say(f"Drumline {state}, {devices} ({time.monotonic() - self._began:.1f} s).")
         if self._options.worker:
             self._say(_SHARING.format(user=_user_name()))
+
+    def _what_there_is(self) -> str:
+        if not self._options.worker:
+            return "without a worker"
+        kind = "simulated device" if self._options.simulate else "device"
+        hosts = f" on {counted(len(self._workers), 'simulated host')}" if self._options.simulate else ""
+        return f"with {counted(sum(self._devices.values()), kind)}{hosts}"
 
     def _local_api(self) -> LocalApi:
         token = (self._options.data_dir / "admin_token").read_text().strip()

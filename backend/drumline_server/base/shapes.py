@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Self
 
+from drumline.slices import Blocks
+
 _ONE_HOST_KINDS = frozenset({"central_storage", "one_device"})
 """Strategies whose variables live on one device that every replica reaches directly."""
 _ONE_HOST_EXECUTORS = frozenset({"mpmd"})
@@ -26,16 +28,20 @@ class Shape:
     platform: str
     spread: str
     """As asked, or `one_host` where the strategy cannot span hosts."""
+    blocks: Blocks | None = None
+    """How the devices of each replica lie on a slice; None where that is of no matter."""
 
     def __str__(self) -> str:
-        return f"{self.replicas}x{self.devices_per_replica} {self.platform} {self.spread}"
+        blocks = f" {self.blocks}" if self.blocks else ""
+        return f"{self.replicas}x{self.devices_per_replica} {self.platform} {self.spread}{blocks}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """The shape that `str` wrote."""
-        counts, platform, spread = text.split(" ")
+        counts, platform, spread, *blocks = text.split(" ")
         replicas, devices_per_replica = counts.split("x")
-        return cls(int(replicas), int(devices_per_replica), platform, spread)
+        lying = Blocks.parse(blocks[0]) if blocks else None
+        return cls(int(replicas), int(devices_per_replica), platform, spread, lying)
 
     @property
     def devices(self) -> int:
@@ -55,7 +61,16 @@ class Shape:
 def shape_of(strategy: Mapping[str, Any], resources: Mapping[str, Any]) -> Shape:  # Any: JSON of the contracts
     """The shape of a run with that strategy and those resources."""
     spread = "one_host" if tie_to_one_host(strategy) else resources["spread"]
-    return Shape(resources["replicas"], devices_per_replica(strategy), resources["platform"], spread)
+    platform, blocks = resources["platform"], blocks_of(strategy)
+    return Shape(resources["replicas"], devices_per_replica(strategy), platform, spread, blocks)
+
+
+def blocks_of(strategy: Mapping[str, Any]) -> Blocks | None:  # Any: JSON of a StrategySpec
+    """How a replica of TPUStrategy lies on a slice; None for other strategies. Raises SliceError for what is none."""
+    if strategy["kind"] != "tpu":
+        return None
+    shape, stride = strategy["computation_shape"], strategy["computation_stride"]
+    return Blocks.of(shape, stride, strategy["device_order"], strategy["topology"])
 
 
 def devices_per_replica(strategy: Mapping[str, Any]) -> int:  # Any: JSON of a StrategySpec

@@ -118,6 +118,9 @@ def _devices_of(session: Session, member: Member) -> list[AssignedDevice]:
                 "replica": hold.replica,
                 "logical": hold.logical,
                 "rank": member.rank,
+                "simulated": device.simulated,
+                "coords": device.coords,
+                "core_on_chip": device.core_on_chip,
             }
         )
         for hold, device in held_devices(session, member.id)

@@ -11,12 +11,14 @@ from drumline.contracts.plans import (
     PROBE_TRANSITIONS,
     PlanReport,
     PlanTaken,
+    ProbedProgram,
     ProbeOrder,
     ProbeState,
     ProbeTerms,
 )
+from drumline.contracts.problems import ProblemCode
 from drumline.contracts.spec import RunSubmit
-from drumline_server.base.errors import NotFoundError
+from drumline_server.base.errors import DrumlineError, NotFoundError
 from drumline_server.base.shapes import devices_per_replica
 from drumline_server.lifecycle.guard import require_incarnation
 from drumline_server.storage.models import Host, Plan
@@ -114,6 +116,23 @@ def _note_progress(session: Session, plan: Plan, message: str) -> None:
         execution_options={"synchronize_session": False},
     )
     session.refresh(plan)
+
+
+def check_fits(plan: Plan, *, anyway: bool) -> None:
+    """Raises DrumlineError does_not_fit for a plan by whose chips' compiler a step lacks memory, unless `anyway`."""
+    chips = None if plan.program is None else ProbedProgram.model_validate(plan.program).chips
+    if chips is None or chips.fits or anyway:
+        return
+    program = next(program for program in chips.programs if not program.fits)
+    needed = program.needed_bytes or program.argument_bytes
+    figures = {"needed_bytes": needed, "available_bytes": chips.available_bytes}
+    raise DrumlineError(
+        ProblemCode.DOES_NOT_FIT,
+        f"The plan {plan.id} says that it does not fit {chips.slice}: call {program.first_call} of strategy.run needs "
+        f"{needed} bytes on each device, and a program may use {chips.available_bytes} ({chips.compiler}).",
+        hint="Make the batch or the model smaller, or set anyway (--anyway) to try.",
+        context={"plan": plan.id, "slice": chips.slice, **figures},
+    )
 
 
 def _outcome(report: PlanReport) -> ProbeState:

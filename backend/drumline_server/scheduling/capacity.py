@@ -1,17 +1,26 @@
 """What the known hosts could ever hold, and which of them can read a run's checkpoints."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import case, func, or_, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts.states import DeviceState
+from drumline.slices import MAX_SIMULATED_DEVICES, Place, find_places
 from drumline_server.base.shapes import Shape, most_replicas
 from drumline_server.lifecycle import checkpoints
 from drumline_server.lifecycle.checkpoints import checkpoints_up_to, resume_candidates
 from drumline_server.scheduling.placement import platforms_of
 from drumline_server.storage.models import Checkpoint, Device, Host, Run
+
+
+def place_on_slice(platform: str, coords: Sequence[int] | None, core: int | None) -> Place | None:
+    """Where a device is on its slice; None for one that lies on none. The coordinates of GPUs are none."""
+    if platform != "tpu" or coords is None or len(coords) != 3:
+        return None
+    x, y, z = coords
+    return x, y, z, core or 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +35,11 @@ class HostCapacity:
     quarantined: int
     out_of_service: str | None
     """Why the host takes no runs: `quarantined`, `draining` or `lost`."""
+    is_simulated: int = 0
+    """1 where its devices are; 0 else, as SQL counts."""
+    places: tuple[Place, ...] = ()
+    """Of its devices, where they lie on a slice."""
+    free_places: tuple[Place, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +71,9 @@ def capacities(session: Session, project_id: str, platform: str = "any") -> list
         (Host.quarantined_at.is_not(None), "quarantined"),
         (or_(Host.draining.is_(True), Host.drain_requested_at.is_not(None)), "draining"),
     )
+    simulated = func.max(case((Device.simulated, 1), else_=0))
     query = (
-        select(Host.id, Host.name, Device.platform, func.count(), free, quarantined, out_of_service)
+        select(Host.id, Host.name, Device.platform, func.count(), free, quarantined, out_of_service, simulated)
         .join(Host, Host.id == Device.host_id)
         .where(Device.project_id == project_id, Device.present.is_(True))
         .group_by(Host.id, Host.name, Device.platform)
@@ -66,7 +81,46 @@ def capacities(session: Session, project_id: str, platform: str = "any") -> list
     )
     if platform != "any":
         query = query.where(Device.platform == platform)
-    return [HostCapacity(*row) for row in session.execute(query)]
+    rows = session.execute(query).all()
+    places = _places(session, project_id) if any(row.platform == "tpu" for row in rows) else {}
+    hosts = [HostCapacity(*row) for row in rows]
+    return [
+        replace(host, places=there, free_places=free) if host.platform == "tpu" else host
+        for host in hosts
+        for there, free in [places.get(host.host_id, _NO_PLACES)]
+    ]
+
+
+_NO_PLACES: tuple[tuple[Place, ...], tuple[Place, ...]] = (), ()
+
+
+def _places(session: Session, project_id: str) -> dict[str, tuple[tuple[Place, ...], tuple[Place, ...]]]:
+    """By host those of its TPU devices, and of the free ones among them."""
+    columns = (Device.host_id, Device.state, Device.platform, Device.coords, Device.core_on_chip)
+    here = (Device.project_id == project_id, Device.present.is_(True), Device.platform == "tpu")
+    found: dict[str, list[tuple[Place, bool]]] = {}
+    for host_id, state, *device in session.execute(select(*columns).where(*here)):
+        if (place := place_on_slice(*device)) is not None:
+            found.setdefault(host_id, []).append((place, state == DeviceState.FREE))
+    return {
+        host_id: (tuple(place for place, _ in there), tuple(place for place, is_free in there if is_free))
+        for host_id, there in found.items()
+    }
+
+
+def too_many_simulated(hosts: Sequence[HostCapacity], shape: Shape) -> bool:
+    """Whether only simulated devices of `hosts` could hold the shape, and it takes more than a machine can simulate."""
+    if shape.devices <= MAX_SIMULATED_DEVICES or best_platform(hosts, shape).replicas < shape.replicas:
+        return False
+    return best_platform([host for host in hosts if not host.is_simulated], shape).replicas < shape.replicas
+
+
+def lacks_box(hosts: Sequence[HostCapacity], shape: Shape) -> bool:
+    """Whether enough devices are free on a host, and on none of those a box that the run could have."""
+    enough = [host for host in hosts if host.free >= shape.devices]
+    return bool(enough) and all(
+        host.places and find_places(host.free_places, shape.replicas, shape.blocks) is None for host in enough
+    )
 
 
 def best_platform(hosts: Sequence[HostCapacity], shape: Shape) -> PlatformCapacity:

@@ -1,8 +1,9 @@
 """Which runs start now, and where: a pure function over a snapshot of free devices and the queue."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from drumline.slices import MAX_SIMULATED_DEVICES, Place, find_places
 from drumline_server.base.shapes import Shape, Share, fit
 
 PREFERRED = ("tpu", "gpu", "cpu")
@@ -17,6 +18,9 @@ class FreeDevice:
     host_id: str
     platform: str
     position: int
+    place: Place | None = None
+    """On its slice: (x, y, z, core). A run gets a box of such devices, whose links no other run uses."""
+    simulated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +213,9 @@ class _Table:
         for share in shares:
             count = share.replicas * per_replica
             devices = self.free[platform][share.host_id]
-            taken, devices[:count] = devices[:count], []
+            taken = _choose(devices, share.replicas, run.shape)
+            chosen = {device.id for device in taken}
+            self.free[platform][share.host_id] = [device for device in devices if device.id not in chosen]
             if reservation and share.host_id in reservation.spare and not reservation.is_over_before(until):
                 reservation.spare[share.host_id] -= count
             self.releases.setdefault(platform, []).append(Release(run.id, share.host_id, platform, count, until))
@@ -249,10 +255,36 @@ class _Table:
 
     def _devices_after(self, platform: str, run: QueuedRun, releases: Iterable[Release]) -> dict[str, int]:
         """Devices by host, of those that the run may have, once others have given theirs back."""
-        counts = {host: len(devices) for host, devices in self.free.get(platform, {}).items()}
+        counts = {host: usable_devices(devices, run.shape) for host, devices in self.free.get(platform, {}).items()}
         for release in releases:
             counts[release.host_id] = counts.get(release.host_id, 0) + release.devices
         return {host: count for host, count in counts.items() if run.only is None or host in run.only}
+
+
+def usable_devices(devices: Sequence[FreeDevice], shape: Shape) -> int:
+    """How many of a host's devices the shape can use.
+
+    Of simulated ones none where it takes more than a machine can simulate; of those on a slice as many as form a box.
+    """
+    if not devices or (shape.devices > MAX_SIMULATED_DEVICES and devices[0].simulated):
+        return 0
+    places = [device.place for device in devices if device.place is not None]
+    if len(places) < len(devices) or find_places(places, shape.replicas, shape.blocks) is not None:
+        return len(devices)
+    fewer = range(min(shape.replicas - 1, len(places) // shape.devices_per_replica), 0, -1)
+    return next((n * shape.devices_per_replica for n in fewer if find_places(places, n, shape.blocks)), 0)
+
+
+def _choose(devices: Sequence[FreeDevice], replicas: int, shape: Shape) -> list[FreeDevice]:
+    """Devices of a host for so many replicas, by replica and logical position.
+
+    Those of a box where they lie on a slice, else the first.
+    """
+    at = {device.place: device for device in devices if device.place is not None}
+    places = find_places(at, replicas, shape.blocks) if at else None
+    if places is None:
+        return list(devices[: replicas * shape.devices_per_replica])
+    return [at[place] for replica in places for place in replica]
 
 
 AGEING_MAX = 2000

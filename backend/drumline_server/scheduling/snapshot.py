@@ -32,7 +32,7 @@ from drumline.contracts.states import AttemptState, DeviceState, RunState
 from drumline_server.base.settings import Settings
 from drumline_server.base.shapes import Shape
 from drumline_server.scheduling import capacity
-from drumline_server.scheduling.capacity import ResumeLocation
+from drumline_server.scheduling.capacity import ResumeLocation, place_on_slice
 from drumline_server.scheduling.placement import Ageing, FreeDevice, QueuedRun, Release, Snapshot, in_order
 from drumline_server.storage.models import Attempt, Device, Hold, Host, Member, Project, Run
 
@@ -78,7 +78,7 @@ def take_snapshot(session: Session, project_id: str, terms: SchedulingTerms, *, 
     of_project = {"project": project_id, "silent_since": silent_since}
     return Snapshot(
         now=now,
-        free=tuple(FreeDevice(*row) for row in session.execute(_FREE, of_project)),
+        free=tuple(map(_free_device, session.execute(_FREE, of_project))),
         releases=_releases(session, project_id, silent_since, now),
         queue=_queue(session, project_id, terms.ageing, now),
     )
@@ -103,18 +103,28 @@ def with_run(snapshot: Snapshot, run: QueuedRun, ageing: Ageing) -> Snapshot:
 
 
 def idle_fleet(session: Session, snapshot: Snapshot, project_id: str, run: QueuedRun) -> Snapshot:
-    """The same, as if nothing ran and only that run waited."""
+    """The same, as if nothing ran and only that run waited; and as if what is simulated were there."""
     query = (
-        select(Device.id, Device.host_id, Device.platform, Device.position)
+        select(*_DEVICE)
         .join(Host, Host.id == Device.host_id)
         .where(Device.project_id == project_id, Device.present.is_(True), Host.lost_at.is_(None))
     )
     return replace(
         snapshot,
-        free=tuple(FreeDevice(*row) for row in session.execute(query)),
+        free=tuple(replace(_free_device(row), simulated=False) for row in session.execute(query)),
         releases=(),
         queue=(run,),
     )
+
+
+_DEVICE = (
+    Device.id, Device.host_id, Device.platform, Device.position, Device.coords, Device.core_on_chip, Device.simulated,
+)  # fmt: skip
+
+
+def _free_device(row: Any) -> FreeDevice:  # Any: a row of the columns of `_DEVICE`
+    device, host, platform, position, coords, core, simulated = row
+    return FreeDevice(device, host, platform, position, place_on_slice(platform, coords, core), simulated)
 
 
 def _releases(session: Session, project_id: str, silent_since: int, now: int) -> tuple[Release, ...]:
@@ -177,9 +187,9 @@ def _select_projects() -> Select[str]:
     return select(Project.id).where(waiting, free).order_by(Project.id)
 
 
-def _select_free() -> Select[str, str, str, int]:
+def _select_free() -> Select[Any]:  # Any: the columns of `_DEVICE`
     return (
-        select(Device.id, Device.host_id, Device.platform, Device.position)
+        select(*_DEVICE)
         .join(Host, Host.id == Device.host_id)
         .where(
             Device.project_id == bindparam("project"),

@@ -11,16 +11,17 @@ from sqlalchemy.orm import Session
 
 from drumline import program
 from drumline.contracts import api
-from drumline.contracts.plans import ProbedProgram
 from drumline.contracts.problems import FieldProblem, ProblemCode
 from drumline.contracts.spec import RunSubmit
 from drumline.contracts.storable import unstorable
 from drumline.contracts.supported import find_unsupported
 from drumline.errors import ParameterError, ProgramError
+from drumline.slices import MAX_SIMULATED_DEVICES, SliceError, find_places
 from drumline.wording import counted
 from drumline_server.base.errors import DrumlineError, InvalidRequestError, NotFoundError
 from drumline_server.base.shapes import OWN_COLLECTIVES, Shape, shape_of, tie_to_one_host
 from drumline_server.lifecycle import checkpoints
+from drumline_server.lifecycle.probes import check_fits
 from drumline_server.scheduling import capacity
 from drumline_server.scheduling.capacity import (
     HostCapacity,
@@ -31,7 +32,6 @@ from drumline_server.scheduling.capacity import (
     readers_of,
 )
 from drumline_server.services import bundles
-from drumline_server.storage.models import Plan
 from drumline_server.storage.runs import require_plan
 
 
@@ -84,11 +84,14 @@ def check_supported(body: RunSubmit) -> None:
         raise InvalidRequestError(f"job.strategy.{name}", message)
 
 
-def check_feasible(body: RunSubmit, hosts_with: Callable[[str], Sequence[HostCapacity]]) -> None:
+def check_feasible(
+    body: RunSubmit, hosts_with: Callable[[str], Sequence[HostCapacity]], *, is_plan: bool = False
+) -> None:
     """Judges a submission by the project's hosts with devices of the platform that it asks for, if need be.
 
-    Raises InvalidRequestError for a shape that no fleet could hold, too_many_replicas for one that this cannot; the
-    second may be queued all the same, with `wait_for_devices`.
+    Raises InvalidRequestError for a shape that no fleet could hold, too_many_replicas for one that this cannot, and
+    too_many_simulated, unless it is for a plan, for one that it could only pretend to; these two may be queued all the
+    same, with `wait_for_devices`.
     """
     replicas = body.resources.replicas
     if body.job.strategy.kind == "one_device" and replicas != 1:
@@ -97,7 +100,12 @@ def check_feasible(body: RunSubmit, hosts_with: Callable[[str], Sequence[HostCap
         return
     strategy, resources = body.job.strategy.model_dump(), body.resources.model_dump()
     shape = shape_of(strategy, resources)
-    possible = best_platform(hosts_with(shape.platform), shape)
+    hosts = hosts_with(shape.platform)
+    possible = best_platform(hosts, shape)
+    if shape.replicas <= possible.replicas:
+        if not is_plan:
+            _check_simulated(shape, hosts)
+        _check_boxes(shape, hosts)
     if shape.replicas > possible.replicas:
         split = shape_of({**strategy, "collectives": OWN_COLLECTIVES}, resources)
         could_split = best_platform(possible.hosts, split).replicas >= shape.replicas
@@ -105,6 +113,57 @@ def check_feasible(body: RunSubmit, hosts_with: Callable[[str], Sequence[HostCap
         tie = tie_to_one_host(strategy) if way else ""
         nearest, platforms = nearest_possible(shape, hosts_with), _devices_by_platform(hosts_with("any"))
         raise _too_many(shape, possible, nearest, platforms, tie=tie, way=way)
+
+
+def _check_simulated(shape: Shape, hosts: Sequence[HostCapacity]) -> None:
+    """Raises too_many_simulated where only simulated devices could hold the run, and too many of them."""
+    if not capacity.too_many_simulated(hosts, shape):
+        return
+    most = MAX_SIMULATED_DEVICES // shape.devices_per_replica
+    raise DrumlineError(
+        ProblemCode.TOO_MANY_SIMULATED,
+        f"The run needs {counted(shape.devices, 'device')}, and those of this fleet are simulated: CPU devices of one "
+        f"machine, of which a run computes on at most {MAX_SIMULATED_DEVICES}.",
+        hint=f"Look at its plan (drumline plan, POST /plan), which needs no devices; or ask for at most "
+        f"{counted(most, 'replica')}; or start workers on machines that have the devices.",
+        errors=(FieldProblem(field="resources.replicas", message=f"at most {most} on simulated devices"),),
+        context={"devices": shape.devices, "most": MAX_SIMULATED_DEVICES},
+    )
+
+
+def _check_boxes(shape: Shape, hosts: Sequence[HostCapacity]) -> None:
+    """Raises InvalidRequestError where the replicas' blocks form no box that any host has."""
+    if shape.blocks is None:
+        return
+    misfit = ""
+    for host in hosts:
+        if host.devices < shape.devices:
+            continue
+        try:
+            if host.places:
+                found = find_places(host.places, shape.replicas, shape.blocks) is not None
+            else:
+                found = bool(shape.blocks.places(shape.replicas))
+        except SliceError as error:
+            found, misfit = False, f": {error}"
+        if found:
+            return
+    block, named = (
+        "x".join(map(str, shape.blocks.shape)),
+        f" of {shape.blocks.tpu_slice}" * bool(shape.blocks.tpu_slice),
+    )
+    raise InvalidRequestError(
+        "job.strategy.computation_shape",
+        f"{counted(shape.replicas, 'replica')} of {block} cores each form no box{named} that a host of this fleet has"
+        f"{misfit or _meshes(hosts)}",
+        hint="Ask for another number of replicas or another computation_shape (x, y, z, core).",
+    )
+
+
+def _meshes(hosts: Sequence[HostCapacity]) -> str:
+    """The boxes that the hosts drive, in words; nothing where they lie on no slice."""
+    boxes = {"x".join(str(len(set(axis))) for axis in zip(*host.places, strict=True)) for host in hosts if host.places}
+    return f": hosts drive {', '.join(sorted(boxes)[:4])} (x, y, z, core)" if boxes else ""
 
 
 def check_readable(body: RunSubmit, home: ResumeLocation | None, hosts: Sequence[HostCapacity]) -> None:
@@ -124,23 +183,6 @@ def check_readable(body: RunSubmit, home: ResumeLocation | None, hosts: Sequence
         "resume_from",
         f"{where}; the run needs {describe_need(shape)}",
         hint=f"{nearest} resume_from out to start over, or set wait_for_devices (--wait-for-devices) to wait for one.",
-    )
-
-
-def check_fits(plan: Plan, *, anyway: bool) -> None:
-    """Raises DrumlineError does_not_fit for a plan by whose chips' compiler a step lacks memory, unless `anyway`."""
-    chips = None if plan.program is None else ProbedProgram.model_validate(plan.program).chips
-    if chips is None or chips.fits or anyway:
-        return
-    program = next(program for program in chips.programs if not program.fits)
-    needed = program.needed_bytes or program.argument_bytes
-    figures = {"needed_bytes": needed, "available_bytes": chips.available_bytes}
-    raise DrumlineError(
-        ProblemCode.DOES_NOT_FIT,
-        f"The plan {plan.id} says that it does not fit {chips.slice}: call {program.first_call} of strategy.run needs "
-        f"{needed} bytes on each device, and a program may use {chips.available_bytes} ({chips.compiler}).",
-        hint="Make the batch or the model smaller, or set anyway (--anyway) to try.",
-        context={"plan": plan.id, "slice": chips.slice, **figures},
     )
 
 
@@ -252,8 +294,10 @@ class Checked:
 class Checker:
     """Checks submissions to one project; what many of them share is looked up once."""
 
-    def __init__(self, session: Session, project_id: str) -> None:
+    def __init__(self, session: Session, project_id: str, *, is_plan: bool = False) -> None:
         self._session = session
+        self._is_plan = is_plan
+        """Whether nothing is to compute on the devices."""
         self._project_id = project_id
         self._bundles: dict[str, api.Bundle] = {}
         self._hosts: dict[str, list[HostCapacity]] = {}
@@ -285,7 +329,7 @@ class Checker:
         if asked not in self._shapes:
             try:
                 check_supported(body)
-                check_feasible(body, self._hosts_with)
+                check_feasible(body, self._hosts_with, is_plan=self._is_plan)
             except DrumlineError as error:
                 self._shapes[asked] = error
             else:

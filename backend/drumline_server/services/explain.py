@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.base import from_micros
 from drumline.contracts.states import RunState
+from drumline.slices import MAX_SIMULATED_DEVICES
 from drumline.wording import counted
 from drumline_server.base.shapes import Shape
 from drumline_server.lifecycle import checkpoints
@@ -156,6 +157,8 @@ def why_queued(shape: Shape, fleet: Sequence[HostCapacity]) -> api.Why:
     possible = best_platform(fitting, shape)
     if possible.replicas < shape.replicas:
         return _why_too_few(shape, possible)
+    if capacity.too_many_simulated(fitting, shape):
+        return _why_simulated(shape)
     return why_out_of_service(fitting, shape) or _why_busy(fitting, shape)
 
 
@@ -209,6 +212,16 @@ def _why_too_few(shape: Shape, possible: PlatformCapacity) -> api.Why:
     )
 
 
+def _why_simulated(shape: Shape) -> api.Why:
+    return api.Why(
+        rule="too_few_devices",
+        sentence=f"Needs {counted(shape.devices, 'device')}; simulated devices compute for runs of at most "
+        f"{MAX_SIMULATED_DEVICES}.",
+        evidence={"wanted": shape.devices, "most": MAX_SIMULATED_DEVICES},
+        remedy="Submit it with fewer replicas, or start workers on machines that have the devices.",
+    )
+
+
 def _why_busy(hosts: Sequence[HostCapacity], shape: Shape) -> api.Why:
     in_service = [host for host in hosts if host.out_of_service is None]
     freest = max(in_service, key=lambda host: host.free)
@@ -222,6 +235,14 @@ def _why_busy(hosts: Sequence[HostCapacity], shape: Shape) -> api.Why:
             sentence=f"Needs {describe_need(shape)}; {where} {verb} {counted(free, 'device')} free.",
             evidence=evidence,
             remedy="It starts when enough devices are free; cancel a running run, or submit it with fewer replicas.",
+        )
+    if capacity.lacks_box(in_service, shape):
+        return api.Why(
+            rule="devices_busy",
+            sentence=f"Needs {describe_need(shape)} side by side on the slice; {counted(free, 'device')} are free, and "
+            "no box of them is large enough.",
+            evidence=evidence,
+            remedy="It starts when runs beside the free devices have ended; or submit it with fewer replicas.",
         )
     return api.Why(rule="starting", sentence="Devices are free; the scheduler looks at it next.", evidence=evidence)
 

@@ -22,7 +22,7 @@ _Count = Annotated[int, Field(ge=0, lt=2**53)]
 _Name = Annotated[Text, StringConstraints(max_length=300)]
 _Word = Annotated[Text, StringConstraints(max_length=60)]
 _Line = Annotated[Text, StringConstraints(max_length=500)]
-_Number = Annotated[Finite, Field(ge=0)]
+_Number = Annotated[Finite, Field(ge=0, le=1e30)]
 
 
 class ChipMemory(Reply):

@@ -14,6 +14,7 @@ from drumline.contracts.chips import ChipPlan, ParameterName, SliceName
 from drumline.contracts.events import Axes
 from drumline.contracts.ids import IncarnationId, PlanId, Sha256
 from drumline.contracts.spec import Entrypoint, RunSubmit, StrategySpec
+from drumline.slices import KnownSlice, SliceError
 
 MAX_PROBE_DEVICES = 128
 """More simulated devices than this take a laptop too long to start."""
@@ -68,6 +69,11 @@ class ProbeTerms(Contract):
     def _check_search(self) -> "ProbeTerms":
         if self.batch_parameter is not None and self.on is None:
             raise ValueError("batch_parameter looks for the largest batch on a slice: name one with `on`")
+        if self.on is not None:
+            try:
+                KnownSlice.parse(self.on)
+            except SliceError as error:
+                raise ValueError(f"on: {error}") from None
         return self
 
 

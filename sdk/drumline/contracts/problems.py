@@ -23,6 +23,7 @@ class ProblemCode(StrEnum):
     HOST_NOT_ALLOWED = "host_not_allowed"
     ORIGIN_NOT_ALLOWED = "origin_not_allowed"
     TOO_MANY_REPLICAS = "too_many_replicas"
+    TOO_MANY_SIMULATED = "too_many_simulated"
     UNKNOWN_STRATEGY = "unknown_strategy"
     UNKNOWN_PARAMETER = "unknown_parameter"
     BAD_PARAMETER = "bad_parameter"

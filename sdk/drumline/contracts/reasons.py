@@ -40,6 +40,7 @@ class EndReason(StrEnum):
     PEER_LOST = "PEER_LOST"
     GANG_INCOMPLETE = "GANG_INCOMPLETE"
     VERSIONS_DIFFER = "VERSIONS_DIFFER"
+    PROGRAMS_DIFFER = "PROGRAMS_DIFFER"
     LOST = "LOST"
     HOST_REBOOTED = "HOST_REBOOTED"
     START_FAILED = "START_FAILED"
@@ -107,6 +108,9 @@ REASONS: dict[EndReason, ReasonFacts] = {
     ),
     EndReason.VERSIONS_DIFFER: ReasonFacts(
         Category.INFRASTRUCTURE, False, "The hosts of the gang have different versions installed.", is_of_gang=True
+    ),
+    EndReason.PROGRAMS_DIFFER: ReasonFacts(
+        Category.USER, True, "The members of the gang ran different steps, or not equally many.", is_of_gang=True
     ),
     EndReason.LOST: ReasonFacts(
         Category.INFRASTRUCTURE,

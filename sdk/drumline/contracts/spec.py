@@ -70,7 +70,12 @@ class CentralStorageSpec(Contract):
 
 
 class TpuSpec(Contract):
-    """Replicas of one or more logical devices on a TPU topology (`TPUStrategy`)."""
+    """Replicas of one or more logical devices on a TPU slice (`TPUStrategy`).
+
+    `computation_shape`: the block of cores along (x, y, z, core) that each replica owns, one by default;
+    `computation_stride`: how far apart they are. `topology`: the slice that all of them fill together, such as
+    `v4:2x2x1`; None takes any box that they fill. Devices that lie on no slice, CPU devices for one, stand for it.
+    """
 
     kind: Literal["tpu"] = "tpu"
     topology: Annotated[str, StringConstraints(max_length=40)] | None = None

@@ -277,6 +277,10 @@ class AssignedDevice(Reply):
     logical: int
     rank: int = 0
     """Of the member that drives it."""
+    simulated: bool = False
+    """Whether a CPU device of the host stands for it."""
+    coords: tuple[int, ...] | None = None
+    core_on_chip: int | None = None
 
 
 class Rendezvous(Reply):

@@ -60,6 +60,14 @@ class ClusterError(DistributeError, RuntimeError):
     """The environment tells no cluster, or another one than was asked for; or its processes did not meet."""
 
 
+class ProcessesDifferError(DistributeError, RuntimeError):
+    """Processes of one program have another value or program than the others, or failed; ``processes`` are those."""
+
+    def __init__(self, message: str, processes: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.processes = processes
+
+
 class NotJSONError(InvalidValueError, json.JSONDecodeError):
     """A variable that must hold JSON holds something else."""
 

@@ -16,7 +16,15 @@ import os
 from drumline.distribute.cluster import ClusterResolver, initialize
 from drumline.distribute.errors import InvalidValueError
 from drumline.distribute.strategies.tpu import shown_devices
-from drumline.distribute.topology import DeviceAssignment, DeviceOrderMode, Topology, TpuSlice, topology_of
+from drumline.distribute.topology import (
+    DeviceAssignment,
+    DeviceOrderMode,
+    Topology,
+    TpuSlice,
+    set_device_places,
+    tell_places,
+    topology_of,
+)
 
 #: What a TPU's machine is told it is, such as "v3-8".
 _VARIABLE = "TPU_ACCELERATOR_TYPE"
@@ -47,4 +55,12 @@ def _slice_told(num_devices: int) -> str | None:
     return name if fits else None
 
 
-__all__ = ["DeviceAssignment", "DeviceOrderMode", "Topology", "TpuSlice", "initialize_tpu_system"]
+__all__ = [
+    "DeviceAssignment",
+    "DeviceOrderMode",
+    "Topology",
+    "TpuSlice",
+    "initialize_tpu_system",
+    "set_device_places",
+    "tell_places",
+]

@@ -5,12 +5,11 @@ import json
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
 import click
-import jax
 from pydantic import JsonValue
 
 from drumline import program
@@ -20,13 +19,14 @@ from drumline.checkpoints.run_checkpoints import RunCheckpoints
 from drumline.contracts.api import ProgramEntrypoint, ProgramParameter
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.spec import MAX_REPLICAS, CheckpointSpec, Platform
+from drumline.distribute import Strategy
 from drumline.distribute.errors import DistributeError
 from drumline.errors import DrumlineError, ParameterError
 from drumline.job import RunStopping
 from drumline.local.local_run import LocalRun
 from drumline.local.results import json_result
 from drumline.local.stop_request import StopBetweenSteps, on_sigterm
-from drumline.local.strategies import build_strategy, choose_devices
+from drumline.local.strategies import build_strategy, choose_devices, devices_per_replica
 from drumline.progress import Progress, open_progress
 from drumline.strategy_options import EXECUTORS, KINDS, parse_strategy
 
@@ -69,9 +69,10 @@ def _execute(main: Callable[..., Any], parameters: dict[str, JsonValue], setting
     if settings["executor"] != "auto":
         options["executor"] = settings["executor"]
     spec = parse_strategy(settings["strategy"], options)
-    strategy = build_strategy(spec, choose_devices(settings["replicas"], settings["platform"]))
+    count = settings["replicas"] * devices_per_replica(spec)
+    strategy = build_strategy(spec, choose_devices(count, settings["platform"]))
     progress = open_progress()
-    progress.line(_heading(spec.kind, strategy.devices))
+    progress.line(_heading(spec.kind, strategy))
     policy = CheckpointSpec(every_steps=settings["checkpoint_every"])
     manager = LocalManager(settings["checkpoint_dir"], policy, progress.line)
     run = LocalRun(_with_defaults(main, parameters), strategy, progress, RunCheckpoints(manager, policy, strategy))
@@ -99,10 +100,11 @@ def _finish(main: Callable[..., Any], run: LocalRun, parameters: dict[str, JsonV
     return 0
 
 
-def _heading(kind: str, devices: Sequence[jax.Device]) -> str:
-    count, first = len(devices), devices[0]
+def _heading(kind: str, strategy: Strategy) -> str:
+    count, devices = len(strategy.replica_devices), sum(map(len, strategy.replica_devices))
+    first = strategy.devices[0]
     device = "simulated CPU device" if first.platform == "cpu" else first.device_kind
-    return f"{kind}: {count} replica{'s' * (count > 1)} on {count} {device}{'s' * (count > 1)}"
+    return f"{kind}: {count} replica{'s' * (count > 1)} on {devices} {device}{'s' * (devices > 1)}"
 
 
 def _with_defaults(main: Callable[..., Any], parameters: dict[str, JsonValue]) -> dict[str, JsonValue]:

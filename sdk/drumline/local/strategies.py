@@ -1,5 +1,6 @@
 """Devices of this machine for a local run, and the engine's strategy for a StrategySpec."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
@@ -9,6 +10,7 @@ import drumline.distribute as dist
 from drumline.contracts.spec import CentralStorageSpec, MirroredSpec, OneDeviceSpec, Platform, StrategySpec, TpuSpec
 from drumline.contracts.supported import find_unsupported
 from drumline.errors import DrumlineError, UnsupportedStrategyError
+from drumline.slices import Blocks, SliceError
 
 _CROSS_DEVICE_OPS: dict[str, Callable[[], dist.CrossDeviceOps]] = {
     "auto": dist.AllReduceCrossDeviceOps,
@@ -36,8 +38,33 @@ def build_strategy(spec: StrategySpec, devices: Sequence[jax.Device]) -> dist.St
                 raise UnsupportedStrategyError(spec.kind, f"one_device has 1 replica, not {len(devices)}; use mirrored")
             return dist.OneDeviceStrategy(devices[0])
         case TpuSpec():
-            raise AssertionError("refused above")
+            return _tpu(spec, devices)
     assert_never(spec)
+
+
+def _tpu(spec: TpuSpec, devices: Sequence[jax.Device]) -> dist.Strategy:
+    blocks = Blocks.of(spec.computation_shape, spec.computation_stride, spec.device_order, spec.topology)
+    replicas, rest = divmod(len(devices), blocks.cores)
+    if rest or not replicas:
+        needed = f"{blocks.cores} devices each; {len(devices)} devices do not fill them"
+        raise UnsupportedStrategyError(spec.kind, f"replicas of shape {list(blocks.shape)} have {needed}")
+    if not dist.tpu.tell_places(devices):
+        try:
+            places = blocks.places(replicas)
+        except SliceError as error:
+            raise UnsupportedStrategyError(spec.kind, str(error)) from None
+        flat = [place for replica in places for place in replica]
+        dist.tpu.set_device_places(dict(zip(devices, flat, strict=True)))
+    resolver = dist.cluster_resolver.TPUClusterResolver()
+    topology = dist.tpu.initialize_tpu_system(resolver)
+    shown = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+    at = dict(zip(shown, topology.device_coordinates.reshape(-1, topology.mesh_rank).tolist(), strict=True))
+    cores = [[at[device] for device in devices[start : start + blocks.cores]] for start in _starts(devices, blocks)]
+    return dist.TPUStrategy(resolver, dist.tpu.DeviceAssignment(topology, cores))
+
+
+def _starts(devices: Sequence[jax.Device], blocks: Blocks) -> range:
+    return range(0, len(devices), blocks.cores)
 
 
 def _mirrored(spec: MirroredSpec, devices: Sequence[jax.Device]) -> dist.Strategy:
@@ -45,6 +72,11 @@ def _mirrored(spec: MirroredSpec, devices: Sequence[jax.Device]) -> dist.Strateg
     if spec.batch == "global":
         return dist.MirroredStrategy(devices, operations, executor=spec.executor)
     return dist.contrib.MirroredStrategy(devices, cross_device_ops=operations)
+
+
+def devices_per_replica(spec: StrategySpec) -> int:
+    """How many logical devices each replica has."""
+    return math.prod(spec.computation_shape or ()) if isinstance(spec, TpuSpec) else 1
 
 
 class TooFewDevicesError(DrumlineError):

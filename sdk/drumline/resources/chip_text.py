@@ -1,7 +1,7 @@
 """A plan for chips that are not there as text: every figure beside the chip and the compiler that it is of."""
 
 from drumline.contracts.chips import BatchSearch, ChipPlan, ChipProgram
-from drumline.wording import limit_rows, size_text
+from drumline.wording import limit_rows
 
 
 def chip_sections(plan: ChipPlan) -> list[str]:
@@ -20,7 +20,7 @@ def chip_sections(plan: ChipPlan) -> list[str]:
 
 def _verdict(plan: ChipPlan) -> str:
     verdict = "fits" if plan.fits else "DOES NOT FIT"
-    memory = "" if plan.available_bytes is None else f", {size_text(plan.available_bytes)} to use on each"
+    memory = "" if plan.available_bytes is None else f", {_size(plan.available_bytes)} to use on each"
     return f"{plan.slice}: {verdict} ({plan.devices} x {plan.kind}{memory}; by {plan.compiler})"
 
 
@@ -30,11 +30,11 @@ def _program(number: int, program: ChipProgram) -> list[str]:
     kinds = (
         []
         if memory is None
-        else [tuple(map(size_text, (memory.argument, memory.output, memory.temp, memory.code, memory.peak)))]
+        else [tuple(map(_size, (memory.argument, memory.output, memory.temp, memory.code, memory.peak)))]
     )
-    largest = [(one.name, f"{one.dtype}{list(one.shape)}", size_text(one.size_bytes)) for one in program.largest]
+    largest = [(one.name, f"{one.dtype}{list(one.shape)}", _size(one.size_bytes)) for one in program.largest]
     exchanges = [
-        (one.kind, size_text(one.size_bytes), f"{one.groups} of {one.group_size}" if one.groups else "-", one.name)
+        (one.kind, _size(one.size_bytes), f"{one.groups} of {one.group_size}" if one.groups else "-", one.name)
         for one in program.exchanges
     ]
     return [
@@ -60,8 +60,8 @@ def _needs(program: ChipProgram) -> str:
     if program.fits:
         return f"fits; compiled in {program.seconds:.1f} s"
     if program.gross:
-        return f"does not fit: its arguments alone take {size_text(program.argument_bytes)} on each device"
-    needed = "" if program.needed_bytes is None else f": it needs {size_text(program.needed_bytes)} on each device"
+        return f"does not fit: its arguments alone take {_size(program.argument_bytes)} on each device"
+    needed = "" if program.needed_bytes is None else f": it needs {_size(program.needed_bytes)} on each device"
     return f"does not fit{needed}"
 
 
@@ -72,3 +72,11 @@ def _batch(batch: BatchSearch, chips: str) -> str:
         found = f"the largest {batch.parameter} that fits {chips} is {batch.largest}"
     over = "" if batch.too_large is None else f"; {batch.too_large} does not"
     return f"{found}{over}{f' (search ended: {batch.ended})' if batch.ended else ''}"
+
+
+def _size(count: int) -> str:
+    """Two decimals: a verdict lies in them."""
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= factor:
+            return f"{count / factor:.2f} {unit}"
+    return f"{count} B"

@@ -153,9 +153,24 @@ def test_refused_submission_stores_nothing_and_leaves_its_key_free(core: Core) -
             "no host with tpu devices is registered",
         ),
         (
-            {"job": {"strategy": {"kind": "tpu", "computation_shape": [1, 1, 1, 2]}}, "wait_for_devices": True},
+            {"job": {"strategy": {"kind": "tpu", "computation_shape": [1, 2]}}, "wait_for_devices": True},
             ProblemCode.INVALID_REQUEST,
-            "job.strategy.kind: the strategy 'tpu' is not part of this version; use mirrored",
+            r"job.strategy.computation_shape: .* must be 4 positive numbers \(x, y, z, core\); got \[1, 2\]",
+        ),
+        (
+            {"job": {"strategy": {"kind": "tpu", "topology": "v9:2x2"}}, "wait_for_devices": True},
+            ProblemCode.INVALID_REQUEST,
+            "job.strategy.topology: .*there is no TPU 'v9'",
+        ),
+        (
+            {"job": {"strategy": {"kind": "tpu", "executor": "mpmd"}}, "wait_for_devices": True},
+            ProblemCode.INVALID_REQUEST,
+            "job.strategy.executor: .*leave out executor=mpmd",
+        ),
+        (
+            {"job": {"strategy": {"kind": "tpu", "topology": "v4:2x2x1"}}, "resources": {"replicas": 2}},
+            ProblemCode.INVALID_REQUEST,
+            "ask for 4 replicas, or for another topology",
         ),
         (
             {"job": {"strategy": {"kind": "mirrored", "batch": "per_replica", "executor": "pmap"}}},
@@ -341,7 +356,7 @@ def test_nearest_possible_size_and_platform_are_named_and_accepted(
     core.add_worker("gamma", devices=3, platform="gpu")
 
     def changes(platform: str, replicas: int, size: int) -> dict[str, Any]:
-        strategy = {"kind": "tpu", "computation_shape": [1, size]}
+        strategy = {"kind": "tpu", "computation_shape": [size, 1, 1, 1]}
         return {"resources": {"platform": platform, "replicas": replicas}, "job": {"strategy": strategy}}
 
     with pytest.raises(DrumlineError) as caught:

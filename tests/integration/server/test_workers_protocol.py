@@ -30,7 +30,7 @@ def test_claim_tells_everything_that_the_member_needs(core: Core) -> None:
     run = core.queue(
         resources={"replicas": 2},
         parameters={"epochs": 3},
-        job={"strategy": {"kind": "tpu", "computation_shape": [2, 2]}},
+        job={"strategy": {"kind": "tpu", "computation_shape": [2, 2, 1, 1]}},
     )
     core.schedule()
     claimed = worker.take().claimed

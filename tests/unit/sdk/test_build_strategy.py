@@ -58,7 +58,8 @@ def test_parameter_device_that_does_not_exist_is_named() -> None:
 @pytest.mark.parametrize(
     ("spec", "devices", "kind"),
     [
-        (TpuSpec(), 1, "tpu"),
+        (TpuSpec(executor="mpmd"), 1, "tpu"),
+        (TpuSpec(computation_shape=(1, 1, 1, 2)), 1, "tpu"),
         (OneDeviceSpec(), 2, "one_device"),
         (MirroredSpec(batch="per_replica", executor="mpmd"), 1, "mirrored"),
     ],

@@ -17,7 +17,8 @@ from pydantic import SecretStr
 from drumline.checkpoints.store import volume_name
 from drumline.contracts.ids import is_id
 from drumline.contracts.timing import HEARTBEAT_S
-from drumline.contracts.worker_api import Enroll, HostWarning, Register
+from drumline.contracts.worker_api import DeviceReport, Enroll, HostWarning, Register
+from drumline.slices import simulated_hosts
 from drumline_worker.agent import accelerators, compile_cache
 from drumline_worker.agent.agent_context import AgentContext, CoordinatorPort, Layout, own_address
 from drumline_worker.agent.api import Api, RefusedError, UnreachableError
@@ -69,7 +70,9 @@ class Agent:
         self._checkpoints = (settings.checkpoint_dir or self._layout.checkpoints).absolute()
         self._identity_file = IdentityFile(self._layout.root)
         self._api = Api(settings.server, trust_env=not settings.is_local)
-        self._launcher = LauncherClient(self._layout.home, parent_fd, self._without_launcher)
+        self._launcher = LauncherClient(
+            self._layout.home, parent_fd, self._without_launcher, is_simulated=bool(settings.simulate)
+        )
         self._celery = CeleryChild(self._layout.home, self._on_notified, self._without_celery)
         self._registration: Registration | None = None
         self._members: MemberRegistry | None = None
@@ -203,15 +206,21 @@ class Agent:
         except OSError as error:
             raise AgentError(f"the checkpoint directory {self._checkpoints} can't be used: {error.strerror}") from None
 
+    async def _list_devices(self) -> DevicesListed:
+        if not self._settings.simulate:
+            return await self._launcher.list_devices(self._settings.cpu_devices)
+        await self._launcher.until_ready()
+        return DevicesListed(devices=_simulated_devices(self._settings.simulate, self._settings.simulated_host))
+
     async def _describe_host(self) -> Register:
         self._reports.report_activity("imports JAX and looks for devices")
         try:
-            listed = await self._launcher.list_devices(self._settings.cpu_devices)
+            listed = await self._list_devices()
         except LaunchError as error:
             raise AgentError(f"the devices of this host can't be listed: {error}") from None
         devices = listed.devices
         _LOG.info("found %d devices: %s", len(devices), ", ".join(sorted({device.kind for device in devices})))
-        warnings = await asyncio.to_thread(_find_unused_accelerators, listed)
+        warnings = () if self._settings.simulate else await asyncio.to_thread(_find_unused_accelerators, listed)
         for warning in warnings:
             _LOG.warning("%s %s", warning.message, warning.fix)
             self._reports.trouble("devices", f"{warning.message} {warning.fix}")
@@ -286,6 +295,22 @@ class Agent:
         elif self._registration.ever_registered:
             await self._registration.until_drain_is_known(_LAST_WORDS_S)
         await _cancel([drained, killed])
+
+
+def _simulated_devices(asked: str, number: int) -> tuple[DeviceReport, ...]:
+    """What a host of that slice would report; CPU devices stand for its chips."""
+    host = simulated_hosts(asked)[number]
+    return tuple(
+        DeviceReport(
+            platform=host.platform,
+            index=index,
+            kind=host.kind,
+            coords=None if place is None else place[:3],
+            core_on_chip=None if place is None else place[3],
+            simulated=True,
+        )
+        for index, place in enumerate(host.places)
+    )
 
 
 def _find_unused_accelerators(listed: DevicesListed) -> tuple[HostWarning, ...]:

@@ -9,12 +9,16 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from drumline.contracts.plans import ProbedProgram, ProbeOrder
+from drumline_worker.host.clock import boottime
 
 _MAX_KEPT = 500
 _MAX_TRIES = 24
 Try = Callable[[int], Awaitable[ProbedProgram | None]]
 """Compiles with a value of the batch parameter; None where that could not be planned."""
 Tell = Callable[[str], Awaitable[None]]
+Answer = dict[str, object]
+"""The fields of a PlanReport."""
+Probe = Callable[[ProbeOrder], Awaitable[Answer]]
 
 
 class KeptPlans:
@@ -53,6 +57,45 @@ def key_of(order: ProbeOrder, library_sha256: str) -> str:
     return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
 
 
+class ChipPlanner:
+    """Answers orders by `probe`, a process for each compilation, and by what it compiled before."""
+
+    def __init__(self, kept: KeptPlans, library_sha256: str, probe: Probe, tell: Tell) -> None:
+        self._kept = kept
+        self._library_sha256 = library_sha256
+        self._probe = probe
+        self._tell = tell
+
+    async def answer(self, order: ProbeOrder, compiler: str) -> Answer:
+        """The plan, with the largest batch where one is looked for. The order's limit is for all of it."""
+        until = boottime() + order.limit_s
+
+        async def compile_with(value: int) -> ProbedProgram | None:
+            assert order.batch_parameter is not None
+            if boottime() >= until:
+                return None
+            parameters = {**order.parameters, order.batch_parameter: value}
+            found = await self._compile(order.model_copy(update={"parameters": parameters}), until)
+            program = found.get("program")
+            return program if isinstance(program, ProbedProgram) else None
+
+        await self._tell(f"{order.on}: compiling by {compiler}")
+        answer = await self._compile(order, until)
+        program = answer.get("program")
+        if isinstance(program, ProbedProgram) and program.chips is not None and program.chips.batch is not None:
+            return {"program": await search_batch(program, compile_with, self._tell)}
+        return answer
+
+    async def _compile(self, order: ProbeOrder, until: float) -> Answer:
+        key = key_of(order, self._library_sha256)
+        if (found := self._kept.find(key)) is not None:
+            return {"program": found}
+        answer = await self._probe(order.model_copy(update={"limit_s": max(until - boottime(), 1.0)}))
+        if isinstance(program := answer.get("program"), ProbedProgram):
+            self._kept.keep(key, program)
+        return answer
+
+
 async def search_batch(first: ProbedProgram, compile_with: Try, tell: Tell) -> ProbedProgram:
     """`first` with the largest value of its batch parameter that fits, and the smallest that does not.
 
@@ -71,7 +114,8 @@ async def search_batch(first: ProbedProgram, compile_with: Try, tell: Tell) -> P
             ended = f"{tries} values were tried"
             break
         value = fits * 2 if too_large is None else (fits + too_large) // 2 // unit * unit
-        await tell(f"{search.parameter}={fits or '?'} fits; trying {value}")
+        known = f"{search.parameter}={fits} fits" if fits else f"{search.parameter}={too_large} does not fit"
+        await tell(f"{chips.slice}: {known}; trying {value}")
         found = await compile_with(value)
         tries += 1
         if found is None or found.chips is None or not found.chips.programs:

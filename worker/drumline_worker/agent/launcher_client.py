@@ -49,8 +49,12 @@ class LaunchError(Exception):
 class LauncherClient:
     """Holds one launcher. Everything that waits for a dead one fails with LaunchError."""
 
-    def __init__(self, home: Path, parent_fd: int | None, on_hopeless: Callable[[str], None]) -> None:
+    def __init__(
+        self, home: Path, parent_fd: int | None, on_hopeless: Callable[[str], None], *, is_simulated: bool = False
+    ) -> None:
         self._home = home
+        self._is_simulated = is_simulated
+        """Whether CPU devices stand for the devices of this host, of whatever platform."""
         self._parent_fd = parent_fd
         self._on_hopeless = on_hopeless
         self._unready = 0
@@ -125,6 +129,7 @@ class LauncherClient:
     async def try_device(self, platform: str, index: int) -> str | None:
         """What is wrong with a device, found by a program on it; None if nothing is."""
         await self.until_ready()
+        platform = "cpu" if self._is_simulated else platform
         name = f"try {platform}:{index}"
         self._trying[name] = asyncio.get_running_loop().create_future()
         try:

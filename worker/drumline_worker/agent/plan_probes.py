@@ -4,6 +4,7 @@ import asyncio
 import logging
 import shutil
 from contextlib import suppress
+from functools import partial
 
 from pydantic import ValidationError
 
@@ -18,7 +19,7 @@ from drumline_worker.agent.agent_context import AgentContext
 from drumline_worker.agent.api import RefusedError, UnreachableError
 from drumline_worker.agent.backoff import Backoff
 from drumline_worker.agent.bundles import BundleUnavailableError
-from drumline_worker.agent.chip_plans import KeptPlans, key_of, search_batch
+from drumline_worker.agent.chip_plans import ChipPlanner, KeptPlans
 from drumline_worker.agent.compilers import ADD_TPU, Compilers
 from drumline_worker.agent.launcher_client import LaunchError
 from drumline_worker.agent.shim_link import ShimLink
@@ -120,36 +121,13 @@ class PlanProbes:
             compiler=f"{installed.name} {installed.version}",
             batch_parameter=order.batch_parameter,
         )
-        until = boottime() + order.limit_s
-
-        async def tell(text: str) -> None:
-            await self._tell(order, f"{on}: {text}")
-
-        async def compile_one(one: ProbeOrder) -> dict[str, object]:
-            key = key_of(one, installed.sha256)
-            kept = KeptPlans(self._context.layout.compilers / "plans")
-            if (found := kept.find(key)) is not None:
-                return {"program": found}
-            left = one.model_copy(update={"limit_s": max(until - boottime(), 1.0)})
-            answer = await self._answer(left, chips)
-            if isinstance(program := answer.get("program"), ProbedProgram):
-                kept.keep(key, program)
-            return answer
-
-        async def compile_with(value: int) -> ProbedProgram | None:
-            assert order.batch_parameter is not None
-            if boottime() >= until:
-                return None
-            parameters = {**order.parameters, order.batch_parameter: value}
-            found = (await compile_one(order.model_copy(update={"parameters": parameters}))).get("program")
-            return found if isinstance(found, ProbedProgram) else None
-
-        await tell(f"compiling by {chips.compiler}")
-        answer = await compile_one(order)
-        program = answer.get("program")
-        if isinstance(program, ProbedProgram) and program.chips is not None and program.chips.batch is not None:
-            answer = {"program": await search_batch(program, compile_with, tell)}
-        return answer
+        planner = ChipPlanner(
+            KeptPlans(self._context.layout.compilers / "plans"),
+            installed.sha256,
+            partial(self._answer, chips=chips),
+            partial(self._tell, order),
+        )
+        return await planner.answer(order, chips.compiler)
 
     async def _tell(self, order: ProbeOrder, text: str) -> None:
         """How far it is; nobody waits for this."""

@@ -144,5 +144,6 @@ class Failure(Contract):
         EndReason.PEER_LOST,
         EndReason.GANG_INCOMPLETE,
         EndReason.VERSIONS_DIFFER,
+        EndReason.PROGRAMS_DIFFER,
     ]
     message: Annotated[Text, Field(max_length=8_000)] = ""

@@ -22,6 +22,8 @@ class DevicesUnavailableError(Exception):
 def claim_devices(order: StartOrder) -> list[tuple[AssignedDevice, jax.Device]]:
     """Starts JAX on the assigned devices only; pairs them in replica order, then logical order. Of a gang: all of them.
 
+    Simulated devices of whatever platform are CPU devices, which are told where on the slice they stand.
+
     CPU devices are made as many as assigned, and the assigned indexes are mapped onto them in rising order: device
     `cpu:5` of the host may be `cpu:0` of this process. Accelerators likewise, through the variable that hides the rest.
     """
@@ -30,7 +32,7 @@ def claim_devices(order: StartOrder) -> list[tuple[AssignedDevice, jax.Device]]:
     platforms = {device.platform for device in assigned}
     if len(platforms) != 1:
         raise DevicesUnavailableError(f"the devices of one member are of platforms {sorted(platforms)}; need just one")
-    (platform,) = platforms
+    platform = "cpu" if assigned[0].simulated else assigned[0].platform
     indexes = sorted(device.index for device in assigned)
     choose_devices(platform, indexes)
     join(order)
@@ -40,9 +42,20 @@ def claim_devices(order: StartOrder) -> list[tuple[AssignedDevice, jax.Device]]:
             f"JAX shows {counted(len(present), f'{platform} device')}; {len(assigned)} were assigned"
         )
     if order.claimed.rendezvous.size > 1:
-        return gang_devices(order, platform)
-    by_index = dict(zip(indexes, present, strict=True))
-    return [(device, by_index[device.index]) for device in assigned]
+        pairs = gang_devices(order, platform)
+    else:
+        by_index = dict(zip(indexes, present, strict=True))
+        pairs = [(device, by_index[device.index]) for device in assigned]
+    _put_on_slice(pairs)
+    return pairs
+
+
+def _put_on_slice(pairs: Sequence[tuple[AssignedDevice, jax.Device]]) -> None:
+    """A TPU tells its places itself."""
+    places = {
+        device: (*each.coords, each.core_on_chip or 0) for each, device in pairs if each.simulated and each.coords
+    }
+    dist.tpu.set_device_places({device: (x, y, z, core) for device, (x, y, z, core) in places.items()})
 
 
 def _configure(order: StartOrder) -> None:

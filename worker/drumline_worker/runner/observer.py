@@ -5,12 +5,14 @@ from typing import Any
 
 from drumline.distribute.observe import (
     CollectiveRecord,
+    DispatchedProgram,
     PlacementRecord,
     ReductionRecord,
     StepRecord,
     VariableRecord,
 )
 from drumline_worker.runner.channel import Channel
+from drumline_worker.runner.gang_watch import GangWatch
 from drumline_worker.runner.runner_telemetry import Telemetry
 from drumline_worker.runner.ticker import Ticker
 
@@ -26,13 +28,16 @@ class RunObserver:
         telemetry: Telemetry,
         ticker: Ticker,
         ids: Mapping[int, str],
+        *,
         step_began: Callable[[], None],
+        watch: GangWatch | None = None,
     ) -> None:
         self._channel = channel
         self._telemetry = telemetry
         self._ticker = ticker
         self._ids = ids
         self._step_began = step_began
+        self._watch = watch
         self._stepped = False
 
     def placement(self, record: PlacementRecord) -> None:
@@ -49,6 +54,11 @@ class RunObserver:
         self._ticker.step_began()
         if not self._stepped:
             self._channel.send("state", phase="compiling")
+
+    def program_dispatched(self, step: int, program: DispatchedProgram) -> None:
+        """Tells the other members of the gang."""
+        if self._watch is not None:
+            self._watch.dispatched(step, program.digest, program.name)
 
     def step_ended(self, record: StepRecord) -> None:
         """Counts the step."""

@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -30,6 +31,7 @@ from drumline_worker.host.tally import Tally
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.chip_plan import plan_on_chips, prepare_compiler
 from drumline_worker.runner.devices import DevicesUnavailableError, claim_devices
+from drumline_worker.runner.gang_watch import HEARD_S, GangWatch, gang_store
 from drumline_worker.runner.observer import RunObserver
 from drumline_worker.runner.probe_observer import ProbeObserver
 from drumline_worker.runner.program import load_main, with_defaults
@@ -41,6 +43,15 @@ from drumline_worker.runner.worker_run import CheckpointEvents, WorkerRun
 _UNFINISHED_S = 0.25
 """An unfinished line waits so long in the interpreter at most."""
 MAX_MESSAGE_CHARS = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What the program runs with; a probe, and a watch over its gang, where there is one."""
+
+    run: WorkerRun
+    probe: ProbeObserver | None
+    watch: GangWatch | None
 
 
 def run_member(directory: RunDirectory, order: StartOrder, link: socket.socket, stacks: int, tally: Tally) -> int:
@@ -56,13 +67,13 @@ def run_member(directory: RunDirectory, order: StartOrder, link: socket.socket, 
     if order.chips is not None:
         return _plan_on_chips(directory, order, order.chips, channel)
     try:
-        run, probe = _prepare_run(order, channel, tally)
+        prepared = _prepare_run(order, channel, tally)
     except (DevicesUnavailableError, RendezvousError, UnsupportedStrategyError, RuntimeError) as error:
         sys.stderr.write(f"drumline: {error}\n")
         return _fail(
             channel, _start_reason(error), str(error) if isinstance(error, RendezvousError) else _summary(error)
         )
-    return _run_program(directory, order, run, channel, probe)
+    return _run_program(directory, order, channel, prepared)
 
 
 def _start_reason(error: Exception) -> EndReason:
@@ -102,7 +113,7 @@ def _flush_forever(streams: Sequence[TextIO]) -> None:
                 stream.flush()
 
 
-def _prepare_run(order: StartOrder, channel: Channel, tally: Tally) -> tuple[WorkerRun, ProbeObserver | None]:
+def _prepare_run(order: StartOrder, channel: Channel, tally: Tally) -> _Prepared:
     claimed = order.claimed
     ticker = Ticker(channel, "own_code" if claimed.rendezvous.size == 1 else "rendezvous")
     ticker.start()
@@ -110,9 +121,12 @@ def _prepare_run(order: StartOrder, channel: Channel, tally: Tally) -> tuple[Wor
     ticker.enter("own_code")
     strategy = build_strategy(claimed.strategy, [device for _, device in devices])
     stop_request, probe = StopRequest(), None
+    watch = _watch_gang(order, channel)
     if order.probe_steps is None:
         telemetry = Telemetry(channel, stop_request.raise_if_forced, tally)
-        observer = RunObserver(channel, telemetry, ticker, _device_ids(devices), stop_request.step_began)
+        observer = RunObserver(
+            channel, telemetry, ticker, _device_ids(devices), step_began=stop_request.step_began, watch=watch
+        )
         strategy.observe(observer, reductions_every=claimed.record.reductions_every)
     else:
         probe = ProbeObserver([device.id for _, device in devices], order.probe_steps, stop_request)
@@ -127,9 +141,25 @@ def _prepare_run(order: StartOrder, channel: Channel, tally: Tally) -> tuple[Wor
     manager = open_manager(Path(order.checkpoints), claimed, CheckpointEvents(channel, telemetry), on_wait)
     channel.listen(stop_request.request, manager.note_registered)
     checkpoints = RunCheckpoints(manager, claimed.checkpoint, strategy)
-    return WorkerRun(
-        claimed.run, strategy, telemetry, ticker=ticker, checkpoints=checkpoints, stop_request=stop_request
-    ), probe
+    run = WorkerRun(claimed.run, strategy, telemetry, ticker=ticker, checkpoints=checkpoints, stop_request=stop_request)
+    return _Prepared(run, probe, watch)
+
+
+def _watch_gang(order: StartOrder, channel: Channel) -> GangWatch | None:
+    if order.claimed.rendezvous.size == 1:
+        return None
+
+    def end(message: str) -> None:
+        """On the watch's thread: the program's own waits for the others, and will for ever."""
+        sys.stderr.write(f"drumline: {message}\n")
+        _fail(channel, EndReason.PROGRAMS_DIFFER, message)
+        # For what the program has printed; and with rank 0 goes the service, through which the others hear of it.
+        time.sleep(_UNFINISHED_S + (HEARD_S if order.claimed.rendezvous.rank == 0 else 0.0))
+        os._exit(1)
+
+    watch = GangWatch(gang_store(), order.claimed.rendezvous, end)
+    watch.start()
+    return watch
 
 
 def _plan_on_chips(directory: RunDirectory, order: StartOrder, wanted: ChipOrder, channel: Channel) -> int:
@@ -140,7 +170,7 @@ def _plan_on_chips(directory: RunDirectory, order: StartOrder, wanted: ChipOrder
     try:
         chips = prepare_compiler(wanted)
     except dist.errors.DistributeError as error:
-        return _fail(channel, EndReason.START_FAILED, _summary(error))
+        return _fail(channel, EndReason.START_FAILED, str(error))
     reason = EndReason.BAD_PROGRAM
     try:
         main = load_main(directory.program, order.claimed.entrypoint)
@@ -159,9 +189,8 @@ def _device_ids(devices: list[tuple[AssignedDevice, jax.Device]]) -> dict[int, s
     return {device.id: assigned.device for assigned, device in devices}
 
 
-def _run_program(
-    directory: RunDirectory, order: StartOrder, run: WorkerRun, channel: Channel, probe: ProbeObserver | None
-) -> int:
+def _run_program(directory: RunDirectory, order: StartOrder, channel: Channel, prepared: _Prepared) -> int:
+    run, probe, watch = prepared.run, prepared.probe, prepared.watch
     try:
         main = load_main(directory.program, order.claimed.entrypoint)
         parameters = with_defaults(main, order.claimed.parameters)
@@ -176,6 +205,8 @@ def _run_program(
         lost = order.claimed.rendezvous.size > 1 and is_peer_loss(error)
         reason = EndReason.PEER_LOST if lost else EndReason.PROGRAM_ERROR
         return _report_error(error, run, channel, reason, directory.program)
+    if watch is not None:
+        watch.returned()
     code = _succeed(returned, run, channel)
     if code == 0:
         leave(order)

@@ -42,6 +42,12 @@ export function draftOfVersion(version: JobVersion, program: ClonedProgram): Dra
     ...(strategy.kind === "mirrored" && { batch: strategy.batch, collectives: strategy.collectives }),
     ...(strategy.kind !== "one_device" ? { executor: strategy.executor } : { replicas: "1" }),
     ...(strategy.kind === "central_storage" && { parameterDevice: strategy.parameter_device ?? "" }),
+    ...(strategy.kind === "tpu" && {
+      topology: strategy.topology ?? "",
+      computationShape: strategy.computation_shape?.join(", ") ?? "",
+      computationStride: strategy.computation_stride?.join(", ") ?? "",
+      deviceOrder: strategy.device_order,
+    }),
     checkpointEvery: numberText(checkpoint.every_steps),
     origin: { strategy, record, checkpoint },
   };

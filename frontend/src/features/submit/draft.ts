@@ -6,6 +6,7 @@ export type StrategyKind = "mirrored" | "central_storage" | "tpu" | "one_device"
 export type Platform = "any" | "cpu" | "gpu" | "tpu";
 export type Spread = "pack" | "balance" | "one_host";
 export type Collectives = "strategy" | "jax";
+export type DeviceOrder = "auto" | "ring" | "mesh";
 export type Executor = "auto" | "spmd" | "pmap" | "mpmd";
 
 /** What the run or version that a draft began as said; what the form does not edit is submitted as it was. */
@@ -43,6 +44,12 @@ export interface Draft {
   executor: Executor;
   collectives: Collectives;
   parameterDevice: string;
+  /** Of TPUStrategy: "2, 2, 1, 1", empty for one core each. */
+  computationShape: string;
+  computationStride: string;
+  /** "v4:2x2x1"; empty for any box. */
+  topology: string;
+  deviceOrder: DeviceOrder;
   replicas: string;
   platform: Platform;
   spread: Spread;
@@ -75,6 +82,10 @@ export const EMPTY_DRAFT: Draft = {
   executor: "auto",
   collectives: "strategy",
   parameterDevice: "",
+  computationShape: "",
+  computationStride: "",
+  topology: "",
+  deviceOrder: "auto",
   replicas: "8",
   platform: "any",
   spread: "pack",

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { Device, Host, TpuSpec } from "@/api/schema";
+import type { Device, Host } from "@/api/schema";
 import { EMPTY_DRAFT } from "./draft";
 import { fitOf } from "./fit";
 import { type Shape, shapeOf } from "./shape";
@@ -61,7 +61,6 @@ function fitFor(replicas: number, fleet: Device[], { draft, as, hosts = [], wait
 }
 
 const TWO_HOSTS = [...devices("a", "ffff"), ...devices("b", "ff")];
-const PAIRS: TpuSpec = { kind: "tpu", computation_shape: [1, 2], device_order: "auto", executor: "auto" };
 
 describe("whether a run fits", () => {
   it("starts at once where one host has enough free devices", () => {
@@ -108,7 +107,7 @@ describe("whether a run fits", () => {
   });
 
   it.each([
-    [{ strategy: "tpu" }, /The strategy tpu is not part of this version/],
+    [{ strategy: "tpu", executor: "mpmd" }, /one SPMD program/],
     [{ batch: "per_replica", executor: "pmap" }, /chooses its executor itself/],
   ] as const)("never starts what no worker can run, even where it waits: %j", (draft, said) => {
     const fit = fitFor(1, TWO_HOSTS, { draft, waits: true });
@@ -130,7 +129,7 @@ describe("whether a run fits", () => {
   });
 
   it("gives each replica all its devices on one host", () => {
-    const draft = { strategy: PAIRS.kind, origin: { strategy: PAIRS } };
+    const draft = { strategy: "tpu", computationShape: "1, 1, 1, 2" } as const;
     const odd = [...devices("a", "fff"), ...devices("b", "fff")];
     const as = { unsupported: null, oneHost: null };
     expect(fitFor(2, odd, { draft, as }).verdict).toBe("now");

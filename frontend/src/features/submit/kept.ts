@@ -21,10 +21,6 @@ type Part = keyof typeof DEFAULTS;
 
 const NOT_IN_FORM: ReadonlySet<string> = new Set([
   "strategy.cross_device_ops",
-  "strategy.topology",
-  "strategy.computation_shape",
-  "strategy.computation_stride",
-  "strategy.device_order",
   "record.reductions_every",
   "checkpoint.keep",
   "checkpoint.keep_every_steps",

@@ -64,6 +64,14 @@ export function buildRequest(draft: Draft, bundle: string, entrypoint: ProgramEn
     if (!Number.isInteger(value)) errors[field] = "must be a whole number";
     return value;
   };
+  if (draft.strategy === "tpu")
+    for (const [name, text] of [
+      ["computation_shape", draft.computationShape],
+      ["computation_stride", draft.computationStride],
+    ] as const) {
+      const flaw = extentsFlaw(text);
+      if (flaw) errors[`job.strategy.${name}`] = flaw;
+    }
   const request: Submission = {
     job: {
       name: draft.jobName.trim() || draft.keptProgram?.job || jobNameOf(draft.filename),
@@ -149,10 +157,30 @@ export function buildStrategy({ strategy: kind, origin, ...draft }: Draft): Stra
     case "central_storage":
       return { kind, executor, parameter_device: draft.parameterDevice.trim() || null };
     case "tpu":
-      return { ...(origin.strategy?.kind === kind && origin.strategy), kind, executor };
+      return {
+        kind,
+        topology: draft.topology.trim() || null,
+        computation_shape: extentsIn(draft.computationShape),
+        computation_stride: extentsIn(draft.computationStride),
+        device_order: draft.deviceOrder,
+        executor,
+      };
     case "one_device":
       return { kind };
   }
+}
+
+/** "2, 2, 1, 1" or "2x2x1x1" as numbers; what is none is 0, which `extentsFlaw` names. */
+function extentsIn(text: string): number[] | null {
+  const parts = text.trim() === "" ? [] : text.trim().split(/\s*[,x ]\s*/);
+  return parts.length === 0 ? null : parts.map((part) => (/^\d{1,4}$/.test(part) ? Number(part) : 0));
+}
+
+/** What is wrong with a shape or stride as it was typed; null for four numbers, and for none. */
+function extentsFlaw(text: string): string | null {
+  const extents = extentsIn(text);
+  if (extents === null || (extents.length === 4 && extents.every((size) => size >= 1))) return null;
+  return "must be four numbers of at least 1: x, y, z, core";
 }
 
 function buildParameters(draft: Draft, entrypoint: ProgramEntrypoint, errors: Record<string, string>) {

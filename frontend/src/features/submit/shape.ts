@@ -31,8 +31,8 @@ export function shapeOf(draft: Draft): Shape {
 
 /** Why the server refuses the strategy, by the rules of `contracts/supported.py`. */
 export function unsupportedStrategy({ strategy, batch, executor }: Draft): string | null {
-  if (strategy === "tpu")
-    return "The strategy tpu is not part of this version. Mirrored, central storage and one device run on TPUs too.";
+  if (strategy === "tpu" && executor !== "auto" && executor !== "spmd")
+    return "TPU computes in one SPMD program: leave the executor at Auto.";
   if (strategy === "mirrored" && batch === "per_replica" && executor !== "auto")
     return "Mirrored with a batch per replica chooses its executor itself: leave it at Auto.";
   return null;

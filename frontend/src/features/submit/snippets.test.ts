@@ -45,8 +45,8 @@ print(run.wait().result)`,
     const request = requestOf({
       strategy: "tpu",
       spread: "one_host",
+      computationShape: "1x1x1x2",
       origin: {
-        strategy: { kind: "tpu", computation_shape: [1, 2], device_order: "auto", executor: "auto" },
         record: { reductions_every: 5 },
         checkpoint: { keep: 4 },
         limits: { grace_s: 30, rendezvous_s: 40 },
@@ -57,7 +57,7 @@ print(run.wait().result)`,
     expect(text).toContain(
       "from drumline.contracts.spec import CheckpointSpec, Limits, RecordSpec, Retries, TpuSpec",
     );
-    expect(text).toContain("strategy=TpuSpec(computation_shape=[1, 2])");
+    expect(text).toContain("strategy=TpuSpec(computation_shape=[1, 1, 1, 2])");
     expect(text).toContain('spread="one_host"');
     expect(text).toContain("limits=Limits(rendezvous_s=40)");
     expect(text).toContain("retries=Retries(infrastructure=7)");
@@ -65,7 +65,7 @@ print(run.wait().result)`,
     expect(text).toContain("checkpoint=CheckpointSpec(keep=4)");
     const command = asCli(request, "digits.py");
     for (const flag of [
-      "-s 'computation_shape=[1,2]'",
+      "-s 'computation_shape=[1,1,1,2]'",
       "--spread one_host",
       "--rendezvous-limit 40",
       "--infrastructure-retries 7",

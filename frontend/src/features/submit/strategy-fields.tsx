@@ -1,6 +1,6 @@
 import { StrategyMark } from "@/components/ui/glyphs";
 import { type Choice, Select } from "@/components/ui/select";
-import type { Collectives, Draft, Executor, Platform, Spread, StrategyKind } from "./draft";
+import type { Collectives, DeviceOrder, Draft, Executor, Platform, Spread, StrategyKind } from "./draft";
 import { Field, INPUT_CLASS } from "./field";
 import { strategyOnOneHost, unsupportedStrategy } from "./shape";
 
@@ -15,7 +15,11 @@ const STRATEGIES: readonly Choice<StrategyKind>[] = [
     label: <StrategyMark kind="central_storage" />,
     note: "Compute on all devices, variables on one parameter device",
   },
-  { value: "tpu", label: <StrategyMark kind="tpu" />, note: "Not part of this version" },
+  {
+    value: "tpu",
+    label: <StrategyMark kind="tpu" />,
+    note: "Replicas of one or several cores, side by side on a slice",
+  },
   { value: "one_device", label: <StrategyMark kind="one_device" />, note: "Everything on one device" },
 ];
 
@@ -31,6 +35,12 @@ const EXECUTORS: readonly Choice<Executor>[] = [
   { value: "spmd", label: "SPMD", note: "One program over all devices" },
   { value: "pmap", label: "pmap" },
   { value: "mpmd", label: "MPMD", note: "A thread per replica, in lock step" },
+];
+
+const ORDERS: readonly Choice<DeviceOrder>[] = [
+  { value: "auto", label: "Auto", note: "Rings where blocks fill the box, else mesh" },
+  { value: "ring", label: "Ring", note: "Neighbours in a reduction are neighbours on the torus" },
+  { value: "mesh", label: "Mesh", note: "Core by core, then along x, y, z" },
 ];
 
 const BATCHES: readonly Choice<Draft["batch"]>[] = [
@@ -151,6 +161,7 @@ export function StrategyFields({ draft, errorOf, change }: StrategyFieldsProps) 
           )}
         </Field>
       )}
+      {draft.strategy === "tpu" && <TpuFields change={change} draft={draft} errorOf={errorOf} />}
       {draft.strategy === "central_storage" && (
         <Field error={errorOf("parameter_device")} hint="empty: the host's CPU" label="Parameter device">
           {(control) => (
@@ -165,5 +176,62 @@ export function StrategyFields({ draft, errorOf, change }: StrategyFieldsProps) 
         </Field>
       )}
     </div>
+  );
+}
+
+const TEXTS = [
+  {
+    key: "computationShape",
+    field: "job.strategy.computation_shape",
+    label: "Computation shape",
+    hint: "cores of a replica along x, y, z, core; empty: one",
+    placeholder: "2, 2, 1, 1",
+  },
+  {
+    key: "computationStride",
+    field: "job.strategy.computation_stride",
+    label: "Stride",
+    hint: "how far apart they are; empty: side by side",
+    placeholder: "1, 1, 1, 1",
+  },
+  {
+    key: "topology",
+    field: "job.strategy.topology",
+    label: "Topology",
+    hint: "the slice that all replicas fill; empty: any box",
+    placeholder: "v4:2x2x1",
+  },
+] as const;
+
+/** Where the cores of a replica of TPUStrategy are. */
+function TpuFields({ draft, errorOf, change }: StrategyFieldsProps) {
+  return (
+    <>
+      {TEXTS.map(({ key, field, label, hint, placeholder }) => (
+        <Field error={errorOf(field)} hint={hint} key={key} label={label}>
+          {(control) => (
+            <input
+              {...control}
+              className={`${INPUT_CLASS} font-mono text-xs`}
+              maxLength={40}
+              onChange={(event) => change({ [key]: event.target.value })}
+              placeholder={placeholder}
+              value={draft[key]}
+            />
+          )}
+        </Field>
+      ))}
+      <Field label="Device order">
+        {({ id }) => (
+          <Select
+            choices={ORDERS}
+            className="w-full"
+            id={id}
+            onChange={(deviceOrder) => change({ deviceOrder })}
+            value={draft.deviceOrder}
+          />
+        )}
+      </Field>
+    </>
   );
 }

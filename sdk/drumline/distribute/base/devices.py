@@ -46,6 +46,11 @@ def default_devices(count: int | None = None) -> tuple[jax.Device, ...]:
     return devices[:count] if count is not None else devices
 
 
+def all_devices() -> tuple[jax.Device, ...]:
+    """The accelerators, else the CPU devices, of all processes of the program, those of process 0 first."""
+    return abstract_devices() or tuple(sorted(jax.devices(), key=lambda device: (device.process_index, device.id)))
+
+
 def resolve_devices(devices: Sequence[DeviceLike] | None) -> tuple[jax.Device, ...]:
     """Devices by object or by name ("GPU:0", "/device:CPU:1"); None or nothing means the default devices.
 
@@ -58,8 +63,8 @@ def resolve_devices(devices: Sequence[DeviceLike] | None) -> tuple[jax.Device, .
     tasks = {_task(device) for device in devices} - {None}
     if len(tasks) > 1:
         raise ContextError(
-            f"devices {list(devices)} belong to {len(tasks)} tasks; one process drives its own devices only: "
-            "start one process per task"
+            f"devices {list(devices)} belong to {len(tasks)} tasks; a name means a device of this process: start one "
+            "process per task, call dist.initialize() in each, and leave the devices out to use those of all"
         )
     resolved = tuple(resolve_device(device) for device in devices)
     if len(set(resolved)) != len(resolved):
@@ -91,7 +96,7 @@ def _present(platform: str) -> list[jax.Device]:
 
 
 def device_name(device: jax.Device) -> str:
-    """The name ``resolve_device`` understands, such as "CPU:0"."""
+    """The name ``resolve_device`` understands, such as "CPU:0", of a device of this process."""
     platform = "GPU" if device.platform in ("cuda", "rocm", "gpu") else device.platform.upper()
     local = jax.local_devices(backend=device.platform)
     return f"{platform}:{local.index(device)}"

@@ -17,6 +17,7 @@ from drumline.distribute.cluster.gang import Gang, checked_address, number_in
 from drumline.distribute.cluster.meeting import meet
 from drumline.distribute.cluster.resolver import ClusterResolver, with_layer
 from drumline.distribute.errors import ClusterError, InvalidValueError, UnsupportedError
+from drumline.distribute.topology import has_device_places
 
 #: Where TensorFlow's servers listen.
 _SERVER_PORT = 8470
@@ -36,7 +37,8 @@ class TPUClusterResolver(ClusterResolver):
         dist.initialize(resolver)
 
     ``tpu``: "local" for the chips of this machine alone; "" or None for the slice that this machine is part of, as
-    TPU_WORKER_HOSTNAMES and TPU_WORKER_ID or the machine's metadata tell it; the name of that slice, which is checked;
+    TPU_WORKER_HOSTNAMES and TPU_WORKER_ID or the machine's metadata tell it, and in a run of Drumline the run's own
+    slice, whose hosts have met and have no addresses; the name of that slice, which is checked;
     or addresses of its hosts, "grpc://10.0.0.2:8470,10.0.0.3:8470".
     ``job_name``: the job that its hosts are. ``coordinator_name``, ``coordinator_address``: one task more of
     ``cluster_spec()``, of a job of its own. ``zone`` and ``project`` belong to a cloud's API, which is never asked.
@@ -64,7 +66,8 @@ class TPUClusterResolver(ClusterResolver):
             )
         self._coordinator = None if coordinator_name is None else (coordinator_name, str(coordinator_address))
         self._tpu = tpu or ""
-        self._hosts = () if self._tpu == _LOCAL else _hosts_of(self._tpu)
+        has_met = self.is_local or (not self._tpu and has_device_places())
+        self._hosts = () if has_met else _hosts_of(self._tpu)
 
     @staticmethod
     def connect(tpu: str | None = None, zone: str | None = None, project: str | None = None) -> TPUClusterResolver:
@@ -73,9 +76,14 @@ class TPUClusterResolver(ClusterResolver):
         meet(resolver.gang())
         return resolver
 
+    @property
+    def is_local(self) -> bool:
+        """Whether it stands for the chips of this machine alone."""
+        return self._tpu == _LOCAL
+
     def cluster_spec(self) -> ClusterSpec:
-        """The slice's hosts; empty for "local"."""
-        if self._tpu == _LOCAL:
+        """The slice's hosts; empty for "local" and in a run of Drumline."""
+        if not self._hosts:
             return ClusterSpec({})
         tasks: dict[str, list[str]] = {str(self.task_type): [f"{host}:{port}" for host, port in self._hosts]}
         if self._coordinator is not None:
@@ -85,7 +93,7 @@ class TPUClusterResolver(ClusterResolver):
 
     def gang(self) -> Gang:
         """The slice's hosts; those of all slices where MEGASCALE_NUM_SLICES tells of several."""
-        if self._tpu == _LOCAL:
+        if not self._hosts:
             return Gang()
         if len(self._hosts) <= 1 and _number("MEGASCALE_NUM_SLICES", 1) == 1:
             return Gang()
@@ -101,8 +109,8 @@ class TPUClusterResolver(ClusterResolver):
         return Gang(f"{host}:{_COORDINATOR_PORT}", slices * count, own_slice * count + worker)
 
     def master(self, task_type: str | None = None, task_id: int | None = None, rpc_layer: str | None = None) -> str:
-        """The address of a host, the first by default, as "grpc://host:port"; "" for "local"."""
-        if self._tpu == _LOCAL:
+        """The address of a host, the first by default, as "grpc://host:port"; "" where `cluster_spec` is empty."""
+        if not self._hosts:
             return ""
         job = self.task_type if task_type is None else task_type
         index = self.task_id if task_id is None else task_id

@@ -21,10 +21,18 @@ from drumline.distribute.base.devices import resolve_device
 from drumline.distribute.base.enums import ReduceOp
 from drumline.distribute.combine import reduction, rules
 from drumline.distribute.combine.communication import CommunicationOptions, packs_by_bytes
-from drumline.distribute.errors import InvalidTypeError, InvalidValueError
+from drumline.distribute.errors import InvalidTypeError, InvalidValueError, UnsupportedError
 from drumline.distribute.values.indexed_slices import IndexedSlices, is_slices
-from drumline.distribute.values.per_replica import REPLICA_AXIS, DistributedValue, Mirrored, PerReplica, join_slices
-from drumline.distribute.values.placement import check_host_array, put
+from drumline.distribute.values.per_replica import (
+    REPLICA_AXIS,
+    DistributedValue,
+    Mirrored,
+    PerReplica,
+    PerReplicaSlices,
+    join_slices,
+)
+from drumline.distribute.values.placement import check_host_array, own_copy, put
+from drumline.distribute.values.stacked import reshard
 
 Devices = tuple[jax.Device, ...]
 
@@ -72,6 +80,9 @@ class CrossDeviceOps:
         groups: dict[Any, list[int]] = {}
         for index, (value, destination) in enumerate(value_destination_pairs):
             devices = destination_devices(destination)
+            if is_over_processes(value):
+                results[index] = _reduce_over_processes(op, value, devices)
+                continue
             components = _components(value)
             if len(components) == 1:
                 results[index] = spread(components[0], devices)
@@ -220,13 +231,20 @@ def sum_on(arrays: Sequence[jax.Array], home: jax.Device) -> jax.Array:
 
 
 def spread(value: Any, devices: Devices) -> Any:
-    """A copy on every device: bare on one, else Mirrored."""
+    """A copy on every device of this process: bare on one, else Mirrored.
+
+    UnsupportedError where all devices belong to other processes.
+    """
+    own = tuple(device for device in devices if device.process_index == jax.process_index())
+    if not own:
+        raise UnsupportedError(f"{', '.join(map(str, devices))} belong to other processes; name devices of this one")
+    is_bare, devices = len(devices) == 1, own
     parts = [_on_device_or_host(part) for part in (value.parts() if is_slices(value) else [value])]
     columns = [jax.device_put([part] * len(devices), list(devices)) for part in parts]
     copies = columns[0]
     if is_slices(value):
         copies = [IndexedSlices(rows, indices, value.dense_shape) for rows, indices in zip(*columns, strict=True)]
-    return copies[0] if len(copies) == 1 else Mirrored.from_components(copies)
+    return copies[0] if is_bare else Mirrored.from_components(copies)
 
 
 def destination_devices(destinations: Any) -> Devices:
@@ -246,6 +264,56 @@ def destination_devices(destinations: Any) -> Devices:
         f"destinations={destinations!r} names no device; pass a device such as 'CPU:0', a variable or a distributed "
         "value"
     )
+
+
+def is_over_processes(value: Any) -> bool:
+    """Whether other processes have parts of a value: it comes together by a program that all of them run."""
+    value = join_slices(value)
+    if isinstance(value, PerReplicaSlices):
+        return any(map(is_over_processes, value.parts()))
+    array = value.stacked if isinstance(value, PerReplica) else value.value if isinstance(value, Mirrored) else value
+    return isinstance(array, jax.Array) and not array.is_fully_addressable
+
+
+def _reduce_over_processes(op: ReduceOp, value: Any, devices: Devices) -> Any:
+    value = join_slices(value)
+    if isinstance(value, PerReplica):
+        value = rules.reduce(ProgramCombiner(value.num_replicas), op, value)
+    else:
+        value = value.value if isinstance(value, Mirrored) else value
+    if is_slices(value):
+        value = IndexedSlices(own_copy(value.values), own_copy(value.indices), value.dense_shape)
+    elif {*devices} == {*value.devices()}:
+        return Mirrored(value)
+    return spread(own_copy(value), devices)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramCombiner:
+    """Combines stacked arrays over several processes, by programs that all of them run."""
+
+    num_replicas: int
+
+    def add(self, op: ReduceOp, value: PerReplica, axis: Any) -> Any:
+        """Sum or mean, whole on every device."""
+        return reduction.reduce_stacked(op, require_stacked(value), axis)
+
+    def concatenate(self, value: PerReplica, axis: int) -> Any:
+        """The components in replica order, whole on every device."""
+        stacked = require_stacked(value)
+        reduction.check_concatenable([stacked.shape[1:]], axis)
+        assert isinstance(stacked.sharding, NamedSharding)
+        return reshard(value.to_global(axis), NamedSharding(stacked.sharding.mesh, PartitionSpec()))
+
+
+def require_stacked(value: PerReplica) -> jax.Array:
+    """The one array over several processes; UnsupportedError for components that are none."""
+    if value.stacked is None:
+        raise UnsupportedError(
+            f"{value!r} has components of different shapes, or that are no arrays; over several processes values come "
+            "together as one array: make their shapes equal (drop_remainder=True on a dataset)"
+        )
+    return value.stacked
 
 
 @lru_cache(maxsize=1)

@@ -9,6 +9,7 @@ import jax
 
 from drumline.distribute.base.enums import ReduceOp
 from drumline.distribute.combine import reduction
+from drumline.distribute.combine.cross_device_ops import ProgramCombiner, require_stacked
 from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.per_replica import PerReplica
 
@@ -28,11 +29,21 @@ class HostCombiner:
         """Sum or mean of a per-replica value."""
         if value.stacked is not None:
             return reduce_stacked(self.group, op, value.stacked, axis)
+        if self.group.has_foreign_devices:
+            require_stacked(value)  # refused
         return self.group.spread(reduction.reduce_components(op, value.values, axis, self.group.devices[0]))
 
     def concatenate(self, value: PerReplica, axis: int) -> Any:
-        """The components in replica order."""
+        """The components in replica order, on every device."""
+        if self.group.has_foreign_devices:
+            return self._concatenate_stacked(value, axis)
         return self.group.spread(reduction.concatenate(value.values, axis, self.group.devices[0]))
+
+    def _concatenate_stacked(self, value: PerReplica, axis: int) -> Any:
+        with self.group.lock:
+            result = ProgramCombiner(self.num_replicas).concatenate(value, axis)
+            self.group.window.admit(result)
+        return result
 
 
 def reduce_stacked(group: DeviceGroup, op: ReduceOp, array: jax.Array, axis: Any = None) -> jax.Array:

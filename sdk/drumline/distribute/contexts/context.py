@@ -24,15 +24,9 @@ class StrategyProtocol(Protocol):
     #: The context of code outside every scope; only the default strategy has one.
     default_replica_context: Any
 
-    #: Do some devices belong to another process?
-    has_foreign_devices: bool
-
     @property
     def num_replicas_in_sync(self) -> int:
         """Replicas that step together."""
-
-    def require_one_process(self, what: str) -> None:
-        """UnsupportedError where a device of the strategy belongs to another process."""
 
 
 class ReplicaProtocol(Protocol):
@@ -172,11 +166,8 @@ def require_cross_replica_context(
 ) -> None:
     """ContextError unless ``what`` may run here: not in a step nor in another strategy's scope.
 
-    ``tracing``: may it run while JAX traces: not at all, in a merge function only, or anywhere. UnsupportedError where
-    the strategy has devices of other processes.
+    ``tracing``: may it run while JAX traces: not at all, in a merge function only, or anywhere.
     """
-    if strategy.has_foreign_devices:
-        strategy.require_one_process(what)
     entry = _stack.entries[-1] if _stack.entries else None
     # Tracing before the contexts: under a user's own jit no context is entered, and the message has to name the jit.
     # Written out rather than asked of is_tracing: every step comes by here.

@@ -38,7 +38,8 @@ class RepeatedSpmdStep(SpmdStep):
         count, sent = len(self._instrumented), self._observation.sent
         first = self._traced.num_outputs - 2 * count
         for i, one in enumerate(self._instrumented):
-            operands, result = PerReplica.from_stacked(outputs[first + i]).values, outputs[first + count + i]
+            operands = self._group.components_everywhere(PerReplica.from_stacked(outputs[first + i]))
+            result = outputs[first + count + i]
             for step in self._observation.sampled:
                 at = arguments.repeated.first + step - sent.start
                 values = [one.value(operand[at]) for operand in operands]

@@ -14,6 +14,7 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from drumline.distribute.executors.divided import dividable, whole_where_paths_differ
+from drumline.distribute.executors.same_program import require_same_program
 from drumline.distribute.observe import ProgramMemory
 from drumline.distribute.observe.observation import Observation
 from drumline.distribute.tracing import jaxprs
@@ -101,6 +102,10 @@ class SpmdStep:
             code=int(found.generated_code_size_in_bytes),
         )
 
+    def text(self, arguments: StepArguments) -> str:
+        """The program as the compiler gets it: equal texts, equal programs."""
+        return str(self._call.lower(*self._inputs(arguments, donate=False)).as_text())
+
     def _inputs(self, arguments: StepArguments, donate: bool) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
         """What the compiled program is called with: variables to write, others to read, leaves, constants."""
         read = self._traced.read
@@ -126,13 +131,15 @@ class SpmdStep:
                 self._group, self._observation, traced, arguments, donate=self._donate, instrumented=instrumented
             )
             self._variants[with_large] = variant
+            require_same_program(self._group, variant.text(arguments), "the sampled variant of the step")
         return variant
 
     def _report(self, arguments: StepArguments, outputs: list[jax.Array]) -> None:
         count = len(self._instrumented)
         first = self._traced.num_outputs - 2 * count
         for i, one in enumerate(self._instrumented):
-            operands = [one.value(component) for component in PerReplica.from_stacked(outputs[first + i]).values]
+            components = self._group.components_everywhere(PerReplica.from_stacked(outputs[first + i]))
+            operands = [one.value(component) for component in components]
             result = one.value(outputs[first + count + i])
             self._observation.report_in_step(one.name, one.op, operands, result)
 

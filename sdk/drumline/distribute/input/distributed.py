@@ -16,6 +16,7 @@ from drumline.distribute.input.dataset import Dataset, as_dataset
 from drumline.distribute.input.division import DividedBatches, Division, WholeElements
 from drumline.distribute.input.explain import InputExplanation
 from drumline.distribute.input.options import InputOptions, InputReplicationMode, require_per_worker
+from drumline.distribute.input.over_processes import DividedOverProcesses, Share, WholeOverProcesses
 from drumline.distribute.input.placing import InputTarget, Placer
 from drumline.distribute.input.prefetch import Lookahead
 from drumline.distribute.input.runs import HoldingReader, TakenSteps, take_steps
@@ -107,6 +108,8 @@ class DistributedIterator:
         iteration: int,
     ) -> None:
         self._dataset = dataset
+        #: Do other processes take the same steps?
+        self.is_over_processes = target.has_foreign_devices
         self._division = division
         self._place = Placer(target, to_device=options.places)
         # On shapes the reading thread would be outside of the program's trace.
@@ -164,6 +167,7 @@ class DistributedIterator:
 
     def restore(self, state: State) -> None:
         """Continues at a place saved by ``state()`` of an iterator over the same dataset."""
+        self._opened.close()
         self._ahead.discard()
         self._ready.clear()
         self._dataset._continue_after(state["iteration"])
@@ -173,7 +177,8 @@ class DistributedIterator:
 
     def _open(self, iteration: int) -> None:
         self._iteration = iteration
-        self._reader = HoldingReader(self._division.open(iteration))
+        self._opened = self._division.open(iteration)
+        self._reader = HoldingReader(self._opened)
         self._state = self._reader.get_state()
         self._ahead = Lookahead(_producer(self._reader, self._place), self._depth)
 
@@ -188,7 +193,10 @@ def distribute_dataset(strategy: InputTarget, dataset: Any, options: InputOption
     require_per_worker(options)
     if isinstance(dataset, DistributedDataset):
         raise AttributeError("this dataset is already distributed; distribute_dataset takes the dataset itself")
-    division = DividedBatches(as_dataset(dataset), strategy.num_replicas_in_sync, pads=strategy.pads_batches)
+    source = as_dataset(dataset)
+    if strategy.has_foreign_devices:
+        return DistributedDataset(strategy, DividedOverProcesses(source, strategy), options)
+    division = DividedBatches(source, strategy.num_replicas_in_sync, pads=strategy.pads_batches)
     return DistributedDataset(strategy, division, options)
 
 
@@ -197,7 +205,8 @@ def distribute_datasets_from_function(
 ) -> DistributedDataset:
     """Lets each replica take whole elements of what ``dataset_fn`` returns; nothing is divided.
 
-    ``dataset_fn(InputContext)`` is called once, and its replicas take turns; in PER_REPLICA mode once per replica.
+    ``dataset_fn(InputContext)`` is called once in each process, and its replicas take turns; in PER_REPLICA mode once
+    per replica.
     Raises AttributeError when it returns no dataset.
     """
     options = options or InputOptions()
@@ -205,16 +214,23 @@ def distribute_datasets_from_function(
     per_replica = options.replication_mode is InputReplicationMode.PER_REPLICA
     pipelines = replicas if per_replica else 1
     contexts = [InputContext(pipelines, pipeline, replicas) for pipeline in range(pipelines)]
+    if strategy.has_foreign_devices:
+        share = Share.of(strategy)
+        contexts = share.contexts_of_replicas if per_replica else [share.context]
     return whole_elements(strategy, [_function_result(dataset_fn(context)) for context in contexts], options)
 
 
 def whole_elements(
-    strategy: InputTarget, sources: list[Dataset], options: InputOptions, *, pads: bool = True
+    strategy: InputTarget, sources: list[Dataset], options: InputOptions, *, pads: bool = True, is_common: bool = False
 ) -> DistributedDataset:
     """Replicas take whole elements, in turn from one dataset or each from its own.
 
-    ``pads``: whether replicas may run on no rows in the last step; otherwise such a step is dropped.
+    ``pads``: whether replicas may run on no rows in the last step; otherwise such a step is dropped. ``is_common``: all
+    processes have the same dataset, and their replicas take turns at it.
     """
+    if strategy.has_foreign_devices:
+        shared = WholeOverProcesses(sources, strategy, pads=pads, is_common=is_common)
+        return DistributedDataset(strategy, shared, options)
     return DistributedDataset(strategy, WholeElements(sources, strategy.num_replicas_in_sync, pads=pads), options)
 
 

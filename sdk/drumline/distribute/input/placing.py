@@ -10,7 +10,8 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from drumline.distribute.base.trace_state import is_abstract
-from drumline.distribute.input.steps import CutBatch, Step
+from drumline.distribute.cluster.exchange import Exchange
+from drumline.distribute.input.steps import CutBatch, OwnPieces, Step
 from drumline.distribute.values.per_replica import PerReplica
 from drumline.distribute.values.placement import check_host_array
 
@@ -21,6 +22,16 @@ _HOST_ONLY_KINDS = "OSUMm"  # strings, objects and times: no device holds them
 
 class InputTarget(Protocol):
     """What the input side needs of a strategy."""
+
+    #: Do some devices belong to other processes?
+    has_foreign_devices: bool
+    #: The processes, ascending; the replicas of this one; how they tell each other something.
+    processes: tuple[int, ...]
+    local_replicas: tuple[int, ...]
+    exchange: Exchange | None
+
+    def stack_copies(self, copies: Sequence[Any]) -> jax.Array:
+        """One element per replica of this process as an array [replicas, *shape] over all devices."""
 
     @property
     def pads_batches(self) -> bool:
@@ -56,6 +67,7 @@ class Placer:
         self._split = target.batch_sharding if self._one_platform else None
         self._whole = target.replicated_sharding
         self._to_device = to_device
+        self._stack = target.stack_copies
 
     def __call__(self, step: Step) -> Any:
         """The placed step."""
@@ -67,6 +79,8 @@ class Placer:
             return jax.tree.unflatten(
                 tree, self._even(leaves, rows) if len(set(rows)) == 1 else self._ragged(leaves, rows)
             )
+        if isinstance(step, OwnPieces):
+            return jax.tree.map(lambda *leaves: self._own_pieces(leaves), *step.elements)
         if self._replicas == 1:
             leaves, tree = jax.tree.flatten(step.elements[0])
             return jax.tree.unflatten(tree, self._bare(leaves))
@@ -105,6 +119,13 @@ class Placer:
             return [leaf.reshape(*shape, *leaf.shape[1:]) for leaf in jax.tree.leaves(step.batch)]
         return [np.stack(column) for column in zip(*map(jax.tree.leaves, step.elements), strict=True)]
 
+    def _own_pieces(self, leaves: tuple[Leaf, ...]) -> PerReplica:
+        """A leaf of each replica of this process, where others have some too."""
+        if self._to_device and leaves[0].dtype.kind not in _HOST_ONLY_KINDS:
+            return PerReplica.from_stacked(self._stack(leaves))
+        rows = (len(leaves[0]),) * self._replicas if leaves[0].ndim else None
+        return PerReplica.from_components(leaves, rows, self._replicas)
+
     def _bare(self, leaves: list[Leaf]) -> list[Any]:
         return self._put(leaves, self._whole)
 
@@ -112,7 +133,7 @@ class Placer:
         """Leaves [global rows, ...], of which every replica has as many rows."""
         if not self._one_platform:
             return self._ragged(leaves, rows)
-        stacked = [leaf.reshape(self._replicas, rows[0], *leaf.shape[1:]) for leaf in leaves]
+        stacked = [_in_shape(leaf, (self._replicas, rows[0], *leaf.shape[1:])) for leaf in leaves]
         return [
             PerReplica(placed, None, rows)
             if isinstance(placed, jax.Array)
@@ -127,7 +148,7 @@ class Placer:
     def _pieces(self, columns: list[tuple[Leaf, ...]]) -> list[PerReplica]:
         """Columns of one leaf per replica."""
         if self._one_platform and all(map(_are_alike, columns)):
-            stacked = self._put([np.stack(column) for column in columns], self._split)
+            stacked = self._put([_stacked(column) for column in columns], self._split)
             return [
                 PerReplica.from_stacked(placed)
                 if isinstance(placed, jax.Array)
@@ -157,6 +178,15 @@ class Placer:
         for i, leaf in zip(chosen, self._put([leaves[i] for i in chosen], targets), strict=True):
             placed[i] = leaf
         return placed
+
+
+def _in_shape(leaf: Leaf, shape: tuple[int, ...]) -> Leaf:
+    """The rows of a batch by replica. On shapes no row is looked at: one zero stands for all of them."""
+    return np.broadcast_to(np.zeros((), leaf.dtype), shape) if is_abstract() else leaf.reshape(shape)
+
+
+def _stacked(column: tuple[Leaf, ...]) -> Leaf:
+    return _in_shape(column[0], (len(column), *column[0].shape)) if is_abstract() else np.stack(column)
 
 
 def _are_alike(column: tuple[Leaf, ...]) -> bool:

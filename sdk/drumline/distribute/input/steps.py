@@ -33,7 +33,14 @@ class Pieces:
     elements: tuple[Any, ...]
 
 
-Step = CutBatch | Pieces
+@dataclass(frozen=True, slots=True)
+class OwnPieces:
+    """Whole elements of this process's replicas; those of other processes have the same shapes."""
+
+    elements: tuple[Any, ...]
+
+
+Step = CutBatch | Pieces | OwnPieces
 
 
 class ElementIterator(Protocol):
@@ -47,6 +54,13 @@ class ElementIterator(Protocol):
 
     def set_state(self, state: State) -> None:
         """Goes back, or forth, to a saved place."""
+
+
+class _Closing:
+    """A reader that waits for nobody."""
+
+    def close(self) -> None:
+        """Nothing to end."""
 
 
 class StepReader(Protocol):
@@ -64,8 +78,11 @@ class StepReader(Protocol):
     def set_state(self, state: State) -> None:
         """Goes to a saved place."""
 
+    def close(self) -> None:
+        """Nobody waits for its next step any more. Called from another thread than the one that reads."""
 
-class EachBatchReader:
+
+class EachBatchReader(_Closing):
     """Rule A: every element is one step. Elements without rows make no step."""
 
     def __init__(self, elements: ElementIterator, replicas: int) -> None:
@@ -138,7 +155,7 @@ class RowStream:
         return True
 
 
-class CycleReader:
+class CycleReader(_Closing):
     """Rule B: a step is the next ``global_batch`` rows, whatever elements they lie in.
 
     ``pads``: the last step may leave replicas without rows; otherwise it is dropped then, and counted.
@@ -167,7 +184,7 @@ class CycleReader:
         self._stream.set_state(state)
 
 
-class WholeElementReader:
+class WholeElementReader(_Closing):
     """Every replica takes a whole element in turn; nothing is cut.
 
     ``pads()`` says whether replicas that find no element at the end get one without rows. Otherwise, and for elements
@@ -180,8 +197,12 @@ class WholeElementReader:
         self._pads = pads
         self.dropped_rows = 0
 
+    def take(self) -> list[Any]:
+        """The next element of each replica; None for those that find none."""
+        return [next(pipeline, None) for pipeline in self._order]
+
     def __next__(self) -> Step:
-        elements = [next(pipeline, None) for pipeline in self._order]
+        elements = self.take()
         present = [element for element in elements if element is not None]
         if not present:
             raise StopIteration

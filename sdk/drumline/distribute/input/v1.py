@@ -10,6 +10,7 @@ from drumline.distribute.input.context import InputContext
 from drumline.distribute.input.dataset import Dataset, as_dataset
 from drumline.distribute.input.distributed import DistributedDataset, distribute_dataset, whole_elements
 from drumline.distribute.input.options import InputOptions, InputReplicationMode
+from drumline.distribute.input.over_processes import Share
 from drumline.distribute.input.placing import InputTarget
 
 
@@ -42,7 +43,7 @@ def make_dataset_iterator(strategy: InputTarget, dataset: Any, *, batch_is_per_r
     """
     if not batch_is_per_replica:
         return InputIterator(distribute_dataset(strategy, dataset))
-    return InputIterator(whole_elements(strategy, [as_dataset(dataset)], InputOptions()))
+    return InputIterator(whole_elements(strategy, [as_dataset(dataset)], InputOptions(), is_common=True))
 
 
 def make_input_fn_iterator(
@@ -62,7 +63,8 @@ def make_input_fn_iterator(
             f"make_input_fn_iterator was given replication_mode {mode.name}; it knows PER_WORKER only. For an "
             "input per replica use distribute_datasets_from_function"
         )
-    returned = input_fn(InputContext(1, 0, strategy.num_replicas_in_sync))
+    several = strategy.has_foreign_devices
+    returned = input_fn(Share.of(strategy).context if several else InputContext(1, 0, strategy.num_replicas_in_sync))
     if callable(returned):
         calls = Dataset.from_generator(lambda: _call_repeatedly(returned))
         return InputIterator(whole_elements(strategy, [calls], InputOptions(per_replica_buffer_size=0), pads=False))

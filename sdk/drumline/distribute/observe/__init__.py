@@ -198,6 +198,19 @@ class StepProgramRecord:
     compilation: Compilation | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class DispatchedProgram:
+    """The program of a step, and its collectives in order.
+
+    ``name`` is the function's. ``digest``: 16 hexadecimal digits, the same in every process that traced the same.
+    """
+
+    name: str
+    digest: str
+    executor: str
+    collectives: tuple[CollectiveOperation, ...]
+
+
 class Observer(Protocol):
     """Receives the engine's records; calls come on the thread that runs the step and must return at once."""
 
@@ -229,6 +242,14 @@ class PlanObserver(Protocol):
 
     def input_divided(self, explanation: InputExplanation) -> None:
         """A dataset was distributed."""
+
+
+@runtime_checkable
+class ProgramObserver(Protocol):
+    """What an observer implements as well to be told which program each step runs."""
+
+    def program_dispatched(self, step: int, program: DispatchedProgram) -> None:
+        """The program is handed to the devices next; for steps of the same program it is the same object."""
 
 
 @dataclass(frozen=True, slots=True)

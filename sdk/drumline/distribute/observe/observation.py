@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import time
@@ -16,9 +17,11 @@ from drumline.distribute.base.enums import ReduceOp
 from drumline.distribute.combine import reduction
 from drumline.distribute.observe import (
     CollectiveRecord,
+    DispatchedProgram,
     Observer,
     PlacementRecord,
     PlanObserver,
+    ProgramObserver,
     ReductionRecord,
     ReplicaPlacement,
     StepRecord,
@@ -47,6 +50,8 @@ class Observation:
         self.observer: Observer | None = None
         #: The same one, if it wants to know what will happen.
         self.planner: PlanObserver | None = None
+        #: The same one, if it wants to know which program each step runs.
+        self._follower: ProgramObserver | None = None
         self._every = 10
         self._placed_executor: str | None = None
         #: Do reductions outside of steps go to the observer? Those of sampled and of ragged steps do.
@@ -66,6 +71,7 @@ class Observation:
         """Reports placement and variables as they are, then everything that happens."""
         self.observer, self._every = observer, max(1, reductions_every)
         self.planner = observer if isinstance(observer, PlanObserver) else None
+        self._follower = observer if isinstance(observer, ProgramObserver) else None
         self._placed_executor = None
         # On until the first step decides: a reduction may come before any step.
         self.wants_reduction = self.wants_in_step = self.wants_large = observer is not None
@@ -80,7 +86,8 @@ class Observation:
         if self.observer is None:
             return
         once = variable.storage == "single"
-        home = (self._group.parameter_device,) if once else self._group.devices
+        every = itertools.chain.from_iterable(self._group.replica_devices)
+        home = (self._group.parameter_device,) if once else tuple(every)
         self.observer.variable_created(
             VariableRecord(
                 name=variable.name,
@@ -137,6 +144,11 @@ class Observation:
         self.wants_in_step = is_sampled and self.planner is None
         self.wants_large = self.wants_in_step and self._step % (self._every * LARGE_EVERY) == 0
 
+    def report_program(self, describe: Callable[[], DispatchedProgram], step: int) -> None:
+        """The program of the step, or of several from that one on, is known; described where somebody follows."""
+        if self._follower is not None:
+            self._follower.program_dispatched(step, describe())
+
     def end_step(self, step: int, executor: str, dispatched_at: int, rows: tuple[int, ...] | None) -> None:
         """``run`` gives control back."""
         if self.observer is None:
@@ -174,7 +186,7 @@ class Observation:
         elif isinstance(value, (PerReplicaSlices, IndexedSlices)):
             value = value.to_dense()
         replicas = self._group.num_replicas_in_sync
-        inputs = value.values if isinstance(value, PerReplica) else (value,) * replicas
+        inputs = self._group.components_everywhere(value) if isinstance(value, PerReplica) else (value,) * replicas
         axes = reduction.normalize_axis(axis, np.ndim(inputs[0]))
         counts = reduction.counts(inputs, axes)
         kind: Literal["sum", "mean"] = "sum" if op is ReduceOp.SUM else "mean"

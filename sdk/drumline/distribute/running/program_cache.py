@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from drumline.distribute.errors import RetraceWarning
+from drumline.distribute.observe import DispatchedProgram
 from drumline.distribute.running.capture_recorder import record
 from drumline.distribute.running.captured_values import member_of
 from drumline.distribute.running.captures import Captures, Effects
@@ -29,11 +30,15 @@ MAX_COUNTED = 1024
 
 @dataclass(slots=True)
 class BuiltStep:
-    """A compiled step, the traces it was made from, and when it was used last, in calls of any step."""
+    """A compiled step, the traces it was made from, and when it was used last, in calls of any step.
+
+    ``description`` is made when somebody first wants to know it.
+    """
 
     step: Any
     traces: list[TracedStep]
     last_use: int = 0
+    description: DispatchedProgram | None = None
 
 
 class FunctionState:

@@ -85,7 +85,8 @@ def _check_count(count: Any) -> int:
 
 def _taker(iterator: Any) -> Callable[[int, int], Any]:
     """What takes batches: many at once from a distributed dataset's iterator, from others what ``next`` gives."""
-    if hasattr(iterator, "next_steps"):
+    # What waits ready differs between processes, and what they run must not.
+    if hasattr(iterator, "next_steps") and not iterator.is_over_processes:
         take: Callable[[int, int], Any] = iterator.next_steps
         return take
     if not hasattr(iterator, "__next__"):

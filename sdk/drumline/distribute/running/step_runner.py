@@ -15,18 +15,26 @@ import jax
 from drumline.distribute.base.trace_state import is_abstract, read_trace_settings
 from drumline.distribute.combine.cross_device_ops import CrossDeviceOps
 from drumline.distribute.contexts.step_trace import ReplicaNumberNeeded
-from drumline.distribute.errors import DivergingCopiesWarning, InvalidValueError, NotPlannableError, StateLostError
+from drumline.distribute.errors import (
+    DivergingCopiesWarning,
+    InvalidValueError,
+    NotPlannableError,
+    StateLostError,
+    UnsupportedError,
+)
 from drumline.distribute.executors.mpmd import MpmdStep
 from drumline.distribute.executors.pmap import PmapStep
 from drumline.distribute.executors.repeated import EachStep, RepeatedSpmdStep
+from drumline.distribute.executors.same_program import require_same_program
 from drumline.distribute.executors.spmd import SpmdStep
+from drumline.distribute.observe import DispatchedProgram
 from drumline.distribute.observe.observation import Observation
 from drumline.distribute.planning.planned_step import PlannedStep
 from drumline.distribute.running.program_cache import BuiltStep, FunctionState, StepCache
 from drumline.distribute.running.run_options import RunOptions
 from drumline.distribute.running.staleness import refuse_stale
 from drumline.distribute.tracing.arguments import StepArguments, flatten_arguments, repeat_arguments
-from drumline.distribute.tracing.program_record import describe_step
+from drumline.distribute.tracing.program_record import describe_program, describe_step
 from drumline.distribute.tracing.step import StepTracer, TracedStep
 from drumline.distribute.tracing.uniformity import mark_uniform
 from drumline.distribute.values.steps import mark_steps
@@ -82,7 +90,7 @@ class StepRunner:
             if self._observation.observer is not None:
                 return self._run_observed(called, fn, arguments, options)
             try:
-                return self._call(self._find_or_build(called, fn, arguments, options), arguments)
+                return self._call(self._find_or_build(called, fn, arguments, options).step, arguments)
             finally:
                 self.step += 1
 
@@ -124,9 +132,11 @@ class StepRunner:
         steps = range(self.step, self.step + arguments.repeated.stop - arguments.repeated.first)
         dispatched_at = time.monotonic_ns()
         try:
-            step = self._find_or_build(called, fn, arguments, options)
+            built = self._find_or_build(called, fn, arguments, options)
+            step = built.step
             if isinstance(step, EachStep) and step.makes:
                 steps = steps[:1]
+            self._observation.report_program(lambda: self._describe(built, called), steps.start)
             self._observation.dispatch_steps(step.name, steps)
             return mark_steps(self._call(step, arguments), steps), len(steps)
         finally:
@@ -148,7 +158,9 @@ class StepRunner:
         observation.begin_step(self.step)
         dispatched_at = time.monotonic_ns()
         try:
-            step = self._find_or_build(called, fn, arguments, options)
+            built = self._find_or_build(called, fn, arguments, options)
+            step = built.step
+            observation.report_program(lambda: self._describe(built, called), self.step)
             observation.dispatch_step(step.name, is_ragged=arguments.is_ragged)
             return self._call(step, arguments)
         finally:
@@ -157,7 +169,7 @@ class StepRunner:
 
     def _find_or_build(
         self, called: Callable[..., Any], fn: Callable[..., Any], arguments: StepArguments, options: RunOptions
-    ) -> Any:
+    ) -> BuiltStep:
         signature = (arguments.signature, options.donate, read_trace_settings(jax.config))
         roots = (fn, *arguments.objects)
         state = self._cache.find(called, roots)
@@ -172,14 +184,30 @@ class StepRunner:
             self._cache.record_trace(fn, state, roots)
         built.last_use = next(self._cache.uses)
         self.last_executor = built.step.name
-        return built.step
+        return built
+
+    def _describe(self, built: BuiltStep, called: Callable[..., Any]) -> DispatchedProgram:
+        if built.description is None:
+            name = getattr(called, "__qualname__", None) or type(called).__name__
+            replicas = self._owner.num_replicas_in_sync
+            built.description = describe_program(built.step, built.traces, name, replicas)
+        return built.description
 
     def _build(self, state: FunctionState, call: _Call) -> BuiltStep:
+        if self._owner.exchange is None:
+            return self._build_here(state, call)
+        with self._owner.exchange.telling_failure(f"step {self.step}"):
+            return self._build_here(state, call)
+
+    def _build_here(self, state: FunctionState, call: _Call) -> BuiltStep:
         # Before the trace, so that the warning comes also where the trace fails.
         self._cache.count_trace(call.fn, state, call.signature)
         program = self._trace(call.fn, call.arguments.of_one_step(), state.made)
         self._cache.record_trace(call.fn, state, call.roots)
         step = self._compile(program, call.arguments, call.options)
+        if self._owner.exchange is not None:  # before anything is sent: a collective of other programs would hang
+            text = step.text(call.arguments)
+            require_same_program(self._owner, text, f"step {self.step}", call.arguments, program.traces)
         built = BuiltStep(step, program.traces)
         created = program.traces[0].created
         if created:
@@ -202,10 +230,10 @@ class StepRunner:
             return _Program([tracer.trace_once()], is_shared=True)
         except (ReplicaNumberNeeded, *_NEEDS_CONCRETE) as error:
             if self._executor not in ("auto", "mpmd"):
-                # No other executor runs replicas of several devices.
+                # No other executor runs replicas of several devices, or those of several processes.
                 other = (
                     ""
-                    if self._owner.logical_axes
+                    if self._owner.logical_axes or self._owner.has_foreign_devices
                     else (", or executor='auto', which traces each replica where it asks for its number")
                 )
                 raise InvalidValueError(
@@ -254,6 +282,11 @@ class StepRunner:
         if not arguments.is_ragged:
             return self._executor == "mpmd"
         if self._executor in ("spmd", "pmap"):
+            if self._owner.has_foreign_devices:
+                raise UnsupportedError(
+                    f"over several processes every replica needs the same shapes, and arrays; got "
+                    f"{_describe_ragged(arguments)}; use drop_remainder=True on the dataset"
+                )
             other = "" if self._owner.logical_axes else "use executor='auto', or "
             raise InvalidValueError(
                 f"executor={self._executor!r} needs the same shapes on every replica, got "

@@ -25,6 +25,11 @@ class ExtendedStrategy(StrategyProtocol, Protocol):
 
     cross_device_ops: CrossDeviceOps
     lock: Any
+    has_foreign_devices: bool
+
+    @property
+    def local_devices(self) -> tuple[jax.Device, ...]:
+        """The device of each replica of this process."""
 
     @property
     def devices(self) -> tuple[jax.Device, ...]:
@@ -56,13 +61,14 @@ class StrategyExtended:
 
     @property
     def worker_devices(self) -> tuple[str, ...]:
-        """The device of each replica, by name."""
-        return tuple(device_name(device) for device in self._strategy.devices)
+        """The device of each replica of this process, by name."""
+        return tuple(device_name(device) for device in self._strategy.local_devices)
 
     @property
     def parameter_devices(self) -> tuple[str, ...]:
-        """The devices that hold variables, by name."""
-        return tuple(device_name(device) for device in self._strategy.variable_devices)
+        """The devices of this process that hold variables, by name."""
+        own = jax.process_index()
+        return tuple(device_name(device) for device in self._strategy.variable_devices if device.process_index == own)
 
     @property
     def should_checkpoint(self) -> bool:
@@ -81,8 +87,8 @@ class StrategyExtended:
 
     @property
     def experimental_between_graph(self) -> bool:
-        """False: each host drives its own devices, there is no graph to share."""
-        return False
+        """Whether several processes run the program, each with its own devices."""
+        return self._strategy.has_foreign_devices
 
     def call_for_each_replica(
         self, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None

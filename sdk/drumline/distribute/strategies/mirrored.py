@@ -1,10 +1,11 @@
-"""MirroredStrategy: one replica per device of this machine, a copy of every variable on each."""
+"""MirroredStrategy: one replica per device, of this process or of all, and a copy of every variable on each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
-from drumline.distribute.base.devices import DeviceLike, resolve_devices
+from drumline.distribute.base.devices import DeviceLike, all_devices, resolve_devices
 from drumline.distribute.base.enums import VariableAggregation, VariableSynchronization
 from drumline.distribute.combine.cross_device_ops import CrossDeviceOps
 from drumline.distribute.errors import InvalidValueError
@@ -14,11 +15,14 @@ from drumline.distribute.variables.variable import Variable
 
 
 class MirroredStrategy(Strategy):
-    """Synchronous training on the devices of one machine.
+    """Synchronous training on the devices of one machine, or of all processes that met by ``dist.initialize``.
 
-    ``devices``: jax devices or names; None or an empty list takes all local accelerators, else all CPU devices.
+    ``devices``: jax devices, also of other processes, or names of this one's. None or an empty list takes all
+    accelerators of all processes, else all their CPU devices.
     ``cross_device_ops``: how reductions outside a step and those of ragged steps travel between devices.
     """
+
+    spans_processes: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -26,7 +30,7 @@ class MirroredStrategy(Strategy):
         cross_device_ops: CrossDeviceOps | None = None,
         executor: str = "auto",
     ) -> None:
-        resolved = resolve_devices(devices)
+        resolved = resolve_devices(devices) if devices else all_devices()
         if len({device.platform for device in resolved}) > 1:
             raise InvalidValueError(
                 f"a mirrored variable can't lie on {', '.join(map(str, resolved))}: their platforms differ; use "

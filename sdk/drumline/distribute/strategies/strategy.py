@@ -22,10 +22,12 @@ from drumline.distribute.running.several_steps import StepsRun, run_several
 from drumline.distribute.running.step_runner import StepRunner
 from drumline.distribute.strategies.experimental_names import ExperimentalNames
 from drumline.distribute.strategies.extended import StrategyExtended
+from drumline.distribute.strategies.own_values import join_own_values
 from drumline.distribute.tracing.global_mean import warn_of_mean_of_means
 from drumline.distribute.tracing.merge import MergeCombiner, is_merged
 from drumline.distribute.values.indexed_slices import is_slices
 from drumline.distribute.values.per_replica import DistributedValue, Mirrored, PerReplica, check_replicas, join_slices
+from drumline.distribute.values.placement import own_copy
 from drumline.distribute.variables.owner import VariableOwner
 from drumline.distribute.variables.variable import Variable
 
@@ -45,6 +47,8 @@ class Strategy(VariableOwner, ExperimentalNames):
     wraps_values: ClassVar[bool] = True
     #: False where a replica without rows can't take part in a step of a distributed dataset.
     pads_batches: ClassVar[bool] = True
+    #: May its devices belong to several processes?
+    spans_processes: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -57,6 +61,9 @@ class Strategy(VariableOwner, ExperimentalNames):
             raise InvalidValueError(f"executor={executor!r} is unknown; use one of {', '.join(EXECUTORS)}")
         super().__init__(devices, replica_devices)
         self._executor = executor
+        if self.has_foreign_devices:
+            self._check_processes()
+            executor = "spmd"
         if cross_device_ops is not None and not isinstance(cross_device_ops, CrossDeviceOps):
             raise InvalidTypeError(
                 f"cross_device_ops={cross_device_ops!r:.80} does not say how to reduce; pass an instance, such as "
@@ -65,6 +72,18 @@ class Strategy(VariableOwner, ExperimentalNames):
         self.cross_device_ops = cross_device_ops or default_cross_device_ops()
         self._observation = Observation(self)
         self._runner = StepRunner(self, executor, self.cross_device_ops, self._observation)
+
+    def _check_processes(self) -> None:
+        if not self.spans_processes:
+            raise UnsupportedError(
+                f"{type(self).__name__} computes in one process, and its devices belong to {len(self.processes)}; use "
+                "MirroredStrategy, or this process's own devices (jax.local_devices())"
+            )
+        if self._executor in ("pmap", "mpmd"):
+            raise UnsupportedError(
+                f"executor={self._executor!r} runs in one process, and the devices belong to {len(self.processes)}; "
+                "leave it out: one program runs on all of them"
+            )
 
     # what it is
 
@@ -80,7 +99,6 @@ class Strategy(VariableOwner, ExperimentalNames):
     @property
     def extended(self) -> StrategyExtended:
         """What libraries build on: reductions to chosen devices, updates of single copies, where things live."""
-        self.require_one_process("extended")
         return StrategyExtended(self)
 
     @property
@@ -206,7 +224,8 @@ class Strategy(VariableOwner, ExperimentalNames):
         reduction.check_reducible(op, array.dtype)
         shown = array if is_slices(array) else reduction.describe(array)
         if axis is not None:
-            return self.spread(reduction.reduce_components(op, [array] * replicas, axis, self.devices[0]))
+            here = self.local_devices[0]
+            return self.spread(reduction.reduce_components(op, [own_copy(array)] * replicas, axis, here))
         raise InvalidValueError(
             f"the sum over {replicas} replicas of a plain value {shown} is not defined: it may "
             f"be meant once or {replicas} times; return it from run, or use 'mean'"
@@ -222,28 +241,34 @@ class Strategy(VariableOwner, ExperimentalNames):
 
     def _gather_leaf(self, leaf: Any, axis: int) -> Any:
         if isinstance(leaf, Variable) and leaf.storage != "single":
-            leaf = PerReplica.from_components(leaf.values)
+            leaf = self._join_copies(leaf.values)
         if is_slices(leaf):
             raise UnsupportedError(f"gather of {leaf!r}, which is not per replica; gather .to_dense()")
         if is_merged(leaf):
             return rules.gather(MergeCombiner(leaf.trace), leaf, axis)
         if isinstance(leaf, Mirrored):
-            leaf = PerReplica.from_components(leaf.values)
+            leaf = self._join_copies(leaf.values)
         if isinstance(leaf, PerReplica):
             check_replicas(leaf, self.num_replicas_in_sync)
         return rules.gather(HostCombiner(self), leaf, axis) if isinstance(leaf, PerReplica) else leaf
+
+    def _join_copies(self, copies: Sequence[Any]) -> PerReplica:
+        """The copies of this process, one per replica, as a value of all replicas."""
+        if not self.has_foreign_devices:
+            return PerReplica.from_components(copies)
+        return PerReplica.from_stacked(self.stack_copies(copies))
 
     # values
 
     def local_results(self, value: Any) -> tuple[Any, ...]:
         """The components of ``value`` in this process, replica order; a single value gives a 1-tuple.
 
-        A structure gives one structure per replica, its plain leaves repeated.
+        A structure gives one structure per replica of this process, its plain leaves repeated.
         """
         leaves, tree = jax.tree.flatten(value, is_leaf=is_slices)
         if value is None or (jax.tree_util.treedef_is_leaf(tree) and leaves):
             return self._local_values(value) or (value,)
-        replicas = self.num_replicas_in_sync
+        replicas = len(self.local_replicas)
         columns = [self._local_values(leaf) or (leaf,) for leaf in leaves]
         repeated = [column * replicas if len(column) == 1 else column for column in columns]
         if not leaves:
@@ -258,23 +283,28 @@ class Strategy(VariableOwner, ExperimentalNames):
         return leaf.values if isinstance(leaf, DistributedValue) else ()
 
     def distribute_values_from_function(self, value_fn: Callable[[ValueContext], Any]) -> Any:
-        """Calls ``value_fn(ValueContext)`` once per replica, in order; every leaf becomes a PerReplica value."""
+        """Calls ``value_fn(ValueContext)`` once per replica, in order; every leaf becomes a PerReplica value.
+
+        Each of several processes calls it for its own replicas; numbers must then have one shape everywhere.
+        """
         context.require_cross_replica_context(self, "distribute_values_from_function")
         replicas = self.num_replicas_in_sync
-        made = [jax.tree.flatten(value_fn(ValueContext(r, replicas)), is_leaf=is_slices) for r in range(replicas)]
+        own = self.local_replicas
+        made = [jax.tree.flatten(value_fn(ValueContext(r, replicas)), is_leaf=is_slices) for r in own]
         trees = [tree for _, tree in made]
         if len(set(trees)) > 1:
             raise InvalidValueError(f"value_fn returned different structures: {', '.join(map(str, trees))}")
         if not self.wraps_values:
             return jax.tree.unflatten(trees[0], made[0][0])
         columns = zip(*(leaves for leaves, _ in made), strict=True)
+        if self.exchange is not None:
+            return jax.tree.unflatten(trees[0], join_own_values(self, list(columns)))
         return jax.tree.unflatten(trees[0], [PerReplica.from_components(column) for column in columns])
 
     # input
 
     def distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
         """Splits every global batch of ``dataset`` over the replicas (see drumline.distribute.input)."""
-        self.require_one_process("distribute_dataset")
         from drumline.distribute.input import distributed
 
         divided = distributed.distribute_dataset(self, dataset, options)
@@ -283,7 +313,6 @@ class Strategy(VariableOwner, ExperimentalNames):
 
     def distribute_datasets_from_function(self, dataset_fn: Callable[[Any], Any], options: Any = None) -> Any:
         """Calls ``dataset_fn(InputContext)`` once per worker; every replica takes whole batches from its dataset."""
-        self.require_one_process("distribute_datasets_from_function")
         from drumline.distribute.input import distributed
 
         divided = distributed.distribute_datasets_from_function(self, dataset_fn, options)
@@ -295,7 +324,12 @@ class Strategy(VariableOwner, ExperimentalNames):
     def observe(self, observer: Observer | None, *, reductions_every: int = 10) -> None:
         """Tells ``observer`` about placement, variables, steps and collectives, and about the reductions of step 0 and
         every ``reductions_every``-th step; of ragged steps about those outside the step too. None ends it.
+
+        Of several processes all observe, with the same numbers: each is told of the inputs of all replicas.
         """
+        if self.exchange is not None:
+            chosen = None if observer is None else reductions_every
+            self.exchange.require_same("strategy.observe", {"reductions_every": chosen})
         self._observation.begin(observer, reductions_every, self.last_executor or self._executor, self.own_variables())
 
     # variables (called by Variable and the executors)

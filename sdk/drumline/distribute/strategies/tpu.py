@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 
@@ -37,6 +37,8 @@ class TPUStrategy(Strategy):
     Raises InvalidTypeError for what is no resolver or assignment; InvalidValueError where the assignment's topology has
     another number of devices than JAX shows, or a core is assigned twice.
     """
+
+    spans_processes: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -114,10 +116,10 @@ class TPUStrategy(Strategy):
 
 
 def shown_devices(resolver: ClusterResolver | None) -> list[jax.Device]:
-    """The devices that JAX shows: this process's own for a resolver that is "local", which alone has no master."""
+    """The devices that JAX shows: this process's own for a resolver that is "local"."""
     if planned := abstract_devices():
         return list(planned)
-    is_local = isinstance(resolver, TPUClusterResolver) and resolver.get_master() == ""
+    is_local = isinstance(resolver, TPUClusterResolver) and resolver.is_local
     return jax.local_devices() if is_local else jax.devices()
 
 

@@ -7,11 +7,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
+import numpy as np
+
 from drumline.distribute.base.enums import NamedEnum
 from drumline.distribute.errors import InvalidValueError, OutsideMeshError
 from drumline.distribute.topology.int_arrays import IntArray, int_array, shortened
-from drumline.distribute.topology.placing import Computation, place_in_mesh, place_in_rings, place_in_task_order
 from drumline.distribute.topology.topology import Topology
+from drumline.slices import MESH_RANK, Computation, Order, SliceError, place_in_task_order
 
 
 class DeviceOrderMode(NamedEnum):
@@ -20,6 +22,13 @@ class DeviceOrderMode(NamedEnum):
     AUTO = 0
     RING = 1
     MESH = 2
+
+
+_ORDERS: dict[DeviceOrderMode, Order] = {
+    DeviceOrderMode.AUTO: "auto",
+    DeviceOrderMode.RING: "ring",
+    DeviceOrderMode.MESH: "mesh",
+}
 
 
 class DeviceAssignment:
@@ -126,19 +135,18 @@ class DeviceAssignment:
         if not isinstance(topology, Topology):
             raise InvalidValueError(f"topology must be a Topology or its bytes; got {shortened(topology)}")
         mode = DeviceOrderMode.parse(device_order_mode)
-        computation = Computation.of(
-            topology.mesh_shape.tolist(), computation_shape, computation_stride, _count(num_replicas)
+        shape, stride = (
+            _extents("computation_shape", computation_shape),
+            _extents("computation_stride", computation_stride),
         )
-        if topology.missing_devices.size:
-            return DeviceAssignment(topology, place_in_task_order(computation, topology.device_coordinates))
-        if mode is DeviceOrderMode.RING and not computation.fills_whole_chips():
-            raise InvalidValueError(
-                f"device_order_mode=RING needs blocks of whole chips, without stride, that fill the mesh: shape "
-                f"{computation.shape} and {computation.num_replicas} replicas do not fill {computation.mesh}; "
-                "use AUTO or MESH"
-            )
-        in_rings = mode is not DeviceOrderMode.MESH and computation.fills_whole_chips()
-        return DeviceAssignment(topology, (place_in_rings if in_rings else place_in_mesh)(computation))
+        try:
+            computation = Computation.of(topology.mesh_shape.tolist(), shape, stride, _count(num_replicas))
+            if topology.missing_devices.size:
+                present = topology.device_coordinates.reshape(-1, topology.mesh_rank).tolist()
+                return _assign(topology, computation, place_in_task_order(computation, present))
+            return _assign(topology, computation, computation.place(_ORDERS[mode]))
+        except SliceError as error:
+            raise InvalidValueError(str(error)) from None
 
     def __repr__(self) -> str:
         return (
@@ -151,6 +159,21 @@ class DeviceAssignment:
             for core, coordinates in enumerate(cores):
                 replicas[self._topology.task_ordinal_at_coordinates(coordinates), core].append(replica)
         return dict(replicas)
+
+
+def _assign(topology: Topology, computation: Computation, cores: Sequence[Sequence[Sequence[int]]]) -> DeviceAssignment:
+    shape = computation.num_replicas, computation.cores, topology.mesh_rank
+    return DeviceAssignment(topology, np.array(cores, np.int32).reshape(shape))
+
+
+def _extents(name: str, value: Any) -> list[int] | None:
+    """Whole numbers along (x, y, z, core); InvalidValueError for anything else. Their size is checked with the mesh."""
+    if value is None:
+        return None
+    numbers = int_array(name, value)
+    if numbers.shape != (MESH_RANK,) or (numbers < 1).any():
+        raise InvalidValueError(f"{name} must be {MESH_RANK} positive numbers (x, y, z, core); got {shortened(value)}")
+    return list(numbers.tolist())
 
 
 def _count(num_replicas: SupportsIndex) -> int:

@@ -187,7 +187,7 @@ def stack_if_regular(group: DeviceGroup, value: PerReplica) -> PerReplica:
         return value
     if not all(is_array_or_number(component) for component in components):
         return value
-    if len(components) != group.num_replicas_in_sync:
+    if len(components) != len(group.local_replicas) or value.num_replicas != group.size:
         return value
     if len({(np.shape(component), _dtype(component)) for component in components}) > 1:
         return value

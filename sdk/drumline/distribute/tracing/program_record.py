@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from drumline.distribute.combine.aggregate import aggregate_p
-from drumline.distribute.observe import CollectiveOperation, StepProgramRecord
+from drumline.distribute.observe import CollectiveOperation, DispatchedProgram, StepProgramRecord
 from drumline.distribute.tracing import jaxprs
 from drumline.distribute.tracing.instrumentation import becomes_mean, collective_name, is_instrumented
 from drumline.distribute.tracing.uniformity import COLLECTIVES, over_replicas
 
 if TYPE_CHECKING:
     from drumline.distribute.tracing.arguments import StepArguments
+    from drumline.distribute.tracing.step import TracedStep
+
+#: What differs between processes that traced the same: addresses of functions, and the order of sets of names.
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+_SET = re.compile(r"frozenset\(\{([^{}]*)\}\)")
 
 #: Primitives by what people call them. Aggregated writes are named by their aggregation.
 _KINDS: dict[str, tuple[str, str | None]] = {
@@ -49,6 +56,19 @@ def describe_step(compiled: Any, arguments: StepArguments, step: int, replicas: 
         memory=memory,
         compilation=getattr(compiled, "compilation", None),
     )
+
+
+def describe_program(compiled: Any, traces: Sequence[TracedStep], name: str, replicas: int) -> DispatchedProgram:
+    """What a built step is, for whoever compares it with that of another process; ``name`` is the function's."""
+    digest = hashlib.sha256(compiled.name.encode())
+    for traced in traces:
+        digest.update(_SET.sub(_sorted_set, _ADDRESS.sub("", str(traced.jaxpr))).encode())
+    operations = _collectives(compiled.program, 1, replicas, compiled.name != "mpmd") if replicas > 1 else ()
+    return DispatchedProgram(name, digest.hexdigest()[:16], compiled.name, tuple(operations))
+
+
+def _sorted_set(match: re.Match[str]) -> str:
+    return ", ".join(sorted(match[1].split(", ")))
 
 
 def _collectives(jaxpr: Any, times: int | None, replicas: int, fuses_means: bool) -> Iterator[CollectiveOperation]:

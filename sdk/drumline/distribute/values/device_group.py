@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -13,14 +15,19 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from drumline.distribute.base.trace_state import is_abstract
-from drumline.distribute.errors import UnsupportedError
+from drumline.distribute.cluster.exchange import Exchange
+from drumline.distribute.errors import InvalidValueError, UnsupportedError
 from drumline.distribute.values.in_flight import InFlightWindow
 from drumline.distribute.values.per_replica import LOGICAL_AXIS, REPLICA_AXIS, PerReplica
 from drumline.distribute.values.placement import ReplicatedArrays, check_host_array, put
+from drumline.distribute.values.stacked import reshard
+
+#: Numbers the groups over several processes: the same in each of them, as all make the same ones in the same order.
+_groups_over_processes = itertools.count()
 
 
 class DeviceGroup:
-    """The replicas' devices as a mesh with the axis ``replica``.
+    """The replicas' devices as a mesh with the axis ``replica``. They may belong to several processes.
 
     ``devices``: the first device of each replica. ``replica_devices``: all of each replica, the first of them first, as
     many for each: further axes of the mesh, one for each prime factor of their number, the last one fastest.
@@ -39,9 +46,17 @@ class DeviceGroup:
         every_device = [device for own in self.replica_devices for device in own]
         #: How many replicas; no property, as each step reads it.
         self.size = len(self._devices)
-        # On shapes one process speaks for all: it plans for devices that are nobody's.
+        #: Do some devices belong to other processes? No property, as each step reads it. On shapes one process speaks
+        #: for all: it plans for devices that are nobody's.
         self.has_foreign_devices = not is_abstract() and any(
             device.process_index != jax.process_index() for device in every_device
+        )
+        #: The processes that own the devices, ascending, and the replicas of this one.
+        self.processes = tuple(sorted({device.process_index for device in every_device}))
+        self.local_replicas = self._find_local_replicas()
+        #: What the processes tell each other; None where there is only this one.
+        self.exchange = (
+            Exchange(f"strategy {next(_groups_over_processes)}", self.processes) if self.has_foreign_devices else None
         )
         self.lock = threading.RLock()
         sizes = (self.size, *self.logical_axes.values())
@@ -52,7 +67,7 @@ class DeviceGroup:
         )
         self.replicated_sharding = NamedSharding(self.mesh, PartitionSpec())
         self._stacked_sharding = NamedSharding(self.mesh, PartitionSpec(REPLICA_AXIS))
-        self.replicated = ReplicatedArrays(self.replicated_sharding)
+        self.replicated = ReplicatedArrays(self.replicated_sharding, self.replicate)
         self.window = InFlightWindow.for_devices(tuple(every_device))
 
     def tracing_mesh(self) -> AbstractContextManager[Any]:
@@ -62,17 +77,24 @@ class DeviceGroup:
         mesh = self.mesh.abstract_mesh.update_axis_types({REPLICA_AXIS: AxisType.Manual})
         return jax.sharding.use_abstract_mesh(mesh)
 
-    def require_one_process(self, what: str) -> None:
-        """UnsupportedError where a device of this strategy belongs to another process."""
-        if self.has_foreign_devices:
-            own = jax.process_index()
-            processes = {device.process_index for device in self._devices}
-            raise UnsupportedError(
-                f"{what} of a strategy over {len(processes)} processes is not part of this version: process {own} has "
-                f"{sum(device.process_index == own for device in self._devices)} of its {len(self._devices)} devices. "
-                "Leave collectives=jax out, so that all replicas share one host, or use JAX's own collectives over "
-                "strategy.devices, such as jax.experimental.multihost_utils"
+    def _find_local_replicas(self) -> tuple[int, ...]:
+        """The replicas that this process drives, one at least; all devices of a replica belong to one process."""
+        if not self.has_foreign_devices:
+            return tuple(range(self.size))
+        for replica, own in enumerate(self.replica_devices):
+            if len({device.process_index for device in own}) > 1:
+                raise UnsupportedError(
+                    f"replica {replica} has devices of several processes ({', '.join(map(str, own))}); a replica stays "
+                    "within one: build the device assignment with a computation_shape that fits one host"
+                )
+        here = jax.process_index()
+        local = tuple(r for r, device in enumerate(self._devices) if device.process_index == here)
+        if not local:
+            raise InvalidValueError(
+                f"none of the {self.size} devices belongs to process {here}, which makes the strategy; give each "
+                "process that makes it one device at least"
             )
+        return local
 
     @property
     def stacks_values(self) -> bool:
@@ -90,14 +112,19 @@ class DeviceGroup:
         return self._devices
 
     @property
+    def local_devices(self) -> tuple[jax.Device, ...]:
+        """The device of each replica of this process."""
+        return tuple(self._devices[replica] for replica in self.local_replicas)
+
+    @property
     def variable_devices(self) -> tuple[jax.Device, ...]:
         """The devices that hold this strategy's variables."""
         return self._devices
 
     @property
     def parameter_device(self) -> jax.Device:
-        """The device of variables that are held once."""
-        return self._devices[0]
+        """The device of variables that are held once: each process has one of its own."""
+        return self._devices[self.local_replicas[0]]
 
     @property
     def batch_sharding(self) -> NamedSharding:
@@ -105,35 +132,58 @@ class DeviceGroup:
         return self._stacked_sharding
 
     def stack_copies(self, copies: Sequence[Any]) -> jax.Array:
-        """One copy per replica as an array [replicas, *shape] over the mesh."""
+        """One copy per replica of this process as an array [replicas, *shape] over the mesh."""
         if is_abstract():
             first = jnp.asarray(copies[0])
             return jnp.broadcast_to(first, (len(copies), *first.shape))
-        if not any(isinstance(copy, jax.Array) for copy in copies):
+        if not self.has_foreign_devices and not any(isinstance(copy, jax.Array) for copy in copies):
             return put(check_host_array(np.stack(copies)), self._stacked_sharding)
         shape = jnp.shape(copies[0])
         rows = [copy[None] if isinstance(copy, jax.Array) else check_host_array(copy)[None] for copy in copies]
         placed = self._put_on_replicas(rows)
-        return jax.make_array_from_single_device_arrays((len(copies), *shape), self._stacked_sharding, placed)
+        return jax.make_array_from_single_device_arrays((self.size, *shape), self._stacked_sharding, placed)
 
     def assemble_replicated(self, copies: Sequence[jax.Array]) -> jax.Array:
-        """Equal copies, one per replica's device, as one replicated array."""
+        """Equal copies, one per replica of this process, as one replicated array."""
         if is_abstract():
             return jnp.asarray(copies[0])
         placed = self._put_on_replicas(copies)
         return jax.make_array_from_single_device_arrays(placed[0].shape, self.replicated_sharding, placed)
 
     def _put_on_replicas(self, copies: Sequence[Any]) -> list[jax.Array]:
-        """Each copy on every device of its replica."""
+        """Each copy on every device of its replica, one of this process."""
         if not self.logical_axes:
-            return list(jax.device_put(list(copies), list(self.devices)))
-        pairs = [(copy, device) for copy, own in zip(copies, self.replica_devices, strict=True) for device in own]
+            return list(jax.device_put(list(copies), list(self.local_devices)))
+        own_devices = [self.replica_devices[replica] for replica in self.local_replicas]
+        pairs = [(copy, device) for copy, own in zip(copies, own_devices, strict=True) for device in own]
         repeated, devices = zip(*pairs, strict=True)
         return list(jax.device_put(list(repeated), list(devices)))
 
+    def replicate(self, array: Any) -> jax.Array:
+        """``array`` on every device. Each process places its own, which has to be that of the others."""
+        if not self.has_foreign_devices:
+            return put(array, self.replicated_sharding)
+        if isinstance(array, jax.Array) and not array.is_fully_addressable:
+            return reshard(array, self.replicated_sharding)
+        return self.assemble_replicated([array] * len(self.local_replicas))
+
+    def components_everywhere(self, value: PerReplica) -> tuple[Any, ...]:
+        """The components of all replicas, also those of other processes, who ask for them as well."""
+        if not self.has_foreign_devices or value.stacked is None:
+            return value.values
+        whole = reshard(value.stacked, self.replicated_sharding).addressable_data(0)
+        return tuple(whole[replica] for replica in range(self.size))
+
+    def first_component(self, stacked: jax.Array) -> jax.Array:
+        """Replica 0's part of an array over several processes, which all ask for it."""
+        with self.lock:
+            first = _first_fn(self.replicated_sharding)(stacked)
+            self.window.admit(first)
+        return first
+
     def spread(self, array: Any) -> Any:
         """An array of one device on all of them, so that results of even and of ragged steps go together."""
-        return put(array, self.replicated_sharding) if isinstance(array, jax.Array) else array
+        return self.replicate(array) if isinstance(array, jax.Array) else array
 
     def mirror(self, copies: Sequence[jax.Array]) -> Any:
         """What leaves a step that promised these copies to be equal: one replicated array."""
@@ -143,11 +193,16 @@ class DeviceGroup:
         """A variable's single copy on every replica's device, for one step."""
         if is_abstract() or array.sharding == self.replicated_sharding:
             return array
-        return put(array, self.replicated_sharding)
+        return self.replicate(array)
 
     def regroup(self, values: Sequence[Any]) -> Any:
         """One component per replica as a PerReplica value; bare where there is one replica."""
         return values[0] if len(values) == 1 else PerReplica.from_components(values)
+
+
+@lru_cache(maxsize=64)
+def _first_fn(sharding: NamedSharding) -> Callable[[jax.Array], jax.Array]:
+    return jax.jit(lambda stacked: stacked[0], out_shardings=sharding)
 
 
 def prime_factors(number: int) -> list[int]:

@@ -11,19 +11,19 @@ is a tuple of components, each committed to its replica's device.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import jax
 import numpy as np
 from jax import lax
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 
 from drumline.distribute.base.trace_state import is_abstract
 from drumline.distribute.contexts.context import in_replica_context
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError, MissingReplicaError
 from drumline.distribute.values.indexed_slices import IndexedSlices, is_slices
 from drumline.distribute.values.operators import ArrayOperators
+from drumline.distribute.values.stacked import concatenate_fn, dense_fn, place_stacked
 
 REPLICA_AXIS = "replica"
 #: What the names of a mesh's axes within a replica begin with, where a replica has several devices.
@@ -49,14 +49,19 @@ class PerReplica(DistributedValue):
     no rows. The executor of a step is chosen from it, never from local shapes.
     """
 
-    __slots__ = ("_components", "batch_rows", "rows", "stacked", "steps")
+    __slots__ = ("_components", "_replicas", "batch_rows", "rows", "stacked", "steps")
 
     def __init__(
-        self, stacked: jax.Array | None, components: tuple[Any, ...] | None, rows: tuple[int, ...] | None
+        self,
+        stacked: jax.Array | None,
+        components: tuple[Any, ...] | None,
+        rows: tuple[int, ...] | None,
+        replicas: int | None = None,
     ) -> None:
         #: The [replicas, *shape] array when the value is regular, else None. No property: each step reads it.
         self.stacked = stacked
         self._components = components
+        self._replicas = replicas
         self.rows = rows
         #: Rows per replica of the batch a step made this from, where the value may differ between replicas.
         self.batch_rows: tuple[int, ...] | None = None
@@ -71,8 +76,13 @@ class PerReplica(DistributedValue):
         return cls(array, None, rows)
 
     @classmethod
-    def from_components(cls, components: Sequence[Any], rows: tuple[int, ...] | None = None) -> PerReplica:
-        """One leaf per local replica: arrays on their devices, or any Python objects; shapes may differ."""
+    def from_components(
+        cls, components: Sequence[Any], rows: tuple[int, ...] | None = None, replicas: int | None = None
+    ) -> PerReplica:
+        """One leaf per local replica: arrays on their devices, or any Python objects; shapes may differ.
+
+        ``replicas``: those of all processes, where other processes have some.
+        """
         if not components:
             raise InvalidValueError("a per-replica value needs at least one component; got none")
         if all(map(is_slices, components)):
@@ -80,7 +90,7 @@ class PerReplica(DistributedValue):
         if rows is None:
             shapes: list[tuple[int, ...]] = [getattr(component, "shape", ()) for component in components]
             rows = tuple([int(shape[0]) for shape in shapes]) if all(shapes) else None
-        return cls(None, tuple(components), rows)
+        return cls(None, tuple(components), rows, replicas)
 
     @classmethod
     def from_batch(cls, batch: Any, sharding: NamedSharding) -> PerReplica:
@@ -94,7 +104,7 @@ class PerReplica(DistributedValue):
         if total % replicas or not batch.ndim:
             raise InvalidValueError(f"a batch of shape {batch.shape} does not divide evenly over {replicas} replicas")
         stacked = batch.reshape(replicas, total // replicas, *batch.shape[1:])
-        return cls(jax.device_put(stacked, sharding), None, (total // replicas,) * replicas)
+        return cls(place_stacked(stacked, sharding), None, (total // replicas,) * replicas)
 
     @property
     def num_replicas(self) -> int:
@@ -102,6 +112,8 @@ class PerReplica(DistributedValue):
         if self.stacked is not None:
             return int(self.stacked.shape[0])
         assert self._components is not None
+        if self._replicas is not None:
+            return self._replicas
         return len(self.rows) if self.rows is not None else len(self._components)
 
     @property
@@ -124,7 +136,7 @@ class PerReplica(DistributedValue):
         if self.stacked.ndim < 2:
             return self.stacked
         axis = axis % (self.stacked.ndim - 1)
-        return _concatenate_fn(None if is_abstract() else self.stacked.sharding, axis)(self.stacked)
+        return concatenate_fn(None if is_abstract() else self.stacked.sharding, axis)(self.stacked)
 
     def __repr__(self) -> str:
         if self.stacked is not None:
@@ -206,6 +218,9 @@ class PerReplicaSlices(PerReplica):
     def to_dense(self) -> PerReplica:
         """The arrays that the rows stand for. Replicas that don't know the shape take the others'."""
         shape = self.dense_shape
+        values, indices = self.rows_values.stacked, self.indices.stacked
+        if values is not None and indices is not None and not values.is_fully_addressable:
+            return PerReplica.from_stacked(dense_fn(shape)(values, indices))
         return PerReplica.from_components([component.to_dense(shape) for component in self.values])
 
     def to_global(self, axis: int = 0) -> jax.Array:
@@ -319,19 +334,6 @@ def unstack(array: jax.Array) -> tuple[jax.Array, ...]:
 
 
 _first = jax.jit(lambda x: lax.squeeze(x, (0,)))
-
-
-@lru_cache(maxsize=64)
-def _concatenate_fn(sharding: Any, axis: int) -> Callable[[jax.Array], jax.Array]:
-    def concatenate(stacked: jax.Array) -> jax.Array:
-        moved = jax.numpy.moveaxis(stacked, 0, axis)
-        shape = moved.shape
-        return moved.reshape(*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :])
-
-    if not isinstance(sharding, NamedSharding):
-        return jax.jit(concatenate)
-    out = NamedSharding(sharding.mesh, PartitionSpec(*(None,) * axis, REPLICA_AXIS))
-    return jax.jit(concatenate, out_shardings=out)
 
 
 def _describe(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -43,6 +44,13 @@ def put(array: Any, where: Any) -> jax.Array:
     return placed
 
 
+def own_copy(value: Any) -> Any:
+    """The copy that this process has of an array that several have whole; any other value as it is."""
+    if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer) and not value.is_fully_addressable:
+        return value.addressable_data(0) if value.is_fully_replicated else value
+    return value
+
+
 def copy_if_host(value: Any) -> Any:
     """A copy of a host array, other values as they are.
 
@@ -54,8 +62,9 @@ def copy_if_host(value: Any) -> Any:
 class ReplicatedArrays:
     """Replicates plain arrays over a strategy's devices, once per array: cached by identity while the array lives."""
 
-    def __init__(self, sharding: Sharding) -> None:
+    def __init__(self, sharding: Sharding, replicate: Callable[[Any], jax.Array]) -> None:
         self.sharding = sharding
+        self._replicate = replicate
         self._replicated: dict[int, tuple[weakref.ref[jax.Array], jax.Array]] = {}
 
     def place(self, value: Any) -> Any:
@@ -69,9 +78,9 @@ class ReplicatedArrays:
             hit = self._replicated.get(key)
             if hit is not None and hit[0]() is value:
                 return hit[1]
-            placed = jax.device_put(value, self.sharding)
+            placed = self._replicate(value)
             self._replicated[key] = (weakref.ref(value, lambda _: self._replicated.pop(key, None)), placed)
             return placed
         if isinstance(value, (np.ndarray, np.generic)):
-            return jax.device_put(copy_if_host(check_host_array(value)), self.sharding)
+            return self._replicate(copy_if_host(check_host_array(value)))
         return value  # a Python scalar: jit replicates it by itself and keeps it weakly typed

@@ -130,6 +130,12 @@ class _StackedVariable(StackedValue, Variable):
             self._escaped = True
             return PerReplica.from_stacked(self._buffer)
 
+    def _read_first(self) -> jax.Array:
+        """Replica 0's copy. Where that is another process's, all of them ask for it."""
+        if self.strategy.has_foreign_devices:
+            return self.strategy.first_component(self._buffer)
+        return self.values[0]
+
     def _update_copy(self, copy: int, update: Update, operand: Any) -> None:
         components = list(self.values)
         components[copy] = apply_update(update, components[copy], self._cast(operand))
@@ -147,8 +153,7 @@ class _StackedVariable(StackedValue, Variable):
         trace.store(self, jnp.broadcast_to(update(trace.load(self), operand), self.shape))
 
     def _update_outside(self, update: Update, operand: Any, what: str) -> None:
-        replicas = self.strategy.num_replicas_in_sync
-        operands = operand.values if isinstance(operand, PerReplica) else [operand] * replicas
+        operands = operand.values if isinstance(operand, PerReplica) else [operand] * len(self.values)
         self._buffer = self.strategy.stack_copies(
             [apply_update(update, copy, self._cast(value)) for copy, value in zip(self.values, operands, strict=True)]
         )
@@ -163,7 +168,7 @@ class DivergingVariable(_StackedVariable, MirroredVariable):
         return self.value if self.is_uniform else super().read_for_reduce()
 
     def _read(self) -> jax.Array:
-        return self.values[0]
+        return self.values[0] if self.is_uniform else self._read_first()
 
     def note_divergence(self) -> None:
         if not self.is_uniform:
@@ -193,7 +198,7 @@ class SyncOnReadVariable(_StackedVariable):
                 "aggregation='sum', 'mean' or 'only_first_replica'"
             )
         if self.aggregation is VariableAggregation.ONLY_FIRST_REPLICA:
-            return self.values[0]
+            return self._read_first()
         op = ReduceOp.parse(self.aggregation.name)
         return self.strategy.reduce_stacked(op, self._buffer)
 
@@ -242,7 +247,7 @@ class SyncOnReadVariable(_StackedVariable):
         else:
             shares = [(total + replicas - 1 - r) // replicas for r in range(replicas)]
         self._buffer = self.strategy.stack_copies(
-            [jnp.broadcast_to(jnp.asarray(share, self.dtype), self.shape) for share in shares]
+            [jnp.broadcast_to(jnp.asarray(shares[r], self.dtype), self.shape) for r in self.strategy.local_replicas]
         )
 
 

@@ -12,6 +12,7 @@ from drumline.distribute.contexts.step_trace import StepTrace
 from drumline.distribute.errors import InvalidTypeError, UnsupportedError
 from drumline.distribute.values.indexed_slices import IndexedSlices
 from drumline.distribute.values.per_replica import REPLICA_AXIS, Mirrored, PerReplicaSlices, join_slices
+from drumline.distribute.values.placement import own_copy
 from drumline.distribute.variables.storage import StoredValue
 
 
@@ -62,7 +63,9 @@ def rows_for_scatter(variable: StoredValue, op: ScatterOp, slices: Any) -> Index
         raise InvalidTypeError(
             f"scatter_{op} to {variable!r} takes dist.IndexedSlices(values, indices), not {slices!r:.60}"
         )
-    return slices
+    if isinstance(slices, PerReplicaSlices):
+        return slices
+    return IndexedSlices(own_copy(slices.values), own_copy(slices.indices), slices.dense_shape)
 
 
 def scatter_into_one(variable: StoredValue, trace: StepTrace, op: ScatterOp, slices: IndexedSlices) -> None:

@@ -109,7 +109,7 @@ class StoredValue:
         return math.prod(self.shape) * itemsize
 
     def _place(self, array: jax.Array) -> jax.Array:
-        return put(array, self.strategy.devices[0]) if self.strategy.places_variables else array
+        return put(array, self.strategy.parameter_device) if self.strategy.places_variables else array
 
 
 class ReplicatedValue(StoredValue):
@@ -139,7 +139,7 @@ class ReplicatedValue(StoredValue):
         self._buffer = self.strategy.assemble_replicated(components)
 
     def _place(self, array: jax.Array) -> jax.Array:
-        return put(array, self.strategy.replicated_sharding)
+        return self.strategy.replicate(array)
 
 
 class StackedValue(StoredValue):
@@ -164,7 +164,7 @@ class StackedValue(StoredValue):
         self._buffer = self.strategy.stack_copies(components)
 
     def _place(self, array: jax.Array) -> jax.Array:
-        return self.strategy.stack_copies([array] * self.strategy.num_replicas_in_sync)
+        return self.strategy.stack_copies([array] * len(self.strategy.local_replicas))
 
 
 class HomeValue(StoredValue):

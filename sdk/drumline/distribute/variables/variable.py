@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 
 from drumline.distribute.base.enums import VariableAggregation, VariableSynchronization
+from drumline.distribute.cluster.exchange import digest
 from drumline.distribute.combine.aggregate import aggregate
 from drumline.distribute.combine.scatter import ScatterOp, scatter
 from drumline.distribute.contexts import context
@@ -27,6 +28,7 @@ from drumline.distribute.errors import (
 from drumline.distribute.values.indexed_slices import IndexedSlices
 from drumline.distribute.values.operators import ArrayOperators
 from drumline.distribute.values.per_replica import Mirrored, PerReplica, PerReplicaSlices
+from drumline.distribute.values.placement import own_copy
 from drumline.distribute.variables.owner import current_owner
 from drumline.distribute.variables.scatter import ScatterMethods, rows_for_scatter, scatter_into_one
 from drumline.distribute.variables.storage import StoredValue
@@ -101,8 +103,16 @@ class Variable(StoredValue, ScatterMethods, ArrayOperators):
         if trace is not None:
             self._create_in(trace, array)
         else:
+            self._require_same_start(array)
             self._buffer = self._place(jnp.array(array, copy=True))
         self.strategy.register_variable(self)
+
+    def _require_same_start(self, array: jax.Array) -> None:
+        """ProcessesDifferError where another process of the strategy makes another variable, or starts it otherwise."""
+        if self.strategy.exchange is not None:
+            kind = f"{self.synchronization.name.lower()}, {self.aggregation.name.lower()}"
+            told = {"shape and type": f"{array.dtype}{list(array.shape)}", "kind": kind, "initial value": digest(array)}
+            self.strategy.exchange.require_same(f"variable {self.name!r}", told)
 
     # reading
 
@@ -242,7 +252,7 @@ class Variable(StoredValue, ScatterMethods, ArrayOperators):
 
     def _update_outside(self, update: Update, operand: Any, what: str) -> None:
         operand = operand.values[0] if isinstance(operand, PerReplica) else operand
-        self._buffer = self._place(apply_update(update, self._buffer, self._cast(operand)))
+        self._buffer = self._place(apply_update(update, own_copy(self._buffer), self._cast(operand)))
 
     #: Do all copies provably hold the same value?
     is_uniform: bool = False

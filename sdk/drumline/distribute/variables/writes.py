@@ -15,14 +15,14 @@ from drumline.distribute.errors import CutOffError, InvalidValueError, VariableS
 from drumline.distribute.values.indexed_slices import IndexedSlices, is_slices
 from drumline.distribute.values.operators import ArrayOperators
 from drumline.distribute.values.per_replica import Mirrored, PerReplica, PerReplicaSlices
-from drumline.distribute.values.placement import check_host_array, copy_if_host, put
+from drumline.distribute.values.placement import check_host_array, copy_if_host, own_copy, put
 
 Update = Callable[[Any, Any], Any]
 
 
 def cast_for(variable: object, operand: Any, dtype: Any) -> Any:
     """``operand`` in the variable's dtype; CutOffError where a fraction would be cut off."""
-    operand = operand.value if isinstance(operand, ArrayOperators) else operand
+    operand = own_copy(operand.value if isinstance(operand, ArrayOperators) else operand)
     if isinstance(operand, jax.Array) and operand.dtype == dtype:
         return operand
     is_number = isinstance(operand, (int, float, complex))
@@ -84,7 +84,7 @@ def refuse_in_traced_function(variable: object, what: str, *operands: Any) -> No
 def initial_value_of(value: Any) -> Any:
     """The array that an initial value, or a function making one, stands for."""
     value = value() if callable(value) else value
-    value = value.value if isinstance(value, ArrayOperators) else value
+    value = own_copy(value.value if isinstance(value, ArrayOperators) else value)
     return value if isinstance(value, jax.Array) else copy_if_host(check_host_array(value))
 
 
@@ -105,9 +105,18 @@ def replace_value(_: Any, operand: Any) -> Any:
     return operand
 
 
-@jax.jit
 def copy_array(array: jax.Array) -> jax.Array:
     """A copy on the same devices."""
+    if array.is_fully_addressable:
+        copied: jax.Array = _copy(array)
+        return copied
+    # Each process by itself: whether someone holds the value, so that it is copied, can differ between them.
+    own = [_copy(shard.data) for shard in array.addressable_shards]
+    return jax.make_array_from_single_device_arrays(array.shape, array.sharding, own)
+
+
+@jax.jit
+def _copy(array: jax.Array) -> jax.Array:
     return jnp.copy(array)
 
 

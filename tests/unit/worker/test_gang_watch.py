@@ -1,0 +1,129 @@
+"""Who of a gang runs another program, or returns while others step: found past all collectives, and named."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from drumline_worker.agent.agent_context import CoordinatorPort
+from drumline_worker.runner.gang_watch import Told, find_odd
+
+A, B = ("aaaa", "train"), ("bbbb", "evaluate")
+
+
+def told(steps: int, *programs: tuple[int, tuple[str, str]], has_returned: bool = False) -> Told:
+    return Told(steps, has_returned, tuple((first, *program) for first, program in programs))
+
+
+def name(rank: int) -> str:
+    return f"rank {rank} on host{rank}"
+
+
+@pytest.mark.parametrize(
+    "gang",
+    [
+        [told(0), told(0)],
+        [told(5, (0, A)), told(900, (0, A))],
+        [told(5, (0, A)), told(9, (0, A), (7, B))],
+        [told(9, (0, A), (7, B)), told(9, (0, A), (7, B))],
+        [told(9, (0, A), has_returned=True), told(9, (0, A))],
+        [told(9, (0, A), has_returned=True), told(8, (0, A))],
+        [told(90, (80, A)), told(90, (10, B), (80, A))],
+    ],
+    ids=["none began", "one is ahead", "ahead in the next program", "alike", "returned first", "late", "forgotten"],
+)
+def test_a_gang_whose_members_do_the_same_is_left_alone(gang: list[Told]) -> None:
+    assert find_odd(dict(enumerate(gang)), name) is None
+
+
+def test_who_runs_another_program_is_named_with_both_programs_and_the_step() -> None:
+    gang = [told(9, (0, A)), told(9, (0, A), (4, B)), told(5, (0, A))]
+
+    assert find_odd(dict(enumerate(gang)), name) == (
+        "Rank 1 on host1 runs another program than rank 0 on host0 in step 4: evaluate (bbbb), there train (aaaa). "
+        "All members must run the same steps in the same order."
+    )
+
+
+def test_the_odd_one_is_who_does_what_fewer_do() -> None:
+    gang = [told(9, (0, B)), told(9, (0, A)), told(5, (0, A))]
+
+    found = find_odd(dict(enumerate(gang)), name)
+    assert found is not None
+    assert found.startswith("Rank 0 on host0 runs another program than rank 1 on host1 in step 0:")
+
+
+def test_who_returns_while_others_still_step_is_named() -> None:
+    gang = [told(9, (0, A)), told(8, (0, A), has_returned=True)]
+
+    assert find_odd(dict(enumerate(gang)), name) == (
+        "Rank 1 on host1 returned after 8 steps of the strategy, while rank 0 on host0 began step 8. "
+        "All members must call strategy.run equally often."
+    )
+
+
+MEMBER = """
+import sys, threading
+import jax
+import jax.numpy as jnp
+import drumline.distribute as dist
+from drumline.contracts.worker_api import Rendezvous
+from drumline_worker.runner.gang_watch import GangWatch, gang_store
+address, rank, fault = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+jax.distributed.initialize(address, 2, rank)
+ended = threading.Event()
+def end(message):
+    print(message, flush=True)
+    ended.set()
+watch = GangWatch(gang_store(), Rendezvous(rank=rank, size=2, hosts=("alpha", "beta")), end)
+watch.start()
+class Follower:
+    def program_dispatched(self, step, program):
+        watch.dispatched(step, program.digest, program.name)
+    def __getattr__(self, name):
+        return lambda *_: None
+strategy = dist.MirroredStrategy(jax.local_devices())
+strategy.observe(Follower())
+def train(x):
+    return dist.all_reduce("sum", jnp.tanh(x) * 2)
+def evaluate(x):
+    return dist.all_reduce("sum", jnp.tanh(x) * 3)
+for step in range(20 if fault != "early" or rank == 0 else 12):
+    strategy.run(evaluate if fault == "program" and rank == 1 and step == 7 else train, args=(jnp.ones(3),))
+if fault != "early" or rank == 1:
+    watch.returned()
+print("odd" if ended.wait(3 if fault == "none" else 20) else "alike", flush=True)
+import os, time; time.sleep(3 - 3 * rank); os._exit(0)  # the service goes last
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("none", ""),
+        ("program", "Rank 1 on beta runs another program than rank 0 on alpha in step 7: evaluate ("),
+        ("early", "Rank 1 on beta returned after 12 steps of the strategy, while rank 0 on alpha began step 1"),
+    ],
+)
+def test_processes_of_a_gang_find_the_odd_one_through_jax_s_service(fault: str, says: str) -> None:
+    place = CoordinatorPort("127.0.0.1")
+    members = [
+        subprocess.Popen(
+            [sys.executable, "-c", MEMBER, place.coordinator, str(rank), fault], stdout=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    began_at = time.monotonic()
+    try:
+        said = [member.communicate(timeout=120)[0].splitlines() for member in members]
+    finally:
+        for member in members:
+            member.kill()
+        place.close()
+
+    assert time.monotonic() - began_at < 120
+    if fault == "none":
+        assert said == [["alike"], ["alike"]]
+    else:
+        assert all(lines[0].startswith(says) for lines in said), said

@@ -1,0 +1,140 @@
+"""Members of a gang tell each other how far they are and what they run, past all collectives.
+
+A member that runs another program than the others, or returns while they still step, leaves them waiting for ever. So
+each tells its steps through the coordination service's key-value store, and all see for themselves who is the odd one.
+"""
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax._src import distributed  # JAX shows its client nowhere else
+
+from drumline.contracts.worker_api import Rendezvous
+from drumline_worker.runner.rendezvous import name_member
+
+_TELL_S = 0.5
+HEARD_S = 2 * _TELL_S
+"""In which all of a small gang have heard what one has told."""
+_TELL_S_A_MEMBER = 0.01
+"""Each reads what all have told: in a gang of 256 every 2.5 s."""
+_KEPT = 64
+"""Changes of program that are told: enough for members that are that many apart."""
+_NAME_CHARS = 80
+_PREFIX = "drumline/told/"
+
+
+def gang_store() -> Any:
+    """The key-value store of the gang that this process is in. Any: a class of JAX's extension module."""
+    assert distributed.global_state.client is not None, "the gang has met"
+    return distributed.global_state.client
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a member told. `programs`: from which step on it ran which, as (step, digest, name); the newest 64."""
+
+    steps: int = 0
+    """Steps begun."""
+    has_returned: bool = False
+    programs: tuple[tuple[int, str, str], ...] = ()
+
+    def program_at(self, step: int) -> tuple[str, str] | None:
+        """Digest and name; None where it is not known (any more)."""
+        if step >= self.steps:
+            return None
+        known = [(digest, name) for first, digest, name in self.programs if first <= step]
+        return known[-1] if known else None
+
+
+def find_odd(told: Mapping[int, Told], name: Callable[[int], str]) -> str | None:
+    """What is wrong with the gang, naming the member; None while all fits. `name` says who a rank is."""
+    return _find_returned(told, name) or _find_other_program(told, name)
+
+
+def _find_returned(told: Mapping[int, Told], name: Callable[[int], str]) -> str | None:
+    furthest = max((each.steps for each in told.values()), default=0)
+    early = [rank for rank, each in sorted(told.items()) if each.has_returned and each.steps < furthest]
+    if not early:
+        return None
+    rank = min(early, key=lambda rank: told[rank].steps)
+    others = next(other for other, each in sorted(told.items()) if each.steps == furthest)
+    return (
+        f"{_upper(name(rank))} returned after {told[rank].steps} steps of the strategy, while {name(others)} began "
+        f"step {furthest - 1}. All members must call strategy.run equally often."
+    )
+
+
+def _find_other_program(told: Mapping[int, Told], name: Callable[[int], str]) -> str | None:
+    for step in sorted({first for each in told.values() for first, _, _ in each.programs}):
+        ran = {rank: program for rank, each in sorted(told.items()) if (program := each.program_at(step)) is not None}
+        usual = Counter(digest for digest, _ in ran.values()).most_common(1)
+        odd = [rank for rank, (digest, _) in ran.items() if digest != usual[0][0]] if usual else []
+        if odd:
+            rank = odd[0]
+            like = next(other for other, (digest, _) in ran.items() if digest == usual[0][0])
+            return (
+                f"{_upper(name(rank))} runs another program than {name(like)} in step {step}: {_describe(ran[rank])}, "
+                f"there {_describe(ran[like])}. All members must run the same steps in the same order."
+            )
+    return None
+
+
+def _describe(program: tuple[str, str]) -> str:
+    digest, name = program
+    return f"{name} ({digest})"
+
+
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+class GangWatch:
+    """Tells and hears on a thread of its own. `end` is called there, once, with what is wrong."""
+
+    def __init__(self, store: Any, rendezvous: Rendezvous, end: Callable[[str], None]) -> None:
+        self._store = store
+        self._rendezvous = rendezvous
+        self._end = end
+        self._own = Told()
+        self._now = threading.Event()
+        self._pause_s = max(_TELL_S, _TELL_S_A_MEMBER * rendezvous.size)
+
+    def start(self) -> None:
+        """Watches from now on, until the gang has parted."""
+        threading.Thread(target=self._watch, name="drumline-gang", daemon=True).start()
+
+    def dispatched(self, step: int, digest: str, name: str) -> None:
+        """A step begins, with the program of that digest; called by the thread that runs steps."""
+        programs = self._own.programs
+        if not programs or programs[-1][1] != digest:
+            programs = (*programs[1 - _KEPT :], (step, digest, name[:_NAME_CHARS]))
+        self._own = Told(step + 1, programs=programs)
+
+    def returned(self) -> None:
+        """The program has returned: it makes no more steps."""
+        self._own = Told(self._own.steps, has_returned=True, programs=self._own.programs)
+        self._now.set()
+
+    def _watch(self) -> None:
+        try:
+            while (odd := self._look()) is None:
+                self._now.wait(self._pause_s)
+                self._now.clear()
+        except jax.errors.JaxRuntimeError:
+            return  # the gang has parted, or its service is gone, which JAX sees to
+        self._end(odd)
+
+    def _look(self) -> str | None:
+        own = self._own
+        text = json.dumps([own.steps, own.has_returned, own.programs])
+        self._store.key_value_set(f"{_PREFIX}{self._rendezvous.rank}", text, allow_overwrite=True)
+        told = {}
+        for key, value in self._store.key_value_dir_get(_PREFIX):
+            steps, has_returned, programs = json.loads(value)
+            told[int(key.rpartition("/")[2])] = Told(steps, has_returned, tuple(map(tuple, programs)))
+        return find_odd(told, lambda rank: name_member(self._rendezvous, rank))
