@@ -291,7 +291,7 @@ def test_the_contrib_strategy_takes_a_cluster_of_one_task_however_it_is_said() -
     for one in (None, {}, {"worker": ["a:1"]}, dist.ClusterSpec({"worker": ["a:1"]})):
         strategy.configure(cluster_spec=one)
     for two in (TWO, dist.ClusterSpec(TWO)):
-        with pytest.raises(UnsupportedError, match="a cluster of 2 tasks can't be driven from one process"):
+        with pytest.raises(ClusterError, match="a cluster of 2 tasks has a process for each, and this one has not met"):
             strategy.configure(cluster_spec=two)
     with pytest.raises(InvalidTypeError, match="the tasks of job 'worker' must be a list"):
         strategy.configure(cluster_spec={"worker": "a:1"})

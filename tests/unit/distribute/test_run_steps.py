@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Any
 
 import jax
@@ -137,6 +139,25 @@ def test_an_error_of_the_dataset_comes_after_the_steps_before_it(two: dist.Mirro
     with pytest.raises(OSError, match="disk gone"):
         two.run_steps(jnp.sum, (batch for batch in two.distribute_dataset(batches)), 5)
     assert two.step == 4
+
+
+def test_an_error_that_was_read_ahead_comes_after_the_steps_before_it(two: dist.MirroredStrategy) -> None:
+    has_failed = threading.Event()
+
+    def batches() -> Any:
+        for i in range(6):
+            time.sleep(0.01)  # as long as a slow disk, so that the thread starts
+            yield np.full(2, i)
+        has_failed.set()
+        raise OSError("disk gone")
+
+    iterator = iter(two.distribute_dataset(batches, dist.InputOptions(per_replica_buffer_size=8)))
+    for _ in range(5):
+        next(iterator)
+    assert has_failed.wait(60)
+    assert two.run_steps(jnp.sum, iterator, 1).count == 1
+    with pytest.raises(OSError, match="disk gone"):
+        two.run_steps(jnp.sum, iterator, 3)
 
 
 def test_single_steps_and_several_take_turns_and_the_place_is_saved(two: dist.MirroredStrategy) -> None:

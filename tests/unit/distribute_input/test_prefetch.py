@@ -2,7 +2,8 @@ import gc
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import cycle, repeat
 from typing import Any
 
 import jax
@@ -59,6 +60,54 @@ def test_what_is_made_faster_than_it_is_handed_over_is_made_on_the_callers_threa
     ahead = Lookahead(produce, 1, hand_over_s=60)
     assert [ahead.next() for _ in range(20)] == [*range(1, 21)]
     assert set(threads) == {threading.get_ident()}
+
+
+class _Source:
+    """Steps that take the given seconds by its own clock; notes on which thread each is made."""
+
+    def __init__(self, seconds: Iterable[float]) -> None:
+        self._seconds = iter(seconds)
+        self.now = 0.0
+        self.threads: list[threading.Thread] = []
+
+    def produce(self) -> int | None:
+        self.now += next(self._seconds)
+        self.threads.append(threading.current_thread())
+        return len(self.threads)
+
+    def first_read_ahead(self, steps: int) -> int | None:
+        """The number of the first step of so many that another thread makes, from 0."""
+        ahead = Lookahead(self.produce, 1, hand_over_s=1.0, clock=lambda: self.now)
+        assert [ahead.next() for _ in range(steps)] == [*range(1, steps + 1)]
+        ahead.discard()
+        here = [thread is threading.current_thread() for thread in self.threads[:steps]]
+        return here.index(False) if False in here else None
+
+
+def test_slow_steps_are_read_ahead_from_the_fourth() -> None:
+    assert _Source(repeat(5.0)).first_read_ahead(10) == 3
+
+
+@pytest.mark.parametrize(("every", "seconds"), [(2, 5.0), (10, 30.0), (50, 200.0)])
+def test_a_source_that_is_slow_every_so_many_steps_is_read_ahead(every: int, seconds: float) -> None:
+    source = _Source(cycle([*[0.01] * (every - 1), seconds]))
+    started = source.first_read_ahead(every * 3)
+    assert started is not None
+    assert every < started <= every * 2 + 1
+
+
+def test_a_source_whose_slow_steps_do_not_make_its_mean_high_is_not_read_ahead() -> None:
+    assert _Source(cycle([*[0.01] * 9, 5.0])).first_read_ahead(500) is None
+
+
+def test_the_first_step_and_one_hiccup_do_not_start_the_reading_ahead() -> None:
+    assert _Source([90.0, *[0.1] * 5, 1000.0, *[0.1] * 400]).first_read_ahead(300) is None
+
+
+def test_a_source_that_becomes_slow_is_read_ahead() -> None:
+    started = _Source([*[0.01] * 1000, *[5.0] * 200]).first_read_ahead(1100)
+    assert started is not None
+    assert 1000 < started < 1050
 
 
 def test_what_is_made_slower_than_it_is_handed_over_is_read_ahead() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -111,6 +112,15 @@ class EachStep:
         assert repeated is not None
         stop = repeated.first + 1 if self.makes else repeated.stop
         return join_steps([lift_step(self._step(arguments.at(i))) for i in range(repeated.first, stop)])
+
+    def text(self, arguments: StepArguments) -> str:
+        """The program of one step."""
+        assert arguments.repeated is not None
+        return str(self._step.text(arguments.at(arguments.repeated.first)))
+
+    def given(self, arguments: StepArguments) -> Sequence[Any]:
+        """Arguments that it took for good: none, the next step has the same."""
+        return ()
 
     @property
     def program(self) -> Any:

@@ -132,7 +132,10 @@ class DistributedIterator:
 
     def next_steps(self, most: int, room: int) -> TakenSteps | None:
         """Up to ``most`` steps of equal shapes as one nest on the devices, with room for ``room``; None at the end."""
-        self._ready.extend(self._ahead.drain())
+        waiting, error = self._ahead.drain()
+        self._ready.extend(waiting)
+        if error is not None:
+            self._reader.hold(error, self._reader.get_state())
         if self._ready:  # read ahead by the thread, which placed each
             step, self._state = self._ready.popleft()
             return TakenSteps(step, 1, is_one=True)

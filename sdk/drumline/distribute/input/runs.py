@@ -27,7 +27,7 @@ class HoldingReader:
 
     def __init__(self, reader: StepReader) -> None:
         self._reader = reader
-        self._held: Step | Exception | None = None
+        self._held: Step | BaseException | None = None
         self._before: State | None = None
 
     @property
@@ -39,11 +39,11 @@ class HoldingReader:
         if self._held is None:
             return next(self._reader)
         held, self._held = self._held, None
-        if isinstance(held, Exception):
+        if isinstance(held, BaseException):
             raise held
         return held
 
-    def hold(self, step: Step | Exception, before: State) -> None:
+    def hold(self, step: Step | BaseException, before: State) -> None:
         """Gives ``step`` next. ``before``: the place before it."""
         self._held, self._before = step, before
 
