@@ -2204,6 +2204,11 @@ export interface components {
             /** Runs */
             runs: string[];
             /**
+             * Simulated Devices
+             * @default 0
+             */
+            simulated_devices: number;
+            /**
              * State
              * @enum {string}
              */
