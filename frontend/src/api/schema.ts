@@ -813,6 +813,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{run_id}/stacks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Stacks
+         * @description Where the processes of a run's newest attempt stood when they were last asked, by rank.
+         */
+        get: operations["get_stacks"];
+        put?: never;
+        /**
+         * Ask Stacks
+         * @description Asks every live process of a run where it stands, before any limit; `GET` shows the answers, in 2 s as a rule.
+         */
+        post: operations["ask_stacks"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run_id}:cancel": {
         parameters: {
             query?: never;
@@ -1164,6 +1188,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/worker/members/{member_id}/stacks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Report Stacks
+         * @description Tells where a member stands, as a heartbeat's answer asked.
+         */
+        post: operations["report_stacks"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/worker/plans/{plan_id}/report": {
         parameters: {
             query?: never;
@@ -1376,6 +1420,30 @@ export interface components {
             requested_at: string;
         };
         /**
+         * BatchSearch
+         * @description The largest batch that fits, looked for in the values of a parameter of the program.
+         */
+        BatchSearch: {
+            /**
+             * Ended
+             * @default
+             */
+            ended: string;
+            /** Largest */
+            largest?: number | null;
+            /** Parameter */
+            parameter: string;
+            /** Too Large */
+            too_large?: number | null;
+            /**
+             * Tries
+             * @default 1
+             */
+            tries: number;
+            /** Value */
+            value: number;
+        };
+        /**
          * BatchSubmit
          * @description Body of `POST /runs:batch`: where one of the runs is refused, none is queued.
          */
@@ -1521,6 +1589,115 @@ export interface components {
          * @enum {string}
          */
         CheckpointState: "KEPT" | "DELETED" | "DAMAGED";
+        /**
+         * ChipAllocation
+         * @description Something that takes memory.
+         */
+        ChipAllocation: {
+            /** Dtype */
+            dtype: string;
+            /** Name */
+            name: string;
+            /** Shape */
+            shape: number[];
+            /** Size Bytes */
+            size_bytes: number;
+        };
+        /**
+         * ChipExchange
+         * @description A collective as the compiler left it: those of the step may have been joined, cut or added to.
+         */
+        ChipExchange: {
+            /** Group */
+            group: number[];
+            /** Group Size */
+            group_size: number;
+            /** Groups */
+            groups: number;
+            /** Kind */
+            kind: string;
+            /** Name */
+            name: string;
+            /** Size Bytes */
+            size_bytes: number;
+        };
+        /**
+         * ChipMemory
+         * @description What a compiled step takes while it runs. `alias`: arguments whose place outputs take; `peak`: all together.
+         */
+        ChipMemory: {
+            /** Alias */
+            alias: number;
+            /** Argument */
+            argument: number;
+            /** Code */
+            code: number;
+            /** Output */
+            output: number;
+            /** Peak */
+            peak: number;
+            /** Temp */
+            temp: number;
+        };
+        /**
+         * ChipPlan
+         * @description What the compiler of one kind of chip says; of no other chip.
+         */
+        ChipPlan: {
+            /** Available Bytes */
+            available_bytes: number | null;
+            batch?: components["schemas"]["BatchSearch"] | null;
+            /** Compiler */
+            compiler: string;
+            /** Devices */
+            devices: number;
+            /** Fits */
+            fits: boolean;
+            /** Hosts */
+            hosts: number;
+            /** Kind */
+            kind: string;
+            /** Programs */
+            programs: components["schemas"]["ChipProgram"][];
+            /** Slice */
+            slice: string;
+            stopped: components["schemas"]["PlannedStop"] | null;
+        };
+        /**
+         * ChipProgram
+         * @description A step's program. Where it does not fit `memory` is `None`, and `needed_bytes` is what the compiler says.
+         */
+        ChipProgram: {
+            /** Argument Bytes */
+            argument_bytes: number;
+            /** Bytes Accessed */
+            bytes_accessed: number | null;
+            /** Exchange Count */
+            exchange_count: number;
+            /** Exchanges */
+            exchanges: components["schemas"]["ChipExchange"][];
+            /** First Call */
+            first_call: number;
+            /** Fits */
+            fits: boolean;
+            /** Flops */
+            flops: number | null;
+            /** Gross */
+            gross: boolean;
+            /** Largest */
+            largest: components["schemas"]["ChipAllocation"][];
+            memory: components["schemas"]["ChipMemory"] | null;
+            /** Message */
+            message: string;
+            /** Needed Bytes */
+            needed_bytes: number | null;
+            /** Optimal S */
+            optimal_s: number | null;
+            /** Rows Per Replica */
+            rows_per_replica: number | null;
+            /** Seconds */
+            seconds: number;
+        };
         /**
          * Claim
          * @description Body of `POST /worker/members/{id}/claim`.
@@ -1700,6 +1877,28 @@ export interface components {
          * @enum {string}
          */
         DeviceState: "FREE" | "HELD" | "RELEASING" | "QUARANTINED";
+        /**
+         * DispatchedProgram
+         * @description The program of a step of the strategy.
+         */
+        DispatchedProgram: {
+            /**
+             * Collectives
+             * @default []
+             */
+            collectives: components["schemas"]["ProgramCollective"][];
+            /** Digest */
+            digest: string;
+            /** Executor */
+            executor: string;
+            /**
+             * More Collectives
+             * @default 0
+             */
+            more_collectives: number;
+            /** Name */
+            name: string;
+        };
         /**
          * EndReason
          * @description The typed reason that stands beside a terminal state.
@@ -1962,6 +2161,11 @@ export interface components {
             /** Server Time */
             server_time: string;
             /**
+             * Stacks
+             * @default []
+             */
+            stacks: components["schemas"]["StacksRequest"][];
+            /**
              * Unwanted Plans
              * @default []
              */
@@ -1999,6 +2203,11 @@ export interface components {
             registered_at: string;
             /** Runs */
             runs: string[];
+            /**
+             * Simulated Devices
+             * @default 0
+             */
+            simulated_devices: number;
             /**
              * State
              * @enum {string}
@@ -2431,6 +2640,103 @@ export interface components {
             /** Member */
             member: string;
             reason?: components["schemas"]["EndReason"] | null;
+        };
+        /**
+         * MemberStacks
+         * @description A member of a run that lives, and where it stands if it has answered.
+         */
+        MemberStacks: {
+            /** Answered At */
+            answered_at?: string | null;
+            /** Host Name */
+            host_name: string;
+            /** Member */
+            member: string;
+            /**
+             * Missing
+             * @default
+             */
+            missing: string;
+            /** Rank */
+            rank: number;
+            standing?: components["schemas"]["MemberStanding-Output"] | null;
+        };
+        /**
+         * MemberStanding
+         * @description What a member's shim finds when it is asked.
+         */
+        "MemberStanding-Input": {
+            /**
+             * Activity
+             * @enum {string}
+             */
+            activity: "rendezvous" | "own_code" | "compiling" | "in_step" | "finishing" | "waiting_for_telemetry";
+            /** Advances */
+            advances: number;
+            /**
+             * Asked At
+             * Format: date-time
+             */
+            asked_at: string;
+            /** Idle S */
+            idle_s: number;
+            /**
+             * Missing
+             * @default
+             */
+            missing: string;
+            program?: components["schemas"]["DispatchedProgram"] | null;
+            /**
+             * Python
+             * @default
+             */
+            python: string;
+            /** Silent S */
+            silent_s: number;
+            /** Step */
+            step?: number | null;
+            /**
+             * Threads
+             * @default
+             */
+            threads: string;
+        };
+        /**
+         * MemberStanding
+         * @description What a member's shim finds when it is asked.
+         */
+        "MemberStanding-Output": {
+            /**
+             * Activity
+             * @enum {string}
+             */
+            activity: "rendezvous" | "own_code" | "compiling" | "in_step" | "finishing" | "waiting_for_telemetry";
+            /** Advances */
+            advances: number;
+            /** Asked At */
+            asked_at: string;
+            /** Idle S */
+            idle_s: number;
+            /**
+             * Missing
+             * @default
+             */
+            missing: string;
+            program?: components["schemas"]["DispatchedProgram"] | null;
+            /**
+             * Python
+             * @default
+             */
+            python: string;
+            /** Silent S */
+            silent_s: number;
+            /** Step */
+            step?: number | null;
+            /**
+             * Threads
+             * @default
+             */
+            threads: string;
         };
         /**
          * MemberState
@@ -2909,6 +3215,8 @@ export interface components {
             devices: components["schemas"]["PlacedDevice"][];
             /** Id */
             id: string;
+            /** On */
+            on?: string | null;
             probe: components["schemas"]["Probe"];
             program: components["schemas"]["ProbedProgram"] | null;
             request: components["schemas"]["RunSubmit"];
@@ -2961,7 +3269,7 @@ export interface components {
         };
         /**
          * PlanReport
-         * @description Body of `POST /worker/plans/{id}/report`: `program`, or why there is none.
+         * @description Body of `POST /worker/plans/{id}/report`: `program`, or why there is none; or only how far the probe is.
          */
         PlanReport: {
             /**
@@ -2970,7 +3278,7 @@ export interface components {
              */
             busy: boolean;
             /** Fault */
-            fault?: ("program_error" | "no_step" | "timed_out" | "unavailable" | "cancelled") | null;
+            fault?: ("program_error" | "no_step" | "timed_out" | "unavailable" | "cancelled" | "no_compiler" | "bad_chips" | "not_plannable") | null;
             /** Incarnation */
             incarnation: string;
             /**
@@ -2984,6 +3292,11 @@ export interface components {
              */
             output: string;
             program?: components["schemas"]["ProbedProgram"] | null;
+            /**
+             * Progress
+             * @default false
+             */
+            progress: boolean;
         };
         /**
          * PlanRequest
@@ -3107,6 +3420,20 @@ export interface components {
             temp: number;
         };
         /**
+         * PlannedStop
+         * @description Where the program could go no further without a number, or with what can't be compiled for absent devices.
+         */
+        PlannedStop: {
+            /** Code */
+            code: string;
+            /** File */
+            file: string;
+            /** Line */
+            line: number;
+            /** Why */
+            why: string;
+        };
+        /**
          * PlannedVariable
          * @description A variable and where its copies would live.
          */
@@ -3146,7 +3473,7 @@ export interface components {
             /** Deadline */
             deadline?: string | null;
             /** Fault */
-            fault?: ("program_error" | "no_step" | "timed_out" | "unavailable" | "cancelled") | null;
+            fault?: ("program_error" | "no_step" | "timed_out" | "unavailable" | "cancelled" | "no_compiler" | "bad_chips" | "not_plannable") | null;
             /** Host Name */
             host_name?: string | null;
             /**
@@ -3166,6 +3493,8 @@ export interface components {
          * @description What a worker needs to probe a program.
          */
         ProbeOrder: {
+            /** Batch Parameter */
+            batch_parameter?: string | null;
             /** Bundle */
             bundle: string;
             /** Devices Per Replica */
@@ -3174,6 +3503,8 @@ export interface components {
             entrypoint: string;
             /** Limit S */
             limit_s: number;
+            /** On */
+            on?: string | null;
             /** Parameters */
             parameters: {
                 [key: string]: components["schemas"]["JsonValue"];
@@ -3203,11 +3534,15 @@ export interface components {
          * @description How long a probe may take, and how many of the program's steps it looks at.
          */
         ProbeTerms: {
+            /** Batch Parameter */
+            batch_parameter?: string | null;
             /**
              * Limit S
              * @default 60
              */
             limit_s: number;
+            /** On */
+            on?: string | null;
             /**
              * Steps
              * @default 16
@@ -3223,6 +3558,7 @@ export interface components {
             batches: components["schemas"]["PlannedBatch"][];
             /** Calls */
             calls?: number | null;
+            chips?: components["schemas"]["ChipPlan"] | null;
             /** Collectives */
             collectives: components["schemas"]["PlannedCollective"][];
             /** Ended */
@@ -3287,7 +3623,27 @@ export interface components {
          * @description What went wrong, for programs. A code never changes its meaning.
          * @enum {string}
          */
-        ProblemCode: "unauthenticated" | "forbidden" | "not_found" | "method_not_allowed" | "invalid_request" | "payload_too_large" | "unsupported_media_type" | "host_not_allowed" | "origin_not_allowed" | "too_many_replicas" | "too_many_simulated" | "unknown_strategy" | "unknown_parameter" | "bad_parameter" | "missing_parameter" | "bad_sweep" | "bad_bundle" | "bundle_not_found" | "entrypoint_not_found" | "idempotency_mismatch" | "idempotency_in_flight" | "already_terminal" | "conflict" | "fenced" | "gone" | "rate_limited" | "unavailable" | "internal";
+        ProblemCode: "unauthenticated" | "forbidden" | "not_found" | "method_not_allowed" | "invalid_request" | "payload_too_large" | "unsupported_media_type" | "host_not_allowed" | "origin_not_allowed" | "too_many_replicas" | "too_many_simulated" | "unknown_strategy" | "unknown_parameter" | "bad_parameter" | "missing_parameter" | "does_not_fit" | "bad_sweep" | "bad_bundle" | "bundle_not_found" | "entrypoint_not_found" | "idempotency_mismatch" | "idempotency_in_flight" | "already_terminal" | "conflict" | "fenced" | "gone" | "rate_limited" | "unavailable" | "internal";
+        /**
+         * ProgramCollective
+         * @description One collective of a program, as the engine traced it.
+         */
+        ProgramCollective: {
+            /** Dtype */
+            dtype: string;
+            /** Kind */
+            kind: string;
+            /** Name */
+            name: string;
+            /** Op */
+            op?: string | null;
+            /** Shape */
+            shape: number[];
+            /** Size Bytes */
+            size_bytes: number;
+            /** Times */
+            times?: number | null;
+        };
         /**
          * ProgramEntrypoint
          * @description A function of a bundle that can be run as a job.
@@ -4029,6 +4385,24 @@ export interface components {
             seq: number;
         };
         /**
+         * RunStacks
+         * @description The members of a run's live attempt by rank, and when they were last asked.
+         */
+        RunStacks: {
+            /** Asked At */
+            asked_at?: string | null;
+            /**
+             * Is Complete
+             * @default false
+             */
+            is_complete: boolean;
+            /**
+             * Members
+             * @default []
+             */
+            members: components["schemas"]["MemberStacks"][];
+        };
+        /**
          * RunState
          * @description Where a run is on its way.
          * @enum {string}
@@ -4039,6 +4413,11 @@ export interface components {
          * @description The body of `POST /runs`: the job to version, and this run's own options.
          */
         RunSubmit: {
+            /**
+             * Anyway
+             * @default false
+             */
+            anyway: boolean;
             job: components["schemas"]["JobSpec"];
             /** Labels */
             labels?: {
@@ -4150,6 +4529,27 @@ export interface components {
              * @enum {string}
              */
             role: "viewer" | "submitter" | "operator" | "admin";
+        };
+        /**
+         * StacksReport
+         * @description Body of `POST /worker/members/{id}/stacks`.
+         */
+        StacksReport: {
+            /** Fence */
+            fence: number;
+            /** Incarnation */
+            incarnation: string;
+            standing: components["schemas"]["MemberStanding-Input"];
+        };
+        /**
+         * StacksRequest
+         * @description In a heartbeat's reply: somebody wants to know where a member stands.
+         */
+        StacksRequest: {
+            /** Asked At */
+            asked_at: string;
+            /** Member */
+            member: string;
         };
         /**
          * StateEvent
@@ -4510,6 +4910,7 @@ export type Attempt = components['schemas']['Attempt'];
 export type AttemptState = components['schemas']['AttemptState'];
 export type Batch = components['schemas']['Batch'];
 export type BatchCancel = components['schemas']['BatchCancel'];
+export type BatchSearch = components['schemas']['BatchSearch'];
 export type BatchSubmit = components['schemas']['BatchSubmit'];
 export type Bundle = components['schemas']['Bundle'];
 export type BundleSource = components['schemas']['BundleSource'];
@@ -4520,6 +4921,11 @@ export type Checkpoint = components['schemas']['Checkpoint'];
 export type CheckpointEvent = components['schemas']['CheckpointEvent'];
 export type CheckpointSpec = components['schemas']['CheckpointSpec'];
 export type CheckpointState = components['schemas']['CheckpointState'];
+export type ChipAllocation = components['schemas']['ChipAllocation'];
+export type ChipExchange = components['schemas']['ChipExchange'];
+export type ChipMemory = components['schemas']['ChipMemory'];
+export type ChipPlan = components['schemas']['ChipPlan'];
+export type ChipProgram = components['schemas']['ChipProgram'];
 export type Claim = components['schemas']['Claim'];
 export type Claimed = components['schemas']['Claimed'];
 export type Device = components['schemas']['Device'];
@@ -4528,6 +4934,7 @@ export type DeviceCheckReport = components['schemas']['DeviceCheckReport'];
 export type DeviceCheckReports = components['schemas']['DeviceCheckReports'];
 export type DeviceReport = components['schemas']['DeviceReport'];
 export type DeviceState = components['schemas']['DeviceState'];
+export type DispatchedProgram = components['schemas']['DispatchedProgram'];
 export type EndReason = components['schemas']['EndReason'];
 export type Enroll = components['schemas']['Enroll'];
 export type Enrolled = components['schemas']['Enrolled'];
@@ -4565,6 +4972,9 @@ export type MemberAck = components['schemas']['MemberAck'];
 export type MemberEnd = components['schemas']['MemberEnd'];
 export type MemberHeartbeat = components['schemas']['MemberHeartbeat'];
 export type MemberNotice = components['schemas']['MemberNotice'];
+export type MemberStacks = components['schemas']['MemberStacks'];
+export type MemberStandingInput = components['schemas']['MemberStanding-Input'];
+export type MemberStandingOutput = components['schemas']['MemberStanding-Output'];
 export type MemberState = components['schemas']['MemberState'];
 export type MemberTick = components['schemas']['MemberTick'];
 export type MetricGap = components['schemas']['MetricGap'];
@@ -4607,6 +5017,7 @@ export type PlannedBatch = components['schemas']['PlannedBatch'];
 export type PlannedCollective = components['schemas']['PlannedCollective'];
 export type PlannedInput = components['schemas']['PlannedInput'];
 export type PlannedMemory = components['schemas']['PlannedMemory'];
+export type PlannedStop = components['schemas']['PlannedStop'];
 export type PlannedVariable = components['schemas']['PlannedVariable'];
 export type Prediction = components['schemas']['Prediction'];
 export type Probe = components['schemas']['Probe'];
@@ -4616,6 +5027,7 @@ export type ProbeTerms = components['schemas']['ProbeTerms'];
 export type ProbedProgram = components['schemas']['ProbedProgram'];
 export type Problem = components['schemas']['Problem'];
 export type ProblemCode = components['schemas']['ProblemCode'];
+export type ProgramCollective = components['schemas']['ProgramCollective'];
 export type ProgramEntrypoint = components['schemas']['ProgramEntrypoint'];
 export type ProgramParameter = components['schemas']['ProgramParameter'];
 export type ProgramRef = components['schemas']['ProgramRef'];
@@ -4645,10 +5057,13 @@ export type Retries = components['schemas']['Retries'];
 export type RollbackRequest = components['schemas']['RollbackRequest'];
 export type Run = components['schemas']['Run'];
 export type RunEvent = components['schemas']['RunEvent'];
+export type RunStacks = components['schemas']['RunStacks'];
 export type RunState = components['schemas']['RunState'];
 export type RunSubmit = components['schemas']['RunSubmit'];
 export type RunSummary = components['schemas']['RunSummary'];
 export type Session = components['schemas']['Session'];
+export type StacksReport = components['schemas']['StacksReport'];
+export type StacksRequest = components['schemas']['StacksRequest'];
 export type StateEvent = components['schemas']['StateEvent'];
 export type StoredRuns = components['schemas']['StoredRuns'];
 export type StreamHint = components['schemas']['StreamHint'];
@@ -6064,6 +6479,68 @@ export interface operations {
             };
         };
     };
+    get_stacks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunStacks"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    ask_stacks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunStacks"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     cancel_run: {
         parameters: {
             query?: never;
@@ -6680,6 +7157,39 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["MemberAck"];
                 };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    report_stacks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                member_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["StacksReport"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description An error, told in words and with a code. */
             default: {

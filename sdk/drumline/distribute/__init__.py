@@ -41,6 +41,7 @@ from drumline.distribute.strategies.central_storage import CentralStorageStrateg
 from drumline.distribute.strategies.current import experimental_set_strategy, get_strategy, set_strategy
 from drumline.distribute.strategies.extended import StrategyExtended
 from drumline.distribute.strategies.mirrored import MirroredStrategy
+from drumline.distribute.strategies.multi_worker import MultiWorkerMirroredStrategy
 from drumline.distribute.strategies.one_device import OneDeviceStrategy
 from drumline.distribute.strategies.strategy import Strategy
 from drumline.distribute.strategies.tpu import TPUStrategy
@@ -141,6 +142,7 @@ __all__ = [
     "Mirrored",
     "MirroredStrategy",
     "MirroredVariable",
+    "MultiWorkerMirroredStrategy",
     "NcclAllReduce",
     "OneDeviceStrategy",
     "Options",

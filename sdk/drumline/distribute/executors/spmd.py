@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
-from drumline.distribute.executors.divided import dividable, whole_where_paths_differ
+from drumline.distribute.executors.divided import dividable, refuse_unequal_branches, whole_where_paths_differ
 from drumline.distribute.executors.given import GivenArgument
 from drumline.distribute.executors.same_program import require_same_program
 from drumline.distribute.observe import ProgramMemory
@@ -85,7 +85,11 @@ class SpmdStep:
             with_large = self._has_large_instrumented and observation.wants_large
             if with_large or self._has_small_instrumented:
                 return self._instrumented_variant(arguments, with_large)(arguments)
-        outputs, new_values = self._call(*self._inputs(arguments, self._donate))
+        try:
+            outputs, new_values = self._call(*self._inputs(arguments, self._donate))
+        except jax.errors.JaxRuntimeError as error:
+            refuse_unequal_branches(error)
+            raise
         # At once, before anything can fail: the old buffers are gone.
         for variable, value in zip(self._traced.written, new_values, strict=True):
             variable.commit_buffer(value)

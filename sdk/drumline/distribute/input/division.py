@@ -13,7 +13,13 @@ from drumline.distribute.input.dataset import Dataset, compute_batch_size
 from drumline.distribute.input.explain import InputExplanation, explain_split, explain_whole
 from drumline.distribute.input.padding import PaddingReader
 from drumline.distribute.input.splitting import SplitRule
-from drumline.distribute.input.steps import CycleReader, EachBatchReader, StepReader, WholeElementReader
+from drumline.distribute.input.steps import (
+    CycleReader,
+    EachBatchReader,
+    EachElementReader,
+    StepReader,
+    WholeElementReader,
+)
 from drumline.distribute.input.workers import dataset_of_worker
 
 
@@ -59,7 +65,7 @@ class DividedBatches:
     def _open(self, iteration: int) -> StepReader:
         elements: Any = iter(self._source.at_iteration(iteration))
         if self._replicas == 1:
-            return WholeElementReader([elements], 1, lambda: True)
+            return EachElementReader(elements)
         rule, global_batch = self._rule()
         if rule is SplitRule.EACH_BATCH:
             return EachBatchReader(elements, self._replicas)

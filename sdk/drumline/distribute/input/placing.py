@@ -153,7 +153,7 @@ class Placer:
         """Leaves [global rows, ...], of which every replica has as many rows."""
         if not self._one_platform:
             return self._ragged(leaves, rows)
-        stacked = [leaf.reshape(self._replicas, rows[0], *leaf.shape[1:]) for leaf in leaves]
+        stacked = [_in_shape(leaf, (self._replicas, rows[0], *leaf.shape[1:])) for leaf in leaves]
         return [
             PerReplica(placed, None, rows)
             if isinstance(placed, jax.Array)
@@ -168,7 +168,7 @@ class Placer:
     def _pieces(self, columns: list[tuple[Leaf, ...]]) -> list[PerReplica]:
         """Columns of one leaf per replica."""
         if self._one_platform and all(map(_are_alike, columns)):
-            stacked = self._put([np.stack(column) for column in columns], self._split)
+            stacked = self._put([_stacked(column) for column in columns], self._split)
             return [
                 PerReplica.from_stacked(placed)
                 if isinstance(placed, jax.Array)
@@ -198,6 +198,15 @@ class Placer:
         for i, leaf in zip(chosen, self._put([leaves[i] for i in chosen], targets), strict=True):
             placed[i] = leaf
         return placed
+
+
+def _in_shape(leaf: Leaf, shape: tuple[int, ...]) -> Leaf:
+    """The rows of a batch by replica. On shapes no row is looked at: one zero stands for all of them."""
+    return np.broadcast_to(np.zeros((), leaf.dtype), shape) if is_abstract() else leaf.reshape(shape)
+
+
+def _stacked(column: tuple[Leaf, ...]) -> Leaf:
+    return _in_shape(column[0], (len(column), *column[0].shape)) if is_abstract() else np.stack(column)
 
 
 def _are_alike(column: tuple[Leaf, ...]) -> bool:
