@@ -48,6 +48,8 @@ class Observation:
     def __init__(self, group: DeviceGroup) -> None:
         self._group = group
         self.observer: Observer | None = None
+        #: Of several processes the one that has replica 0 tells of reductions: the others would tell the same again.
+        self._tells_reductions = 0 in group.local_replicas
         #: The same one, if it wants to know what will happen.
         self.planner: PlanObserver | None = None
         #: The same one, if it wants to know which program each step runs.
@@ -169,9 +171,10 @@ class Observation:
     def report_reduction(self, op: ReduceOp, value: Any, axis: Any, result: Any, name: str | None) -> None:
         """A reduction outside a step; of results of several steps each sampled step's, as that step's."""
         if isinstance(value, PerReplica) and value.steps is not None and axis is None:
+            components = self._group.components_everywhere(value)
             for position, step in enumerate(value.steps):
                 if step % self._every == 0:
-                    of_step = PerReplica.from_components([component[position] for component in value.values])
+                    of_step = PerReplica.from_components([component[position] for component in components])
                     self._report_reduction_of(step, op, of_step, result[position], axis=axis, name=name)
             return
         self._report_reduction_of(self._step, op, value, result, axis=axis, name=name)
@@ -189,6 +192,8 @@ class Observation:
         inputs = self._group.components_everywhere(value) if isinstance(value, PerReplica) else (value,) * replicas
         axes = reduction.normalize_axis(axis, np.ndim(inputs[0]))
         counts = reduction.counts(inputs, axes)
+        if not self._tells_reductions:
+            return
         kind: Literal["sum", "mean"] = "sum" if op is ReduceOp.SUM else "mean"
         denominator = sum(counts) if op is ReduceOp.MEAN else None
         self.observer.reduction(
@@ -210,7 +215,7 @@ class Observation:
         self, name: str, op: Literal["sum", "mean"], inputs: Sequence[Any], result: Any, step: int | None = None
     ) -> None:
         """An all-reduce of the step that has just been sent, or of ``step`` where several were."""
-        if self.observer is None:
+        if self.observer is None or not self._tells_reductions:
             return
         counts = (1,) * len(inputs)
         denominator = len(inputs) if op == "mean" else None
