@@ -65,8 +65,8 @@ class PerReplica(DistributedValue):
         self.rows = rows
         #: Rows per replica of the batch a step made this from, where the value may differ between replicas.
         self.batch_rows: tuple[int, ...] | None = None
-        #: The steps that the entries along axis 0 are of, in a result of several steps.
-        self.steps: range | None = None
+        #: The steps that the entries along axis 0 are of, in a result of several steps; a number: the step it is of.
+        self.steps: range | int | None = None
 
     @classmethod
     def from_stacked(cls, array: jax.Array, rows: tuple[int, ...] | None = None) -> PerReplica:
