@@ -33,10 +33,11 @@ def main(run: RunContext, *, learning_rate: float = 3e-3, epochs: int = 10, seed
         updates, memory = optimizer.update(dist.all_reduce("sum", gradients), memory)
         return dist.mirrored((eqx.apply_updates(model, updates), memory)), losses
 
+    in_place = dist.RunOptions(donate=("model", "memory"))  # the new ones take the old ones' memory
     step = 0
     for _ in range(epochs):
         for images, labels in strategy.distribute_dataset(load_batches(seed)):
-            (model, memory), losses = strategy.run(train_step, args=(model, memory, images, labels))
+            (model, memory), losses = strategy.run(train_step, args=(model, memory, images, labels), options=in_place)
             loss = strategy.reduce("mean", losses, axis=0, name="loss")
             run.log(step=step, loss=loss)
             step += 1

@@ -44,10 +44,11 @@ def main(run: RunContext, *, learning_rate: float = 3e-3, epochs: int = 10, seed
         optimizer.update(model, dist.all_reduce("sum", gradients))
         return dist.mirrored(nnx.state((model, optimizer))), losses
 
+    in_place = dist.RunOptions(donate=("state",))  # the new state takes the old one's memory
     step = 0
     for _ in range(epochs):
         for images, labels in strategy.distribute_dataset(load_batches(seed)):
-            state, losses = strategy.run(train_step, args=(state, images, labels))
+            state, losses = strategy.run(train_step, args=(state, images, labels), options=in_place)
             loss = strategy.reduce("mean", losses, axis=0, name="loss")
             run.log(step=step, loss=loss)
             step += 1

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import drumline.distribute as dist
-from bench import engine_contenders, engine_observer, engine_runs
+from bench import engine_contenders, engine_observer, engine_runs, engine_state
 from bench.engine_report import Ratio, Results, machine
 from bench.engine_rounds import HAND, HAND_AGAIN, OURS, ROOT, Samples, TimedBlock, measure, paired, timed
 from bench.mlp import SIZES, Task
@@ -43,7 +43,7 @@ def main() -> None:
             results.add_ratio(task, ratio)
         results.show(task)
         gc.collect()
-    for measured in () if options.no_runs else (engine_runs.measured,):
+    for measured in () if options.no_runs else (engine_runs.measured, engine_state.measured):
         for task, samples, found in measured(options.rounds, options.replicas):
             results.add_times(task, samples)
             for ratio in found:

@@ -183,6 +183,33 @@ def test_a_member_that_stays_away_is_named_and_all_show_their_stacks(
     assert 'in_step.py", line 12 in main' in told.stderr
 
 
+def test_all_members_tell_where_they_stand_in_one_view_and_a_frozen_host_is_said_to_be_silent(
+    client: Client, programs: Programs, hosts: tuple[Deployment, list[ExtraHost]]
+) -> None:
+    program = programs.write("in_step", IN_STEP)
+    run = client.submit(program, replicas=4, strategy=GANG, parameters={"sleeper": 1})
+    wait_until(lambda: (run.refresh().details.progress.step or 0) >= 3, timeout_s=END_S, what="it steps")
+    asked_at = time.monotonic()
+    told = run.ask_stacks()
+
+    assert time.monotonic() - asked_at < 2
+    assert told.is_complete
+    assert [member.rank for member in told.members] == [0, 1]
+    stands = [member.standing.python for member in told.members if member.standing is not None]
+    assert "multihost_utils.py" in stands[0]
+    assert 'in_step.py", line 12 in main' in stands[1]
+    beta = hosts[1][1]
+    beta.freeze()
+    try:
+        told = run.ask_stacks(timeout=2)
+    finally:
+        beta.thaw()
+    by_host = {member.host_name: member for member in told.members}
+    assert not told.is_complete
+    assert by_host["alpha"].standing is not None
+    assert by_host["beta"].missing.startswith("Its host has not answered yet; it was last heard of "), by_host["beta"]
+
+
 def output(run: Run) -> str:
     """What the program printed."""
     return "".join(segment.text for segment in run.logs())

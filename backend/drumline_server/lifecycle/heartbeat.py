@@ -11,15 +11,22 @@ from sqlalchemy import BindParameter, bindparam, case, exists, or_, select, upda
 from sqlalchemy import Row as Columns
 from sqlalchemy.orm import Session, aliased
 
-from drumline.contracts.base import from_micros
+from drumline.contracts.base import from_micros, to_micros
 from drumline.contracts.events import WAITING_FOR_TELEMETRY
 from drumline.contracts.reasons import EndReason
+from drumline.contracts.stacks import StacksReport, StacksRequest
 from drumline.contracts.states import TERMINAL_MEMBER, AttemptState, DeviceState, MemberState, RunState
 from drumline.contracts.worker_api import Heartbeat, HeartbeatReply, MemberHeartbeat, MemberNotice, UnsentTelemetry
 from drumline_server.lifecycle import probes
 from drumline_server.lifecycle.device_checks import due_device_checks
 from drumline_server.lifecycle.finish import mark_gang_hung
-from drumline_server.lifecycle.guard import is_from_the_future, lock_member, require_clock, require_incarnation
+from drumline_server.lifecycle.guard import (
+    is_from_the_future,
+    lock_member,
+    require_clock,
+    require_fence,
+    require_incarnation,
+)
 from drumline_server.lifecycle.probes import has_active_probe
 from drumline_server.storage.group_commit import BatchingExecutor
 from drumline_server.storage.history import record_event
@@ -102,10 +109,31 @@ def record_heartbeat(session: Session, host_id: str, heartbeat: Heartbeat, *, no
         probes=due_device_checks(session, host_id, now=now) if status.has_quarantined else (),
         plans=probes.probe_orders(session, host_id, heartbeat.plans, now=now) if status.has_plans else (),
         held=members_waited_for(session, [row[0] for row in live]),
+        stacks=tuple(
+            StacksRequest(member=row[0].id, asked_at=from_micros(row[0].stacks_asked_at))
+            for row in live
+            if row[0].stacks_asked_at is not None and row[0].stacks_answered_at is None
+        ),
         unwanted_plans=probes.abandoned_probes(session, host_id, heartbeat.plans, now=now),
         drain=status.drain_requested_at is not None,
         server_time=from_micros(now),
     )
+
+
+def record_standing(session: Session, host_id: str, member_id: str, report: StacksReport, *, now: int) -> None:
+    """Keeps where a member stands, if that was asked and is not answered yet; what comes late is no error.
+
+    Raises NotFoundError; DrumlineError fenced for an old incarnation or fence.
+    """
+    require_incarnation(session, host_id, report.incarnation)
+    locked = lock_member(session, host_id, member_id)
+    require_fence(locked, report.fence)
+    member = locked.member
+    if member.stacks_asked_at != to_micros(report.standing.asked_at) or member.stacks_answered_at is not None:
+        return
+    member.standing = report.standing.model_dump(mode="json")
+    member.stacks_answered_at = now
+    announce(session, run_list(member.run_id))
 
 
 def is_idle(heartbeat: Heartbeat) -> bool:

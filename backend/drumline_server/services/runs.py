@@ -5,15 +5,21 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
+from drumline.contracts.base import from_micros
+from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import REASONS, EndReason
-from drumline_server.base.errors import InvalidRequestError
+from drumline.contracts.stacks import MemberStacks, MemberStanding, RunStacks
+from drumline.contracts.states import TERMINAL_MEMBER, TERMINAL_RUN, MemberState
+from drumline_server.base.errors import DrumlineError, InvalidRequestError, NotFoundError
 from drumline_server.base.paging import decode_cursor, page_of
 from drumline_server.scheduling.snapshot import SchedulingTerms
 from drumline_server.services import jobs
 from drumline_server.services.explain import why_waiting
 from drumline_server.services.explain_start import explain, rules_of
 from drumline_server.storage import runs
+from drumline_server.storage.history import lock_run
 from drumline_server.storage.models import Attempt, Host, Member, Run, RunEvent
+from drumline_server.storage.notifications import notify
 from drumline_server.storage.runs import RunFilters, require_run
 
 
@@ -233,3 +239,78 @@ def list_events(
     shown = rows[:limit]
     following = str(shown[-1].seq) if len(rows) > limit else None
     return api.Page(items=tuple(view_event(event) for event in shown), next=following)
+
+
+def ask_stacks(session: Session, project_id: str, run_id: str, *, now: int) -> RunStacks:
+    """Asks the live members of a run where they stand; what they answered before is forgotten.
+
+    Raises NotFoundError, or DrumlineError already_terminal where no process of it lives.
+    """
+    run = lock_run(session, run_id)
+    if run is None or run.project_id != project_id:
+        raise NotFoundError("run", run_id)
+    live = [member for member in _newest_members(session, run) if member.state in _WITH_PROCESS]
+    if not live:
+        raise DrumlineError(
+            ProblemCode.ALREADY_TERMINAL if run.state in TERMINAL_RUN else ProblemCode.CONFLICT,
+            f"No process of run {run_id} lives ({run.state}).",
+            hint="Stacks of a run that hung are in its log, and the SDK's run.stacks() gives them.",
+            context={"run": run_id, "state": run.state},
+        )
+    # Later than any request before: an answer names the one that it answers, and clocks are set back.
+    asked_at = max([now, *(member.stacks_asked_at + 1 for member in live if member.stacks_asked_at is not None)])
+    for member in live:
+        member.stacks_asked_at, member.stacks_answered_at, member.standing = asked_at, None, None
+        notify(session, member.host_id)
+    session.flush()
+    return get_stacks(session, project_id, run_id, now=now)
+
+
+def get_stacks(session: Session, project_id: str, run_id: str, *, now: int) -> RunStacks:
+    """Where the members of a run's newest attempt stood when they were last asked. Raises NotFoundError."""
+    run = require_run(session, project_id, run_id)
+    members = _newest_members(session, run)
+    hosts = runs.hosts_by_id(session, [member.host_id for member in members])
+    asked = [member for member in members if member.stacks_asked_at is not None]
+    return RunStacks(
+        asked_at=max((from_micros(member.stacks_asked_at or 0) for member in asked), default=None),
+        members=tuple(_view_stacks(member, hosts[member.host_id], now) for member in members),
+        is_complete=bool(asked) and all(_is_settled(member) for member in asked),
+    )
+
+
+_WITH_PROCESS = frozenset({MemberState.CLAIMED, MemberState.STARTING, MemberState.RUNNING})
+_MOST_STACKS = 256
+"""Members of one answer: their stacks are read at once."""
+
+
+def _newest_members(session: Session, run: Run) -> Sequence[Member]:
+    newest = runs.attempts_before(session, run.id, _NEWEST, 1)
+    return runs.members_of_attempts(session, [newest[0].id])[:_MOST_STACKS] if newest else ()
+
+
+def _is_settled(member: Member) -> bool:
+    return member.stacks_answered_at is not None or member.state in TERMINAL_MEMBER
+
+
+def _view_stacks(member: Member, host: Host, now: int) -> MemberStacks:
+    answered_at = None if member.stacks_answered_at is None else from_micros(member.stacks_answered_at)
+    standing = None if answered_at is None else MemberStanding.model_validate(member.standing)
+    missing = "" if standing is not None else _why_no_answer(member, host, now)
+    return MemberStacks(
+        member=member.id,
+        rank=member.rank,
+        host_name=host.name,
+        answered_at=answered_at,
+        standing=standing,
+        missing=missing,
+    )
+
+
+def _why_no_answer(member: Member, host: Host, now: int) -> str:
+    if member.state in TERMINAL_MEMBER:
+        return "Its process has ended."
+    if member.stacks_asked_at is None:
+        return "Nobody has asked it."
+    silent_s = (now - (host.last_heartbeat_at or now)) / 1e6
+    return f"Its host has not answered yet; it was last heard of {max(0.0, silent_s):.0f} s ago."

@@ -813,6 +813,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{run_id}/stacks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Stacks
+         * @description Where the processes of a run's newest attempt stood when they were last asked, by rank.
+         */
+        get: operations["get_stacks"];
+        put?: never;
+        /**
+         * Ask Stacks
+         * @description Asks every live process of a run where it stands, before any limit; `GET` shows the answers, in 2 s as a rule.
+         */
+        post: operations["ask_stacks"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run_id}:cancel": {
         parameters: {
             query?: never;
@@ -1158,6 +1182,26 @@ export interface paths {
          * @description Stores a batch of telemetry; what was stored before is ignored.
          */
         post: operations["ingest_events"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/worker/members/{member_id}/stacks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Report Stacks
+         * @description Tells where a member stands, as a heartbeat's answer asked.
+         */
+        post: operations["report_stacks"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1701,6 +1745,28 @@ export interface components {
          */
         DeviceState: "FREE" | "HELD" | "RELEASING" | "QUARANTINED";
         /**
+         * DispatchedProgram
+         * @description The program of a step of the strategy.
+         */
+        DispatchedProgram: {
+            /**
+             * Collectives
+             * @default []
+             */
+            collectives: components["schemas"]["ProgramCollective"][];
+            /** Digest */
+            digest: string;
+            /** Executor */
+            executor: string;
+            /**
+             * More Collectives
+             * @default 0
+             */
+            more_collectives: number;
+            /** Name */
+            name: string;
+        };
+        /**
          * EndReason
          * @description The typed reason that stands beside a terminal state.
          * @enum {string}
@@ -1962,6 +2028,11 @@ export interface components {
             /** Server Time */
             server_time: string;
             /**
+             * Stacks
+             * @default []
+             */
+            stacks: components["schemas"]["StacksRequest"][];
+            /**
              * Unwanted Plans
              * @default []
              */
@@ -1999,6 +2070,11 @@ export interface components {
             registered_at: string;
             /** Runs */
             runs: string[];
+            /**
+             * Simulated Devices
+             * @default 0
+             */
+            simulated_devices: number;
             /**
              * State
              * @enum {string}
@@ -2431,6 +2507,103 @@ export interface components {
             /** Member */
             member: string;
             reason?: components["schemas"]["EndReason"] | null;
+        };
+        /**
+         * MemberStacks
+         * @description A member of a run that lives, and where it stands if it has answered.
+         */
+        MemberStacks: {
+            /** Answered At */
+            answered_at?: string | null;
+            /** Host Name */
+            host_name: string;
+            /** Member */
+            member: string;
+            /**
+             * Missing
+             * @default
+             */
+            missing: string;
+            /** Rank */
+            rank: number;
+            standing?: components["schemas"]["MemberStanding-Output"] | null;
+        };
+        /**
+         * MemberStanding
+         * @description What a member's shim finds when it is asked.
+         */
+        "MemberStanding-Input": {
+            /**
+             * Activity
+             * @enum {string}
+             */
+            activity: "rendezvous" | "own_code" | "compiling" | "in_step" | "finishing" | "waiting_for_telemetry";
+            /** Advances */
+            advances: number;
+            /**
+             * Asked At
+             * Format: date-time
+             */
+            asked_at: string;
+            /** Idle S */
+            idle_s: number;
+            /**
+             * Missing
+             * @default
+             */
+            missing: string;
+            program?: components["schemas"]["DispatchedProgram"] | null;
+            /**
+             * Python
+             * @default
+             */
+            python: string;
+            /** Silent S */
+            silent_s: number;
+            /** Step */
+            step?: number | null;
+            /**
+             * Threads
+             * @default
+             */
+            threads: string;
+        };
+        /**
+         * MemberStanding
+         * @description What a member's shim finds when it is asked.
+         */
+        "MemberStanding-Output": {
+            /**
+             * Activity
+             * @enum {string}
+             */
+            activity: "rendezvous" | "own_code" | "compiling" | "in_step" | "finishing" | "waiting_for_telemetry";
+            /** Advances */
+            advances: number;
+            /** Asked At */
+            asked_at: string;
+            /** Idle S */
+            idle_s: number;
+            /**
+             * Missing
+             * @default
+             */
+            missing: string;
+            program?: components["schemas"]["DispatchedProgram"] | null;
+            /**
+             * Python
+             * @default
+             */
+            python: string;
+            /** Silent S */
+            silent_s: number;
+            /** Step */
+            step?: number | null;
+            /**
+             * Threads
+             * @default
+             */
+            threads: string;
         };
         /**
          * MemberState
@@ -3289,6 +3462,26 @@ export interface components {
          */
         ProblemCode: "unauthenticated" | "forbidden" | "not_found" | "method_not_allowed" | "invalid_request" | "payload_too_large" | "unsupported_media_type" | "host_not_allowed" | "origin_not_allowed" | "too_many_replicas" | "too_many_simulated" | "unknown_strategy" | "unknown_parameter" | "bad_parameter" | "missing_parameter" | "bad_sweep" | "bad_bundle" | "bundle_not_found" | "entrypoint_not_found" | "idempotency_mismatch" | "idempotency_in_flight" | "already_terminal" | "conflict" | "fenced" | "gone" | "rate_limited" | "unavailable" | "internal";
         /**
+         * ProgramCollective
+         * @description One collective of a program, as the engine traced it.
+         */
+        ProgramCollective: {
+            /** Dtype */
+            dtype: string;
+            /** Kind */
+            kind: string;
+            /** Name */
+            name: string;
+            /** Op */
+            op?: string | null;
+            /** Shape */
+            shape: number[];
+            /** Size Bytes */
+            size_bytes: number;
+            /** Times */
+            times?: number | null;
+        };
+        /**
          * ProgramEntrypoint
          * @description A function of a bundle that can be run as a job.
          */
@@ -4029,6 +4222,24 @@ export interface components {
             seq: number;
         };
         /**
+         * RunStacks
+         * @description The members of a run's live attempt by rank, and when they were last asked.
+         */
+        RunStacks: {
+            /** Asked At */
+            asked_at?: string | null;
+            /**
+             * Is Complete
+             * @default false
+             */
+            is_complete: boolean;
+            /**
+             * Members
+             * @default []
+             */
+            members: components["schemas"]["MemberStacks"][];
+        };
+        /**
          * RunState
          * @description Where a run is on its way.
          * @enum {string}
@@ -4150,6 +4361,27 @@ export interface components {
              * @enum {string}
              */
             role: "viewer" | "submitter" | "operator" | "admin";
+        };
+        /**
+         * StacksReport
+         * @description Body of `POST /worker/members/{id}/stacks`.
+         */
+        StacksReport: {
+            /** Fence */
+            fence: number;
+            /** Incarnation */
+            incarnation: string;
+            standing: components["schemas"]["MemberStanding-Input"];
+        };
+        /**
+         * StacksRequest
+         * @description In a heartbeat's reply: somebody wants to know where a member stands.
+         */
+        StacksRequest: {
+            /** Asked At */
+            asked_at: string;
+            /** Member */
+            member: string;
         };
         /**
          * StateEvent
@@ -4528,6 +4760,7 @@ export type DeviceCheckReport = components['schemas']['DeviceCheckReport'];
 export type DeviceCheckReports = components['schemas']['DeviceCheckReports'];
 export type DeviceReport = components['schemas']['DeviceReport'];
 export type DeviceState = components['schemas']['DeviceState'];
+export type DispatchedProgram = components['schemas']['DispatchedProgram'];
 export type EndReason = components['schemas']['EndReason'];
 export type Enroll = components['schemas']['Enroll'];
 export type Enrolled = components['schemas']['Enrolled'];
@@ -4565,6 +4798,9 @@ export type MemberAck = components['schemas']['MemberAck'];
 export type MemberEnd = components['schemas']['MemberEnd'];
 export type MemberHeartbeat = components['schemas']['MemberHeartbeat'];
 export type MemberNotice = components['schemas']['MemberNotice'];
+export type MemberStacks = components['schemas']['MemberStacks'];
+export type MemberStandingInput = components['schemas']['MemberStanding-Input'];
+export type MemberStandingOutput = components['schemas']['MemberStanding-Output'];
 export type MemberState = components['schemas']['MemberState'];
 export type MemberTick = components['schemas']['MemberTick'];
 export type MetricGap = components['schemas']['MetricGap'];
@@ -4616,6 +4852,7 @@ export type ProbeTerms = components['schemas']['ProbeTerms'];
 export type ProbedProgram = components['schemas']['ProbedProgram'];
 export type Problem = components['schemas']['Problem'];
 export type ProblemCode = components['schemas']['ProblemCode'];
+export type ProgramCollective = components['schemas']['ProgramCollective'];
 export type ProgramEntrypoint = components['schemas']['ProgramEntrypoint'];
 export type ProgramParameter = components['schemas']['ProgramParameter'];
 export type ProgramRef = components['schemas']['ProgramRef'];
@@ -4645,10 +4882,13 @@ export type Retries = components['schemas']['Retries'];
 export type RollbackRequest = components['schemas']['RollbackRequest'];
 export type Run = components['schemas']['Run'];
 export type RunEvent = components['schemas']['RunEvent'];
+export type RunStacks = components['schemas']['RunStacks'];
 export type RunState = components['schemas']['RunState'];
 export type RunSubmit = components['schemas']['RunSubmit'];
 export type RunSummary = components['schemas']['RunSummary'];
 export type Session = components['schemas']['Session'];
+export type StacksReport = components['schemas']['StacksReport'];
+export type StacksRequest = components['schemas']['StacksRequest'];
 export type StateEvent = components['schemas']['StateEvent'];
 export type StoredRuns = components['schemas']['StoredRuns'];
 export type StreamHint = components['schemas']['StreamHint'];
@@ -6064,6 +6304,68 @@ export interface operations {
             };
         };
     };
+    get_stacks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunStacks"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    ask_stacks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunStacks"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     cancel_run: {
         parameters: {
             query?: never;
@@ -6680,6 +6982,39 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["MemberAck"];
                 };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    report_stacks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                member_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["StacksReport"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description An error, told in words and with a code. */
             default: {

@@ -25,6 +25,7 @@ from drumline.contracts.ids import (
 from drumline.contracts.plans import ProbeOrder
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import CheckpointSpec, Entrypoint, Limits, RecordSpec, StrategySpec
+from drumline.contracts.stacks import StacksRequest
 from drumline.contracts.timing import TimeScale
 
 PROTOCOL_VERSION = 2
@@ -219,6 +220,8 @@ class HeartbeatReply(Reply):
     """Of those that it named."""
     held: tuple[MemberId, ...] = ()
     """Members whose gang waits for the telemetry of another one to be taken: their clocks are paused (P12)."""
+    stacks: tuple[StacksRequest, ...] = ()
+    """Members of which somebody wants to know where they stand."""
     drain: bool = False
     """Whether an operator wants the host to claim nothing more, and its programs to stop and resume elsewhere."""
     server_time: Timestamp

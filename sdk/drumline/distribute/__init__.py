@@ -41,6 +41,7 @@ from drumline.distribute.strategies.central_storage import CentralStorageStrateg
 from drumline.distribute.strategies.current import experimental_set_strategy, get_strategy, set_strategy
 from drumline.distribute.strategies.extended import StrategyExtended
 from drumline.distribute.strategies.mirrored import MirroredStrategy
+from drumline.distribute.strategies.multi_worker import MultiWorkerMirroredStrategy
 from drumline.distribute.strategies.one_device import OneDeviceStrategy
 from drumline.distribute.strategies.strategy import Strategy
 from drumline.distribute.strategies.tpu import TPUStrategy
@@ -52,6 +53,7 @@ from drumline.distribute.tracing.step import mirrored
 from drumline.distribute.values.indexed_slices import IndexedSlices
 from drumline.distribute.values.per_replica import DistributedValue, Mirrored, PerReplica
 from drumline.distribute.variables.distributed import AggregatingVariable, MirroredVariable, SyncOnReadVariable
+from drumline.distribute.variables.tree import VariableTree, variables
 from drumline.distribute.variables.variable import Variable
 
 if TYPE_CHECKING:
@@ -139,6 +141,7 @@ __all__ = [
     "Mirrored",
     "MirroredStrategy",
     "MirroredVariable",
+    "MultiWorkerMirroredStrategy",
     "NcclAllReduce",
     "OneDeviceStrategy",
     "Options",
@@ -157,6 +160,7 @@ __all__ = [
     "Variable",
     "VariableAggregation",
     "VariableSynchronization",
+    "VariableTree",
     "accumulate_gradients",
     "all_gather",
     "all_reduce",
@@ -181,4 +185,5 @@ __all__ = [
     "set_strategy",
     "tpu",
     "v1",
+    "variables",
 ]

@@ -80,6 +80,10 @@ class UnsupportedError(DistributeError, NotImplementedError):
     """The operation is defined for other values or strategies, not for this one."""
 
 
+class DonatedError(DistributeError, RuntimeError):
+    """An argument was read whose memory a step was given: RunOptions(donate=...) names it."""
+
+
 class VariableScopeError(DistributeError, RuntimeError):
     """A variable read or written where its value is not known: inside ``jit`` outside ``run``, vmap, checkpoint."""
 

@@ -1,5 +1,6 @@
 """A run, seen from outside: where it is, what it does, how it ended."""
 
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,15 +13,22 @@ from drumline._transport import Body, Transport, iterate_pages
 from drumline._validation import typed_errors
 from drumline.contracts import api
 from drumline.contracts.spec import RunSubmit
+from drumline.contracts.stacks import RunStacks
 from drumline.contracts.states import TERMINAL_RUN, RunState
 from drumline.resources import notebook
 from drumline.resources.reductions import Reductions
 from drumline.resources.run_events import CutCallback, stream_events
 from drumline.resources.run_logs import LogFollower, LogSource, follow_logs, read_logs, read_stacks
+from drumline.resources.text import stacks_text
 from drumline.resources.waiting import Pauses, wait_until
 
 PAUSES = Pauses(0.05, 1.0)
 """Of a `wait` with a time limit. It asks again and again: a silent stream can't be left in time."""
+
+
+STACKS_S = 5.0
+"""They come within 2 s from hosts that answer."""
+_ASK_AGAIN_S = 0.2
 
 
 class Run:
@@ -146,10 +154,37 @@ class Run:
         """For whoever reads the run's events anyway: its output from the first byte on, as they tell of it."""
         return LogFollower(self._transport, LogSource(self._path))
 
-    def stacks(self) -> list[tuple[api.Member, str]]:
-        """What each process of the newest attempt was doing when it was found to hang; empty if none was."""
+    def stacks(self, timeout: float = STACKS_S) -> list[tuple[api.Member, str]]:
+        """Where each process of the newest attempt stands, by rank, as text.
+
+            for member, text in run.stacks():
+                print(member.host_name, text)
+
+        A run that lives is asked, as by `ask_stacks`; of one that was found to hang it is what it was doing then.
+        Empty where there is neither.
+        """
         newest = next(self.attempts, None)
-        return [] if newest is None else list(read_stacks(self._transport, self._path, newest))
+        if newest is None or newest.ended_at is not None:
+            return [] if newest is None else list(read_stacks(self._transport, self._path, newest))
+        members = {member.id: member for member in newest.members}
+        told = self.ask_stacks(timeout).members
+        return [(members[each.member], stacks_text(each)) for each in told if each.member in members]
+
+    def ask_stacks(self, timeout: float = STACKS_S) -> RunStacks:
+        """Asks every live process where it stands; returns once all have answered, or what came in `timeout` seconds.
+
+        Each answer has the stacks of Python, what the kernel says of the threads, the phase, and the program that the
+        last `strategy.run` dispatched with its collectives in order. The program is not disturbed.
+
+        Raises AlreadyEndedError or ConflictError where no process of it lives.
+        """
+        path = f"{self._path}/stacks"
+        told = self._transport.post(path, RunStacks)
+        until = time.monotonic() + timeout
+        while not told.is_complete and time.monotonic() < until:
+            time.sleep(_ASK_AGAIN_S)
+            told = self._transport.get(path, RunStacks)
+        return told
 
     def metrics(
         self,

@@ -15,6 +15,7 @@ from drumline.contracts.plans import (
     ProbedProgram,
     ProbeState,
 )
+from drumline.contracts.stacks import DispatchedProgram, MemberStacks
 from drumline.wording import counted, duration, plain, size_text, table
 
 MAX_ROWS = 24
@@ -146,3 +147,39 @@ def _evidence(why: api.Why) -> str:
 
 def _value(value: JsonValue) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+_ACTIVITIES = {
+    "rendezvous": "on its way to the rendezvous",
+    "own_code": "in the program's own code",
+    "compiling": "compiling",
+    "in_step": "in a step",
+    "finishing": "finishing",
+    "waiting_for_telemetry": "waiting until its telemetry is taken",
+}
+
+
+def stacks_text(told: MemberStacks) -> str:
+    """Where a process stands: phase, last program with its collectives, stacks of Python, threads by the kernel."""
+    standing = told.standing
+    if standing is None:
+        return told.missing
+    doing = f"{_ACTIVITIES[standing.activity]}, after {counted(standing.advances, 'step')} or logs"
+    lines = [f"{doing}; nothing changed for {duration(standing.idle_s)}"]
+    if standing.program is not None:
+        lines += _last_program(standing.program, standing.step)
+    sections = ["\n".join(lines), standing.missing or standing.python, standing.threads]
+    return plain("\n\n".join(section for section in sections if section))
+
+
+def _last_program(program: DispatchedProgram, step: int | None) -> list[str]:
+    at = "" if step is None else f" in step {step}"
+    lines = [f"last dispatched{at}: {program.name} ({program.digest}, {program.executor})"]
+    for number, each in enumerate(program.collectives, 1):
+        kind = each.kind if each.op is None else f"{each.kind} {each.op}"
+        shape = ", ".join(map(str, each.shape))
+        often = "" if each.times == 1 else " as often as values say" if each.times is None else f" {each.times} times"
+        lines.append(f"  {number}. {kind} {each.name}: {each.dtype}[{shape}], {size_text(each.size_bytes)}{often}")
+    if program.more_collectives:
+        lines.append(f"  and {program.more_collectives} more")
+    return lines

@@ -21,7 +21,7 @@ DOCUMENTED = {
     "inside a step": "accumulate_gradients all_gather all_reduce global_mean merge_call mirrored replica_key",
     "values": "DistributedValue DistributedValues IndexedSlices Mirrored PerReplica ReduceOp",
     "variables": "AggregatingVariable Checkpoints MirroredVariable SyncOnReadVariable Variable VariableAggregation "
-    "VariableSynchronization",
+    "VariableSynchronization VariableTree variables",
     "cross-device operations": "AllReduceCrossDeviceOps CollectiveCommunication CollectiveHints "
     "CommunicationImplementation CommunicationOptions CrossDeviceOps HierarchicalCopyAllReduce NcclAllReduce "
     "ReductionToOneDevice",

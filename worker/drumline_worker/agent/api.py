@@ -15,6 +15,7 @@ from drumline.contracts.events import MemberAck, MemberEnd
 from drumline.contracts.plans import PlanReport, PlanTaken
 from drumline.contracts.problems import Problem, ProblemCode
 from drumline.contracts.records import RECORDS_MEDIA_TYPE, frame
+from drumline.contracts.stacks import StacksReport
 from drumline.contracts.worker_api import (
     Claim,
     Claimed,
@@ -137,6 +138,10 @@ class Api:
     async def end(self, member: str, body: MemberEnd) -> MemberAck:
         """Says how the member ended."""
         return await self._post(f"/members/{member}/end", body.model_dump_json().encode(), MemberAck)
+
+    async def report_stacks(self, member: str, body: StacksReport) -> None:
+        """Says where a member stands."""
+        await self._send(f"/members/{member}/stacks", body.model_dump_json().encode())
 
     async def report_plan(self, plan: str, body: PlanReport) -> None:
         """Says what a probe found, or why it found nothing."""

@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+from datetime import datetime
 
 from drumline.contracts.events import WAITING_FOR_TELEMETRY, MemberAck, MemberEnd, MemberTick
 from drumline.contracts.reasons import EndReason
+from drumline.contracts.stacks import MemberStanding, StacksReport
 from drumline.contracts.timing import CLAIM_AGAIN_S
 from drumline.contracts.worker_api import Claimed, LiveMember, MemberHeartbeat, UnsentTelemetry
 from drumline_worker.agent.agent_context import AgentContext, CoordinatorPort
@@ -18,7 +20,7 @@ from drumline_worker.agent.start import ClaimLostError, claim, launch, prepare
 from drumline_worker.agent.telemetry_sender import TelemetrySender
 from drumline_worker.host.clock import boot_id, boottime, now
 from drumline_worker.host.rundir import Ending, StartOrder
-from drumline_worker.host.shim_messages import Acked, Alive, Ended, PeerWaits, Spooled, Stop, StopCause
+from drumline_worker.host.shim_messages import Acked, Alive, Ended, Look, Looked, PeerWaits, Spooled, Stop, StopCause
 from drumline_worker.host.spool import SpoolReader, last_seq_on_disk
 
 _LOG = logging.getLogger(__name__)
@@ -57,6 +59,7 @@ class HostedMember:
         self._progress: Spooled | None = None
         self._sender: TelemetrySender | None = None
         self._peer_waits = False
+        self._answer: asyncio.Task[None] | None = None
         self._port: CoordinatorPort | None = None
         self.ended = asyncio.Event()
         """Set when no process of it is left."""
@@ -87,6 +90,19 @@ class HostedMember:
         """The server acknowledged a heartbeat."""
         if self._link is not None:
             self._link.send(Alive(sent_at=sent_at))
+
+    def look(self, asked_at: datetime) -> None:
+        """Somebody wants to know where it stands. Repeated in each heartbeat's reply until it is answered."""
+        if self._link is not None and self._progress is not None and self._progress.can_look:
+            self._link.send(Look(asked_at=asked_at))
+
+    async def _report_standing(self, standing: MemberStanding) -> None:
+        context = self._context  # told once: as long as the server has no answer, it asks again
+        try:
+            report = StacksReport(fence=self.fence, incarnation=context.registration.incarnation, standing=standing)
+            await context.api.report_stacks(self.id, report)
+        except (RefusedError, UnreachableError) as error:
+            _LOG.warning("where %s stands could not be told: %s", self.id, error)
 
     def set_peer_waits(self, peer_waits: bool) -> None:
         """Whether another member of its gang waits for its telemetry to be taken."""
@@ -303,6 +319,9 @@ class HostedMember:
             async for news in self._link.news():
                 if isinstance(news, Ended):
                     return news.ending
+                if isinstance(news, Looked):
+                    self._answer = asyncio.create_task(self._report_standing(news.standing))
+                    continue
                 self._record_progress(news)
                 sender.tell(news.seq)
         finally:

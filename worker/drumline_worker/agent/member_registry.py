@@ -53,6 +53,9 @@ class MemberRegistry:
             self._stop(notice)
         for member in self._members.values():
             member.set_peer_waits(member.id in reply.held)
+        for request in reply.stacks:
+            if (member := self._members.get(request.member)) is not None:
+                member.look(request.asked_at)
         self._drain_ordered = reply.drain
         if reply.drain:
             for member in self._members.values():

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from drumline_worker.host.framing import Decoder, encode_payload
 from drumline_worker.host.rundir import RunDirectory
-from drumline_worker.host.shim_messages import Ended, FromShim, Spooled, Wish
+from drumline_worker.host.shim_messages import FromShim, News, Wish
 
 
 class ShimLink:
@@ -27,7 +27,7 @@ class ShimLink:
         if not self._writer.is_closing():
             self._writer.write(encode_payload(message.model_dump_json().encode()))
 
-    async def news(self) -> AsyncIterator[Spooled | Ended]:
+    async def news(self) -> AsyncIterator[News]:
         """Messages of the shim; ends when the shim does."""
         decoder = Decoder()
         try:

@@ -6,9 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from drumline.contracts.base import Contract, Text
+from drumline.contracts.base import Contract, Text, Timestamp
 from drumline.contracts.events import Activity, MemberTick
 from drumline.contracts.reasons import EndReason
+from drumline.contracts.stacks import DispatchedProgram, MemberStanding
 from drumline_worker.host.rundir import Ending
 
 STACK_SIGNAL = signal.SIGRTMAX - 3
@@ -61,6 +62,20 @@ class PeerWaits(Contract):
     waits: bool
 
 
+class Look(Contract):
+    """Look where the program stands, and tell: somebody asked at `asked_at`."""
+
+    op: Literal["look"] = "look"
+    asked_at: Timestamp
+
+
+class Looked(Contract):
+    """Where the program stands."""
+
+    op: Literal["looked"] = "looked"
+    standing: MemberStanding
+
+
 class ProgramStatus(Contract):
     """What the shim last heard from the program's process; times are CLOCK_BOOTTIME."""
 
@@ -98,6 +113,8 @@ class Spooled(Contract):
     step: int | None = None
     last_collective: str | None = None
     status: ProgramStatus | None = None
+    can_look: bool = False
+    """Whether it knows Look: a shim that an older worker has started would hang up."""
 
 
 class Ended(Contract):
@@ -107,9 +124,10 @@ class Ended(Contract):
     ending: Ending
 
 
-Wish = Alive | Stop | Acked | PeerWaits
+Wish = Alive | Stop | Acked | PeerWaits | Look
+News = Spooled | Ended | Looked
 FromAgent: TypeAdapter[Wish] = TypeAdapter(Annotated[Wish, Field(discriminator="op")])
-FromShim: TypeAdapter[Spooled | Ended] = TypeAdapter(Annotated[Spooled | Ended, Field(discriminator="op")])
+FromShim: TypeAdapter[News] = TypeAdapter(Annotated[News, Field(discriminator="op")])
 
 
 class Tick(Contract):
@@ -128,6 +146,13 @@ class Tick(Contract):
     def position(self) -> tuple[str, int, int, int]:
         """What changes when the program comes further, or waits for others on purpose."""
         return self.activity, self.advances, self.collectives, self.waits
+
+
+class ToldProgram(Contract):
+    """What a step of the program runs; told before the first of them, each once; the tally counts them."""
+
+    kind: Literal["program"] = "program"
+    program: DispatchedProgram
 
 
 class Failure(Contract):

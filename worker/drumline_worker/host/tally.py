@@ -1,13 +1,14 @@
-"""How much a program has logged, in memory that it shares with its shim: what a kill leaves unsent can be told exactly.
+"""How much a program has logged and what it runs, in memory that it shares with its shim.
 
 A program that is killed takes along what its sending thread had not handed over yet. The shim knows what it got, and
-reads here how much there was.
+reads here how much there was. So it does which step was dispatched last, also of one that holds its interpreter.
 """
 
 import mmap
 
 _COUNTER_BYTES = 8
-_VALUES, _REDUCTIONS = 0, 1
+_VALUES, _REDUCTIONS, _STEPS, _PROGRAM = range(4)
+_MOST = 2**53 - 1
 
 
 class Tally:
@@ -17,7 +18,7 @@ class Tally:
     """
 
     def __init__(self) -> None:
-        shared = mmap.mmap(-1, 2 * _COUNTER_BYTES)  # anonymous, hence shared with forks
+        shared = mmap.mmap(-1, 4 * _COUNTER_BYTES)  # anonymous, hence shared with forks
         self._counts = memoryview(shared).cast("Q")
 
     def count_value(self) -> None:
@@ -27,6 +28,20 @@ class Tally:
     def count_reduction(self) -> None:
         """As `count_value`."""
         self._counts[_REDUCTIONS] += 1
+
+    def note_dispatch(self, step: int, program: int) -> None:
+        """That call of `strategy.run` runs the program that was told as the `program`-th, from 1."""
+        self._counts[_PROGRAM], self._counts[_STEPS] = program, step + 1
+
+    @property
+    def step(self) -> int | None:
+        """The call that was dispatched last; None before the first."""
+        return min(self._counts[_STEPS], _MOST) - 1 if self._counts[_STEPS] else None
+
+    @property
+    def program(self) -> int:
+        """Which of the programs that were told it runs, from 1."""
+        return self._counts[_PROGRAM]
 
     @property
     def values(self) -> int:

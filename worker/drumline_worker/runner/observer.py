@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from drumline.contracts.stacks import MAX_COLLECTIVES
 from drumline.distribute.observe import (
     CollectiveRecord,
     DispatchedProgram,
@@ -11,6 +12,7 @@ from drumline.distribute.observe import (
     StepRecord,
     VariableRecord,
 )
+from drumline_worker.host.tally import Tally
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.gang_watch import GangWatch
 from drumline_worker.runner.runner_telemetry import Telemetry
@@ -31,6 +33,7 @@ class RunObserver:
         *,
         step_began: Callable[[], None],
         watch: GangWatch | None = None,
+        tally: Tally | None = None,
     ) -> None:
         self._channel = channel
         self._telemetry = telemetry
@@ -38,6 +41,8 @@ class RunObserver:
         self._ids = ids
         self._step_began = step_began
         self._watch = watch
+        self._tally = tally or Tally()
+        self._told: dict[str, int] = {}
         self._stepped = False
 
     def placement(self, record: PlacementRecord) -> None:
@@ -56,7 +61,12 @@ class RunObserver:
             self._channel.send("state", phase="compiling")
 
     def program_dispatched(self, step: int, program: DispatchedProgram) -> None:
-        """Tells the other members of the gang."""
+        """Tells the shim, and the other members of the gang."""
+        number = self._told.get(program.digest)
+        if number is None:
+            number = self._told[program.digest] = len(self._told) + 1
+            self._channel.send("program", program=program_fields(program))
+        self._tally.note_dispatch(step, number)
         if self._watch is not None:
             self._watch.dispatched(step, program.digest, program.name)
 
@@ -76,6 +86,29 @@ class RunObserver:
     def reduction(self, record: ReductionRecord) -> None:
         """Passes it on with its arrays."""
         self._telemetry.reduction(record)
+
+
+def program_fields(program: DispatchedProgram) -> Fields:
+    """As `drumline.contracts.stacks` has it."""
+    collectives = [
+        {
+            "name": each.name[:200],
+            "kind": each.kind,
+            "op": each.op,
+            "dtype": each.dtype,
+            "shape": each.shape,
+            "size_bytes": each.bytes,
+            "times": each.times,
+        }
+        for each in program.collectives[:MAX_COLLECTIVES]
+    ]
+    return {
+        "name": program.name[:200],
+        "digest": program.digest,
+        "executor": program.executor,
+        "collectives": collectives,
+        "more_collectives": max(0, len(program.collectives) - MAX_COLLECTIVES),
+    }
 
 
 def placement_fields(record: PlacementRecord, ids: Mapping[int, str]) -> Fields:

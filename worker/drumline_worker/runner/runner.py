@@ -121,7 +121,13 @@ def _prepare_run(order: StartOrder, channel: Channel, tally: Tally) -> _Prepared
     if order.probe_steps is None:
         telemetry = Telemetry(channel, stop_request.raise_if_forced, tally)
         observer = RunObserver(
-            channel, telemetry, ticker, _device_ids(devices), step_began=stop_request.step_began, watch=watch
+            channel,
+            telemetry,
+            ticker,
+            _device_ids(devices),
+            step_began=stop_request.step_began,
+            watch=watch,
+            tally=tally,
         )
         strategy.observe(observer, reductions_every=claimed.record.reductions_every)
     else:

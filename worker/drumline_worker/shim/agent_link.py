@@ -50,6 +50,10 @@ class AgentLink:
             return False
         return True
 
+    def queue(self, message: Contract) -> None:
+        """Sends it with what is told next; unlike news it is not replaced by what is newer."""
+        self._unsent += _frames(message)
+
     def send_final(self, message: Contract) -> None:
         """Sends the last message, waiting for a slow agent a little: `end.json` tells it as well."""
         try:

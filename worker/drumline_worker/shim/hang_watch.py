@@ -1,19 +1,23 @@
 """The shim's side of a hang: looks, lets the stacks be dumped, and names what it saw (rule P15)."""
 
 import math
+from datetime import datetime
 
 from drumline.contracts.events import WAITING_FOR_TELEMETRY
+from drumline.contracts.stacks import DispatchedProgram, MemberStanding
 from drumline_worker.host.clock import boottime
 from drumline_worker.host.processes import cpu_seconds, descendants
 from drumline_worker.host.rundir import RunDirectory, StartOrder
-from drumline_worker.host.shim_messages import ProgramStatus, Tick
+from drumline_worker.host.shim_messages import ProgramStatus, Tick, ToldProgram
+from drumline_worker.host.tally import Tally
 from drumline_worker.shim.journal import Journal
 from drumline_worker.shim.output import OutputBuffer
 from drumline_worker.shim.spawn import Runner
-from drumline_worker.shim.stacks import thread_states
+from drumline_worker.shim.stacks import Seen, thread_states
 from drumline_worker.shim.stopper import Action, Stopper
 from drumline_worker.shim.watchdog import Watchdog
 
+_MOST_PROGRAMS = 64
 DUMP_S = 2.0
 """From the dump to the KILL of a process that is a gang by itself."""
 
@@ -35,19 +39,41 @@ class HangWatch:
         self._kill_after_s = order.lease.gang_dump_s if in_gang else DUMP_S
         self._stopper = stopper
         self._output = output
+        self._programs: dict[int, DispatchedProgram] = {}
+        self._told = 0
         self._threads = ""
         self._written = False
         self._decided_at: float | None = None
         self.message = ""
         """What this watchdog saw; empty while it is content."""
 
-    def hear(self, tick: Tick) -> None:
+    def hear(self, told: Tick | ToldProgram) -> None:
         """The program's process told where it is; what it tells once it is taken for hung says nothing of the cause.
 
         A stopped process is resumed for its dump, and may come further than those that waited for it.
         """
-        if self._decided_at is None:
-            self._watchdog.hear(tick, boottime())
+        if isinstance(told, ToldProgram):
+            self._told += 1
+            self._programs.pop(self._told - _MOST_PROGRAMS, None)
+            self._programs[self._told] = told.program
+        elif self._decided_at is None:
+            self._watchdog.hear(told, boottime())
+
+    def standing(self, asked_at: datetime, seen: Seen, tally: Tally) -> MemberStanding:
+        """Where the program stands, for whoever asked at `asked_at`."""
+        tick, now = self._watchdog.tick, boottime()
+        return MemberStanding(
+            asked_at=asked_at,
+            activity=WAITING_FOR_TELEMETRY if self._waits else tick.activity,
+            advances=tick.advances,
+            idle_s=max(0.0, now - self._watchdog.changed_at),
+            silent_s=max(0.0, now - self._watchdog.heard_at),
+            step=tally.step,
+            program=self._programs.get(tally.program),
+            python=seen.python,
+            threads=seen.threads,
+            missing=seen.missing,
+        )
 
     def look(self, runner: Runner) -> None:
         """Looks whether a limit has run out; a program that is being stopped has another clock."""

@@ -26,7 +26,7 @@ from drumline.contracts.events import (
 from drumline.contracts.retention import CheckpointKey
 from drumline.contracts.storable import unstorable
 from drumline_worker.host.framing import MAX_MESSAGE_BYTES, Decoder, FramingError, parse
-from drumline_worker.host.shim_messages import Failure, Tick
+from drumline_worker.host.shim_messages import Failure, Tick, ToldProgram
 from drumline_worker.shim.journal import Journal
 from drumline_worker.shim.output import OutputBuffer
 from drumline_worker.shim.spawn import Runner
@@ -41,7 +41,9 @@ _FROM_PROGRAM = frozenset(
 class Inbox:
     """Takes the bytes of the runner's socket, keeps what is well-formed, refuses the rest."""
 
-    def __init__(self, journal: Journal, output: OutputBuffer, fence: int, on_tick: Callable[[Tick], None]) -> None:
+    def __init__(
+        self, journal: Journal, output: OutputBuffer, fence: int, on_tick: Callable[[Tick | ToldProgram], None]
+    ) -> None:
         self._journal = journal
         self._fence = fence
         self._checkpoint_seqs: list[int] = []
@@ -74,6 +76,9 @@ class Inbox:
             message = parse(payload)
             if message.get("kind") == "tick":
                 self._on_tick(Tick.model_validate(message))
+                return
+            if message.get("kind") == "program":
+                self._on_tick(ToldProgram.model_validate(message))
                 return
             if message.get("kind") == "failed":
                 self.failure = self.failure or Failure.model_validate(message)

@@ -5,13 +5,14 @@ import selectors
 import signal
 import socket
 from collections.abc import Callable
+from datetime import datetime
 from types import FrameType
 
 from drumline_worker.host.clock import boottime, now
 from drumline_worker.host.framing import encode
 from drumline_worker.host.processes import become_subreaper, kill_quietly, reap, set_name, start_ticks
 from drumline_worker.host.rundir import Ending, RunDirectory, ShimIdentity
-from drumline_worker.host.shim_messages import Alive, Ended, PeerWaits, Spooled, Stop, StopCause, Wish
+from drumline_worker.host.shim_messages import Alive, Ended, Look, Looked, PeerWaits, Spooled, Stop, StopCause, Wish
 from drumline_worker.host.spool import SpoolWriter
 from drumline_worker.shim.agent_link import AgentLink, accept
 from drumline_worker.shim.ending import Finish, too_late
@@ -20,6 +21,7 @@ from drumline_worker.shim.intake import Inbox, Intake
 from drumline_worker.shim.journal import Journal, SpoolFullError
 from drumline_worker.shim.output import OutputBuffer, Pump
 from drumline_worker.shim.spawn import RunMember, Runner, start_runner
+from drumline_worker.shim.stacks import StacksLook
 from drumline_worker.shim.stopper import Action, Stopper
 
 DISK_WAIT_S = 20.0
@@ -65,6 +67,7 @@ class Shim:
         self._status: int | None = None
         self._runner: Runner | None = None
         self._registered = 0
+        self._look: tuple[datetime, StacksLook] | None = None
 
     def run(self) -> None:
         """Starts the runner unless it is too late, looks after it, finishes."""
@@ -116,6 +119,7 @@ class Shim:
             for key, _ in ready:
                 key.data()
             self._pump.write_due()
+            self._answer_look()
         except SpoolFullError:
             self._stopper.stop(StopCause.SPOOL_FULL, None, boottime())
         self._report_to_agents()
@@ -123,7 +127,25 @@ class Shim:
     def _wait_s(self) -> float:
         due = self._stopper.next_at()
         lease = max(0.0, due - boottime()) if due is not None else _MAX_WAIT_S
-        return min(lease, self._pump.patience(), self._hangs.patience(), _MAX_WAIT_S)
+        look = self._look[1].patience(boottime()) if self._look is not None else _MAX_WAIT_S
+        return min(lease, self._pump.patience(), self._hangs.patience(), look, _MAX_WAIT_S)
+
+    def _begin_look(self, asked_at: datetime) -> None:
+        """Who asks while a look is under way gets its answer; one that is to be killed for a hang writes to the log."""
+        if self._runner is None or self._look is not None or Action.DUMP in self._stopper.done:
+            return
+        program = str(self._directory.program)
+        self._look = asked_at, StacksLook(self._runner.stacks, self._runner.pid, program, boottime())
+
+    def _answer_look(self) -> None:
+        if self._look is None or self._runner is None:
+            return
+        asked_at, look = self._look
+        seen = look.finish(boottime())
+        if seen is not None:
+            self._look = None
+            for agent in self._agents:
+                agent.queue(Looked(standing=self._hangs.standing(asked_at, seen, self._runner.tally)))
 
     def _perform_due(self, runner: Runner) -> None:
         """Carries out what the stopper says: before anything else, also after a freeze of the host."""
@@ -205,6 +227,8 @@ class Shim:
             self._hangs.record_server_contact(sent_at)
         elif isinstance(message, PeerWaits):
             self._hangs.peer_waits(message.waits)
+        elif isinstance(message, Look):
+            self._begin_look(message.asked_at)
         elif isinstance(message, Stop) and message.cause is StopCause.HANG:
             self._hangs.on_gang_hang()
         elif isinstance(message, Stop):
@@ -226,6 +250,7 @@ class Shim:
             step=progress.step if progress else None,
             last_collective=progress.last_collective if progress else None,
             status=self._hangs.status(),
+            can_look=True,
         )
         for agent in [agent for agent in self._agents if not agent.tell(news)]:
             self._forget(agent)

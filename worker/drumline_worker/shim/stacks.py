@@ -1,17 +1,34 @@
-"""Stacks of a program that hangs: its own, by a handler in C that needs no interpreter, and its threads' state."""
+"""Stacks of a program: its own, by a handler in C that needs no interpreter, and its threads' state by the kernel."""
 
 import os
 import signal
+from bisect import bisect_right
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 from drumline.contracts.events import STACKS_ENDING, STACKS_HEADING
+from drumline.contracts.stacks import MAX_STACKS
 from drumline_worker.host.processes import kill_quietly
 from drumline_worker.host.shim_messages import STACK_SIGNAL
 
 _OUR_FIRST_FRAME = "/drumline_worker/runner/runner.py"
 _MOST_THREADS = 1_024
 _MOST_BYTES = 256 * 1024
+_ANSWER_S = 1.0
+"""For the handler to begin; it needs no interpreter, so that only a process that can't run at all takes longer."""
+_QUIET_S = 0.1
+"""After the last piece of what it writes: how many threads there are is not told ahead."""
+_STOPPED = frozenset("Tt")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was found of a process; `missing` says why there is nothing of Python."""
+
+    python: str
+    threads: str
+    missing: str = ""
 
 
 class Stacks:
@@ -26,6 +43,14 @@ class Stacks:
         kill_quietly(pid, STACK_SIGNAL)
         kill_quietly(pid, signal.SIGCONT)
 
+    def begin_look(self, pid: int) -> bool:
+        """Asks a process that runs, and leaves one alone that is stopped: False, no handler of it would run."""
+        self._raw.clear()
+        if _process_state(pid) in _STOPPED:
+            return False
+        kill_quietly(pid, STACK_SIGNAL)
+        return True
+
     def read(self) -> bool:
         """Takes what was written; False at the end of the pipe."""
         try:
@@ -37,10 +62,18 @@ class Stacks:
 
     def text(self, threads: str, why: str, program: str) -> str:
         """All that was found, for the log. Files of the `program` are named as in its bundle."""
-        blocks = self._raw.decode("utf-8", "replace").strip().split("\n\n")
-        threads_of_python = (_readable(block, program) for block in reversed(blocks))
-        python = "\n\n".join(threads_of_python) or "The process wrote no Python stacks."  # the main thread comes last
+        python = self.python(program) or "The process wrote no Python stacks."
         return f"{STACKS_HEADING}: {why}\n{python}\n\n{threads}\n{STACKS_ENDING}"
+
+    def python(self, program: str) -> str:
+        """The stacks of Python that came, the main thread's first; empty where none did."""
+        blocks = self._raw.decode("utf-8", "replace").strip().split("\n\n")
+        return "\n\n".join(_readable(block, program) for block in reversed(blocks))  # the main thread comes last
+
+    @property
+    def size(self) -> int:
+        """How many bytes came."""
+        return len(self._raw)
 
 
 def _readable(block: str, program: str) -> str:
@@ -50,25 +83,97 @@ def _readable(block: str, program: str) -> str:
     return "\n".join(lines[:ours])
 
 
+class StacksLook:
+    """One look at a process, which continues: asks for its stacks, and knows when all of them have come."""
+
+    def __init__(self, stacks: Stacks, pid: int, program: str, now: float) -> None:
+        self._stacks = stacks
+        self._pid = pid
+        self._program = program
+        self._is_asked = stacks.begin_look(pid)
+        self._size = 0
+        self._due = now + (_ANSWER_S if self._is_asked else 0.0)
+
+    def patience(self, now: float) -> float:
+        """Seconds until it is to be looked at again."""
+        return max(0.0, self._due - now)
+
+    def finish(self, now: float) -> Seen | None:
+        """What was found; None while more may come."""
+        self._stacks.read()
+        if self._stacks.size > self._size:
+            self._size, self._due = self._stacks.size, now + _QUIET_S
+        if now < self._due:
+            return None
+        python = self._stacks.python(self._program)[:MAX_STACKS]
+        return Seen(python, thread_states(self._pid)[:MAX_STACKS], "" if python else self._why_nothing())
+
+    def _why_nothing(self) -> str:
+        if not self._is_asked:
+            return "The process is stopped (SIGSTOP or a debugger): no handler of it runs. SIGCONT resumes it."
+        return (
+            f"The process did not answer within {_ANSWER_S:g} s: it has only just begun, or waits in the kernel for "
+            "something that no signal interrupts."
+        )
+
+
+def _process_state(pid: int) -> str:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[0]
+
+
 def thread_states(pid: int) -> str:
     """What the kernel says, threads alike in one line: name, state, and the kernel function it sleeps in."""
     try:
         tasks = sorted(int(task) for task in os.listdir(f"/proc/{pid}/task"))
     except OSError:
         return f"process {pid} is gone"
-    alike = Counter(_state(pid, task) for task in tasks[:_MOST_THREADS])
+    mapped = _Mapped(pid)
+    alike = Counter(_state(pid, task, mapped) for task in tasks[:_MOST_THREADS])
     lines = [f"  {count} x {state}" for state, count in alike.items()]
     return "\n".join([f"The kernel about the {len(tasks)} threads of process {pid}:", *lines])
 
 
-def _state(pid: int, task: int) -> str:
+class _Mapped:
+    """Which file is mapped where in a process."""
+
+    def __init__(self, pid: int) -> None:
+        self._parts: list[tuple[int, int, int, str]] = []
+        for line in _lines_of(Path(f"/proc/{pid}/maps")):
+            borders, _, offset, _, _, *path = line.split(None, 5)
+            begin, _, end = borders.partition("-")
+            if path:
+                self._parts.append((int(begin, 16), int(end, 16), int(offset, 16), Path(path[0]).name))
+
+    def place(self, address: int) -> str:
+        """Such as `libc.so.6+0x91117`: what `addr2line` takes. Empty where nothing with a name is mapped."""
+        at = bisect_right(self._parts, address, key=lambda part: part[0]) - 1
+        if at < 0 or address >= self._parts[at][1]:
+            return ""
+        begin, _, offset, name = self._parts[at]
+        return f"{name}+0x{address - begin + offset:x}"
+
+
+def _lines_of(path: Path) -> list[str]:
+    try:
+        return path.read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def _state(pid: int, task: int, mapped: _Mapped) -> str:
     directory = Path(f"/proc/{pid}/task/{task}")
     try:
         status = directory.joinpath("status").read_text(errors="replace")
     except OSError:
         return "is gone"
     fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-    return f"{fields.get('Name', '?')}: {fields.get('State', '?')}{_sleeps_in(directory)}"
+    return (
+        f"{fields.get('Name', '?')}: {fields.get('State', '?')}{_sleeps_in(directory)}{_stands_at(directory, mapped)}"
+    )
 
 
 def _sleeps_in(directory: Path) -> str:
@@ -77,3 +182,13 @@ def _sleeps_in(directory: Path) -> str:
     except OSError:
         return ""
     return f" in {function}" if function not in ("", "0") else ""
+
+
+def _stands_at(directory: Path, mapped: _Mapped) -> str:
+    """Where in which library it left for the kernel; nothing of a thread that runs, or that we may not look at."""
+    try:
+        *_, counter = directory.joinpath("syscall").read_text().split()
+        place = mapped.place(int(counter, 16))
+    except (OSError, ValueError):
+        return ""
+    return f" at {place}" if place else ""

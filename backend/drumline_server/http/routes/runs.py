@@ -8,6 +8,7 @@ from drumline.contracts import api
 from drumline.contracts.base import Text
 from drumline.contracts.ids import BatchId, RunId
 from drumline.contracts.spec import JobName, RunSubmit
+from drumline.contracts.stacks import RunStacks
 from drumline.contracts.states import RunState
 from drumline_server.http.dependencies import (
     DEFAULT_PAGE,
@@ -104,6 +105,22 @@ async def cancel_run(
     """Asks a run to stop. A waiting run is cancelled at once; a running program has its grace period."""
     request = cancel.Cancellation(principal.project_id, run_id, principal.name, body or api.CancelRequest())
     return await app.database.write(lambda session: cancel.cancel(session, request, now=app.clock.now()))
+
+
+@router.post("/{run_id}/stacks", status_code=status.HTTP_202_ACCEPTED)
+async def ask_stacks(run_id: RunId, principal: SubmitterDep, app: AppDep) -> RunStacks:
+    """Asks every live process of a run where it stands, before any limit; `GET` shows the answers, in 2 s as a rule."""
+    return await app.database.write(
+        lambda session: runs.ask_stacks(session, principal.project_id, run_id, now=app.clock.now())
+    )
+
+
+@router.get("/{run_id}/stacks")
+async def get_stacks(run_id: RunId, principal: ReaderDep, app: AppDep) -> RunStacks:
+    """Where the processes of a run's newest attempt stood when they were last asked, by rank."""
+    return await app.database.read(
+        lambda session: runs.get_stacks(session, principal.project_id, run_id, now=app.clock.now())
+    )
 
 
 @router.post("/{run_id}:rerun", status_code=status.HTTP_201_CREATED)

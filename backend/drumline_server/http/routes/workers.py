@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 from drumline.contracts.events import EventBatch, MemberAck, MemberEnd
 from drumline.contracts.ids import MemberId, PlanId, Sha256
 from drumline.contracts.plans import PlanReport, PlanTaken
+from drumline.contracts.stacks import StacksReport
 from drumline.contracts.worker_api import (
     Claim,
     Claimed,
@@ -29,7 +30,7 @@ from drumline_server.http.dependencies import (
 )
 from drumline_server.lifecycle import checkpoints, device_checks, finish, probes, registration
 from drumline_server.lifecycle import claim as claim_lifecycle
-from drumline_server.lifecycle.heartbeat import is_idle, record_heartbeat
+from drumline_server.lifecycle.heartbeat import is_idle, record_heartbeat, record_standing
 from drumline_server.services import bundles, identity, tokens
 from drumline_server.telemetry import ingest
 
@@ -81,6 +82,14 @@ async def ingest_events(member_id: MemberId, body: EventBatch, worker: WorkerDep
     """Stores a batch of telemetry; what was stored before is ignored."""
     return await app.database.write(
         lambda session: ingest.store_batch(session, worker.host_id, member_id, body, now=app.clock.now())
+    )
+
+
+@router.post("/members/{member_id}/stacks", status_code=status.HTTP_204_NO_CONTENT)
+async def report_stacks(member_id: MemberId, body: StacksReport, worker: WorkerDep, app: AppDep) -> None:
+    """Tells where a member stands, as a heartbeat's answer asked."""
+    await app.database.write(
+        lambda session: record_standing(session, worker.host_id, member_id, body, now=app.clock.now())
     )
 
 

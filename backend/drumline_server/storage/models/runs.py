@@ -320,6 +320,12 @@ class Member(Base):
     """What its host still has to send, told once the program has ended."""
     telemetry_at: Mapped[int | None]
     """When telemetry of it last came, or its host told that there is more."""
+    stacks_asked_at: Mapped[int | None]
+    """When somebody last asked where its process stands."""
+    stacks_answered_at: Mapped[int | None]
+    """When its host answered that; None until then."""
+    standing: Mapped[dict[str, Any] | None] = mapped_column(deferred=True)
+    """The answer, a MemberStanding; some 100 kB that only who asks wants to read."""
     created_at: Mapped[int]
     claimed_at: Mapped[int | None]
     started_at: Mapped[int | None]

@@ -54,6 +54,16 @@ export function attemptsQuery(id: string) {
   });
 }
 
+/** Asks every live process of a run where it stands. */
+export function askStacks(id: string) {
+  return body(api.POST("/api/v1/runs/{run_id}/stacks", { params: { path: path(id) } }));
+}
+
+/** Where they stood when they were last asked. */
+export function fetchStacks(id: string, signal: AbortSignal) {
+  return body(api.GET("/api/v1/runs/{run_id}/stacks", { params: { path: path(id) }, signal }));
+}
+
 /** Registered checkpoints, the one that the run would resume from first. */
 export function checkpointsQuery(id: string) {
   return infiniteQueryOptions({

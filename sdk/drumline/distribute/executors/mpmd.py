@@ -82,6 +82,10 @@ class MpmdStep:
             self._commit(variable, held.get(key, ()), results)
         return self._outputs(arguments, results)
 
+    def given(self, arguments: StepArguments) -> Sequence[Any]:
+        """Arguments that it took for good: none, as replicas share what they are given."""
+        return ()
+
     @property
     def program(self) -> Any:
         """The jaxpr of replica 0; all replicas run the same collectives."""

@@ -16,18 +16,25 @@ class PmapStep(SpmdStep):
     """A step compiled by ``jax.pmap``."""
 
     name = "pmap"
+    _can_give = False
 
     def _compile(self) -> Any:
         def axis(is_stacked: bool) -> int | None:
             return 0 if is_stacked else None
 
         out_axes = [axis(not bare) for bare in self._out_is_mirrored] + [0] * self._needs_token
-        in_axes = ([*map(axis, self._donated_stacked)], [*map(axis, self._kept_stacked)], self._leaf_axes(), None)
+        in_axes: tuple[Any, ...] = (
+            [*map(axis, self._donated_stacked)],
+            [*map(axis, self._kept_stacked)],
+            [],
+            self._leaf_axes(),
+            None,
+        )
         group = self._group
         # pmap wants an argument with a mapped axis; a step may have none.
         replicas = put(np.zeros(group.num_replicas_in_sync, np.int8), group.batch_sharding)
         mapped = jax.pmap(
-            lambda _, *args: self._replica_view(*args),
+            lambda _, donated, kept, _given, *args: self._replica_view(donated, kept, *args),
             axis_name=REPLICA_AXIS,
             in_axes=(0, *in_axes),
             out_axes=(out_axes, [*map(axis, self._new_stacked)]),

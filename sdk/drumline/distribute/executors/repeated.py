@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -118,6 +119,15 @@ class EachStep:
         assert arguments.repeated is not None
         self._observation.enter_step(self._observation.sent.start + position - arguments.repeated.first)
         return lift_step(self._step(arguments.at(position)))
+
+    def text(self, arguments: StepArguments) -> str:
+        """The program of one step."""
+        assert arguments.repeated is not None
+        return str(self._step.text(arguments.at(arguments.repeated.first)))
+
+    def given(self, arguments: StepArguments) -> Sequence[Any]:
+        """Arguments that it took for good: none, the next step has the same."""
+        return ()
 
     @property
     def program(self) -> Any:

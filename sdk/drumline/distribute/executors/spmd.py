@@ -5,7 +5,8 @@ Used whenever every replica has the same shapes. ``check_vma=False`` keeps pmap'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -13,22 +14,30 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
-from drumline.distribute.executors.divided import dividable, whole_where_paths_differ
+from drumline.distribute.executors.divided import dividable, refuse_unequal_branches, whole_where_paths_differ
+from drumline.distribute.executors.given import GivenArgument
 from drumline.distribute.executors.same_program import require_same_program
 from drumline.distribute.observe import ProgramMemory
 from drumline.distribute.observe.observation import Observation
 from drumline.distribute.tracing import jaxprs
 from drumline.distribute.tracing.arguments import StepArguments
 from drumline.distribute.tracing.instrumentation import InstrumentedCollective, has_instrumented, instrument
+from drumline.distribute.tracing.known_trees import picker
 from drumline.distribute.tracing.step import TracedStep, unflattener
 from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.per_replica import REPLICA_AXIS, PerReplica
+from drumline.distribute.values.placement import refuse_deleted
+
+#: Leaves of a result that are arrays which the program puts out.
+_ARRAYS = ("replica", "mirrored")
 
 
 class SpmdStep:
     """A compiled step. Calling it reads the variables, dispatches, and writes them back."""
 
     name = "spmd"
+    #: Can it be given arguments for good?
+    _can_give = True
 
     def __init__(
         self,
@@ -38,12 +47,14 @@ class SpmdStep:
         arguments: StepArguments,
         *,
         donate: bool,
+        given: Mapping[str, Sequence[int]] = MappingProxyType({}),
         instrumented: Sequence[InstrumentedCollective] = (),
     ) -> None:
         self._group = group
         self._observation = observation
         self._traced = traced
         self._donate = donate
+        self._given_by_name = given
         self._is_single = group.num_replicas_in_sync == 1
         # Only buffers that the step writes are donated; the others stay the variables' values.
         written = {id(variable) for variable in traced.written}
@@ -62,8 +73,8 @@ class SpmdStep:
         can_instrument = not instrumented and not self._is_single
         self._has_small_instrumented = can_instrument and has_instrumented(traced.jaxpr.jaxpr, large=False)
         self._has_large_instrumented = can_instrument and has_instrumented(traced.jaxpr.jaxpr, large=True)
-        self._out_rows = [_rows(aval.shape, self._group.num_replicas_in_sync) for aval in traced.jaxpr.out_avals]
-        self._unflatten = unflattener(traced)
+        self._find_outputs()
+        self._find_leaves(arguments)
         self._set_arguments(arguments)
         self._call = self._compile()
 
@@ -73,7 +84,11 @@ class SpmdStep:
             with_large = self._has_large_instrumented and observation.wants_large
             if with_large or self._has_small_instrumented:
                 return self._instrumented_variant(arguments, with_large)(arguments)
-        outputs, new_values = self._call(*self._inputs(arguments, self._donate))
+        try:
+            outputs, new_values = self._call(*self._inputs(arguments, self._donate))
+        except jax.errors.JaxRuntimeError as error:
+            refuse_unequal_branches(error)
+            raise
         # At once, before anything can fail: the old buffers are gone.
         for variable, value in zip(self._traced.written, new_values, strict=True):
             variable.commit_buffer(value)
@@ -81,6 +96,10 @@ class SpmdStep:
         if self._instrumented:
             self._report(arguments, outputs)
         return self._results(arguments, outputs)
+
+    def given(self, arguments: StepArguments) -> Sequence[tuple[str, Sequence[jax.Array]]]:
+        """The arrays that it took for good, by the argument that was named. None of them can be read any more."""
+        return [(one.name, one.take(arguments)) for one in self._given_arguments]
 
     @property
     def program(self) -> Any:
@@ -106,29 +125,82 @@ class SpmdStep:
         """The program as the compiler gets it: equal texts, equal programs."""
         return str(self._call.lower(*self._inputs(arguments, donate=False)).as_text())
 
-    def _inputs(self, arguments: StepArguments, donate: bool) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
-        """What the compiled program is called with: variables to write, others to read, leaves, constants."""
+    def _inputs(
+        self, arguments: StepArguments, donate: bool
+    ) -> tuple[list[Any], list[Any], list[Any], list[Any], list[Any]]:
+        """What the compiled program is called with: variables to write, others to read, leaves that are given away,
+        other leaves, constants.
+        """
         read = self._traced.read
         donated = [read[i].lift_on_mesh(self._group, donate) for i in self._donated]
         kept = [read[i].lift_on_mesh(self._group, donate=False) for i in self._kept]
-        return donated, kept, self._leaves(arguments), self._constants
+        leaves = self._leaves(arguments)
+        if not self._given:
+            return donated, kept, [], leaves, self._constants
+        return donated, kept, list(self._pick_given(leaves)), self._rest(leaves), self._constants
 
     def _set_arguments(self, arguments: StepArguments) -> None:
         """What a kind of step learns of its arguments before it is compiled."""
 
+    def _find_outputs(self) -> None:
+        """How the program's outputs become the results; most often they are these, in this order."""
+        traced = self._traced
+        self._out_rows = [_rows(aval.shape, self._group.num_replicas_in_sync) for aval in traced.jaxpr.out_avals]
+        self._unflatten = unflattener(traced)
+        of_outputs = [leaf.index for leaf in traced.output_leaves if leaf.kind in _ARRAYS]
+        self._is_in_order = of_outputs == [*range(len(traced.output_leaves))]
+        self._wrapped = [index for index in of_outputs if not self._out_is_mirrored[index]]
+
+    def _find_leaves(self, arguments: StepArguments) -> None:
+        """Which leaves go in, and which of them are given away.
+
+        What the step returns as it is stays: the caller gets the very array back.
+        """
+        indices = self._traced.leaf_indices
+        position = {index: position for position, index in enumerate(indices)}
+        returned = {leaf.index for leaf in self._traced.output_leaves if leaf.kind == "argument"}
+        names = {
+            name: [i for i in leaves if i in position and i not in returned]
+            for name, leaves in (self._given_by_name.items() if self._can_give else ())
+        }
+        self._given_arguments = [GivenArgument(name, leaves) for name, leaves in names.items()]
+        self._given = [position[i] for leaves in names.values() for i in leaves]
+        given = set(self._given)
+        self._staying = [i for i in range(len(indices)) if i not in given]
+        self._pick_given, self._pick_staying = picker(self._given), picker(self._staying)
+        self._pick, self._position = picker(indices), position
+        self._is_given = [i in given for i in range(len(indices))]
+
     def _leaves(self, arguments: StepArguments) -> list[Any]:
-        leaves, place = arguments.leaves, self._group.replicated.place
-        return [
-            leaves[i].stacked if kind == "stacked" else place(leaves[i])
-            for i, kind in zip(self._traced.leaf_indices, self._kinds, strict=False)
-        ]
+        """What the program takes of the arguments, in its order."""
+        leaves, kinds = arguments.leaves, arguments.kinds
+        chosen = list(self._pick(leaves))
+        for index in self._traced.leaf_indices if arguments.others is None else arguments.others:
+            position = self._position.get(index)
+            if position is None:
+                continue
+            leaf = leaves[index]
+            if kinds[index] == "stacked":
+                chosen[position] = leaf.stacked
+            elif self._is_given[position]:
+                chosen[position] = self._group.replicated.place_own(leaf)
+            else:
+                chosen[position] = self._group.replicated.place(leaf)
+        refuse_deleted(chosen)
+        return chosen
 
     def _instrumented_variant(self, arguments: StepArguments, with_large: bool) -> SpmdStep:
         variant = self._variants.get(with_large)
         if variant is None:
             traced, instrumented = instrument(self._traced, self._group.num_replicas_in_sync, with_large=with_large)
             variant = type(self)(
-                self._group, self._observation, traced, arguments, donate=self._donate, instrumented=instrumented
+                self._group,
+                self._observation,
+                traced,
+                arguments,
+                donate=self._donate,
+                given=self._given_by_name,
+                instrumented=instrumented,
             )
             self._variants[with_large] = variant
             if self._group.exchange is not None:
@@ -145,7 +217,12 @@ class SpmdStep:
             self._observation.report_in_step(one.name, one.op, operands, result)
 
     def _results(self, arguments: StepArguments, outputs: list[jax.Array]) -> Any:
-        leaves: list[Any] = []
+        if self._is_in_order:
+            leaves: list[Any] = list(outputs[: len(self._traced.output_leaves)])
+            for i in self._wrapped:
+                leaves[i] = self._per_replica(arguments, outputs, i)
+            return self._unflatten(leaves)
+        leaves = []
         for leaf in self._traced.output_leaves:
             if leaf.kind == "static":
                 leaves.append(leaf.value)
@@ -154,10 +231,13 @@ class SpmdStep:
             elif self._out_is_mirrored[leaf.index]:
                 leaves.append(outputs[leaf.index])
             else:
-                value = PerReplica(outputs[leaf.index], None, self._out_rows[leaf.index])
-                value.batch_rows = None if self._traced.uniform_outputs[leaf.index] else arguments.rows
-                leaves.append(value)
+                leaves.append(self._per_replica(arguments, outputs, leaf.index))
         return self._unflatten(leaves)
+
+    def _per_replica(self, arguments: StepArguments, outputs: list[jax.Array], index: int) -> PerReplica:
+        value = PerReplica(outputs[index], None, self._out_rows[index])
+        value.batch_rows = None if self._traced.uniform_outputs[index] else arguments.rows
+        return value
 
     def _compile(self) -> Any:
         """The jitted program of (donated variables, kept variables, argument leaves, constants)."""
@@ -169,7 +249,7 @@ class SpmdStep:
             in_specs=(
                 [*map(spec, self._donated_stacked)],
                 [*map(spec, self._kept_stacked)],
-                self._leaf_specs(spec),
+                *self._split_leaves(self._leaf_specs(spec)),
                 P(),
             ),
             out_specs=(out_specs, [*map(spec, self._new_stacked)]),
@@ -177,7 +257,7 @@ class SpmdStep:
             axis_names={REPLICA_AXIS},
             check_vma=False,
         )
-        return jax.jit(mapped, donate_argnums=(0,) if self._donate else (), **self._kept_whole(len(out_specs)))
+        return jax.jit(mapped, donate_argnums=(0, 2) if self._donate else (), **self._kept_whole(len(out_specs)))
 
     def _kept_whole(self, count: int) -> dict[str, Any]:
         """Of replicas with several devices: what a variable holds, or is mirrored, leaves the step whole on each.
@@ -194,8 +274,20 @@ class SpmdStep:
     def _leaf_specs(self, spec: Callable[[bool], Any]) -> list[Any]:
         return [spec(kind == "stacked") for kind in self._kinds]
 
-    def _whole_view(self, donated: list[Any], kept: list[Any], leaves: list[Any], constants: list[Any]) -> Any:
+    def _split_leaves(self, values: list[Any]) -> tuple[list[Any], list[Any]]:
+        """A value per leaf, as those of leaves that are given away and of the others."""
+        return [values[i] for i in self._given], self._rest(values)
+
+    def _rest(self, values: list[Any]) -> list[Any]:
+        return [*self._pick_staying(values), *values[len(self._is_given) :]]
+
+    def _whole_view(
+        self, donated: list[Any], kept: list[Any], given: list[Any], staying: list[Any], constants: list[Any]
+    ) -> Any:
         """The step as shard_map sees it: per-replica arrays have a leading axis of size 1."""
+        leaves = [None] * len(self._is_given) + staying[len(self._staying) :]
+        for position, value in zip([*self._given, *self._staying], [*given, *staying], strict=False):
+            leaves[position] = value
 
         def view(values: list[Any], stacked: list[bool]) -> list[Any]:
             return [

@@ -12,7 +12,13 @@ from drumline.distribute.input.autoshard import split_rule
 from drumline.distribute.input.dataset import Dataset, compute_batch_size
 from drumline.distribute.input.explain import InputExplanation, explain_split, explain_whole
 from drumline.distribute.input.splitting import SplitRule
-from drumline.distribute.input.steps import CycleReader, EachBatchReader, StepReader, WholeElementReader
+from drumline.distribute.input.steps import (
+    CycleReader,
+    EachBatchReader,
+    EachElementReader,
+    StepReader,
+    WholeElementReader,
+)
 from drumline.distribute.input.workers import dataset_of_worker
 
 
@@ -48,7 +54,7 @@ class DividedBatches:
     def open(self, iteration: int) -> StepReader:
         elements: Any = iter(self._source.at_iteration(iteration))
         if self._replicas == 1:
-            return WholeElementReader([elements], 1, lambda: True)
+            return EachElementReader(elements)
         rule, global_batch = self._rule()
         if rule is SplitRule.EACH_BATCH:
             return EachBatchReader(elements, self._replicas)

@@ -89,7 +89,7 @@ class Placer:
 
     def can_stack(self, step: Step) -> bool:
         """Whether steps like this one fit one array [replicas, steps, ...] per leaf."""
-        if not self._to_device or not self._one_platform:
+        if not self._to_device or not self._one_platform or isinstance(step, OwnPieces):
             return False
         leaves = jax.tree.leaves(step.batch if isinstance(step, CutBatch) else step.elements)
         if any(leaf.dtype.kind in _HOST_ONLY_KINDS for leaf in leaves):

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
+from drumline.distribute.errors import InvalidValueError
 from drumline.distribute.input.rows import join_rows, leading_rows
 from drumline.distribute.input.splitting import cycle_sizes, even_sizes, fill_sizes
 
@@ -82,6 +83,30 @@ class StepReader(Protocol):
         """Nobody waits for its next step any more. Called from another thread than the one that reads."""
 
 
+class EachElementReader(_Closing):
+    """One replica takes every element as it is. Its place is that of the other readers of one dataset."""
+
+    dropped_rows = 0
+
+    def __init__(self, elements: ElementIterator) -> None:
+        self._elements = elements
+
+    def __next__(self) -> Step:
+        return Pieces((next(self._elements),))
+
+    def get_state(self) -> State:
+        return {"elements": self._elements.get_state(), "offset": 0}
+
+    def set_state(self, state: State) -> None:
+        if state.get("offset"):
+            raise InvalidValueError(
+                f"the saved place is {state['offset']} rows into a batch, and one replica takes whole ones; restore it "
+                "with as many replicas as saved it"
+            )
+        (place,) = state["pipelines"] if "pipelines" in state else [state["elements"]]  # the first: of older versions
+        self._elements.set_state(place)
+
+
 class EachBatchReader(_Closing):
     """Rule A: every element is one step. Elements without rows make no step."""
 
@@ -139,7 +164,7 @@ class RowStream:
         """Goes to a saved place."""
         self._elements.set_state(state["elements"])
         self._rows = self._offset = 0
-        if state["offset"]:
+        if state.get("offset"):
             self._advance()
             self._offset = state["offset"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -38,17 +38,23 @@ class PlannedStep(SpmdStep):
             variable.commit_buffer(jnp.broadcast_to(value, stacked) if is_stacked else value)
         return self._results(arguments, outputs)
 
+    def given(self, arguments: StepArguments) -> Sequence[Any]:
+        """Nothing: placeholders have no memory that a step could take."""
+        return ()
+
     def memory(self, arguments: StepArguments) -> ProgramMemory | None:
         """Compiles the program; None where it does not fit. Raises NotPlannableError for one that calls the host."""
         if self.compilation is None:
             paths, _ = jax.tree.flatten_with_path(jax.tree.unflatten(arguments.tree, arguments.leaves))
             self._leaf_names = [f"argument {jax.tree_util.keystr(path[1:])}" for path, _ in paths]
             refuse_callbacks(self._traced.jaxpr.jaxpr)
-            donated, kept, leaves, constants = self._inputs(arguments, donate=False)
+            donated, kept, given, staying, constants = self._inputs(arguments, donate=False)
+            given_specs, staying_specs = self._split_leaves(self._leaf_specs(bool))
             inputs = (
                 [*map(self._aval, donated, self._donated_stacked)],
                 [*map(self._aval, kept, self._kept_stacked)],
-                [*map(self._aval, leaves, self._leaf_specs(bool))],
+                [*map(self._aval, given, given_specs)],
+                [*map(self._aval, staying, staying_specs)],
                 [self._aval(value, False) for value in constants],
             )
             largest = sorted(self._allocations(inputs), key=lambda one: -one.bytes)
@@ -63,11 +69,11 @@ class PlannedStep(SpmdStep):
         weak = getattr(getattr(value, "aval", value), "weak_type", False)
         return jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=sharding, weak_type=weak)
 
-    def _allocations(self, inputs: tuple[list[Any], list[Any], list[Any], list[Any]]) -> Iterator[Allocation]:
+    def _allocations(self, inputs: tuple[list[Any], ...]) -> Iterator[Allocation]:
         read = self._traced.read
         names = [read[i].name for i in self._donated], [read[i].name for i in self._kept]
-        leaf_names = [self._leaf_names[i] for i in self._traced.leaf_indices]
-        for group, group_names in zip(inputs, (*names, leaf_names, None), strict=True):
+        leaf_names = self._split_leaves([self._leaf_names[i] for i in self._traced.leaf_indices])
+        for group, group_names in zip(inputs, (*names, *leaf_names, None), strict=True):
             for index, aval in enumerate(group):
                 if hasattr(aval, "sharding"):
                     name = group_names[index] if group_names is not None else f"captured array {index}"

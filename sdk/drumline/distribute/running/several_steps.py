@@ -54,6 +54,11 @@ def run_several(
 ) -> StepsRun:
     """Runs ``fn`` for up to ``count`` batches of ``iterator``, as many at once as have equal shapes."""
     room = _check_count(count)
+    if options.donated_names:
+        raise InvalidValueError(
+            f"donate={options.donated_names!r}: arguments of run_steps are the same in every step, so none can be "
+            "given away; keep the state in variables, such as dist.variables(state)"
+        )
     take = _taker(iterator)
     done, results, first = 0, [], runner.step
     while done < room:

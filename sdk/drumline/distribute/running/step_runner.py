@@ -30,10 +30,12 @@ from drumline.distribute.executors.spmd import SpmdStep
 from drumline.distribute.observe import DispatchedProgram
 from drumline.distribute.observe.observation import Observation
 from drumline.distribute.planning.planned_step import PlannedStep
+from drumline.distribute.running.donation import donated_leaves, refuse_reads
 from drumline.distribute.running.program_cache import BuiltStep, FunctionState, StepCache
 from drumline.distribute.running.run_options import RunOptions
 from drumline.distribute.running.staleness import refuse_stale
 from drumline.distribute.tracing.arguments import StepArguments, flatten_arguments, repeat_arguments
+from drumline.distribute.tracing.known_trees import KnownTrees
 from drumline.distribute.tracing.program_record import describe_program, describe_step
 from drumline.distribute.tracing.step import StepTracer, TracedStep
 from drumline.distribute.tracing.uniformity import mark_uniform
@@ -75,6 +77,7 @@ class StepRunner:
         self._ops = ops
         self._observation = observation
         self._cache = StepCache()
+        self._known = KnownTrees()
         self.step = 0
         self.last_executor: str | None = None
 
@@ -85,7 +88,7 @@ class StepRunner:
             fn, args, kwargs = _bind_static(fn, args, kwargs, options.static_argnames)
         # Held from reading the variables until they are written: another thread's step would donate the same buffers.
         with self._owner.lock:
-            arguments = flatten_arguments(self._owner, args, kwargs)
+            arguments = flatten_arguments(self._owner, args, kwargs, self._known)
             if self._observation.observer is not None:
                 return self._run_observed(called, fn, arguments, options)
             try:
@@ -114,7 +117,7 @@ class StepRunner:
             fn, given, kwargs = _bind_static(fn, given, kwargs, options.static_argnames)
         results: list[Any] = []
         with self._owner.lock:
-            flat = flatten_arguments(self._owner, given, kwargs)
+            flat = flatten_arguments(self._owner, given, kwargs, self._known)
             self._observation.begin_steps(range(self.step, self.step + count))
             first = 0
             while first < count:
@@ -153,10 +156,13 @@ class StepRunner:
 
     def _call(self, step: Any, arguments: StepArguments) -> Any:
         try:
-            return step(arguments)
+            results = step(arguments)
         except Exception as error:
             self._raise_if_state_is_lost(error)
             raise
+        for name, arrays in step.given(arguments):
+            refuse_reads(arrays, name, self.step)
+        return results
 
     def _run_observed(
         self, called: Callable[..., Any], fn: Callable[..., Any], arguments: StepArguments, options: RunOptions
@@ -211,7 +217,7 @@ class StepRunner:
         self._cache.count_trace(call.fn, state, call.signature)
         program = self._trace(call.fn, call.arguments.of_one_step(), state.made)
         self._cache.record_trace(call.fn, state, call.roots)
-        step = self._compile(program, call.arguments, call.options)
+        step = self._compile(program, call.fn, call.arguments, call.options)
         if self._owner.exchange is not None:  # before anything is sent: a collective of other programs would hang
             text = step.text(call.arguments)
             require_same_program(self._owner, text, f"step {self.step}", call.arguments, program.traces)
@@ -249,24 +255,30 @@ class StepRunner:
                 ) from error
         return _Program(tracer.trace_replicas(is_shared=False), is_shared=False)
 
-    def _compile(self, program: _Program, arguments: StepArguments, options: RunOptions) -> Any:
+    def _compile(self, program: _Program, fn: Callable[..., Any], arguments: StepArguments, options: RunOptions) -> Any:
         if is_abstract():
-            return self._plan(program, arguments, options)
+            return self._plan(program, fn, arguments, options)
         if arguments.repeated is not None:
             makes = not all(variable.is_initialized for variable in program.traces[0].created)
             is_one = program.is_shared and self._executor != "pmap" and not makes
             if not is_one or not RepeatedSpmdStep.can_repeat(program.traces[0]):
-                each = self._compile(program, arguments.of_one_step(), options)
+                each = self._compile(program, fn, arguments.of_one_step(), options)
                 return EachStep(each, self._observation, makes=makes)
         if not program.is_shared:
+            donated_leaves(fn, arguments.tree, options.donated_names)  # refuses names that are none
             return MpmdStep(self._owner, self._ops, self._observation, program.traces, arguments)
         (traced,) = program.traces
         self._mark_uniform(traced, arguments)
         spmd = SpmdStep if arguments.repeated is None else RepeatedSpmdStep
         executor = PmapStep if self._executor == "pmap" else spmd
-        return executor(self._owner, self._observation, traced, arguments, donate=options.donate)
+        given = donated_leaves(fn, arguments.tree, options.donated_names)
+        return executor(
+            self._owner, self._observation, traced, arguments, donate=options.donate is not False, given=given
+        )
 
-    def _plan(self, program: _Program, arguments: StepArguments, options: RunOptions) -> PlannedStep:
+    def _plan(
+        self, program: _Program, fn: Callable[..., Any], arguments: StepArguments, options: RunOptions
+    ) -> PlannedStep:
         if not program.is_shared:
             why = (
                 f"its batch is ragged: rows per replica {list(arguments.rows or ())}"
@@ -284,7 +296,10 @@ class StepRunner:
             )
         (traced,) = program.traces
         self._mark_uniform(traced, arguments)
-        return PlannedStep(self._owner, self._observation, traced, arguments, donate=options.donate)
+        given = donated_leaves(fn, arguments.tree, options.donated_names)
+        return PlannedStep(
+            self._owner, self._observation, traced, arguments, donate=options.donate is not False, given=given
+        )
 
     def _needs_program_per_replica(self, arguments: StepArguments) -> bool:
         if not arguments.is_ragged:

@@ -12,6 +12,7 @@ import numpy as np
 
 from drumline.distribute.base.trace_state import is_abstract
 from drumline.distribute.errors import ContextError
+from drumline.distribute.tracing.known_trees import MANY_LEAVES, KnownTree, KnownTrees
 from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.indexed_slices import IndexedSlices, is_slices
 from drumline.distribute.values.per_replica import Mirrored, PerReplica, PerReplicaSlices, check_replicas
@@ -42,7 +43,7 @@ class StepArguments:
     """The flattened arguments of one call of ``run``. The signature says when a compiled step can be used again.
 
     ``objects``: the leaves that are part of the program and can change: callables and objects, also those of one
-    replica.
+    replica. ``others``: the leaves to look at before they go into a program, where all not named lie on every device.
     """
 
     tree: Any
@@ -51,6 +52,7 @@ class StepArguments:
     signature: tuple[Hashable, ...]
     rows: tuple[int, ...] | None
     objects: list[Any]
+    others: Sequence[int] | None = None
     repeated: Repeated | None = None
 
     def of_one_step(self) -> StepArguments:
@@ -83,34 +85,72 @@ class StepArguments:
         return is_array_or_number(component_of(self.leaves[index], replica))
 
 
-def flatten_arguments(group: DeviceGroup, args: Sequence[Any], kwargs: dict[str, Any]) -> StepArguments:
+def flatten_arguments(
+    group: DeviceGroup, args: Sequence[Any], kwargs: dict[str, Any], known: KnownTrees | None = None
+) -> StepArguments:
     """Flattens and classifies the arguments of ``run``; MissingReplicaError for values of another replica count."""
     leaves, tree = jax.tree.flatten((tuple(args), kwargs))
     if not _MAY_HOLD_SLICES.isdisjoint(map(type, leaves)):
         leaves, tree = jax.tree.flatten(jax.tree.unflatten(tree, map(_as_parts, leaves)))
-    num_replicas = group.size
-    kinds: list[LeafKind] = []
-    signature: list[Hashable] = [tree]
-    rows: tuple[int, ...] | None = None
-    has_objects = False
-    for position, leaf in enumerate(leaves):
+    count = len(leaves)
+    if count < MANY_LEAVES:
+        told = _tell_apart(group, leaves, range(count))
+        objects = _changeable_objects(leaves, told.kinds) if told.has_objects else []
+        return StepArguments(tree, leaves, tuple(told.kinds), (tree, *told.keys), told.rows, objects)
+    known = known or KnownTrees()
+    found = known.find(tree, leaves)
+    if found is None:
+        found = _learn(group, known, tree, leaves)
+    told = _tell_apart(group, leaves, found.others)
+    kinds: list[LeafKind] = ["plain"] * count
+    for position, kind in zip(found.others, told.kinds, strict=True):
+        kinds[position] = kind
+    objects = _changeable_objects(leaves, kinds) if told.has_objects else []
+    others = found.others if found.are_on(group.replicated_sharding, leaves) else None
+    return StepArguments(tree, leaves, tuple(kinds), (tree, found.key, *told.keys), told.rows, objects, others)
+
+
+def _learn(group: DeviceGroup, known: KnownTrees, tree: Any, leaves: list[Any]) -> KnownTree:
+    arrays = [
+        i for i, leaf in enumerate(leaves) if isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer)
+    ]
+    return known.learn(tree, leaves, arrays, _tell_apart(group, leaves, arrays).keys)
+
+
+class _Told:
+    """What the leaves at some positions are."""
+
+    __slots__ = ("has_objects", "keys", "kinds", "rows")
+
+    def __init__(self) -> None:
+        self.kinds: list[LeafKind] = []
+        self.keys: list[Hashable] = []
+        self.rows: tuple[int, ...] | None = None
+        self.has_objects = False
+
+
+def _tell_apart(group: DeviceGroup, leaves: list[Any], positions: Sequence[int]) -> _Told:
+    """Kinds and keys of the leaves at ``positions``, which become what a step takes."""
+    told = _Told()
+    kinds, keys, num_replicas = told.kinds, told.keys, group.size
+    for position in positions:
+        leaf = leaves[position]
         if isinstance(leaf, Mirrored):
             leaf = leaves[position] = leaf.value
         if isinstance(leaf, PerReplica):
             if leaf.stacked is None and group.stacks_values:
                 leaf = leaves[position] = stack_if_regular(group, leaf)
-            rows = leaf.rows if rows is None else rows
+            told.rows = leaf.rows if told.rows is None else told.rows
             stacked = leaf.stacked
             if stacked is not None and stacked.shape[0] == num_replicas:  # as most are: no further call
                 kinds.append("stacked")
-                signature.append((stacked.shape, stacked.dtype))
+                keys.append((stacked.shape, stacked.dtype))
                 continue
         kind, key = _classify(leaf, num_replicas)
-        has_objects = has_objects or kind == "static" or kind == "ragged"
+        told.has_objects = told.has_objects or kind == "static" or kind == "ragged"
         kinds.append(kind)
-        signature.append(key)
-    objects = _changeable_objects(leaves, kinds) if has_objects else []
-    return StepArguments(tree, leaves, tuple(kinds), tuple(signature), rows, objects)
+        keys.append(key)
+    return told
 
 
 def repeat_arguments(arguments: StepArguments, batch: Any, room: int, first: int, stop: int) -> StepArguments:

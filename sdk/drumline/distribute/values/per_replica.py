@@ -23,6 +23,7 @@ from drumline.distribute.contexts.context import in_replica_context
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError, MissingReplicaError
 from drumline.distribute.values.indexed_slices import IndexedSlices, is_slices
 from drumline.distribute.values.operators import ArrayOperators
+from drumline.distribute.values.placement import refuse_deleted
 from drumline.distribute.values.stacked import concatenate_fn, dense_fn, place_stacked
 
 REPLICA_AXIS = "replica"
@@ -303,6 +304,8 @@ def check_replicas(value: PerReplica, num_replicas: int) -> None:
             f"{value!r} was made for {value.num_replicas} replicas, this strategy has {num_replicas}; "
             "make it under the strategy that runs it"
         )
+    if value.stacked is not None:
+        refuse_deleted([value.stacked])
 
 
 def copies_of(array: jax.Array) -> tuple[jax.Array, ...]:

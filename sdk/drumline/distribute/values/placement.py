@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -44,6 +45,24 @@ def put(array: Any, where: Any) -> jax.Array:
     return placed
 
 
+def refuse_deleted(values: Sequence[Any]) -> None:
+    """RuntimeError where one of ``values`` is an array whose memory was given away, DonatedError where by us.
+
+    A compiled program that is called with one on several CPU devices ends the process (JAX 0.10.2).
+    """
+    try:
+        if True not in map(_is_deleted, values):
+            return
+    except AttributeError:  # a Python number among them
+        pass
+    for value in values:
+        if isinstance(value, jax.Array) and value.is_deleted():
+            np.asarray(value)  # says so
+
+
+_is_deleted = operator.methodcaller("is_deleted")
+
+
 def own_copy(value: Any) -> Any:
     """The copy that this process has of an array that several have whole; any other value as it is."""
     if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer) and not value.is_fully_addressable:
@@ -66,6 +85,12 @@ class ReplicatedArrays:
         self.sharding = sharding
         self._replicate = replicate
         self._replicated: dict[int, tuple[weakref.ref[jax.Array], jax.Array]] = {}
+
+    def place_own(self, value: Any) -> Any:
+        """``value`` on every device, for a program that keeps it: no other call gets the same array."""
+        if isinstance(value, jax.Array):
+            return value if is_abstract() or value.sharding == self.sharding else self._replicate(value)
+        return self.place(value)
 
     def place(self, value: Any) -> Any:
         """``value`` on every device; host arrays are placed again each time, since they can change in place."""

@@ -10,6 +10,7 @@ import type { SteadyRun } from "../queries";
 import { CancelRun } from "./cancel-run";
 import { Failure } from "./failure";
 import { Figures } from "./figures";
+import { LiveStacks } from "./live-stacks";
 import { Particulars } from "./particulars";
 import { RunAgain } from "./run-again";
 import { stateSentence } from "./sentence";
@@ -56,6 +57,7 @@ export function RunHeader({ run }: { run: SteadyRun }) {
       {run.why && !isTerminal(run.state) && <Waiting why={run.why} />}
       {run.hosts.length > 0 && !isTerminal(run.state) && <SilentHosts run={run} />}
       <Figures runId={run.id} />
+      {run.state === "RUNNING" && <LiveStacks runId={run.id} />}
       {run.state === "FAILED" && <Failure run={run} />}
       <Particulars run={run} />
     </header>

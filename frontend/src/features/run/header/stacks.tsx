@@ -56,18 +56,26 @@ function MemberStacks({
   return (
     <details open={open}>
       <summary className="cursor-pointer text-muted text-xs">Stacks of {name}</summary>
-      <pre
-        className="mt-1 max-h-80 overflow-auto border-line border-y px-3 py-2 text-xs leading-[18px]"
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: a box that scrolls must be reachable by keyboard
-        tabIndex={0}
-      >
-        {text.split("\n").map((line, at) => (
-          // biome-ignore lint/suspicious/noArrayIndexKey: the lines of one text stay as they are
-          <div className="min-h-[18px]" key={at}>
-            <LineText text={line} />
-          </div>
-        ))}
-      </pre>
+      <StacksText label={`Stacks of ${name}`} text={text} />
     </details>
+  );
+}
+
+/** Lines of stacks in a box that scrolls. */
+export function StacksText({ text, label }: { text: string; label: string }) {
+  return (
+    <pre
+      className="mt-1 max-h-80 overflow-auto border-line border-y px-3 py-2 text-xs leading-[18px]"
+      title={label}
+      // biome-ignore lint/a11y/noNoninteractiveTabindex: a box that scrolls must be reachable by keyboard
+      tabIndex={0}
+    >
+      {text.split("\n").map((line, at) => (
+        // biome-ignore lint/suspicious/noArrayIndexKey: the lines of one text stay as they are
+        <div className="min-h-[18px]" key={at}>
+          <LineText text={line} />
+        </div>
+      ))}
+    </pre>
   );
 }

@@ -1,0 +1,100 @@
+"""Where the processes of a run stand, told on demand: stacks, phase, the last program and its collectives."""
+
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
+
+from drumline.contracts.base import AtMost, Contract, Finite, Reply, Text, Timestamp
+from drumline.contracts.events import Activity
+from drumline.contracts.ids import IncarnationId, MemberId
+
+MAX_STACKS = 128 * 1024
+"""Characters of each kind of stacks; of more the beginning is kept."""
+MAX_COLLECTIVES = 256
+_Count = Annotated[int, Field(ge=0, lt=2**53)]
+_Word = Annotated[Text, StringConstraints(max_length=100)]
+
+
+class ProgramCollective(Contract):
+    """One collective of a program, as the engine traced it."""
+
+    name: Annotated[Text, StringConstraints(max_length=200)]
+    kind: _Word
+    op: _Word | None = None
+    dtype: _Word
+    shape: Annotated[tuple[_Count, ...], Field(fail_fast=True), AtMost(64)]
+    size_bytes: _Count
+    """What each replica puts in each time."""
+    times: _Count | None = None
+    """How often it happens in a step; None where that depends on values."""
+
+
+class DispatchedProgram(Contract):
+    """The program of a step of the strategy."""
+
+    name: Annotated[Text, StringConstraints(max_length=200)]
+    """Of the function."""
+    digest: Annotated[Text, StringConstraints(max_length=64)]
+    """The same in every member that traced the same."""
+    executor: _Word
+    collectives: Annotated[tuple[ProgramCollective, ...], Field(fail_fast=True), AtMost(MAX_COLLECTIVES)] = ()
+    """In order; the first 256."""
+    more_collectives: _Count = 0
+
+
+class MemberStanding(Contract):
+    """What a member's shim finds when it is asked."""
+
+    asked_at: Timestamp
+    """The request that it answers."""
+    activity: Activity
+    advances: _Count
+    """How often the program came further: steps that returned, and logs."""
+    idle_s: Annotated[Finite, Field(ge=0, lt=2**53)]
+    silent_s: Annotated[Finite, Field(ge=0, lt=2**53)]
+    """Since its process last told where it is; over some seconds it is stopped, or a call holds its interpreter."""
+    step: _Count | None = None
+    """The call of `strategy.run` that was dispatched last, from 0."""
+    program: DispatchedProgram | None = None
+    """What that call dispatched."""
+    python: Annotated[Text, StringConstraints(max_length=MAX_STACKS)] = ""
+    threads: Annotated[Text, StringConstraints(max_length=MAX_STACKS)] = ""
+    """What the kernel says of its threads: state, what they sleep in, and where in which library they stand."""
+    missing: Annotated[Text, StringConstraints(max_length=1_000)] = ""
+    """Why there are no stacks of Python."""
+
+
+class StacksReport(Contract):
+    """Body of `POST /worker/members/{id}/stacks`."""
+
+    fence: Annotated[int, Field(ge=1, lt=2**53)]
+    incarnation: IncarnationId
+    standing: MemberStanding
+
+
+class StacksRequest(Reply):
+    """In a heartbeat's reply: somebody wants to know where a member stands."""
+
+    member: MemberId
+    asked_at: Timestamp
+
+
+class MemberStacks(Reply):
+    """A member of a run that lives, and where it stands if it has answered."""
+
+    member: MemberId
+    rank: int
+    host_name: str
+    answered_at: Timestamp | None = None
+    standing: MemberStanding | None = None
+    missing: str = ""
+    """Why there is no answer, or not yet."""
+
+
+class RunStacks(Reply):
+    """The members of a run's live attempt by rank, and when they were last asked."""
+
+    asked_at: Timestamp | None = None
+    members: tuple[MemberStacks, ...] = ()
+    is_complete: bool = False
+    """Whether all members that were asked have answered."""

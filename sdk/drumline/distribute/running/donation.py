@@ -1,0 +1,59 @@
+"""Arguments that a step is given for good: which leaves they are, and what reading them later says."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NoReturn
+
+from drumline.distribute.errors import DonatedError, InvalidValueError
+
+
+def donated_leaves(fn: Callable[..., Any], tree: Any, names: Iterable[str]) -> dict[str, range]:
+    """The positions of the leaves of each named argument. ``tree``: of (args, kwargs).
+
+    InvalidValueError for a name that is no parameter of ``fn``, or was not passed.
+    """
+    args, kwargs = tree.children()
+    keys = kwargs.node_data()[1]
+    by_place = args.children()
+    counts = [child.num_leaves for child in (*by_place, *kwargs.children())]
+    starts = [sum(counts[:i]) for i in range(len(counts))]
+    names_by_place = (*_parameters(fn), *([""] * len(by_place)))[: len(by_place)]
+    passed = [*names_by_place, *keys]
+    found: dict[str, range] = {}
+    for name in names:
+        if name not in passed:
+            raise InvalidValueError(
+                f"donate={name!r} is no argument that {getattr(fn, '__name__', fn)} was passed; it was passed "
+                f"{', '.join(repr(each) for each in passed if each) or 'none'}"
+            )
+        at = passed.index(name)
+        found[name] = range(starts[at], starts[at] + counts[at])
+    return found
+
+
+def refuse_reads(arrays: Iterable[Any], argument: str, step: int) -> None:
+    """Reading ``arrays``, which were donated, raises DonatedError from now on."""
+    refuse = partial(_refuse, argument, step)
+    for array in arrays:
+        # JAX asks this of an array before it reads it; its own answer can't say what took the array.
+        array._check_if_deleted = refuse
+
+
+def _refuse(argument: str, step: int) -> NoReturn:
+    raise DonatedError(
+        f"argument {argument!r} was donated to step {step} and can't be read any more: use what that step returned, or "
+        f"leave {argument!r} out of RunOptions(donate=...)"
+    )
+
+
+def _parameters(fn: Callable[..., Any]) -> list[str]:
+    """By place; those that a ``*args`` takes have no name."""
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except ValueError:
+        return []
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [parameter.name for parameter in parameters if parameter.kind in kinds]

@@ -1,0 +1,89 @@
+"""Nests of variables hold what an optimizer remembers, its integers included."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import drumline.distribute as dist
+from drumline.distribute.checkpoint import Checkpoints
+
+OPTIMIZER = optax.adam(0.1)
+ROWS = np.arange(24, dtype=np.float32).reshape(8, 3)
+
+
+def gradient(weights: jax.Array, x: jax.Array) -> Any:
+    return jax.grad(lambda w: jnp.mean((x @ w - 1) ** 2))(weights)
+
+
+@pytest.mark.parametrize("replicas", [1, 4])
+def test_an_optimizer_in_variables_is_the_same_as_one_handed_through(replicas: int) -> None:
+    strategy = dist.MirroredStrategy(jax.devices()[:replicas])
+    (x,) = strategy.distribute_dataset([ROWS])
+    state: Any = jnp.zeros(3), OPTIMIZER.init(jnp.zeros(3))
+    with strategy.scope():
+        kept = dist.variables(state)
+
+    def changed(state: Any, x: jax.Array) -> Any:
+        weights, memory = state
+        updates, memory = OPTIMIZER.update(dist.all_reduce("mean", gradient(weights, x)), memory)
+        return optax.apply_updates(weights, updates), memory
+
+    def kept_step(x: jax.Array) -> None:
+        kept.assign(changed(kept.values, x))
+
+    for _ in range(3):
+        state = strategy.run(lambda state, x: dist.mirrored(changed(state, x)), args=(state, x))
+        strategy.run(kept_step, args=(x,))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), kept.values, state)
+    count = kept.variables[1][0].count
+    assert (int(count.value), count.dtype, count.aggregation.name) == (3, jnp.int32, "ONLY_FIRST_REPLICA")
+
+
+def test_several_steps_by_one_call_hand_it_on(two: dist.MirroredStrategy) -> None:
+    with two.scope():
+        kept = dist.variables({"total": 0.0, "steps": 0})
+
+    def step(x: jax.Array) -> None:
+        values = kept.values
+        kept.assign({"total": values["total"] + dist.all_reduce("sum", x[0]), "steps": values["steps"] + 1})
+
+    two.run_steps(step, iter(two.distribute_dataset(dist.Dataset.range(8).batch(2).map(np.float32))), 4)
+    assert jax.tree.map(float, kept.values) == {"total": 28, "steps": 4}
+
+
+def test_what_is_no_array_stays_what_it_is(two: dist.MirroredStrategy) -> None:
+    with two.scope():
+        kept = dist.variables({"name": "adam", "none": None, "w": np.ones(2)})
+    assert kept.values["name"] == "adam"
+    assert kept.values["none"] is None
+    assert kept.assign({"name": "adam", "none": None, "w": np.zeros(2)}).values["w"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [([1.0, 2.0], "structures differ"), ({"a": np.ones(3), "b": 1}, "shapes must be equal")]
+)
+def test_another_nest_is_refused_whole(value: Any, said: str, two: dist.MirroredStrategy) -> None:
+    with two.scope():
+        kept = dist.variables({"a": np.zeros(2), "b": 0})
+    with pytest.raises(ValueError, match=said):
+        kept.assign(value)
+    assert jax.tree.map(np.sum, kept.values) == {"a": 0, "b": 0}
+
+
+def test_checkpoints_take_it(two: dist.MirroredStrategy, tmp_path: Path) -> None:
+    with two.scope():
+        kept = dist.variables(OPTIMIZER.init(jnp.arange(3.0)))
+    kept.variables[0].count.assign(7)
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, kept.variables)
+    kept.variables[0].count.assign(0)
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.restore(kept.variables)
+    assert int(kept.values[0].count) == 7
