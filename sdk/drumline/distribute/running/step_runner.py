@@ -37,6 +37,7 @@ from drumline.distribute.running.staleness import refuse_stale
 from drumline.distribute.tracing.arguments import StepArguments, flatten_arguments, repeat_arguments
 from drumline.distribute.tracing.known_trees import KnownTrees
 from drumline.distribute.tracing.program_record import describe_program, describe_step
+from drumline.distribute.tracing.row_weights import refuse_unminded_padding
 from drumline.distribute.tracing.step import StepTracer, TracedStep
 from drumline.distribute.tracing.uniformity import mark_uniform
 from drumline.distribute.variables.owner import VariableOwner
@@ -195,6 +196,10 @@ class StepRunner:
                 built.traces, self._trace(fn, arguments.of_one_step(), state.made).traces, state.captures.opaque_parts()
             )
             self._cache.record_trace(fn, state, roots)
+        if arguments.is_padded:
+            assert arguments.rows is not None
+            name = getattr(called, "__name__", repr(called))
+            refuse_unminded_padding(built.traces[0].minds_row_weights, arguments.rows, name)
         built.last_use = next(self._cache.uses)
         self.last_executor = built.step.name
         return built
@@ -265,6 +270,11 @@ class StepRunner:
                 each = self._compile(program, fn, arguments.of_one_step(), options)
                 return EachStep(each, self._observation, makes=makes)
         if not program.is_shared:
+            if arguments.row_weights is not None:
+                raise InvalidValueError(
+                    "last_batch='pad' needs one program for all replicas, and this step is one for each: it asks for "
+                    "its replica's number, or executor='mpmd' was asked for; use last_batch='exact'"
+                )
             donated_leaves(fn, arguments.tree, options.donated_names)  # refuses names that are none
             return MpmdStep(self._owner, self._ops, self._observation, program.traces, arguments)
         (traced,) = program.traces
