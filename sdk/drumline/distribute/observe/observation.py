@@ -52,6 +52,8 @@ class Observation:
     def __init__(self, group: DeviceGroup) -> None:
         self._group = group
         self.observer: Observer | None = None
+        #: Of several processes the one that has replica 0 tells of reductions: the others would tell the same again.
+        self._tells_reductions = 0 in group.local_replicas
         #: The same one, if it wants to know what will happen.
         self.planner: PlanObserver | None = None
         #: The same one, if it wants to know which program each step runs.
@@ -239,6 +241,8 @@ class Observation:
         inputs = self._inputs(value)
         axes = reduction.normalize_axis(axis, np.ndim(inputs[0]))
         counts = reduction.counts(inputs, axes)
+        if not self._tells_reductions:
+            return
         kind: Literal["sum", "mean"] = "sum" if op is ReduceOp.SUM else "mean"
         denominator = sum(counts) if op is ReduceOp.MEAN else None
         self.observer.reduction(
@@ -260,7 +264,7 @@ class Observation:
         self, name: str, op: Literal["sum", "mean"], inputs: Sequence[Any], result: Any, step: int | None = None
     ) -> None:
         """An all-reduce of the step that has just been sent, or of ``step`` where several were."""
-        if self.observer is None:
+        if self.observer is None or not self._tells_reductions:
             return
         counts = (1,) * len(inputs)
         denominator = len(inputs) if op == "mean" else None

@@ -41,7 +41,7 @@ def joined(told: list[list[Any]]) -> list[Any]:
 @pytest.mark.parametrize("devices", LAYOUTS, ids=str)
 @pytest.mark.parametrize(
     "part",
-    ["combined", "slices", "variables", "arguments", "made_in_step", "observed", "several_steps", "logical_devices"],
+    ["combined", "slices", "variables", "arguments", "made_in_step", "several_steps", "logical_devices"],
 )
 def test_values_are_those_of_one_process(processes: ProcessGroups, devices: tuple[int, ...], part: str) -> None:
     expected = in_one(processes, f"program.{part}()")
@@ -233,3 +233,12 @@ def test_other_names_of_the_strategy_take_the_devices_of_all(processes: ProcessG
         assert (named, before, after, total) == (8, 1, 4, 4.0)
         assert other.startswith("ClusterError: the cluster says process"), other
         assert late.endswith("has made variables or steps already; call configure first"), late
+
+
+def test_reductions_are_told_once_with_the_inputs_of_all_replicas(processes: ProcessGroups) -> None:
+    *placed, reductions = in_one(processes, "program.observed()")
+    first, second = processes.run(FOUND, "program.observed()", (4, 4))
+
+    assert len(reductions[0][2]) == len(reductions[1][2]) == 8
+    assert first == [*placed, reductions]
+    assert second == [*placed, []]
