@@ -41,6 +41,7 @@ from drumline.distribute.strategies.central_storage import CentralStorageStrateg
 from drumline.distribute.strategies.current import experimental_set_strategy, get_strategy, set_strategy
 from drumline.distribute.strategies.extended import StrategyExtended
 from drumline.distribute.strategies.mirrored import MirroredStrategy
+from drumline.distribute.strategies.multi_worker import MultiWorkerMirroredStrategy
 from drumline.distribute.strategies.one_device import OneDeviceStrategy
 from drumline.distribute.strategies.strategy import Strategy
 from drumline.distribute.strategies.tpu import TPUStrategy
@@ -48,6 +49,7 @@ from drumline.distribute.tracing.accumulation import accumulate_gradients
 from drumline.distribute.tracing.collectives import all_gather, all_reduce, merge_call, replica_key
 from drumline.distribute.tracing.global_mean import global_mean
 from drumline.distribute.tracing.replica_context import ReplicaContext, get_replica_context
+from drumline.distribute.tracing.row_weights import row_weights, rows
 from drumline.distribute.tracing.step import mirrored
 from drumline.distribute.values.indexed_slices import IndexedSlices
 from drumline.distribute.values.per_replica import DistributedValue, Mirrored, PerReplica
@@ -140,6 +142,7 @@ __all__ = [
     "Mirrored",
     "MirroredStrategy",
     "MirroredVariable",
+    "MultiWorkerMirroredStrategy",
     "NcclAllReduce",
     "OneDeviceStrategy",
     "Options",
@@ -179,6 +182,8 @@ __all__ = [
     "observe",
     "per_worker_batches",
     "replica_key",
+    "row_weights",
+    "rows",
     "set_cpu_devices",
     "set_strategy",
     "tpu",

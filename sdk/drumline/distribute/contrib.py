@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 import jax
 
 from drumline.distribute import v1
-from drumline.distribute.base.devices import DeviceLike
-from drumline.distribute.cluster import ClusterSpec
+from drumline.distribute.base.devices import DeviceLike, all_devices
+from drumline.distribute.cluster import ClusterSpec, Gang
+from drumline.distribute.cluster.gang import gang_of_tasks
 from drumline.distribute.combine.cross_device_ops import CrossDeviceOps
-from drumline.distribute.errors import InvalidValueError, UnsupportedError
+from drumline.distribute.errors import ClusterError, ContextError, InvalidTypeError, InvalidValueError
 
 
 class MirroredStrategy(v1.MirroredStrategy):
@@ -40,6 +41,7 @@ class MirroredStrategy(v1.MirroredStrategy):
         count = num_gpus if num_gpus is not None else num_gpus_per_worker
         if devices is not None and count is not None:
             raise InvalidValueError(f"devices={devices!r} and {count} GPUs were both given; give one of them")
+        self._devices_per_worker = count
         chosen = devices if count is None else first_gpus(count)
         super().__init__(chosen, cross_device_ops if cross_device_ops is not None else cross_tower_ops)
         self.auto_shard_dataset = auto_shard_dataset
@@ -51,17 +53,64 @@ class MirroredStrategy(v1.MirroredStrategy):
         task_type: str | None = None,
         task_id: int | None = None,
     ) -> None:
-        """Accepts a cluster of this one process. UnsupportedError for several: one process drives its own devices.
+        """Spreads the strategy over the chief and workers of a cluster, before anything was made with it.
 
-        ``session_config`` belongs to TensorFlow's sessions and changes nothing here. Raises what ClusterSpec raises.
+        Each of its processes calls ``dist.initialize()`` first, and then this, ``task_type`` and ``task_id`` being its
+        own where they are given. Devices are those of all processes, or the first ``num_gpus_per_worker`` of each. A
+        cluster of one task changes nothing, nor does ``session_config``, which belongs to TensorFlow's sessions.
+
+        Raises what ``ClusterSpec`` raises; InvalidTypeError for a task_type that is no string and a task_id that is no
+        number; InvalidValueError for a task that is not in the cluster, and for processes of different numbers of
+        devices; ClusterError where the processes did not meet, or are others than the cluster's tasks; ContextError
+        where the strategy has variables or has made a step.
         """
         cluster = ClusterSpec(cluster_spec if cluster_spec is not None else {})
+        if task_id is not None and (not isinstance(task_id, int) or isinstance(task_id, bool)):
+            raise InvalidTypeError(f"task_id must be a whole number; got {task_id!r:.80}")
+        if task_type is not None and not isinstance(task_type, str):
+            raise InvalidTypeError(f"task_type must be a string; got {task_type!r:.80}")
+        if cluster and task_type is not None:
+            cluster.task_address(task_type, task_id or 0)  # says what is there if it is not
         tasks = sum(map(cluster.num_tasks, cluster.jobs))
-        if tasks > 1:
-            raise UnsupportedError(
-                f"a cluster of {tasks} tasks can't be driven from one process; start one process per task, each of "
-                "which calls dist.initialize() and makes its own strategy"
-            )
+        if tasks <= 1:
+            return
+        if task_type is None:  # processes that have met know their places
+            gang = Gang(None, tasks, jax.process_index() % tasks)
+        else:
+            gang = gang_of_tasks(cluster, task_type, task_id)
+        _require_met(gang)
+        if self.own_variables() or self.step:
+            raise ContextError(f"{self!r} has made variables or steps already; call configure first")
+        devices = devices_of_workers(self._devices_per_worker)
+        super().__init__(devices, self.cross_device_ops)
+
+
+def _require_met(gang: Gang) -> None:
+    if not jax.distributed.is_initialized():
+        raise ClusterError(
+            f"a cluster of {gang.num_processes} tasks has a process for each, and this one has not met the others: "
+            "call dist.initialize(resolver) first of all, in each"
+        )
+    count, process = jax.process_count(), jax.process_index()
+    if (count, process) != (gang.num_processes, gang.process_id):
+        raise ClusterError(
+            f"the cluster says process {gang.process_id} of {gang.num_processes}, and JAX process {process} of "
+            f"{count}; give configure the cluster and the task that the processes met by"
+        )
+
+
+def devices_of_workers(count: int | None) -> tuple[jax.Device, ...]:
+    """The devices of all processes, or the first ``count`` GPUs of each; InvalidValueError where some have more."""
+    by_process: dict[int, list[jax.Device]] = {}
+    for device in all_devices():
+        by_process.setdefault(device.process_index, []).append(device)
+    if count is not None:
+        gpus = {process: [one for one in own if one.platform != "cpu"] for process, own in by_process.items()}
+        by_process = {process: gpus[process][:count] or own[:1] for process, own in by_process.items()}
+    if len({len(own) for own in by_process.values()}) > 1:
+        shown = ", ".join(f"{len(own)} in process {process}" for process, own in by_process.items())
+        raise InvalidValueError(f"each worker must have as many devices: {shown}; set num_gpus_per_worker to the least")
+    return tuple(device for own in by_process.values() for device in own)
 
 
 def first_gpus(count: int) -> tuple[jax.Device, ...]:

@@ -25,7 +25,7 @@ import drumline.distribute as dist
 from drumline.contracts.spec import CheckpointSpec
 from drumline.distribute.checkpoint.saved_parts import require_one_state
 from drumline.checkpoints.managers import LocalManager
-from drumline.distribute.errors import InvalidValueError, UnsupportedError
+from drumline.distribute.errors import DistributeError
 from drumline.distribute.checkpoint.saved_state import read_state, write_state
 
 MESH = jax.sharding.Mesh(np.array(jax.devices()), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
@@ -177,7 +177,7 @@ def alike(rank):
 def refused(call):
     try:
         call()
-    except (InvalidValueError, UnsupportedError) as error:
+    except DistributeError as error:
         return f"{type(error).__name__}: {error}"
 '''
 
@@ -257,12 +257,13 @@ def test_an_array_over_all_processes_is_written_once(saved: tuple[Path, list[Any
     assert sum(sizes) == once + 2 * own
 
 
-def test_numbered_checkpoints_of_several_processes_are_refused(processes: ProcessGroups, tmp_path: Path) -> None:
-    call = f"refused(lambda: dist.Checkpoints({str(tmp_path)!r}).save(3, arrays(1)))"
-    for said in processes.run(SOURCE, call, (2, 2)):
-        assert said.startswith("UnsupportedError: Checkpoints.save of a program over 2 processes"), said
-        assert "submit it as a run over several hosts" in said
-    assert not any(tmp_path.iterdir())
+def test_a_directory_of_each_process_s_own_is_refused(processes: ProcessGroups, tmp_path: Path) -> None:
+    own = f"{str(tmp_path)!r} + '/' + str(jax.process_index())"
+    first, second = processes.run(SOURCE, f"refused(lambda: dist.Checkpoints({own}).save(3, arrays(1)))", (2, 2))
+
+    assert "the parts of 1 of 2 processes: the directory must be one that all of them see" in first, first
+    assert second.startswith("ProcessesDifferError: checkpoint of step 3, committed: failed in process 0"), second
+    assert not list(tmp_path.glob("*/3"))
 
 
 def test_every_type_comes_back_bit_for_bit(processes: ProcessGroups, tmp_path: Path) -> None:

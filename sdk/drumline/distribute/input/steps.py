@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
+from drumline.distribute.errors import InvalidValueError
 from drumline.distribute.input.rows import join_rows, leading_rows
 from drumline.distribute.input.splitting import cycle_sizes, even_sizes, fill_sizes
 
@@ -20,10 +21,19 @@ State = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class CutBatch:
-    """One global batch, nest of [global rows, ...], and the rows of each replica; replica 0 has the first rows."""
+    """One global batch, nest of [global rows, ...], and the rows of each replica; replica 0 has the first rows.
+
+    ``counted``: of a batch that may be padded, how many of each replica's rows, the first ones, are true.
+    """
 
     batch: Any
     rows: tuple[int, ...]
+    counted: tuple[int, ...] | None = None
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether some rows do not count."""
+        return self.counted is not None and self.counted != self.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +90,30 @@ class StepReader(Protocol):
 
     def close(self) -> None:
         """Nobody waits for its next step any more. Called from another thread than the one that reads."""
+
+
+class EachElementReader(_Closing):
+    """One replica takes every element as it is. Its place is that of the other readers of one dataset."""
+
+    dropped_rows = 0
+
+    def __init__(self, elements: ElementIterator) -> None:
+        self._elements = elements
+
+    def __next__(self) -> Step:
+        return Pieces((next(self._elements),))
+
+    def get_state(self) -> State:
+        return {"elements": self._elements.get_state(), "offset": 0}
+
+    def set_state(self, state: State) -> None:
+        if state.get("offset"):
+            raise InvalidValueError(
+                f"the saved place is {state['offset']} rows into a batch, and one replica takes whole ones; restore it "
+                "with as many replicas as saved it"
+            )
+        (place,) = state["pipelines"] if "pipelines" in state else [state["elements"]]  # the first: of older versions
+        self._elements.set_state(place)
 
 
 class EachBatchReader(_Closing):
@@ -139,7 +173,7 @@ class RowStream:
         """Goes to a saved place."""
         self._elements.set_state(state["elements"])
         self._rows = self._offset = 0
-        if state["offset"]:
+        if state.get("offset"):
             self._advance()
             self._offset = state["offset"]
 

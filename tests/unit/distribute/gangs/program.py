@@ -236,3 +236,107 @@ def made_in_step() -> list[Any]:
     for _ in range(2):
         strategy.run(step)
     return [plain(made[0].value), plain(outside.value)]
+
+
+def multi_worker() -> list[Any]:
+    """TensorFlow's other names for a strategy over processes, and the devices that they take."""
+    options = dist.CommunicationOptions(bytes_per_pack=50, implementation="RING")
+    named = dist.MultiWorkerMirroredStrategy(communication_options=options)
+    older = dist.contrib.MirroredStrategy(num_gpus_per_worker=1)
+    before = older.num_replicas_in_sync
+    tasks = {"worker": [f"host{i}.example:2222" for i in range(jax.process_count())]}
+    older.configure(cluster_spec=tasks, task_type="worker", task_id=jax.process_index())
+    total = older.reduce("sum", older.run(lambda: jnp.ones(())), axis=None)
+    other = {"worker": [f"host{i}.example:2222" for i in range(jax.process_count() + 1)]}
+    return [
+        named.num_replicas_in_sync, before, older.num_replicas_in_sync, float(total),
+        refused(lambda: older.configure(cluster_spec=other)),
+        refused(lambda: older.configure(cluster_spec=tasks)),
+    ]  # fmt: skip
+
+
+class Seen:
+    """Keeps what the engine tells of reductions."""
+
+    def __init__(self) -> None:
+        self.placements: list[Any] = []
+        self.homes: list[Any] = []
+        self.steps: list[Any] = []
+        self.reductions: list[Any] = []
+
+    def placement(self, record: Any) -> None:
+        """Which devices each replica has."""
+        self.placements.append([[device.process_index for device in one.devices] for one in record.replicas])
+
+    def variable_created(self, record: Any) -> None:
+        """Where its copies are."""
+        self.homes.append(len(record.home))
+
+    def step_began(self, step: int) -> None:
+        """A step."""
+
+    def step_ended(self, record: Any) -> None:
+        """Its rows."""
+        self.steps.append([record.rows, record.examples])
+
+    def collective(self, record: Any) -> None:
+        """One in lock-step."""
+
+    def reduction(self, record: Any) -> None:
+        """All its inputs."""
+        inputs = [dist.observe.summarize(value).values for value in record.inputs]
+        self.reductions.append([record.origin, record.op, inputs, list(record.counts), record.denominator])
+
+
+def observed() -> list[Any]:
+    """What an observer sees of two steps, the first of them sampled."""
+    strategy = dist.MirroredStrategy()
+    seen = Seen()
+    strategy.observe(seen, reductions_every=2)
+    with strategy.scope():
+        weight = dist.Variable(jnp.zeros(()), aggregation="mean")
+    rows = dist.Dataset.range(32).map(lambda row: np.float32(row)).batch(16)
+    for x in strategy.distribute_dataset(rows):
+        losses = strategy.run(lambda x: weight.assign_add(dist.all_reduce("sum", x.sum())).value + x, args=(x,))
+        strategy.reduce("mean", losses, axis=0, name="loss")
+    places = [len(place) for place in seen.placements]
+    return [places, seen.homes, seen.steps, seen.reductions]
+
+
+def several_steps() -> list[Any]:
+    """``run_steps``: several steps in one call, fewer at the end."""
+    strategy = dist.MirroredStrategy()
+    with strategy.scope():
+        total = dist.Variable(jnp.zeros(()), aggregation="sum")
+    rows = dist.Dataset.range(80).map(lambda row: np.float32(row)).batch(16)
+    iterator = iter(strategy.distribute_dataset(rows))
+
+    def step(x: Any) -> Any:
+        total.assign_add(x.sum())
+        return x.sum()
+
+    found = []
+    while ran := strategy.run_steps(step, iterator, 3):
+        found.append([ran.count, plain(strategy.reduce("sum", ran.results, axis=None)), plain(total.value)])
+    return found
+
+
+def logical_devices() -> list[Any]:
+    """Replicas of two devices each: a value that is split, reductions, variables, and a batch."""
+    topology = dist.tpu.initialize_tpu_system(tpu_slice="v3:2x2")
+    assignment = dist.tpu.DeviceAssignment.build(topology, computation_shape=[1, 1, 1, 2], num_replicas=4)
+    strategy = dist.TPUStrategy(experimental_device_assignment=assignment)
+    with strategy.scope():
+        weight = dist.Variable(jnp.ones((4, 4)), aggregation="mean")
+
+    def step(x: Any) -> Any:
+        half = strategy.split_to_logical_devices(x @ weight.value, [1, 2])
+        weight.assign_add(jnp.full((4, 4), dist.all_reduce("sum", half.sum())))
+        return half.sum()
+
+    rows = dist.Dataset.from_tensor_slices(np.arange(64, dtype=np.float32).reshape(16, 4)).batch(8)
+    found = [strategy.num_replicas_in_sync]
+    for x in strategy.distribute_dataset(rows):
+        sums = strategy.run(step, args=(x,))
+        found += [plain(strategy.reduce("sum", sums, axis=None)), plain(weight.value[0, 0])]
+    return [*found, len(strategy.local_results(sums)) == len(strategy.local_replicas)]

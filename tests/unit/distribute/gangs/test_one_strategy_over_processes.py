@@ -39,7 +39,10 @@ def joined(told: list[list[Any]]) -> list[Any]:
 
 
 @pytest.mark.parametrize("devices", LAYOUTS, ids=str)
-@pytest.mark.parametrize("part", ["combined", "slices", "variables", "arguments", "made_in_step"])
+@pytest.mark.parametrize(
+    "part",
+    ["combined", "slices", "variables", "arguments", "made_in_step", "several_steps", "logical_devices"],
+)
 def test_values_are_those_of_one_process(processes: ProcessGroups, devices: tuple[int, ...], part: str) -> None:
     expected = in_one(processes, f"program.{part}()")
 
@@ -223,3 +226,19 @@ def test_all_end_where_one_process_has_a_batch_less(processes: ProcessGroups) ->
 def test_datasets_of_different_lengths_are_refused(processes: ProcessGroups) -> None:
     for said in processes.run(FOUND, "failing.other_length()", (4, 4)):
         assert "another number of batches in each process: 2 in process 0, 3 in process 1" in said, said
+
+
+def test_other_names_of_the_strategy_take_the_devices_of_all(processes: ProcessGroups) -> None:
+    for named, before, after, total, other, late in processes.run(FOUND, "program.multi_worker()", (2, 2, 2, 2)):
+        assert (named, before, after, total) == (8, 1, 4, 4.0)
+        assert other.startswith("ClusterError: the cluster says process"), other
+        assert late.endswith("has made variables or steps already; call configure first"), late
+
+
+def test_reductions_are_told_once_with_the_inputs_of_all_replicas(processes: ProcessGroups) -> None:
+    *placed, reductions = in_one(processes, "program.observed()")
+    first, second = processes.run(FOUND, "program.observed()", (4, 4))
+
+    assert len(reductions[0][2]) == len(reductions[1][2]) == 8
+    assert first == [*placed, reductions]
+    assert second == [*placed, []]
