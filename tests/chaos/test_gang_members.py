@@ -34,6 +34,7 @@ STOPPED_S = 15.0
 SILENT_S = 15.0
 """JAX ends who waits for a process that has been silent for so long."""
 RENDEZVOUS_S = 6.0
+NAMED_S = 5.0
 TOGETHER = '''
     import time
 
@@ -51,6 +52,22 @@ TOGETHER = '''
             run.checkpoint({"value": value}, step=step)
             time.sleep(0.05)
         return value
+'''
+
+STEPS = '''
+    import jax
+    import jax.numpy as jnp
+
+    import drumline.distribute as dist
+
+
+    def main(run, *, odd: int, at: int):
+        """Steps with the strategy over all members; one of them returns after `at` steps."""
+        for step in range(100_000):
+            if jax.process_index() == odd and step == at:
+                return step
+            run.strategy.run(lambda x: dist.all_reduce("sum", x * 2), args=(jnp.ones(3),))
+            run.log(step=step, x=1.0)
 '''
 
 
@@ -172,6 +189,28 @@ def test_an_absent_member_is_named(
     assert reason is EndReason.GANG_INCOMPLETE, message
     assert message.startswith("Did not come to the rendezvous within "), message
     assert message.endswith(f" s: rank {rank} on {host.name}."), message
+
+
+@SIZES
+def test_a_member_that_returns_early_is_named(
+    gang_site: Site, tmp_path: Path, chance: random.Random, measured: Measure, size: int
+) -> None:
+    odd, at = chance.randrange(size), 20 + chance.randrange(20)
+    run = gang_site.submit(
+        write_program(tmp_path, STEPS),
+        replicas=size,
+        strategy=GANG,
+        parameters={"odd": odd, "at": at},
+        retries=Retries(infrastructure=0),
+    )
+    wait_until(lambda: (run.refresh().details.progress.step or 0) >= 1, timeout_s=PATIENCE_S, what="it steps")
+    began_at = time.monotonic()
+    reason, message = ended(gang_site, run)
+    measured(f"ended: one of {size} returned", time.monotonic() - began_at, NAMED_S + STOPPED_S)
+
+    assert reason is EndReason.PROGRAMS_DIFFER, message
+    said = f"Rank {odd} on {host_of(gang_site, run, odd).name} returned after {at} steps of the strategy, "
+    assert message.startswith(said), message
 
 
 def test_a_member_with_another_version_is_named(gang_site: Site, tmp_path: Path, measured: Measure) -> None:
