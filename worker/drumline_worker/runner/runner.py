@@ -191,6 +191,7 @@ def _plan_on_chips(directory: RunDirectory, order: StartOrder, wanted: ChipOrder
         sys.stderr.write(_format_error(error, directory.program))
         return _fail(channel, reason, _summary(error))
     channel.send("state", phase="finishing")
+    leave(order)  # before the result is told: a gang that fails while members leave has none
     channel.send("result", value=found.model_dump(mode="json"), not_finite={})
     return 0
 
@@ -221,13 +222,10 @@ def _run_program(directory: RunDirectory, order: StartOrder, channel: Channel, p
         return _report_error(error, run, channel, reason, directory.program)
     if watch is not None:
         watch.returned()
-    code = _succeed(returned, run, channel)
-    if code == 0:
-        leave(order)
-    return code
+    return _succeed(returned, run, channel, order)
 
 
-def _succeed(returned: Any, run: WorkerRun, channel: Channel) -> int:
+def _succeed(returned: Any, run: WorkerRun, channel: Channel, order: StartOrder) -> int:
     try:
         result = json_result(returned)
     except (TypeError, ValueError) as error:
@@ -236,6 +234,7 @@ def _succeed(returned: Any, run: WorkerRun, channel: Channel) -> int:
         return _fail(channel, EndReason.BAD_RESULT, _summary(error))
     run.close()
     channel.send("state", phase="finishing")
+    leave(order)  # before the result is told: a gang that fails while members leave has none
     channel.send("result", value=result.value, not_finite=result.not_finite)
     return 0
 
