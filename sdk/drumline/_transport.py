@@ -35,6 +35,7 @@ Item = TypeVar("Item", bound=Reply)
 Params = Mapping[str, Any]  # Any: what httpx2 takes as query values, with None for a parameter left out
 
 _BY_CODE: dict[str, type[errors.APIError]] = {
+    ProblemCode.DOES_NOT_FIT: errors.DoesNotFitError,
     ProblemCode.TOO_MANY_SIMULATED: errors.TooManyReplicasError,
     ProblemCode.TOO_MANY_REPLICAS: errors.TooManyReplicasError,
     **dict.fromkeys(

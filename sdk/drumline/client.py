@@ -14,7 +14,7 @@ from drumline._transport import TIMEOUT_S, Body, Transport, iterate_pages
 from drumline._validation import refuse, require_id, require_parameters, require_source, typed_errors
 from drumline.config import Config
 from drumline.contracts import api
-from drumline.contracts.plans import PROBE_S, PROBE_STEPS, PlanRequest, ProbeTerms
+from drumline.contracts.plans import CHIP_PROBE_S, PROBE_S, PROBE_STEPS, PlanRequest, ProbeTerms
 from drumline.contracts.records import MAX_JSON_BYTES, RECORDS_MEDIA_TYPE, frame
 from drumline.contracts.spec import (
     CheckpointSpec,
@@ -133,8 +133,10 @@ class Client:
         source: str | Path | PackedProgram,
         *,
         steps: int = PROBE_STEPS,
-        limit_s: float = PROBE_S,
+        limit_s: float | None = None,
         probe: bool = True,
+        on: str | None = None,
+        batch_parameter: str | None = None,
         wait: bool = True,
         idempotency_key: str | None = None,
         **options: Unpack[SubmitOptions],
@@ -142,11 +144,15 @@ class Client:
         """Says what a run would do, and runs nothing; `print(plan)` shows it, `plan.submit()` runs it.
 
         Takes what `submit` takes. The placement is known at once; `probe` lets a worker look at the program's first
-        `steps` steps on simulated devices, for at most `limit_s` seconds, and `wait` waits for that.
+        `steps` steps on simulated devices, for at most `limit_s` seconds (60; 600 with `on`), and `wait` waits.
+        `on` names a TPU slice, such as "v5e:16x16", which need not be there: the program runs on shapes, and the chip's
+        own compiler says whether its steps fit. `batch_parameter`: a whole number that the program takes, of which
+        the largest value that fits is looked for.
         Raises what `submit` raises.
         """
+        limit_s = limit_s or (PROBE_S if on is None else CHIP_PROBE_S)
         with typed_errors():
-            terms = ProbeTerms(limit_s=limit_s, steps=steps) if probe else None
+            terms = ProbeTerms(limit_s=limit_s, steps=steps, on=on, batch_parameter=batch_parameter) if probe else None
         request = PlanRequest(run=self.prepare(source, **options), probe=terms)
         plan = make_plan(self._transport, Body.of(request), idempotency_key or uuid.uuid4().hex)
         return plan.wait() if wait else plan

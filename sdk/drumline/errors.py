@@ -24,6 +24,7 @@ DrumlineError                     base of all
 └── APIError                      the server refused: `status`, `code`, `request_id`, `hint`
     ├── InvalidRequestError       400, 405, 415, 422: the request is wrong
     │   ├── TooManyReplicasError  more replicas than devices
+    │   ├── DoesNotFitError       its plan says that its chips lack the memory
     │   └── RejectedProgramError  bundle, entrypoint or parameters
     ├── AuthenticationError       401
     ├── PermissionDeniedError     403, 421: not with this token, host or origin
@@ -178,6 +179,10 @@ class APIError(DrumlineError):
 
 class InvalidRequestError(APIError):
     """The request is wrong; `problem.errors` names the fields."""
+
+
+class DoesNotFitError(InvalidRequestError):
+    """The plan that the run was submitted from says that it does not fit its chips; `anyway` tries it."""
 
 
 class TooManyReplicasError(InvalidRequestError):

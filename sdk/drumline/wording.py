@@ -2,8 +2,10 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+MAX_ROWS = 24
+"""Of a table, so that it stays on a screen; the rest is counted."""
 _CONTROL = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Escape sequences and control characters but tab and newline: they could repaint or drive the terminal."""
 
@@ -57,3 +59,12 @@ def duration(seconds: float) -> str:
         if whole < bound:
             return f"{whole // length} {unit} {whole % length // part:02d} {smaller}"
     raise AssertionError("every number is less than infinity")
+
+
+def limit_rows(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of at most MAX_ROWS rows; nothing for none."""
+    all_rows = list(rows)
+    if not all_rows:
+        return ""
+    more = f"\n... and {len(all_rows) - MAX_ROWS} more" if len(all_rows) > MAX_ROWS else ""
+    return table(headings, all_rows[:MAX_ROWS]) + more

@@ -72,3 +72,49 @@ def _settings(given: dict[str, Any]) -> WorkerSettings:
     except ValidationError as error:
         first = error.errors()[0]
         raise click.BadParameter(first["msg"], param_hint=str(first["loc"][0])) from None
+
+
+@worker.group()
+def compilers() -> None:
+    """Compilers of chips that this host need not have, with which `drumline plan --on` plans."""
+
+
+@compilers.command()
+@click.argument("chip", type=click.Choice(["tpu"]))
+@click.option(
+    "--from", "wheel", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A wheel of libtpu here."
+)
+@click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the worker keeps its files.")
+@click.option("--accept-licence", is_flag=True, help="Agree to the licence that is shown without being asked.")
+def add(chip: str, wheel: Path | None, data_dir: Path | None, accept_licence: bool) -> None:
+    """Add the compiler of CHIP to the worker's data directory, once its licence is agreed to.
+
+    Without --from uv fetches the pinned wheel of libtpu, 137 MB, and checks its hash. It is Google's, under terms of
+    its own; Drumline does not depend on it. Workers that run need no restart.
+    """
+    from drumline_worker.agent.compilers import CompilerError, Compilers
+
+    def agree(licence: str) -> bool:
+        click.echo(f"{licence}\n")
+        return accept_licence or click.confirm("Do you agree to these terms?")
+
+    try:
+        made = Compilers(_data_dir(data_dir) / "compilers").add_tpu(wheel, agree)
+    except CompilerError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(1)
+    click.echo(f"added {made.name} {made.version} for {chip}; sha256 of its library {made.sha256}")
+
+
+@compilers.command(name="list")
+@click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the worker keeps its files.")
+def list_compilers(data_dir: Path | None) -> None:
+    """List the compilers that were added."""
+    from drumline_worker.agent.compilers import ADD_TPU, Compilers
+
+    found = Compilers(_data_dir(data_dir) / "compilers").find("tpu")
+    click.echo(f"no compiler was added; add one: {ADD_TPU}" if found is None else f"tpu: {found.name} {found.version}")
+
+
+def _data_dir(given: Path | None) -> Path:
+    return _settings({} if given is None else {"data_dir": given}).data_dir

@@ -11,12 +11,14 @@ from drumline.contracts.plans import (
     PROBE_TRANSITIONS,
     PlanReport,
     PlanTaken,
+    ProbedProgram,
     ProbeOrder,
     ProbeState,
     ProbeTerms,
 )
+from drumline.contracts.problems import ProblemCode
 from drumline.contracts.spec import RunSubmit
-from drumline_server.base.errors import NotFoundError
+from drumline_server.base.errors import DrumlineError, NotFoundError
 from drumline_server.base.shapes import devices_per_replica
 from drumline_server.lifecycle.guard import require_incarnation
 from drumline_server.storage.models import Host, Plan
@@ -27,6 +29,7 @@ PROBES_PER_HOST = 1
 _PICKUP_S = 30.0
 """What a worker may need beside the probe itself: to hear of it, to fetch the bundle, to report."""
 _MICROS = 1_000_000
+_ACTIVE = (ProbeState.WAITING, ProbeState.RUNNING)
 
 
 def assign_probe(
@@ -38,7 +41,7 @@ def assign_probe(
     """
     run = RunSubmit.model_validate(plan.request)
     devices = run.resources.replicas * devices_per_replica(run.job.strategy.model_dump())
-    if devices > MAX_PROBE_DEVICES:
+    if terms.on is None and devices > MAX_PROBE_DEVICES:
         plan.message = f"{devices} devices are too many to simulate in a probe; at most {MAX_PROBE_DEVICES}."
         return
     hosts = live_hosts(session, plan.project_id, silent_since)
@@ -86,6 +89,9 @@ def record_plan_report(session: Session, host_id: str, plan_id: str, report: Pla
     plan = session.get(Plan, plan_id, populate_existing=True)
     if plan is None or plan.host_id != host_id:
         raise NotFoundError("plan", plan_id)
+    if report.progress:
+        _note_progress(session, plan, report.message)
+        return PlanTaken(state=ProbeState(plan.probe_state))
     columns = {
         "fault": report.fault if report.program is None and not report.busy else None,
         "message": report.message,
@@ -101,6 +107,32 @@ def cancel_probe(session: Session, plan: Plan, *, now: int) -> None:
     """Ends a probe that nobody waits for any more; its worker hears of it with its next heartbeat."""
     columns = {"fault": "cancelled", "message": "The probe was cancelled.", "ended_at": now}
     _transition_probe(session, plan, ProbeState.FAILED, columns)
+
+
+def _note_progress(session: Session, plan: Plan, message: str) -> None:
+    """How far a probe is that is not over."""
+    session.execute(
+        update(Plan).where(Plan.id == plan.id, Plan.probe_state.in_(_ACTIVE)).values(message=message),
+        execution_options={"synchronize_session": False},
+    )
+    session.refresh(plan)
+
+
+def check_fits(plan: Plan, *, anyway: bool) -> None:
+    """Raises DrumlineError does_not_fit for a plan by whose chips' compiler a step lacks memory, unless `anyway`."""
+    chips = None if plan.program is None else ProbedProgram.model_validate(plan.program).chips
+    if chips is None or chips.fits or anyway:
+        return
+    program = next(program for program in chips.programs if not program.fits)
+    needed = program.needed_bytes or program.argument_bytes
+    figures = {"needed_bytes": needed, "available_bytes": chips.available_bytes}
+    raise DrumlineError(
+        ProblemCode.DOES_NOT_FIT,
+        f"The plan {plan.id} says that it does not fit {chips.slice}: call {program.first_call} of strategy.run needs "
+        f"{needed} bytes on each device, and a program may use {chips.available_bytes} ({chips.compiler}).",
+        hint="Make the batch or the model smaller, or set anyway (--anyway) to try.",
+        context={"plan": plan.id, "slice": chips.slice, **figures},
+    )
 
 
 def _outcome(report: PlanReport) -> ProbeState:
@@ -137,15 +169,14 @@ def _probe_order(plan: Plan) -> ProbeOrder:
         entrypoint=run.job.program.entrypoint,
         strategy=run.job.strategy,
         parameters=run.parameters,
-        replicas=run.resources.replicas,
-        devices_per_replica=devices_per_replica(run.job.strategy.model_dump()),
+        replicas=run.resources.replicas if terms.on is None else 1,
+        devices_per_replica=devices_per_replica(run.job.strategy.model_dump()) if terms.on is None else 1,
         platform=devices[0]["platform"] if devices else "cpu",
         steps=terms.steps,
         limit_s=terms.limit_s,
+        on=terms.on,
+        batch_parameter=terms.batch_parameter,
     )
-
-
-_ACTIVE = (ProbeState.WAITING, ProbeState.RUNNING)
 
 
 def live_hosts(session: Session, project_id: str, silent_since: int) -> Sequence[Host]:

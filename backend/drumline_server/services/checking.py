@@ -21,6 +21,7 @@ from drumline.wording import counted
 from drumline_server.base.errors import DrumlineError, InvalidRequestError, NotFoundError
 from drumline_server.base.shapes import OWN_COLLECTIVES, Shape, shape_of, tie_to_one_host
 from drumline_server.lifecycle import checkpoints
+from drumline_server.lifecycle.probes import check_fits
 from drumline_server.scheduling import capacity
 from drumline_server.scheduling.capacity import (
     HostCapacity,
@@ -313,7 +314,7 @@ class Checker:
         parameters = self._check_parameters(body)
         self._check_shape(body)
         if body.plan is not None:
-            require_plan(self._session, self._project_id, body.plan)
+            check_fits(require_plan(self._session, self._project_id, body.plan), anyway=body.anyway)
         resume_from = body.resume_from and checkpoints.resolve_checkpoint(
             self._session, self._project_id, body.resume_from
         )

@@ -39,6 +39,8 @@ class HostCounts(NamedTuple):
     devices: int
     free: int
     platforms: tuple[str, ...]
+    simulated: int = 0
+    """Of its devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +61,21 @@ def hosts_after(session: Session, project_id: str, name: str, count: int) -> Seq
 def device_counts(session: Session, host_ids: Sequence[str]) -> dict[str, HostCounts]:
     """What each of the hosts has now."""
     free = func.sum(case((Device.state == DeviceState.FREE, 1), else_=0))
+    simulated = func.sum(case((Device.simulated, 1), else_=0))
     query = (
-        select(Device.host_id, Device.platform, func.count(), free)
+        select(Device.host_id, Device.platform, func.count(), free, simulated)
         .where(Device.host_id.in_(host_ids), Device.present)
         .group_by(Device.host_id, Device.platform)
         .order_by(Device.platform)
     )
     counts: dict[str, HostCounts] = {host_id: HostCounts(0, 0, ()) for host_id in host_ids}
-    for host_id, platform, devices, free_devices in session.execute(query):
+    for host_id, platform, devices, free_devices, of_simulated in session.execute(query):
         before = counts[host_id]
         counts[host_id] = HostCounts(
-            before.devices + devices, before.free + int(free_devices), (*before.platforms, platform)
+            before.devices + devices,
+            before.free + int(free_devices),
+            (*before.platforms, platform),
+            before.simulated + int(of_simulated),
         )
     return counts
 
@@ -186,6 +192,7 @@ def _host(host: Host, counts: HostCounts, runs: Sequence[str], *, now: int, susp
             "devices": counts.devices,
             "free_devices": counts.free,
             "platforms": counts.platforms,
+            "simulated_devices": counts.simulated,
             "version": host.version,
             "jax_version": host.jax_version,
             "cpu_count": host.cpu_count,

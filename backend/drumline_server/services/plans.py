@@ -220,6 +220,7 @@ def view_plan(session: Session, plan: Plan, *, now: int) -> api.Plan:
             "request": plan.request,
             **plan.simulation,
             "probe": _view_probe(session, plan, now),
+            "on": (plan.terms or {}).get("on"),
             "program": None if plan.program is None else ProbedProgram.model_validate(plan.program),
         }
     )
@@ -231,9 +232,14 @@ def _idempotent_request(order: PlanSubmission) -> IdempotentRequest:
 
 
 def _draft(session: Session, order: PlanSubmission, now: int) -> Draft:
-    submission = order.submission
-    checked = Checker(session, submission.project_id, is_plan=True).check(submission.body)
-    meant = replace(submission, body=submission.body.model_copy(update={"parameters": checked.parameters}))
+    submission, body = order.submission, order.submission.body
+    is_absent = order.body.probe is not None and order.body.probe.on is not None
+    # Of chips that are not there no host is asked whether it has room.
+    judged = body.model_copy(update={"wait_for_devices": True}) if is_absent else body
+    checked = Checker(session, submission.project_id, is_plan=True).check(judged)
+    meant = replace(submission, body=body.model_copy(update={"parameters": checked.parameters}))
+    if is_absent:
+        return Draft(meant, Simulation(False, None, ()))
     return Draft(meant, simulate(session, meant, checked, terms=order.terms, now=now))
 
 

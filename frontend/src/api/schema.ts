@@ -1420,6 +1420,30 @@ export interface components {
             requested_at: string;
         };
         /**
+         * BatchSearch
+         * @description The largest batch that fits, looked for in the values of a parameter of the program.
+         */
+        BatchSearch: {
+            /**
+             * Ended
+             * @default
+             */
+            ended: string;
+            /** Largest */
+            largest?: number | null;
+            /** Parameter */
+            parameter: string;
+            /** Too Large */
+            too_large?: number | null;
+            /**
+             * Tries
+             * @default 1
+             */
+            tries: number;
+            /** Value */
+            value: number;
+        };
+        /**
          * BatchSubmit
          * @description Body of `POST /runs:batch`: where one of the runs is refused, none is queued.
          */
@@ -1565,6 +1589,115 @@ export interface components {
          * @enum {string}
          */
         CheckpointState: "KEPT" | "DELETED" | "DAMAGED";
+        /**
+         * ChipAllocation
+         * @description Something that takes memory.
+         */
+        ChipAllocation: {
+            /** Dtype */
+            dtype: string;
+            /** Name */
+            name: string;
+            /** Shape */
+            shape: number[];
+            /** Size Bytes */
+            size_bytes: number;
+        };
+        /**
+         * ChipExchange
+         * @description A collective as the compiler left it: those of the step may have been joined, cut or added to.
+         */
+        ChipExchange: {
+            /** Group */
+            group: number[];
+            /** Group Size */
+            group_size: number;
+            /** Groups */
+            groups: number;
+            /** Kind */
+            kind: string;
+            /** Name */
+            name: string;
+            /** Size Bytes */
+            size_bytes: number;
+        };
+        /**
+         * ChipMemory
+         * @description What a compiled step takes while it runs. `alias`: arguments whose place outputs take; `peak`: all together.
+         */
+        ChipMemory: {
+            /** Alias */
+            alias: number;
+            /** Argument */
+            argument: number;
+            /** Code */
+            code: number;
+            /** Output */
+            output: number;
+            /** Peak */
+            peak: number;
+            /** Temp */
+            temp: number;
+        };
+        /**
+         * ChipPlan
+         * @description What the compiler of one kind of chip says; of no other chip.
+         */
+        ChipPlan: {
+            /** Available Bytes */
+            available_bytes: number | null;
+            batch?: components["schemas"]["BatchSearch"] | null;
+            /** Compiler */
+            compiler: string;
+            /** Devices */
+            devices: number;
+            /** Fits */
+            fits: boolean;
+            /** Hosts */
+            hosts: number;
+            /** Kind */
+            kind: string;
+            /** Programs */
+            programs: components["schemas"]["ChipProgram"][];
+            /** Slice */
+            slice: string;
+            stopped: components["schemas"]["PlannedStop"] | null;
+        };
+        /**
+         * ChipProgram
+         * @description A step's program. Where it does not fit `memory` is `None`, and `needed_bytes` is what the compiler says.
+         */
+        ChipProgram: {
+            /** Argument Bytes */
+            argument_bytes: number;
+            /** Bytes Accessed */
+            bytes_accessed: number | null;
+            /** Exchange Count */
+            exchange_count: number;
+            /** Exchanges */
+            exchanges: components["schemas"]["ChipExchange"][];
+            /** First Call */
+            first_call: number;
+            /** Fits */
+            fits: boolean;
+            /** Flops */
+            flops: number | null;
+            /** Gross */
+            gross: boolean;
+            /** Largest */
+            largest: components["schemas"]["ChipAllocation"][];
+            memory: components["schemas"]["ChipMemory"] | null;
+            /** Message */
+            message: string;
+            /** Needed Bytes */
+            needed_bytes: number | null;
+            /** Optimal S */
+            optimal_s: number | null;
+            /** Rows Per Replica */
+            rows_per_replica: number | null;
+            /** Seconds */
+            seconds: number;
+        };
         /**
          * Claim
          * @description Body of `POST /worker/members/{id}/claim`.
@@ -2070,6 +2203,11 @@ export interface components {
             registered_at: string;
             /** Runs */
             runs: string[];
+            /**
+             * Simulated Devices
+             * @default 0
+             */
+            simulated_devices: number;
             /**
              * State
              * @enum {string}
@@ -3077,6 +3215,8 @@ export interface components {
             devices: components["schemas"]["PlacedDevice"][];
             /** Id */
             id: string;
+            /** On */
+            on?: string | null;
             probe: components["schemas"]["Probe"];
             program: components["schemas"]["ProbedProgram"] | null;
             request: components["schemas"]["RunSubmit"];
@@ -3129,7 +3269,7 @@ export interface components {
         };
         /**
          * PlanReport
-         * @description Body of `POST /worker/plans/{id}/report`: `program`, or why there is none.
+         * @description Body of `POST /worker/plans/{id}/report`: `program`, or why there is none; or only how far the probe is.
          */
         PlanReport: {
             /**
@@ -3138,7 +3278,7 @@ export interface components {
              */
             busy: boolean;
             /** Fault */
-            fault?: ("program_error" | "no_step" | "timed_out" | "unavailable" | "cancelled") | null;
+            fault?: ("program_error" | "no_step" | "timed_out" | "unavailable" | "cancelled" | "no_compiler" | "bad_chips" | "not_plannable") | null;
             /** Incarnation */
             incarnation: string;
             /**
@@ -3152,6 +3292,11 @@ export interface components {
              */
             output: string;
             program?: components["schemas"]["ProbedProgram"] | null;
+            /**
+             * Progress
+             * @default false
+             */
+            progress: boolean;
         };
         /**
          * PlanRequest
@@ -3275,6 +3420,20 @@ export interface components {
             temp: number;
         };
         /**
+         * PlannedStop
+         * @description Where the program could go no further without a number, or with what can't be compiled for absent devices.
+         */
+        PlannedStop: {
+            /** Code */
+            code: string;
+            /** File */
+            file: string;
+            /** Line */
+            line: number;
+            /** Why */
+            why: string;
+        };
+        /**
          * PlannedVariable
          * @description A variable and where its copies would live.
          */
@@ -3314,7 +3473,7 @@ export interface components {
             /** Deadline */
             deadline?: string | null;
             /** Fault */
-            fault?: ("program_error" | "no_step" | "timed_out" | "unavailable" | "cancelled") | null;
+            fault?: ("program_error" | "no_step" | "timed_out" | "unavailable" | "cancelled" | "no_compiler" | "bad_chips" | "not_plannable") | null;
             /** Host Name */
             host_name?: string | null;
             /**
@@ -3334,6 +3493,8 @@ export interface components {
          * @description What a worker needs to probe a program.
          */
         ProbeOrder: {
+            /** Batch Parameter */
+            batch_parameter?: string | null;
             /** Bundle */
             bundle: string;
             /** Devices Per Replica */
@@ -3342,6 +3503,8 @@ export interface components {
             entrypoint: string;
             /** Limit S */
             limit_s: number;
+            /** On */
+            on?: string | null;
             /** Parameters */
             parameters: {
                 [key: string]: components["schemas"]["JsonValue"];
@@ -3371,11 +3534,15 @@ export interface components {
          * @description How long a probe may take, and how many of the program's steps it looks at.
          */
         ProbeTerms: {
+            /** Batch Parameter */
+            batch_parameter?: string | null;
             /**
              * Limit S
              * @default 60
              */
             limit_s: number;
+            /** On */
+            on?: string | null;
             /**
              * Steps
              * @default 16
@@ -3391,6 +3558,7 @@ export interface components {
             batches: components["schemas"]["PlannedBatch"][];
             /** Calls */
             calls?: number | null;
+            chips?: components["schemas"]["ChipPlan"] | null;
             /** Collectives */
             collectives: components["schemas"]["PlannedCollective"][];
             /** Ended */
@@ -3455,7 +3623,7 @@ export interface components {
          * @description What went wrong, for programs. A code never changes its meaning.
          * @enum {string}
          */
-        ProblemCode: "unauthenticated" | "forbidden" | "not_found" | "method_not_allowed" | "invalid_request" | "payload_too_large" | "unsupported_media_type" | "host_not_allowed" | "origin_not_allowed" | "too_many_replicas" | "too_many_simulated" | "unknown_strategy" | "unknown_parameter" | "bad_parameter" | "missing_parameter" | "bad_sweep" | "bad_bundle" | "bundle_not_found" | "entrypoint_not_found" | "idempotency_mismatch" | "idempotency_in_flight" | "already_terminal" | "conflict" | "fenced" | "gone" | "rate_limited" | "unavailable" | "internal";
+        ProblemCode: "unauthenticated" | "forbidden" | "not_found" | "method_not_allowed" | "invalid_request" | "payload_too_large" | "unsupported_media_type" | "host_not_allowed" | "origin_not_allowed" | "too_many_replicas" | "too_many_simulated" | "unknown_strategy" | "unknown_parameter" | "bad_parameter" | "missing_parameter" | "does_not_fit" | "bad_sweep" | "bad_bundle" | "bundle_not_found" | "entrypoint_not_found" | "idempotency_mismatch" | "idempotency_in_flight" | "already_terminal" | "conflict" | "fenced" | "gone" | "rate_limited" | "unavailable" | "internal";
         /**
          * ProgramCollective
          * @description One collective of a program, as the engine traced it.
@@ -4245,6 +4413,11 @@ export interface components {
          * @description The body of `POST /runs`: the job to version, and this run's own options.
          */
         RunSubmit: {
+            /**
+             * Anyway
+             * @default false
+             */
+            anyway: boolean;
             job: components["schemas"]["JobSpec"];
             /** Labels */
             labels?: {
@@ -4737,6 +4910,7 @@ export type Attempt = components['schemas']['Attempt'];
 export type AttemptState = components['schemas']['AttemptState'];
 export type Batch = components['schemas']['Batch'];
 export type BatchCancel = components['schemas']['BatchCancel'];
+export type BatchSearch = components['schemas']['BatchSearch'];
 export type BatchSubmit = components['schemas']['BatchSubmit'];
 export type Bundle = components['schemas']['Bundle'];
 export type BundleSource = components['schemas']['BundleSource'];
@@ -4747,6 +4921,11 @@ export type Checkpoint = components['schemas']['Checkpoint'];
 export type CheckpointEvent = components['schemas']['CheckpointEvent'];
 export type CheckpointSpec = components['schemas']['CheckpointSpec'];
 export type CheckpointState = components['schemas']['CheckpointState'];
+export type ChipAllocation = components['schemas']['ChipAllocation'];
+export type ChipExchange = components['schemas']['ChipExchange'];
+export type ChipMemory = components['schemas']['ChipMemory'];
+export type ChipPlan = components['schemas']['ChipPlan'];
+export type ChipProgram = components['schemas']['ChipProgram'];
 export type Claim = components['schemas']['Claim'];
 export type Claimed = components['schemas']['Claimed'];
 export type Device = components['schemas']['Device'];
@@ -4838,6 +5017,7 @@ export type PlannedBatch = components['schemas']['PlannedBatch'];
 export type PlannedCollective = components['schemas']['PlannedCollective'];
 export type PlannedInput = components['schemas']['PlannedInput'];
 export type PlannedMemory = components['schemas']['PlannedMemory'];
+export type PlannedStop = components['schemas']['PlannedStop'];
 export type PlannedVariable = components['schemas']['PlannedVariable'];
 export type Prediction = components['schemas']['Prediction'];
 export type Probe = components['schemas']['Probe'];

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 @click.argument("program", type=click.Path(exists=True))
 @submission_options
 @click.option("--steps", type=int, default=16, show_default=True, help="Steps of the program to look at.")
-@click.option("--probe-limit", type=Duration(), default="60s", show_default=True, help="How long looking may take.")
+@click.option("--probe-limit", type=Duration(), help="How long looking may take [default: 60s; 10m with --on].")
+@click.option("--on", metavar="CHIP:SHAPE", help="Compile for a TPU slice that need not be there, such as v5e:16x16.")
+@click.option("--batch-parameter", metavar="NAME", help="With --on: find the largest value of this that fits.")
 @click.option("--no-probe", is_flag=True, help="Only say where the replicas would sit.")
 @json_option
 @server_options
@@ -29,7 +31,9 @@ def plan(
     url: str | None,
     as_json: bool,
     steps: int,
-    probe_limit: float,
+    probe_limit: float | None,
+    on: str | None,
+    batch_parameter: str | None,
     no_probe: bool,
     **wanted: Any,
 ) -> None:
@@ -38,11 +42,15 @@ def plan(
     Which replica sits on which device, or why the run would wait; and from the program's first steps, on simulated
     devices of a worker: batches, variables, exchanges with their bytes, memory per device. Exits with 1 where the
     program could not be looked at.
+
+    With --on the program runs on shapes, on the devices of a TPU slice that need not be there, and the chip's own
+    compiler says what its steps need and whether they fit; exits with 1 where they don't.
     """
     from drumline.program import PackedProgram
 
     with connect(url) as client:
-        made = make(client, PackedProgram.of(program), wanted, steps=steps, limit_s=probe_limit, probe=not no_probe)
+        terms = {"steps": steps, "limit_s": probe_limit, "on": on, "batch_parameter": batch_parameter}
+        made = make(client, PackedProgram.of(program), wanted, probe=not no_probe, **terms)
     show(made, as_json=as_json)
     raise SystemExit(exit_code(made))
 
@@ -51,9 +59,19 @@ def make(client: "Client", packed: "PackedProgram", wanted: dict[str, Any], **te
     """Makes the plan and waits for it, saying so on stderr. Ctrl-C ends the probe."""
     made = client.plan(packed, wait=False, **terms, **arguments(packed, wanted))
     if made.pending:
-        click.echo(f"looking at the program's first steps on {made.details.probe.host_name} ...", err=True)
+        on = made.details.on
+        doing = "looking at the program's first steps" if on is None else f"compiling for {on}"
+        click.echo(f"{doing} on {made.details.probe.host_name} ...", err=True)
+    told: set[str] = set()
+
+    def tell(plan: "Plan") -> None:
+        message = plan.details.probe.message
+        if plan.pending and message and message not in told:
+            told.add(message)
+            click.echo(message, err=True)
+
     try:
-        return made.wait()
+        return made.wait(on_look=tell)
     except KeyboardInterrupt:
         made.cancel()
         raise
@@ -69,4 +87,7 @@ def exit_code(made: "Plan") -> int:
     from drumline.cli.exits import OK, RUN_FAILED
     from drumline.contracts.plans import ProbeState
 
+    program = made.details.program
+    if program is not None and program.chips is not None and not program.chips.fits:
+        return RUN_FAILED
     return RUN_FAILED if made.details.probe.state in (ProbeState.FAILED, ProbeState.BUSY) else OK

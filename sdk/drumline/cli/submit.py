@@ -13,11 +13,13 @@ from drumline.cli.submission import arguments, submission_options
 @submission_options
 @click.option("--dry-run", is_flag=True, help="Submit nothing; print the plan, as `drumline plan` does.")
 @click.option("--plan", "plan_first", is_flag=True, help="Print the plan first, and submit from it.")
+@click.option("--on", metavar="CHIP:SHAPE", help="With --plan or --dry-run: plan for this TPU slice.")
+@click.option("--anyway", is_flag=True, help="Submit even if the plan says that it does not fit.")
 @detach_option
 @logs_option(default=True)
 @json_option
 @server_options
-def submit(
+def submit(  # noqa: PLR0913 - an option each
     *,
     program: str,
     url: str | None,
@@ -26,6 +28,8 @@ def submit(
     with_logs: bool,
     dry_run: bool,
     plan_first: bool,
+    on: str | None,
+    anyway: bool,
     **wanted: Any,
 ) -> None:
     """Submit PROGRAM, a Python file or a directory, and watch its run.
@@ -37,6 +41,8 @@ def submit(
     from drumline.cli.watching import follow
     from drumline.program import PackedProgram
 
+    if on is not None and not (dry_run or plan_first):
+        raise click.UsageError("--on says what to plan for: add --plan or --dry-run")
     with connect(url) as client:
         packed = PackedProgram.of(program)
         if not (dry_run or plan_first):
@@ -47,9 +53,9 @@ def submit(
                 with_logs=with_logs,
             )
             return
-        made = plan.make(client, packed, wanted)
+        made = plan.make(client, packed, wanted, on=on)
         if dry_run:
             plan.show(made, as_json=as_json)
             raise SystemExit(plan.exit_code(made))
         click.echo(str(made), err=True)
-        follow(made.submit(), detach=detach, as_json=as_json, with_logs=with_logs)
+        follow(made.submit(anyway=anyway), detach=detach, as_json=as_json, with_logs=with_logs)

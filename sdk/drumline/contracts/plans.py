@@ -7,12 +7,14 @@ a device, touches no run, and ends at its deadline.
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, StringConstraints
+from pydantic import Field, JsonValue, StringConstraints, model_validator
 
 from drumline.contracts.base import AtMost, Contract, Finite, Reply, Text
+from drumline.contracts.chips import ChipPlan, ParameterName, SliceName
 from drumline.contracts.events import Axes
 from drumline.contracts.ids import IncarnationId, PlanId, Sha256
 from drumline.contracts.spec import Entrypoint, RunSubmit, StrategySpec
+from drumline.slices import KnownSlice, SliceError
 
 MAX_PROBE_DEVICES = 128
 """More simulated devices than this take a laptop too long to start."""
@@ -20,6 +22,8 @@ MAX_LISTED = 500
 """Variables, and collectives, that a plan lists; the rest is counted."""
 PROBE_S = 60.0
 PROBE_STEPS = 16
+CHIP_PROBE_S = 600.0
+"""For chips that are not there: their compiler takes minutes for a large program."""
 
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Label = Annotated[Text, StringConstraints(max_length=300)]
@@ -45,14 +49,32 @@ PROBE_TRANSITIONS: dict[ProbeState, frozenset[ProbeState]] = {
     **{end: frozenset() for end in (ProbeState.NONE, ProbeState.READY, ProbeState.FAILED, ProbeState.BUSY)},
 }
 
-ProbeFault = Literal["program_error", "no_step", "timed_out", "unavailable", "cancelled"]
+ProbeFault = Literal[
+    "program_error", "no_step", "timed_out", "unavailable", "cancelled", "no_compiler", "bad_chips", "not_plannable"
+]
 
 
 class ProbeTerms(Contract):
     """How long a probe may take, and how many of the program's steps it looks at."""
 
-    limit_s: Annotated[float, Field(ge=1, le=600)] = PROBE_S
+    limit_s: Annotated[float, Field(ge=1, le=3_600)] = PROBE_S
     steps: Annotated[int, Field(ge=1, le=1_000)] = PROBE_STEPS
+    on: SliceName | None = None
+    """Compile the program for this slice, which need not be there, and run it on shapes; its devices are the replicas'.
+    """
+    batch_parameter: ParameterName | None = None
+    """Look for the largest value of this whole-numbered parameter of the program with which it fits `on`."""
+
+    @model_validator(mode="after")
+    def _check_search(self) -> "ProbeTerms":
+        if self.batch_parameter is not None and self.on is None:
+            raise ValueError("batch_parameter looks for the largest batch on a slice: name one with `on`")
+        if self.on is not None:
+            try:
+                KnownSlice.parse(self.on)
+            except SliceError as error:
+                raise ValueError(f"on: {error}") from None
+        return self
 
 
 class PlanRequest(Contract):
@@ -163,6 +185,9 @@ class ProbedProgram(Reply):
     memory: Annotated[tuple[PlannedMemory, ...], Field(fail_fast=True), AtMost(100)]
     warnings: Annotated[tuple[PlanWarning, ...], Field(fail_fast=True), AtMost(50)]
     seconds: Annotated[Finite, Field(ge=0, lt=2**53)]
+    chips: ChipPlan | None = None
+    """Of a plan for chips that are not there. Nothing was computed then: `batches` and `memory` are empty, and
+    variables name no homes, as every device has a copy."""
 
 
 class ProbeOrder(Reply):
@@ -179,10 +204,13 @@ class ProbeOrder(Reply):
     """Of the devices that the run would have."""
     steps: int
     limit_s: float
+    on: SliceName | None = None
+    """Compile for this slice instead of simulating `replicas`."""
+    batch_parameter: ParameterName | None = None
 
 
 class PlanReport(Contract):
-    """Body of `POST /worker/plans/{id}/report`: `program`, or why there is none."""
+    """Body of `POST /worker/plans/{id}/report`: `program`, or why there is none; or only how far the probe is."""
 
     incarnation: IncarnationId
     program: ProbedProgram | None = None
@@ -191,6 +219,8 @@ class PlanReport(Contract):
     message: Annotated[Text, StringConstraints(max_length=8_000)] = ""
     output: Annotated[Text, StringConstraints(max_length=8_000)] = ""
     """The end of what the program printed."""
+    progress: bool = False
+    """Nothing is over: `message` says how far the probe is."""
 
 
 class PlanTaken(Reply):

@@ -28,6 +28,7 @@ class ProblemCode(StrEnum):
     UNKNOWN_PARAMETER = "unknown_parameter"
     BAD_PARAMETER = "bad_parameter"
     MISSING_PARAMETER = "missing_parameter"
+    DOES_NOT_FIT = "does_not_fit"
     BAD_SWEEP = "bad_sweep"
     BAD_BUNDLE = "bad_bundle"
     BUNDLE_NOT_FOUND = "bundle_not_found"

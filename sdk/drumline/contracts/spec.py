@@ -185,5 +185,7 @@ class RunSubmit(RunOptions):
     """Queue the run even if no host known now could ever hold it."""
     plan: PlanId | None = None
     """The plan that this run is to be compared with."""
+    anyway: bool = False
+    """Queue it even if its plan says that it does not fit its chips."""
     resume_from: CheckpointId | RunId | None = None
     """Go on from this checkpoint, or from the newest one of this run; from one before it if it proves damaged."""

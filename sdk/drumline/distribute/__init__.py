@@ -49,6 +49,7 @@ from drumline.distribute.tracing.accumulation import accumulate_gradients
 from drumline.distribute.tracing.collectives import all_gather, all_reduce, merge_call, replica_key
 from drumline.distribute.tracing.global_mean import global_mean
 from drumline.distribute.tracing.replica_context import ReplicaContext, get_replica_context
+from drumline.distribute.tracing.row_weights import row_weights, rows
 from drumline.distribute.tracing.step import mirrored
 from drumline.distribute.values.indexed_slices import IndexedSlices
 from drumline.distribute.values.per_replica import DistributedValue, Mirrored, PerReplica
@@ -181,6 +182,8 @@ __all__ = [
     "observe",
     "per_worker_batches",
     "replica_key",
+    "row_weights",
+    "rows",
     "set_cpu_devices",
     "set_strategy",
     "tpu",

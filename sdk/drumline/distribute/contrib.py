@@ -12,7 +12,7 @@ from drumline.distribute.base.devices import DeviceLike, all_devices
 from drumline.distribute.cluster import ClusterSpec, Gang
 from drumline.distribute.cluster.gang import gang_of_tasks
 from drumline.distribute.combine.cross_device_ops import CrossDeviceOps
-from drumline.distribute.errors import ClusterError, ContextError, InvalidValueError
+from drumline.distribute.errors import ClusterError, ContextError, InvalidTypeError, InvalidValueError
 
 
 class MirroredStrategy(v1.MirroredStrategy):
@@ -59,11 +59,18 @@ class MirroredStrategy(v1.MirroredStrategy):
         own where they are given. Devices are those of all processes, or the first ``num_gpus_per_worker`` of each. A
         cluster of one task changes nothing, nor does ``session_config``, which belongs to TensorFlow's sessions.
 
-        Raises what ``ClusterSpec`` raises; InvalidValueError for a task that is not in the cluster, and for processes
-        of different numbers of devices; ClusterError where the processes did not meet, or are others than the cluster's
-        tasks; ContextError where the strategy has variables or has made a step.
+        Raises what ``ClusterSpec`` raises; InvalidTypeError for a task_type that is no string and a task_id that is no
+        number; InvalidValueError for a task that is not in the cluster, and for processes of different numbers of
+        devices; ClusterError where the processes did not meet, or are others than the cluster's tasks; ContextError
+        where the strategy has variables or has made a step.
         """
         cluster = ClusterSpec(cluster_spec if cluster_spec is not None else {})
+        if task_id is not None and (not isinstance(task_id, int) or isinstance(task_id, bool)):
+            raise InvalidTypeError(f"task_id must be a whole number; got {task_id!r:.80}")
+        if task_type is not None and not isinstance(task_type, str):
+            raise InvalidTypeError(f"task_type must be a string; got {task_type!r:.80}")
+        if cluster and task_type is not None:
+            cluster.task_address(task_type, task_id or 0)  # says what is there if it is not
         tasks = sum(map(cluster.num_tasks, cluster.jobs))
         if tasks <= 1:
             return

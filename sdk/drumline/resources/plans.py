@@ -59,9 +59,12 @@ class Plan:
         self.details = self._transport.post(f"{self._path}:cancel", api.Plan)
         return self
 
-    def submit(self, *, idempotency_key: str | None = None) -> Run:
-        """Submits exactly what was planned; `run.planned` then shows the run beside this plan."""
-        request = self.details.request.model_copy(update={"plan": self.id})
+    def submit(self, *, anyway: bool = False, idempotency_key: str | None = None) -> Run:
+        """Submits exactly what was planned; `run.planned` then shows the run beside this plan.
+
+        Raises DoesNotFitError where the plan says that a step does not fit its chips, unless `anyway`.
+        """
+        request = self.details.request.model_copy(update={"plan": self.id, "anyway": anyway})
         return submit_run(self._transport, request, idempotency_key)
 
     def __str__(self) -> str:

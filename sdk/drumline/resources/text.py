@@ -1,7 +1,6 @@
 """Plans and waits as text: placement, batches, exchanges, warnings; why a run waits, and what would let it start."""
 
 import json
-from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from pydantic import JsonValue
@@ -16,15 +15,15 @@ from drumline.contracts.plans import (
     ProbeState,
 )
 from drumline.contracts.stacks import DispatchedProgram, MemberStacks
-from drumline.wording import counted, duration, plain, size_text, table
-
-MAX_ROWS = 24
+from drumline.resources.chip_text import chip_sections
+from drumline.wording import counted, duration, limit_rows, plain, size_text, table
 
 
 def plan_text(plan: api.Plan) -> str:
     """The whole plan, section by section."""
-    sections = [_headline(plan), _placement(plan)]
+    sections = [_headline(plan), _placement(plan) if plan.on is None else ""]
     if plan.program is not None:
+        sections += [] if plan.program.chips is None else chip_sections(plan.program.chips)
         sections += _program(plan.program)
     else:
         sections.append(_probe(plan.probe))
@@ -49,6 +48,8 @@ def comparison_text(comparison: api.PlanComparison) -> str:
 
 def _headline(plan: api.Plan) -> str:
     run = plan.request
+    if plan.on is not None:
+        return f"{run.job.name}: {run.job.strategy.kind}, compiled for {plan.on}"
     what = f"{run.job.name}: {run.job.strategy.kind}, {run.resources.replicas} replicas"
     if plan.starts_now:
         return f"{what}; it would start at once"
@@ -63,12 +64,12 @@ def _placement(plan: api.Plan) -> str:
         (str(number), str(device.replica), str(device.logical), device.host_name, f"{device.platform}:{device.index}")
         for number, device in enumerate(plan.devices)
     ]
-    return _limit_rows(("#", "REPLICA", "LOGICAL", "HOST", "DEVICE"), rows)
+    return limit_rows(("#", "REPLICA", "LOGICAL", "HOST", "DEVICE"), rows)
 
 
 def _probe(probe: api.Probe) -> str:
     if probe.state in (ProbeState.WAITING, ProbeState.RUNNING):
-        return f"the program's first steps are being traced on {probe.host_name}"
+        return probe.message or f"the program's first steps are being traced on {probe.host_name}"
     output = f"\n{probe.output.rstrip()}" if probe.output else ""
     return f"{probe.message}{output}"
 
@@ -81,12 +82,12 @@ def _program(program: ProbedProgram) -> list[str]:
     memory = [(_place(one), *map(size_text, (one.argument, one.output, one.temp, one.peak))) for one in program.memory]
     return [
         f"{program.strategy}, {_describe_scope(program)}",
-        _limit_rows(("FROM STEP", "ROWS PER REPLICA", "SUM", "EXECUTOR"), batches),
-        _limit_rows(("VARIABLE", "TYPE", "SIZE", "COPIES ON #"), map(_variable, program.variables)),
-        _limit_rows(
+        limit_rows(("FROM STEP", "ROWS PER REPLICA", "SUM", "EXECUTOR"), batches),
+        limit_rows(("VARIABLE", "TYPE", "SIZE", "COPIES ON #"), map(_variable, program.variables)),
+        limit_rows(
             ("EXCHANGE", "OP", "EACH PUTS IN", "TIMES A CALL", "FROM STEP"), map(_collective, program.collectives)
         ),
-        _limit_rows(("FROM STEP", "ARGUMENTS", "OUTPUTS", "TEMPORARY", "PEAK PER DEVICE"), memory),
+        limit_rows(("FROM STEP", "ARGUMENTS", "OUTPUTS", "TEMPORARY", "PEAK PER DEVICE"), memory),
         *(one.text for one in program.inputs),
     ]
 
@@ -106,21 +107,13 @@ def _place(one: PlannedBatch | PlannedCollective | PlannedMemory) -> str:
 
 def _variable(one: PlannedVariable) -> tuple[str, ...]:
     shape = ", ".join(map(str, one.shape))
-    return one.name, f"{one.dtype}[{shape}]", size_text(one.size_bytes), ", ".join(map(str, one.homes))
+    homes = ", ".join(map(str, one.homes)) or "each"
+    return one.name, f"{one.dtype}[{shape}]", size_text(one.size_bytes), homes
 
 
 def _collective(one: PlannedCollective) -> tuple[str, ...]:
     times = "varies" if one.times is None else str(one.times)
     return one.name, one.op or "-", size_text(one.size_bytes), times, _place(one)
-
-
-def _limit_rows(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of at most MAX_ROWS rows; nothing for none."""
-    all_rows = list(rows)
-    if not all_rows:
-        return ""
-    more = f"\n... and {len(all_rows) - MAX_ROWS} more" if len(all_rows) > MAX_ROWS else ""
-    return table(headings, all_rows[:MAX_ROWS]) + more
 
 
 def why_lines(why: api.Why) -> list[str]:

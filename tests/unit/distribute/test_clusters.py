@@ -295,3 +295,24 @@ def test_the_contrib_strategy_takes_a_cluster_of_one_task_however_it_is_said() -
             strategy.configure(cluster_spec=two)
     with pytest.raises(InvalidTypeError, match="the tasks of job 'worker' must be a list"):
         strategy.configure(cluster_spec={"worker": "a:1"})
+
+
+@pytest.mark.parametrize(("size", "process"), [("2", 0), (2, "0"), (2.0, 0), (True, 0), (None, 0)])
+def test_a_gang_of_numbers_that_are_none_is_a_typed_error(size: Any, process: Any) -> None:
+    with pytest.raises(InvalidTypeError, match="must be a whole number"):
+        dist.Gang("a:1", size, process)
+
+
+@pytest.mark.parametrize(
+    ("task_type", "task_id", "error"),
+    [
+        ("ps", 0, InvalidValueError),
+        ("worker", 3, InvalidValueError),
+        (7, 0, InvalidTypeError),
+        ("worker", "0", InvalidTypeError),
+    ],
+)
+def test_configure_names_a_task_that_the_cluster_has_not(task_type: Any, task_id: Any, error: type[Exception]) -> None:
+    strategy = dist.contrib.MirroredStrategy()
+    with pytest.raises(error):
+        strategy.configure(None, {"worker": ["a:1"]}, task_type, task_id)

@@ -244,3 +244,18 @@ def test_a_plan_counts_what_replicas_send_and_not_the_devices_of_one(quads: dist
     quads.observe(Planner())
     quads.run(step, args=(rows(2, 4),))
     assert [(each.kind, each.bytes) for each in found] == [("all_reduce", 16)]
+
+
+def test_branches_that_end_split_unequally_are_a_typed_error_and_equal_ones_run(quads: dist.TPUStrategy) -> None:
+    split = quads.split_to_logical_devices
+
+    def branches(pieces: list[int]) -> Any:
+        def step(x: Any) -> Any:
+            return jax.lax.cond(jnp.sum(x) > 30, lambda a: split(a * 2, [2, 2]), lambda a: split(a * 3, pieces), x)
+
+        return step
+
+    x = jnp.ones((4, 4))
+    with pytest.raises(InvalidValueError, match="branches of a cond or switch end split unequally"):
+        quads.run(branches([4, 1]), args=(x,))
+    assert np.sum(quads.local_results(quads.run(branches([2, 2]), args=(x,)))[0]) == 48

@@ -264,3 +264,11 @@ def test_who_observes_from_the_first_use_on_is_told_of_it_once(two: dist.Mirrore
         on_first_use(None)
     assert [told.name for told in recorder.variables] == ["first"]
     assert (recorder.began, [told.executor for told in recorder.placements]) == ([0], ["auto", "spmd"])
+
+
+def test_all_reduces_of_a_sampled_step_are_recorded_by_pmap_too() -> None:
+    strategy, recorder = dist.MirroredStrategy(jax.devices()[:2], executor="pmap"), Recorder()
+    strategy.observe(recorder)
+    strategy.run(lambda x: dist.all_reduce("sum", x), args=(dist.PerReplica.from_components([1.0, 2.0]),))
+    (record,) = recorder.reductions
+    assert ([float(value) for value in record.inputs], float(record.result)) == ([1.0, 2.0], 3.0)

@@ -18,7 +18,8 @@ DOCUMENTED = {
     "contrib tpu v1",
     "contexts": "ReplicaContext ValueContext experimental_set_strategy get_replica_context get_strategy has_strategy "
     "in_cross_replica_context set_strategy",
-    "inside a step": "accumulate_gradients all_gather all_reduce global_mean merge_call mirrored replica_key",
+    "inside a step": "accumulate_gradients all_gather all_reduce global_mean merge_call mirrored replica_key "
+    "row_weights rows",
     "values": "DistributedValue DistributedValues IndexedSlices Mirrored PerReplica ReduceOp",
     "variables": "AggregatingVariable Checkpoints MirroredVariable SyncOnReadVariable Variable VariableAggregation "
     "VariableSynchronization VariableTree variables",

@@ -1,6 +1,7 @@
 """The hosts of a TPU slice from addresses, the environment and a metadata server; what is refused."""
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -177,21 +178,52 @@ def test_a_cloud_machine_with_tpus_library_is_asked_for_its_slice(
         assert resolver.gang() == dist.Gang("10.2.0.1:8482", 2, 1)
 
 
-def test_metadata_that_trickles_is_not_waited_for() -> None:
-    class Trickles(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+class _Quiet(BaseHTTPRequestHandler):
+    over = Event()
+
+    def log_message(self, *args: Any) -> None:
+        """Quiet."""
+
+
+class _Body(_Quiet):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        with suppress(OSError):
+            while not self.over.wait(0.2):
+                self.wfile.write(b"x")
+
+
+class _Headers(_Quiet):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.flush_headers()
+        with suppress(OSError):
+            while not self.over.wait(0.2):
+                self.wfile.write(b"X-Slow: 1\r\n")
+
+
+class _Redirects(_Quiet):
+    """The other address would tell of a slice."""
+
+    def do_GET(self) -> None:
+        if self.path.startswith("/elsewhere"):
             self.send_response(200)
             self.end_headers()
-            with suppress(OSError):
-                while not over.wait(0.2):
-                    self.wfile.write(b"x")
+            self.wfile.write(b"a:b:10.0.0.9,a:c:10.0.0.8")
+            return
+        self.send_response(302)
+        self.send_header("Location", "/elsewhere")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
 
-        def log_message(self, *args: Any) -> None:
-            """Quiet."""
 
-    over = Event()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Trickles)
+@pytest.mark.parametrize("handler", [_Body, _Headers, _Redirects])
+def test_metadata_that_trickles_or_points_elsewhere_is_none(handler: type[_Quiet]) -> None:
+    handler.over = Event()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     Thread(target=server.serve_forever).start()
+    began = time.monotonic()
     try:
         with (
             cluster_environment({"GCE_METADATA_HOST": f"127.0.0.1:{server.server_port}"}),
@@ -199,9 +231,16 @@ def test_metadata_that_trickles_is_not_waited_for() -> None:
         ):
             TPUClusterResolver()
     finally:
-        over.set()
+        handler.over.set()
         server.shutdown()
         server.server_close()
+    assert time.monotonic() - began < 15
+
+
+@pytest.mark.parametrize("addresses", ["h:1,h:1", "grpc://10.0.0.2:8470,10.0.0.3:8470,10.0.0.2:8470"])
+def test_two_hosts_of_one_address_are_refused(addresses: str) -> None:
+    with cluster_environment(ALONE), pytest.raises(InvalidValueError, match="twice"):
+        TPUClusterResolver(addresses)
 
 
 def test_metadata_of_another_form_is_refused() -> None:

@@ -50,6 +50,11 @@ class Layout:
         return self.root / "probes"
 
     @property
+    def compilers(self) -> Path:
+        """Compilers of chips that this host need not have, and the plans that they made."""
+        return self.root / "compilers"
+
+    @property
     def compile_cache(self) -> Path:
         """JAX's persistent compilation caches by job version; another JAX has others beside it."""
         return self.root / "compiled" / _version("jax")

@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import shutil
+from contextlib import suppress
+from functools import partial
 
 from pydantic import ValidationError
 
@@ -17,10 +19,12 @@ from drumline_worker.agent.agent_context import AgentContext
 from drumline_worker.agent.api import RefusedError, UnreachableError
 from drumline_worker.agent.backoff import Backoff
 from drumline_worker.agent.bundles import BundleUnavailableError
+from drumline_worker.agent.chip_plans import ChipPlanner, KeptPlans
+from drumline_worker.agent.compilers import ADD_TPU, Compilers
 from drumline_worker.agent.launcher_client import LaunchError
 from drumline_worker.agent.shim_link import ShimLink
 from drumline_worker.host.clock import boot_id, boottime
-from drumline_worker.host.rundir import Ending, RunDirectory, StartOrder
+from drumline_worker.host.rundir import ChipOrder, Ending, RunDirectory, StartOrder
 from drumline_worker.host.shim_messages import Ended, Stop, StopCause
 from drumline_worker.host.spool import EVENT, SpoolReader
 
@@ -77,29 +81,62 @@ class PlanProbes:
         await self._report(order, {"busy": True, "message": "This host probes another plan."})
 
     async def _probe(self, order: ProbeOrder) -> None:
-        directory = RunDirectory(self._context.layout.probes / order.plan)
         try:
-            answer = await self._answer(order, directory)
+            answer = await (self._answer(order) if order.on is None else self._answer_on_chips(order, order.on))
         except (BundleUnavailableError, LaunchError, OSError) as error:
             answer = _fault("unavailable", f"The probe could not be started: {error}")
         except Exception as error:  # noqa: BLE001 - an error of ours must not leave the user waiting
             _LOG.exception("an error of ours in the probe of %s", order.plan)
             answer = _fault("unavailable", f"The probe failed: {error}")
+        await self._report(order, answer)
+
+    async def _answer(self, order: ProbeOrder, chips: ChipOrder | None = None) -> dict[str, object]:
+        """What one process finds out; nothing of it is left."""
+        directory = RunDirectory(self._context.layout.probes / order.plan)
+        try:
+            await self._launch(order, directory, chips)
+            ending = await self._follow(order, directory)
+            program, output = await asyncio.to_thread(_what_it_said, directory, ending)  # it may have said a lot
         finally:
             await self._context.launcher.wait_gone(order.plan, _PROOF_S)
             self._context.launcher.forget(order.plan)
             shutil.rmtree(directory.path, ignore_errors=True)
-        await self._report(order, answer)
-
-    async def _answer(self, order: ProbeOrder, directory: RunDirectory) -> dict[str, object]:
-        await self._launch(order, directory)
-        ending = await self._follow(order, directory)
-        program, output = await asyncio.to_thread(_what_it_said, directory, ending)  # it may have said a lot
-        if program is not None and program.calls:
+        if program is not None and (program.calls if program.chips is None else program.chips.programs):
             return {"program": program}
         return {**_why_nothing(order, ending, program), "output": output}
 
-    async def _launch(self, order: ProbeOrder, directory: RunDirectory) -> None:
+    async def _answer_on_chips(self, order: ProbeOrder, on: str) -> dict[str, object]:
+        """A plan for chips that are not there; each compilation has a process of its own."""
+        compilers = Compilers(self._context.layout.compilers)
+        installed = compilers.find("tpu")
+        if installed is None:
+            return _fault(
+                "no_compiler",
+                f"What {on} would need, only its own compiler knows, and this host has none: its operator adds it by "
+                f"`{ADD_TPU}`. The figures of another chip would be wrong.",
+            )
+        chips = ChipOrder(
+            on=on,
+            library=str(compilers.library("tpu")),
+            compiler=f"{installed.name} {installed.version}",
+            batch_parameter=order.batch_parameter,
+        )
+        planner = ChipPlanner(
+            KeptPlans(self._context.layout.compilers / "plans"),
+            installed.sha256,
+            partial(self._answer, chips=chips),
+            partial(self._tell, order),
+        )
+        return await planner.answer(order, chips.compiler)
+
+    async def _tell(self, order: ProbeOrder, text: str) -> None:
+        """How far it is; nobody waits for this."""
+        incarnation = self._context.registration.incarnation
+        report = PlanReport(incarnation=incarnation, message=text, progress=True)
+        with suppress(UnreachableError, RefusedError):
+            await self._context.api.report_plan(order.plan, report)
+
+    async def _launch(self, order: ProbeOrder, directory: RunDirectory, chips: ChipOrder | None) -> None:
         directory.create()
         await self._context.bundles.extract(order.bundle, directory.program)
         compiled = directory.path / "compiled"
@@ -112,6 +149,7 @@ class PlanProbes:
             alive_at=boottime(),
             boot_id=boot_id(),
             probe_steps=order.steps,
+            chips=chips,
         )
         directory.write_order(start)
         await self._context.launcher.start(order.plan, directory.path)
@@ -212,8 +250,13 @@ def _program(event: ResultEvent) -> ProbedProgram | None:
 
 
 def _why_nothing(order: ProbeOrder, ending: Ending | None, program: ProbedProgram | None) -> dict[str, object]:
+    if program is not None and program.chips is not None and (stop := program.chips.stopped) is not None:
+        where = f"{stop.file}:{stop.line}: " if stop.file else ""
+        return _fault("not_plannable", f"{where}{stop.why}")
     if program is not None:
         return _fault("no_step", "The program ended without one step of its strategy (strategy.run was never called).")
+    if order.on is not None and ending is not None and ending.reason is EndReason.START_FAILED:
+        return _fault("bad_chips", ending.message)
     if ending is None or ending.reason in (
         EndReason.KILLED,
         EndReason.SPOOL_FULL,

@@ -32,6 +32,17 @@ SPOOL_BYTES = 4 * 1024**3
 Model = TypeVar("Model", bound=BaseModel)
 
 
+class ChipOrder(Contract):
+    """Of a plan for chips that are not there: which, and the compiler that knows them."""
+
+    on: str
+    library: str
+    """Path of libtpu.so."""
+    compiler: str
+    """What the plan calls it, with its version."""
+    batch_parameter: str | None = None
+
+
 class StartOrder(Contract):
     """Everything that a shim needs to run its member."""
 
@@ -50,6 +61,8 @@ class StartOrder(Contract):
     spool_bytes: int = SPOOL_BYTES
     probe_steps: int | None = None
     """Set for a probe: how many steps to look at. What `main` returns is not kept then, but what it did."""
+    chips: ChipOrder | None = None
+    """Set for a probe that compiles for chips that are not there."""
 
     @property
     def lease(self) -> LeaseTimes:

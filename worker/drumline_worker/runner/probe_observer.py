@@ -83,7 +83,8 @@ class ProbeObserver:
                 except RunStopping:
                     if self._steps.called is None:
                         raise
-                return self._program(caught).model_dump(mode="json")
+                found = self.found(caught, ended=not self._stop_request.is_requested)
+                return found.model_dump(mode="json")
 
         return watched
 
@@ -184,8 +185,9 @@ class ProbeObserver:
             self._listed[alike] += 1
             self._collectives.append(planned)
 
-    def _program(self, caught: Sequence[warnings.WarningMessage]) -> ProbedProgram:
-        ended, total, calls = not self._stop_request.is_requested, self._total_steps, self._steps.called
+    def found(self, caught: Sequence[warnings.WarningMessage], *, ended: bool) -> ProbedProgram:
+        """What was seen. `ended`: the program came to its end. `caught`: the warnings meanwhile."""
+        total, calls = self._total_steps, self._steps.called
         self._number(self._steps.rest(total) if ended else self._steps.likely(total))
         steps = self._steps.done if ended else self._steps.likely_done
         return ProbedProgram(

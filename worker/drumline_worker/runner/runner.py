@@ -16,6 +16,7 @@ from typing import Any, TextIO
 import jax
 import numpy as np
 
+import drumline.distribute as dist
 from drumline.checkpoints.managers import open_manager
 from drumline.checkpoints.run_checkpoints import RunCheckpoints
 from drumline.contracts.reasons import EndReason
@@ -25,10 +26,11 @@ from drumline.job import RunStopping
 from drumline.local import build_strategy, json_result, on_sigterm
 from drumline.local.observed_strategy import ObservedStrategy
 from drumline.local.stop_request import StopRequest
-from drumline_worker.host.rundir import RunDirectory, StartOrder
+from drumline_worker.host.rundir import ChipOrder, RunDirectory, StartOrder
 from drumline_worker.host.shim_messages import STACK_SIGNAL
 from drumline_worker.host.tally import Tally
 from drumline_worker.runner.channel import Channel
+from drumline_worker.runner.chip_plan import plan_on_chips, prepare_compiler
 from drumline_worker.runner.devices import DevicesUnavailableError, claim_devices
 from drumline_worker.runner.gang_watch import HEARD_S, GangWatch, gang_store
 from drumline_worker.runner.observer import RunObserver
@@ -63,6 +65,8 @@ def run_member(directory: RunDirectory, order: StartOrder, link: socket.socket, 
     _prepare_process(directory, stacks)
     channel = Channel(link)
     channel.send("state", phase="loading")
+    if order.chips is not None:
+        return _plan_on_chips(directory, order, order.chips, channel)
     try:
         prepared = _prepare_run(order, channel, tally)
     except (DevicesUnavailableError, RendezvousError, UnsupportedStrategyError, RuntimeError) as error:
@@ -163,6 +167,29 @@ def _watch_gang(order: StartOrder, channel: Channel) -> GangWatch | None:
     watch = GangWatch(gang_store(), order.claimed.rendezvous, end)
     watch.start()
     return watch
+
+
+def _plan_on_chips(directory: RunDirectory, order: StartOrder, wanted: ChipOrder, channel: Channel) -> int:
+    """A probe for chips that are not there: no device, no telemetry, one result."""
+    ticker = Ticker(channel, "own_code")
+    ticker.start()
+    on_sigterm(lambda: os._exit(1))  # the compiler answers SIGTERM with a stack, and there is nothing to save
+    try:
+        chips = prepare_compiler(wanted)
+    except dist.errors.DistributeError as error:
+        return _fail(channel, EndReason.START_FAILED, str(error))
+    reason = EndReason.BAD_PROGRAM
+    try:
+        main = load_main(directory.program, order.claimed.entrypoint)
+        channel.send("state", phase="running")
+        reason = EndReason.PROGRAM_ERROR
+        found = plan_on_chips(main, directory.program, order, chips)
+    except BaseException as error:  # noqa: BLE001 - the program's own code runs; all it raises is told
+        sys.stderr.write(_format_error(error, directory.program))
+        return _fail(channel, reason, _summary(error))
+    channel.send("state", phase="finishing")
+    channel.send("result", value=found.model_dump(mode="json"), not_finite={})
+    return 0
 
 
 def _device_ids(devices: list[tuple[AssignedDevice, jax.Device]]) -> dict[int, str]:

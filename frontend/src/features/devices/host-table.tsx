@@ -30,7 +30,7 @@ export function HostTable({ hosts, selected, onSelect }: HostTableProps) {
     {
       id: "platforms",
       header: "Platform",
-      cell: (host) => host.platforms.join(", "),
+      cell: (host) => `${host.platforms.join(", ")}${host.simulated_devices > 0 ? ", simulated" : ""}`,
       className: "max-sm:hidden",
     },
     {

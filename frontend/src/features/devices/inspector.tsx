@@ -85,7 +85,7 @@ function HostFacts({ host }: { host: Host }) {
           ["State", <StateBadge key="state" state={host.state} />],
           ["Last heard of", <Age key="heard" moment={host.last_heartbeat_at} />],
           ["Devices", `${host.free_devices} of ${host.devices} free`],
-          ["Platforms", host.platforms.join(", ")],
+          ["Platforms", `${host.platforms.join(", ")}${host.simulated_devices > 0 ? ", simulated" : ""}`],
           ["CPUs", host.cpu_count],
           ["Memory", formatBytes(host.memory_bytes)],
           ["JAX", host.jax_version],

@@ -32,6 +32,7 @@ function hostIn(id: string, state: Host["state"]): Host {
     devices: 4,
     free_devices: 4,
     platforms: ["cpu"],
+    simulated_devices: 0,
     version: "1",
     jax_version: "1",
     cpu_count: 2,

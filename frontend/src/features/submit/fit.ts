@@ -7,6 +7,7 @@ export interface HostFit {
   host: string;
   name: string;
   platform: string;
+  simulated: boolean;
   free: number;
   total: number;
   /** Why the host takes no runs now. */
@@ -36,11 +37,11 @@ export function fitOf(devices: readonly Device[], hosts: readonly Host[], shape:
 function fleetOf(devices: readonly Device[], hosts: readonly Host[], platform: string): Fleet {
   const states = new Map(hosts.map(({ id, state }) => [id, state]));
   const fleet = new Map<string, HostFit>();
-  for (const { host, host_name: name, state, platform: its } of devices) {
+  for (const { host, host_name: name, state, platform: its, simulated } of devices) {
     if (its !== platform) continue;
     const hostState = states.get(host);
     const outOfService = hostState && OUT_OF_SERVICE.has(hostState) ? hostState : null;
-    const entry = fleet.get(host) ?? { host, name, platform, free: 0, total: 0, outOfService };
+    const entry = fleet.get(host) ?? { host, name, platform, simulated, free: 0, total: 0, outOfService };
     entry.total += 1;
     entry.free += state === "FREE" && !outOfService ? 1 : 0;
     fleet.set(host, entry);

@@ -5,7 +5,15 @@ import type { HostFit } from "./fit";
 import { Needs } from "./needs";
 import { shapeOf } from "./shape";
 
-const BOX: HostFit = { host: "hst_1", name: "box", platform: "cpu", free: 3, total: 8, outOfService: null };
+const BOX: HostFit = {
+  host: "hst_1",
+  name: "box",
+  platform: "cpu",
+  simulated: false,
+  free: 3,
+  total: 8,
+  outOfService: null,
+};
 
 function show(draft: Partial<Draft>, hosts: HostFit[] = [BOX]) {
   const fit = { verdict: "waits" as const, sentence: "It will wait.", hosts };

@@ -57,7 +57,10 @@ function Free({ host }: { host: HostFit }) {
   return (
     <>
       {host.free}
-      <span className="text-muted"> of {host.total} free</span>
+      <span className="text-muted">
+        {" "}
+        of {host.total} free{host.simulated && ", simulated"}
+      </span>
     </>
   );
 }

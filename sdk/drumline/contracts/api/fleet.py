@@ -86,6 +86,8 @@ class Host(Reply):
     devices: int
     free_devices: int
     platforms: tuple[str, ...]
+    simulated_devices: int = 0
+    """How many of its devices CPU devices stand for."""
     version: str
     jax_version: str
     cpu_count: int

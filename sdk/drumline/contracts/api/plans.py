@@ -5,6 +5,7 @@ from typing import Literal
 from drumline.contracts.api.runs import Why
 from drumline.contracts.api.telemetry import PlacedDevice
 from drumline.contracts.base import Reply, Timestamp
+from drumline.contracts.chips import SliceName
 from drumline.contracts.ids import PlanId, RunId
 from drumline.contracts.plans import PlanWarning, ProbedProgram, ProbeFault, ProbeState
 from drumline.contracts.spec import RunSubmit
@@ -36,6 +37,8 @@ class Plan(Reply):
     """By replica and logical device; empty where no host could ever hold it."""
     warnings: tuple[PlanWarning, ...]
     probe: Probe
+    on: SliceName | None = None
+    """The slice that the plan speaks of; `None`: of the devices where it would be placed, simulated by CPU devices."""
     program: ProbedProgram | None
     """Devices are numbered as in `devices`."""
 

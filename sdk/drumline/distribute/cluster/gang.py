@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from drumline.distribute.cluster.cluster_spec import MAX_TASKS, ClusterSpec
-from drumline.distribute.errors import InvalidValueError, UnsupportedError
+from drumline.distribute.errors import InvalidTypeError, InvalidValueError, UnsupportedError
 
 #: Jobs whose tasks compute, in the order of their processes. The first task is the coordinator.
 _COMPUTING_JOBS = ("chief", "worker")
@@ -25,8 +25,8 @@ class Gang:
     ``process_id``: this process, from 0. ``local_device_ids``: which of the accelerators that this process sees it may
     use; None for all.
 
-    Raises InvalidValueError for a number of processes out of 1 to 65536, a process that is not among them, and an
-    address that is no "host:port".
+    Raises InvalidTypeError for numbers that are none; InvalidValueError for a number of processes out of 1 to 65536, a
+    process that is not among them, and an address that is no "host:port".
     """
 
     coordinator_address: str | None = None
@@ -35,6 +35,9 @@ class Gang:
     local_device_ids: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
+        for name in ("num_processes", "process_id"):
+            if not isinstance(value := getattr(self, name), int) or isinstance(value, bool):
+                raise InvalidTypeError(f"{name} must be a whole number; got {value!r:.80}")
         if not 1 <= self.num_processes <= MAX_TASKS:
             raise InvalidValueError(f"a gang has 1 to {MAX_TASKS} processes; got {self.num_processes}")
         if not 0 <= self.process_id < self.num_processes:

@@ -169,7 +169,11 @@ def _hosts_of(tpu: str) -> tuple[tuple[str, int], ...]:
     if len(tpu) > _MOST_CHARACTERS:
         raise InvalidValueError(f"tpu has {len(tpu)} characters; a list of hosts has at most {_MOST_CHARACTERS}")
     if _ADDRESSES.fullmatch(tpu):
-        return tuple(_host_and_port(address) for address in tpu.split(","))
+        hosts = tuple(_host_and_port(address) for address in tpu.split(","))
+        if twice := [address for address, times in Counter(hosts).items() if times > 1]:
+            host, port = twice[0]
+            raise InvalidValueError(f"tpu has the address {host}:{port} twice; each host of a slice has its own")
+        return hosts
     if "://" in tpu or "," in tpu:
         raise InvalidValueError(f"tpu={tpu!r:.120} is no list of addresses; write 'grpc://host:port,host:port'")
     told = _told_hosts()

@@ -5,15 +5,18 @@ from __future__ import annotations
 import http.client
 import os
 import re
+import socket
+import threading
 import time
-import urllib.error
-import urllib.request
+from contextlib import closing
+from http import HTTPStatus
 
 from drumline.distribute.errors import ClusterError
 
 #: A name that is known to its own network only: elsewhere it is not found at once.
 _HOST = "metadata.google.internal"
 _TIMEOUT_S = 3.0
+_PATH = "/computeMetadata/v1/instance/attributes"
 _MOST_BYTES = 1 << 20
 _NODE_ID = re.compile(r"^NODE_ID:\s*'?([^'\s]+)'?\s*$", re.MULTILINE)
 
@@ -49,18 +52,27 @@ def _attribute(name: str) -> str | None:
     if os.environ.get("TPU_SKIP_MDS_QUERY"):
         return None
     host = os.environ.get("GCE_METADATA_HOST") or os.environ.get("GCE_METADATA_IP") or _HOST
-    request = urllib.request.Request(
-        f"http://{host}/computeMetadata/v1/instance/attributes/{name}", headers={"Metadata-Flavor": "Google"}
-    )
-    # A proxy would answer for another machine.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(request, timeout=_TIMEOUT_S) as reply:
-            text, deadline = b"", time.monotonic() + _TIMEOUT_S
-            while len(text) < _MOST_BYTES and (piece := reply.read1(_MOST_BYTES - len(text))):
-                text += piece
-                if time.monotonic() > deadline:  # it trickles
-                    return None
-            return str(text.decode("utf-8", "replace"))
-    except (http.client.HTTPException, urllib.error.URLError, OSError, ValueError):
+        return _fetched(http.client.HTTPConnection(host, timeout=_TIMEOUT_S), name)
+    except (http.client.HTTPException, OSError, ValueError):
         return None
+
+
+def _fetched(connection: http.client.HTTPConnection, name: str) -> str | None:
+    """What one request gives: it knows neither proxies nor redirects, which would tell of another machine."""
+    with closing(connection):
+        connection.connect()
+        deadline = time.monotonic() + _TIMEOUT_S
+        # Headers as well as a body may trickle; the time limit of a socket is for each piece.
+        cut = threading.Timer(_TIMEOUT_S, connection.sock.shutdown, (socket.SHUT_RDWR,))
+        cut.daemon = True
+        cut.start()
+        try:
+            connection.request("GET", f"{_PATH}/{name}", headers={"Metadata-Flavor": "Google"})
+            reply = connection.getresponse()
+            text = reply.read(_MOST_BYTES)
+        finally:
+            cut.cancel()
+    # What was cut off would be taken for whole where no length was told.
+    is_whole = reply.status == HTTPStatus.OK and time.monotonic() < deadline
+    return text.decode("utf-8", "replace") if is_whole else None

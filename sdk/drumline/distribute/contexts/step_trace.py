@@ -43,6 +43,10 @@ class StepTrace:
         self.made_before: list[Any] = []  # made by earlier traces of the same function, in creation order
         self.exchange: Callable[[str, Any], list[Any]] | None = None  # set where each replica has its own program
         self.top_state: Any = None
+        #: Of a batch that may be padded, this replica's; whether the step asked for them; rows per replica otherwise.
+        self.row_weights: Any = None
+        self.minds_row_weights = False
+        self.rows: tuple[int, ...] | None = None
         self._refs: dict[int, Any] = {}
         self._broadcast: dict[int, Any] = {}
         self._lend: Callable[[Any], Any] | None = None

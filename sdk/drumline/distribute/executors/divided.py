@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from drumline.distribute.combine.aggregate import aggregate_p
+from drumline.distribute.errors import InvalidValueError
 from drumline.distribute.tracing import jaxprs
 
 #: Those that XLA for CPUs turns from bfloat16 into float32 itself, which aborts where the mesh has further axes.
 _REDUCTIONS = frozenset({"psum", "psum_invariant", "pmax", "pmin", "reduce_scatter", aggregate_p.name})
+_UNEQUAL = "Inconsistent conditional sharding"
 #: Inside of them the logical axes are bound: nothing is left for XLA to divide.
 _CLOSED = frozenset({"shard_map"})
 
@@ -41,6 +44,15 @@ def whole_where_paths_differ(closed: Any, leaves: list[Any]) -> list[Any]:
     if not jaxprs.contains(closed.jaxpr, frozenset({"cond", "while"})):
         return leaves
     return [_whole(leaf) for leaf in leaves]
+
+
+def refuse_unequal_branches(error: jax.errors.JaxRuntimeError) -> None:
+    """Raises InvalidValueError where XLA's complaint is that branches end split unequally; only it sees all splits."""
+    if _UNEQUAL in str(error):
+        raise InvalidValueError(
+            "the branches of a cond or switch end split unequally over a replica's devices: split the result after it, "
+            "or end each branch with the same split_to_logical_devices"
+        ) from None
 
 
 def _whole(value: Any) -> Any:

@@ -41,7 +41,7 @@ def require_same_program(
 
 def _plain_arguments(arguments: StepArguments) -> dict[str, Any]:
     """What every replica is given, by the place where the call has it."""
-    args, kwargs = jax.tree.unflatten(arguments.tree, range(len(arguments.leaves)))
+    args, kwargs = jax.tree.unflatten(arguments.tree, range(len(arguments.own_leaves)))
     paths = jax.tree_util.tree_flatten_with_path({"args": args, "kwargs": kwargs})[0]
     return {
         _name(path): _value(arguments.leaves[number]) for path, number in paths if arguments.kinds[number] == "plain"

@@ -11,10 +11,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
-from drumline.distribute.executors.divided import dividable, whole_where_paths_differ
+from drumline.distribute.executors.divided import dividable, refuse_unequal_branches, whole_where_paths_differ
 from drumline.distribute.executors.given import GivenArgument
 from drumline.distribute.executors.same_program import require_same_program
 from drumline.distribute.observe import ProgramMemory
@@ -84,7 +85,11 @@ class SpmdStep:
             with_large = self._has_large_instrumented and observation.wants_large
             if with_large or self._has_small_instrumented:
                 return self._instrumented_variant(arguments, with_large)(arguments)
-        outputs, new_values = self._call(*self._inputs(arguments, self._donate))
+        try:
+            outputs, new_values = self._call(*self._inputs(arguments, self._donate))
+        except jax.errors.JaxRuntimeError as error:
+            refuse_unequal_branches(error)
+            raise
         # At once, before anything can fail: the old buffers are gone.
         for variable, value in zip(self._traced.written, new_values, strict=True):
             variable.commit_buffer(value)
@@ -145,7 +150,9 @@ class SpmdStep:
         self._unflatten = unflattener(traced)
         of_outputs = [leaf.index for leaf in traced.output_leaves if leaf.kind in _ARRAYS]
         self._is_in_order = of_outputs == [*range(len(traced.output_leaves))]
-        self._wrapped = [index for index in of_outputs if not self._out_is_mirrored[index]]
+        self._wrapped = [
+            index for index in of_outputs if not self._out_is_mirrored[index] or index in traced.row_outputs
+        ]
 
     def _find_leaves(self, arguments: StepArguments) -> None:
         """Which leaves go in, and which of them are given away.
@@ -199,7 +206,8 @@ class SpmdStep:
                 instrumented=instrumented,
             )
             self._variants[with_large] = variant
-            require_same_program(self._group, variant.text(arguments), "the sampled variant of the step")
+            if self._group.exchange is not None:
+                require_same_program(self._group, variant.text(arguments), "the sampled variant of the step")
         return variant
 
     def _report(self, arguments: StepArguments, outputs: list[jax.Array]) -> None:
@@ -223,16 +231,28 @@ class SpmdStep:
                 leaves.append(leaf.value)
             elif leaf.kind == "argument":
                 leaves.append(arguments.leaves[leaf.index])
-            elif self._out_is_mirrored[leaf.index]:
+            elif self._out_is_mirrored[leaf.index] and leaf.index not in self._traced.row_outputs:
                 leaves.append(outputs[leaf.index])
             else:
                 leaves.append(self._per_replica(arguments, outputs, leaf.index))
         return self._unflatten(leaves)
 
-    def _per_replica(self, arguments: StepArguments, outputs: list[jax.Array], index: int) -> PerReplica:
+    def _per_replica(self, arguments: StepArguments, outputs: list[jax.Array], index: int) -> Any:
+        if index in self._traced.row_outputs and arguments.is_padded:
+            return self._true_rows(arguments, outputs[index])
+        if self._is_single:
+            return outputs[index]
         value = PerReplica(outputs[index], None, self._out_rows[index])
         value.batch_rows = None if self._traced.uniform_outputs[index] else arguments.rows
         return value
+
+    def _true_rows(self, arguments: StepArguments, output: jax.Array) -> Any:
+        """Of an output with the rows of a padded batch those that count. On the host: a program would be compiled."""
+        assert arguments.rows is not None
+        padded = (output,) if self._is_single else PerReplica.from_stacked(output).values
+        kept = [np.asarray(own)[:rows] for own, rows in zip(padded, arguments.rows, strict=True)]
+        placed = jax.device_put(kept, list(self._group.devices))
+        return placed[0] if self._is_single else PerReplica.from_components(placed, arguments.rows)
 
     def _compile(self) -> Any:
         """The jitted program of (donated variables, kept variables, argument leaves, constants)."""

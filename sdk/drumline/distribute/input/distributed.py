@@ -10,13 +10,14 @@ import jax
 
 from drumline.distribute.base.trace_state import is_abstract, x64_enabled
 from drumline.distribute.contexts.context import in_replica_context, refuse_in_traced_function
-from drumline.distribute.errors import InvalidTypeError, InvalidValueError
+from drumline.distribute.errors import InvalidTypeError, InvalidValueError, UnsupportedError
 from drumline.distribute.input.context import InputContext
 from drumline.distribute.input.dataset import Dataset, as_dataset
 from drumline.distribute.input.division import DividedBatches, Division, WholeElements
 from drumline.distribute.input.explain import InputExplanation
 from drumline.distribute.input.options import InputOptions, InputReplicationMode, require_per_worker
 from drumline.distribute.input.over_processes import DividedOverProcesses, Share, WholeOverProcesses
+from drumline.distribute.input.padding import without_remainder
 from drumline.distribute.input.placing import InputTarget, Placer
 from drumline.distribute.input.prefetch import Lookahead
 from drumline.distribute.input.runs import HoldingReader, TakenSteps, take_steps
@@ -197,9 +198,14 @@ def distribute_dataset(strategy: InputTarget, dataset: Any, options: InputOption
     if isinstance(dataset, DistributedDataset):
         raise AttributeError("this dataset is already distributed; distribute_dataset takes the dataset itself")
     source = as_dataset(dataset)
+    if options.last_batch == "drop":
+        source = without_remainder(source)
+    fills = options.last_batch == "pad"
     if strategy.has_foreign_devices:
+        if fills:
+            raise _pad_elsewhere("a strategy over several processes")
         return DistributedDataset(strategy, DividedOverProcesses(source, strategy), options)
-    division = DividedBatches(source, strategy.num_replicas_in_sync, pads=strategy.pads_batches)
+    division = DividedBatches(source, strategy.num_replicas_in_sync, pads=strategy.pads_batches, fills=fills)
     return DistributedDataset(strategy, division, options)
 
 
@@ -213,6 +219,8 @@ def distribute_datasets_from_function(
     Raises AttributeError when it returns no dataset.
     """
     options = options or InputOptions()
+    if options.last_batch in ("pad", "drop"):
+        raise _pad_elsewhere("distribute_datasets_from_function", options.last_batch)
     replicas = strategy.num_replicas_in_sync
     per_replica = options.replication_mode is InputReplicationMode.PER_REPLICA
     pipelines = replicas if per_replica else 1
@@ -257,6 +265,13 @@ def _function_result(returned: Any) -> Dataset:
         return as_dataset(returned)
     except InvalidTypeError as error:
         raise AttributeError(f"the dataset function must return a dataset: {error}") from None
+
+
+def _pad_elsewhere(where: str, last_batch: str = "pad") -> UnsupportedError:
+    return UnsupportedError(
+        f"last_batch={last_batch!r} with {where}: only one process that divides batches fills up or leaves out; use "
+        "drop_remainder=True when batching"
+    )
 
 
 def _inside_step(what: str) -> InvalidValueError:

@@ -11,6 +11,7 @@ from drumline.distribute.input import spec as specs
 from drumline.distribute.input.autoshard import split_rule
 from drumline.distribute.input.dataset import Dataset, compute_batch_size
 from drumline.distribute.input.explain import InputExplanation, explain_split, explain_whole
+from drumline.distribute.input.padding import PaddingReader
 from drumline.distribute.input.splitting import SplitRule
 from drumline.distribute.input.steps import (
     CycleReader,
@@ -41,17 +42,27 @@ class Division(Protocol):
 class DividedBatches:
     """Every global batch is cut by rule A or B. With one replica elements pass through as they are.
 
-    ``pads``: whether replicas may run on no rows in rule B's last step; otherwise such a step is dropped.
+    ``pads``: whether replicas may run on no rows in rule B's last step; otherwise such a step is dropped. ``fills``:
+    batches are filled up to the usual shape.
     """
 
-    def __init__(self, source: Dataset, replicas: int, *, pads: bool) -> None:
+    def __init__(self, source: Dataset, replicas: int, *, pads: bool, fills: bool = False) -> None:
         self._source = dataset_of_worker(source, 1, 0)
         self._replicas = replicas
         self._pads = pads
+        self._fills = fills
         if self._source.knows_spec:
             self.element_spec()  # elements that can't be divided are refused here, before anything is read
 
     def open(self, iteration: int) -> StepReader:
+        reader = self._open(iteration)
+        if not self._fills:
+            return reader
+        global_batch = compute_batch_size(self._source)
+        rows = -(-global_batch // self._replicas) if global_batch > 0 else None
+        return PaddingReader(reader, rows, self._replicas)
+
+    def _open(self, iteration: int) -> StepReader:
         elements: Any = iter(self._source.at_iteration(iteration))
         if self._replicas == 1:
             return EachElementReader(elements)

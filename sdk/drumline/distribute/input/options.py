@@ -8,6 +8,8 @@ from typing import Any
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError, UnsupportedError
 from drumline.distribute.input.autoshard import AutoShardPolicy
 
+LAST_BATCH = ("auto", "exact", "pad", "drop")
+
 
 class InputReplicationMode(Enum):
     """How often a dataset function is called."""
@@ -24,9 +26,18 @@ class InputOptions:
     ``place_dataset_on_device``: each replica's batch goes to its device when asked for, nothing is kept ready; needs
     PER_REPLICA and ``fetch_to_device=False``.
     ``per_replica_buffer_size``: batches kept ready in advance per replica; 0 reads when asked, in the caller's thread.
+    ``last_batch``: what becomes of a batch with too few rows, or with rows that do not divide: "exact" gives each
+    replica its true rows, "pad" fills up to the usual shape and has ``dist.row_weights()`` tell the rows that count,
+    "drop" leaves the last one out. "auto" is exact.
     """
 
-    __slots__ = ("fetch_to_device", "per_replica_buffer_size", "place_dataset_on_device", "replication_mode")
+    __slots__ = (
+        "fetch_to_device",
+        "last_batch",
+        "per_replica_buffer_size",
+        "place_dataset_on_device",
+        "replication_mode",
+    )
 
     def __init__(
         self,
@@ -34,6 +45,7 @@ class InputOptions:
         replication_mode: InputReplicationMode | str = InputReplicationMode.PER_WORKER,
         place_dataset_on_device: bool = False,
         per_replica_buffer_size: int = 1,
+        last_batch: str = "auto",
         **experimental: Any,
     ) -> None:
         chosen: dict[str, Any] = {
@@ -41,6 +53,7 @@ class InputOptions:
             "replication_mode": replication_mode,
             "place_dataset_on_device": place_dataset_on_device,
             "per_replica_buffer_size": per_replica_buffer_size,
+            "last_batch": last_batch,
         }
         for name, value in experimental.items():
             plain = name.removeprefix("experimental_")
@@ -51,6 +64,7 @@ class InputOptions:
         self.replication_mode = _replication_mode(chosen["replication_mode"])
         self.place_dataset_on_device = bool(chosen["place_dataset_on_device"])
         self.per_replica_buffer_size = int(chosen["per_replica_buffer_size"])
+        self.last_batch = chosen["last_batch"]
         self._check()
 
     @property
@@ -68,6 +82,10 @@ class InputOptions:
             raise InvalidValueError(
                 f"per_replica_buffer_size {self.per_replica_buffer_size} is negative; use 0 or more"
             )
+        if self.last_batch not in LAST_BATCH:
+            raise InvalidValueError(f"last_batch={self.last_batch!r:.80} is unknown; use {', '.join(LAST_BATCH)}")
+        if self.last_batch == "pad" and not self.fetch_to_device:
+            raise InvalidValueError("last_batch='pad' needs fetch_to_device=True: padded batches lie on the devices")
         if not self.place_dataset_on_device:
             return
         if self.replication_mode is not InputReplicationMode.PER_REPLICA:

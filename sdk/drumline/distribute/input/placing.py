@@ -67,6 +67,7 @@ class Placer:
         self._split = target.batch_sharding if self._one_platform else None
         self._whole = target.replicated_sharding
         self._to_device = to_device
+        self._row_weights: dict[tuple[int, ...], PerReplica] = {}
         self._stack = target.stack_copies
 
     def __call__(self, step: Step) -> Any:
@@ -74,6 +75,12 @@ class Placer:
         if isinstance(step, CutBatch):
             leaves, tree = jax.tree.flatten(step.batch)
             rows = step.rows
+            if step.counted is not None:
+                placed = self._even(leaves, rows)
+                weights = self._weights_of(step.counted, rows[0])
+                for value in placed:
+                    value.row_weights = weights
+                return jax.tree.unflatten(tree, placed)
             if self._replicas == 1:
                 return jax.tree.unflatten(tree, self._bare(leaves))
             return jax.tree.unflatten(
@@ -87,6 +94,14 @@ class Placer:
         nests = [jax.tree.flatten(element) for element in step.elements]
         return jax.tree.unflatten(nests[0][1], self._pieces(list(zip(*(leaves for leaves, _ in nests), strict=True))))
 
+    def _weights_of(self, counted: tuple[int, ...], rows: int) -> PerReplica:
+        """[replicas, rows]: 1 for rows that count, 0 for those that only fill up."""
+        weights = self._row_weights.get(counted)
+        if weights is None:
+            host = (np.arange(rows) < np.asarray(counted)[:, None]).astype(np.float32)
+            weights = self._row_weights[counted] = PerReplica(self._put([host], self._split)[0], None, counted)
+        return weights
+
     def can_stack(self, step: Step) -> bool:
         """Whether steps like this one fit one array [replicas, steps, ...] per leaf."""
         if not self._to_device or not self._one_platform or isinstance(step, OwnPieces):
@@ -95,7 +110,7 @@ class Placer:
         if any(leaf.dtype.kind in _HOST_ONLY_KINDS for leaf in leaves):
             return False
         if isinstance(step, CutBatch):
-            return len(set(step.rows)) == 1
+            return len(set(step.rows)) == 1 and not step.is_padded
         return all(map(_are_alike, zip(*map(jax.tree.leaves, step.elements), strict=True)))
 
     def stacked(self, steps: Sequence[Step], room: int) -> Any:
@@ -108,9 +123,14 @@ class Placer:
                 together[:, position] = part
             columns.append(together)
         rows = [(column.shape[2],) * self._replicas if column.ndim > 2 else None for column in columns]
-        placed = map(PerReplica, self._put(columns, self._split), [None] * len(columns), rows)
+        placed = list(map(PerReplica, self._put(columns, self._split), [None] * len(columns), rows))
+        if isinstance(steps[0], CutBatch) and steps[0].counted is not None:
+            ones = np.ones((self._replicas, room, steps[0].rows[0]), np.float32)
+            weights = PerReplica(self._put([ones], self._split)[0], None, steps[0].rows)
+            for value in placed:
+                value.row_weights = weights
         example = steps[0].batch if isinstance(steps[0], CutBatch) else steps[0].elements[0]
-        return jax.tree.unflatten(jax.tree.structure(example), list(placed))
+        return jax.tree.unflatten(jax.tree.structure(example), placed)
 
     def _per_replica(self, step: Step) -> list[Leaf]:
         """A step's leaves as [replicas, ...]."""
@@ -133,7 +153,7 @@ class Placer:
         """Leaves [global rows, ...], of which every replica has as many rows."""
         if not self._one_platform:
             return self._ragged(leaves, rows)
-        stacked = [leaf.reshape(self._replicas, rows[0], *leaf.shape[1:]) for leaf in leaves]
+        stacked = [_in_shape(leaf, (self._replicas, rows[0], *leaf.shape[1:])) for leaf in leaves]
         return [
             PerReplica(placed, None, rows)
             if isinstance(placed, jax.Array)
@@ -148,7 +168,7 @@ class Placer:
     def _pieces(self, columns: list[tuple[Leaf, ...]]) -> list[PerReplica]:
         """Columns of one leaf per replica."""
         if self._one_platform and all(map(_are_alike, columns)):
-            stacked = self._put([np.stack(column) for column in columns], self._split)
+            stacked = self._put([_stacked(column) for column in columns], self._split)
             return [
                 PerReplica.from_stacked(placed)
                 if isinstance(placed, jax.Array)
@@ -178,6 +198,15 @@ class Placer:
         for i, leaf in zip(chosen, self._put([leaves[i] for i in chosen], targets), strict=True):
             placed[i] = leaf
         return placed
+
+
+def _in_shape(leaf: Leaf, shape: tuple[int, ...]) -> Leaf:
+    """The rows of a batch by replica. On shapes no row is looked at: one zero stands for all of them."""
+    return np.broadcast_to(np.zeros((), leaf.dtype), shape) if is_abstract() else leaf.reshape(shape)
+
+
+def _stacked(column: tuple[Leaf, ...]) -> Leaf:
+    return _in_shape(column[0], (len(column), *column[0].shape)) if is_abstract() else np.stack(column)
 
 
 def _are_alike(column: tuple[Leaf, ...]) -> bool:

@@ -21,10 +21,19 @@ State = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class CutBatch:
-    """One global batch, nest of [global rows, ...], and the rows of each replica; replica 0 has the first rows."""
+    """One global batch, nest of [global rows, ...], and the rows of each replica; replica 0 has the first rows.
+
+    ``counted``: of a batch that may be padded, how many of each replica's rows, the first ones, are true.
+    """
 
     batch: Any
     rows: tuple[int, ...]
+    counted: tuple[int, ...] | None = None
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether some rows do not count."""
+        return self.counted is not None and self.counted != self.rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,8 +45,9 @@ class PlannedStep(SpmdStep):
     def memory(self, arguments: StepArguments) -> ProgramMemory | None:
         """Compiles the program; None where it does not fit. Raises NotPlannableError for one that calls the host."""
         if self.compilation is None:
-            paths, _ = jax.tree.flatten_with_path(jax.tree.unflatten(arguments.tree, arguments.leaves))
+            paths, _ = jax.tree.flatten_with_path(jax.tree.unflatten(arguments.tree, arguments.own_leaves))
             self._leaf_names = [f"argument {jax.tree_util.keystr(path[1:])}" for path, _ in paths]
+            self._leaf_names += ["row weights"] * (arguments.row_weights is not None)
             refuse_callbacks(self._traced.jaxpr.jaxpr)
             donated, kept, given, staying, constants = self._inputs(arguments, donate=False)
             given_specs, staying_specs = self._split_leaves(self._leaf_specs(bool))

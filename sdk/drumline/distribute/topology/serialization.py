@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from drumline.distribute.errors import InvalidValueError
 
-#: 2**20 devices with four coordinates of up to three bytes each.
-MAX_BYTES = 16 * 2**20
+#: 2**16 devices with four coordinates of up to three bytes each, and room for what is skipped: half a second.
+MAX_BYTES = 2**20
 
 _MESH_SHAPE, _NUM_TASKS, _NUM_DEVICES_PER_TASK, _DEVICE_COORDINATES = 1, 2, 3, 4
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5

@@ -14,8 +14,8 @@ from drumline.distribute.topology.int_arrays import IntArray, int_array, shorten
 
 #: (x, y, z, core): chips in three dimensions and the cores of a chip.
 MESH_RANK = 4
-#: A hundred times the largest slice there is; a mesh needs memory for each of its points.
-MAX_CORES = 2**20
+#: Three times the largest slice there is; an assignment of all of them takes about a second.
+MAX_CORES = 2**16
 
 
 class Topology:
@@ -31,7 +31,7 @@ class Topology:
     ``mesh_shape``: four positive numbers (x, y, z, core), in chips and, last, in cores of a chip.
     ``device_coordinates``: [task, device, 4]; where two devices have the same coordinates the last one is looked up.
 
-    Raises InvalidValueError for a mesh of other than four positive numbers or of more than 2**20 cores, for coordinates
+    Raises InvalidValueError for a mesh of other than four positive numbers or of more than 2**16 cores, for coordinates
     of another shape, and for bytes that are no topology; OutsideMeshError for coordinates that the mesh does not have.
     """
 

@@ -44,6 +44,7 @@ class StepArguments:
 
     ``objects``: the leaves that are part of the program and can change: callables and objects, also those of one
     replica. ``others``: the leaves to look at before they go into a program, where all not named lie on every device.
+    ``row_weights``: of a batch that may be padded; it is the last leaf, and not in the tree.
     """
 
     tree: Any
@@ -53,6 +54,7 @@ class StepArguments:
     rows: tuple[int, ...] | None
     objects: list[Any]
     others: Sequence[int] | None = None
+    row_weights: PerReplica | None = None
     repeated: Repeated | None = None
 
     def of_one_step(self) -> StepArguments:
@@ -67,6 +69,19 @@ class StepArguments:
         assert self.repeated is not None
         leaves = [_at_step(leaf, step) if i in self.repeated.leaves else leaf for i, leaf in enumerate(self.leaves)]
         return replace(self, leaves=leaves, repeated=None)
+
+    @property
+    def own_leaves(self) -> list[Any]:
+        """The leaves of the tree."""
+        return self.leaves[:-1] if self.row_weights is not None else self.leaves
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether there are rows that do not count."""
+        weights = self.row_weights
+        if weights is None or weights.rows is None or weights.stacked is None:
+            return False
+        return min(weights.rows) < weights.stacked.shape[-1]
 
     @property
     def is_ragged(self) -> bool:
@@ -95,19 +110,25 @@ def flatten_arguments(
     count = len(leaves)
     if count < MANY_LEAVES:
         told = _tell_apart(group, leaves, range(count))
+        _add_row_weights(told, leaves)
         objects = _changeable_objects(leaves, told.kinds) if told.has_objects else []
-        return StepArguments(tree, leaves, tuple(told.kinds), (tree, *told.keys), told.rows, objects)
+        return StepArguments(
+            tree, leaves, tuple(told.kinds), (tree, *told.keys), told.rows, objects, None, told.weights
+        )
     known = known or KnownTrees()
     found = known.find(tree, leaves)
     if found is None:
         found = _learn(group, known, tree, leaves)
     told = _tell_apart(group, leaves, found.others)
-    kinds: list[LeafKind] = ["plain"] * count
-    for position, kind in zip(found.others, told.kinds, strict=True):
+    positions = [*found.others, *_add_row_weights(told, leaves)]
+    kinds: list[LeafKind] = ["plain"] * len(leaves)
+    for position, kind in zip(positions, told.kinds, strict=True):
         kinds[position] = kind
     objects = _changeable_objects(leaves, kinds) if told.has_objects else []
-    others = found.others if found.are_on(group.replicated_sharding, leaves) else None
-    return StepArguments(tree, leaves, tuple(kinds), (tree, found.key, *told.keys), told.rows, objects, others)
+    others = positions if found.are_on(group.replicated_sharding, leaves) else None
+    return StepArguments(
+        tree, leaves, tuple(kinds), (tree, found.key, *told.keys), told.rows, objects, others, told.weights
+    )
 
 
 def _learn(group: DeviceGroup, known: KnownTrees, tree: Any, leaves: list[Any]) -> KnownTree:
@@ -120,13 +141,14 @@ def _learn(group: DeviceGroup, known: KnownTrees, tree: Any, leaves: list[Any]) 
 class _Told:
     """What the leaves at some positions are."""
 
-    __slots__ = ("has_objects", "keys", "kinds", "rows")
+    __slots__ = ("has_objects", "keys", "kinds", "rows", "weights")
 
     def __init__(self) -> None:
         self.kinds: list[LeafKind] = []
         self.keys: list[Hashable] = []
         self.rows: tuple[int, ...] | None = None
         self.has_objects = False
+        self.weights: PerReplica | None = None
 
 
 def _tell_apart(group: DeviceGroup, leaves: list[Any], positions: Sequence[int]) -> _Told:
@@ -138,6 +160,8 @@ def _tell_apart(group: DeviceGroup, leaves: list[Any], positions: Sequence[int])
         if isinstance(leaf, Mirrored):
             leaf = leaves[position] = leaf.value
         if isinstance(leaf, PerReplica):
+            if leaf.row_weights is not None and told.weights is None:
+                told.weights, told.rows = leaf.row_weights, leaf.row_weights.rows
             if leaf.stacked is None and group.stacks_values:
                 leaf = leaves[position] = stack_if_regular(group, leaf)
             told.rows = leaf.rows if told.rows is None else told.rows
@@ -153,10 +177,20 @@ def _tell_apart(group: DeviceGroup, leaves: list[Any], positions: Sequence[int])
     return told
 
 
+def _add_row_weights(told: _Told, leaves: list[Any]) -> Sequence[int]:
+    """The weights of a batch's rows are one more leaf, the last; gives its position."""
+    if told.weights is None or told.weights.stacked is None:
+        return ()
+    leaves.append(told.weights)
+    told.kinds.append("stacked")
+    told.keys.append(("row weights", told.weights.stacked.shape))
+    return (len(leaves) - 1,)
+
+
 def repeat_arguments(arguments: StepArguments, batch: Any, room: int, first: int, stop: int) -> StepArguments:
     """The arguments of a step that is done for the batches ``first`` to ``stop`` of those in ``batch``."""
     ids = set(map(id, jax.tree.leaves(batch)))
-    leaves = frozenset(i for i, leaf in enumerate(arguments.leaves) if id(leaf) in ids)
+    leaves = frozenset(i for i, leaf in enumerate(arguments.leaves) if id(leaf) in ids or leaf is arguments.row_weights)
     signature = (*arguments.signature, "repeated", leaves, room)
     return replace(arguments, signature=signature, repeated=Repeated(leaves, room, first, stop))
 

@@ -13,9 +13,10 @@ import numpy as np
 from drumline.distribute.base.enums import ReduceOp
 from drumline.distribute.combine import reduction
 from drumline.distribute.contexts import context
-from drumline.distribute.errors import MeanOfMeansWarning
+from drumline.distribute.errors import InvalidValueError, MeanOfMeansWarning
 from drumline.distribute.tracing.accumulation import current_part
 from drumline.distribute.tracing.collectives import all_reduce
+from drumline.distribute.tracing.row_weights import weights_of
 from drumline.distribute.values.per_replica import PerReplica
 
 
@@ -32,6 +33,9 @@ def global_mean(per_example: Any) -> Any:
         leaf = jnp.asarray(leaf)
         reduction.check_reducible(ReduceOp.MEAN, leaf.dtype)
         dtype = reduction.mean_dtype(leaf.dtype)
+        weights = weights_of(leaf) if current_part() is None else None
+        if weights is not None:
+            return _weighted_share(leaf, weights, dtype)
         own, scale = _elements_of_batch(leaf)
         count = all_reduce(ReduceOp.SUM, jnp.asarray(own, jnp.float32))
         return jnp.sum(leaf, dtype=dtype) * scale / count.astype(dtype)
@@ -39,12 +43,26 @@ def global_mean(per_example: Any) -> Any:
     return jax.tree.map(share, per_example)
 
 
+def _weighted_share(leaf: jax.Array, weights: jax.Array, dtype: Any) -> jax.Array:
+    """Of a batch that may be padded: rows that only fill up add nothing, whatever they hold."""
+    counts = weights.reshape(-1, *(1,) * (leaf.ndim - 1)) > 0
+    own = jnp.sum(weights) * math.prod(leaf.shape[1:])
+    total = jnp.sum(jnp.where(counts, leaf, jnp.zeros_like(leaf)), dtype=dtype)
+    share: jax.Array = total / all_reduce(ReduceOp.SUM, own).astype(dtype)
+    return share
+
+
 def _elements_of_batch(leaf: Any) -> tuple[int, Any]:
     """How many elements the replica's batch has, and what a mean over parts of it divides the part's share by.
 
     In ``accumulate_gradients`` ``leaf`` is of one part, and replicas' parts may differ in rows.
     """
-    part = current_part()
+    part, trace = current_part(), context.current_trace()
+    if part is not None and trace is not None and trace.row_weights is not None:
+        raise InvalidValueError(
+            "global_mean inside accumulate_gradients of batches that may be padded: the parts' weights are not known; "
+            "use InputOptions(last_batch='exact') or 'drop'"
+        )
     if part is None or not leaf.ndim or leaf.shape[0] != part.rows or part.rows == part.batch_rows:
         return leaf.size, 1
     scale = part.batch_rows / part.rows if part.rows else 1

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import get_opaque_trace_state
 
@@ -24,6 +25,7 @@ from drumline.distribute.tracing import jaxprs
 from drumline.distribute.tracing.arguments import StepArguments, abstract, component_of
 from drumline.distribute.tracing.replica_context import ReplicaContext
 from drumline.distribute.tracing.replica_traces import ReplicaTraces
+from drumline.distribute.tracing.row_weights import RowsMark
 from drumline.distribute.values.indexed_slices import is_slices
 from drumline.distribute.values.per_replica import REPLICA_AXIS, join_slices
 from drumline.distribute.variables.owner import VariableOwner
@@ -73,6 +75,10 @@ class TracedStep:
     mirrored_outputs: set[int] = field(default_factory=set)
     uniform_outputs: list[bool] = field(default_factory=list)
     """Which outputs are provably the same on every replica; empty while nobody has looked."""
+    row_outputs: set[int] = field(default_factory=set)
+    """Which outputs have a row for each row of the batch, as ``dist.rows`` says."""
+    minds_row_weights: bool = False
+    """Whether the step knows that rows of its batch may not count."""
     unmarked: Any = None
     """The jaxpr as it was traced, where the executor has a changed one."""
 
@@ -143,6 +149,7 @@ class StepTracer:
                 if key in trace.written or any(variable is made for made in trace.created)
             ]
             traced.num_outputs = len(outputs)
+            traced.minds_row_weights = trace.minds_row_weights
             return [*outputs, *(trace.take_final(variable) for variable in traced.written)]
 
         values = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in variables]
@@ -167,6 +174,9 @@ class StepTracer:
             leaves[i] = value
             if arguments.kinds[i] == "plain":
                 trace.note_broadcast(value)
+        trace.rows = arguments.rows
+        if arguments.row_weights is not None:
+            trace.row_weights = leaves.pop()
         args, kwargs = jax.tree.unflatten(arguments.tree, leaves)
         entry = context.ContextEntry(owner, ReplicaContext(owner, number, trace), trace)
         with context.enter(entry), trace_token(next(next_token)), _explain_wrappers():
@@ -188,14 +198,22 @@ def _explain_wrappers() -> Iterator[None]:
 
 
 def _describe_outputs(traced: TracedStep, trace: StepTrace, returned: Any, arguments: dict[int, int]) -> list[Any]:
-    marked, tree = jax.tree.flatten(returned, is_leaf=lambda node: isinstance(node, MirroredMark))
-    nested = [jax.tree.flatten(leaf.tree) if isinstance(leaf, MirroredMark) else ([leaf], None) for leaf in marked]
+    marked, tree = jax.tree.flatten(returned, is_leaf=lambda node: isinstance(node, (MirroredMark, RowsMark)))
+    nested = [
+        jax.tree.flatten(leaf.tree) if isinstance(leaf, (MirroredMark, RowsMark)) else ([leaf], None) for leaf in marked
+    ]
     traced.output_tree = (tree, [(len(leaves), subtree) for leaves, subtree in nested])
     traced.returns_slices = any(map(is_slices, jax.tree.leaves(returned, is_leaf=is_slices)))
     outputs: list[Any] = []
-    for leaves, subtree in nested:
+    for mark, (leaves, subtree) in zip(marked, nested, strict=True):
         for leaf in leaves:
-            if isinstance(leaf, jax.core.Tracer) and id(leaf) in arguments and trace.is_same_object(leaf):
+            if isinstance(mark, RowsMark):
+                array = jnp.asarray(leaf)
+                mark.check(array, trace)
+                traced.output_leaves.append(OutputLeaf("replica", len(outputs)))
+                traced.row_outputs.add(len(outputs))
+                outputs.append(array)
+            elif isinstance(leaf, jax.core.Tracer) and id(leaf) in arguments and trace.is_same_object(leaf):
                 traced.output_leaves.append(OutputLeaf("argument", arguments[id(leaf)]))
             elif isinstance(leaf, jax.core.Tracer):
                 kind: Literal["mirrored", "replica"] = (

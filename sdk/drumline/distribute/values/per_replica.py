@@ -50,7 +50,7 @@ class PerReplica(DistributedValue):
     no rows. The executor of a step is chosen from it, never from local shapes.
     """
 
-    __slots__ = ("_components", "_replicas", "batch_rows", "rows", "stacked", "steps")
+    __slots__ = ("_components", "_replicas", "batch_rows", "row_weights", "rows", "stacked", "steps")
 
     def __init__(
         self,
@@ -66,8 +66,10 @@ class PerReplica(DistributedValue):
         self.rows = rows
         #: Rows per replica of the batch a step made this from, where the value may differ between replicas.
         self.batch_rows: tuple[int, ...] | None = None
-        #: The steps that the entries along axis 0 are of, in a result of several steps.
-        self.steps: range | None = None
+        #: The steps that the entries along axis 0 are of, in a result of several steps; a number: the step it is of.
+        self.steps: range | int | None = None
+        #: Of a batch that may be padded: [replicas, rows], 1 for rows that count; its ``rows`` are how many those are.
+        self.row_weights: PerReplica | None = None
 
     @classmethod
     def from_stacked(cls, array: jax.Array, rows: tuple[int, ...] | None = None) -> PerReplica:

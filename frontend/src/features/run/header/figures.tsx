@@ -50,11 +50,13 @@ function Figure({ name, value }: { name: string; value: ReactNode }) {
 function Replicas({ run }: { run: SteadyRun }) {
   const placement = useQuery(placementQuery(run.id));
   const devices = placement.data?.devices.filter((device) => device.replica !== null).length ?? 0;
+  const simulated = placement.data?.devices.every((device) => device.simulated) ?? false;
   if (devices === 0) return <>{formatInteger(run.replicas)}</>;
   const where = run.hosts.length === 1 ? ` on ${run.hosts[0]}` : `, ${count(run.hosts.length, "host")}`;
   return (
     <>
-      {formatInteger(run.replicas)} <span className="text-muted">on</span> {count(devices, "device")}
+      {formatInteger(run.replicas)} <span className="text-muted">on</span>{" "}
+      {count(devices, simulated ? "simulated device" : "device")}
       <span className="text-muted">{where}</span>
     </>
   );

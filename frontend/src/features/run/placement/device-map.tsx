@@ -4,7 +4,7 @@ import { fitCanvas } from "@/components/charts/canvas";
 import { useTheme } from "@/components/charts/use-theme";
 import { DeviceCard } from "./device-card";
 import { DeviceElements } from "./device-elements";
-import { drawCells, drawGroups, mapColors } from "./draw";
+import { drawCells, drawGroups, drawLinks, mapColors } from "./draw";
 import { drawBus, drawRing } from "./draw-rails";
 import { HitGrid } from "./hit-grid";
 import { drawHostTiles } from "./host-tiles";
@@ -48,6 +48,7 @@ export function DeviceMap(props: DeviceMapProps) {
     if (layout.detail === "hosts") return drawHostTiles(context, layout, placement.devices, paints, colors);
     if (layout.rails === "ring" && !planned) drawRing(context, layout, colors);
     if (layout.rails === "bus" && storage) drawBus(context, layout, storage, colors);
+    drawLinks(context, layout, colors);
     drawCells(context, layout, placement.devices, paints, { selected: selectedCell, hovered, planned });
   }, [layout, paints, placement, storage, planned, selectedCell, hovered, theme, width, height]);
 

@@ -65,6 +65,54 @@ export function drawGroups(context: CanvasRenderingContext2D, layout: Layout, co
     context.fillStyle = colors.muted;
     if (after + context.measureText(group.note).width <= group.x + group.width)
       context.fillText(group.note, after, group.y - 8);
+    if (group.origin) drawAxes(context, group, group.origin, layout, colors);
+  }
+}
+
+/** The numbers of columns and rows on a slice, in the margin of its outline. */
+function drawAxes(
+  context: CanvasRenderingContext2D,
+  group: Layout["groups"][number],
+  [x, y]: [number, number],
+  { cellSize, gap }: Layout,
+  colors: MapColors,
+): void {
+  if (cellSize < LEAST_FOR_TEXT) return;
+  context.font = `450 9px ${colors.mono}`;
+  context.fillStyle = colors.muted;
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  for (let column = 0; column < group.columns; column++)
+    context.fillText(
+      String(x + column),
+      group.x + PADDING + column * (cellSize + gap) + cellSize / 2,
+      group.y + PADDING / 2,
+    );
+  for (let row = 0; row < group.rows; row++)
+    context.fillText(
+      String(y + row),
+      group.x + PADDING / 2,
+      group.y + PADDING + row * (cellSize + gap) + cellSize / 2,
+    );
+  context.textAlign = "left";
+  context.textBaseline = "alphabetic";
+}
+
+/** The links of a slice: each chip to its neighbours along x and y. */
+export function drawLinks(context: CanvasRenderingContext2D, layout: Layout, colors: MapColors): void {
+  if (layout.kind !== "torus" || layout.gap < 2) return;
+  const { cellSize: size, gap } = layout;
+  const taken = new Set(layout.cells.map(({ group, column, row }) => `${group}/${column}/${row}`));
+  context.fillStyle = colors.strong;
+  for (const { group, column, row } of layout.cells) {
+    const box = layout.groups[group];
+    if (!box) continue;
+    const [left, top] = [box.x + PADDING + column * (size + gap), box.y + PADDING + row * (size + gap)];
+    const width = Math.min(4, gap);
+    if (taken.has(`${group}/${column + 1}/${row}`))
+      context.fillRect(left + size, top + (size - width) / 2, gap, width);
+    if (taken.has(`${group}/${column}/${row + 1}`))
+      context.fillRect(left + (size - width) / 2, top + size, width, gap);
   }
 }
 
@@ -125,7 +173,8 @@ function drawJoint(
     (other) =>
       other.group === cell.group &&
       other.row === cell.row &&
-      other.column === cell.column - 1 &&
+      other.x < cell.x &&
+      cell.x - other.x - other.width <= layout.gap &&
       devices[other.device]?.replica === replica,
   );
   context.fillStyle = fill;

@@ -18,6 +18,8 @@ export interface GroupPlan {
   slots: Slot[];
   columns: number;
   rows: number;
+  /** Of a slice: the coordinates x and y of its first column and row. */
+  origin?: [number, number];
 }
 
 /** Whether every computing device reports coordinates, and no two of the same platform sit on the same core. */
@@ -140,6 +142,7 @@ function torusPlans(devices: readonly PlacedDevice[]): GroupPlan[] {
       slots,
       columns,
       rows,
+      origin: [low[0] ?? 0, low[1] ?? 0],
     };
   });
 }

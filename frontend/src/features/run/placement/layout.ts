@@ -40,6 +40,7 @@ interface Group {
   height: number;
   rows: number;
   columns: number;
+  origin?: [number, number] | undefined;
 }
 
 /** Which lines of the strategy are drawn: a ring under each row, or a bus over it that leads to a dock. */
@@ -187,8 +188,8 @@ function arrange(plans: readonly GroupPlan[], frame: Frame): Layout {
     const high = plan.rows * (size + rail) + (plan.rows - 1) * gap + 2 * PADDING;
     if (x > 0 && x + wide > width) [x, y, tallest] = [0, y + tallest + GROUP_GAP, 0];
     const top = y + LABEL_HEIGHT;
-    const { label, note, rows, columns } = plan;
-    layout.groups.push({ label, note, rows, columns, x, y: top, width: wide, height: high });
+    const { label, note, rows, columns, origin } = plan;
+    layout.groups.push({ label, note, rows, columns, origin, x, y: top, width: wide, height: high });
     for (const place of plan.slots) layout.cells.push(cellAt(place, group, { x, y: top }, layout));
     layout.width = Math.max(layout.width, x + wide);
     x += wide + GROUP_GAP;

@@ -89,7 +89,7 @@ function placementFacts(placement: Placement): Fact[] {
       placement.variables.length === 0 ? "no variables" : `×${copies}, ${formatBytes(perDevice)} each`,
     ],
     ["Coordinates", hasCoordinates(placement.devices) ? "reported" : null],
-    ["Links", null],
+    ["Links", hasCoordinates(placement.devices) ? "to neighbours" : null],
     ["Confirmed", placement.confirmed ? "by the engine" : "scheduled, not yet built"],
   ];
 }

@@ -1,0 +1,135 @@
+"""A probe for chips that are not there: the program runs on shapes, and the chips' own compiler gets its steps."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import jax
+from pydantic import JsonValue
+
+import drumline.distribute as dist
+from drumline.contracts.chips import BatchSearch
+from drumline.contracts.plans import ProbedProgram
+from drumline.contracts.spec import CentralStorageSpec, OneDeviceSpec, StrategySpec
+from drumline.distribute.errors import NotPlannableError
+from drumline.distribute.planning import Chips, compiler_environment, run_on_shapes
+from drumline.job import RunStopping, Scalar
+from drumline.local import build_strategy
+from drumline.local.local_run import check_scalar, whole_number
+from drumline.local.stop_request import StopRequest
+from drumline_worker.host.rundir import ChipOrder, StartOrder
+from drumline_worker.runner.chip_observer import ChipObserver
+from drumline_worker.runner.program import Main, with_defaults
+
+
+class ShapesRun:
+    """A `drumline.job.RunContext` for a program on shapes: it counts steps, and keeps nothing."""
+
+    def __init__(self, strategy: dist.Strategy, parameters: Mapping[str, JsonValue], observer: ChipObserver) -> None:
+        self._strategy = strategy
+        self._parameters = MappingProxyType(dict(parameters))
+        self._observer = observer
+
+    @property
+    def id(self) -> str:
+        """`plan`: there is no run."""
+        return "plan"
+
+    @property
+    def parameters(self) -> Mapping[str, JsonValue]:
+        """What `main` was called with, defaults included."""
+        return self._parameters
+
+    @property
+    def strategy(self) -> dist.Strategy:
+        """The strategy on the slice's devices."""
+        return self._strategy
+
+    @property
+    def should_stop(self) -> bool:
+        """Never: the plan stops the program itself."""
+        return False
+
+    @property
+    def next_step(self) -> int:
+        """0: a plan resumes nothing."""
+        return 0
+
+    def log(self, *, step: int, **scalars: Scalar) -> None:
+        """As `RunContext.log`; there are no values."""
+        for name, value in scalars.items():
+            check_scalar(name, value)
+        self._observer.step_named(whole_number("run.log", "step", step))
+
+    def set_total_steps(self, total: int) -> None:
+        """As `RunContext.set_total_steps`."""
+        self._observer.total_told(whole_number("run.set_total_steps", "total", total))
+
+    def checkpoint(self, state: Any, *, step: int) -> bool:
+        """Saves nothing. Any: a pytree."""
+        self._observer.step_named(whole_number("run.checkpoint", "step", step))
+        return False
+
+    def restore(self, state: Any = None) -> Any:
+        """`state` as it is: a plan begins at the beginning."""
+        return state
+
+
+def prepare_compiler(order: ChipOrder) -> Chips:
+    """The devices of the slice, in a process whose JAX has not started. Raises the engine's typed errors."""
+    os.environ.update(compiler_environment(Path(order.library)))
+    jax.config.update("jax_platforms", "cpu")
+    dist.set_cpu_devices(1)
+    return Chips.of(order.on)
+
+
+def plan_on_chips(main: Main, program: Path, order: StartOrder, chips: Chips) -> ProbedProgram:
+    """Runs ``main`` on shapes with the slice's devices, and tells what their compiler says.
+
+    What the program raises itself passes through; where it stops for want of a number is part of the plan.
+    """
+    assert order.chips is not None
+    assert order.probe_steps is not None
+    stop_request = StopRequest()
+    observer = ChipObserver(order.probe_steps, stop_request)
+    parameters = with_defaults(main, order.claimed.parameters)
+
+    def run() -> None:
+        strategy = _strategy(order.claimed.strategy, chips)
+        strategy.observe(observer, reductions_every=1)
+        try:
+            main(ShapesRun(strategy, parameters, observer), **order.claimed.parameters)
+        except RunStopping:
+            if not observer.has_compiled:
+                raise
+
+    batch = _search_of(order.chips.batch_parameter, parameters)
+    stop = run_on_shapes(run, chips.devices, program)
+    return observer.found_on(chips, order.chips.compiler, stop, batch, ended=not stop_request.is_requested)
+
+
+def _strategy(spec: StrategySpec, chips: Chips) -> dist.Strategy:
+    """On all devices of the slice; one_device on its first."""
+    if isinstance(spec, CentralStorageSpec) and spec.parameter_device not in (None, "cpu:0"):
+        raise NotPlannableError(
+            f"its variables live on {spec.parameter_device}: only the host, cpu:0, is planned as a parameter device"
+        )
+    executor = getattr(spec, "executor", "auto")
+    if executor in ("mpmd", "pmap"):
+        raise NotPlannableError(f"executor={executor!r} is asked for, and spmd is what is planned: leave it out")
+    return build_strategy(spec, chips.devices[:1] if isinstance(spec, OneDeviceSpec) else chips.devices)
+
+
+def _search_of(name: str | None, parameters: Mapping[str, JsonValue]) -> BatchSearch | None:
+    if name is None:
+        return None
+    value = parameters.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        known = ", ".join(parameters) or "none"
+        raise dist.errors.InvalidValueError(
+            f"the batch parameter {name!r} must be a parameter of the program that is a whole number from 1; it is "
+            f"{value!r}, and the program has: {known}"
+        )
+    return BatchSearch(parameter=name, value=value)
