@@ -13,6 +13,7 @@ from jax import lax
 
 from drumline.distribute.executors.spmd import SpmdStep
 from drumline.distribute.observe import ProgramMemory
+from drumline.distribute.observe.observation import Observation
 from drumline.distribute.tracing.arguments import StepArguments
 from drumline.distribute.tracing.step import TracedStep
 from drumline.distribute.values.per_replica import PerReplica
@@ -110,8 +111,9 @@ class EachStep:
     alone, as the next one is another program.
     """
 
-    def __init__(self, step: Any, *, makes: bool) -> None:
+    def __init__(self, step: Any, observation: Observation, *, makes: bool) -> None:
         self._step = step
+        self._observation = observation
         self.makes = makes
         self.name = step.name
 
@@ -119,7 +121,12 @@ class EachStep:
         repeated = arguments.repeated
         assert repeated is not None
         stop = repeated.first + 1 if self.makes else repeated.stop
-        return join_steps([lift_step(self._step(arguments.at(i))) for i in range(repeated.first, stop)])
+        return join_steps([self._run(arguments, i) for i in range(repeated.first, stop)])
+
+    def _run(self, arguments: StepArguments, position: int) -> Any:
+        assert arguments.repeated is not None
+        self._observation.enter_step(self._observation.sent.start + position - arguments.repeated.first)
+        return lift_step(self._step(arguments.at(position)))
 
     def text(self, arguments: StepArguments) -> str:
         """The program of one step."""

@@ -51,7 +51,7 @@ def refuse_deleted(values: Sequence[Any]) -> None:
     A compiled program that is called with one on several CPU devices ends the process (JAX 0.10.2).
     """
     try:
-        if True not in map(_is_deleted, values):
+        if is_abstract() or True not in map(_is_deleted, values):
             return
     except AttributeError:  # a Python number among them
         pass
