@@ -49,7 +49,7 @@ STRATEGY = """
             return rows.sum()
 
         for rows in run.strategy.distribute_dataset(dist.Dataset.range(16).batch(8)):
-            total = run.strategy.reduce("sum", run.strategy.run(step, args=(rows,)), axis=None)
+            total = run.strategy.reduce("sum", run.strategy.run(step, args=(rows,)), axis=None, name="total")
             run.log(step=run.strategy.step, total=float(total))
         return {"weight": float(weight.value), "own": len(run.strategy.local_results(rows))}
 """
@@ -122,6 +122,9 @@ def test_one_strategy_computes_over_two_hosts(client: Client, programs: Programs
 
     assert run.state == "SUCCEEDED", f"{run.reason}\n{output(run)}"
     assert run.result == {"weight": 120.0, "own": 2}
+    (total,) = run.reductions("total").all_at(run.reductions("total").names()[0].steps[0])
+    assert [one.values for one in total.inputs] == [(1.0,), (5.0,), (9.0,), (13.0,)]
+    assert total.output.values == (28.0,)
 
 
 def test_a_checkpoint_over_two_hosts_without_one_store_says_what_to_do_instead(

@@ -218,3 +218,11 @@ def test_leaves_of_an_all_reduce_are_named_by_their_paths(executor: str) -> None
     strategy.observe(None)
     leaves = [r.name.partition(" ")[2].partition(" ")[2] for r in recorder.reductions]
     assert set(leaves) == {"layers.0.w", "layers.0.b.c", "scale", ""}
+
+
+def test_all_reduces_of_a_sampled_step_are_recorded_by_pmap_too() -> None:
+    strategy, recorder = dist.MirroredStrategy(jax.devices()[:2], executor="pmap"), Recorder()
+    strategy.observe(recorder)
+    strategy.run(lambda x: dist.all_reduce("sum", x), args=(dist.PerReplica.from_components([1.0, 2.0]),))
+    (record,) = recorder.reductions
+    assert ([float(value) for value in record.inputs], float(record.result)) == ([1.0, 2.0], 3.0)

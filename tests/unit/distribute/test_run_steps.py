@@ -176,10 +176,14 @@ class Recorder:
         self.began: list[int] = []
         self.ended: list[int] = []
         self.reductions: list[observe.ReductionRecord] = []
+        self.collectives: list[observe.CollectiveRecord] = []
 
     def placement(self, record: observe.PlacementRecord) -> None: ...
     def variable_created(self, record: observe.VariableRecord) -> None: ...
-    def collective(self, record: observe.CollectiveRecord) -> None: ...
+
+    def collective(self, record: observe.CollectiveRecord) -> None:
+        self.collectives.append(record)
+
     def step_began(self, step: int) -> None:
         self.began.append(step)
 
@@ -202,6 +206,50 @@ def test_sampled_reductions_are_told_as_those_of_their_own_step(two: dist.Mirror
     assert told == {
         (origin, step): (2 * step, 2 * step + 1, 4 * step + 1) for origin in ("in_step", "host") for step in (0, 3, 6)
     }
+
+
+def told_of(strategy: dist.Strategy, rows: int, n: int | None) -> list[tuple[Any, ...]]:
+    """All reductions that are told of a small epoch, by origin, name and step."""
+    recorder = Recorder()
+    strategy.observe(recorder, reductions_every=3)
+    with strategy.scope():
+        last = dist.Variable(jnp.zeros((), jnp.int32), aggregation="sum")
+
+    def step(x: jax.Array) -> Any:
+        last.assign(jnp.sum(x))
+        return jnp.sum(x), dist.mirrored(dist.all_reduce("sum", jnp.sum(x)))
+
+    def reduce(own: Any, mirrored: Any) -> None:
+        strategy.reduce("sum", own, axis=None, name="own")
+        strategy.reduce("mean", mirrored, axis=None, name="mirrored")
+
+    iterator = iter(strategy.distribute_dataset(dist.Dataset.range(rows).batch(2)))
+    if n is None:
+        for x in iterator:
+            reduce(*strategy.run(step, args=(x,)))
+    else:
+        while done := strategy.run_steps(step, iterator, n):
+            reduce(*done.results)
+    found = [(r.origin, r.name, r.step, [float(i) for i in r.inputs], float(r.result)) for r in recorder.reductions]
+    return sorted((origin, "" if origin == "in_step" else name, *rest) for origin, name, *rest in found)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize(("executor", "rows"), [("auto", 16), ("auto", 15), ("pmap", 16), ("mpmd", 16), ("mpmd", 15)])
+def test_what_is_told_of_steps_does_not_depend_on_how_many_a_call_runs(executor: str, replicas: int, rows: int) -> None:
+    def strategy() -> dist.Strategy:
+        return dist.MirroredStrategy(jax.devices()[:replicas], executor=executor)
+
+    assert told_of(strategy(), rows, 4) == told_of(strategy(), rows, None)
+
+
+def test_collectives_of_a_lock_step_program_are_told_as_those_of_their_step() -> None:
+    recorder = Recorder()
+    two = dist.MirroredStrategy(jax.devices()[:2], executor="mpmd")
+    two.observe(recorder, reductions_every=3)
+    iterator = iter(two.distribute_dataset(dist.Dataset.range(8).batch(2)))
+    two.run_steps(lambda x: dist.all_reduce("sum", x[0]), iterator, 4)
+    assert [record.step for record in recorder.collectives] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("n", [0, -1, 10**6])

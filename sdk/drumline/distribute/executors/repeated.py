@@ -13,6 +13,7 @@ from jax import lax
 
 from drumline.distribute.executors.spmd import SpmdStep
 from drumline.distribute.observe import ProgramMemory
+from drumline.distribute.observe.observation import Observation
 from drumline.distribute.tracing.arguments import StepArguments
 from drumline.distribute.tracing.step import TracedStep
 from drumline.distribute.values.per_replica import PerReplica
@@ -58,14 +59,22 @@ class RepeatedSpmdStep(SpmdStep):
     def _set_arguments(self, arguments: StepArguments) -> None:
         assert arguments.repeated is not None
         self._room = arguments.repeated.room
+        self._bounds: dict[int, Any] = {}
         self._is_batch = [i in arguments.repeated.leaves for i in self._traced.leaf_indices]
         self._kinds = [*self._kinds, "plain", "plain"]
         self._out_rows = [(self._room,) * self._group.num_replicas_in_sync for _ in self._out_rows]
 
     def _leaves(self, arguments: StepArguments) -> list[Any]:
         assert arguments.repeated is not None
-        bounds = [np.int32(arguments.repeated.first), np.int32(arguments.repeated.stop)]
-        return [*super()._leaves(arguments), *bounds]
+        bounds = arguments.repeated.first, arguments.repeated.stop
+        return [*super()._leaves(arguments), *map(self._on_devices, bounds)]
+
+    def _on_devices(self, bound: int) -> Any:
+        """Kept: placing two numbers takes as long as sending a small step."""
+        placed = self._bounds.get(bound)
+        if placed is None:
+            placed = self._bounds[bound] = self._group.replicated.place(np.int32(bound))
+        return placed
 
     def _replica_view(self, donated: list[Any], kept: list[Any], leaves: list[Any], constants: list[Any]) -> Any:
         *leaves, first, stop = leaves
@@ -102,8 +111,9 @@ class EachStep:
     alone, as the next one is another program.
     """
 
-    def __init__(self, step: Any, *, makes: bool) -> None:
+    def __init__(self, step: Any, observation: Observation, *, makes: bool) -> None:
         self._step = step
+        self._observation = observation
         self.makes = makes
         self.name = step.name
 
@@ -111,7 +121,12 @@ class EachStep:
         repeated = arguments.repeated
         assert repeated is not None
         stop = repeated.first + 1 if self.makes else repeated.stop
-        return join_steps([lift_step(self._step(arguments.at(i))) for i in range(repeated.first, stop)])
+        return join_steps([self._run(arguments, i) for i in range(repeated.first, stop)])
+
+    def _run(self, arguments: StepArguments, position: int) -> Any:
+        assert arguments.repeated is not None
+        self._observation.enter_step(self._observation.sent.start + position - arguments.repeated.first)
+        return lift_step(self._step(arguments.at(position)))
 
     def text(self, arguments: StepArguments) -> str:
         """The program of one step."""

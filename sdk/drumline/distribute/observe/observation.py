@@ -6,6 +6,8 @@ import itertools
 import os
 import sys
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -38,6 +40,8 @@ if TYPE_CHECKING:  # grain, which input needs, takes a second to import
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
+#: Steps of several results whose batches were ragged that are kept in mind.
+_MOST_RAGGED = 64
 #: Of the sampled steps, every so many also record the larger arrays that were all-reduced (gradients, as a rule).
 LARGE_EVERY = 100
 
@@ -48,6 +52,8 @@ class Observation:
     def __init__(self, group: DeviceGroup) -> None:
         self._group = group
         self.observer: Observer | None = None
+        #: Of several processes the one that has replica 0 tells of reductions: the others would tell the same again.
+        self._tells_reductions = 0 in group.local_replicas
         #: The same one, if it wants to know what will happen.
         self.planner: PlanObserver | None = None
         #: The same one, if it wants to know which program each step runs.
@@ -64,6 +70,9 @@ class Observation:
         self.sampled: list[int] = []
         self.sent = range(0)
         self._step = 0
+        self._ragged: deque[int] = deque(maxlen=_MOST_RAGGED)
+        #: By id, arrays that are results of several steps, as long as they live: of one replica, or mirrored.
+        self._results: dict[int, tuple[weakref.ref[jax.Array], range | int]] = {}
 
     def begin(
         self, observer: Observer | None, reductions_every: int, executor: str, variables: Sequence[Variable]
@@ -116,6 +125,27 @@ class Observation:
         self.wants_in_step = bool(self.sampled) and self.planner is None
         self.wants_large = self.wants_in_step and any(step % (self._every * LARGE_EVERY) == 0 for step in self.sampled)
 
+    def enter_step(self, step: int) -> None:
+        """Of steps that go out together this one runs by itself now."""
+        if self.observer is not None:
+            self._step = step
+            self._sample(is_ragged=False)
+
+    def note_results(self, result: Any, steps: range | int) -> None:
+        """These are the steps that the entries along axis 0 of a result are of; a number: the step it is of."""
+        if self.observer is None:
+            return
+        if isinstance(result, PerReplica):
+            result.steps = steps
+        elif isinstance(result, jax.Array):
+            key = id(result)
+            self._results[key] = (weakref.ref(result, lambda _: self._results.pop(key, None)), steps)
+
+    def finish_steps(self, steps: range) -> None:
+        """The results of these steps are out, and reductions of them may go to the observer."""
+        if self.observer is not None:
+            self.wants_reduction = any(map(self._is_told, steps))
+
     def end_steps(self, steps: range, executor: str, dispatched_at: int, rows: tuple[int, ...] | None) -> None:
         """``run_steps`` gives control back: each step has its share of the time."""
         if self.observer is None:
@@ -138,6 +168,11 @@ class Observation:
             return
         if executor != self._placed_executor:
             self._report_placement(executor)
+        if is_ragged:
+            self._ragged.append(self._step)
+        self._sample(is_ragged=is_ragged)
+
+    def _sample(self, *, is_ragged: bool) -> None:
         is_sampled = self._step % self._every == 0
         self.wants_reduction = is_sampled or is_ragged
         # A planner is told of the all-reduces inside a step by its program: no second variant is compiled for it.
@@ -168,13 +203,31 @@ class Observation:
 
     def report_reduction(self, op: ReduceOp, value: Any, axis: Any, result: Any, name: str | None) -> None:
         """A reduction outside a step; of results of several steps each sampled step's, as that step's."""
-        if isinstance(value, PerReplica) and value.steps is not None and axis is None:
-            for position, step in enumerate(value.steps):
-                if step % self._every == 0:
-                    of_step = PerReplica.from_components([component[position] for component in value.values])
+        steps = self._steps_of(value) if axis is None else None
+        if isinstance(steps, range):
+            copies = self._inputs(value)
+            for position, step in enumerate(steps):
+                if self._is_told(step):
+                    of_step = PerReplica.from_components([copy[position] for copy in copies])
+                    of_step.batch_rows = getattr(value, "batch_rows", None)
                     self._report_reduction_of(step, op, of_step, result[position], axis=axis, name=name)
-            return
-        self._report_reduction_of(self._step, op, value, result, axis=axis, name=name)
+        elif steps is None or self._is_told(steps):
+            self._report_reduction_of(self._step if steps is None else steps, op, value, result, axis=axis, name=name)
+
+    def _is_told(self, step: int) -> bool:
+        return step % self._every == 0 or step in self._ragged
+
+    def _steps_of(self, value: Any) -> range | int | None:
+        """Of a result of several steps, which they are."""
+        if isinstance(value, PerReplica):
+            return value.steps
+        array, steps = self._results.get(id(value), (None, None))
+        return steps if array is not None and array() is value else None
+
+    def _inputs(self, value: Any) -> tuple[Any, ...]:
+        if isinstance(value, PerReplica):
+            return self._group.components_everywhere(value)
+        return (value,) * self._group.num_replicas_in_sync
 
     def _report_reduction_of(
         self, step: int, op: ReduceOp, value: Any, result: Any, *, axis: Any, name: str | None
@@ -185,10 +238,11 @@ class Observation:
             value, result = value.rows_values if isinstance(value, PerReplicaSlices) else value.values, result.values
         elif isinstance(value, (PerReplicaSlices, IndexedSlices)):
             value = value.to_dense()
-        replicas = self._group.num_replicas_in_sync
-        inputs = self._group.components_everywhere(value) if isinstance(value, PerReplica) else (value,) * replicas
+        inputs = self._inputs(value)
         axes = reduction.normalize_axis(axis, np.ndim(inputs[0]))
         counts = reduction.counts(inputs, axes)
+        if not self._tells_reductions:
+            return
         kind: Literal["sum", "mean"] = "sum" if op is ReduceOp.SUM else "mean"
         denominator = sum(counts) if op is ReduceOp.MEAN else None
         self.observer.reduction(
@@ -197,7 +251,7 @@ class Observation:
                 step=step,
                 op=kind,
                 axis=axis,
-                inputs=tuple(inputs),
+                inputs=inputs,
                 counts=counts,
                 denominator=denominator,
                 result=result,
@@ -210,7 +264,7 @@ class Observation:
         self, name: str, op: Literal["sum", "mean"], inputs: Sequence[Any], result: Any, step: int | None = None
     ) -> None:
         """An all-reduce of the step that has just been sent, or of ``step`` where several were."""
-        if self.observer is None:
+        if self.observer is None or not self._tells_reductions:
             return
         counts = (1,) * len(inputs)
         denominator = len(inputs) if op == "mean" else None

@@ -60,7 +60,7 @@ def run_several(
             "given away; keep the state in variables, such as dist.variables(state)"
         )
     take = _taker(iterator)
-    done, results = 0, []
+    done, results, first = 0, [], runner.step
     while done < room:
         taken = take(room - done, room)
         if taken is None:
@@ -73,7 +73,11 @@ def run_several(
         done += taken.count
         if taken.is_last:
             break
-    return StepsRun(done, join_steps(results) if results else None)
+    if not results:
+        return StepsRun(0, None)
+    joined = join_steps(results)
+    runner.note_results(results[0], joined, range(first, first + done))
+    return StepsRun(done, joined)
 
 
 def _check_count(count: Any) -> int:

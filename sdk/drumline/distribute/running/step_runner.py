@@ -40,7 +40,6 @@ from drumline.distribute.tracing.program_record import describe_program, describ
 from drumline.distribute.tracing.row_weights import refuse_unminded_padding
 from drumline.distribute.tracing.step import StepTracer, TracedStep
 from drumline.distribute.tracing.uniformity import mark_uniform
-from drumline.distribute.values.steps import mark_steps
 from drumline.distribute.variables.owner import VariableOwner
 
 #: What JAX raises when Python needs the number behind a tracer.
@@ -142,11 +141,19 @@ class StepRunner:
                 steps = steps[:1]
             self._observation.report_program(lambda: self._describe(built, called), steps.start)
             self._observation.dispatch_steps(step.name, steps)
-            return mark_steps(self._call(step, arguments), steps), len(steps)
+            return self._call(step, arguments), len(steps)
         finally:
             executor = self.last_executor or self._executor
             self._observation.end_steps(steps, executor, dispatched_at, arguments.rows)
             self.step += len(steps)
+
+    def note_results(self, shape: Any, results: Any, steps: range) -> None:
+        """Joined ``results`` of ``steps``: which entry is of which. ``shape``: as those of one step."""
+        tree: Any = jax.tree.structure(shape)
+        for leaf in tree.flatten_up_to(results):
+            for one, which in zip(leaf, steps, strict=True) if isinstance(leaf, tuple) else [(leaf, steps)]:
+                self._observation.note_results(one, which)
+        self._observation.finish_steps(steps)
 
     def _call(self, step: Any, arguments: StepArguments) -> Any:
         try:
@@ -260,7 +267,8 @@ class StepRunner:
             makes = not all(variable.is_initialized for variable in program.traces[0].created)
             is_one = program.is_shared and self._executor != "pmap" and not makes
             if not is_one or not RepeatedSpmdStep.can_repeat(program.traces[0]):
-                return EachStep(self._compile(program, fn, arguments.of_one_step(), options), makes=makes)
+                each = self._compile(program, fn, arguments.of_one_step(), options)
+                return EachStep(each, self._observation, makes=makes)
         if not program.is_shared:
             if arguments.row_weights is not None:
                 raise InvalidValueError(

@@ -325,7 +325,8 @@ class Strategy(VariableOwner, ExperimentalNames):
         """Tells ``observer`` about placement, variables, steps and collectives, and about the reductions of step 0 and
         every ``reductions_every``-th step; of ragged steps about those outside the step too. None ends it.
 
-        Of several processes all observe, with the same numbers: each is told of the inputs of all replicas.
+        Of several processes all observe, with the same numbers; the one that has replica 0 is told of the reductions,
+        with the inputs of all replicas.
         """
         if self.exchange is not None:
             chosen = None if observer is None else reductions_every

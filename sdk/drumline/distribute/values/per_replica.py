@@ -66,8 +66,8 @@ class PerReplica(DistributedValue):
         self.rows = rows
         #: Rows per replica of the batch a step made this from, where the value may differ between replicas.
         self.batch_rows: tuple[int, ...] | None = None
-        #: The steps that the entries along axis 0 are of, in a result of several steps.
-        self.steps: range | None = None
+        #: The steps that the entries along axis 0 are of, in a result of several steps; a number: the step it is of.
+        self.steps: range | int | None = None
         #: Of a batch that may be padded: [replicas, rows], 1 for rows that count; its ``rows`` are how many those are.
         self.row_weights: PerReplica | None = None
 

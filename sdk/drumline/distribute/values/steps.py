@@ -25,14 +25,6 @@ def join_steps(results: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *parts: _join(parts), *results)
 
 
-def mark_steps(results: Any, steps: range) -> Any:
-    """Tells per-replica results which steps their entries are of."""
-    for leaf in jax.tree.leaves(results):
-        if isinstance(leaf, PerReplica):
-            leaf.steps = steps
-    return results
-
-
 def stack_steps(batches: Sequence[Any], room: int) -> Any:
     """Batches that lie on the devices as one nest of [replicas, room, ...] leaves; None where they can't be."""
     nests = [jax.tree.flatten(batch) for batch in batches]
@@ -72,9 +64,7 @@ def _join(parts: tuple[Any, ...]) -> Any:
     if all(isinstance(part, PerReplica) and part.stacked is not None for part in parts):
         shapes = {(part.stacked.shape[0], *part.stacked.shape[2:]) for part in parts}
         if len(shapes) == 1:
-            joined = _as_steps(jnp.concatenate([part.stacked for part in parts], axis=1), parts[-1])
-            joined.steps = _joined_range([part.steps for part in parts])
-            return joined
+            return _as_steps(jnp.concatenate([part.stacked for part in parts], axis=1), parts[-1])
     elif all(isinstance(part, jax.Array) for part in parts):
         if len({part.shape[1:] for part in parts}) == 1:
             return jnp.concatenate(parts)
@@ -101,11 +91,6 @@ def _entries(part: Any) -> list[Any]:
 def _at_one_home(column: Sequence[Any]) -> list[Any]:
     home = next(iter(column[0].devices()))
     return [jax.device_put(entries, home) for entries in column]
-
-
-def _joined_range(parts: Sequence[range | None]) -> range | None:
-    first, last = parts[0], parts[-1]
-    return None if first is None or last is None else range(first.start, last.stop)
 
 
 def _as_steps(stacked: jax.Array, like: PerReplica) -> PerReplica:

@@ -41,7 +41,7 @@ def joined(told: list[list[Any]]) -> list[Any]:
 @pytest.mark.parametrize("devices", LAYOUTS, ids=str)
 @pytest.mark.parametrize(
     "part",
-    ["combined", "slices", "variables", "arguments", "made_in_step", "observed", "several_steps", "logical_devices"],
+    ["combined", "slices", "variables", "arguments", "made_in_step", "several_steps", "logical_devices"],
 )
 def test_values_are_those_of_one_process(processes: ProcessGroups, devices: tuple[int, ...], part: str) -> None:
     expected = in_one(processes, f"program.{part}()")
@@ -58,6 +58,18 @@ def test_each_process_has_its_own_replicas(processes: ProcessGroups, devices: tu
         assert list(itertools.chain(*(one[name] for one in told))) == list(range(8)), name
     assert all(len(one["workers"]) == count for one, count in zip(told, devices, strict=True))
     assert all(one["stacked"] == [8] for one in told)
+
+
+@pytest.mark.parametrize("call", ["program.combined()", "program.losses('DATA')"])
+def test_processes_may_have_different_numbers_of_devices(processes: ProcessGroups, call: str) -> None:
+    expected = in_one(processes, call)
+    first, second = processes.run(FOUND, call, (5, 3))
+
+    assert first == second
+    if call.startswith("program.losses"):
+        np.testing.assert_allclose(first, expected, rtol=1e-6)
+    else:
+        assert first == expected
 
 
 def test_updates_of_variables_are_those_of_one_process(processes: ProcessGroups) -> None:
@@ -233,3 +245,12 @@ def test_other_names_of_the_strategy_take_the_devices_of_all(processes: ProcessG
         assert (named, before, after, total) == (8, 1, 4, 4.0)
         assert other.startswith("ClusterError: the cluster says process"), other
         assert late.endswith("has made variables or steps already; call configure first"), late
+
+
+def test_reductions_are_told_once_with_the_inputs_of_all_replicas(processes: ProcessGroups) -> None:
+    *placed, reductions = in_one(processes, "program.observed()")
+    first, second = processes.run(FOUND, "program.observed()", (4, 4))
+
+    assert len(reductions[0][2]) == len(reductions[1][2]) == 8
+    assert first == [*placed, reductions]
+    assert second == [*placed, []]

@@ -1,0 +1,50 @@
+"""Several steps by one call, over processes."""
+
+from typing import Any
+
+import jax.numpy as jnp
+
+import drumline.distribute as dist
+from drumline.distribute import observe
+from unit.distribute.gangs.program import LABELS, ROWS, plain
+
+
+class Recorder:
+    """Keeps what it is told of reductions."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def placement(self, record: observe.PlacementRecord) -> None: ...
+    def variable_created(self, record: observe.VariableRecord) -> None: ...
+    def collective(self, record: observe.CollectiveRecord) -> None: ...
+    def step_began(self, step: int) -> None: ...
+    def step_ended(self, record: observe.StepRecord) -> None: ...
+
+    def reduction(self, record: observe.ReductionRecord) -> None:
+        """Keeps the numbers."""
+        self.told.append([record.origin, record.step, plain(list(record.inputs)), plain(record.result)])
+
+
+def trained() -> Any:
+    """Losses, weights, rows seen, and which reductions an observer was told of."""
+    strategy, recorder = dist.MirroredStrategy(), Recorder()
+    strategy.observe(recorder, reductions_every=3)
+    with strategy.scope():
+        weights = dist.Variable(jnp.zeros(5), aggregation="mean")
+        seen = dist.Variable(jnp.zeros((), jnp.int32), synchronization="on_read", aggregation="sum")
+
+    def step(x: Any, y: Any) -> Any:
+        residual = x @ weights.value - y
+        weights.assign_sub(0.1 * dist.all_reduce("mean", x.T @ residual))
+        seen.assign_add(jnp.int32(x.shape[0]))
+        return jnp.mean(residual**2)
+
+    iterator = iter(strategy.distribute_dataset(dist.Dataset.from_tensor_slices((ROWS, LABELS)).batch(8)))
+    losses, place = [], None
+    while done := strategy.run_steps(step, iterator, 3):
+        losses.append([done.count, plain(strategy.reduce("mean", done.results, axis=None))])
+        if place is None:
+            place = iterator.state()
+            iterator.restore(place)
+    return [losses, plain(weights.value), int(seen.value), recorder.told]
