@@ -1,5 +1,6 @@
 """A program run on shapes: nothing is computed, its steps are compiled, and it stops where it needs a number."""
 
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -199,3 +200,43 @@ def test_a_slice_that_is_none_and_a_missing_compiler_are_named(monkeypatch: pyte
         Chips.of("v9:2x2")
     with pytest.raises(dist.errors.NotPlannableError, match="no compiler"):
         Chips.of("v5e:4x4")
+
+
+def test_to_wait_for_a_value_is_nothing_to_stop_at() -> None:
+    def program(strategy: dist.Strategy) -> None:
+        (batch,) = strategy.distribute_dataset([rows()])
+        total = strategy.reduce("sum", strategy.run(square, args=(batch,)), axis=None)
+        assert total.block_until_ready() is total
+        assert jax.block_until_ready([total]) == [total]
+
+    stop, records = plan(program)
+    assert stop is None
+    assert len(records) == 1
+
+
+def test_a_value_that_is_logged_stops_the_program_without_a_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    def program(strategy: dist.Strategy) -> None:
+        (batch,) = strategy.distribute_dataset([rows()])
+        total = strategy.reduce("sum", strategy.run(square, args=(batch,)), axis=None)
+        logging.getLogger("training").warning("loss %s", total)
+
+    stop, records = plan(program)
+    assert stop is not None
+    assert (stop.why, stop.code) == (
+        "a computed value is shown, and on shapes there is none",
+        'logging.getLogger("training").warning("loss %s", total)',
+    )
+    assert len(records) == 1
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_what_only_an_array_that_is_there_can_tell_stops_the_program() -> None:
+    stop, _ = plan(lambda strategy: jnp.ones(3).copy_to_host_async())
+    assert stop is not None
+    assert "needs a number" in stop.why
+
+
+def test_placeholders_are_as_before_once_the_program_ended() -> None:
+    before = dict(vars(jax.core.Tracer))
+    plan(lambda strategy: print(jnp.ones(3)))
+    assert dict(vars(jax.core.Tracer)) == before

@@ -40,8 +40,8 @@ class Stop:
         return f"{self.file}:{self.line}: {self.why}: {self.code}"
 
 
-class _ValueShownError(Exception):
-    """A computed value is printed."""
+class _ValueShownError(BaseException):
+    """A computed value is printed. No Exception: logging would swallow that, and print its traceback."""
 
 
 def run_on_shapes(program: Callable[[], Any], devices: Sequence[Any], folder: Path) -> Stop | None:
@@ -57,7 +57,7 @@ def run_on_shapes(program: Callable[[], Any], devices: Sequence[Any], folder: Pa
         except (*_NEEDS_NUMBER, NotPlannableError, _ValueShownError) as error:
             return _stop(error, folder)
         except (AttributeError, TypeError) as error:
-            if "Tracer" not in str(error):
+            if not any(word in str(error) for word in ("Tracer", "traced array")):
                 raise
             return _stop(error, folder)
     return None
@@ -72,10 +72,10 @@ def _run(program: Callable[[], Any], devices: Sequence[Any]) -> None:
 def _showing_stops() -> Iterator[None]:
     """A print of a placeholder stops the program: what it would show is not the number that the user waits for.
 
-    JAX has no hook for that, so its placeholders' own text is replaced while the program runs.
+    JAX has no hook for that, so its placeholders' own text is replaced while the program runs. To wait for one is
+    nothing to stop at.
     """
-    tracer = jax.core.Tracer
-    methods = {name: getattr(tracer, name) for name in ("__str__", "__format__")}
+    tracer: Any = jax.core.Tracer
     printed = builtins.print
 
     def refuse(self: Any, *_: Any) -> str:
@@ -88,14 +88,18 @@ def _showing_stops() -> Iterator[None]:
             raise _ValueShownError
         printed(*values, **options)
 
-    for name in methods:
-        setattr(tracer, name, refuse)
+    replaced = {"__str__": refuse, "__format__": refuse, "block_until_ready": lambda array: array}
+    own = {name: tracer.__dict__[name] for name in replaced if name in tracer.__dict__}
+    for name, method in replaced.items():
+        setattr(tracer, name, method)
     builtins.print = show
     try:
         yield
     finally:
         builtins.print = printed
-        for name, method in methods.items():
+        for name in replaced:
+            delattr(tracer, name)
+        for name, method in own.items():
             setattr(tracer, name, method)
 
 
@@ -116,7 +120,7 @@ def _jax_frames_kept() -> Iterator[None]:
         config.update("jax_traceback_filtering", before)
 
 
-def _stop(error: Exception, folder: Path) -> Stop:
+def _stop(error: BaseException, folder: Path) -> Stop:
     """The last line of the program's own files that led to the error."""
     root = os.path.realpath(folder) + os.sep
     frames = [
@@ -131,7 +135,7 @@ def _stop(error: Exception, folder: Path) -> Stop:
     return Stop(why, os.path.relpath(os.path.realpath(last.filename), root), last.lineno or 0, (last.line or "")[:200])
 
 
-def _why(error: Exception) -> str:
+def _why(error: BaseException) -> str:
     if isinstance(error, _ValueShownError):
         return "a computed value is shown, and on shapes there is none"
     if isinstance(error, jax.errors.TracerBoolConversionError):

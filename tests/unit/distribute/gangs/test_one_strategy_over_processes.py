@@ -60,6 +60,18 @@ def test_each_process_has_its_own_replicas(processes: ProcessGroups, devices: tu
     assert all(one["stacked"] == [8] for one in told)
 
 
+@pytest.mark.parametrize("call", ["program.combined()", "program.losses('DATA')"])
+def test_processes_may_have_different_numbers_of_devices(processes: ProcessGroups, call: str) -> None:
+    expected = in_one(processes, call)
+    first, second = processes.run(FOUND, call, (5, 3))
+
+    assert first == second
+    if call.startswith("program.losses"):
+        np.testing.assert_allclose(first, expected, rtol=1e-6)
+    else:
+        assert first == expected
+
+
 def test_updates_of_variables_are_those_of_one_process(processes: ProcessGroups) -> None:
     expected = in_one(processes, "program.updates()") | {"between": True}
 
