@@ -122,6 +122,8 @@ def content_hash(spec: JobSpec) -> str:
         content["strategy"].get("collectives") == "strategy"
     ):  # versions that are older than the option keep their identity
         del content["strategy"]["collectives"]
+    if content["record"]["on_divergence"] == "warn":
+        del content["record"]["on_divergence"]
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return f"sha256:{hashlib.sha256(canonical.encode()).hexdigest()}"
 

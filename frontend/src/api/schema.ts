@@ -1904,7 +1904,7 @@ export interface components {
          * @description The typed reason that stands beside a terminal state.
          * @enum {string}
          */
-        EndReason: "COMPLETED" | "PROGRAM_ERROR" | "PROGRAM_CRASHED" | "PROGRAM_EXITED" | "BAD_PROGRAM" | "BAD_RESULT" | "KILLED" | "SHIM_KILLED" | "OUT_OF_MEMORY" | "HANG" | "PEER_LOST" | "GANG_INCOMPLETE" | "VERSIONS_DIFFER" | "PROGRAMS_DIFFER" | "LOST" | "HOST_REBOOTED" | "START_FAILED" | "NOT_STARTED" | "BUNDLE_UNAVAILABLE" | "SPOOL_FULL" | "NOT_CLAIMED" | "QUEUE_LIMIT" | "RUN_LIMIT" | "CANCELLED" | "PREEMPTED" | "POISON" | "FENCED";
+        EndReason: "COMPLETED" | "PROGRAM_ERROR" | "PROGRAM_CRASHED" | "PROGRAM_EXITED" | "BAD_PROGRAM" | "BAD_RESULT" | "KILLED" | "SHIM_KILLED" | "OUT_OF_MEMORY" | "HANG" | "PEER_LOST" | "GANG_INCOMPLETE" | "VERSIONS_DIFFER" | "PROGRAMS_DIFFER" | "DIVERGED" | "LOST" | "HOST_REBOOTED" | "START_FAILED" | "NOT_STARTED" | "BUNDLE_UNAVAILABLE" | "SPOOL_FULL" | "NOT_CLAIMED" | "QUEUE_LIMIT" | "RUN_LIMIT" | "CANCELLED" | "PREEMPTED" | "POISON" | "FENCED";
         /**
          * Enroll
          * @description Body of `POST /worker/enroll`, with a single-use enrolment token as bearer.
@@ -2338,6 +2338,7 @@ export interface components {
             program: components["schemas"]["ProgramRef"];
             /**
              * @default {
+             *       "on_divergence": "warn",
              *       "reductions_every": 10
              *     }
              */
@@ -3828,6 +3829,12 @@ export interface components {
         RecordSpec: {
             /** Divergence Every */
             divergence_every?: number | null;
+            /**
+             * On Divergence
+             * @default warn
+             * @enum {string}
+             */
+            on_divergence: "warn" | "stop";
             /** Profile Every */
             profile_every?: number | null;
             /**

@@ -41,6 +41,7 @@ class EndReason(StrEnum):
     GANG_INCOMPLETE = "GANG_INCOMPLETE"
     VERSIONS_DIFFER = "VERSIONS_DIFFER"
     PROGRAMS_DIFFER = "PROGRAMS_DIFFER"
+    DIVERGED = "DIVERGED"
     LOST = "LOST"
     HOST_REBOOTED = "HOST_REBOOTED"
     START_FAILED = "START_FAILED"
@@ -111,6 +112,9 @@ REASONS: dict[EndReason, ReasonFacts] = {
     ),
     EndReason.PROGRAMS_DIFFER: ReasonFacts(
         Category.USER, True, "The members of the gang ran different steps, or not equally many.", is_of_gang=True
+    ),
+    EndReason.DIVERGED: ReasonFacts(
+        Category.USER, True, "Copies of a variable that must be equal were found to differ.", is_of_gang=True
     ),
     EndReason.LOST: ReasonFacts(
         Category.INFRASTRUCTURE,

@@ -106,7 +106,10 @@ class RecordSpec(Contract):
 
     reductions_every: Annotated[int, Field(ge=1, le=1_000_000)] = 10
     profile_every: Reserved = None
-    divergence_every: Reserved = None
+    divergence_every: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Every so many calls of `strategy.run` the copies of mirrored variables are compared; None: never."""
+    on_divergence: Literal["warn", "stop"] = "warn"
+    """What a copy that differs does: a line in the log, or also the end of the run."""
 
 
 class CheckpointSpec(Contract):

@@ -170,5 +170,6 @@ class Failure(Contract):
         EndReason.GANG_INCOMPLETE,
         EndReason.VERSIONS_DIFFER,
         EndReason.PROGRAMS_DIFFER,
+        EndReason.DIVERGED,
     ]
     message: Annotated[Text, Field(max_length=8_000)] = ""

@@ -14,6 +14,7 @@ from drumline.distribute.observe import (
 )
 from drumline_worker.host.tally import Tally
 from drumline_worker.runner.channel import Channel
+from drumline_worker.runner.divergence import DivergenceCheck
 from drumline_worker.runner.gang_watch import GangWatch
 from drumline_worker.runner.runner_telemetry import Telemetry
 from drumline_worker.runner.ticker import Ticker
@@ -34,6 +35,7 @@ class RunObserver:
         step_began: Callable[[], None],
         watch: GangWatch | None = None,
         tally: Tally | None = None,
+        divergence: DivergenceCheck | None = None,
     ) -> None:
         self._channel = channel
         self._telemetry = telemetry
@@ -41,6 +43,7 @@ class RunObserver:
         self._ids = ids
         self._step_began = step_began
         self._watch = watch
+        self._divergence = divergence
         self._tally = tally or Tally()
         self._told: dict[str, int] = {}
         self._stepped = False
@@ -56,6 +59,8 @@ class RunObserver:
     def step_began(self, step: int) -> None:
         """Raises RunStopping once the run was asked to stop."""
         self._step_began()
+        if self._divergence is not None:
+            self._divergence.raise_if_stopping()
         self._ticker.step_began()
         if not self._stepped:
             self._channel.send("state", phase="compiling")
@@ -73,6 +78,8 @@ class RunObserver:
     def step_ended(self, record: StepRecord) -> None:
         """Counts the step."""
         self._ticker.step_ended()
+        if self._divergence is not None:
+            self._divergence.step_ended(record.step)
         if not self._stepped:
             self._stepped = True
             self._channel.send("state", phase="running", detail="first step dispatched")

@@ -31,6 +31,7 @@ from drumline_worker.host.tally import Tally
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.chip_plan import plan_on_chips, prepare_compiler
 from drumline_worker.runner.devices import DevicesUnavailableError, claim_devices
+from drumline_worker.runner.divergence import DivergedError, DivergenceCheck, open_check
 from drumline_worker.runner.gang_watch import HEARD_S, GangWatch, gang_store
 from drumline_worker.runner.observer import RunObserver
 from drumline_worker.runner.probe_observer import ProbeObserver
@@ -52,6 +53,7 @@ class _Prepared:
     run: WorkerRun
     probe: ProbeObserver | None
     watch: GangWatch | None
+    check: DivergenceCheck | None
 
 
 def run_member(directory: RunDirectory, order: StartOrder, link: socket.socket, stacks: int, tally: Tally) -> int:
@@ -121,9 +123,10 @@ def _prepare_run(order: StartOrder, channel: Channel, tally: Tally) -> _Prepared
     ticker.enter("own_code")
     strategy = build_strategy(claimed.strategy, [device for _, device in devices])
     stop_request, probe = StopRequest(), None
-    watch = _watch_gang(order, channel)
+    watch, check = _watch_gang(order, channel), None
     if order.probe_steps is None:
         telemetry = Telemetry(channel, stop_request.raise_if_forced, tally)
+        check = open_check(strategy, claimed, _device_ids(devices))
         observer = RunObserver(
             channel,
             telemetry,
@@ -132,6 +135,7 @@ def _prepare_run(order: StartOrder, channel: Channel, tally: Tally) -> _Prepared
             step_began=stop_request.step_began,
             watch=watch,
             tally=tally,
+            divergence=check,
         )
         strategy.observe(observer, reductions_every=claimed.record.reductions_every)
     else:
@@ -148,7 +152,7 @@ def _prepare_run(order: StartOrder, channel: Channel, tally: Tally) -> _Prepared
     channel.listen(stop_request.request, manager.note_registered)
     checkpoints = RunCheckpoints(manager, claimed.checkpoint, strategy)
     run = WorkerRun(claimed.run, strategy, telemetry, ticker=ticker, checkpoints=checkpoints, stop_request=stop_request)
-    return _Prepared(run, probe, watch)
+    return _Prepared(run, probe, watch, check)
 
 
 def _watch_gang(order: StartOrder, channel: Channel) -> GangWatch | None:
@@ -207,6 +211,10 @@ def _run_program(directory: RunDirectory, order: StartOrder, channel: Channel, p
     channel.send("state", phase="running")
     try:
         returned = main(run, **order.claimed.parameters)
+        if prepared.check is not None:
+            prepared.check.finish()
+    except DivergedError as error:
+        return _report_error(error, run, channel, EndReason.DIVERGED, directory.program)
     except BaseException as error:  # noqa: BLE001 - whatever a program raises, SystemExit included
         lost = order.claimed.rendezvous.size > 1 and is_peer_loss(error)
         reason = EndReason.PEER_LOST if lost else EndReason.PROGRAM_ERROR

@@ -1,0 +1,90 @@
+"""Compares the copies of mirrored variables every so many steps (`record.divergence_every`), beside the program."""
+
+import queue
+import sys
+import threading
+from collections.abc import Mapping
+
+import drumline.distribute as dist
+from drumline.contracts.worker_api import Claimed
+from drumline.distribute.observe.divergence import CopyChecksums, OddCopy, checksum_copies
+
+_WAITING = 4
+"""Checks that wait to be read; the step waits where devices are further behind."""
+_MOST_NAMED = 20
+"""Copies that are named; after so many the run is known to have diverged."""
+_FINISH_S = 30.0
+
+
+class DivergedError(Exception):
+    """A copy of a variable differs from the others, and the run is to stop for it."""
+
+
+class DivergenceCheck:
+    """Steps begin checks, a thread of its own reads them and names what is odd."""
+
+    def __init__(self, strategy: dist.Strategy, every: int, ids: Mapping[int, str], *, stops: bool) -> None:
+        self._strategy = strategy
+        self._every = every
+        self._ids = ids
+        self._stops = stops
+        self._begun: queue.Queue[tuple[int, CopyChecksums]] = queue.Queue(_WAITING)
+        self._equal_until: int | None = None
+        self._named: set[tuple[str, int]] = set()
+        self._error: DivergedError | None = None
+        threading.Thread(target=self._read_forever, name="drumline-copies", daemon=True).start()
+
+    def step_ended(self, step: int) -> None:
+        """Call `step` of `strategy.run`, from 0, has written its variables: begins a check if one is due."""
+        if (step + 1) % self._every == 0 and (sums := checksum_copies(self._strategy)) is not None:
+            self._begun.put((step, sums))
+
+    def raise_if_stopping(self) -> None:
+        """Raises DivergedError once a copy was found to differ and the run is to stop for it."""
+        if self._error is not None:
+            raise self._error
+
+    def finish(self) -> None:
+        """Waits until all checks are read. Raises as `raise_if_stopping`."""
+        done = threading.Thread(target=self._begun.join, daemon=True)
+        done.start()
+        done.join(_FINISH_S)
+        self.raise_if_stopping()
+
+    def _read_forever(self) -> None:
+        while True:
+            step, sums = self._begun.get()
+            try:
+                self._judge(step, sums.odd_copies())
+            except Exception as error:  # noqa: BLE001 - a device that failed fails the step too, which tells it
+                sys.stderr.write(f"drumline: the copies of step {step} could not be compared: {error}\n")
+            finally:
+                self._begun.task_done()
+
+    def _judge(self, step: int, odd: list[OddCopy]) -> None:
+        new = [copy for copy in odd if (copy.variable, copy.replica) not in self._named]
+        for copy in new:
+            if len(self._named) < _MOST_NAMED:
+                self._named.add((copy.variable, copy.replica))
+                message = self._describe(step, copy)
+                sys.stderr.write(f"drumline: {message}\n")
+                if self._stops:
+                    self._error = self._error or DivergedError(message)
+        if not odd:
+            self._equal_until = step
+
+    def _describe(self, step: int, copy: OddCopy) -> str:
+        before = "never seen equal" if self._equal_until is None else f"equal after step {self._equal_until}"
+        device = self._ids.get(copy.device.id, str(copy.device))
+        return (
+            f"replica {copy.replica} on {device} has another value of {copy.variable!r} than most replicas, first seen "
+            f"after step {step} ({before})"
+        )
+
+
+def open_check(strategy: dist.Strategy, claimed: Claimed, ids: Mapping[int, str]) -> DivergenceCheck | None:
+    """The check that the job asks for; None where it asks for none."""
+    every = claimed.record.divergence_every
+    if every is None:
+        return None
+    return DivergenceCheck(strategy, every, ids, stops=claimed.record.on_divergence == "stop")
