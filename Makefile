@@ -73,6 +73,11 @@ chaos: .venv/.dev ## kill, freeze and cut off real processes; nothing is lost or
 chaos-gangs: .venv/.dev ## one member of a gang fails in every way that is known, and is named (REPEAT=n: n times each)
 	$(PY) -m pytest -q tests/chaos/test_gang_members.py --seeds $(or $(REPEAT),1)
 
+.PHONY: test-chips
+test-chips: .venv/.dev ## plan programs for TPU slices from v2 to TPU7x by the TPU's compiler, which it adds to build/chips (RECORD=1: take its figures anew)
+	PATH="$(CURDIR)/.uv/bin:$$PATH" .venv/bin/drumline worker compilers add tpu --data-dir build/chips --accept-licence
+	PYTHONPATH=tests $(PY) -m chips.plan_all --data-dir build/chips $(if $(RECORD),--write)
+
 conformance: .venv/.dev ## recorded TensorFlow behaviour
 	$(PY) -m pytest -q tests/conformance
 

@@ -42,11 +42,16 @@ class _Exchange:
 
 
 def compare(session: Session, project_id: str, run_id: str, *, now: int) -> api.PlanComparison:
-    """The newest attempt of a run beside its plan. Raises NotFoundError, also where the run has no plan."""
+    """The newest attempt of a run beside its plan; nothing beside one for chips that need not be there.
+
+    Raises NotFoundError, also where the run has no plan.
+    """
     run = require_run(session, project_id, run_id)
     if run.plan_id is None:
         raise NotFoundError("plan of run", run_id)
     plan = plans.get_plan(session, project_id, run.plan_id, now=now)
+    if plan.on is not None:  # of other devices than the run's, as far as anybody knows
+        return api.PlanComparison(run=run.id, plan=plan, rows=(), differences=0)
     placement = read_placement(session, project_id, run_id, None)
     rows = _replicas(plan.devices, placement.devices)
     if plan.program is not None:

@@ -42,6 +42,7 @@ def _program(number: int, program: ChipProgram) -> list[str]:
         limit_rows(("ARGUMENTS", "OUTPUTS", "TEMPORARY", "CODE", "PEAK PER DEVICE"), kinds),
         limit_rows(("LARGEST", "TYPE", "PER DEVICE"), largest),
         limit_rows(("EXCHANGE AS COMPILED", "BYTES", "GROUPS", "NAME"), exchanges),
+        f"what is exchanged is not known: {program.message}" if program.fits and program.message else "",
         _cost(program),
     ]
 

@@ -34,6 +34,8 @@ def plan_text(plan: api.Plan) -> str:
 
 def comparison_text(comparison: api.PlanComparison) -> str:
     """A run beside its plan: differences first, then how much agrees."""
+    if comparison.plan.on is not None:
+        return plain(f"the plan was compiled for {comparison.plan.on}; there is nothing to compare the run with")
     wrong = [row for row in comparison.rows if row.verdict in ("different", "missing", "not_planned")]
     same = sum(row.verdict == "same" for row in comparison.rows)
     unseen = sum(row.verdict == "not_recorded" for row in comparison.rows)

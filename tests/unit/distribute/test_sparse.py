@@ -3,10 +3,12 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import drumline.distribute as dist
+from drumline.distribute import observe
 from drumline.distribute.errors import UnsupportedError
 
 pytestmark = pytest.mark.x64(often=False)
@@ -122,3 +124,45 @@ def test_values_at_computed_rows_that_do_not_exist_are_dropped(
         args=(np.asarray([row, 0], np.int32),),
     )
     assert copies(variable)[0] == [10 if aggregation == "sum" else 9, 8, 8]
+
+
+class Programs:
+    """A planner that keeps what it is told of programs."""
+
+    def __init__(self) -> None:
+        self.records: list[observe.StepProgramRecord] = []
+
+    def placement(self, record: observe.PlacementRecord) -> None: ...
+    def variable_created(self, record: observe.VariableRecord) -> None: ...
+    def collective(self, record: observe.CollectiveRecord) -> None: ...
+    def step_began(self, step: int) -> None: ...
+    def step_ended(self, record: observe.StepRecord) -> None: ...
+    def reduction(self, record: observe.ReductionRecord) -> None: ...
+    def input_divided(self, explanation: Any) -> None: ...
+    def step_program(self, record: observe.StepProgramRecord) -> None:
+        self.records.append(record)
+
+
+@pytest.mark.parametrize("aggregation", ["sum", "mean", "none"])
+def test_a_scatter_to_a_large_table_moves_and_holds_the_touched_rows_only(aggregation: str) -> None:
+    strategy = dist.MirroredStrategy(jax.devices()[:4])
+    if aggregation == "none":
+        table = dist.Variable(jnp.zeros((100_000, 64)))
+    else:
+        with strategy.scope():
+            table = dist.Variable(jnp.zeros((100_000, 64)), aggregation=aggregation)
+    strategy.observe(programs := Programs())
+
+    def step(indices: jax.Array) -> None:
+        table.scatter_add(dist.IndexedSlices(jnp.ones((8, 64)), indices))
+
+    batches = strategy.distribute_dataset(dist.Dataset.range(32).batch(32).map(lambda i: (i * 3000).astype(np.int32)))
+    for indices in batches:
+        strategy.run(step, args=(indices,))
+    (record,) = programs.records
+    assert record.memory is not None
+    assert record.memory.temp < table.nbytes / 100
+    assert sum(operation.bytes for operation in record.collectives) <= 8 * 64 * 4 + 8 * 4
+    touched = np.asarray(table.value)[::3000][:32]
+    assert touched.tolist() == [[0.25 if aggregation == "mean" else 1.0] * 64] * 32
+    assert float(jnp.sum(table.value)) == touched.sum()

@@ -1,6 +1,10 @@
+import gzip
 import struct
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from array_record.python.array_record_module import ArrayRecordWriter
 
@@ -171,3 +175,86 @@ def test_parquet_rows_are_dicts_of_scalars(tmp_path: Path) -> None:
         parquet.write_table(table, tmp_path / name)
     dataset = dist.Dataset.parquet_rows([tmp_path / "a", tmp_path / "b"]).batch(3)
     assert [batch["x"].tolist() for batch in dataset] == [[0, 1, 2], [3]]
+
+
+@pytest.mark.parametrize(("kind", "pack"), [("GZIP", gzip.compress), ("ZLIB", zlib.compress)])
+def test_compressed_tf_records_are_read_and_continued(
+    kind: str, pack: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    records = [*RECORDS, bytes(range(256)) * 4000, b"last"]
+    (tmp_path / "a").write_bytes(pack(b"".join(map(tf_record, records))))
+    dataset = dist.Dataset.tf_records(tmp_path / "a", compression_type=kind)
+    assert [record.item() for record in dataset] == records
+    iterator = iter(dist.MirroredStrategy(["CPU:0"]).distribute_dataset(dataset.batch(1)))
+    next(iterator)
+    state = iterator.state()
+    after = [np.asarray(batch).tolist() for batch in iterator]
+    iterator.restore(state)
+    assert [np.asarray(batch).tolist() for batch in iterator] == after == [[record] for record in records[1:]]
+
+
+def test_gzip_files_one_after_the_other_are_one_content(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(gzip.compress(tf_record(b"one")) + gzip.compress(tf_record(b"two")))
+    read = dist.Dataset.tf_records(tmp_path / "a", "GZIP")
+    assert [record.item() for record in read] == [b"one", b"two"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"no archive", "can't be unpacked"),
+        (gzip.compress(FIRST[:5]), "content ends within the 12 bytes"),
+        (gzip.compress(FIRST[:-6]), "the content ends before"),
+        (gzip.compress(bytes([FIRST[0] ^ 1]) + FIRST[1:]), "the record's length is wrong"),
+        (gzip.compress(FIRST[:12] + b"F" + FIRST[13:]), "checksum of the record of 5 bytes"),
+    ],
+    ids=["no archive", "header", "record", "length", "checksum"],  # an archive holds the time
+)
+def test_a_broken_compressed_file_is_named(content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / "broken").write_bytes(content)
+    with pytest.raises(ValueError, match=f"broken' at byte 0: .*{said}"):
+        next(iter(dist.Dataset.tf_records(tmp_path / "broken", "GZIP")))
+
+
+def test_a_compression_that_is_none_is_refused(tmp_path: Path) -> None:
+    write_tf_records(tmp_path / "a", RECORDS)
+    with pytest.raises(ValueError, match="compression_type='BZIP' is unknown"):
+        dist.Dataset.tf_records(tmp_path / "a", "BZIP")
+
+
+def test_rows_of_array_files_are_read_in_order(tmp_path: Path) -> None:
+    rows = np.arange(20).reshape(10, 2)
+    np.save(tmp_path / "a.npy", rows[:6])
+    np.save(tmp_path / "b.npy", rows[6:])
+    dataset = dist.Dataset.array_files([tmp_path / "a.npy", tmp_path / "b.npy"])
+    assert dataset.cardinality() == 10
+    assert [batch.tolist() for batch in dataset.batch(4)] == [rows[:4].tolist(), rows[4:8].tolist(), rows[8:].tolist()]
+    assert [batch.tolist() for batch in dist.Dataset.array_files(tmp_path / "a.npy").batch(6)] == [rows[:6].tolist()]
+
+
+def test_rows_of_named_arrays_are_dicts(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.arange(6).reshape(3, 2), y=np.arange(3))
+    (batch,) = dist.Dataset.array_files(tmp_path / "a.npz").batch(3)
+    assert {name: part.tolist() for name, part in batch.items()} == {"x": [[0, 1], [2, 3], [4, 5]], "y": [0, 1, 2]}
+
+
+def test_workers_divide_array_files(tmp_path: Path) -> None:
+    for number in range(4):
+        np.save(tmp_path / f"{number}.npy", np.full(2, number))
+    dataset = dist.Dataset.array_files([tmp_path / f"{number}.npy" for number in range(4)]).batch(2)
+    parts = [[batch.tolist() for batch in part] for part in dist.per_worker_batches(dataset, 2, 1)]
+    assert [{row for batch in part for row in batch} for part in parts] == [{0, 2}, {1, 3}]
+
+
+@pytest.mark.parametrize("kind", ["text", "pickled", "scalar", "unequal"])
+def test_files_without_arrays_of_rows_are_named(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"{kind}.npz"
+    if kind == "text":
+        path.write_text("no array")
+    elif kind == "unequal":
+        np.savez(path, x=np.ones(2), y=np.ones(3))
+    else:
+        with path.open("wb") as file:
+            np.save(file, np.array([{}], object) if kind == "pickled" else np.float32(1))
+    with pytest.raises(ValueError, match=f"{kind}.npz' holds no arrays of rows"):
+        [*dist.Dataset.array_files(path)]

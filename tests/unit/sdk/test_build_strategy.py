@@ -68,3 +68,25 @@ def test_what_the_engine_has_not_is_an_error_that_names_the_kind(spec: StrategyS
     with pytest.raises(UnsupportedStrategyError) as caught:
         build_strategy(spec, jax.devices("cpu")[:1] * devices)
     assert caught.value.kind == kind
+
+
+@pytest.mark.parametrize(
+    ("spec", "mesh"),
+    [
+        (TpuSpec(computation_shape=(1, 1, 1, 1)), [1, 1, 1, 1]),
+        (TpuSpec(topology="v5e:1x1"), [1, 1, 1, 1]),
+    ],
+)
+def test_tpu_strategy_stands_on_the_slice_that_its_replicas_fill(spec: TpuSpec, mesh: list[int]) -> None:
+    strategy = build_strategy(spec, jax.devices("cpu")[:1])
+    try:
+        assert isinstance(strategy, dist.TPUStrategy)
+        assert strategy.cluster_resolver is not None
+        assert dist.tpu.initialize_tpu_system(strategy.cluster_resolver).mesh_shape.tolist() == mesh
+    finally:
+        dist.tpu.set_device_places({})
+
+
+def test_tpu_strategy_names_the_topology_that_its_replicas_do_not_fill() -> None:
+    with pytest.raises(UnsupportedStrategyError, match="v4:2x2x1 has 4: ask for 4 replicas"):
+        build_strategy(TpuSpec(topology="v4:2x2x1"), jax.devices("cpu")[:1])

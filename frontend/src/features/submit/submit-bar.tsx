@@ -10,6 +10,9 @@ interface SubmitBarProps {
   error: unknown;
   /** null: a sweep is no one run that could be planned. */
   onPlan: (() => void) | null;
+  /** The slice that a plan is compiled for; empty: the devices where it would be placed. */
+  on: string;
+  onOn: (on: string) => void;
   onSubmit: () => void;
   /** What would be submitted, such as `run` and `6 runs`. */
   what: string;
@@ -23,6 +26,8 @@ export function SubmitBar({
   invalid,
   error,
   onPlan,
+  on,
+  onOn,
   onSubmit,
   what,
 }: SubmitBarProps) {
@@ -41,9 +46,20 @@ export function SubmitBar({
         {checking ? "checking the program" : <Keys keys="mod+Enter" />}
       </span>
       {onPlan && (
-        <Button disabled={blocked} onClick={onPlan}>
-          Plan
-        </Button>
+        <>
+          <input
+            aria-label="Plan for a TPU slice"
+            className="h-8 w-32 border border-line bg-bg px-2 font-mono text-xs max-sm:hidden"
+            maxLength={32}
+            onChange={(event) => onOn(event.target.value)}
+            placeholder="such as v5e:4x4"
+            title="Compile the plan for a TPU slice that need not be there"
+            value={on}
+          />
+          <Button disabled={blocked} onClick={onPlan}>
+            Plan
+          </Button>
+        </>
       )}
       <Button disabled={blocked} look="primary" onClick={onSubmit}>
         {busy ? "Submitting" : `Submit ${what}`}

@@ -55,6 +55,7 @@ function SubmitForm({ clone, cloneError }: SubmitFormProps) {
   const hosts = useQuery(hostsQuery);
   const submit = useSubmit(() => setAsked(false));
   const planning = usePlan();
+  const [on, setOn] = useState("");
 
   const entrypoint =
     upload.bundle?.entrypoints.find(({ entrypoint: name }) => name === draft.entrypoint) ??
@@ -82,7 +83,7 @@ function SubmitForm({ clone, cloneError }: SubmitFormProps) {
   const plan = () => {
     submit.reset();
     check();
-    if (built?.request) planning.make(built.request);
+    if (built?.request) planning.make({ request: built.request, on: on.trim() || null });
   };
   const takeFile = async (file: File) => {
     submit.reset();
@@ -153,6 +154,8 @@ function SubmitForm({ clone, cloneError }: SubmitFormProps) {
         checking={upload.checking && !upload.empty}
         error={submit.error}
         invalid={asked && errors != null}
+        on={on}
+        onOn={setOn}
         onPlan={draft.sweep ? null : plan}
         onSubmit={send}
         what={swept ? `${sizeOf(swept.grid)} runs` : draft.sweep ? "sweep" : "run"}

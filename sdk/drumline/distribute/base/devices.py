@@ -87,8 +87,8 @@ def resolve_device(device: DeviceLike) -> jax.Device:
 
 
 def _present(platform: str) -> list[jax.Device]:
-    if abstract := abstract_devices():
-        return [device for device in abstract if device.platform == platform]
+    if planned := [device for device in abstract_devices() if device.platform == platform]:
+        return planned
     try:
         return list(jax.local_devices(backend=platform))
     except RuntimeError:

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from drumline.distribute.values.indexed_slices import DROP, IndexedSlices
@@ -30,14 +29,3 @@ def scatter(op: ScatterOp, current: Any, slices: IndexedSlices) -> jax.Array:
         "update": lambda v: at.set(v, **DROP),
     }
     return methods[op](values)
-
-
-def count_touched_rows(slices: IndexedSlices, shape: tuple[int, ...]) -> jax.Array:
-    """int32 [rows, 1, ...]: how often each row occurs; broadcasts against an array of ``shape``."""
-    counts = jnp.zeros(shape[0], jnp.int32).at[slices.rows_of(shape)].add(np.int32(1), **DROP)
-    return counts.reshape(-1, *(1,) * (len(shape) - 1))
-
-
-def combine_rows(op: Literal["add", "sub"], current: Any, total: Any, touched: Any) -> jax.Array:
-    """``current`` with the replicas' summed slices ``total`` added to, or subtracted from, the rows any touched."""
-    return jnp.where(touched > 0, current - total if op == "sub" else current + total, current)

@@ -59,14 +59,22 @@ class RepeatedSpmdStep(SpmdStep):
     def _set_arguments(self, arguments: StepArguments) -> None:
         assert arguments.repeated is not None
         self._room = arguments.repeated.room
+        self._bounds: dict[int, Any] = {}
         self._is_batch = [i in arguments.repeated.leaves for i in self._traced.leaf_indices]
         self._kinds = [*self._kinds, "plain", "plain"]
         self._out_rows = [(self._room,) * self._group.num_replicas_in_sync for _ in self._out_rows]
 
     def _leaves(self, arguments: StepArguments) -> list[Any]:
         assert arguments.repeated is not None
-        bounds = [np.int32(arguments.repeated.first), np.int32(arguments.repeated.stop)]
-        return [*super()._leaves(arguments), *bounds]
+        bounds = arguments.repeated.first, arguments.repeated.stop
+        return [*super()._leaves(arguments), *map(self._on_devices, bounds)]
+
+    def _on_devices(self, bound: int) -> Any:
+        """Kept: placing two numbers takes as long as sending a small step."""
+        placed = self._bounds.get(bound)
+        if placed is None:
+            placed = self._bounds[bound] = self._group.replicated.place(np.int32(bound))
+        return placed
 
     def _replica_view(self, donated: list[Any], kept: list[Any], leaves: list[Any], constants: list[Any]) -> Any:
         *leaves, first, stop = leaves

@@ -18,9 +18,10 @@ import jax
 import numpy as np
 
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError, UnsupportedError
-from drumline.distribute.input import files, ops, sources
+from drumline.distribute.input import ops, sources
 from drumline.distribute.input.autoshard import AutoShardPolicy
 from drumline.distribute.input.caching import Cache
+from drumline.distribute.input.from_files import FromFiles
 from drumline.distribute.input.interleaving import DEFAULT_CYCLE_LENGTH, Interleave
 from drumline.distribute.input.joined import ConcatenatedSource, ZippedSource
 from drumline.distribute.input.ops import EmptyDatasetError
@@ -33,7 +34,7 @@ from drumline.distribute.input.windows import Window
 
 
 @dataclass(frozen=True, eq=False)
-class Dataset:
+class Dataset(FromFiles):
     """Elements in order: a source, and what is done to them. Every method returns a new dataset."""
 
     source: sources.Source
@@ -105,26 +106,6 @@ class Dataset:
         if not isinstance(dataset, (grain.MapDataset, grain.IterDataset)):
             raise InvalidTypeError(f"{dataset!r:.80} is no grain MapDataset or IterDataset")
         return cls(sources.GrainSource(dataset))
-
-    @classmethod
-    def text_lines(cls, paths: files.Paths) -> Dataset:
-        """The lines of text files, in order, as str."""
-        return cls(files.text_lines(paths))
-
-    @classmethod
-    def tf_records(cls, paths: files.Paths) -> Dataset:
-        """The records of TFRecord files, as bytes; a broken one is a ValueError that names file and offset."""
-        return cls(files.tf_records(paths))
-
-    @classmethod
-    def array_records(cls, paths: files.Paths) -> Dataset:
-        """The records of ArrayRecord files, in order, as bytes."""
-        return cls(files.array_records(paths))
-
-    @classmethod
-    def parquet_rows(cls, paths: files.Paths) -> Dataset:
-        """The rows of Parquet files, in order, as dicts of scalars. ImportError without pyarrow."""
-        return cls(files.parquet_rows(paths))
 
     def batch(self, rows: int, drop_remainder: bool = False) -> Dataset:
         """``rows`` consecutive elements as one; the last may hold fewer, or is dropped."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -14,6 +15,7 @@ import numpy as np
 from drumline.distribute.errors import InvalidValueError
 from drumline.distribute.input import spec as specs
 from drumline.distribute.input.ops import UNKNOWN, Grain, first_element
+from drumline.distribute.input.rows import ArrayRows, leading_rows
 from drumline.distribute.input.sources import host_element
 from drumline.distribute.input.streams import Concatenated, TextFile
 from drumline.distribute.input.tf_records import RecordFile
@@ -71,11 +73,41 @@ def text_lines(paths: Paths) -> FileSource:
     )
 
 
-def tf_records(paths: Paths) -> FileSource:
-    """Records of uncompressed TFRecord files as bytes, their checksums verified."""
+def tf_records(paths: Paths, compression_type: str | None = None) -> FileSource:
+    """Records of TFRecord files as bytes, their checksums verified."""
+    if compression_type not in (None, "", "GZIP", "ZLIB"):
+        raise InvalidValueError(f"compression_type={compression_type!r:.80} is unknown; use 'GZIP', 'ZLIB' or None")
+    is_packed = bool(compression_type)
     return FileSource(
-        existing_files(paths), lambda files: Concatenated([RecordFile(path) for path in files]), "tf_records"
+        existing_files(paths),
+        lambda files: Concatenated([RecordFile(path, is_packed=is_packed) for path in files]),
+        "tf_records",
     )
+
+
+def array_rows(paths: Paths) -> FileSource:
+    """Rows of .npy files, or of .npz files as dicts by the arrays' names."""
+
+    def open_files(files: tuple[str, ...]) -> Grain:
+        opened = [ArrayRows(_arrays_of(path)) for path in files]
+        return opened[0] if len(opened) == 1 else grain.MapDataset.concatenate(opened)
+
+    def count(files: tuple[str, ...]) -> int:
+        return sum(leading_rows(_arrays_of(path)) for path in files)
+
+    return FileSource(existing_files(paths), open_files, "array_files", record_spec=None, count=count)
+
+
+def _arrays_of(path: str) -> Any:
+    """What a file holds; InvalidValueError naming it where that is no array of rows."""
+    try:
+        # Mapped, where the file is one array: a batch reads its own rows. Pickles would run the file's code.
+        loaded = np.load(path, mmap_mode="r", allow_pickle=False)
+        arrays = loaded if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
+        leading_rows(arrays)
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise InvalidValueError(f"{path!r} holds no arrays of rows that NumPy reads without pickle: {error}") from error
+    return arrays
 
 
 def array_records(paths: Paths) -> FileSource:

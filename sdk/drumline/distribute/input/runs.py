@@ -63,6 +63,7 @@ def take_steps(reader: HoldingReader, place: Placer, most: int, room: int) -> Ta
     An error of the dataset is raised by the call that would have given its step.
     """
     steps: list[Step] = []
+    shapes: Any = None
     place_after, is_last = reader.get_state(), False
     while len(steps) < most:
         try:
@@ -75,10 +76,12 @@ def take_steps(reader: HoldingReader, place: Placer, most: int, room: int) -> Ta
             break
         if step is None:
             break
-        if steps and _shapes(steps[0]) != _shapes(step):
+        own = _shapes(step)
+        if steps and own != shapes:
             reader.hold(step, place_after)
             break
         steps.append(step)
+        shapes = own
         place_after = reader.get_state()
         if not place.can_stack(step):
             break
@@ -91,7 +94,7 @@ def take_steps(reader: HoldingReader, place: Placer, most: int, room: int) -> Ta
 
 def _shapes(step: Step) -> Any:
     if isinstance(step, CutBatch):
-        return step.rows, *_described(step.batch)
+        return step.rows, step.counted, *_described(step.batch)
     assert isinstance(step, Pieces)
     return tuple(_described(element) for element in step.elements)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import struct
 import weakref
+import zlib
 from functools import cache
-from typing import Any
+from typing import Any, BinaryIO
 
 import grain
 import numpy as np
@@ -23,18 +24,27 @@ _MASK_DELTA = 0xA282EAD8
 _PIECE = 256
 _LONG = 16 * _PIECE
 
+#: Bytes read, and unpacked, at once.
+_CHUNK = 1 << 18
+#: Tells zlib to take gzip's header as well as its own.
+_ANY_HEADER = zlib.MAX_WBITS | 32
+
 _Words = np.ndarray[Any, np.dtype[np.uint32]]
 
 
 class RecordFile(grain.IterDataset[Any]):
-    """The records of one uncompressed file, as bytes in object arrays. InvalidValueError names file and offset."""
+    """The records of one file, as bytes in object arrays. InvalidValueError names file and offset.
 
-    def __init__(self, path: str) -> None:
+    ``is_packed``: it is compressed, by gzip or zlib; offsets are those of its content.
+    """
+
+    def __init__(self, path: str, *, is_packed: bool = False) -> None:
         super().__init__()
         self._path = path
+        self._is_packed = is_packed
 
     def __iter__(self) -> grain.DatasetIterator[Any]:
-        return _RecordIterator(self._path)
+        return _PackedRecordIterator(self._path) if self._is_packed else _RecordIterator(self._path)
 
 
 class _RecordIterator(grain.DatasetIterator[Any]):
@@ -78,9 +88,78 @@ class _RecordIterator(grain.DatasetIterator[Any]):
 
     def _broken(self, what: str) -> InvalidValueError:
         return InvalidValueError(
-            f"Not a valid TFRecord file: {self._path!r} at byte {self._offset}: {what}; write the file again "
-            "(compressed files must be unpacked)"
+            f"Not a valid TFRecord file: {self._path!r} at byte {self._offset}: {what}; write the file again (for "
+            "compressed files name their compression_type)"
         )
+
+
+class _PackedRecordIterator(_RecordIterator):
+    """Its place is an offset in the content: going back reads the file again up to there."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self._unpacked = _Unpacked(self._file)
+
+    def __next__(self) -> Any:
+        try:
+            return self._next()
+        except zlib.error as error:
+            raise self._broken(f"it can't be unpacked ({error})") from error
+
+    def _next(self) -> Any:
+        header = self._unpacked.read(_HEADER.size)
+        if not header:
+            raise StopIteration
+        if len(header) < _HEADER.size:
+            raise self._broken(f"the content ends within the {_HEADER.size} bytes before a record")
+        length, checksum = _HEADER.unpack(header)
+        if masked_checksum(header[:8]) != checksum:
+            raise self._broken("the checksum of the record's length is wrong")
+        record, footer = self._unpacked.read(length), self._unpacked.read(_FOOTER.size)
+        if len(record) + len(footer) < length + _FOOTER.size:
+            raise self._broken(f"a record of {length} bytes begins, but the content ends before")
+        if masked_checksum(record) != _FOOTER.unpack(footer)[0]:
+            raise self._broken(f"the checksum of the record of {length} bytes is wrong")
+        self._offset += _HEADER.size + length + _FOOTER.size
+        return np.array(record, dtype=object)
+
+    def set_state(self, state: State) -> None:
+        super().set_state(state)
+        self._file.seek(0)
+        self._unpacked = _Unpacked(self._file)
+        left = self._offset
+        while left:  # in pieces: all of it need not fit the memory
+            left -= len(self._unpacked.read(min(left, _CHUNK))) or left
+
+
+class _Unpacked:
+    """The content of a gzip or zlib file; several of them one after the other are one content."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._inflater = zlib.decompressobj(_ANY_HEADER)
+        self._ready = b""
+
+    def read(self, size: int) -> bytes:
+        """So many bytes; fewer at the end only."""
+        parts = []
+        while size:
+            if not self._ready and not self._fill():
+                break
+            part, self._ready = self._ready[:size], self._ready[size:]
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def _fill(self) -> bool:
+        while not self._ready:
+            packed = self._inflater.unconsumed_tail or self._inflater.unused_data or self._file.read(_CHUNK)
+            if not packed:
+                return False
+            if self._inflater.eof:
+                self._inflater = zlib.decompressobj(_ANY_HEADER)
+            self._ready = self._inflater.decompress(packed, _CHUNK)
+        return True
 
 
 def masked_checksum(content: bytes) -> int:

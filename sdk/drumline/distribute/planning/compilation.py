@@ -49,6 +49,10 @@ def compile_for(device: Any, call: Any, inputs: Any, largest: Sequence[Allocatio
             raise NotPlannableError(f"the compiler of {device.device_kind} refuses the step: {error}") from error
         return _too_large(str(error), arguments, available, largest, time.monotonic() - began)
     memory = memory_of(compiled)
+    try:
+        collectives, message = tuple(find_collectives(compiled.as_text())), ""
+    except jax.errors.JaxRuntimeError as error:  # a compiler that is newer than jaxlib may write what this can't read
+        collectives, message = (), f"this jaxlib can't read the compiled program: {error}"[:_MOST_CHARACTERS]
     return Compilation(
         fits=available is None or memory.peak <= available,
         argument_bytes=memory.argument,
@@ -56,9 +60,9 @@ def compile_for(device: Any, call: Any, inputs: Any, largest: Sequence[Allocatio
         available=available,
         is_gross=False,
         largest=tuple(largest),
-        collectives=tuple(find_collectives(compiled.as_text())),
+        collectives=collectives,
         cost=_cost_of(compiled),
-        message="",
+        message=message,
         seconds=time.monotonic() - began,
         memory=memory,
     )

@@ -14,7 +14,7 @@ from drumline.distribute.base.enums import ReduceOp, VariableAggregation, Variab
 from drumline.distribute.combine import rules
 from drumline.distribute.combine.aggregate import aggregate, require_agreement
 from drumline.distribute.combine.in_step import InStepCombiner
-from drumline.distribute.combine.scatter import ScatterOp, combine_rows, count_touched_rows, scatter
+from drumline.distribute.combine.scatter import ScatterOp, scatter
 from drumline.distribute.contexts import context
 from drumline.distribute.contexts.step_trace import StepTrace
 from drumline.distribute.errors import DivergingCopiesWarning, InvalidValueError, UnsupportedError
@@ -89,16 +89,11 @@ class _AggregatedVariable(Variable):
                 "added up there; use aggregation='only_first_replica' or 'none'"
             )
         _check_mean(self)
-        if (
-            op != "add" and op != "sub"
-        ):  # a row that several replicas change is changed by each of them, as in TensorFlow
-            rows = rules.reduce(InStepCombiner(trace), ReduceOp.parse(self.aggregation.name), _detach(slices))
-            trace.store(self, scatter(op, trace.load(self), rows))
-            return
-        dense = IndexedSlices(lax.stop_gradient(slices.values), slices.indices).to_dense(self.shape).astype(self.dtype)
-        total = aggregate(dense, self.aggregation, trace.num_replicas)
-        touched = aggregate(count_touched_rows(slices, self.shape), VariableAggregation.SUM, trace.num_replicas)
-        trace.store(self, combine_rows(op, trace.load(self), total, touched))
+        slices.rows_of(self.shape)  # refuses rows that are none, while they are known
+        # The replicas' rows, not an array of the variable's shape: a table has many more than a step touches. A row
+        # that several replicas change is changed by each of them, as in TensorFlow.
+        rows = rules.reduce(InStepCombiner(trace), ReduceOp.parse(self.aggregation.name), _detach(slices))
+        trace.store(self, scatter(op, trace.load(self), rows))
 
     def _check_kind(self) -> None:
         _check_mean(self)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-import jax.numpy as jnp
-from jax import lax
-
-from drumline.distribute.combine.scatter import ScatterOp, combine_rows
+from drumline.distribute.base.enums import ReduceOp
+from drumline.distribute.combine import rules
+from drumline.distribute.combine.in_step import InStepCombiner
+from drumline.distribute.combine.scatter import ScatterOp, scatter
 from drumline.distribute.contexts.step_trace import StepTrace
 from drumline.distribute.errors import InvalidTypeError, UnsupportedError
 from drumline.distribute.values.indexed_slices import IndexedSlices
-from drumline.distribute.values.per_replica import REPLICA_AXIS, Mirrored, PerReplicaSlices, join_slices
+from drumline.distribute.values.per_replica import Mirrored, PerReplicaSlices, join_slices
 from drumline.distribute.values.placement import own_copy
 from drumline.distribute.variables.storage import StoredValue
 
@@ -75,5 +75,6 @@ def scatter_into_one(variable: StoredValue, trace: StepTrace, op: ScatterOp, sli
             f"scatter_{op} from several replicas into {variable!r}, of which there is one: the order would matter; "
             "use scatter_add or scatter_sub, or make it in the strategy's scope"
         )
-    total = lax.psum(IndexedSlices(slices.values, slices.indices).to_dense(variable.shape), REPLICA_AXIS)
-    trace.store(variable, combine_rows(op, trace.load(variable), total.astype(variable.dtype), jnp.ones((), jnp.int32)))
+    slices.rows_of(variable.shape)  # refuses rows that are none, while they are known
+    rows = rules.reduce(InStepCombiner(trace), ReduceOp.SUM, IndexedSlices(slices.values, slices.indices))
+    trace.store(variable, scatter(op, trace.load(variable), rows))

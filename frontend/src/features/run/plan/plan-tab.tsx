@@ -58,6 +58,17 @@ export function PlanTab() {
 }
 
 function Comparison({ comparison }: { comparison: PlanComparison }) {
+  const { on } = comparison.plan;
+  if (on) {
+    const chips = comparison.plan.program?.chips;
+    return (
+      <p data-testid="plan-comparison" role="status">
+        The plan was compiled for {on}
+        {chips ? `, by ${chips.compiler}: ${chips.fits ? "it fits" : "it does not fit"}` : ""}. There is
+        nothing to compare the run with.
+      </p>
+    );
+  }
   const groups = Map.groupBy(comparison.rows, (row) => row.about);
   const same = comparison.rows.filter((row) => row.verdict === "same").length;
   return (

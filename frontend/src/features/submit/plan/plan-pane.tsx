@@ -7,6 +7,7 @@ import { ErrorState, Skeleton } from "@/components/ui/view-states";
 import { count } from "@/lib/format";
 import type { Submission } from "../request";
 import { Batches } from "./batches";
+import { Chips } from "./chips";
 import { Collectives } from "./collectives";
 import { Memory } from "./memory";
 import { PlacementMap } from "./placement-map";
@@ -62,15 +63,21 @@ function Answer({ plan, ordering, error, stale, onAgain }: Omit<PlanPaneProps, "
     <Section
       aside={again}
       note={stale ? <span className="text-warn">The form has changed since.</span> : undefined}
-      title="Plan"
+      title={plan.on ? `Plan for ${plan.on}` : "Plan"}
     >
       <div data-plan={plan.probe.state} data-testid="plan">
-        <div className="space-y-2 pt-3" role="status">
-          <Start plan={plan} />
-        </div>
+        {!plan.on && (
+          <div className="space-y-2 pt-3" role="status">
+            <Start plan={plan} />
+          </div>
+        )}
         <Warnings plan={plan} />
-        <PlacementMap plan={plan} />
-        {plan.program ? <Program plan={plan} /> : <ProbeNote pending={isPending(plan)} probe={plan.probe} />}
+        {!plan.on && <PlacementMap plan={plan} />}
+        {plan.program ? (
+          <Program plan={plan} />
+        ) : (
+          <ProbeNote on={plan.on ?? null} pending={isPending(plan)} probe={plan.probe} />
+        )}
       </div>
     </Section>
   );
@@ -94,6 +101,7 @@ function Program({ plan }: { plan: Plan }) {
     program.calls != null && program.calls !== program.steps
       ? ` (${count(program.calls, "call")} of run)`
       : "";
+  if (program.chips) return <Chips chips={program.chips} />;
   const seen = program.ended ? `the whole program, ${steps}${calls},` : `the first ${steps}${calls}`;
   return (
     <>

@@ -2,13 +2,14 @@ import type { Probe } from "@/api/schema";
 import { Skeleton } from "@/components/ui/view-states";
 
 /** How far the look at the program is, or why it found nothing. */
-export function ProbeNote({ probe, pending }: { probe: Probe; pending: boolean }) {
+export function ProbeNote({ probe, pending, on }: { probe: Probe; pending: boolean; on: string | null }) {
   if (pending) {
     return (
       <div aria-busy="true" className="space-y-2 pt-5" role="status">
         <p className="text-muted">
-          {probe.host_name} runs the program’s first steps on simulated devices: batches, variables, exchanges
-          and memory follow.
+          {on === null
+            ? `${probe.host_name} runs the program’s first steps on simulated devices: batches, variables, exchanges and memory follow.`
+            : probe.message || `${probe.host_name} compiles the program for ${on}.`}
         </p>
         <Skeleton className="w-96 max-w-full" />
         <Skeleton className="w-80 max-w-full" />

@@ -6,17 +6,26 @@ import type { Submission } from "../request";
 
 const LOOK_EVERY_MS = 500;
 
+interface PlanOrder {
+  request: Submission;
+  /** The slice to compile for; null: the devices where it would be placed. */
+  on: string | null;
+}
+
 /** Orders plans and follows the newest one. `of` is the request that the shown plan answers. */
 export function usePlan() {
   const newest = useRef<Plan | null>(null);
   const order = useMutation({
-    mutationFn: async (request: Submission) => {
+    mutationFn: async ({ request, on }: PlanOrder) => {
       if (newest.current && isPending(newest.current)) void cancel(newest.current.id);
       return body(
         api.POST("/api/v1/plan", {
           params: { header: { "Idempotency-Key": idempotencyKey() } },
           // What has a default may be left out of a request; the generated type does not say so.
-          body: { run: request as RunSubmit, probe: { limit_s: 60, steps: 16 } },
+          body: {
+            run: request as RunSubmit,
+            probe: { limit_s: on === null ? 60 : 600, steps: 16, on },
+          },
         }),
       );
     },
@@ -39,7 +48,7 @@ export function usePlan() {
     ordering: order.isPending,
     error: order.error ?? followed.error,
     plan: order.isPending ? undefined : followed.data,
-    of: order.variables,
+    of: order.variables?.request,
   };
 }
 
