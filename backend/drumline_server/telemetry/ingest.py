@@ -61,17 +61,21 @@ AUTO = "auto"
 def store_placement(write: TelemetryWrite, events: Sequence[PlacementEvent]) -> None:
     """Keeps what the engine of the member built. Tells it once for each executor, not each time they take turns."""
     record = write.session.get(PlacementRecord, write.member.id)
-    known = record.executor if record is not None else ""
-    in_order_of_use = dict.fromkeys([*known.split(", "), *(event.executor for event in events)])
+    event = events[-1]
+    replicas = [replica.model_dump(mode="json") for replica in event.replicas]
+    # A program that made a strategy of its own takes the place of the run's, whatever ran that before.
+    is_same = record is not None and (record.strategy, record.replicas) == (event.strategy, replicas)
+    known = record.executor if record is not None and is_same else ""
+    placed = (event.strategy, event.replicas)
+    used = [each.executor for each in events if (each.strategy, each.replicas) == placed]
+    in_order_of_use = dict.fromkeys([*known.split(", "), *used])
     executor = ", ".join(name for name in in_order_of_use if name not in ("", AUTO)) or AUTO  # until one was chosen
     if executor == known:
         return
-    event = events[-1]
     if record is None:
         record = PlacementRecord(**write.owner, recorded_at=write.now)
         write.session.add(record)
-    record.strategy, record.executor = event.strategy, executor
-    record.replicas = [replica.model_dump() for replica in event.replicas]
+    record.strategy, record.executor, record.replicas = event.strategy, executor, replicas
     write.session.flush()
     write.record("placement", {"executor": executor, "confirmed": True, "replicas": len(event.replicas)})
 

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from drumline.checkpoints.managers import CheckpointManager
 from drumline.contracts.spec import CheckpointSpec
 from drumline.distribute.checkpoint.saved_state import name_checkpoint, read_state, write_state
 
-if TYPE_CHECKING:
-    import drumline.distribute as dist
+
+class StepCounter(Protocol):
+    """What counts the program's steps: a strategy, or whichever is observed."""
+
+    @property
+    def step(self) -> int:
+        """How many were made."""
+
+    def continue_at(self, step: int) -> None:
+        """Counts from `step` on."""
 
 
 class RunCheckpoints:
     """Saves and restores a program's state, and with it how many steps its strategy had made."""
 
-    def __init__(self, manager: CheckpointManager, policy: CheckpointSpec, strategy: dist.Strategy) -> None:
+    def __init__(self, manager: CheckpointManager, policy: CheckpointSpec, counter: StepCounter) -> None:
         self._manager = manager
         self._every_steps = policy.every_steps
-        self._strategy = strategy
+        self._counter = counter
         self._last_step: int | None = None
         """Of the last save; in one of several processes also of a failed one, as others may have saved it."""
         self.next_step = 0
@@ -36,7 +44,7 @@ class RunCheckpoints:
         stopping = stopping and self._manager.saves_alone
         if not (stopping or self._every_steps is None or step - last >= self._every_steps):
             return False
-        saved = {"engine_step": self._strategy.step, "program": state}
+        saved = {"engine_step": self._counter.step, "program": state}
         if not self._manager.saves_alone:
             self._last_step = step
         name_checkpoint(self._manager.save(step, lambda path: write_state(path, saved)), state)
@@ -50,7 +58,7 @@ class RunCheckpoints:
             return state
         template = None if state is None else {"engine_step": 0, "program": state}
         restored = read_state(found.path, template)
-        self._strategy.continue_at(restored["engine_step"])
+        self._counter.continue_at(restored["engine_step"])
         self.next_step = found.step + 1
         name_checkpoint(found.path, state)
         return restored["program"]

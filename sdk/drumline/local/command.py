@@ -24,8 +24,9 @@ from drumline.distribute.errors import DistributeError
 from drumline.errors import DrumlineError, ParameterError
 from drumline.job import RunStopping
 from drumline.local.local_run import LocalRun
+from drumline.local.observed_strategy import ObservedStrategy
 from drumline.local.results import json_result
-from drumline.local.stop_request import StopBetweenSteps, on_sigterm
+from drumline.local.stop_request import StopBetweenSteps, StopRequest, on_sigterm
 from drumline.local.strategies import build_strategy, choose_devices, devices_per_replica
 from drumline.progress import Progress, open_progress
 from drumline.strategy_options import EXECUTORS, KINDS, parse_strategy
@@ -75,8 +76,10 @@ def _execute(main: Callable[..., Any], parameters: dict[str, JsonValue], setting
     progress.line(_heading(spec.kind, strategy))
     policy = CheckpointSpec(every_steps=settings["checkpoint_every"])
     manager = LocalManager(settings["checkpoint_dir"], policy, progress.line)
-    run = LocalRun(_with_defaults(main, parameters), strategy, progress, RunCheckpoints(manager, policy, strategy))
-    strategy.observe(StopBetweenSteps(run.stop_request))
+    stop_request = StopRequest()
+    observed = ObservedStrategy(strategy, StopBetweenSteps(stop_request))
+    checkpoints = RunCheckpoints(manager, policy, observed)
+    run = LocalRun(_with_defaults(main, parameters), strategy, progress, checkpoints, stop_request)
     on_sigterm(run.stop_request.request)
     try:
         return _finish(main, run, parameters, progress)

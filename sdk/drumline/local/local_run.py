@@ -24,14 +24,19 @@ class LocalRun:
     """A `drumline.job.RunContext` that shows progress and keeps nothing but checkpoints."""
 
     def __init__(
-        self, parameters: Mapping[str, JsonValue], strategy: Any, progress: Progress, checkpoints: RunCheckpoints
+        self,
+        parameters: Mapping[str, JsonValue],
+        strategy: Any,
+        progress: Progress,
+        checkpoints: RunCheckpoints,
+        stop_request: StopRequest | None = None,
     ) -> None:
         self._parameters = MappingProxyType(dict(parameters))
         self._strategy = strategy
         self._progress = progress
         self._checkpoints = checkpoints
         self._total: int | None = None
-        self.stop_request = StopRequest()
+        self.stop_request = stop_request or StopRequest()
         self._logged: tuple[int, dict[str, Scalar]] | None = None
         self._shown_at = self._began_at = time.monotonic()
         self._first_step: int | None = None

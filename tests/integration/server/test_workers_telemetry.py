@@ -200,6 +200,21 @@ def test_a_placement_names_the_executors_in_order_of_first_use_and_each_is_told_
     assert told == ["auto", "spmd", "spmd, mpmd"]
 
 
+def test_a_strategy_that_the_program_made_itself_takes_the_place_of_the_one_that_the_run_gave(
+    core: Core, member: Member
+) -> None:
+    device = member.claimed.devices[0].device
+    given = ({"replica": 0, "devices": (device,)}, {"replica": 1, "devices": (device,)})
+    own = given[:1]
+    member.send(member.event("placement", strategy="MirroredStrategy", executor="auto", replicas=given))
+    for executor in ("auto", "spmd"):
+        member.send(member.event("placement", strategy="TPUStrategy", executor=executor, replicas=own))
+
+    (record,) = rows(core, PlacementRecord, PlacementRecord.member_id)
+    assert (record.strategy, record.executor) == ("TPUStrategy", "spmd")
+    assert record.replicas == [{"replica": 0, "devices": [device]}]
+
+
 def test_progress_shows_on_the_run(core: Core, member: Member) -> None:
     member.send(
         member.event("progress", step=3, total_steps=10, steps_per_s=2.5, examples_per_s=float("inf")),

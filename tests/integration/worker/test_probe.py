@@ -105,6 +105,26 @@ def test_a_plan_counts_the_steps_that_the_program_names(server: WorkerServer, wo
     assert (whole.steps, whole.calls, whole.ended) == (2, 4, True)
 
 
+OWN_STRATEGY = """
+import drumline.distribute as dist
+
+
+def main(run):
+    strategy = dist.MirroredStrategy(run.strategy.devices)
+    for step in range(10**9):
+        strategy.run(lambda: 1.0)
+        run.log(step=step)
+"""
+
+
+def test_a_probe_ends_a_program_that_makes_its_own_strategy_after_its_steps(
+    server: WorkerServer, worker: WorkerProcess
+) -> None:
+    program = _probed(server, OWN_STRATEGY, replicas=2, steps=3).program
+    assert program is not None
+    assert (program.steps, program.ended) == (3, False)
+
+
 def test_what_a_program_raises_is_told_with_its_output(server: WorkerServer, worker: WorkerProcess) -> None:
     report = _probed(server, RAISES)
     assert (report.program, report.fault) == (None, "program_error")

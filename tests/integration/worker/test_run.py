@@ -91,6 +91,39 @@ def main(run):
 """
 
 
+OWN_STRATEGY = """
+import jax.numpy as jnp
+import drumline.distribute as dist
+
+
+def main(run):
+    strategy = dist.CentralStorageStrategy(run.strategy.devices)
+    with strategy.scope():
+        w = dist.Variable(jnp.zeros(()), name="w")
+    later = dist.OneDeviceStrategy(run.strategy.devices[0])
+    with later.scope():
+        dist.Variable(jnp.zeros(()), name="unseen")
+    for step in range(3):
+        total = strategy.reduce("sum", strategy.run(lambda: w + 1.0), axis=None, name="total")
+        later.run(lambda: 1.0)
+        run.log(step=step, total=float(total))
+    return float(total)
+"""
+
+
+def test_a_strategy_that_the_program_makes_itself_is_observed_in_place_of_the_runs(
+    server: WorkerServer, worker: WorkerProcess
+) -> None:
+    """As code that comes from TensorFlow does; one that it uses later is not."""
+    member = server.assign(OWN_STRATEGY, replicas=2, record={"reductions_every": 1})
+    end = server.wait_drained(member)
+    assert (end.reason, member.result) == (EndReason.COMPLETED, 2.0), member.log
+    placed = [(event.strategy, len(event.replicas)) for event in member.of_kind("placement")]
+    assert list(dict.fromkeys(placed)) == [("MirroredStrategy", 2), ("CentralStorageStrategy", 2)]
+    assert [event.name for event in member.of_kind("variable")] == ["w"]
+    assert [event.step for event in member.of_kind("reduction") if event.name == "total"] == [0, 1, 2]
+
+
 def test_reductions_have_the_step_that_the_program_was_in_and_their_call(
     server: WorkerServer, worker: WorkerProcess
 ) -> None:

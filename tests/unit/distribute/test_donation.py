@@ -142,3 +142,20 @@ def test_a_state_of_many_leaves_is_told_from_one_of_other_shapes(two: dist.Mirro
     on_one = [jax.device_put(leaf, jax.devices()[1]) for leaf in small]
     assert float(two.reduce("mean", two.run(lambda s: total(s), args=(on_one,)), axis=None)) == 40
     assert float(two.reduce("mean", two.run(lambda s: total(s), args=([2] * 20,)), axis=None)) == 40
+
+
+@pytest.mark.parametrize("is_placed", [False, True])
+@pytest.mark.parametrize("where", ["same argument", "other argument", "captured"])
+def test_an_array_that_goes_in_twice_is_not_given_away(where: str, is_placed: bool) -> None:
+    """XLA would end the process."""
+    strategy = dist.MirroredStrategy(jax.devices()[:2])
+    array = strategy.run(lambda: dist.mirrored(jnp.ones(3))) if is_placed else jnp.ones(3)
+
+    def step(state: Any, other: Any) -> Any:
+        return dist.mirrored(jax.tree.map(lambda leaf: leaf + other + (array if where == "captured" else 0), state))
+
+    state = [array, array] if where == "same argument" else [array]
+    other = array if where == "other argument" else 1.0
+    with pytest.raises(ValueError, match="second time"):
+        strategy.run(step, args=(state, other), options=dist.RunOptions(donate=("state",)))
+    assert array.tolist() == [1, 1, 1]

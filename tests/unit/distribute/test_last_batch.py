@@ -198,3 +198,22 @@ def test_row_weights_without_padding_are_ones(two: dist.MirroredStrategy) -> Non
 def test_what_can_not_be_padded_is_refused(make: Any, error: Any, said: str, two: dist.MirroredStrategy) -> None:
     with pytest.raises(error, match=said):
         make(two)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8])
+def test_a_padded_step_of_several_counts_its_true_rows_alone(n: int) -> None:
+    strategy = dist.MirroredStrategy(jax.devices()[:4])
+    dataset = dist.Dataset.from_tensor_slices(np.arange(1, 11, dtype=np.float32)).batch(4)
+    iterator = iter(strategy.distribute_dataset(dataset, dist.InputOptions(last_batch="pad")))
+    means: list[float] = []
+    while done := strategy.run_steps(lambda x: dist.global_mean(x), iterator, n):
+        means += np.asarray(strategy.reduce("sum", done.results, axis=None)).tolist()
+    assert means == [2.5, 6.5, 9.5]
+
+
+def test_a_padded_step_of_several_that_asks_for_no_weights_is_refused() -> None:
+    strategy = dist.MirroredStrategy(jax.devices()[:4])
+    dataset = dist.Dataset.from_tensor_slices(np.arange(1, 11, dtype=np.float32)).batch(4)
+    iterator = iter(strategy.distribute_dataset(dataset, dist.InputOptions(last_batch="pad")))
+    with pytest.raises(ValueError, match="does not ask which"):
+        strategy.run_steps(lambda x: x.sum(), iterator, 8)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -8,7 +9,7 @@ import pytest
 
 import drumline.distribute as dist
 from drumline.distribute import observe
-from drumline.distribute.observe.observation import LARGE_EVERY
+from drumline.distribute.observe.observation import LARGE_EVERY, on_first_use
 
 
 class Recorder:
@@ -218,6 +219,51 @@ def test_leaves_of_an_all_reduce_are_named_by_their_paths(executor: str) -> None
     strategy.observe(None)
     leaves = [r.name.partition(" ")[2].partition(" ")[2] for r in recorder.reductions]
     assert set(leaves) == {"layers.0.w", "layers.0.b.c", "scale", ""}
+
+
+@pytest.fixture
+def used() -> Iterator[list[dist.Strategy]]:
+    """Strategies in the order of their first use."""
+    strategies: list[dist.Strategy] = []
+    on_first_use(strategies.append)
+    yield strategies
+    on_first_use(None)
+
+
+def test_a_strategy_tells_of_its_first_variable_and_of_no_other(used: list[dist.Strategy]) -> None:
+    strategy = dist.MirroredStrategy(jax.devices()[:2])
+    assert used == []
+    with strategy.scope():
+        variable = dist.Variable(np.float32(0), aggregation="mean")
+        other = dist.Variable(np.float32(0))
+    strategy.run(lambda: variable.assign_add(other + 1))
+    assert used == [strategy]
+
+
+def test_a_strategy_without_variables_tells_of_its_first_step(used: list[dist.Strategy]) -> None:
+    strategy = dist.MirroredStrategy(jax.devices()[:2])
+    for _ in range(2):
+        strategy.run(lambda: 1.0)
+    assert used == [strategy]
+
+
+def test_a_strategy_tells_of_the_first_dataset_that_it_divides(used: list[dist.Strategy]) -> None:
+    strategy = dist.MirroredStrategy(jax.devices()[:2])
+    strategy.experimental_distribute_dataset(dist.Dataset.range(8).batch(4))
+    assert used == [strategy]
+
+
+def test_who_observes_from_the_first_use_on_is_told_of_it_once(two: dist.MirroredStrategy) -> None:
+    recorder = Recorder()
+    on_first_use(lambda strategy: strategy.observe(recorder))
+    try:
+        with two.scope():
+            variable = dist.Variable(np.float32(0), aggregation="mean", name="first")
+        two.run(lambda: variable.assign_add(1.0))
+    finally:
+        on_first_use(None)
+    assert [told.name for told in recorder.variables] == ["first"]
+    assert (recorder.began, [told.executor for told in recorder.placements]) == ([0], ["auto", "spmd"])
 
 
 def test_all_reduces_of_a_sampled_step_are_recorded_by_pmap_too() -> None:

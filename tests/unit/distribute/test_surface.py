@@ -14,7 +14,8 @@ GUIDE = sorted((Path(__file__).resolve().parents[3] / "docs" / "guide").glob("*.
 
 #: Names of tf.distribute, and ours beside them, by what they are for.
 DOCUMENTED = {
-    "strategies": "CentralStorageStrategy MirroredStrategy OneDeviceStrategy Strategy StrategyExtended TPUStrategy "
+    "strategies": "CentralStorageStrategy MirroredStrategy MultiWorkerMirroredStrategy OneDeviceStrategy "
+    "Strategy StrategyExtended TPUStrategy "
     "contrib tpu v1",
     "contexts": "ReplicaContext ValueContext experimental_set_strategy get_replica_context get_strategy has_strategy "
     "in_cross_replica_context set_strategy",

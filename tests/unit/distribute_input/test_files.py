@@ -208,6 +208,7 @@ def test_gzip_files_one_after_the_other_are_one_content(tmp_path: Path) -> None:
         (gzip.compress(bytes([FIRST[0] ^ 1]) + FIRST[1:]), "the record's length is wrong"),
         (gzip.compress(FIRST[:12] + b"F" + FIRST[13:]), "checksum of the record of 5 bytes"),
     ],
+    ids=["no archive", "header", "record", "length", "checksum"],  # an archive holds the time
 )
 def test_a_broken_compressed_file_is_named(content: bytes, said: str, tmp_path: Path) -> None:
     (tmp_path / "broken").write_bytes(content)

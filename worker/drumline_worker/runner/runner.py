@@ -24,6 +24,7 @@ from drumline.contracts.worker_api import AssignedDevice
 from drumline.errors import UnsupportedStrategyError
 from drumline.job import RunStopping
 from drumline.local import build_strategy, json_result, on_sigterm
+from drumline.local.observed_strategy import ObservedStrategy
 from drumline.local.stop_request import StopRequest
 from drumline_worker.host.rundir import ChipOrder, RunDirectory, StartOrder
 from drumline_worker.host.shim_messages import STACK_SIGNAL
@@ -137,11 +138,11 @@ def _prepare_run(order: StartOrder, channel: Channel, tally: Tally) -> _Prepared
             tally=tally,
             divergence=check,
         )
-        strategy.observe(observer, reductions_every=claimed.record.reductions_every)
+        observed = ObservedStrategy(strategy, observer, reductions_every=claimed.record.reductions_every)
     else:
         probe = ProbeObserver([device.id for _, device in devices], order.probe_steps, stop_request)
         telemetry = Telemetry(channel, stop_request.raise_if_forced, tally, probe)
-        strategy.observe(probe, reductions_every=1)
+        observed = ObservedStrategy(strategy, probe, reductions_every=1)
     on_sigterm(stop_request.request)
 
     def on_wait() -> None:
@@ -150,7 +151,7 @@ def _prepare_run(order: StartOrder, channel: Channel, tally: Tally) -> _Prepared
 
     manager = open_manager(Path(order.checkpoints), claimed, CheckpointEvents(channel, telemetry), on_wait)
     channel.listen(stop_request.request, manager.note_registered)
-    checkpoints = RunCheckpoints(manager, claimed.checkpoint, strategy)
+    checkpoints = RunCheckpoints(manager, claimed.checkpoint, observed)
     run = WorkerRun(claimed.run, strategy, telemetry, ticker=ticker, checkpoints=checkpoints, stop_request=stop_request)
     return _Prepared(run, probe, watch, check)
 

@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
+from drumline.distribute.errors import InvalidValueError
 from drumline.distribute.executors.divided import dividable, refuse_unequal_branches, whole_where_paths_differ
 from drumline.distribute.executors.given import GivenArgument
 from drumline.distribute.executors.same_program import require_same_program
@@ -138,7 +139,27 @@ class SpmdStep:
         leaves = self._leaves(arguments)
         if not self._given:
             return donated, kept, [], leaves, self._constants
-        return donated, kept, list(self._pick_given(leaves)), self._rest(leaves), self._constants
+        given, rest = list(self._pick_given(leaves)), self._rest(leaves)
+        self._refuse_shared(arguments, given, (donated, kept, rest, self._constants))
+        return donated, kept, given, rest, self._constants
+
+    def _share_before_placed(self, arguments: StepArguments) -> bool:
+        """Whether arrays are shared that do not lie on all devices yet: placed, they share the memory of one."""
+        if arguments.others is not None and not arguments.others:
+            return False
+        chosen = [leaf if isinstance(leaf, jax.Array) else object() for leaf in self._pick(arguments.leaves)]
+        given = list(self._pick_given(chosen))
+        return _are_shared(given, [self._rest(chosen), [*self._traced.constants]])
+
+    def _refuse_shared(self, arguments: StepArguments, given: list[Any], others: Sequence[list[Any]]) -> None:
+        """InvalidValueError where an array that is given away goes in twice: XLA ends the process then."""
+        if not _are_shared(given, others) and not self._share_before_placed(arguments):
+            return
+        names = ", ".join(repr(argument.name) for argument in self._given_arguments)
+        raise InvalidValueError(
+            f"an array of the donated argument {names} is given to the step a second time: in the same argument, in "
+            "another one, as a variable's value, or captured; pass jnp.copy(array) in one of the places"
+        )
 
     def _set_arguments(self, arguments: StepArguments) -> None:
         """What a kind of step learns of its arguments before it is compiled."""
@@ -343,3 +364,8 @@ class SpmdStep:
 def _rows(shape: tuple[int, ...], num_replicas: int) -> tuple[int, ...] | None:
     """The row table of an output that has ``shape`` on each replica."""
     return (shape[0],) * num_replicas if shape else None
+
+
+def _are_shared(given: list[Any], others: Sequence[list[Any]]) -> bool:
+    ids = set(map(id, given))
+    return len(ids) < len(given) or not all(ids.isdisjoint(map(id, group)) for group in others)

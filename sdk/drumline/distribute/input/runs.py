@@ -94,7 +94,7 @@ def take_steps(reader: HoldingReader, place: Placer, most: int, room: int) -> Ta
 
 def _shapes(step: Step) -> Any:
     if isinstance(step, CutBatch):
-        return step.rows, *_described(step.batch)
+        return step.rows, step.counted, *_described(step.batch)
     assert isinstance(step, Pieces)
     return tuple(_described(element) for element in step.elements)
 

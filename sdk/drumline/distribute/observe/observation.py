@@ -46,6 +46,17 @@ _MOST_RAGGED = 64
 LARGE_EVERY = 100
 
 
+#: Is told of each strategy without an observer when it is first used; at most one.
+_on_first_use: list[Callable[[Any], None]] = []
+
+
+def on_first_use(notice: Callable[[Any], None] | None) -> None:
+    """Calls ``notice(strategy)`` where a strategy that nobody observes makes its first variable, divides its first
+    dataset or begins its first step, so that it may call ``strategy.observe`` in time. One a process; None ends it.
+    """
+    _on_first_use[:] = [] if notice is None else [notice]
+
+
 class Observation:
     """A strategy's link to its observer; does nothing while there is none."""
 
@@ -70,9 +81,18 @@ class Observation:
         self.sampled: list[int] = []
         self.sent = range(0)
         self._step = 0
+        self._is_used = False
         self._ragged: deque[int] = deque(maxlen=_MOST_RAGGED)
         #: By id, arrays that are results of several steps, as long as they live: of one replica, or mirrored.
         self._results: dict[int, tuple[weakref.ref[jax.Array], range | int]] = {}
+
+    def is_observed(self) -> bool:
+        """Whether somebody observes what happens now; the first question is the strategy's first use."""
+        if not self._is_used:
+            self._is_used = True
+            if self.observer is None and _on_first_use:
+                _on_first_use[0](self._group)
+        return self.observer is not None
 
     def begin(
         self, observer: Observer | None, reductions_every: int, executor: str, variables: Sequence[Variable]
@@ -88,12 +108,16 @@ class Observation:
             return
         self._report_placement(executor)
         for variable in variables:
-            self.report_variable(variable)
+            self._tell_variable(variable)
 
     def report_variable(self, variable: Variable) -> None:
         """Tells what a variable is and where it lives."""
-        if self.observer is None:
-            return
+        was_observed = self.observer is not None
+        if self.is_observed() and was_observed:  # else its first use, or nobody: `begin` told of those that are there
+            self._tell_variable(variable)
+
+    def _tell_variable(self, variable: Variable) -> None:
+        assert self.observer is not None
         once = variable.storage == "single"
         every = itertools.chain.from_iterable(self._group.replica_devices)
         home = (self._group.parameter_device,) if once else tuple(every)
@@ -111,7 +135,7 @@ class Observation:
 
     def begin_steps(self, steps: range) -> None:
         """Steps were asked for that go out together."""
-        for step in steps if self.observer is not None else ():
+        for step in steps if self.is_observed() else ():
             self.begin_step(step)
 
     def dispatch_steps(self, executor: str, steps: range) -> None:
@@ -198,7 +222,7 @@ class Observation:
 
     def report_input(self, explain: Callable[[], InputExplanation]) -> None:
         """A dataset is given out over the replicas."""
-        if self.planner is not None:
+        if self.is_observed() and self.planner is not None:
             self.planner.input_divided(explain())
 
     def report_reduction(self, op: ReduceOp, value: Any, axis: Any, result: Any, name: str | None) -> None:

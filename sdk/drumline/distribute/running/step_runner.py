@@ -90,7 +90,7 @@ class StepRunner:
         # Held from reading the variables until they are written: another thread's step would donate the same buffers.
         with self._owner.lock:
             arguments = flatten_arguments(self._owner, args, kwargs, self._known)
-            if self._observation.observer is not None:
+            if self._observation.is_observed():
                 return self._run_observed(called, fn, arguments, options)
             try:
                 return self._call(self._find_or_build(called, fn, arguments, options).step, arguments)

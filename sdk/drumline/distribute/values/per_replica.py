@@ -148,7 +148,10 @@ class PerReplica(DistributedValue):
         return f"PerReplica({', '.join(_describe(value) for value in self.values)})"
 
     def __str__(self) -> str:
-        lines = [_show(f"  {replica}: ", value) for replica, value in enumerate(self.values)]
+        numbers: Sequence[int] = range(self.num_replicas)
+        if self.stacked is not None and not is_abstract() and not self.stacked.is_fully_addressable:
+            numbers = sorted({shard.index[0].start or 0 for shard in self.stacked.addressable_shards})
+        lines = [_show(f"  {replica}: ", value) for replica, value in zip(numbers, self.values, strict=False)]
         return "\n".join(["PerReplica:{", ",\n".join(lines), "}"])
 
     @property

@@ -51,6 +51,7 @@ def placed() -> dict[str, Any]:
         "local pairs": plain(strategy.local_results(pairs)),
         "stacked": list(numbers.stacked.shape) if numbers.stacked is not None else None,
         "ids": plain(strategy.local_results(strategy.run(replica_number))),
+        "shown": str(numbers),
         "workers": list(strategy.extended.worker_devices),
     }
 

@@ -58,6 +58,7 @@ def test_each_process_has_its_own_replicas(processes: ProcessGroups, devices: tu
         assert list(itertools.chain(*(one[name] for one in told))) == list(range(8)), name
     assert all(len(one["workers"]) == count for one, count in zip(told, devices, strict=True))
     assert all(one["stacked"] == [8] for one in told)
+    assert told[1]["shown"].splitlines()[1] == f"  {devices[0]}: {devices[0]}.,"
 
 
 @pytest.mark.parametrize("call", ["program.combined()", "program.losses('DATA')"])
