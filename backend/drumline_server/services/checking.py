@@ -71,7 +71,7 @@ def _most_devices(hosts: Sequence[HostCapacity], shape: Shape, replicas: int, la
 
 
 _OVER_HOSTS = (
-    f" A program that exchanges with JAX's own collectives, never through its strategy, may be split over hosts: "
+    f" A program whose batches are all whole (drop_remainder=True) may be split over hosts: "
     f"--strategy-option collectives={OWN_COLLECTIVES}."
 )
 

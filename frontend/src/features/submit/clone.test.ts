@@ -49,7 +49,7 @@ function versionOf(strategy: JobSpec["strategy"]): JobVersion {
     content_hash: "sha256:11",
     program: { bundle: "sha256:00", entrypoint: "digits:main" },
     strategy,
-    record: { reductions_every: 5 },
+    record: { reductions_every: 5, on_divergence: "warn" },
     checkpoint: { every_steps: 100, keep: 5, keep_every_steps: 1000 },
     created_at: "",
     runs: 1,

@@ -11,7 +11,7 @@ const DEFAULTS = {
     cross_device_ops: "auto",
     device_order: "auto",
   },
-  record: { reductions_every: 10 },
+  record: { reductions_every: 10, on_divergence: "warn" },
   checkpoint: { keep: 2 },
   limits: { grace_s: 30 },
   retries: { user: 0, infrastructure: 3 },
@@ -21,6 +21,8 @@ type Part = keyof typeof DEFAULTS;
 
 const NOT_IN_FORM: ReadonlySet<string> = new Set([
   "strategy.cross_device_ops",
+  "record.divergence_every",
+  "record.on_divergence",
   "record.reductions_every",
   "checkpoint.keep",
   "checkpoint.keep_every_steps",

@@ -47,7 +47,7 @@ print(run.wait().result)`,
       spread: "one_host",
       computationShape: "1x1x1x2",
       origin: {
-        record: { reductions_every: 5 },
+        record: { reductions_every: 5, on_divergence: "warn" },
         checkpoint: { keep: 4 },
         limits: { grace_s: 30, rendezvous_s: 40 },
         retries: { user: 0, infrastructure: 7 },
