@@ -128,6 +128,27 @@ class World:
         return {
             "/claim": {**owned, "coordinator": "10.0.0.1:4711"},
             "/events": {**owned, "first_seq": 1, "events": self._events(now)},
+            "/stacks": {
+                **owned,
+                "standing": {
+                    "asked_at": now,
+                    "activity": "own_code",
+                    "advances": 3,
+                    "idle_s": 0.5,
+                    "silent_s": 0.1,
+                    "step": 3,
+                    "program": {
+                        "name": "step",
+                        "digest": "f" * 64,
+                        "executor": "spmd",
+                        "collectives": [
+                            {"name": "loss", "kind": "all_reduce", "dtype": "float32", "shape": [2], "size_bytes": 8}
+                        ],
+                    },
+                    "python": "main.py:3",
+                    "threads": "1 S",
+                },
+            },
             "/end": {
                 **owned,
                 "reason": "PROGRAM_ERROR",

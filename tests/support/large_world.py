@@ -10,6 +10,8 @@ from sqlalchemy import update
 from drumline.contracts.base import from_micros
 from drumline.contracts.events import MAX_REPLICAS_TOLD
 from drumline.contracts.plans import MAX_LISTED, MAX_PROBE_DEVICES
+from drumline.contracts.stacks import MAX_COLLECTIVES, MAX_STACKS
+from drumline_server.storage.models import Member as MemberRow
 from drumline_server.storage.models import Plan, Run
 from support.core import GANG, Member, submission_body
 from support.edge import EdgeServer
@@ -99,6 +101,25 @@ class LargeWorld:
         gang = self.core.queue(job=GANG, resources={"replicas": replicas}, labels=_LABELS)
         self.core.schedule()
         self.names["gang"] = gang.id
+        collective = {"name": _TEXT, "kind": "all_reduce", "dtype": "float32", "shape": [2**40] * 64, "size_bytes": 8}
+        program = {
+            "name": _TEXT,
+            "digest": "f" * 64,
+            "executor": "spmd",
+            "collectives": [collective] * MAX_COLLECTIVES,
+        }
+        text = '"\\' * (MAX_STACKS // 2)
+        standing = {
+            "asked_at": "2026-01-01T00:00:00Z",
+            "activity": "own_code",
+            **dict.fromkeys(("advances", "idle_s", "silent_s"), 0),
+            "program": program,
+            "python": text,
+            "threads": text,
+        }
+        stands = {"stacks_asked_at": 1, "stacks_answered_at": 2, "standing": standing}
+        change = update(MemberRow).where(MemberRow.run_id == gang.id).values(stands)
+        self.core.write(lambda session: session.execute(change))
 
     def _make_lists(self) -> None:
         """More than a page of jobs, versions, tokens, batches and waiting runs."""

@@ -118,9 +118,8 @@ _NEWEST = 2**62
 def content_hash(spec: JobSpec) -> str:
     """The identity of a version: everything of the spec but the job's name."""
     content = spec.model_dump(mode="json", exclude={"name"})
-    if (
-        content["strategy"].get("collectives") == "strategy"
-    ):  # versions that are older than the option keep their identity
+    # Versions that are older than an option keep their identity.
+    if content["strategy"].get("collectives") == "strategy":
         del content["strategy"]["collectives"]
     if content["record"]["on_divergence"] == "warn":
         del content["record"]["on_divergence"]

@@ -274,7 +274,7 @@ def get_stacks(session: Session, project_id: str, run_id: str, *, now: int) -> R
     asked = [member for member in members if member.stacks_asked_at is not None]
     return RunStacks(
         asked_at=max((from_micros(member.stacks_asked_at or 0) for member in asked), default=None),
-        members=tuple(_view_stacks(member, hosts[member.host_id], now) for member in members),
+        members=tuple(_view_stacks(member, hosts[member.host_id], len(members), now) for member in members),
         is_complete=bool(asked) and all(_is_settled(member) for member in asked),
     )
 
@@ -282,6 +282,10 @@ def get_stacks(session: Session, project_id: str, run_id: str, *, now: int) -> R
 _WITH_PROCESS = frozenset({MemberState.CLAIMED, MemberState.STARTING, MemberState.RUNNING})
 _MOST_STACKS = 256
 """Members of one answer: their stacks are read at once."""
+_MOST_TEXT = 512 * 1024
+"""Characters of each kind of stacks in one answer: members have equal shares of it, and longer ones are cut."""
+_MOST_SHOWN_COLLECTIVES = 2048
+"""Collectives of programs in one answer, in equal shares too."""
 
 
 def _newest_members(session: Session, run: Run) -> Sequence[Member]:
@@ -293,9 +297,9 @@ def _is_settled(member: Member) -> bool:
     return member.stacks_answered_at is not None or member.state in TERMINAL_MEMBER
 
 
-def _view_stacks(member: Member, host: Host, now: int) -> MemberStacks:
+def _view_stacks(member: Member, host: Host, members: int, now: int) -> MemberStacks:
     answered_at = None if member.stacks_answered_at is None else from_micros(member.stacks_answered_at)
-    standing = None if answered_at is None else MemberStanding.model_validate(member.standing)
+    standing = None if answered_at is None else _cut_standing(MemberStanding.model_validate(member.standing), members)
     missing = "" if standing is not None else _why_no_answer(member, host, now)
     return MemberStacks(
         member=member.id,
@@ -305,6 +309,22 @@ def _view_stacks(member: Member, host: Host, now: int) -> MemberStacks:
         standing=standing,
         missing=missing,
     )
+
+
+def _cut_standing(standing: MemberStanding, members: int) -> MemberStanding:
+    """What fits the share of one of so many members."""
+    program, most = standing.program, _MOST_SHOWN_COLLECTIVES // members
+    if program is not None and len(program.collectives) > most:
+        left = len(program.collectives) - most
+        program = program.model_copy(
+            update={"collectives": program.collectives[:most], "more_collectives": program.more_collectives + left}
+        )
+    texts = {name: _cut_text(getattr(standing, name), _MOST_TEXT // members) for name in ("python", "threads")}
+    return standing.model_copy(update={"program": program, **texts})
+
+
+def _cut_text(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}\n[{len(text) - most} more characters]"
 
 
 def _why_no_answer(member: Member, host: Host, now: int) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from drumline.contracts.stacks import MAX_COLLECTIVES, MAX_STACKS
 from fuzz.world import V1
 from support.edge import described_paths
 from support.large_world import LargeWorld
@@ -57,6 +58,7 @@ _COSTLIEST: Mapping[str, Costliest] = {
     "/runs/{run_id}/reductions": _of("/runs/{}/reductions", "told", ONE_PAGE),
     "/runs/{run_id}/reductions/names": _of("/runs/{}/reductions/names", "told"),
     "/runs/{run_id}/reductions/{reduction_id}": _of("/runs/{}", "reduction"),
+    "/runs/{run_id}/stacks": _of("/runs/{}/stacks", "gang"),
     "/sessions/current": _own("/sessions/current"),
     "/tokens": _own("/tokens", ONE_PAGE),
     "/version": _own("/version"),
@@ -119,3 +121,15 @@ def test_no_stream_holds_the_interpreter(world: LargeWorld, timed: Timed, route:
             next(told)
 
     assert 0 < timed.longest <= HOLD_S
+
+
+def test_stacks_of_a_large_gang_are_cut_in_equal_shares_and_say_so(world: LargeWorld) -> None:
+    answer = world.client.get(f"{V1}/runs/{world.names['gang']}/stacks")
+    members = answer.json()["members"]
+    assert len(members) == 100
+    assert len(answer.content) < 2**22
+    for standing in (member["standing"] for member in members):
+        shown, mark = standing["python"].split("\n")
+        assert mark == f"[{MAX_STACKS - len(shown)} more characters]"
+        program = standing["program"]
+        assert len(program["collectives"]) + program["more_collectives"] == MAX_COLLECTIVES
