@@ -282,9 +282,9 @@ def get_stacks(session: Session, project_id: str, run_id: str, *, now: int) -> R
 _WITH_PROCESS = frozenset({MemberState.CLAIMED, MemberState.STARTING, MemberState.RUNNING})
 _MOST_STACKS = 256
 """Members of one answer: their stacks are read at once."""
-_MOST_TEXT = 512 * 1024
+_MOST_TEXT = 256 * 1024
 """Characters of each kind of stacks in one answer: members have equal shares of it, and longer ones are cut."""
-_MOST_SHOWN_COLLECTIVES = 2048
+_MOST_SHOWN_COLLECTIVES = 1024
 """Collectives of programs in one answer, in equal shares too."""
 
 
