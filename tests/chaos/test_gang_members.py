@@ -136,7 +136,7 @@ def test_a_killed_member_is_named_and_the_run_resumes_from_its_checkpoint(
     wait_until(lambda: not living(runners), timeout_s=PATIENCE_S, what="all members are stopped")
     measured(f"all {size} members are stopped", time.monotonic() - killed_at, STOPPED_S)
 
-    assert gang_site.finish(run).state == "SUCCEEDED"
+    assert gang_site.finish(run).state == "SUCCEEDED", [one.reason for one in run.attempts]
     second, first = run.attempts
     assert first.reason is not None
     assert first.reason.code is EndReason.KILLED

@@ -189,8 +189,9 @@ def _root_cause(session: Session, attempt: Attempt) -> tuple[EndReason, str]:
         return EndReason.HANG, silent  # nobody has died: JAX ended those who waited for one that stands still
     if reason is EndReason.HANG:
         return reason, _describe_gang(session, members) or message
-    if first is not None and first.reason_code == reason and len(members) > 1:
-        message = _describe_loss(session, first)
+    meant = _first_failure([member for member in members if member.reason_code == reason])
+    if meant is not None and len(members) > 1:
+        message = _describe_loss(session, meant)
     return reason, message
 
 

@@ -178,6 +178,17 @@ def test_a_member_that_was_killed_is_named(core: Core, is_first_to_tell: bool) -
     assert reason.message == f"Rank 1 on {second.worker.name}: Something outside Drumline sent SIGKILL."
 
 
+def test_the_killed_member_is_named_although_another_ended_of_it_before(core: Core) -> None:
+    run_id, (first, second) = running(core)
+    second.end(EndReason.KILLED, signal=9, message="Something outside Drumline sent SIGKILL.", ended_at=2_000_000)
+    first.end(EndReason.PROGRAM_ERROR, message="ValueError: of it", ended_at=1_000_000)
+
+    reason = core.run(run_id).reason
+    assert reason is not None
+    assert reason.code is EndReason.KILLED
+    assert reason.message == f"Rank 1 on {second.worker.name}: Something outside Drumline sent SIGKILL."
+
+
 def test_a_member_that_stands_still_is_named_although_jax_ended_the_others_first(core: Core) -> None:
     run_id, (first, second) = running(core)
     first.end(EndReason.PEER_LOST, tick=tick(7))

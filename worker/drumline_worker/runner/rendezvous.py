@@ -20,11 +20,9 @@ PEER_SILENT_S = 15
 """JAX ends every process of a gang this long after one fell silent; its own default is 100 s."""
 _LEAVE_S = 900
 """How long a member that has returned waits for the others; if the first went, JAX would end the rest."""
-
-
 _PEER_LOST = re.compile(r"gloo|nccl|coordination service|connection (closed|reset|refused)|unhealthy", re.IGNORECASE)
-
-
+_STATUS = re.compile(r"[A-Z_]+: ")
+"""How a status of XLA begins, which `jax.Array` raises as a ValueError where it is read."""
 _TOLD_BEFORE = 0.1
 """Of the limit: so much earlier the members give up, and name who is absent, than their shims would end them."""
 _TOLD_BEFORE_S = 5.0
@@ -109,8 +107,25 @@ def leave(order: StartOrder) -> None:
 
 
 def is_peer_loss(error: BaseException) -> bool:
-    """Whether a collective or the coordination failed under a program, as they do when another member is gone."""
-    return isinstance(error, jax.errors.JaxRuntimeError) and _PEER_LOST.search(str(error)) is not None
+    """Whether a collective or the coordination failed under a program, as they do when another member is gone.
+
+    A program that raises an error of its own from that one is meant too.
+    """
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        if _is_status(cause) and _PEER_LOST.search(str(cause)):
+            return True
+        seen.add(id(cause))
+        cause = cause.__cause__ or cause.__context__
+    return False
+
+
+def _is_status(error: BaseException) -> bool:
+    """Whether XLA raised it."""
+    if isinstance(error, jax.errors.JaxRuntimeError):
+        return True
+    return type(error) is ValueError and _STATUS.match(str(error)) is not None
 
 
 def gang_devices(order: StartOrder, platform: str) -> list[tuple[AssignedDevice, jax.Device]]:
