@@ -28,9 +28,6 @@ def count(core: Core, table: type[Base]) -> int:
     return core.read(lambda session: session.scalar(select(func.count()).select_from(table)) or 0)
 
 
-TWO_ON_CPU = {"replicas": 2, "platform": "cpu"}
-
-
 def refusal(core: Core, **changes: Any) -> DrumlineError:
     with pytest.raises(DrumlineError) as caught:
         core.submit(**changes)
@@ -171,7 +168,10 @@ def test_refused_submission_stores_nothing_and_leaves_its_key_free(core: Core) -
             "job.strategy.executor: .*leave out executor=mpmd",
         ),
         (
-            {"job": {"strategy": {"kind": "tpu", "topology": "v4:2x2x1"}}, "resources": TWO_ON_CPU},
+            {
+                "job": {"strategy": {"kind": "tpu", "topology": "v4:2x2x1"}},
+                "resources": {"replicas": 2, "platform": "cpu"},
+            },
             ProblemCode.INVALID_REQUEST,
             "ask for 4 replicas, or for another topology",
         ),
@@ -307,13 +307,6 @@ def test_nearest_possible_count_is_named_and_accepted(
     ("platform", "asked", "nearest", "ask", "wrong"),
     [
         (
-            "any",
-            (1, 7),
-            ("cpu", 1, 6),
-            "platform cpu and at most 6 devices per replica",
-            ("resources.platform", "tpu; the hosts have 10 cpu devices and 3 gpu devices"),
-        ),
-        (
             "cpu",
             (1, 7),
             ("cpu", 1, 6),
@@ -379,29 +372,6 @@ def test_nearest_possible_size_and_platform_are_named_and_accepted(
     assert error.context["platforms"] == {"cpu": 10, "gpu": 3}
     assert tuple(error.context["nearest"][name] for name in ("platform", "replicas", "devices_per_replica")) == nearest
     core.judge(**changes(*nearest))
-
-
-def test_a_job_of_the_strategy_tpu_that_takes_any_platform_takes_no_other_than_tpu_devices(core: Core) -> None:
-    core.add_worker("alpha", platform="gpu")
-    on_slices: dict[str, Any] = {"job": {"strategy": {"kind": "tpu"}}, "resources": {"replicas": 2}}
-
-    error = refusal(core, **on_slices)
-    assert error.code is ProblemCode.TOO_MANY_REPLICAS
-    assert "no host with tpu devices is registered: the hosts have 8 gpu devices" in error.detail
-    assert "the strategy tpu takes tpu devices unless a platform is named" in error.detail
-    assert error.hint.startswith("Ask for platform gpu, or set wait_for_devices")
-
-    waiting = core.submit(**on_slices, wait_for_devices=True)
-    core.schedule()
-    seen = core.run(waiting.id)
-    assert (seen.state, seen.why and seen.why.rule) == (RunState.QUEUED, "no_such_platform")
-    assert seen.why is not None
-    assert "or any" not in seen.why.remedy
-
-    beta = core.add_worker("beta", platform="tpu")
-    core.schedule()
-    (notice,) = beta.beat().assigned
-    assert {device.platform for device in beta.claim(notice).devices} == {"tpu"}
 
 
 def test_nothing_is_near_where_no_worker_has_registered(core: Core) -> None:
