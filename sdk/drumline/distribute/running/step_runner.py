@@ -192,8 +192,8 @@ class StepRunner:
         else:
             self._report_program(built, called, arguments)
             if options.check_stale:
-                traced = self._trace(fn, arguments.of_one_step(), state.made)
-                refuse_stale(built.traces, traced.traces, state.captures.opaque_parts())
+                again = self._trace(fn, arguments.of_one_step(), state.made)
+                refuse_stale(built.traces, again.traces, state.captures.opaque_parts())
                 self._cache.record_trace(fn, state, roots)
         if arguments.is_padded:
             assert arguments.rows is not None
