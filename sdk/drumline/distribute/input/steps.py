@@ -45,9 +45,13 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class OwnPieces:
-    """Whole elements of this process's replicas; those of other processes have the same shapes."""
+    """Whole elements of this process's replicas; those of other processes have the same shapes.
+
+    ``counted``: where they may be padded, how many rows of each replica, also of those of other processes, are true.
+    """
 
     elements: tuple[Any, ...]
+    counted: tuple[int, ...] | None = None
 
 
 Step = CutBatch | Pieces | OwnPieces
