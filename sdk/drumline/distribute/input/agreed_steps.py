@@ -85,10 +85,6 @@ class AgreedSteps:
         """Rows read and given to no replica so far."""
         return self._dropped_rows + self._reader.dropped_rows
 
-    @dropped_rows.setter
-    def dropped_rows(self, rows: int) -> None:
-        self._dropped_rows = rows - self._reader.dropped_rows
-
     def __next__(self) -> OwnPieces:
         own, told, counted = self._take()
         if own is None or not self._is_step(told):

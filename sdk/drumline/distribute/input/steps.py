@@ -80,8 +80,9 @@ class _Closing:
 class StepReader(Protocol):
     """Steps in order."""
 
-    dropped_rows: int
-    """Rows read and given to no replica so far."""
+    @property
+    def dropped_rows(self) -> int:
+        """Rows read and given to no replica so far."""
 
     def __next__(self) -> Step:
         """The next step."""
