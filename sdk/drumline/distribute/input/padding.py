@@ -28,7 +28,7 @@ class PaddingReader:
     def __init__(self, reader: StepReader, rows: int | None, replicas: int, *, only_uneven: bool = False) -> None:
         self._reader = reader
         self._rows = rows
-        # A place of uneven ones is that of one process, which fills up nothing; what follows it learns anew.
+        # A place of uneven ones is that of one process, which fills up nothing; what follows it tells the rows again.
         self._saves_rows = rows is None and not only_uneven
         self._replicas = replicas
         self._only_uneven = only_uneven
