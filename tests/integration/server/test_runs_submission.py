@@ -145,7 +145,7 @@ def test_refused_submission_stores_nothing_and_leaves_its_key_free(core: Core) -
         (
             {"resources": {"replicas": 9}},
             ProblemCode.TOO_MANY_REPLICAS,
-            "9 replicas on one host, but the largest host has 8 devices",
+            "9 replicas, but the largest host has 8 devices",
         ),
         (
             {"resources": {"replicas": 1, "platform": "tpu"}},
@@ -238,29 +238,52 @@ def test_too_many_replicas_names_both_numbers(core: Core) -> None:
 
 
 @pytest.mark.parametrize("spread", ["pack", "balance"])
-def test_a_strategy_that_computes_in_one_process_is_not_split_over_hosts_and_the_refusal_says_so(
-    core: Core, spread: str
+@pytest.mark.parametrize(
+    ("strategy", "tie", "way"),
+    [
+        ({"kind": "mirrored", "executor": "pmap"}, "executor pmap", "Without executor=pmap it may be split over hosts."),
+        ({"kind": "mirrored", "executor": "mpmd"}, "executor mpmd", "Without executor=mpmd it may be split over hosts."),
+        ({"kind": "central_storage"}, "strategy central_storage", "The strategy mirrored may be split over hosts."),
+    ],
+)
+def test_what_computes_in_one_process_is_not_split_over_hosts_and_the_refusal_says_so(
+    core: Core, spread: str, strategy: dict[str, str], tie: str, way: str
+) -> None:
+    core.add_worker(devices=4)
+    core.add_worker("beta", devices=6)
+    job = {"strategy": strategy}
+
+    error = refusal(core, job=job, resources={"replicas": 8, "spread": spread})
+
+    assert error.detail == (
+        "The run needs 8 replicas on one host, but the largest host has 6 devices (10 devices on 2 hosts): the "
+        f"{tie}, stays on one host."
+    )
+    assert error.hint.startswith("Ask for at most 6 replicas, or set wait_for_devices")
+    assert error.hint.endswith(way)
+    assert core.submit(job=job, resources={"replicas": 6, "spread": spread}).state == "QUEUED"
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"batch": "per_replica"}, {"executor": "spmd"}, {"collectives": "jax"}], ids=str
+)
+def test_one_mirrored_strategy_may_be_split_over_hosts(core: Core, options: dict[str, str]) -> None:
+    core.add_worker(devices=4)
+    core.add_worker("beta", devices=6)
+    job = {"strategy": {"kind": "mirrored", **options}}
+
+    assert core.submit(job=job, resources={"replicas": 10}).state == "QUEUED"
+    refusal(core, job=job, resources={"replicas": 8, "spread": "one_host"})
+
+
+@pytest.mark.parametrize("strategy", [{"kind": "mirrored", "executor": "pmap"}, {"kind": "central_storage"}])
+def test_a_run_that_no_number_of_hosts_has_room_for_is_not_sent_over_hosts(
+    core: Core, strategy: dict[str, str]
 ) -> None:
     core.add_worker(devices=4)
     core.add_worker("beta", devices=6)
 
-    error = refusal(core, resources={"replicas": 8, "spread": spread})
-
-    assert error.detail == (
-        "The run needs 8 replicas on one host, but the largest host has 6 devices (10 devices on 2 hosts): the "
-        "strategy mirrored, which computes in one process, stays on one host."
-    )
-    assert error.hint.startswith("Ask for at most 6 replicas, or set wait_for_devices")
-    assert "--strategy-option collectives=jax" in error.hint
-    assert core.submit(job=GANG, resources={"replicas": 8, "spread": spread}).state == "QUEUED"
-    assert core.submit(resources={"replicas": 6, "spread": spread}).state == "QUEUED"
-
-
-def test_a_run_that_no_number_of_hosts_has_room_for_is_not_sent_over_hosts(core: Core) -> None:
-    core.add_worker(devices=4)
-    core.add_worker("beta", devices=6)
-
-    assert "collectives" not in refusal(core, resources={"replicas": 11}).hint
+    assert "over hosts" not in refusal(core, job={"strategy": strategy}, resources={"replicas": 11}).hint
 
 
 def test_versions_without_a_newer_option_keep_their_identity(core: Core) -> None:
@@ -272,15 +295,16 @@ def test_versions_without_a_newer_option_keep_their_identity(core: Core) -> None
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
 
     assert content_hash(with_option) == f"sha256:{hashlib.sha256(canonical.encode()).hexdigest()}"
-    assert content_hash(submission_body(job=GANG).job) != content_hash(with_option)
+    on_jax = {"strategy": {"kind": "mirrored", "collectives": "jax"}}
+    assert content_hash(submission_body(job=on_jax).job) != content_hash(with_option)
 
 
 @pytest.mark.parametrize(
     ("strategy", "resources", "possible"),
     [
-        ({"kind": "mirrored"}, {}, 6),
-        ({"kind": "mirrored", "collectives": "jax"}, {}, 10),
-        ({"kind": "mirrored", "collectives": "jax"}, {"spread": "one_host"}, 6),
+        ({"kind": "mirrored"}, {}, 10),
+        ({"kind": "mirrored", "executor": "pmap"}, {}, 6),
+        ({"kind": "mirrored"}, {"spread": "one_host"}, 6),
         ({"kind": "central_storage"}, {}, 6),
         ({"kind": "mirrored"}, {"platform": "gpu"}, 3),
     ],
