@@ -37,6 +37,7 @@ from drumline.distribute.running.staleness import refuse_stale
 from drumline.distribute.tracing.arguments import StepArguments, flatten_arguments, repeat_arguments
 from drumline.distribute.tracing.known_trees import KnownTrees
 from drumline.distribute.tracing.program_record import describe_program, describe_step
+from drumline.distribute.tracing.row_outputs import find_row_outputs
 from drumline.distribute.tracing.row_weights import refuse_unminded_padding
 from drumline.distribute.tracing.step import StepTracer, TracedStep
 from drumline.distribute.tracing.uniformity import mark_uniform
@@ -200,6 +201,12 @@ class StepRunner:
             assert arguments.rows is not None
             name = getattr(called, "__name__", repr(called))
             refuse_unminded_padding(built.traces[0].minds_row_weights, arguments.rows, name)
+            if not built.knows_rows:
+                built.knows_rows = True
+                (traced,) = built.traces
+                traced.row_outputs |= find_row_outputs(
+                    traced, arguments, lambda longer: self._trace(fn, longer, state.made).traces[0]
+                )
         built.last_use = next(self._cache.uses)
         self.last_executor = built.step.name
         return built
