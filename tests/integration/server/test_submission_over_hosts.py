@@ -22,12 +22,12 @@ def refusal(core: Core, **changes: Any) -> DrumlineError:  # Any: fields of RunS
         (
             {"kind": "mirrored", "executor": "pmap"},
             "executor pmap",
-            "Without executor=pmap it may be split over hosts.",
+            "Without executor=pmap it may be split over hosts",
         ),
         (
             {"kind": "mirrored", "executor": "mpmd"},
             "executor mpmd",
-            "Without executor=mpmd it may be split over hosts.",
+            "Without executor=mpmd it may be split over hosts",
         ),
         ({"kind": "central_storage"}, "strategy central_storage", "The strategy mirrored may be split over hosts"),
     ],
