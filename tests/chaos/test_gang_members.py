@@ -28,7 +28,7 @@ from support.processes import living, wait_until
 
 pytestmark = pytest.mark.xdist_group("gang members")
 
-GANG = MirroredSpec(collectives="jax")
+GANG = MirroredSpec()
 HOSTS = ("alpha", "beta", "gamma", "delta")
 SIZES = pytest.mark.parametrize("size", [2, 4])
 STOPPED_S = 15.0

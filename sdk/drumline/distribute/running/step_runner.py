@@ -192,8 +192,8 @@ class StepRunner:
         else:
             self._report_program(built, called, arguments)
             if options.check_stale:
-                again = self._trace(fn, arguments.of_one_step(), state.made)
-                refuse_stale(built.traces, again.traces, state.captures.opaque_parts())
+                again = self._trace(fn, arguments.of_one_step(), state.made).traces
+                refuse_stale(built.traces, again, state.captures.opaque_parts())
                 self._cache.record_trace(fn, state, roots)
         if arguments.is_padded:
             assert arguments.rows is not None
@@ -240,8 +240,7 @@ class StepRunner:
         self._cache.record_trace(call.fn, state, call.roots)
         step = self._compile(program, call.fn, call.arguments, call.options)
         built = BuiltStep(step, program.traces)
-        # Before the exchange: processes that have this step already are not in it, but past it, in a collective.
-        self._report_program(built, call.called, call.arguments)
+        self._report_program(built, call.called, call.arguments)  # first: who has it already comes to no exchange
         if self._owner.exchange is not None:  # before anything is sent: a collective of other programs would hang
             text = step.text(call.arguments)
             require_same_program(self._owner, text, f"step {self.step}", call.arguments, program.traces)
