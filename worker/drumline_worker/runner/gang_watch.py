@@ -90,7 +90,7 @@ def _find_other_program(told: Mapping[int, Told], name: Callable[[int], str]) ->
         ran = {rank: program for rank, each in sorted(told.items()) if (program := each.program_at(step)) is not None}
         now = Counter(digest for digest, _ in ran.values())
         if len(now) > 1:
-            # Where as many do the one as the other, who goes on as before is not the odd one.
+            # Where as many do the one as the other, who continues as before is not the odd one.
             usual = max(now, key=lambda digest: (now[digest], before[digest]))
             rank = next(rank for rank, (digest, _) in ran.items() if digest != usual)
             like = next(other for other, (digest, _) in ran.items() if digest == usual)
