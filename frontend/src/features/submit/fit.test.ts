@@ -95,7 +95,6 @@ describe("whether a run fits", () => {
     { strategy: "central_storage" },
     { executor: "mpmd" },
     { executor: "pmap", spread: "balance" },
-    { strategy: "tpu" },
   ] as const)("does not add up devices of several hosts with %j", (draft) => {
     expect(fitFor(6, TWO_HOSTS, { draft })).toMatchObject({
       verdict: "never",
@@ -136,6 +135,11 @@ describe("whether a run fits", () => {
       sentence: "It needs 2 TPU devices on one host, but no host with a TPU device is known.",
     });
     expect(fitFor(2, fleet, { draft: { strategy: "tpu", platform: "gpu" } }).verdict).toBe("now");
+    const slices = [...devices("a", "ffff", "tpu"), ...devices("b", "ff", "tpu")];
+    expect(fitFor(6, slices, { draft: { strategy: "tpu" } })).toMatchObject({
+      verdict: "never",
+      sentence: "It needs 6 TPU devices on one host, but the largest host has 4 TPU devices.",
+    });
   });
 
   it("gives each replica all its devices on one host", () => {
