@@ -165,3 +165,21 @@ def test_every_absent_process_is_told_to_whoever_came() -> None:
     place.close()
 
     assert [error.absent for error in errors if isinstance(error, NotMetError)] == [(1, 3), (1, 3)]
+
+
+@pytest.mark.parametrize("guest_s", [0.7, 1.6])
+def test_who_gives_up_before_process_0_does_names_the_absent_and_is_not_named_itself(guest_s: float) -> None:
+    """Its limit began earlier: before process 0 has told who is absent for the first time, or after."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import drumline.distribute as dist
+    from drumline.distribute.cluster.barrier import NotMetError, wait_for_all
+
+    place = CoordinatorPort("127.0.0.1")
+    with ThreadPoolExecutor(2) as threads:
+        limits = {0: 2.5, 2: guest_s}
+        ended = [threads.submit(wait_for_all, dist.Gang(place.coordinator, 4, rank), s) for rank, s in limits.items()]
+        errors = [future.exception() for future in ended]
+    place.close()
+
+    assert [error.absent for error in errors if isinstance(error, NotMetError)] == [(1, 3), (1, 3)]

@@ -13,15 +13,18 @@ import selectors
 import socket
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from drumline.distribute.cluster.gang import Gang, checked_address
 from drumline.distribute.errors import ClusterError
 
-#: Seconds between two attempts to reach process 0, and between two lists of those that are absent.
+#: Seconds between two attempts to reach process 0.
 _RETRY_S = 0.2
+#: Seconds between two lists of those that are absent; after a change sooner, by so much for each process to tell.
 _TELL_S = 1.0
+_TELL_CHANGE_S = 0.1
+_TELL_S_A_PROCESS = 0.001
 _CONNECT_S = 5.0
 #: A line is a word and eight numbers, facts or differences at most.
 _MOST_BYTES = 4096
@@ -112,6 +115,8 @@ class _Host:
     def __init__(self, gang: Gang, deadline: float, timeout_s: float, facts: dict[str, str]) -> None:
         self._gang, self._deadline, self._timeout_s, self._facts = gang, deadline, timeout_s, facts
         self._present: dict[int, _Member] = {}
+        self._came: set[int] = set()
+        self._tell_at = 0.0
 
     def wait(self) -> None:
         with contextlib.ExitStack() as sockets, selectors.DefaultSelector() as selector:
@@ -124,7 +129,8 @@ class _Host:
             finally:
                 # The port has to be free before anybody is told to go on.
                 listener.close()
-                absent = self._absent()
+                # Who gave up before has come: its limit began earlier.
+                absent = self._absent() and (self._missing(self._came) or self._absent())
                 differences = () if absent else self._differences()
                 verdict = self._verdict(absent, differences)
                 for member in [key.data for key in list(selector.get_map().values()) if key.data is not None]:
@@ -160,13 +166,12 @@ class _Host:
             raise _not_met(self._gang, f"port {port} can't be listened at: {error.strerror or error}") from None
 
     def _gather(self, listener: socket.socket, selector: selectors.BaseSelector) -> None:
-        tell_at = 0.0
         while self._absent() and (now := time.monotonic()) < self._deadline:
-            if now >= tell_at:
-                tell_at = now + _TELL_S
+            if now >= self._tell_at:
+                self._tell_at = now + _TELL_S
                 for member in self._present.values():
                     _say(member, f"absent {_named(self._absent())}")
-            for key, _ in selector.select(min(tell_at, self._deadline) - now):
+            for key, _ in selector.select(min(self._tell_at, self._deadline) - now):
                 if key.data is None:
                     connection, _ = listener.accept()
                     connection.setblocking(False)
@@ -199,14 +204,20 @@ class _Host:
             return False
         member.process_id, member.facts = process_id, _parse_facts(words[3] if len(words) > 3 else "{}")
         self._present[process_id] = member
+        self._came.add(process_id)
+        soon = time.monotonic() + _TELL_CHANGE_S + _TELL_S_A_PROCESS * len(self._present)
+        self._tell_at = min(self._tell_at, soon)
         return True
 
     def _absent(self) -> list[int]:
-        """At most one more than are named, in order."""
-        if len(self._present) == self._gang.num_processes - 1:
+        return self._missing(self._present)
+
+    def _missing(self, there: Collection[int]) -> list[int]:
+        """Who is not among them: at most one more than are named, in order."""
+        if len(there) == self._gang.num_processes - 1:
             return []
-        absent = (rank for rank in range(1, self._gang.num_processes) if rank not in self._present)
-        return [rank for rank, _ in zip(absent, range(_MOST_NAMED + 1), strict=False)]
+        missing = (rank for rank in range(1, self._gang.num_processes) if rank not in there)
+        return [rank for rank, _ in zip(missing, range(_MOST_NAMED + 1), strict=False)]
 
 
 class _Guest:
@@ -239,7 +250,10 @@ class _Guest:
         heard = b""
         while (left := self._deadline - time.monotonic()) > 0:
             connection.settimeout(left)
-            piece = connection.recv(_MOST_BYTES)
+            try:
+                piece = connection.recv(_MOST_BYTES)
+            except TimeoutError:
+                return False  # absent is whom process 0 named last; itself where it named nobody
             *lines, heard = (heard + piece).split(b"\n")
             for line in lines:
                 word, _, rest = line.decode("ascii", "replace").partition(" ")
