@@ -20,7 +20,7 @@ from support.processes import living, wait_until
 pytestmark = pytest.mark.xdist_group("gangs")
 """Faults of programs: the hosts that they meet stay the same."""
 
-GANG = MirroredSpec(collectives="jax")
+GANG = MirroredSpec()
 STEP_S, FIRST_STEP_S = 5.0, 15.0
 NOTICED_S = 5.0 + 5.0
 """A gang's watchdog waits for a heartbeat of each host, and for the stacks of all."""

@@ -15,7 +15,7 @@ from support.hosts import ExtraHost
 from support.processes import living, wait_until
 from support.programs import Programs
 
-GANG = MirroredSpec(collectives="jax")
+GANG = MirroredSpec()
 STOPPED_S = 15.0
 END_S = 120.0
 
@@ -130,7 +130,7 @@ def test_one_strategy_computes_over_two_hosts(client: Client, programs: Programs
 def test_a_checkpoint_over_two_hosts_without_one_store_says_what_to_do_instead(
     client: Client, programs: Programs
 ) -> None:
-    said = ("UnsupportedError: run.checkpoint at step 0", "--checkpoint-dir on one volume", "without collectives=jax")
+    said = ("UnsupportedError: run.checkpoint at step 0", "--checkpoint-dir on one volume", "--spread one_host")
     run = client.submit(programs.write("unsupported", SAVING), replicas=4, strategy=GANG).wait(timeout=END_S)
 
     assert (run.state, run.reason and run.reason.code) == ("FAILED", "PROGRAM_ERROR"), output(run)

@@ -75,7 +75,7 @@ def test_while_one_member_of_a_gang_waits_for_its_telemetry_no_clock_of_the_othe
             programs.write("flooding", FLOODING),
             replicas=4,
             parameters={"go": str(go)},
-            strategy=MirroredSpec(collectives="jax"),
+            strategy=MirroredSpec(),
             limits=Limits(step_s=STEP_S),
             retries=Retries(infrastructure=0),
         )

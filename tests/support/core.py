@@ -68,7 +68,7 @@ _PARAMETERS = (
 )
 
 
-GANG: dict[str, Any] = {"strategy": {"kind": "mirrored", "collectives": "jax"}}  # Any: fields of a job
+GANG: dict[str, Any] = {"strategy": {"kind": "mirrored"}}  # Any: fields of a job
 """A job that may be split over several hosts."""
 
 

@@ -11,12 +11,10 @@ from typing import Any, Self
 
 from drumline.slices import Blocks
 
-_ONE_HOST_KINDS = frozenset({"central_storage", "one_device"})
-"""Strategies whose variables live on one device that every replica reaches directly."""
-_ONE_HOST_EXECUTORS = frozenset({"mpmd"})
+_ONE_HOST_KINDS = frozenset({"central_storage", "one_device", "tpu"})
+"""Strategies whose variables live on one device that every replica reaches directly, or whose box is of one host."""
+ONE_HOST_EXECUTORS = frozenset({"mpmd", "pmap"})
 """Executors that drive each device from one process."""
-OWN_COLLECTIVES = "jax"
-"""What a program says that computes with JAX's own collectives, which span hosts. Strategies do not yet."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -83,10 +81,8 @@ def tie_to_one_host(strategy: Mapping[str, Any]) -> str:  # Any: JSON of a Strat
     """What of the strategy cannot span hosts, in words; empty where it may be split over several."""
     if strategy["kind"] in _ONE_HOST_KINDS:
         return f"the strategy {strategy['kind']}"
-    if strategy.get("executor") in _ONE_HOST_EXECUTORS:
+    if strategy.get("executor") in ONE_HOST_EXECUTORS:
         return f"the executor {strategy['executor']}"
-    if strategy.get("collectives") != OWN_COLLECTIVES:
-        return f"the strategy {strategy['kind']}, which computes in one process"
     return ""
 
 

@@ -19,7 +19,7 @@ from drumline.errors import ParameterError, ProgramError
 from drumline.slices import MAX_SIMULATED_DEVICES, SliceError, find_places
 from drumline.wording import counted
 from drumline_server.base.errors import DrumlineError, InvalidRequestError, NotFoundError
-from drumline_server.base.shapes import OWN_COLLECTIVES, Shape, shape_of, tie_to_one_host
+from drumline_server.base.shapes import ONE_HOST_EXECUTORS, Shape, shape_of, tie_to_one_host
 from drumline_server.lifecycle import checkpoints
 from drumline_server.lifecycle.probes import check_fits
 from drumline_server.scheduling import capacity
@@ -70,12 +70,6 @@ def _most_devices(hosts: Sequence[HostCapacity], shape: Shape, replicas: int, la
     return bisect_left(range(1, largest + 1), True, key=lacks_room)
 
 
-_OVER_HOSTS = (
-    f" A program whose batches are all whole (drop_remainder=True) may be split over hosts: "
-    f"--strategy-option collectives={OWN_COLLECTIVES}."
-)
-
-
 def check_supported(body: RunSubmit) -> None:
     """Raises InvalidRequestError for a strategy that no worker can run, however long it waits."""
     flaw = find_unsupported(body.job.strategy)
@@ -107,12 +101,23 @@ def check_feasible(
             _check_simulated(shape, hosts)
         _check_boxes(shape, hosts)
     if shape.replicas > possible.replicas:
-        split = shape_of({**strategy, "collectives": OWN_COLLECTIVES}, resources)
-        could_split = best_platform(possible.hosts, split).replicas >= shape.replicas
-        way = _OVER_HOSTS if body.job.strategy.kind == "mirrored" and could_split else ""
-        tie = tie_to_one_host(strategy) if way else ""
+        tie, way = _ties(strategy, resources, possible)
         nearest, platforms = nearest_possible(shape, hosts_with), _devices_by_platform(hosts_with("any"))
         raise _too_many(shape, possible, nearest, platforms, tie=tie, way=way)
+
+
+def _ties(
+    strategy: dict[str, JsonValue], resources: dict[str, JsonValue], possible: PlatformCapacity
+) -> tuple[str, str]:
+    """What alone keeps the run from being split over the hosts, and what would let it be; empty where nothing does."""
+    tie = tie_to_one_host(strategy)
+    over_hosts = {"kind": "mirrored"} if strategy["kind"] == "central_storage" else {**strategy, "executor": "auto"}
+    split = shape_of(over_hosts, resources)
+    if not tie or split.is_one_host or best_platform(possible.hosts, split).replicas < split.replicas:
+        return "", ""
+    if strategy["kind"] == "mirrored" and strategy["executor"] in ONE_HOST_EXECUTORS:
+        return tie, f" Without executor={strategy['executor']} it may be split over hosts."
+    return tie, " The strategy mirrored may be split over hosts."
 
 
 def _check_simulated(shape: Shape, hosts: Sequence[HostCapacity]) -> None:

@@ -24,8 +24,7 @@ from drumline.errors import CheckpointFailedError, CheckpointGoneError
 
 _NO_STORE = (
     "the hosts of this run keep checkpoints each for itself, and a run over several needs one place that all of them "
-    "see; start their workers with --checkpoint-dir on one volume, or submit it without "
-    "collectives=jax, which puts it on one host"
+    "see; start their workers with --checkpoint-dir on one volume, or submit it with --spread one_host"
 )
 
 

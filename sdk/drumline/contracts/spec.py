@@ -58,7 +58,7 @@ class MirroredSpec(Contract):
     executor: Executor = "auto"
     collectives: Literal["strategy", "jax"] = "strategy"
     """What carries the exchange between replicas. `jax`: the program computes with JAX's own collectives over
-    `strategy.devices`, never with the strategy; only then may it be split over several hosts."""
+    `strategy.devices`, never with the strategy. Either may be split over several hosts."""
 
 
 class CentralStorageSpec(Contract):

@@ -105,9 +105,16 @@ def test_host_that_fell_silent_gets_no_new_run(core: Core) -> None:
     assert core.schedule() == []
 
 
-def test_gang_over_two_hosts_has_a_member_on_each_and_replicas_numbered_through(core: Core) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"executor": "spmd"}, {"batch": "per_replica"}, {"cross_device_ops": "hierarchical"}, {"collectives": "jax"}],
+    ids=str,
+)
+def test_gang_over_two_hosts_has_a_member_on_each_and_replicas_numbered_through(
+    core: Core, options: dict[str, str]
+) -> None:
     workers = [core.add_worker(name, devices=2) for name in ("alpha", "beta")]
-    run = core.submit(job=GANG, resources={"replicas": 4})
+    run = core.submit(job={"strategy": {"kind": "mirrored", **options}}, resources={"replicas": 4})
 
     assert core.schedule() == [run.id]
 
@@ -124,7 +131,12 @@ def test_gang_over_two_hosts_has_a_member_on_each_and_replicas_numbered_through(
 
 @pytest.mark.parametrize(
     "strategy",
-    [{"kind": "central_storage"}, {"kind": "mirrored"}, {"kind": "mirrored", "collectives": "jax", "executor": "mpmd"}],
+    [
+        {"kind": "central_storage"},
+        {"kind": "mirrored", "executor": "mpmd"},
+        {"kind": "mirrored", "executor": "pmap", "collectives": "jax"},
+        {"kind": "tpu"},
+    ],
 )
 def test_strategy_that_cannot_span_hosts_waits_for_one(core: Core, strategy: dict[str, str]) -> None:
     for name in ("alpha", "beta"):

@@ -121,6 +121,60 @@ def test_rows_of_an_inference_step_are_trimmed(four: dist.MirroredStrategy) -> N
     assert [part.shape for part in alone] == [(8, 3), (8, 3), (8, 3), (3, 3)]
 
 
+def reduced(strategy: dist.Strategy, last_batch: str, step: Any, axis: Any = 0) -> list[Any]:
+    distributed = strategy.distribute_dataset(dataset(), dist.InputOptions(last_batch=last_batch))
+    results = [strategy.run(step, args=batch) for batch in distributed]
+    return [np.asarray(strategy.reduce(op, each, axis=axis)) for each in results for op in ("sum", "mean")]
+
+
+@pytest.mark.parametrize("replicas", [1, 4])
+def test_a_reduction_over_rows_that_are_not_marked_counts_the_true_ones(replicas: int) -> None:
+    def squares(x: jax.Array, y: jax.Array) -> Any:
+        dist.row_weights(x)
+        return x**2
+
+    expected = reduced(dist.MirroredStrategy(jax.devices()[:replicas]), "exact", squares)
+    found = reduced(dist.MirroredStrategy(jax.devices()[:replicas]), "pad", squares)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_an_output_as_long_as_the_batch_by_chance_is_reduced_whole(four: dist.MirroredStrategy) -> None:
+    def two_totals(x: jax.Array, y: jax.Array) -> Any:  # two, as each replica has rows
+        weights = dist.row_weights(x)
+        return jnp.stack([jnp.sum(weights * y), jnp.sum(weights)])
+
+    expected = reduced(dist.MirroredStrategy(jax.devices()[:4]), "exact", two_totals)
+    np.testing.assert_allclose(reduced(four, "pad", two_totals), expected, rtol=1e-4)
+
+
+def test_a_step_that_works_for_one_number_of_rows_alone_has_the_rows_that_its_shapes_say(
+    four: dist.MirroredStrategy,
+) -> None:
+    def squares(x: jax.Array, y: jax.Array) -> Any:
+        return x.reshape(2, 3) ** 2 * dist.row_weights()[:, None]
+
+    *_, total, mean = reduced(four, "pad", squares)
+    np.testing.assert_allclose(total, (ROWS[24:] ** 2).sum(0), rtol=1e-5)
+    np.testing.assert_allclose(mean, (ROWS[24:] ** 2).mean(0), rtol=1e-5)
+
+
+def test_a_batch_is_reduced_and_gathered_without_what_fills_it_up(four: dist.MirroredStrategy) -> None:
+    *_, (x, _) = four.distribute_dataset(dataset(), PAD)
+    np.testing.assert_allclose(four.reduce("mean", x, axis=0), ROWS[24:].mean(0), rtol=1e-5)
+    np.testing.assert_allclose(four.reduce("sum", x, axis=(0, 1)), ROWS[24:].sum(), rtol=1e-5)
+    np.testing.assert_allclose(four.gather(x, axis=0), ROWS[24:])
+
+
+def test_rows_of_a_padded_batch_go_on_to_the_next_step_with_their_weights(four: dist.MirroredStrategy) -> None:
+    means = []
+    for batch in four.distribute_dataset(dataset(), PAD):
+        doubled = four.run(lambda x, y: dist.rows(2 * x), args=batch)
+        mean = four.run(lambda doubled, x: dist.global_mean(doubled - x), args=(doubled, batch[0]))
+        means.append(float(four.reduce("sum", mean, axis=None)))
+    assert four.last_executor == "spmd"
+    np.testing.assert_allclose(means, [ROWS[i : i + 8].mean() for i in range(0, 27, 8)], rtol=1e-4)
+
+
 def test_what_fills_up_is_finite_and_does_not_count(two: dist.MirroredStrategy) -> None:
     batches = two.distribute_dataset(dist.Dataset.from_tensor_slices(np.array([1, 2, 4], np.float32)).batch(2), PAD)
     gradients = []
@@ -198,6 +252,14 @@ def test_row_weights_without_padding_are_ones(two: dist.MirroredStrategy) -> Non
 def test_what_can_not_be_padded_is_refused(make: Any, error: Any, said: str, two: dist.MirroredStrategy) -> None:
     with pytest.raises(error, match=said):
         make(two)
+
+
+def test_padded_batches_of_an_iterator_in_memory_count_their_true_rows_in_several_steps(
+    four: dist.MirroredStrategy,
+) -> None:
+    batches = [*four.distribute_dataset(dist.Dataset.from_tensor_slices(np.arange(10, dtype=np.float32)).batch(4), PAD)]
+    _, means = four.run_steps(lambda x: dist.global_mean(x), iter(batches), 8)
+    assert np.asarray(four.reduce("sum", means, axis=None)).tolist() == [1.5, 5.5, 8.5]
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 8])

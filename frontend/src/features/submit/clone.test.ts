@@ -154,7 +154,6 @@ describe("edit and run", () => {
     expect(buildRequest(draft, "sha256:00", ENTRYPOINT).request?.job.strategy).toEqual({
       kind: "mirrored",
       batch: "global",
-      collectives: "strategy",
       executor: "pmap",
     });
   });
@@ -162,6 +161,7 @@ describe("edit and run", () => {
   it("says what it keeps that no field shows", () => {
     expect(keptOf(draftOfRun(runOf(MIRRORED), PROGRAM))).toEqual([
       "strategy.cross_device_ops=hierarchical",
+      "strategy.collectives=jax",
       "record.reductions_every=5",
       "checkpoint.keep=5",
       "checkpoint.keep_every_steps=1000",

@@ -39,7 +39,7 @@ export function draftOfVersion(version: JobVersion, program: ClonedProgram): Dra
     jobName: version.job,
     entrypoint: version.program.entrypoint,
     strategy: strategy.kind,
-    ...(strategy.kind === "mirrored" && { batch: strategy.batch, collectives: strategy.collectives }),
+    ...(strategy.kind === "mirrored" && { batch: strategy.batch }),
     ...(strategy.kind !== "one_device" ? { executor: strategy.executor } : { replicas: "1" }),
     ...(strategy.kind === "central_storage" && { parameterDevice: strategy.parameter_device ?? "" }),
     ...(strategy.kind === "tpu" && {

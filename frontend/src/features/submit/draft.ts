@@ -5,7 +5,6 @@ import type { CheckpointSpec, JobSpec, JsonValue, Limits, RecordSpec, Retries } 
 export type StrategyKind = "mirrored" | "central_storage" | "tpu" | "one_device";
 export type Platform = "any" | "cpu" | "gpu" | "tpu";
 export type Spread = "pack" | "balance" | "one_host";
-export type Collectives = "strategy" | "jax";
 export type DeviceOrder = "auto" | "ring" | "mesh";
 export type Executor = "auto" | "spmd" | "pmap" | "mpmd";
 
@@ -42,7 +41,6 @@ export interface Draft {
   strategy: StrategyKind;
   batch: "global" | "per_replica";
   executor: Executor;
-  collectives: Collectives;
   parameterDevice: string;
   /** Of TPUStrategy: "2, 2, 1, 1", empty for one core each. */
   computationShape: string;
@@ -80,7 +78,6 @@ export const EMPTY_DRAFT: Draft = {
   strategy: "mirrored",
   batch: "global",
   executor: "auto",
-  collectives: "strategy",
   parameterDevice: "",
   computationShape: "",
   computationStride: "",

@@ -45,9 +45,6 @@ function hostIn(id: string, state: Host["state"]): Host {
   };
 }
 
-/** A program that may be split over hosts. */
-const GANG = { ...EMPTY_DRAFT, collectives: "jax" } as const;
-
 interface Asked {
   draft?: Partial<typeof EMPTY_DRAFT>;
   /** Of the shape, beside what follows from the draft. */
@@ -57,7 +54,7 @@ interface Asked {
 }
 
 function fitFor(replicas: number, fleet: Device[], { draft, as, hosts = [], waits = false }: Asked = {}) {
-  const shape = { ...shapeOf({ ...GANG, replicas: String(replicas), ...draft }), ...as };
+  const shape = { ...shapeOf({ ...EMPTY_DRAFT, replicas: String(replicas), ...draft }), ...as };
   return fitOf(fleet, hosts, shape, waits);
 }
 
@@ -97,8 +94,8 @@ describe("whether a run fits", () => {
     { spread: "one_host" },
     { strategy: "central_storage" },
     { executor: "mpmd" },
-    { collectives: "strategy" },
-    { collectives: "strategy", spread: "balance" },
+    { executor: "pmap", spread: "balance" },
+    { strategy: "tpu" },
   ] as const)("does not add up devices of several hosts with %j", (draft) => {
     expect(fitFor(6, TWO_HOSTS, { draft })).toMatchObject({
       verdict: "never",
@@ -116,9 +113,12 @@ describe("whether a run fits", () => {
     expect(fit.sentence).toMatch(said);
   });
 
-  it.each([{ spread: "balance" }, { executor: "pmap" }] as const)("adds them up with %j", (draft) => {
-    expect(fitFor(6, TWO_HOSTS, { draft }).verdict).toBe("now");
-  });
+  it.each([{ spread: "balance" }, { executor: "spmd" }, { batch: "per_replica" }] as const)(
+    "adds them up with %j",
+    (draft) => {
+      expect(fitFor(6, TWO_HOSTS, { draft }).verdict).toBe("now");
+    },
+  );
 
   it("never adds up devices of two platforms", () => {
     const fleet = [...devices("a", "ffff"), ...devices("b", "ff", "gpu")];

@@ -20,6 +20,7 @@ const DEFAULTS = {
 type Part = keyof typeof DEFAULTS;
 
 const NOT_IN_FORM: ReadonlySet<string> = new Set([
+  "strategy.collectives",
   "strategy.cross_device_ops",
   "record.divergence_every",
   "record.on_divergence",

@@ -24,8 +24,9 @@ describe("what a run needs", () => {
   afterEach(cleanup);
 
   it.each([
-    [{ collectives: "jax" }, /else they are split over several/],
-    [{}, /All replicas share one host, as the strategy mirrored needs/],
+    [{}, /else they are split over several/],
+    [{ executor: "pmap" }, /All replicas share one host, as the executor PMAP needs/],
+    [{ strategy: "tpu" }, /as the strategy tpu needs/],
     [{ spread: "one_host" }, /All replicas share one host, as the spread needs/],
     [{ executor: "mpmd" }, /All replicas share one host, as the executor MPMD needs/],
     [{ strategy: "central_storage" }, /as the strategy central_storage needs/],

@@ -150,10 +150,10 @@ function parseList(text: string): JsonValue[] {
 
 /** The strategy that the form stands for, with what the origin said of it beyond the form. */
 export function buildStrategy({ strategy: kind, origin, ...draft }: Draft): Strategy {
-  const { batch, executor, collectives } = draft;
+  const { batch, executor } = draft;
   switch (kind) {
     case "mirrored":
-      return { ...(origin.strategy?.kind === kind && origin.strategy), kind, batch, executor, collectives };
+      return { ...(origin.strategy?.kind === kind && origin.strategy), kind, batch, executor };
     case "central_storage":
       return { kind, executor, parameter_device: draft.parameterDevice.trim() || null };
     case "tpu":

@@ -39,9 +39,10 @@ export function unsupportedStrategy({ strategy, batch, executor }: Draft): strin
 }
 
 /** What of the strategy cannot span hosts, whatever the spread. */
-export function strategyOnOneHost({ strategy, executor, collectives }: Draft): string | null {
+export function strategyOnOneHost({ strategy, executor }: Draft): string | null {
   if (strategy === "central_storage") return "the strategy central_storage";
   if (strategy === "one_device") return "the strategy one_device";
-  if (executor === "mpmd") return "the executor MPMD";
-  return strategy === "mirrored" && collectives === "jax" ? null : `the strategy ${strategy}`;
+  if (strategy === "tpu") return "the strategy tpu";
+  if (executor === "mpmd" || executor === "pmap") return `the executor ${executor.toUpperCase()}`;
+  return null;
 }

@@ -1,6 +1,6 @@
 import { StrategyMark } from "@/components/ui/glyphs";
 import { type Choice, Select } from "@/components/ui/select";
-import type { Collectives, DeviceOrder, Draft, Executor, Platform, Spread, StrategyKind } from "./draft";
+import type { DeviceOrder, Draft, Executor, Platform, Spread, StrategyKind } from "./draft";
 import { Field, INPUT_CLASS } from "./field";
 import { strategyOnOneHost, unsupportedStrategy } from "./shape";
 
@@ -46,11 +46,6 @@ const ORDERS: readonly Choice<DeviceOrder>[] = [
 const BATCHES: readonly Choice<Draft["batch"]>[] = [
   { value: "global", label: "Global", note: "A batch is split over the replicas" },
   { value: "per_replica", label: "Per replica", note: "Each replica gets a batch of its own" },
-];
-
-const COLLECTIVES: readonly Choice<Collectives>[] = [
-  { value: "strategy", label: "The strategy's", note: "On one host" },
-  { value: "jax", label: "JAX's own", note: "The program calls them itself, also over several hosts" },
 ];
 
 const SPREADS: readonly Choice<Spread>[] = [
@@ -144,19 +139,6 @@ export function StrategyFields({ draft, errorOf, change }: StrategyFieldsProps) 
               id={id}
               onChange={(batch) => change({ batch })}
               value={draft.batch}
-            />
-          )}
-        </Field>
-      )}
-      {draft.strategy === "mirrored" && (
-        <Field error={errorOf("job.strategy.collectives")} label="Collectives">
-          {({ id }) => (
-            <Select
-              choices={COLLECTIVES}
-              className="w-full"
-              id={id}
-              onChange={(collectives) => change({ collectives })}
-              value={draft.collectives}
             />
           )}
         </Field>

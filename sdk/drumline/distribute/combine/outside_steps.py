@@ -29,15 +29,22 @@ class HostCombiner:
         """Sum or mean of a per-replica value."""
         if value.stacked is not None:
             return reduce_stacked(self.group, op, value.stacked, axis)
-        if self.group.has_foreign_devices:
-            require_stacked(value)  # refused
-        return self.group.spread(reduction.reduce_components(op, value.values, axis, self.group.devices[0]))
+        values, home = self._components(value)
+        return self.group.spread(reduction.reduce_components(op, values, axis, home))
 
     def concatenate(self, value: PerReplica, axis: int) -> Any:
         """The components in replica order, on every device."""
-        if self.group.has_foreign_devices:
+        if self.group.has_foreign_devices and value.filled is None:
             return self._concatenate_stacked(value, axis)
-        return self.group.spread(reduction.concatenate(value.values, axis, self.group.devices[0]))
+        values, home = self._components(value)
+        return self.group.spread(reduction.concatenate(values, axis, home))
+
+    def _components(self, value: PerReplica) -> tuple[tuple[Any, ...], jax.Device]:
+        """Those of all replicas, and the device of this process where they come together."""
+        if self.group.has_foreign_devices and value.filled is None:
+            require_stacked(value)  # refused
+        with self.group.lock:
+            return self.group.components_everywhere(value), self.group.local_devices[0]
 
     def _concatenate_stacked(self, value: PerReplica, axis: int) -> Any:
         with self.group.lock:

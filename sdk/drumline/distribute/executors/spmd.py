@@ -11,7 +11,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
@@ -29,6 +28,7 @@ from drumline.distribute.tracing.step import TracedStep, unflattener
 from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.per_replica import REPLICA_AXIS, PerReplica
 from drumline.distribute.values.placement import refuse_deleted
+from drumline.distribute.values.true_rows import true_rows
 
 #: Leaves of a result that are arrays which the program puts out.
 _ARRAYS = ("replica", "mirrored")
@@ -241,7 +241,7 @@ class SpmdStep:
             self._observation.report_in_step(one.name, one.op, operands, result)
 
     def _results(self, arguments: StepArguments, outputs: list[jax.Array]) -> Any:
-        if self._is_in_order:
+        if self._is_in_order and not arguments.is_padded:
             leaves: list[Any] = list(outputs[: len(self._traced.output_leaves)])
             for i in self._wrapped:
                 leaves[i] = self._per_replica(arguments, outputs, i)
@@ -268,12 +268,11 @@ class SpmdStep:
         return value
 
     def _true_rows(self, arguments: StepArguments, output: jax.Array) -> Any:
-        """Of an output with the rows of a padded batch those that count. On the host: a program would be compiled."""
-        assert arguments.rows is not None
-        padded = (output,) if self._is_single else PerReplica.from_stacked(output).values
-        kept = [np.asarray(own)[:rows] for own, rows in zip(padded, arguments.rows, strict=True)]
-        placed = jax.device_put(kept, list(self._group.devices))
-        return placed[0] if self._is_single else PerReplica.from_components(placed, arguments.rows)
+        """Of an output with the rows of a padded batch those that count."""
+        assert arguments.row_weights is not None
+        if not self._is_single:
+            return true_rows(self._group, output, arguments.row_weights)
+        return true_rows(self._group, output[None], arguments.row_weights).values[0]
 
     def _compile(self) -> Any:
         """The jitted program of (donated variables, kept variables, argument leaves, constants)."""

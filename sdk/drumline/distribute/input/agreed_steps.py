@@ -7,7 +7,7 @@ none where all know the number of steps and their shapes from the beginning.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from drumline.distribute.cluster.exchange import Exchange
 from drumline.distribute.errors import DistributeWarning, UnsupportedError
-from drumline.distribute.input.rows import leading_rows
+from drumline.distribute.input.rows import join_rows, leading_rows
 from drumline.distribute.input.steps import (
     CutBatch,
     ElementIterator,
@@ -31,9 +31,13 @@ from drumline.distribute.input.steps import (
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What a process read for its replicas, one element each; None for those that found none."""
+    """What a process read for its replicas, one element each; None for those that found none.
+
+    ``counted``: where they may be padded, how many rows of replicas are true: of its own, or of all where it knows.
+    """
 
     elements: tuple[Any, ...]
+    counted: Mapping[int, int] | None = None
 
     @property
     def kinds(self) -> list[str | None]:
@@ -81,22 +85,28 @@ class AgreedSteps:
         """Rows read and given to no replica so far."""
         return self._dropped_rows + self._reader.dropped_rows
 
-    @dropped_rows.setter
-    def dropped_rows(self, rows: int) -> None:
-        self._dropped_rows = rows - self._reader.dropped_rows
-
     def __next__(self) -> OwnPieces:
-        if self._exchange is None:
-            own = self._reader.take()
-            told = [None if own is None else own.kinds]
-        else:
-            with self._exchange.telling_failure("the next batch"):
-                own = self._reader.take()
-            told = self._exchange.tell("the next batch", None if own is None else own.kinds)
+        own, told, counted = self._take()
         if own is None or not self._is_step(told):
             self._end(own, told)
             raise StopIteration
-        return OwnPieces(own.elements)
+        if own.counted is None:
+            return OwnPieces(own.elements)
+        if not any(counted.values()):
+            raise StopIteration
+        return OwnPieces(own.elements, tuple(counted[replica] for replica in sorted(counted)))
+
+    def _take(self) -> tuple[Own | None, list[list[str | None] | None], dict[int, int]]:
+        """What was read here, the shapes that each process has, and the rows of the replicas that count."""
+        if self._exchange is None:
+            own = self._reader.take()
+            return own, [None if own is None else own.kinds], dict(own.counted or {}) if own is not None else {}
+        with self._exchange.telling_failure("the next batch"):
+            own = self._reader.take()
+        said = None if own is None else [own.kinds, [*(own.counted or {}).items()]]
+        told = self._exchange.tell("the next batch", said)
+        counted = {replica: rows for one in told if one is not None for replica, rows in one[1]}
+        return own, [None if one is None else one[0] for one in told], counted
 
     def get_state(self) -> State:
         """Its place between two steps."""
@@ -156,11 +166,12 @@ class OwnRows:
         if len(set(step.rows)) > 1:  # known to all, as all read it
             raise UnsupportedError(
                 f"a batch of {sum(step.rows)} rows gives the replicas {list(step.rows)} rows, and over several "
-                "processes all need as many: use drop_remainder=True when batching, by a multiple of "
-                f"{len(step.rows)}"
+                "processes all need as many: use last_batch='pad', or drop_remainder=True when batching, by a multiple "
+                f"of {len(step.rows)}"
             )
         rows = step.rows[0]
-        return Own(tuple(cut(step.batch, rows * replica, rows * (replica + 1)) for replica in self._own))
+        counted = None if step.counted is None else dict(enumerate(step.counted))
+        return Own(tuple(cut(step.batch, rows * replica, rows * (replica + 1)) for replica in self._own), counted)
 
     def get_state(self) -> State:
         return self._reader.get_state()
@@ -170,23 +181,48 @@ class OwnRows:
 
 
 class RowsOfOwnPart:
-    """The part of a dataset that this process reads, ``rows`` of it for each of its replicas a step."""
+    """The part of a dataset that this process reads, ``rows`` of it for each of its replicas ``own`` a step.
+
+    ``fills``: replicas with fewer rows are filled up, with the first row that was read here: others may have more.
+    """
 
     dropped_rows = 0
 
-    def __init__(self, elements: ElementIterator, rows: int, replicas: int) -> None:
+    def __init__(self, elements: ElementIterator, rows: int, own: Sequence[int], *, fills: bool) -> None:
         self._stream = RowStream(elements)
         self._rows = rows
-        self._replicas = replicas
+        self._own = own
+        self._fills = fills
+        self._filler: Any = None
 
     def take(self) -> Own | None:
-        batch, found = self._stream.take(self._rows * self._replicas)
+        batch, found = self._stream.take(self._rows * len(self._own))
+        if self._fills:
+            return self._filled(batch, found)
         if not found:
             return None
-        starts = [self._rows * replica for replica in range(self._replicas)]
-        ends = [min(start + self._rows, found) for start in starts]
-        pieces = [cut(batch, *bounds) if bounds[0] < found else None for bounds in zip(starts, ends, strict=True)]
-        return Own(tuple(pieces))
+        return Own(tuple(cut(batch, *bounds) if bounds[0] < found else None for bounds in self._bounds(found)))
+
+    def _bounds(self, found: int) -> list[tuple[int, int]]:
+        starts = [min(self._rows * position, found) for position in range(len(self._own))]
+        return [(start, min(start + self._rows, found)) for start in starts]
+
+    def _filled(self, batch: Any, found: int) -> Own:
+        if found and self._filler is None:
+            self._filler = cut(batch, 0, 1)
+        if self._filler is None:
+            raise UnsupportedError(
+                "this process has no row of its own, and nothing to fill its replicas up with: give each process a "
+                "part that has rows, or use policy DATA"
+            )
+        bounds = self._bounds(found)
+        missing = self._rows * len(self._own) - found
+        filler = jax.tree.map(lambda leaf: np.repeat(leaf, missing, axis=0), self._filler)
+        whole = join_rows([cut(batch, 0, found), filler]) if found else filler
+        # The fewer rows are the last ones, so that what fills up stands behind each replica's true rows.
+        pieces = [cut(whole, self._rows * i, self._rows * (i + 1)) for i in range(len(self._own))]
+        counted = {replica: stop - start for replica, (start, stop) in zip(self._own, bounds, strict=True)}
+        return Own(tuple(pieces), counted)
 
     def get_state(self) -> State:
         return self._stream.get_state()

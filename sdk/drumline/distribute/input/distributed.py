@@ -13,7 +13,7 @@ from drumline.distribute.contexts.context import in_replica_context, refuse_in_t
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError, UnsupportedError
 from drumline.distribute.input.context import InputContext
 from drumline.distribute.input.dataset import Dataset, as_dataset
-from drumline.distribute.input.division import DividedBatches, Division, WholeElements
+from drumline.distribute.input.division import DividedBatches, Division, Filled, WholeElements
 from drumline.distribute.input.explain import InputExplanation
 from drumline.distribute.input.options import InputOptions, InputReplicationMode, require_per_worker
 from drumline.distribute.input.over_processes import DividedOverProcesses, Share, WholeOverProcesses
@@ -200,11 +200,11 @@ def distribute_dataset(strategy: InputTarget, dataset: Any, options: InputOption
     source = as_dataset(dataset)
     if options.last_batch == "drop":
         source = without_remainder(source)
-    fills = options.last_batch == "pad"
+    fills: Filled = "all" if options.last_batch == "pad" else "none"
     if strategy.has_foreign_devices:
-        if fills:
-            raise _pad_elsewhere("a strategy over several processes")
-        return DistributedDataset(strategy, DividedOverProcesses(source, strategy), options)
+        if options.last_batch == "auto" and options.fetch_to_device:
+            fills = "uneven"  # replicas of different rows are programs of their own, which one process alone runs
+        return DistributedDataset(strategy, DividedOverProcesses(source, strategy, fills), options)
     division = DividedBatches(source, strategy.num_replicas_in_sync, pads=strategy.pads_batches, fills=fills)
     return DistributedDataset(strategy, division, options)
 
@@ -220,7 +220,10 @@ def distribute_datasets_from_function(
     """
     options = options or InputOptions()
     if options.last_batch in ("pad", "drop"):
-        raise _pad_elsewhere("distribute_datasets_from_function", options.last_batch)
+        raise UnsupportedError(
+            f"last_batch={options.last_batch!r} with distribute_datasets_from_function: its elements are the replicas' "
+            "batches already, and are not changed; use drop_remainder=True when batching"
+        )
     replicas = strategy.num_replicas_in_sync
     per_replica = options.replication_mode is InputReplicationMode.PER_REPLICA
     pipelines = replicas if per_replica else 1
@@ -265,13 +268,6 @@ def _function_result(returned: Any) -> Dataset:
         return as_dataset(returned)
     except InvalidTypeError as error:
         raise AttributeError(f"the dataset function must return a dataset: {error}") from None
-
-
-def _pad_elsewhere(where: str, last_batch: str = "pad") -> UnsupportedError:
-    return UnsupportedError(
-        f"last_batch={last_batch!r} with {where}: only one process that divides batches fills up or leaves out; use "
-        "drop_remainder=True when batching"
-    )
 
 
 def _inside_step(what: str) -> InvalidValueError:

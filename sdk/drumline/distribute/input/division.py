@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import jax
 
@@ -21,6 +21,9 @@ from drumline.distribute.input.steps import (
     WholeElementReader,
 )
 from drumline.distribute.input.workers import dataset_of_worker
+
+#: Which batches are filled up: those that do not divide evenly, or all that have fewer rows than the others.
+Filled = Literal["none", "uneven", "all"]
 
 
 class Division(Protocol):
@@ -43,10 +46,10 @@ class DividedBatches:
     """Every global batch is cut by rule A or B. With one replica elements pass through as they are.
 
     ``pads``: whether replicas may run on no rows in rule B's last step; otherwise such a step is dropped. ``fills``:
-    batches are filled up to the usual shape.
+    which batches are filled up to the usual shape.
     """
 
-    def __init__(self, source: Dataset, replicas: int, *, pads: bool, fills: bool = False) -> None:
+    def __init__(self, source: Dataset, replicas: int, *, pads: bool, fills: Filled = "none") -> None:
         self._source = dataset_of_worker(source, 1, 0)
         self._replicas = replicas
         self._pads = pads
@@ -56,11 +59,12 @@ class DividedBatches:
 
     def open(self, iteration: int) -> StepReader:
         reader = self._open(iteration)
-        if not self._fills:
+        if self._fills == "none":
             return reader
-        global_batch = compute_batch_size(self._source)
+        only_uneven = self._fills == "uneven"
+        global_batch = self._rule()[1] if only_uneven else compute_batch_size(self._source)
         rows = -(-global_batch // self._replicas) if global_batch > 0 else None
-        return PaddingReader(reader, rows, self._replicas)
+        return PaddingReader(reader, rows, self._replicas, only_uneven=only_uneven)
 
     def _open(self, iteration: int) -> StepReader:
         elements: Any = iter(self._source.at_iteration(iteration))

@@ -19,7 +19,7 @@ from drumline.distribute.input.agreed_steps import AgreedSteps, OwnElements, Own
 from drumline.distribute.input.autoshard import AutoShardPolicy, effective_policy
 from drumline.distribute.input.context import InputContext
 from drumline.distribute.input.dataset import Dataset, compute_batch_size
-from drumline.distribute.input.division import DividedBatches
+from drumline.distribute.input.division import DividedBatches, Filled
 from drumline.distribute.input.explain import InputExplanation, explain_whole, readers
 from drumline.distribute.input.ops import UNKNOWN
 from drumline.distribute.input.placing import InputTarget
@@ -74,20 +74,24 @@ class _Shared:
 class DividedOverProcesses(_Shared):
     """Global batches, of which each replica gets its rows."""
 
-    def __init__(self, source: Dataset, target: InputTarget) -> None:
+    def __init__(self, source: Dataset, target: InputTarget, fills: Filled) -> None:
         super().__init__(Share.of(target))
         workers = len(self._share.processes)
         policy = effective_policy(source.auto_shard_policy, source.files, workers)
         self._reads_part = policy in (AutoShardPolicy.FILE, AutoShardPolicy.HINT)
         self._given = source
         self._source = dataset_of_worker(source, workers, self._share.index) if self._reads_part else source
-        self._whole = DividedBatches(self._source, self._share.replicas, pads=False)
+        # A step that promised its shape is dropped where it has another, as it ever was.
+        self._fills: Filled = "none" if fills == "uneven" and self._reads_part and _is_static(self._source) else fills
+        self._whole = DividedBatches(self._source, self._share.replicas, pads=self._fills != "none", fills=self._fills)
         length = self._source.cardinality()
         if self._reads_part and not _is_static(self._source):
             length = UNKNOWN
         told = self._share.exchange.tell("distribute_dataset", [policy.name, length, len(self._share.own)])
         self._require_one_policy([policy for policy, *_ in told])
         self._is_known = length != UNKNOWN and all(one == told[0] for one in told)
+        if self._reads_part and self._fills != "none":
+            self._is_known = False  # the others' rows that count are told step by step
         if not self._reads_part:
             self._require_one_length([length for _, length, _ in told])
 
@@ -95,7 +99,8 @@ class DividedOverProcesses(_Shared):
         if not self._reads_part:
             return self._agreed(OwnRows(self._whole.open(iteration), self._share.own), drops=False)
         elements: Any = iter(self._source.at_iteration(iteration))
-        reader = RowsOfOwnPart(elements, self._rows_of_replica(), len(self._share.own))
+        fills = self._fills != "none"
+        reader = RowsOfOwnPart(elements, self._rows_of_replica(), self._share.own, fills=fills)
         return self._agreed(reader, drops=_is_static(self._source))
 
     def element_spec(self) -> Any:

@@ -14,23 +14,31 @@ from drumline.distribute.input.dataset import Dataset
 from drumline.distribute.input.rows import leading_rows
 from drumline.distribute.input.steps import CutBatch, OwnPieces, Pieces, State, Step, StepReader
 
+#: Beside the reader's own names in a saved place.
+_FILLED_TO = "filled_to_rows"
+
 
 class PaddingReader:
     """Steps in which each replica has as many rows. ``rows``: how many, None for as many as the first step has.
 
+    ``only_uneven``: a step that gives each replica as many rows stays as it is, whatever the other steps have.
     Filled up is with the batch's first row, not with zeros: what a step computes of it stays finite.
     """
 
-    def __init__(self, reader: StepReader, rows: int | None, replicas: int) -> None:
+    def __init__(self, reader: StepReader, rows: int | None, replicas: int, *, only_uneven: bool = False) -> None:
         self._reader = reader
         self._rows = rows
+        # A place of uneven ones is that of one process, which fills up nothing; what follows it tells the rows again.
+        self._saves_rows = rows is None and not only_uneven
         self._replicas = replicas
-        self.dropped_rows = 0
+        self._only_uneven = only_uneven
 
     def __next__(self) -> Step:
         step = _as_cut(next(self._reader))
-        if self._rows is None:
+        if self._rows is None or (self._only_uneven and max(step.rows) > self._rows):
             self._rows = max(step.rows)
+        if self._only_uneven and len(set(step.rows)) == 1:
+            return replace(step, counted=step.rows)
         if max(step.rows) > self._rows:
             raise InvalidValueError(
                 f"a batch of {sum(step.rows)} rows needs {max(step.rows)} rows on a replica, and the batches before "
@@ -40,6 +48,11 @@ class PaddingReader:
         if step.rows == full:
             return replace(step, counted=full)
         return CutBatch(jax.tree.map(lambda leaf: self._filled(leaf, step.rows), step.batch), full, step.rows)
+
+    @property
+    def dropped_rows(self) -> int:
+        """As the reader's."""
+        return self._reader.dropped_rows
 
     def _filled(self, leaf: Any, rows: tuple[int, ...]) -> Any:
         assert self._rows is not None
@@ -52,13 +65,17 @@ class PaddingReader:
         return filled.reshape(-1, *leaf.shape[1:])
 
     def get_state(self) -> State:
-        """Its place, and the rows that it fills up to."""
-        return {"reader": self._reader.get_state(), "rows": self._rows}
+        """The reader's place, which one that fills up nothing takes too; and the rows, where the steps told them."""
+        place = self._reader.get_state()
+        return {**place, _FILLED_TO: self._rows} if self._saves_rows else place
 
     def set_state(self, state: State) -> None:
         """Goes to a saved place."""
-        self._reader.set_state(state["reader"])
-        self._rows = state["rows"]
+        if "reader" in state:  # of older versions
+            state = {**state["reader"], _FILLED_TO: state["rows"]}
+        self._reader.set_state(state)
+        if self._saves_rows:
+            self._rows = state.get(_FILLED_TO)
 
     def close(self) -> None:
         """As the reader's."""

@@ -67,7 +67,8 @@ class Placer:
         self._split = target.batch_sharding if self._one_platform else None
         self._whole = target.replicated_sharding
         self._to_device = to_device
-        self._row_weights: dict[tuple[int, ...], PerReplica] = {}
+        self._row_weights: dict[tuple[tuple[int, ...], int], PerReplica] = {}
+        self._own = target.local_replicas
         self._stack = target.stack_copies
 
     def __call__(self, step: Step) -> Any:
@@ -87,7 +88,7 @@ class Placer:
                 tree, self._even(leaves, rows) if len(set(rows)) == 1 else self._ragged(leaves, rows)
             )
         if isinstance(step, OwnPieces):
-            return jax.tree.map(lambda *leaves: self._own_pieces(leaves), *step.elements)
+            return self._own_step(step)
         if self._replicas == 1:
             leaves, tree = jax.tree.flatten(step.elements[0])
             return jax.tree.unflatten(tree, self._bare(leaves))
@@ -96,11 +97,21 @@ class Placer:
 
     def _weights_of(self, counted: tuple[int, ...], rows: int) -> PerReplica:
         """[replicas, rows]: 1 for rows that count, 0 for those that only fill up."""
-        weights = self._row_weights.get(counted)
+        weights = self._row_weights.get((counted, rows))
         if weights is None:
             host = (np.arange(rows) < np.asarray(counted)[:, None]).astype(np.float32)
-            weights = self._row_weights[counted] = PerReplica(self._put([host], self._split)[0], None, counted)
+            placed = self._stack([host[replica] for replica in self._own])
+            weights = self._row_weights[counted, rows] = PerReplica(placed, None, counted)
         return weights
+
+    def _own_step(self, step: OwnPieces) -> Any:
+        placed = jax.tree.map(lambda *leaves: self._own_pieces(leaves), *step.elements)
+        if step.counted is not None:
+            leaves = jax.tree.leaves(placed)
+            rows = next(len(leaf) for leaf in jax.tree.leaves(step.elements[0]))
+            for value in leaves:
+                value.row_weights = self._weights_of(step.counted, rows)
+        return placed
 
     def can_stack(self, step: Step) -> bool:
         """Whether steps like this one fit one array [replicas, steps, ...] per leaf."""

@@ -45,9 +45,13 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class OwnPieces:
-    """Whole elements of this process's replicas; those of other processes have the same shapes."""
+    """Whole elements of this process's replicas; those of other processes have the same shapes.
+
+    ``counted``: where they may be padded, how many rows of each replica, also of those of other processes, are true.
+    """
 
     elements: tuple[Any, ...]
+    counted: tuple[int, ...] | None = None
 
 
 Step = CutBatch | Pieces | OwnPieces
@@ -76,8 +80,9 @@ class _Closing:
 class StepReader(Protocol):
     """Steps in order."""
 
-    dropped_rows: int
-    """Rows read and given to no replica so far."""
+    @property
+    def dropped_rows(self) -> int:
+        """Rows read and given to no replica so far."""
 
     def __next__(self) -> Step:
         """The next step."""

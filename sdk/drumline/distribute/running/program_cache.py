@@ -32,13 +32,15 @@ MAX_COUNTED = 1024
 class BuiltStep:
     """A compiled step, the traces it was made from, and when it was used last, in calls of any step.
 
-    ``description`` is made when somebody first wants to know it.
+    ``description`` is made when somebody first wants to know it. ``knows_rows``: which outputs have the batch's rows
+    has been found out.
     """
 
     step: Any
     traces: list[TracedStep]
     last_use: int = 0
     description: DispatchedProgram | None = None
+    knows_rows: bool = False
 
 
 class FunctionState:

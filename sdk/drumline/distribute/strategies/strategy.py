@@ -28,6 +28,7 @@ from drumline.distribute.tracing.merge import MergeCombiner, is_merged
 from drumline.distribute.values.indexed_slices import is_slices
 from drumline.distribute.values.per_replica import DistributedValue, Mirrored, PerReplica, check_replicas, join_slices
 from drumline.distribute.values.placement import own_copy
+from drumline.distribute.values.true_rows import without_filling
 from drumline.distribute.variables.owner import VariableOwner
 from drumline.distribute.variables.variable import Variable
 
@@ -203,6 +204,7 @@ class Strategy(VariableOwner, ExperimentalNames):
             return rules.reduce(MergeCombiner(leaf.trace), op, leaf, axis)
         if isinstance(leaf, PerReplica):
             check_replicas(leaf, self.num_replicas_in_sync)
+            leaf = leaf if axis is None else without_filling(self, leaf)
             if op is ReduceOp.MEAN and axis is None:
                 warn_of_mean_of_means(leaf)
             result = rules.reduce(HostCombiner(self), op, leaf, axis)
@@ -250,6 +252,7 @@ class Strategy(VariableOwner, ExperimentalNames):
             leaf = self._join_copies(leaf.values)
         if isinstance(leaf, PerReplica):
             check_replicas(leaf, self.num_replicas_in_sync)
+            leaf = without_filling(self, leaf)
         return rules.gather(HostCombiner(self), leaf, axis) if isinstance(leaf, PerReplica) else leaf
 
     def _join_copies(self, copies: Sequence[Any]) -> PerReplica:

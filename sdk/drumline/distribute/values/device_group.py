@@ -169,9 +169,12 @@ class DeviceGroup:
 
     def components_everywhere(self, value: PerReplica) -> tuple[Any, ...]:
         """The components of all replicas, also those of other processes, who ask for them as well."""
-        if not self.has_foreign_devices or value.stacked is None:
+        stacked = value.filled if value.stacked is None else value.stacked
+        if not self.has_foreign_devices or stacked is None:
             return value.values
-        whole = reshard(value.stacked, self.replicated_sharding).addressable_data(0)
+        whole = reshard(stacked, self.replicated_sharding).addressable_data(0)
+        if value.stacked is None and value.rows is not None:
+            return tuple(own[:count] for own, count in zip(np.asarray(whole), value.rows, strict=True))
         return tuple(whole[replica] for replica in range(self.size))
 
     def first_component(self, stacked: jax.Array) -> jax.Array:

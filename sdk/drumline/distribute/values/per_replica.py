@@ -50,7 +50,7 @@ class PerReplica(DistributedValue):
     no rows. The executor of a step is chosen from it, never from local shapes.
     """
 
-    __slots__ = ("_components", "_replicas", "batch_rows", "row_weights", "rows", "stacked", "steps")
+    __slots__ = ("_components", "_replicas", "batch_rows", "filled", "row_weights", "rows", "stacked", "steps")
 
     def __init__(
         self,
@@ -70,6 +70,8 @@ class PerReplica(DistributedValue):
         self.steps: range | int | None = None
         #: Of a batch that may be padded: [replicas, rows], 1 for rows that count; its ``rows`` are how many those are.
         self.row_weights: PerReplica | None = None
+        #: The same with the rows that fill it up, in the shape of the other steps: where ``rows`` are the true ones.
+        self.filled: jax.Array | None = None
 
     @classmethod
     def from_stacked(cls, array: jax.Array, rows: tuple[int, ...] | None = None) -> PerReplica:

@@ -34,6 +34,10 @@ def stack_steps(batches: Sequence[Any], room: int) -> Any:
     for column in columns:
         arrays = [leaf.stacked for leaf in column]
         stacked.append(PerReplica(_stack([*arrays, *[arrays[-1]] * missing]), None, column[0].rows))
+        weights = column[0].row_weights
+        if weights is not None:
+            repeated = PerReplica(_stack([weights.stacked] * room), None, weights.rows)
+            stacked[-1].row_weights = repeated
     return jax.tree.unflatten(nests[0][1], stacked)
 
 
@@ -42,7 +46,10 @@ def shapes_of(batch: Any) -> Any:
     leaves, tree = jax.tree.flatten(batch)
     if not leaves or not all(isinstance(leaf, PerReplica) and leaf.stacked is not None for leaf in leaves):
         return None
-    return tree, *((leaf.stacked.shape, leaf.stacked.dtype, leaf.rows) for leaf in leaves)
+    weights = next((leaf.row_weights for leaf in leaves if leaf.row_weights is not None), None)
+    if weights is not None and weights.rows != leaves[0].rows:  # padded: a step of its own
+        return None
+    return tree, weights is None, *((leaf.stacked.shape, leaf.stacked.dtype, leaf.rows) for leaf in leaves)
 
 
 @jax.jit

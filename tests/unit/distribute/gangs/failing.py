@@ -106,7 +106,8 @@ def one_process_only() -> list[str]:
 def ragged(rows: int) -> list[Any]:
     """A batch that does not divide, or the last one of a dataset: the steps before it, and what it says."""
     strategy = dist.MirroredStrategy()
-    batches = iter(strategy.distribute_dataset(dist.Dataset.range(rows).batch(16)))
+    options = dist.InputOptions(last_batch="exact")
+    batches = iter(strategy.distribute_dataset(dist.Dataset.range(rows).batch(16), options))
     seen: list[Any] = []
     said = refused(lambda: seen.extend(batches))
     return [len(seen), said]

@@ -1,0 +1,125 @@
+"""One program over one host of eight devices, two of four, four of two: the same losses, one place to save.
+
+Real agents. A host is left out of the next layout by draining it.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drumline import Client, Run
+from e2e.seen import connect
+from support.deployment import QUICKER, ROOT, Deployment
+from support.hosts import ExtraHost
+from support.processes import wait_until
+from support.programs import Programs
+
+LAYOUTS = {"1 x 8": ("one",), "2 x 4": ("two-a", "two-b"), "4 x 2": ("four-a", "four-b", "four-c", "four-d")}
+REPLICAS = 8
+EPOCHS = 3
+STEPS = 15
+SAVED_AT = 9
+"""The last but one of an epoch: a run keeps its two newest."""
+END_S = 180.0
+WHOLE_BATCHES = """
+
+all_batches = load_batches
+
+
+def load_batches(seed):
+    \"\"\"Without the last one, of which replicas would have different shares: several processes have one program.\"\"\"
+    train_batches, test_batch = all_batches(seed)
+    return train_batches[:-1], test_batch
+"""
+
+
+@pytest.fixture(scope="module")
+def layouts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """A server and the hosts of all layouts, with one volume for checkpoints."""
+    directory = tmp_path_factory.mktemp("layouts")
+    deployment = Deployment.start(directory / "data", "--no-worker", environment=QUICKER)
+    started: list[ExtraHost] = []
+    try:
+        deployment.wait_for_api()
+        for names in LAYOUTS.values():
+            for name in names:
+                devices, options = REPLICAS // len(names), ("--checkpoint-dir", str(directory / "checkpoints"))
+                started.append(ExtraHost(directory / name, deployment.url, devices, options))
+                with deployment.http() as http:
+                    started[-1].enrol(http)
+                started[-1].start()
+        deployment.wait_for_devices(REPLICAS * len(LAYOUTS))
+        yield deployment
+    finally:
+        for host in started:
+            host.stop()
+        deployment.stop()
+
+
+@pytest.fixture(scope="module")
+def client(layouts: Deployment) -> Iterator[Client]:
+    """The SDK."""
+    with connect(layouts) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The digits program on whole batches."""
+    source = (ROOT / "examples" / "digits.py").read_text()
+    return Programs(tmp_path_factory.mktemp("programs")).write("digits", source + WHOLE_BATCHES)
+
+
+def run_on(client: Client, layout: str, program: Path, **options: Any) -> Run:
+    """A run on exactly the hosts of that layout, at its end. Any: what `Client.submit` takes."""
+    for host in client.hosts():
+        (client.undrain_host if host.name in LAYOUTS[layout] else client.drain_host)(host.id)
+
+    def takes(state: str, name: str) -> bool:
+        return (state == "live") == (name in LAYOUTS[layout])
+
+    wait_until(lambda: all(takes(h.state, h.name) for h in client.hosts()), timeout_s=END_S, what=f"only {layout}")
+    run = client.submit(program, replicas=REPLICAS, **options).wait(timeout=END_S)
+    assert run.state == "SUCCEEDED", f"{layout}: {run.reason}\n{''.join(segment.text for segment in run.logs())}"
+    assert set(run.details.hosts) == set(LAYOUTS[layout])
+    return run
+
+
+def losses_of(run: Run) -> dict[int, float]:
+    """By step."""
+    (losses,) = run.metrics("loss").series
+    points = losses.points
+    return {int(step): value for step, value in zip(points.x, points.last, strict=True) if value is not None}
+
+
+@pytest.fixture(scope="module")
+def runs(client: Client, digits: Path) -> dict[str, Run]:
+    """The same run on each layout."""
+    return {layout: run_on(client, layout, digits, parameters={"epochs": EPOCHS}) for layout in LAYOUTS}
+
+
+@pytest.mark.parametrize("layout", ["2 x 4", "4 x 2"])
+def test_digits_gives_the_same_losses_over_hosts_as_on_one(runs: dict[str, Run], layout: str) -> None:
+    run, on_one_host = runs[layout], runs["1 x 8"]
+    told, expected = losses_of(run), losses_of(on_one_host)
+
+    assert list(told) == list(expected) == list(range(STEPS))
+    np.testing.assert_allclose(list(told.values()), list(expected.values()), rtol=1e-5)
+    assert run.result == pytest.approx(on_one_host.result, rel=1e-5)
+    assert {one.replica for one in run.placement.devices} == {*range(REPLICAS)}
+
+
+@pytest.mark.parametrize(("saved", "resumed"), [("1 x 8", "4 x 2"), ("2 x 4", "1 x 8"), ("4 x 2", "2 x 4")])
+def test_digits_saved_on_one_layout_goes_on_on_another(
+    client: Client, digits: Path, runs: dict[str, Run], saved: str, resumed: str
+) -> None:
+    (middle,) = [one for one in runs[saved].checkpoints() if one.step == SAVED_AT]
+    run = run_on(client, resumed, digits, parameters={"epochs": EPOCHS}, resume_from=middle.id)
+
+    expected = {step: loss for step, loss in losses_of(runs["1 x 8"]).items() if step > SAVED_AT}
+    told = losses_of(run)
+    assert list(told) == list(expected) == list(range(SAVED_AT + 1, STEPS))
+    np.testing.assert_allclose(list(told.values()), list(expected.values()), rtol=1e-5)
