@@ -137,7 +137,7 @@ def test_a_run_that_does_not_fit_is_refused_with_the_figures_and_may_be_submitte
         )
         look_at(page, screenshots, "does-not-fit")
         with connect(chips) as client:
-            assert "program" not in {run.job.name for run in client.list()}
+            assert "program" not in {run.job for run in client.list()}
         refusal.get_by_role("button", name="Submit anyway").click()
         page.wait_for_url("**/runs/run_*/**", timeout=TIMEOUT_MS)
         run_id = page.url.split("/runs/")[1].split("/")[0]
