@@ -68,7 +68,7 @@ def run_several(
     take = _taker(iterator)
     done, results, first = 0, [], runner.step
     while done < wanted:
-        taken = take(wanted - done, partial(runner.room_for, wanted))
+        taken = take(wanted - done, partial(_room, runner, wanted))
         if taken is None:
             break
         if taken.is_one:
@@ -98,6 +98,17 @@ def _check_count(count: Any) -> int:
             f"n={steps} steps in one call: give 1 to {MAX_STEPS}, as their batches lie ready together"
         )
     return steps
+
+
+def _room(runner: StepRunner, wanted: int, found: int) -> int:
+    """For how many steps a program makes room where ``found`` of ``wanted`` batches are there.
+
+    For all that are wanted only where so many once came: then the program is there, and the memory was. Else for the
+    next power of two, so that different remainders make few programs.
+    """
+    if found == wanted:
+        runner.full_rooms.add(wanted)
+    return wanted if wanted in runner.full_rooms else min(wanted, 1 << (found - 1).bit_length())
 
 
 def _taker(iterator: Any) -> Callable[[int, Room], Any]:

@@ -83,17 +83,8 @@ class StepRunner:
         self._known = KnownTrees()
         self.step = 0
         self.last_executor: str | None = None
-        self._full_rooms: set[int] = set()
-
-    def room_for(self, wanted: int, found: int) -> int:
-        """For how many steps a program makes room where ``found`` of ``wanted`` batches are there.
-
-        For all that are wanted only where so many once came: then the program is there, and the memory was. Else for
-        the next power of two, so that different remainders make few programs.
-        """
-        if found == wanted:
-            self._full_rooms.add(wanted)
-        return wanted if wanted in self._full_rooms else min(wanted, 1 << (found - 1).bit_length())
+        #: How many steps of one call there once were, of which as many were asked for.
+        self.full_rooms: set[int] = set()
 
     def run(self, fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], options: RunOptions) -> Any:
         """The results of ``fn`` on every replica; the variables that it wrote are written."""
