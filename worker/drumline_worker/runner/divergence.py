@@ -70,10 +70,9 @@ class DivergenceCheck:
                 self._begun.task_done()
 
     def _compare(self, step: int, sums: CopyChecksums) -> list[OddCopy]:
-        own = sums.read()
         if self._exchange is None:
-            return sums.find_odd(own)
-        told = self._exchange.tell(f"the copies after step {step}", list(own.items()))
+            return sums.odd_copies()
+        told = self._exchange.tell(f"the copies after step {step}", list(sums.read().items()))
         return sums.find_odd({replica: tuple(values) for each in told for replica, values in each})
 
     def _judge(self, step: int, odd: list[OddCopy]) -> None:
