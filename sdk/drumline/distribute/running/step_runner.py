@@ -83,6 +83,7 @@ class StepRunner:
         self._known = KnownTrees()
         self.step = 0
         self.last_executor: str | None = None
+        self.full_rooms: set[int] = set()  # numbers of steps asked for, and taken, by one call
 
     def run(self, fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], options: RunOptions) -> Any:
         """The results of ``fn`` on every replica; the variables that it wrote are written."""
@@ -201,9 +202,8 @@ class StepRunner:
             refuse_unminded_padding(built.traces[0].minds_row_weights, arguments.rows, name)
             if not built.knows_rows:
                 built.knows_rows = True
-                (traced,) = built.traces
-                traced.row_outputs |= find_row_outputs(
-                    traced, arguments, lambda longer: self._trace(fn, longer, state.made).traces[0]
+                built.traces[0].row_outputs |= find_row_outputs(
+                    built.traces[0], arguments, lambda longer: self._trace(fn, longer, state.made).traces[0]
                 )
         built.last_use = next(self._cache.uses)
         self.last_executor = built.step.name
