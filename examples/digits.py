@@ -24,20 +24,25 @@ def main(run: RunContext, *, learning_rate: float = 0.5, epochs: int = 20, seed:
         weights = [dist.Variable(value, name=name, aggregation="mean") for name, value in initial_weights(seed).items()]
 
     def train_step(images, labels):
-        """One replica's share of a batch: 32 examples each on 8 replicas, fewer in the last batch."""
+        """One replica's share of a batch: 32 examples each on 8 replicas, fewer in the last batch.
+
+        Over several hosts the last batch is filled up to one shape: row weights tell the examples that count.
+        """
+        counts = dist.row_weights(labels)
 
         def total_loss(values):
             losses = cross_entropy(predict(values, images), labels)
-            return losses.sum(), losses
+            return (losses * counts).sum(), losses
 
         gradients, losses = jax.grad(total_loss, has_aux=True)([weight.value for weight in weights])
-        gradients, examples = dist.all_reduce("sum", (gradients, jnp.float32(len(labels))))
+        gradients, examples = dist.all_reduce("sum", (gradients, counts.sum()))
         for weight, gradient in zip(weights, gradients, strict=True):
             weight.assign_sub(learning_rate * gradient / examples)
-        return losses
+        return dist.rows(losses)
 
     def test_step(images, labels):
-        return (predict([weight.value for weight in weights], images).argmax(axis=1) == labels).astype(jnp.float32)
+        right = predict([weight.value for weight in weights], images).argmax(axis=1) == labels
+        return dist.rows(right.astype(jnp.float32))
 
     run.set_total_steps(steps := epochs * len(train_batches))
     batches = iter(strategy.distribute_dataset(dist.Dataset.from_generator(train_batches).repeat(epochs)))
