@@ -70,8 +70,8 @@ simulation: .venv/.dev ## 300 histories of faults in virtual time, every mutant,
 chaos: .venv/.dev ## kill, freeze and cut off real processes; nothing is lost or run twice (SEEDS=n: n times each; FULL=1: longer)
 	$(PY) -m pytest -q -n 4 --dist loadgroup tests/chaos --seeds $(or $(SEEDS),1) $(if $(FULL),--full)
 
-chaos-gangs: .venv/.dev ## one member of a gang fails in every way that is known, and is named (REPEAT=n: n times each)
-	$(PY) -m pytest -q tests/chaos/test_gang_members.py --seeds $(or $(REPEAT),1)
+chaos-gangs: .venv/.dev ## one member of a gang fails in every way that is known, and is named (REPEAT=n: n times each); a gang over two networks
+	$(PY) -m pytest -q tests/chaos/test_gang_members.py tests/chaos/test_gang_networks.py --seeds $(or $(REPEAT),1)
 
 .PHONY: test-chips
 test-chips: .venv/.dev ## plan programs for TPU slices from v2 to TPU7x by the TPU's compiler, which it adds to build/chips (RECORD=1: take its figures anew)
@@ -97,8 +97,9 @@ frontend-test: frontend/dist/index.html ## the dashboard's own tests and budgets
 bench: .venv/.dev frontend/dist/index.html ## timings of the main job; JSON in build/bench/
 	PYTHONPATH=tests $(PY) tests/bench/main_job.py
 
-bench-engine: .venv/.dev ## a training step beside hand-written JAX, pmap and TensorFlow; JSON in build/bench/
+bench-engine: .venv/.dev ## a training step beside hand-written JAX, pmap and TensorFlow, and over two processes; JSON in build/bench/
 	PYTHONPATH=tests $(PY) tests/bench/engine.py
+	PYTHONPATH=tests $(PY) tests/bench/gang.py
 
 bench-accelerator: .venv/.dev ## a transformer in bfloat16 beside hand-written JAX on this machine's GPUs or TPUs; JSON in build/bench/
 	PYTHONPATH=tests $(PY) tests/bench/accelerator.py

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -116,9 +117,14 @@ def _functional(step: Callable[..., Any], weights: list[jax.Array], batches: Ite
         for _ in range(steps):
             weights, losses = step(weights, *next(batches))
         jax.block_until_ready(weights)
-        return float(np.asarray(losses).mean())
+        return float(_everywhere(losses).mean())
 
     return run
+
+
+def _everywhere(values: jax.Array) -> Any:
+    """The numbers of all replicas, those of other processes too."""
+    return np.asarray(values if values.is_fully_addressable else process_allgather(values, tiled=True))
 
 
 def _host_batches(task: Task, place: Callable[[tuple[Any, Any]], Any]) -> Iterator[Any]:

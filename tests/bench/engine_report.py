@@ -63,6 +63,7 @@ class Results:
         self._machine = machine
         self._rows: list[dict[str, Any]] = []
         self._ratios: dict[str, list[Ratio]] = defaultdict(list)
+        self._seconds: dict[str, dict[str, Any]] = {}
 
     def add_times(self, task: Task, samples: dict[str, list[float]]) -> None:
         """Microseconds a step: one list of rounds per system."""
@@ -82,6 +83,22 @@ class Results:
         """A comparison within the task."""
         self._ratios[_title(task)].append(ratio)
 
+    def add_seconds(self, name: str, samples: list[float], at_most: float | None = None) -> None:
+        """How long something took, time after time; ``at_most``: the aim for the median."""
+        median = statistics.median(samples)
+        self._seconds[name] = {
+            "median_s": round(median, 3),
+            "max_s": round(max(samples), 3),
+            "n": len(samples),
+            **({} if at_most is None else {"aim_s": at_most, "met": median <= at_most}),
+        }
+
+    def show_seconds(self) -> None:
+        """Prints what `add_seconds` was given."""
+        for name, row in self._seconds.items():
+            aim = f"   aim {row['aim_s']:g} s: {'met' if row['met'] else 'MISSED'}" if "aim_s" in row else ""
+            print(f"  {name:52} {row['median_s']:8.3f} s   worst {row['max_s']:.3f} s{aim}")
+
     def show(self, task: Task) -> None:
         """Prints what there is of the task."""
         print(_title(task))
@@ -96,7 +113,9 @@ class Results:
         ratios = {title: {ratio.name: ratio.as_json() for ratio in found} for title, found in self._ratios.items()}
         self._machine["load_at_end"] = os.getloadavg()[0]
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(json.dumps({"machine": self._machine, "rows": self._rows, "ratios": ratios}, indent=2) + "\n")
+        seconds = {"seconds": self._seconds} if self._seconds else {}
+        found = {"machine": self._machine, **seconds, "rows": self._rows, "ratios": ratios}
+        target.write_text(json.dumps(found, indent=2) + "\n")
         print(f"written to {target}")
 
 

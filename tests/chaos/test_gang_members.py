@@ -20,7 +20,8 @@ from chaos.harness import PATIENCE_S, Site, open_site
 from chaos.programs import write_program
 from drumline import Run
 from drumline.contracts.reasons import EndReason
-from drumline.contracts.spec import CheckpointSpec, Limits, MirroredSpec, Retries
+from drumline.contracts.spec import CheckpointSpec, Limits, MirroredSpec, RecordSpec, Retries
+from drumline.contracts.states import TERMINAL_ATTEMPT, AttemptState
 from support.hosts import ExtraHost
 from support.other_version import VERSION, other_version_python
 from support.processes import living, wait_until
@@ -67,6 +68,63 @@ STEPS = '''
             if jax.process_index() == odd and step == at:
                 return step
             run.strategy.run(lambda x: dist.all_reduce("sum", x * 2), args=(jnp.ones(3),))
+            run.log(step=step, x=1.0)
+'''
+
+
+OTHER = '''
+    import time
+
+    import jax
+    import jax.numpy as jnp
+
+    import drumline.distribute as dist
+
+
+    def train(x):
+        return dist.all_reduce("sum", x * 2)
+
+
+    def other(x):
+        return dist.all_reduce("sum", x * 3)
+
+
+    def main(run, *, odd: int, at: int, witness: str):
+        """Steps with the strategy over all members; one of them runs another step after `at` of them."""
+        for step in range(100_000):
+            is_other = jax.process_index() == odd and step == at
+            if is_other:
+                with open(witness, "w") as file:
+                    file.write(str(time.monotonic()))
+            run.strategy.run(other if is_other else train, args=(jnp.ones(3),))
+            run.log(step=step, x=1.0)
+'''
+
+
+DIVERGES = '''
+    import jax
+    import jax.numpy as jnp
+
+    import drumline.distribute as dist
+
+
+    def rewrite(variable):
+        (shard,) = variable._buffer.addressable_shards
+        copy = jax.device_put(shard.data.at[..., 1].add(1), shard.device)
+        variable._buffer = jax.make_array_from_single_device_arrays(
+            variable._buffer.shape, variable._buffer.sharding, [copy]
+        )
+
+
+    def main(run, *, odd: int, at: int):
+        """Trains one of two variables; before step `at` a device of one member rewrites its copy of the other."""
+        with run.strategy.scope():
+            weights = dist.Variable(jnp.zeros(3), name="weights", aggregation="mean")
+            table = dist.Variable(jnp.ones(4), name="table")
+        for step in range(100_000):
+            if jax.process_index() == odd and step == at:
+                rewrite(table)
+            run.strategy.run(lambda: weights.assign_add(dist.all_reduce("sum", table.value[:3])))
             run.log(step=step, x=1.0)
 '''
 
@@ -211,6 +269,64 @@ def test_a_member_that_returns_early_is_named(
     assert reason is EndReason.PROGRAMS_DIFFER, message
     said = f"Rank {odd} on {host_of(gang_site, run, odd).name} returned after {at} steps of the strategy, "
     assert message.startswith(said), message
+
+
+@SIZES
+@pytest.mark.parametrize("is_first", [False, True], ids=["later", "from the first step on"])
+def test_a_member_that_runs_another_program_is_named(
+    gang_site: Site, tmp_path: Path, chance: random.Random, measured: Measure, size: int, *, is_first: bool
+) -> None:
+    # In the first step all compare what they built; later the others have their step and wait for it in a collective.
+    # Of two who begin differently neither is the odd one: the second is named.
+    odd, at = (1 if is_first and size == 2 else chance.randrange(size)), (0 if is_first else 20 + chance.randrange(20))
+    witness = tmp_path / "witness"
+    run = gang_site.submit(
+        write_program(tmp_path, OTHER),
+        replicas=size,
+        strategy=GANG,
+        parameters={"odd": odd, "at": at, "witness": str(witness)},
+        retries=Retries(infrastructure=0),
+    )
+    wait_until(lambda: [*run.attempts] != [], timeout_s=PATIENCE_S, what="it is placed")
+    wait_until(
+        lambda: next(iter(run.attempts)).state in {AttemptState.FINISHING, *TERMINAL_ATTEMPT},
+        timeout_s=PATIENCE_S,
+        what="it is decided",
+    )
+    decided_at = time.monotonic()
+    reason, message = ended(gang_site, run)
+    measured(f"decided: one of {size} runs another program", decided_at - float(witness.read_text()), NAMED_S)
+
+    assert reason is EndReason.PROGRAMS_DIFFER, message
+    said = f"Rank {odd} on {host_of(gang_site, run, odd).name} runs another program than rank "
+    assert message.startswith(said), message
+    assert f" in step {at}: other (" in message, message
+    assert ", there train (" in message, message
+
+
+@SIZES
+def test_a_member_whose_copy_of_a_variable_diverged_is_named(
+    gang_site: Site, tmp_path: Path, chance: random.Random, size: int
+) -> None:
+    # Of two copies neither is the odd one: the second is named.
+    odd, at = (1 if size == 2 else chance.randrange(size)), 20 + chance.randrange(20)
+    run = gang_site.submit(
+        write_program(tmp_path, DIVERGES),
+        replicas=size,
+        strategy=GANG,
+        parameters={"odd": odd, "at": at},
+        retries=Retries(infrastructure=0),
+        record=RecordSpec(divergence_every=5, on_divergence="stop"),
+    )
+    reason, message = ended(gang_site, run)
+
+    assert reason is EndReason.DIVERGED, message
+    seen = at // 5 * 5 + 4
+    assert f"replica {odd} on " in message, message
+    assert message.endswith(
+        f" (rank {odd} on {host_of(gang_site, run, odd).name}) has another value of 'table' than most replicas, "
+        f"first seen after step {seen} (equal after step {seen - 5})"
+    ), message
 
 
 def test_a_member_with_another_version_is_named(gang_site: Site, tmp_path: Path, measured: Measure) -> None:

@@ -187,7 +187,7 @@ def test_more_simulated_devices_than_a_machine_computes_on_are_refused(
     try:
         deployment.wait_for_devices(80)
         with connect(deployment) as client, pytest.raises(TooManyReplicasError, match="at most 64") as refused:
-            submit(client, programs, JOB_STRATEGY, strategy=TpuSpec(), replicas=65, platform="any")
+            submit(client, programs, JOB_STRATEGY, strategy=TpuSpec(), replicas=65, platform="cpu")
         assert refused.value.code == "too_many_simulated"
         with connect(deployment) as client:
             plan = client.plan(programs.write("planned", JOB_STRATEGY), replicas=65, probe=False)

@@ -43,8 +43,9 @@ class _Line:
 class Proxy:
     """Passes bytes between clients of `address` and the server at `target`, until told otherwise."""
 
-    def __init__(self, target: Address) -> None:
+    def __init__(self, target: Address, listen_at: str = "127.0.0.1") -> None:
         self._target = target
+        self._listen_at = listen_at
         self._lines: set[_Line] = set()
         self._is_cut = False
         self._needle: bytes | None = None
@@ -93,7 +94,7 @@ class Proxy:
         flow = {way: asyncio.Event() for way in Direction}
         for event in flow.values():
             event.set()
-        self._server = await asyncio.start_server(self._join, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._join, self._listen_at, 0)
         host, port = self._server.sockets[0].getsockname()
         return flow, (host, port)
 
@@ -168,9 +169,9 @@ class Proxy:
 
 
 @contextmanager
-def proxy_to(target: Address) -> Iterator[Proxy]:
-    """A proxy that is closed at the end."""
-    proxy = Proxy(target)
+def proxy_to(target: Address, listen_at: str = "127.0.0.1") -> Iterator[Proxy]:
+    """A proxy at an address of this machine that is closed at the end."""
+    proxy = Proxy(target, listen_at)
     try:
         yield proxy
     finally:

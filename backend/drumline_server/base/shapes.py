@@ -59,8 +59,17 @@ class Shape:
 def shape_of(strategy: Mapping[str, Any], resources: Mapping[str, Any]) -> Shape:  # Any: JSON of the contracts
     """The shape of a run with that strategy and those resources."""
     spread = "one_host" if tie_to_one_host(strategy) else resources["spread"]
-    platform, blocks = resources["platform"], blocks_of(strategy)
+    platform, blocks = platform_of(strategy, resources), blocks_of(strategy)
     return Shape(resources["replicas"], devices_per_replica(strategy), platform, spread, blocks)
+
+
+def platform_of(strategy: Mapping[str, Any], resources: Mapping[str, Any]) -> str:  # Any: JSON of the contracts
+    """Where a run may go: one of TPUStrategy that leaves it open to TPU devices only, simulated ones among them.
+
+    On others its boxes stand for a slice that is not there: who wants that names the platform.
+    """
+    platform: str = resources["platform"]
+    return "tpu" if platform == "any" and strategy["kind"] == "tpu" else platform
 
 
 def blocks_of(strategy: Mapping[str, Any]) -> Blocks | None:  # Any: JSON of a StrategySpec

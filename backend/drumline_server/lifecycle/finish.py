@@ -37,6 +37,10 @@ SILENT_S = 3.0
 Shorter than limits of progress usually are: when one runs out, a process that stopped at its last progress counts.
 """
 _MAX_NAMED = 4
+_DEATHS = frozenset({EndReason.KILLED, EndReason.OUT_OF_MEMORY})
+"""From outside, and no program of another member can bring them about."""
+_OF_PROGRAM = frozenset({EndReason.PROGRAM_ERROR, EndReason.PROGRAM_EXITED})
+"""What a program may make of a collective that failed as another member died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +187,9 @@ def _root_cause(session: Session, attempt: Attempt) -> tuple[EndReason, str]:
     members = members_of(session, attempt.id)
     reason, message = EndReason(attempt.reason_code or EndReason.LOST), attempt.reason_message
     first = _first_failure(members)
-    if first is not None and REASONS[reason].is_consequence:
+    if reason in _OF_PROGRAM:
+        first = _first_failure([member for member in members if member.reason_code in _DEATHS])
+    if first is not None and (REASONS[reason].is_consequence or reason in _OF_PROGRAM):
         reason, message = EndReason(first.reason_code or EndReason.LOST), first.reason_message
     if reason is EndReason.PEER_LOST and (silent := _describe_silent(session, members)):
         return EndReason.HANG, silent  # nobody has died: JAX ended those who waited for one that stands still

@@ -215,6 +215,8 @@ def _too_many(
 ) -> DrumlineError:
     """`tie`: what alone keeps the run from being split over the hosts; `way`: what would let it be."""
     there = "" if possible.hosts or not platforms else f": the hosts have {_describe_platforms(platforms)}"
+    if shape.blocks and shape.platform == "tpu" and not possible.hosts:
+        there += "; the strategy tpu takes tpu devices unless a platform is named"
     if tie:
         there = f" ({counted(possible.devices, 'device')} on {len(possible.hosts)} hosts): {tie}, stays on one host"
     ask = f"Ask for {_changes(shape, nearest)}, or set" if nearest else "Set"

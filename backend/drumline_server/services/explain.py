@@ -153,7 +153,7 @@ def why_queued(shape: Shape, fleet: Sequence[HostCapacity]) -> api.Why:
     """What blocks a queued run of that shape without checkpoints, before the scheduler is asked."""
     fitting = [host for host in fleet if shape.platform in ("any", host.platform)]
     if not fitting:
-        return _why_no_devices(shape.platform, fleet)
+        return _why_no_devices(shape, fleet)
     possible = best_platform(fitting, shape)
     if possible.replicas < shape.replicas:
         return _why_too_few(shape, possible)
@@ -247,7 +247,7 @@ def _why_busy(hosts: Sequence[HostCapacity], shape: Shape) -> api.Why:
     return api.Why(rule="starting", sentence="Devices are free; the scheduler looks at it next.", evidence=evidence)
 
 
-def _why_no_devices(platform: str, fleet: Sequence[HostCapacity]) -> api.Why:
+def _why_no_devices(shape: Shape, fleet: Sequence[HostCapacity]) -> api.Why:
     if not fleet:
         return api.Why(
             rule="no_hosts",
@@ -257,9 +257,10 @@ def _why_no_devices(platform: str, fleet: Sequence[HostCapacity]) -> api.Why:
     platforms = sorted({host.platform for host in fleet})
     return api.Why(
         rule="no_such_platform",
-        sentence=f"Wants {platform} devices; the hosts have {', '.join(platforms)}.",
-        evidence={"platform": platform, "available": list(platforms)},
-        remedy=f"Submit it with platform {platforms[0]} or any, or start a worker with {platform} devices.",
+        sentence=f"Wants {shape.platform} devices; the hosts have {', '.join(platforms)}.",
+        evidence={"platform": shape.platform, "available": list(platforms)},
+        remedy=f"Submit it with platform {platforms[0]}{'' if shape.blocks else ' or any'}, or start a worker with "
+        f"{shape.platform} devices.",
     )
 
 

@@ -61,11 +61,15 @@ class ClusterError(DistributeError, RuntimeError):
 
 
 class ProcessesDifferError(DistributeError, RuntimeError):
-    """Processes of one program have another value or program than the others, or failed; ``processes`` are those."""
+    """Processes of one program have another value or program than the others, or failed; ``processes`` are those.
 
-    def __init__(self, message: str, processes: tuple[int, ...] = ()) -> None:
+    ``have_failed``: they raised an error of their own, which the message names.
+    """
+
+    def __init__(self, message: str, processes: tuple[int, ...] = (), *, have_failed: bool = False) -> None:
         super().__init__(message)
         self.processes = processes
+        self.have_failed = have_failed
 
 
 class NotJSONError(InvalidValueError, json.JSONDecodeError):

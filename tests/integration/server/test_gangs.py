@@ -189,6 +189,21 @@ def test_the_killed_member_is_named_although_another_ended_of_it_before(core: Co
     assert reason.message == f"Rank 1 on {second.worker.name}: Something outside Drumline sent SIGKILL."
 
 
+@pytest.mark.parametrize("told", [EndReason.PROGRAM_ERROR, EndReason.PROGRAM_EXITED])
+def test_the_killed_member_is_named_although_another_told_of_an_error_of_its_own_first(
+    core: Core, told: EndReason
+) -> None:
+    """A program may turn the failure of a collective into anything."""
+    run_id, (first, second) = running(core)
+    first.end(told, message="IndexError: nothing was gathered", ended_at=1_000_000)
+    second.end(EndReason.KILLED, signal=9, message="Something outside Drumline sent SIGKILL.", ended_at=2_000_000)
+
+    reason = core.run(run_id).reason
+    assert reason is not None
+    assert reason.code is EndReason.KILLED
+    assert reason.message == f"Rank 1 on {second.worker.name}: Something outside Drumline sent SIGKILL."
+
+
 def test_a_member_that_stands_still_is_named_although_jax_ended_the_others_first(core: Core) -> None:
     run_id, (first, second) = running(core)
     first.end(EndReason.PEER_LOST, tick=tick(7))

@@ -168,7 +168,10 @@ def test_refused_submission_stores_nothing_and_leaves_its_key_free(core: Core) -
             "job.strategy.executor: .*leave out executor=mpmd",
         ),
         (
-            {"job": {"strategy": {"kind": "tpu", "topology": "v4:2x2x1"}}, "resources": {"replicas": 2}},
+            {
+                "job": {"strategy": {"kind": "tpu", "topology": "v4:2x2x1"}},
+                "resources": {"replicas": 2, "platform": "cpu"},
+            },
             ProblemCode.INVALID_REQUEST,
             "ask for 4 replicas, or for another topology",
         ),
@@ -279,16 +282,16 @@ def test_nearest_possible_count_is_named_and_accepted(
     ("platform", "asked", "nearest", "ask", "wrong"),
     [
         (
-            "any",
+            "cpu",
             (1, 7),
-            ("any", 1, 6),
+            ("cpu", 1, 6),
             "at most 6 devices per replica",
             ("job.strategy.computation_shape", "7 devices per replica; 1 replica of 6 devices can ever start"),
         ),
         (
-            "any",
+            "cpu",
             (2, 7),
-            ("any", 2, 3),
+            ("cpu", 2, 3),
             "at most 3 devices per replica",
             (
                 "job.strategy.computation_shape",

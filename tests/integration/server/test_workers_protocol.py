@@ -28,7 +28,7 @@ from support.runs import placed, running
 def test_claim_tells_everything_that_the_member_needs(core: Core) -> None:
     worker = core.add_worker()
     run = core.queue(
-        resources={"replicas": 2},
+        resources={"replicas": 2, "platform": "cpu"},
         parameters={"epochs": 3},
         job={"strategy": {"kind": "tpu", "computation_shape": [2, 2, 1, 1]}},
     )

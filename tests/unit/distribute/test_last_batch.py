@@ -231,6 +231,13 @@ def test_row_weights_without_padding_are_ones(two: dist.MirroredStrategy) -> Non
             NotImplementedError,
             "drop_remainder=True",
         ),
+        (
+            lambda s: s.distribute_datasets_from_function(
+                lambda _: dist.Dataset.range(3), dist.InputOptions(last_batch="drop")
+            ),
+            NotImplementedError,
+            "last_batch='drop' with distribute_datasets_from_function: .* drop_remainder=True",
+        ),
         (lambda s: [*s.distribute_dataset([np.ones(2), np.ones(8)], PAD)], ValueError, "fills up, it does not cut"),
         (
             lambda s: s.run(

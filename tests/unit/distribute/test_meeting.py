@@ -165,3 +165,52 @@ def test_every_absent_process_is_told_to_whoever_came() -> None:
     place.close()
 
     assert [error.absent for error in errors if isinstance(error, NotMetError)] == [(1, 3), (1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("own", "of_process_0", "found"),
+    [
+        ("10.0.0.2", "10.0.0.1", "10.0.0.2"),
+        ("127.0.1.1", "10.0.0.1", "10.0.0.1"),  # on the machine of process 0, whose name resolves to a loopback
+        ("::1", "fd00::1", "fd00::1"),
+        ("127.0.0.1", "127.0.0.1", "127.0.0.1"),
+        ("127.0.0.1", "nowhere", "127.0.0.1"),
+    ],
+)
+def test_a_process_is_reached_at_an_address_that_other_machines_know(own: str, of_process_0: str, found: str) -> None:
+    from drumline.distribute.cluster.barrier import address_for_others
+
+    assert address_for_others(own, of_process_0) == found
+
+
+def test_who_met_knows_the_address_of_its_way_to_process_0() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    import drumline.distribute as dist
+    from drumline.distribute.cluster.barrier import wait_for_all
+
+    place = CoordinatorPort("127.0.0.2")
+    with ThreadPoolExecutor(3) as threads:
+        met = [threads.submit(wait_for_all, dist.Gang(place.coordinator, 3, rank), 20) for rank in range(3)]
+        addresses = [future.result() for future in met]
+    place.close()
+
+    assert addresses == ["127.0.0.2", "127.0.0.2", "127.0.0.2"]
+
+
+@pytest.mark.parametrize("guest_s", [0.7, 1.6])
+def test_who_gives_up_before_process_0_does_names_the_absent_and_is_not_named_itself(guest_s: float) -> None:
+    """Its limit began earlier: before process 0 has told who is absent for the first time, or after."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import drumline.distribute as dist
+    from drumline.distribute.cluster.barrier import NotMetError, wait_for_all
+
+    place = CoordinatorPort("127.0.0.1")
+    with ThreadPoolExecutor(2) as threads:
+        limits = {0: 2.5, 2: guest_s}
+        ended = [threads.submit(wait_for_all, dist.Gang(place.coordinator, 4, rank), s) for rank, s in limits.items()]
+        errors = [future.exception() for future in ended]
+    place.close()
+
+    assert [error.absent for error in errors if isinstance(error, NotMetError)] == [(1, 3), (1, 3)]

@@ -13,6 +13,7 @@ import pytest
 
 import drumline.distribute as dist
 from drumline.distribute import observe
+from drumline.distribute.input.explain import InputExplanation
 
 ROWS = np.arange(88, dtype=np.float32).reshape(44, 2)
 
@@ -264,3 +265,43 @@ def test_a_dataset_that_is_no_iterator_is_refused(two: dist.MirroredStrategy) ->
         two.run_steps(jnp.sum, dataset, 2)
     with pytest.raises(TypeError, match="no whole number"):
         two.run_steps(jnp.sum, iter(dataset), 2.5)  # type: ignore[arg-type]
+
+
+class Sizes(Recorder):
+    """Bytes of arguments of each program that is built."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arguments: list[int] = []
+
+    def step_program(self, record: observe.StepProgramRecord) -> None:
+        assert record.memory is not None
+        self.arguments.append(record.memory.argument)
+
+    def input_divided(self, explanation: InputExplanation) -> None: ...
+
+
+@pytest.mark.parametrize("is_in_memory", [False, True])
+def test_room_is_made_for_the_batches_that_are_there(two: dist.MirroredStrategy, is_in_memory: bool) -> None:
+    sizes = Sizes()
+    two.observe(sizes)
+    distributed = two.distribute_dataset(dist.Dataset.from_tensor_slices(ROWS[:40]).batch(8))
+    iterator = iter([*distributed]) if is_in_memory else iter(distributed)
+    assert two.run_steps(lambda x: jnp.sum(x), iterator, 1000).count == 5
+    batch_bytes = ROWS[:8].nbytes // 2  # on each of two devices
+    assert 5 * batch_bytes <= sizes.arguments[0] <= 2 * 5 * batch_bytes
+
+
+def test_different_remainders_make_few_programs(two: dist.MirroredStrategy) -> None:
+    sizes = Sizes()
+    two.observe(sizes)
+    for count in range(1, 12):
+        batches = [*two.distribute_dataset(dist.Dataset.from_tensor_slices(ROWS[: 2 * count]).batch(2))]
+        assert two.run_steps(jnp.sum, iter(batches), 100).count == count
+    assert len(sizes.arguments) == 5  # for 1, 2, 4, 8 and 16 steps
+
+
+def test_an_iterator_may_give_none(two: dist.MirroredStrategy) -> None:
+    count, results = two.run_steps(lambda batch: jnp.ones(()), iter([None, None, None]), 5)
+    assert count == 3
+    assert np.asarray(two.reduce("sum", results, axis=None)).tolist() == [2, 2, 2]

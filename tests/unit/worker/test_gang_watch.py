@@ -46,6 +46,14 @@ def test_who_runs_another_program_is_named_with_both_programs_and_the_step() -> 
     )
 
 
+def test_of_two_the_odd_one_is_who_leaves_what_both_did() -> None:
+    gang = [told(9, (0, A), (4, B)), told(9, (0, A))]
+
+    found = find_odd(dict(enumerate(gang)), name)
+    assert found is not None
+    assert found.startswith("Rank 0 on host0 runs another program than rank 1 on host1 in step 4: evaluate (bbbb)")
+
+
 def test_the_odd_one_is_who_does_what_fewer_do() -> None:
     gang = [told(9, (0, B)), told(9, (0, A)), told(5, (0, A))]
 
@@ -64,37 +72,66 @@ def test_who_returns_while_others_still_step_is_named() -> None:
 
 
 MEMBER = """
-import sys, threading
+import os, sys, threading, time
 import jax
 import jax.numpy as jnp
 import drumline.distribute as dist
 from drumline.contracts.worker_api import Rendezvous
 from drumline_worker.runner.gang_watch import GangWatch, gang_store
 address, rank, fault = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize(address, 2, rank)
 ended = threading.Event()
 def end(message):
     print(message, flush=True)
+    if strategy.num_replicas_in_sync > len(jax.local_devices()):
+        leave()  # the program itself waits for ever
     ended.set()
+def leave():
+    time.sleep(3 - 3 * rank)  # the service goes last
+    os._exit(0)
 watch = GangWatch(gang_store(), Rendezvous(rank=rank, size=2, hosts=("alpha", "beta")), end)
 watch.start()
 class Follower:
-    def program_dispatched(self, step, program):
-        watch.dispatched(step, program.digest, program.name)
+    def program_dispatched(self, steps, program):
+        watch.dispatched(steps, program.digest, program.name)
     def __getattr__(self, name):
         return lambda *_: None
-strategy = dist.MirroredStrategy(jax.local_devices())
+strategy = dist.MirroredStrategy(None if "over both" in fault else jax.local_devices())
 strategy.observe(Follower())
 def train(x):
     return dist.all_reduce("sum", jnp.tanh(x) * 2)
 def evaluate(x):
     return dist.all_reduce("sum", jnp.tanh(x) * 3)
-for step in range(20 if fault != "early" or rank == 0 else 12):
+if "run_steps" in fault:
+    batches = iter(strategy.distribute_dataset(dist.Dataset.from_tensor_slices(jnp.ones((400, 3))).batch(2)))
+    odd = rank == 1 and "other" in fault
+    for part in range(3):
+        done = strategy.run_steps(evaluate if odd and part == 1 else train, batches, 8)
+        assert done.count == 8
+    jax.block_until_ready(done.results)
+    if "early" not in fault or rank == 1:
+        watch.returned()
+    else:
+        strategy.run_steps(train, batches, 8)
+elif "over both" in fault:
+    at = 7 if "later" in fault else 0
+    for step in range(20):
+        fn = evaluate if rank == 1 and step == at else train
+        try:
+            jax.block_until_ready(strategy.run(fn, args=(jnp.ones(3),)))
+        except dist.errors.ProcessesDifferError as error:
+            print(watch.describe(error), flush=True)
+            leave()
+        except (ValueError, jax.errors.JaxRuntimeError):
+            break  # the other member has gone: its watch was faster
+single = fault in ("none", "program", "early")
+for step in range((20 if fault != "early" or rank == 0 else 12) if single else 0):
     strategy.run(evaluate if fault == "program" and rank == 1 and step == 7 else train, args=(jnp.ones(3),))
-if fault != "early" or rank == 1:
+if single and (fault != "early" or rank == 1):
     watch.returned()
 print("odd" if ended.wait(3 if fault == "none" else 20) else "alike", flush=True)
-import os, time; time.sleep(3 - 3 * rank); os._exit(0)  # the service goes last
+leave()
 """
 
 
@@ -104,6 +141,13 @@ import os, time; time.sleep(3 - 3 * rank); os._exit(0)  # the service goes last
         ("none", ""),
         ("program", "Rank 1 on beta runs another program than rank 0 on alpha in step 7: evaluate ("),
         ("early", "Rank 1 on beta returned after 12 steps of the strategy, while rank 0 on alpha began step 1"),
+        ("over both, later", "Rank 1 on beta runs another program than rank 0 on alpha in step 7: evaluate ("),
+        ("over both, first", "Rank 1 on beta runs another program than rank 0 on alpha in step 0: evaluate ("),
+        ("run_steps, other", "Rank 1 on beta runs another program than rank 0 on alpha in step 8: evaluate ("),
+        (
+            "run_steps, early",
+            "Rank 1 on beta returned after 24 steps of the strategy, while rank 0 on alpha began step 31",
+        ),
     ],
 )
 def test_processes_of_a_gang_find_the_odd_one_through_jax_s_service(fault: str, says: str) -> None:
@@ -116,7 +160,10 @@ def test_processes_of_a_gang_find_the_odd_one_through_jax_s_service(fault: str, 
     ]
     began_at = time.monotonic()
     try:
-        said = [member.communicate(timeout=120)[0].splitlines() for member in members]
+        said = [
+            [line for line in member.communicate(timeout=120)[0].splitlines() if not line.startswith("[Gloo]")]
+            for member in members
+        ]
     finally:
         for member in members:
             member.kill()

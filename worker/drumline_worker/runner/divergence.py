@@ -6,8 +6,9 @@ import threading
 from collections.abc import Mapping
 
 import drumline.distribute as dist
-from drumline.contracts.worker_api import Claimed
+from drumline.contracts.worker_api import Claimed, Rendezvous
 from drumline.distribute.observe.divergence import CopyChecksums, OddCopy, checksum_copies
+from drumline_worker.runner.rendezvous import name_member
 
 _WAITING = 4
 """Checks that wait to be read; the step waits where devices are further behind."""
@@ -21,10 +22,17 @@ class DivergedError(Exception):
 
 
 class DivergenceCheck:
-    """Steps begin checks, a thread of its own reads them and names what is odd."""
+    """Steps begin checks, a thread of its own reads them and names what is odd.
 
-    def __init__(self, strategy: dist.Strategy, every: int, ids: Mapping[int, str], *, stops: bool) -> None:
+    The members of a gang tell each other their checksums, on that thread, so that each knows of all replicas.
+    """
+
+    def __init__(
+        self, strategy: dist.Strategy, rendezvous: Rendezvous, every: int, ids: Mapping[int, str], *, stops: bool
+    ) -> None:
         self._strategy = strategy
+        self._rendezvous = rendezvous
+        self._exchange = None if strategy.exchange is None else strategy.exchange.branch("copies")
         self._every = every
         self._ids = ids
         self._stops = stops
@@ -55,11 +63,17 @@ class DivergenceCheck:
         while True:
             step, sums = self._begun.get()
             try:
-                self._judge(step, sums.odd_copies())
+                self._judge(step, self._compare(step, sums))
             except Exception as error:  # noqa: BLE001 - a device that failed fails the step too, which tells it
                 sys.stderr.write(f"drumline: the copies of step {step} could not be compared: {error}\n")
             finally:
                 self._begun.task_done()
+
+    def _compare(self, step: int, sums: CopyChecksums) -> list[OddCopy]:
+        if self._exchange is None:
+            return sums.odd_copies()
+        told = self._exchange.tell(f"the copies after step {step}", list(sums.read().items()))
+        return sums.find_odd({replica: tuple(values) for each in told for replica, values in each})
 
     def _judge(self, step: int, odd: list[OddCopy]) -> None:
         new = [copy for copy in odd if (copy.variable, copy.replica) not in self._named]
@@ -67,7 +81,8 @@ class DivergenceCheck:
             if len(self._named) < _MOST_NAMED:
                 self._named.add((copy.variable, copy.replica))
                 message = self._describe(step, copy)
-                sys.stderr.write(f"drumline: {message}\n")
+                if self._rendezvous.rank == 0:  # all of a gang find the same
+                    sys.stderr.write(f"drumline: {message}\n")
                 if self._stops:
                     self._error = self._error or DivergedError(message)
         if not odd:
@@ -76,9 +91,10 @@ class DivergenceCheck:
     def _describe(self, step: int, copy: OddCopy) -> str:
         before = "never seen equal" if self._equal_until is None else f"equal after step {self._equal_until}"
         device = self._ids.get(copy.device.id, str(copy.device))
+        member = "" if self._exchange is None else f" ({name_member(self._rendezvous, copy.device.process_index)})"
         return (
-            f"replica {copy.replica} on {device} has another value of {copy.variable!r} than most replicas, first seen "
-            f"after step {step} ({before})"
+            f"replica {copy.replica} on {device}{member} has another value of {copy.variable!r} than most replicas, "
+            f"first seen after step {step} ({before})"
         )
 
 
@@ -87,4 +103,4 @@ def open_check(strategy: dist.Strategy, claimed: Claimed, ids: Mapping[int, str]
     every = claimed.record.divergence_every
     if every is None:
         return None
-    return DivergenceCheck(strategy, every, ids, stops=claimed.record.on_divergence == "stop")
+    return DivergenceCheck(strategy, claimed.rendezvous, every, ids, stops=claimed.record.on_divergence == "stop")

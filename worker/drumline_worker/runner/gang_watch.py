@@ -15,6 +15,7 @@ import jax
 from jax._src import distributed  # JAX shows its client nowhere else
 
 from drumline.contracts.worker_api import Rendezvous
+from drumline.distribute.errors import ProcessesDifferError
 from drumline_worker.runner.rendezvous import name_member
 
 _TELL_S = 0.5
@@ -51,6 +52,20 @@ class Told:
         return known[-1] if known else None
 
 
+def find_difference(error: BaseException) -> ProcessesDifferError | None:
+    """The error by which the engine named members that differ from the others; also one that another came of."""
+    if not isinstance(error, Exception):  # the program means to exit, or was asked to
+        return None
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        if isinstance(cause, ProcessesDifferError) and cause.processes:
+            return cause
+        seen.add(id(cause))
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
 def find_odd(told: Mapping[int, Told], name: Callable[[int], str]) -> str | None:
     """What is wrong with the gang, naming the member; None while all fits. `name` says who a rank is."""
     return _find_returned(told, name) or _find_other_program(told, name)
@@ -71,12 +86,14 @@ def _find_returned(told: Mapping[int, Told], name: Callable[[int], str]) -> str 
 
 def _find_other_program(told: Mapping[int, Told], name: Callable[[int], str]) -> str | None:
     for step in sorted({first for each in told.values() for first, _, _ in each.programs}):
+        before = Counter(program[0] for each in told.values() if (program := each.program_at(step - 1)) is not None)
         ran = {rank: program for rank, each in sorted(told.items()) if (program := each.program_at(step)) is not None}
-        usual = Counter(digest for digest, _ in ran.values()).most_common(1)
-        odd = [rank for rank, (digest, _) in ran.items() if digest != usual[0][0]] if usual else []
-        if odd:
-            rank = odd[0]
-            like = next(other for other, (digest, _) in ran.items() if digest == usual[0][0])
+        now = Counter(digest for digest, _ in ran.values())
+        if len(now) > 1:
+            # Where as many do the one as the other, who continues as before is not the odd one.
+            usual = max(now, key=lambda digest: (now[digest], before[digest]))
+            rank = next(rank for rank, (digest, _) in ran.items() if digest != usual)
+            like = next(other for other, (digest, _) in ran.items() if digest == usual)
             return (
                 f"{_upper(name(rank))} runs another program than {name(like)} in step {step}: {_describe(ran[rank])}, "
                 f"there {_describe(ran[like])}. All members must run the same steps in the same order."
@@ -102,23 +119,38 @@ class GangWatch:
         self._end = end
         self._own = Told()
         self._now = threading.Event()
+        self._has_found = False
+        self._thread = threading.Thread(target=self._watch, name="drumline-gang", daemon=True)
         self._pause_s = max(_TELL_S, _TELL_S_A_MEMBER * rendezvous.size)
 
     def start(self) -> None:
         """Watches from now on, until the gang has parted."""
-        threading.Thread(target=self._watch, name="drumline-gang", daemon=True).start()
+        self._thread.start()
 
-    def dispatched(self, step: int, digest: str, name: str) -> None:
-        """A step begins, with the program of that digest; called by the thread that runs steps."""
+    def dispatched(self, steps: range, digest: str, name: str) -> None:
+        """These steps begin, with the program of that digest; called by the thread that runs steps."""
         programs = self._own.programs
         if not programs or programs[-1][1] != digest:
-            programs = (*programs[1 - _KEPT :], (step, digest, name[:_NAME_CHARS]))
-        self._own = Told(step + 1, programs=programs)
+            programs = (*programs[1 - _KEPT :], (steps.start, digest, name[:_NAME_CHARS]))
+        self._own = Told(steps.stop, programs=programs)
 
     def returned(self) -> None:
         """The program has returned: it makes no more steps."""
         self._own = Told(self._own.steps, has_returned=True, programs=self._own.programs)
         self._now.set()
+
+    def describe(self, error: ProcessesDifferError) -> str:
+        """What the engine says, naming the members by rank and host.
+
+        Of other programs this knows more by what all told, so it is left the time to end the process with that.
+        """
+        if not error.have_failed:
+            self._now.set()
+            self._thread.join(2 * self._pause_s + HEARD_S)
+            if self._has_found:
+                self._thread.join()
+        odd = ", ".join(name_member(self._rendezvous, rank) for rank in error.processes)
+        return f"{_upper(odd)}: {error}"
 
     def _watch(self) -> None:
         try:
@@ -127,6 +159,7 @@ class GangWatch:
                 self._now.clear()
         except jax.errors.JaxRuntimeError:
             return  # the gang has parted, or its service is gone, which JAX sees to
+        self._has_found = True
         self._end(odd)
 
     def _look(self) -> str | None:

@@ -65,15 +65,15 @@ class RunObserver:
         if not self._stepped:
             self._channel.send("state", phase="compiling")
 
-    def program_dispatched(self, step: int, program: DispatchedProgram) -> None:
+    def program_dispatched(self, steps: range, program: DispatchedProgram) -> None:
         """Tells the shim, and the other members of the gang."""
         number = self._told.get(program.digest)
         if number is None:
             number = self._told[program.digest] = len(self._told) + 1
             self._channel.send("program", program=program_fields(program))
-        self._tally.note_dispatch(step, number)
+        self._tally.note_dispatch(steps[-1], number)
         if self._watch is not None:
-            self._watch.dispatched(step, program.digest, program.name)
+            self._watch.dispatched(steps, program.digest, program.name)
 
     def step_ended(self, record: StepRecord) -> None:
         """Counts the step."""

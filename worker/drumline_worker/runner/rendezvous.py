@@ -12,7 +12,7 @@ from drumline.contracts.reasons import EndReason
 from drumline.contracts.worker_api import AssignedDevice, Rendezvous
 from drumline.distribute.cluster.barrier import NotMetError, wait_for_all
 from drumline.distribute.cluster.gang import Gang
-from drumline.distribute.cluster.meeting import own_versions
+from drumline.distribute.cluster.meeting import listen_at, own_versions
 from drumline_worker.host.rundir import StartOrder
 from drumline_worker.host.shim_messages import RENDEZVOUS_S
 
@@ -48,7 +48,7 @@ def join(order: StartOrder) -> None:
         raise RendezvousError(f"a gang of {rendezvous.size} was started without a place to meet")
     limit_s = order.claimed.limits.rendezvous_s or RENDEZVOUS_S
     deadline = time.monotonic() + limit_s
-    _meet(order, limit_s - min(_TOLD_BEFORE_S, _TOLD_BEFORE * limit_s))
+    address = _meet(order, limit_s - min(_TOLD_BEFORE_S, _TOLD_BEFORE * limit_s))
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # it would swallow SIGTERM
     try:
@@ -64,14 +64,18 @@ def join(order: StartOrder) -> None:
         )
     except RuntimeError as error:
         raise RendezvousError(f"the gang did not meet at {rendezvous.coordinator}: {error}") from None
+    listen_at(address)
 
 
-def _meet(order: StartOrder, timeout_s: float) -> None:
-    """Before JAX's service, whose client aborts where one stays away, and whose protocol differs between versions."""
+def _meet(order: StartOrder, timeout_s: float) -> str:
+    """The address at which the others reach this process.
+
+    Before JAX's service, whose client aborts where one stays away, and whose protocol differs between versions.
+    """
     rendezvous = order.claimed.rendezvous
     facts = own_versions() | {"bundle": order.claimed.bundle[:12]}
     try:
-        wait_for_all(Gang(rendezvous.coordinator, rendezvous.size, rendezvous.rank), timeout_s, facts)
+        return wait_for_all(Gang(rendezvous.coordinator, rendezvous.size, rendezvous.rank), timeout_s, facts)
     except NotMetError as error:
         if error.differences:
             raise RendezvousError(_describe_differences(error, rendezvous), EndReason.VERSIONS_DIFFER) from None

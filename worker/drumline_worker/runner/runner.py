@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.chip_plan import plan_on_chips, prepare_compiler
 from drumline_worker.runner.devices import DevicesUnavailableError, claim_devices
 from drumline_worker.runner.divergence import DivergedError, DivergenceCheck, open_check
-from drumline_worker.runner.gang_watch import HEARD_S, GangWatch, gang_store
+from drumline_worker.runner.gang_watch import HEARD_S, GangWatch, find_difference, gang_store
 from drumline_worker.runner.observer import RunObserver
 from drumline_worker.runner.probe_observer import ProbeObserver
 from drumline_worker.runner.program import load_main, with_defaults
@@ -218,6 +218,11 @@ def _run_program(directory: RunDirectory, order: StartOrder, channel: Channel, p
     except DivergedError as error:
         return _report_error(error, run, channel, EndReason.DIVERGED, directory.program)
     except BaseException as error:  # noqa: BLE001 - whatever a program raises, SystemExit included
+        if watch is not None and (difference := find_difference(error)) is not None:
+            reason = EndReason.PROGRAM_ERROR if difference.have_failed else EndReason.PROGRAMS_DIFFER
+            return _report_error(
+                error, run, channel, reason, directory.program, describe=lambda: watch.describe(difference)
+            )
         lost = order.claimed.rendezvous.size > 1 and is_peer_loss(error)
         reason = EndReason.PEER_LOST if lost else EndReason.PROGRAM_ERROR
         return _report_error(error, run, channel, reason, directory.program)
@@ -240,7 +245,15 @@ def _succeed(returned: Any, run: WorkerRun, channel: Channel, order: StartOrder)
     return 0
 
 
-def _report_error(error: BaseException, run: WorkerRun, channel: Channel, reason: EndReason, program: Path) -> int:
+def _report_error(
+    error: BaseException,
+    run: WorkerRun,
+    channel: Channel,
+    reason: EndReason,
+    program: Path,
+    *,
+    describe: Callable[[], str] | None = None,
+) -> int:
     run.close()
     if isinstance(error, SystemExit):
         return _exit_code(error)
@@ -250,7 +263,7 @@ def _report_error(error: BaseException, run: WorkerRun, channel: Channel, reason
     if isinstance(error, MemoryError):
         reason = EndReason.OUT_OF_MEMORY
     sys.stderr.write(_format_error(error, program))
-    return _fail(channel, reason, _summary(error))
+    return _fail(channel, reason, _summary(error) if describe is None else describe())
 
 
 def _fail(channel: Channel, reason: EndReason, message: str) -> int:

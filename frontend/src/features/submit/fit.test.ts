@@ -95,7 +95,6 @@ describe("whether a run fits", () => {
     { strategy: "central_storage" },
     { executor: "mpmd" },
     { executor: "pmap", spread: "balance" },
-    { strategy: "tpu" },
   ] as const)("does not add up devices of several hosts with %j", (draft) => {
     expect(fitFor(6, TWO_HOSTS, { draft })).toMatchObject({
       verdict: "never",
@@ -129,15 +128,29 @@ describe("whether a run fits", () => {
     expect(fitFor(2, fleet).sentence).toContain("free on b");
   });
 
+  it("takes TPU devices only for the strategy tpu, unless a platform is named", () => {
+    const fleet = devices("a", "ffff", "gpu");
+    expect(fitFor(2, fleet, { draft: { strategy: "tpu" } })).toMatchObject({
+      verdict: "never",
+      sentence: "It needs 2 TPU devices on one host, but no host with a TPU device is known.",
+    });
+    expect(fitFor(2, fleet, { draft: { strategy: "tpu", platform: "gpu" } }).verdict).toBe("now");
+    const slices = [...devices("a", "ffff", "tpu"), ...devices("b", "ff", "tpu")];
+    expect(fitFor(6, slices, { draft: { strategy: "tpu" } })).toMatchObject({
+      verdict: "never",
+      sentence: "It needs 6 TPU devices on one host, but the largest host has 4 TPU devices.",
+    });
+  });
+
   it("gives each replica all its devices on one host", () => {
-    const draft = { strategy: "tpu", computationShape: "1, 1, 1, 2" } as const;
+    const draft = { strategy: "tpu", computationShape: "1, 1, 1, 2", platform: "cpu" } as const;
     const odd = [...devices("a", "fff"), ...devices("b", "fff")];
     const as = { unsupported: null, oneHost: null };
     expect(fitFor(2, odd, { draft, as }).verdict).toBe("now");
     expect(fitFor(3, odd, { draft, as })).toMatchObject({
       verdict: "never",
       sentence:
-        "It needs 3 replicas of 2 devices, but the 2 hosts together have 6 devices, room for 2 replicas.",
+        "It needs 3 replicas of 2 CPU devices, but the 2 hosts together have 6 CPU devices, room for 2 replicas.",
     });
   });
 

@@ -32,6 +32,8 @@ export interface Submission {
   wait_for_devices: boolean;
   /** The plan that the run is submitted from. */
   plan?: string | null;
+  /** Queue it although that plan says that it does not fit. */
+  anyway?: boolean;
   resume_from: string | null;
 }
 

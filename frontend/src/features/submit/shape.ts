@@ -23,10 +23,16 @@ export function shapeOf(draft: Draft): Shape {
   return {
     replicas: Number(draft.replicas) || 1,
     devicesPerReplica: computation.reduce((product, size) => product * size, 1),
-    platforms: draft.platform === "any" ? PREFERRED : [draft.platform],
+    platforms: platformsOf(draft.platform, strategy.kind),
     oneHost: draft.spread === "one_host" ? "the spread" : strategyOnOneHost(draft),
     unsupported: unsupportedStrategy(draft),
   };
+}
+
+/** TPUStrategy goes to TPU devices, unless another platform is named. */
+function platformsOf(platform: string, strategy: string): readonly string[] {
+  if (platform !== "any") return [platform];
+  return strategy === "tpu" ? ["tpu"] : PREFERRED;
 }
 
 /** Why the server refuses the strategy, by the rules of `contracts/supported.py`. */

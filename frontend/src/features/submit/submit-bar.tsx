@@ -1,6 +1,22 @@
-import { isApiError } from "@/api/errors";
+import { type ApiError, isApiError } from "@/api/errors";
 import { Button } from "@/components/ui/button";
 import { Keys } from "@/components/ui/keys";
+import { Select } from "@/components/ui/select";
+import { classNames } from "@/lib/class-names";
+import { formatBytes } from "@/lib/format";
+import { INPUT_CLASS } from "./field";
+
+interface Planning {
+  /** The slice that a plan is compiled for; empty: the devices where it would be placed. */
+  on: string;
+  onOn: (on: string) => void;
+  /** The parameter whose largest value is looked for; empty: none. */
+  largest: string;
+  onLargest: (parameter: string) => void;
+  /** Parameters that may be looked for. */
+  choices: readonly string[];
+  onPlan: () => void;
+}
 
 interface SubmitBarProps {
   blocked: boolean;
@@ -9,11 +25,8 @@ interface SubmitBarProps {
   invalid: boolean;
   error: unknown;
   /** null: a sweep is no one run that could be planned. */
-  onPlan: (() => void) | null;
-  /** The slice that a plan is compiled for; empty: the devices where it would be placed. */
-  on: string;
-  onOn: (on: string) => void;
-  onSubmit: () => void;
+  planning: Planning | null;
+  onSubmit: (how: { anyway: boolean }) => void;
   /** What would be submitted, such as `run` and `6 runs`. */
   what: string;
 }
@@ -25,55 +38,102 @@ export function SubmitBar({
   checking,
   invalid,
   error,
-  onPlan,
-  on,
-  onOn,
+  planning,
   onSubmit,
   what,
 }: SubmitBarProps) {
   return (
-    <div className="sticky bottom-0 z-10 flex items-center gap-4 border-line border-t bg-bg px-4 py-2.5 lg:px-6">
-      <div className="min-w-0 flex-1">
-        {invalid ? (
-          <p className="text-bad" role="alert">
-            Some fields need a look.
-          </p>
-        ) : (
-          error !== null && <Refusal error={error} />
-        )}
-      </div>
-      <span className="text-muted max-sm:hidden">
-        {checking ? "checking the program" : <Keys keys="mod+Enter" />}
-      </span>
-      {onPlan && (
-        <>
-          <input
-            aria-label="Plan for a TPU slice"
-            className="h-8 w-32 border border-line bg-bg px-2 font-mono text-xs max-sm:hidden"
-            maxLength={32}
-            onChange={(event) => onOn(event.target.value)}
-            placeholder="such as v5e:4x4"
-            title="Compile the plan for a TPU slice that need not be there"
-            value={on}
-          />
-          <Button disabled={blocked} onClick={onPlan}>
-            Plan
-          </Button>
-        </>
+    <div className="sticky bottom-0 z-10 space-y-2 border-line border-t bg-bg px-4 py-2.5 lg:px-6">
+      {invalid ? (
+        <p className="text-bad" role="alert">
+          Some fields need a look.
+        </p>
+      ) : (
+        error !== null && <Refusal busy={busy} error={error} onAnyway={() => onSubmit({ anyway: true })} />
       )}
-      <Button disabled={blocked} look="primary" onClick={onSubmit}>
-        {busy ? "Submitting" : `Submit ${what}`}
-      </Button>
+      <div className="flex flex-wrap items-center justify-end gap-x-4 gap-y-2">
+        <span className="text-muted max-sm:hidden">
+          {checking ? "checking the program" : <Keys keys="mod+Enter" />}
+        </span>
+        {planning && <PlanControls blocked={blocked} {...planning} />}
+        <Button disabled={blocked} look="primary" onClick={() => onSubmit({ anyway: false })}>
+          {busy ? "Submitting" : `Submit ${what}`}
+        </Button>
+      </div>
     </div>
   );
 }
 
-function Refusal({ error }: { error: unknown }) {
-  const problem = isApiError(error) ? error : null;
+function PlanControls({
+  blocked,
+  on,
+  largest,
+  choices,
+  onOn,
+  onLargest,
+  onPlan,
+}: Planning & { blocked: boolean }) {
   return (
-    <div role="alert">
-      <p className="break-words text-bad">{problem?.message ?? String(error)}</p>
-      {problem?.hint && <p className="text-muted">{problem.hint}</p>}
+    <>
+      {on.trim() !== "" && choices.length > 0 && (
+        <Select
+          choices={[
+            { value: "", label: "with these values" },
+            ...choices.map((name) => ({ value: name, label: `for the largest ${name}` })),
+          ]}
+          label="What to find out"
+          onChange={onLargest}
+          value={largest}
+        />
+      )}
+      <input
+        aria-label="Plan for a TPU slice"
+        className={classNames(INPUT_CLASS, "max-w-32 font-mono text-xs")}
+        maxLength={32}
+        onChange={(event) => onOn(event.target.value)}
+        placeholder="e.g. v5e:4x4"
+        spellCheck={false}
+        title="Compile the plan for a TPU slice that need not be there"
+        value={on}
+      />
+      <Button disabled={blocked} onClick={onPlan}>
+        Plan
+      </Button>
+    </>
+  );
+}
+
+function Refusal({ error, busy, onAnyway }: { error: unknown; busy: boolean; onAnyway: () => void }) {
+  const problem = isApiError(error) ? error : null;
+  const misfit = isApiError(error, "does_not_fit") ? error.context : null;
+  return (
+    <div className="flex flex-wrap items-center gap-x-4 gap-y-2" role="alert">
+      <div className="min-w-0">
+        <p className="break-words text-bad">
+          {misfit ? misfitText(misfit) : (problem?.message ?? String(error))}
+        </p>
+        {misfit ? (
+          <p className="text-muted">Make the batch or the model smaller, or try it all the same.</p>
+        ) : (
+          problem?.hint && <p className="text-muted">{problem.hint}</p>
+        )}
+      </div>
+      {misfit && (
+        <Button disabled={busy} look="danger" onClick={onAnyway}>
+          Submit anyway
+        </Button>
+      )}
     </div>
   );
+}
+
+/** What the plan found, in units that a person reads. */
+function misfitText({
+  slice,
+  needed_bytes: needed,
+  available_bytes: available,
+}: ApiError["context"]): string {
+  const most = typeof available === "number" ? `, and a program may use ${formatBytes(available)}` : "";
+  const bytes = typeof needed === "number" ? `: it needs ${formatBytes(needed)} on each device${most}` : "";
+  return `By its plan the run does not fit ${slice}${bytes}.`;
 }

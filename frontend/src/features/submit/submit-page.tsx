@@ -56,6 +56,7 @@ function SubmitForm({ clone, cloneError }: SubmitFormProps) {
   const submit = useSubmit(() => setAsked(false));
   const planning = usePlan();
   const [on, setOn] = useState("");
+  const [sought, setSought] = useState("");
 
   const entrypoint =
     upload.bundle?.entrypoints.find(({ entrypoint: name }) => name === draft.entrypoint) ??
@@ -73,17 +74,21 @@ function SubmitForm({ clone, cloneError }: SubmitFormProps) {
     setAsked(true);
     if (errors) requestAnimationFrame(focusFirstError);
   };
-  const send = () => {
+  const send = ({ anyway }: { anyway: boolean }) => {
     check();
     if (submit.isPending) return;
     if (sweep?.request) submit.mutate(sweep.request);
     if (built?.request)
-      submit.mutate({ ...built.request, plan: isPlanned ? (planning.plan?.id ?? null) : null });
+      submit.mutate({ ...built.request, plan: isPlanned ? (planning.plan?.id ?? null) : null, anyway });
   };
+  const numbers = entrypoint?.parameters.filter(({ type }) => type === "int").map(({ name }) => name) ?? [];
+  const largest = numbers.includes(sought) ? sought : "";
   const plan = () => {
     submit.reset();
     check();
-    if (built?.request) planning.make({ request: built.request, on: on.trim() || null });
+    const slice = on.trim() || null;
+    if (built?.request)
+      planning.make({ request: built.request, on: slice, largest: slice === null ? null : largest || null });
   };
   const takeFile = async (file: File) => {
     submit.reset();
@@ -95,7 +100,7 @@ function SubmitForm({ clone, cloneError }: SubmitFormProps) {
     setZip(null);
     change(programPart(file.name, await file.text()));
   };
-  useShortcut({ keys: "mod+enter", meaning: "Submit the run", group: "Run" }, send);
+  useShortcut({ keys: "mod+enter", meaning: "Submit the run", group: "Run" }, () => send({ anyway: false }));
 
   const swept = sweep?.request
     ? { name: sweep.request.name, grid: sweep.request.sweep.parameters }
@@ -119,7 +124,7 @@ function SubmitForm({ clone, cloneError }: SubmitFormProps) {
             onFile={takeFile}
             onRetry={() => void upload.refetch()}
             onSource={(source) => change({ source })}
-            onSubmit={send}
+            onSubmit={() => send({ anyway: false })}
             program={program}
           />
         </div>
@@ -154,10 +159,12 @@ function SubmitForm({ clone, cloneError }: SubmitFormProps) {
         checking={upload.checking && !upload.empty}
         error={submit.error}
         invalid={asked && errors != null}
-        on={on}
-        onOn={setOn}
-        onPlan={draft.sweep ? null : plan}
         onSubmit={send}
+        planning={
+          draft.sweep
+            ? null
+            : { on, onOn: setOn, largest, onLargest: setSought, choices: numbers, onPlan: plan }
+        }
         what={swept ? `${sizeOf(swept.grid)} runs` : draft.sweep ? "sweep" : "run"}
       />
     </div>

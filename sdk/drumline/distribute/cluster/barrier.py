@@ -7,21 +7,25 @@ another one in other versions.
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import os
 import selectors
 import socket
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from drumline.distribute.cluster.gang import Gang, checked_address
 from drumline.distribute.errors import ClusterError
 
-#: Seconds between two attempts to reach process 0, and between two lists of those that are absent.
+#: Seconds between two attempts to reach process 0.
 _RETRY_S = 0.2
+#: Seconds between two lists of those that are absent; after a change sooner, by so much for each process to tell.
 _TELL_S = 1.0
+_TELL_CHANGE_S = 0.1
+_TELL_S_A_PROCESS = 0.001
 _CONNECT_S = 5.0
 #: A line is a word and eight numbers, facts or differences at most.
 _MOST_BYTES = 4096
@@ -53,9 +57,10 @@ class NotMetError(ClusterError):
         self.differences = differences
 
 
-def wait_for_all(gang: Gang, timeout_s: float, facts: Mapping[str, str] | None = None) -> None:
+def wait_for_all(gang: Gang, timeout_s: float, facts: Mapping[str, str] | None = None) -> str:
     """Returns when all processes of a gang of several called it with the same ``facts``, up to 8 of 40 characters.
 
+    What it returns is the address at which this process is reached by the others: that of its way to process 0.
     Process 0 listens where JAX's service will (JAX_COORDINATOR_BIND_ADDRESS, else all addresses), and has left that
     port when it returns. Raises NotMetError, a ClusterError, which names who is absent after ``timeout_s``, or whose
     facts are others than those of most.
@@ -63,9 +68,8 @@ def wait_for_all(gang: Gang, timeout_s: float, facts: Mapping[str, str] | None =
     deadline = time.monotonic() + timeout_s
     known = {_plain(name): _plain(value) for name, value in list((facts or {}).items())[:_MOST_FACTS]}
     if gang.process_id == 0:
-        _Host(gang, deadline, timeout_s, known).wait()
-    else:
-        _Guest(gang, deadline, timeout_s, known).wait()
+        return _Host(gang, deadline, timeout_s, known).wait()
+    return _Guest(gang, deadline, timeout_s, known).wait()
 
 
 def find_differences(facts: Mapping[int, Mapping[str, str]]) -> tuple[Difference, ...]:
@@ -76,6 +80,28 @@ def find_differences(facts: Mapping[int, Mapping[str, str]]) -> tuple[Difference
         usual = Counter(values.values()).most_common(1)[0][0]  # of equally common ones the first
         differences += [Difference(process, name, value, usual) for process, value in values.items() if value != usual]
     return tuple(sorted(differences, key=lambda each: each.process_id)[:_MOST_NAMED])
+
+
+def address_for_others(own: str, of_process_0: str) -> str:
+    """``own`` unless only this machine knows it: then process 0 runs here too, and its address is ours."""
+    return of_process_0 if _is_loopback(own) and _is_address(of_process_0) else own
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return bool(ipaddress.ip_address(text))
+    except ValueError:
+        return False
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address).is_loopback
+
+
+def _own_end(connection: socket.socket) -> str:
+    """The address of this side; the listener's connections have IPv4 ones in IPv6's notation."""
+    address = ipaddress.ip_address(connection.getsockname()[0])
+    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def _not_met(
@@ -112,8 +138,11 @@ class _Host:
     def __init__(self, gang: Gang, deadline: float, timeout_s: float, facts: dict[str, str]) -> None:
         self._gang, self._deadline, self._timeout_s, self._facts = gang, deadline, timeout_s, facts
         self._present: dict[int, _Member] = {}
+        self._came: set[int] = set()
+        self._tell_at = 0.0
 
-    def wait(self) -> None:
+    def wait(self) -> str:
+        address = ""
         with contextlib.ExitStack() as sockets, selectors.DefaultSelector() as selector:
             listener = sockets.enter_context(self._listen())
             selector.register(listener, selectors.EVENT_READ)
@@ -124,9 +153,11 @@ class _Host:
             finally:
                 # The port has to be free before anybody is told to go on.
                 listener.close()
-                absent = self._absent()
+                # Who gave up before has come: its limit began earlier.
+                absent = self._absent() and (self._missing(self._came) or self._absent())
                 differences = () if absent else self._differences()
-                verdict = self._verdict(absent, differences)
+                address = self._own_address()
+                verdict = self._verdict(absent, differences, address)
                 for member in [key.data for key in list(selector.get_map().values()) if key.data is not None]:
                     _say(member, verdict)
                     member.connection.close()
@@ -135,15 +166,21 @@ class _Host:
             raise _not_met(self._gang, why, tuple(absent))
         if differences:
             raise _differ(self._gang, differences)
+        return address
+
+    def _own_address(self) -> str:
+        """Where others reached it; those of this machine may have come by another way than those of others can."""
+        reached = [_own_end(member.connection) for member in self._present.values()]
+        return next((address for address in reached if not _is_loopback(address)), reached[0] if reached else "")
 
     def _differences(self) -> tuple[Difference, ...]:
         return find_differences({0: self._facts} | {rank: member.facts for rank, member in self._present.items()})
 
-    def _verdict(self, absent: list[int], differences: tuple[Difference, ...]) -> str:
+    def _verdict(self, absent: list[int], differences: tuple[Difference, ...], address: str) -> str:
         if absent:
             return _GAVE_UP
         told = [[each.process_id, each.name, each.value, each.usual] for each in differences]
-        return f"{_DIFFER} {json.dumps(told)}" if told else _ALL_HERE
+        return f"{_DIFFER} {json.dumps(told)}" if told else f"{_ALL_HERE} {address}"
 
     def _listen(self) -> socket.socket:
         address = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS") or self._gang.coordinator_address
@@ -160,13 +197,12 @@ class _Host:
             raise _not_met(self._gang, f"port {port} can't be listened at: {error.strerror or error}") from None
 
     def _gather(self, listener: socket.socket, selector: selectors.BaseSelector) -> None:
-        tell_at = 0.0
         while self._absent() and (now := time.monotonic()) < self._deadline:
-            if now >= tell_at:
-                tell_at = now + _TELL_S
+            if now >= self._tell_at:
+                self._tell_at = now + _TELL_S
                 for member in self._present.values():
                     _say(member, f"absent {_named(self._absent())}")
-            for key, _ in selector.select(min(tell_at, self._deadline) - now):
+            for key, _ in selector.select(min(self._tell_at, self._deadline) - now):
                 if key.data is None:
                     connection, _ = listener.accept()
                     connection.setblocking(False)
@@ -199,14 +235,20 @@ class _Host:
             return False
         member.process_id, member.facts = process_id, _parse_facts(words[3] if len(words) > 3 else "{}")
         self._present[process_id] = member
+        self._came.add(process_id)
+        soon = time.monotonic() + _TELL_CHANGE_S + _TELL_S_A_PROCESS * len(self._present)
+        self._tell_at = min(self._tell_at, soon)
         return True
 
     def _absent(self) -> list[int]:
-        """At most one more than are named, in order."""
-        if len(self._present) == self._gang.num_processes - 1:
+        return self._missing(self._present)
+
+    def _missing(self, there: Collection[int]) -> list[int]:
+        """Who is not among them: at most one more than are named, in order."""
+        if len(there) == self._gang.num_processes - 1:
             return []
-        absent = (rank for rank in range(1, self._gang.num_processes) if rank not in self._present)
-        return [rank for rank, _ in zip(absent, range(_MOST_NAMED + 1), strict=False)]
+        missing = (rank for rank in range(1, self._gang.num_processes) if rank not in there)
+        return [rank for rank, _ in zip(missing, range(_MOST_NAMED + 1), strict=False)]
 
 
 class _Guest:
@@ -215,15 +257,16 @@ class _Guest:
     def __init__(self, gang: Gang, deadline: float, timeout_s: float, facts: dict[str, str]) -> None:
         self._gang, self._deadline, self._timeout_s, self._facts = gang, deadline, timeout_s, facts
         self._absent = "process 0"
+        self._address = ""
 
-    def wait(self) -> None:
+    def wait(self) -> str:
         host, _, port = str(self._gang.coordinator_address).rpartition(":")
         reason = ""
         while (left := self._deadline - time.monotonic()) > 0:
             try:
                 with socket.create_connection((host.strip("[]"), int(port)), min(left, _CONNECT_S)) as connection:
                     if self._is_let_in(connection):
-                        return
+                        return self._address
             except (OSError, UnicodeError) as error:
                 reason = f" ({getattr(error, 'strerror', None) or error})"
                 self._absent = "process 0"
@@ -239,11 +282,15 @@ class _Guest:
         heard = b""
         while (left := self._deadline - time.monotonic()) > 0:
             connection.settimeout(left)
-            piece = connection.recv(_MOST_BYTES)
+            try:
+                piece = connection.recv(_MOST_BYTES)
+            except TimeoutError:
+                return False  # absent is whom process 0 named last; itself where it named nobody
             *lines, heard = (heard + piece).split(b"\n")
             for line in lines:
                 word, _, rest = line.decode("ascii", "replace").partition(" ")
                 if word == _ALL_HERE:
+                    self._address = address_for_others(_own_end(connection), rest)
                     return True
                 if word == "absent":
                     self._absent = rest

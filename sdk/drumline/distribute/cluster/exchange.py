@@ -57,7 +57,7 @@ class Exchange:
         failed = {process: one["failed"] for process, one in told.items() if "failed" in one}
         if failed:
             shown = "; ".join(f"process {process}: {why}" for process, why in failed.items())
-            raise ProcessesDifferError(f"{what}: failed in {shown}", tuple(failed))
+            raise ProcessesDifferError(f"{what}: failed in {shown}", tuple(failed), have_failed=True)
         odd = odd_processes({process: one["what"] for process, one in told.items()})
         if odd:
             elsewhere = ", ".join(f"process {process} at {told[process]['what']}" for process in odd)

@@ -10,7 +10,12 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import jax
-from jax._src.xla_bridge import backends_are_initialized  # JAX shows it nowhere else
+
+# JAX shows these nowhere else.
+from jax._src import distributed
+from jax._src.xla_bridge import backends_are_initialized, make_cpu_client
+from jax.extend.backend import register_backend_factory
+from jaxlib import _jax
 
 from drumline.distribute.cluster.barrier import wait_for_all
 from drumline.distribute.cluster.gang import Gang
@@ -44,7 +49,7 @@ def meet(gang: Gang, timeout_s: int = 300) -> None:
     if backends_are_initialized():
         raise ClusterError(f"{who}: dist.initialize() must be called before anything uses JAX's devices")
     deadline = time.monotonic() + timeout_s
-    wait_for_all(gang, timeout_s, own_versions())
+    address = wait_for_all(gang, timeout_s, own_versions())
     left_s = max(_SERVICE_S, int(deadline - time.monotonic()))
     # The preemption service would swallow SIGTERM.
     settings = {"jax_cpu_collectives_implementation": "gloo", "jax_enable_preemption_service": False}
@@ -55,6 +60,21 @@ def meet(gang: Gang, timeout_s: int = 300) -> None:
             )
     except RuntimeError as error:
         raise ClusterError(f"{who}: {error}") from error
+    listen_at(address)
+
+
+def listen_at(address: str) -> None:
+    """CPU collectives of this process, which has met the others, are reached at ``address``.
+
+    Gloo takes what the host's name resolves to. On many machines that is a loopback address, at which others find
+    nobody, and JAX has no setting for it.
+    """
+
+    def make_client() -> Any:
+        client = distributed.global_state.client
+        return make_cpu_client(_jax.make_gloo_tcp_collectives(distributed_client=client, hostname=address))
+
+    register_backend_factory("cpu", make_client, priority=0, fail_quietly=False)
 
 
 def own_versions() -> dict[str, str]:

@@ -131,8 +131,11 @@ class DistributedIterator:
         step, self._state = produced
         return step
 
-    def next_steps(self, most: int, room: int) -> TakenSteps | None:
-        """Up to ``most`` steps of equal shapes as one nest on the devices, with room for ``room``; None at the end."""
+    def next_steps(self, most: int, room_for: Callable[[int], int]) -> TakenSteps | None:
+        """Up to ``most`` steps of equal shapes as one nest on the devices; None at the end.
+
+        ``room_for`` tells for how many steps to make room where so many were found.
+        """
         waiting, error = self._ahead.drain()
         self._ready.extend(waiting)
         if error is not None:
@@ -140,7 +143,7 @@ class DistributedIterator:
         if self._ready:  # read ahead by the thread, which placed each
             step, self._state = self._ready.popleft()
             return TakenSteps(step, 1, is_one=True)
-        taken = take_steps(self._reader, self._place, most, room)
+        taken = take_steps(self._reader, self._place, most, room_for)
         self._state = self._reader.get_state()
         return taken
 

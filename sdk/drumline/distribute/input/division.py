@@ -10,7 +10,7 @@ import jax
 from drumline.distribute.input import spec as specs
 from drumline.distribute.input.autoshard import split_rule
 from drumline.distribute.input.dataset import Dataset, compute_batch_size
-from drumline.distribute.input.explain import InputExplanation, explain_split, explain_whole
+from drumline.distribute.input.explain import InputExplanation, epoch_rows, explain_split, explain_whole
 from drumline.distribute.input.padding import PaddingReader
 from drumline.distribute.input.splitting import SplitRule
 from drumline.distribute.input.steps import (
@@ -85,6 +85,16 @@ class DividedBatches:
         return explain_split(
             self._source, self._rule()[0], compute_batch_size(self._source), self._replicas, pads=self._pads
         )
+
+    def is_always_even(self) -> bool:
+        """Whether it is known that every step gives each replica as many rows."""
+        rows, _ = epoch_rows(self._source)
+        if rows is None:
+            return False
+        rule, global_batch = self._rule()
+        if rule is SplitRule.EACH_BATCH:
+            return not (rows % self._replicas).any()
+        return global_batch % self._replicas == 0 and int(rows.sum()) % global_batch == 0
 
     def _rule(self) -> tuple[SplitRule, int]:
         policy, files = self._source.auto_shard_policy, self._source.files

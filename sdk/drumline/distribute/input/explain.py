@@ -64,7 +64,7 @@ def explain_split(
     dataset: Dataset, rule: SplitRule, global_batch: int, replicas: int, *, pads: bool
 ) -> InputExplanation:
     """For a dataset whose batches are divided. ``global_batch`` is -1 where it can't be inferred."""
-    epoch, is_endless = _epoch_rows(dataset)
+    epoch, is_endless = epoch_rows(dataset)
     batches = None if is_endless else epoch
     first = last = steps = dropped = None
     if rule is SplitRule.EACH_BATCH:
@@ -138,7 +138,7 @@ def readers(dataset: Dataset, num_workers: int) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def _epoch_rows(dataset: Dataset) -> tuple[_Rows | None, bool]:
+def epoch_rows(dataset: Dataset) -> tuple[_Rows | None, bool]:
     """Rows of every batch in order, None where only reading can tell; and whether this repeats without end."""
     last_batch = max((i for i, op in enumerate(dataset.operations) if isinstance(op, ops.Batch)), default=None)
     if last_batch is None:

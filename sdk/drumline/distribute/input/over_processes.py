@@ -81,8 +81,7 @@ class DividedOverProcesses(_Shared):
         self._reads_part = policy in (AutoShardPolicy.FILE, AutoShardPolicy.HINT)
         self._given = source
         self._source = dataset_of_worker(source, workers, self._share.index) if self._reads_part else source
-        # A step that promised its shape is dropped where it has another, as it ever was.
-        self._fills: Filled = "none" if fills == "uneven" and self._reads_part and _is_static(self._source) else fills
+        self._fills = self._needed(fills)
         self._whole = DividedBatches(self._source, self._share.replicas, pads=self._fills != "none", fills=self._fills)
         length = self._source.cardinality()
         if self._reads_part and not _is_static(self._source):
@@ -118,6 +117,15 @@ class DividedOverProcesses(_Shared):
             f"worker {worker} of {workers} reads everything and keeps its replicas' rows" for worker in range(workers)
         )
         return replace(told, readers=tuple(each))
+
+    def _needed(self, fills: Filled) -> Filled:
+        """Weights are one more argument of each step: only where some may not count."""
+        if fills != "uneven":
+            return fills
+        if self._reads_part:  # a step that promised its shape is dropped where it has another
+            return "none" if _is_static(self._source) else fills
+        whole = DividedBatches(self._source, self._share.replicas, pads=False)
+        return "none" if whole.is_always_even() else fills
 
     def _require_one_policy(self, policies: list[str]) -> None:
         if len(set(policies)) > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,8 @@ class TakenSteps:
     is_one: bool
     is_last: bool = False
     """An error comes next: it is for the call that asks for its step."""
+    room: int = 1
+    """How many steps the arrays have room for."""
 
 
 class HoldingReader:
@@ -57,8 +60,8 @@ class HoldingReader:
         self._reader.set_state(state)
 
 
-def take_steps(reader: HoldingReader, place: Placer, most: int, room: int) -> TakenSteps | None:
-    """Up to ``most`` steps of equal shapes, with room for ``room``; None at the end.
+def take_steps(reader: HoldingReader, place: Placer, most: int, room_for: Callable[[int], int]) -> TakenSteps | None:
+    """Up to ``most`` steps of equal shapes, with room for as many as ``room_for`` their number says; None at the end.
 
     An error of the dataset is raised by the call that would have given its step.
     """
@@ -89,7 +92,8 @@ def take_steps(reader: HoldingReader, place: Placer, most: int, room: int) -> Ta
         return None
     if not place.can_stack(steps[0]):
         return TakenSteps(place(steps[0]), 1, is_one=True, is_last=is_last)
-    return TakenSteps(place.stacked(steps, room), len(steps), is_one=False, is_last=is_last)
+    room = room_for(len(steps))
+    return TakenSteps(place.stacked(steps, room), len(steps), is_one=False, is_last=is_last, room=room)
 
 
 def _shapes(step: Step) -> Any:

@@ -248,8 +248,12 @@ class PlanObserver(Protocol):
 class ProgramObserver(Protocol):
     """What an observer implements as well to be told which program each step runs."""
 
-    def program_dispatched(self, step: int, program: DispatchedProgram) -> None:
-        """The program is handed to the devices next; for steps of the same program it is the same object."""
+    def program_dispatched(self, steps: range, program: DispatchedProgram) -> None:
+        """The program is handed to the devices next, and does these steps: several in a call of ``run_steps``.
+
+        Where it is new and runs over several processes, they compare it first. For steps of the same program it is
+        the same object.
+        """
 
 
 @dataclass(frozen=True, slots=True)

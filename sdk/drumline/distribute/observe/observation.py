@@ -203,10 +203,15 @@ class Observation:
         self.wants_in_step = is_sampled and self.planner is None
         self.wants_large = self.wants_in_step and self._step % (self._every * LARGE_EVERY) == 0
 
-    def report_program(self, describe: Callable[[], DispatchedProgram], step: int) -> None:
-        """The program of the step, or of several from that one on, is known; described where somebody follows."""
+    @property
+    def is_followed(self) -> bool:
+        """Whether somebody wants to know which program each step runs."""
+        return self._follower is not None
+
+    def report_program(self, program: DispatchedProgram, steps: range) -> None:
+        """The program of these steps is known."""
         if self._follower is not None:
-            self._follower.program_dispatched(step, describe())
+            self._follower.program_dispatched(steps, program)
 
     def end_step(self, step: int, executor: str, dispatched_at: int, rows: tuple[int, ...] | None) -> None:
         """``run`` gives control back."""

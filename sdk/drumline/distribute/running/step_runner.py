@@ -55,6 +55,7 @@ _NEEDS_CONCRETE = (
 class _Call:
     """A call without a compiled step. ``roots``: the function, and what its arguments hold of the program."""
 
+    called: Callable[..., Any]
     fn: Callable[..., Any]
     roots: Sequence[Any]
     arguments: StepArguments
@@ -82,6 +83,7 @@ class StepRunner:
         self._known = KnownTrees()
         self.step = 0
         self.last_executor: str | None = None
+        self.full_rooms: set[int] = set()  # numbers of steps asked for, and taken, by one call
 
     def run(self, fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], options: RunOptions) -> Any:
         """The results of ``fn`` on every replica; the variables that it wrote are written."""
@@ -137,10 +139,7 @@ class StepRunner:
         dispatched_at = time.monotonic_ns()
         try:
             built = self._find_or_build(called, fn, arguments, options)
-            step = built.step
-            if isinstance(step, EachStep) and step.makes:
-                steps = steps[:1]
-            self._observation.report_program(lambda: self._describe(built, called), steps.start)
+            step, steps = built.step, self._steps_of(built, arguments)
             self._observation.dispatch_steps(step.name, steps)
             return self._call(step, arguments), len(steps)
         finally:
@@ -175,7 +174,6 @@ class StepRunner:
         try:
             built = self._find_or_build(called, fn, arguments, options)
             step = built.step
-            observation.report_program(lambda: self._describe(built, called), self.step)
             observation.dispatch_step(step.name, is_ragged=arguments.is_ragged)
             return self._call(step, arguments)
         finally:
@@ -191,31 +189,42 @@ class StepRunner:
         built = None if state is None else state.steps.get(signature)
         if state is None or built is None:
             state = state or self._cache.begin(called, roots)
-            built = self._build(state, _Call(fn, roots, arguments, options, signature))
-        elif options.check_stale:
-            refuse_stale(
-                built.traces, self._trace(fn, arguments.of_one_step(), state.made).traces, state.captures.opaque_parts()
-            )
-            self._cache.record_trace(fn, state, roots)
+            built = self._build(state, _Call(called, fn, roots, arguments, options, signature))
+        else:
+            self._report_program(built, called, arguments)
+            if options.check_stale:
+                again = self._trace(fn, arguments.of_one_step(), state.made).traces
+                refuse_stale(built.traces, again, state.captures.opaque_parts())
+                self._cache.record_trace(fn, state, roots)
         if arguments.is_padded:
             assert arguments.rows is not None
             name = getattr(called, "__name__", repr(called))
             refuse_unminded_padding(built.traces[0].minds_row_weights, arguments.rows, name)
             if not built.knows_rows:
                 built.knows_rows = True
-                (traced,) = built.traces
-                traced.row_outputs |= find_row_outputs(
-                    traced, arguments, lambda longer: self._trace(fn, longer, state.made).traces[0]
+                built.traces[0].row_outputs |= find_row_outputs(
+                    built.traces[0], arguments, lambda longer: self._trace(fn, longer, state.made).traces[0]
                 )
         built.last_use = next(self._cache.uses)
         self.last_executor = built.step.name
         return built
 
-    def _describe(self, built: BuiltStep, called: Callable[..., Any]) -> DispatchedProgram:
+    def _report_program(self, built: BuiltStep, called: Callable[..., Any], arguments: StepArguments) -> None:
+        if self._observation.is_followed:
+            self._observation.report_program(self._describe(built, called, arguments), self._steps_of(built, arguments))
+
+    def _steps_of(self, built: BuiltStep, arguments: StepArguments) -> range:
+        """The steps that one call of it does."""
+        if arguments.repeated is None or (isinstance(built.step, EachStep) and built.step.makes):
+            return range(self.step, self.step + 1)
+        return range(self.step, self.step + arguments.repeated.stop - arguments.repeated.first)
+
+    def _describe(self, built: BuiltStep, called: Callable[..., Any], arguments: StepArguments) -> DispatchedProgram:
         if built.description is None:
             name = getattr(called, "__qualname__", None) or type(called).__name__
             replicas = self._owner.num_replicas_in_sync
-            built.description = describe_program(built.step, built.traces, name, replicas)
+            room = 1 if arguments.repeated is None else arguments.repeated.room
+            built.description = describe_program(built.step, built.traces, name, replicas, room)
         return built.description
 
     def _build(self, state: FunctionState, call: _Call) -> BuiltStep:
@@ -230,10 +239,11 @@ class StepRunner:
         program = self._trace(call.fn, call.arguments.of_one_step(), state.made)
         self._cache.record_trace(call.fn, state, call.roots)
         step = self._compile(program, call.fn, call.arguments, call.options)
+        built = BuiltStep(step, program.traces)
+        self._report_program(built, call.called, call.arguments)  # first: who has it already comes to no exchange
         if self._owner.exchange is not None:  # before anything is sent: a collective of other programs would hang
             text = step.text(call.arguments)
             require_same_program(self._owner, text, f"step {self.step}", call.arguments, program.traces)
-        built = BuiltStep(step, program.traces)
         created = program.traces[0].created
         if created:
             state.made = list(created)

@@ -58,9 +58,14 @@ def describe_step(compiled: Any, arguments: StepArguments, step: int, replicas: 
     )
 
 
-def describe_program(compiled: Any, traces: Sequence[TracedStep], name: str, replicas: int) -> DispatchedProgram:
-    """What a built step is, for whoever compares it with that of another process; ``name`` is the function's."""
-    digest = hashlib.sha256(compiled.name.encode())
+def describe_program(
+    compiled: Any, traces: Sequence[TracedStep], name: str, replicas: int, room: int = 1
+) -> DispatchedProgram:
+    """What a built step is, for whoever compares it with that of another process; ``name`` is the function's.
+
+    ``room``: of how many batches it can take at once.
+    """
+    digest = hashlib.sha256(f"{type(compiled).__name__} {compiled.name} {room}".encode())
     for traced in traces:
         digest.update(_SET.sub(_sorted_set, _ADDRESS.sub("", str(traced.jaxpr))).encode())
     operations = _collectives(compiled.program, 1, replicas, compiled.name != "mpmd") if replicas > 1 else ()

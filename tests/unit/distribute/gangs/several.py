@@ -6,6 +6,7 @@ import jax.numpy as jnp
 
 import drumline.distribute as dist
 from drumline.distribute import observe
+from drumline.distribute.input.explain import InputExplanation
 from unit.distribute.gangs.program import LABELS, ROWS, plain
 
 
@@ -48,3 +49,27 @@ def trained() -> Any:
             place = iterator.state()
             iterator.restore(place)
     return [losses, plain(weights.value), int(seen.value), recorder.told]
+
+
+class Sizes(Recorder):
+    """Keeps how many bytes of arguments each program takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arguments: list[int] = []
+
+    def step_program(self, record: observe.StepProgramRecord) -> None:
+        """Keeps its memory."""
+        assert record.memory is not None
+        self.arguments.append(record.memory.argument)
+
+    def input_divided(self, explanation: InputExplanation) -> None: ...
+
+
+def programs() -> list[Any]:
+    """Of two calls of four steps: how many batches the programs that were built take, on each device."""
+    strategy, sizes = dist.MirroredStrategy(), Sizes()
+    strategy.observe(sizes)
+    iterator = iter(strategy.distribute_dataset(dist.Dataset.from_tensor_slices(ROWS).batch(8)))
+    counts = [strategy.run_steps(lambda x: dist.all_reduce("sum", x), iterator, 4).count for _ in range(2)]
+    return [counts, [size // ROWS[:1].nbytes for size in sizes.arguments]]

@@ -1,8 +1,13 @@
 """``run_steps`` over processes gives, and tells, what it does in one."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from support.jax_processes import process_groups
+import pytest
+
+from support.jax_processes import ProcessGroups, process_groups
+
+LAYOUTS = [(4, 4), (2, 2, 2, 2)]
 
 FOUND = f"""
 import sys
@@ -11,15 +16,27 @@ from unit.distribute.gangs import several
 """
 
 
-def test_several_steps_give_and_tell_what_they_do_in_one_process() -> None:
+@pytest.fixture(scope="module")
+def processes() -> Iterator[ProcessGroups]:
+    """One gang of each layout serves all tests."""
     with process_groups() as groups:
-        (expected,) = groups.run(FOUND, "several.trained()", (8,))
-        told = groups.run(FOUND, "several.trained()", (4, 4))
+        yield groups
+
+
+def test_several_steps_give_and_tell_what_they_do_in_one_process(processes: ProcessGroups) -> None:
+    (expected,) = processes.run(FOUND, "several.trained()", (8,))
 
     assert [count for count, _ in expected[0]] == [3, 3, 2]
     assert expected[2] == 64
     assert {(origin, step) for origin, step, *_ in expected[3]} == {
         (origin, step) for origin in ("host", "in_step") for step in (0, 3, 6)
     }
-    # of reductions the first process tells, for all
-    assert told == [expected, [*expected[:3], []]]
+    for devices in LAYOUTS:
+        told = processes.run(FOUND, "several.trained()", devices)
+        # of reductions the first process tells, for all
+        assert told == [expected, *[[*expected[:3], []]] * (len(devices) - 1)]
+
+
+@pytest.mark.parametrize("devices", [(8,), *LAYOUTS], ids=str)
+def test_several_steps_are_one_program(processes: ProcessGroups, devices: tuple[int, ...]) -> None:
+    assert processes.run(FOUND, "several.programs()", devices) == [[[4, 4], [4]]] * len(devices)

@@ -3,6 +3,7 @@ import { getRouteApi } from "@tanstack/react-router";
 import { api, body } from "@/api/client";
 import { keys } from "@/api/queries";
 import type { PlanComparison, PlanDifference } from "@/api/schema";
+import { Chips } from "@/components/plan/chips";
 import { ScrollBox } from "@/components/ui/scroll-box";
 import { Section } from "@/components/ui/section";
 import { ErrorState, SkeletonRows } from "@/components/ui/view-states";
@@ -62,11 +63,12 @@ function Comparison({ comparison }: { comparison: PlanComparison }) {
   if (on) {
     const chips = comparison.plan.program?.chips;
     return (
-      <p data-testid="plan-comparison" role="status">
-        The plan was compiled for {on}
-        {chips ? `, by ${chips.compiler}: ${chips.fits ? "it fits" : "it does not fit"}` : ""}. There is
-        nothing to compare the run with.
-      </p>
+      <div className="space-y-2" data-testid="plan-comparison">
+        <p role="status">
+          The plan is one for {on}, compiled and not run: there is nothing to compare the run with.
+        </p>
+        {chips ? <Chips chips={chips} /> : <p className="text-muted">{comparison.plan.probe.message}</p>}
+      </div>
     );
   }
   const groups = Map.groupBy(comparison.rows, (row) => row.about);

@@ -1,8 +1,8 @@
 import type { PlannedBatch, ProbedProgram } from "@/api/schema";
+import { PlanTable } from "@/components/plan/plan-table";
 import { Section } from "@/components/ui/section";
 import { count, formatInteger } from "@/lib/format";
 import { placeText } from "./place";
-import { PlanTable } from "./plan-table";
 
 const COLUMNS = [
   { head: "First in step" },

@@ -1,8 +1,8 @@
 import type { ProbedProgram } from "@/api/schema";
+import { PlanTable } from "@/components/plan/plan-table";
 import { Section } from "@/components/ui/section";
 import { count, formatBytes } from "@/lib/format";
 import { placeText } from "./place";
-import { PlanTable } from "./plan-table";
 
 const COLUMNS = [
   { head: "Exchange" },

@@ -1,5 +1,6 @@
 import { useEffect, useRef } from "react";
 import type { Plan } from "@/api/schema";
+import { Chips } from "@/components/plan/chips";
 import { Waiting } from "@/components/runs/waiting";
 import { Button } from "@/components/ui/button";
 import { Section } from "@/components/ui/section";
@@ -7,7 +8,6 @@ import { ErrorState, Skeleton } from "@/components/ui/view-states";
 import { count } from "@/lib/format";
 import type { Submission } from "../request";
 import { Batches } from "./batches";
-import { Chips } from "./chips";
 import { Collectives } from "./collectives";
 import { Memory } from "./memory";
 import { PlacementMap } from "./placement-map";

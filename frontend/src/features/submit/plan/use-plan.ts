@@ -10,13 +10,15 @@ interface PlanOrder {
   request: Submission;
   /** The slice to compile for; null: the devices where it would be placed. */
   on: string | null;
+  /** The parameter whose largest value that fits the slice is looked for. */
+  largest: string | null;
 }
 
 /** Orders plans and follows the newest one. `of` is the request that the shown plan answers. */
 export function usePlan() {
   const newest = useRef<Plan | null>(null);
   const order = useMutation({
-    mutationFn: async ({ request, on }: PlanOrder) => {
+    mutationFn: async ({ request, on, largest }: PlanOrder) => {
       if (newest.current && isPending(newest.current)) void cancel(newest.current.id);
       return body(
         api.POST("/api/v1/plan", {
@@ -24,7 +26,7 @@ export function usePlan() {
           // What has a default may be left out of a request; the generated type does not say so.
           body: {
             run: request as RunSubmit,
-            probe: { limit_s: on === null ? 60 : 600, steps: 16, on },
+            probe: { limit_s: on === null ? 60 : 600, steps: 16, on, batch_parameter: largest },
           },
         }),
       );

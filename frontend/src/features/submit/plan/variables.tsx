@@ -1,7 +1,7 @@
 import type { PlannedVariable, ProbedProgram } from "@/api/schema";
+import { PlanTable } from "@/components/plan/plan-table";
 import { Section } from "@/components/ui/section";
 import { count, formatBytes } from "@/lib/format";
-import { PlanTable } from "./plan-table";
 
 const COLUMNS = [{ head: "Name" }, { head: "Type" }, { head: "Copies" }, { head: "One copy", right: true }];
 
