@@ -24,11 +24,8 @@ def main(run: RunContext, *, learning_rate: float = 0.5, epochs: int = 20, seed:
         weights = [dist.Variable(value, name=name, aggregation="mean") for name, value in initial_weights(seed).items()]
 
     def train_step(images, labels):
-        """One replica's share of a batch: 32 examples each on 8 replicas, fewer in the last batch.
-
-        Over several hosts the last batch is filled up to one shape: row weights tell the examples that count.
-        """
-        counts = dist.row_weights(labels)
+        """One replica's share of a batch: 32 examples each on 8 replicas, fewer in the last batch."""
+        counts = dist.row_weights(labels)  # 0 for what fills up the last batch over several hosts
 
         def total_loss(values):
             losses = cross_entropy(predict(values, images), labels)
@@ -41,8 +38,7 @@ def main(run: RunContext, *, learning_rate: float = 0.5, epochs: int = 20, seed:
         return dist.rows(losses)
 
     def test_step(images, labels):
-        right = predict([weight.value for weight in weights], images).argmax(axis=1) == labels
-        return dist.rows(right.astype(jnp.float32))
+        return dist.rows(hits([weight.value for weight in weights], images, labels))
 
     run.set_total_steps(steps := epochs * len(train_batches))
     batches = iter(strategy.distribute_dataset(dist.Dataset.from_generator(train_batches).repeat(epochs)))
@@ -56,7 +52,6 @@ def main(run: RunContext, *, learning_rate: float = 0.5, epochs: int = 20, seed:
             print(f"epoch {epoch}/{epochs}: loss {float(loss):.4f}")
             state["loss"] = loss
             run.checkpoint(state, step=step)
-
     (batch,) = strategy.distribute_dataset([test_batch])
     accuracy = strategy.reduce("mean", strategy.run(test_step, args=batch), axis=0, name="test_accuracy")
     run.log(step=steps, test_accuracy=accuracy)
@@ -87,6 +82,11 @@ def initial_weights(seed):
 def predict(values, images):
     hidden_kernel, hidden_bias, output_kernel, output_bias = values
     return jax.nn.relu(images @ hidden_kernel + hidden_bias) @ output_kernel + output_bias
+
+
+def hits(values, images, labels):
+    """1 for each example whose digit is told, 0 for the others."""
+    return (predict(values, images).argmax(axis=1) == labels).astype(jnp.float32)
 
 
 def cross_entropy(logits, labels):
