@@ -6,8 +6,9 @@ import time
 
 import pytest
 
+from drumline.distribute.errors import ProcessesDifferError
 from drumline_worker.agent.agent_context import CoordinatorPort
-from drumline_worker.runner.gang_watch import Told, find_odd
+from drumline_worker.runner.gang_watch import Told, find_difference, find_odd
 
 A, B = ("aaaa", "train"), ("bbbb", "evaluate")
 
@@ -71,6 +72,16 @@ def test_who_returns_while_others_still_step_is_named() -> None:
     )
 
 
+def test_the_engine_s_own_word_for_members_that_differ_is_found_behind_what_the_program_raises() -> None:
+    difference = ProcessesDifferError("step 0: its program of process 1 is not", (1,))
+    with pytest.raises(ValueError, match="training failed") as raised:
+        raise ValueError("training failed") from difference
+
+    assert find_difference(raised.value) is difference
+    assert find_difference(ValueError("training failed")) is None
+    assert find_difference(ProcessesDifferError("nobody reads this series any more")) is None
+
+
 MEMBER = """
 import os, sys, threading, time
 import jax
@@ -117,9 +128,9 @@ if "run_steps" in fault:
 elif "over both" in fault:
     at = 7 if "later" in fault else 0
     for step in range(20):
-        fn = evaluate if rank == 1 and step == at else train
+        fn = evaluate if rank == 1 and step == at and "argument" not in fault else train
         try:
-            jax.block_until_ready(strategy.run(fn, args=(jnp.ones(3),)))
+            jax.block_until_ready(strategy.run(fn, args=(jnp.ones(3) * (1 + rank * ("argument" in fault)),)))
         except dist.errors.ProcessesDifferError as error:
             print(watch.describe(error), flush=True)
             leave()
@@ -143,6 +154,7 @@ leave()
         ("early", "Rank 1 on beta returned after 12 steps of the strategy, while rank 0 on alpha began step 1"),
         ("over both, later", "Rank 1 on beta runs another program than rank 0 on alpha in step 7: evaluate ("),
         ("over both, first", "Rank 1 on beta runs another program than rank 0 on alpha in step 0: evaluate ("),
+        ("over both, argument", "Rank 1 on beta: step 0: args[0] of process 1 is not that of the other processes ("),
         ("run_steps, other", "Rank 1 on beta runs another program than rank 0 on alpha in step 8: evaluate ("),
         (
             "run_steps, early",

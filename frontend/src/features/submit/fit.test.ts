@@ -142,6 +142,33 @@ describe("whether a run fits", () => {
     });
   });
 
+  it("starts on a slice only where free devices form the box, as the scheduler does", () => {
+    // A v3 host: 2 x 2 chips of 2 cores; a run has those at x = 0, so that the others form a column and no row.
+    const slice = devices("a", "hhffhhff", "tpu").map((device, index) => ({
+      ...device,
+      coords: [Math.floor(index / 2) % 2, Math.floor(index / 4), 0],
+      core_on_chip: index % 2,
+    }));
+    const row = { strategy: "tpu", computationShape: "2, 1, 1, 2" } as const;
+    expect(fitFor(1, slice, { draft: row })).toMatchObject({
+      verdict: "waits",
+      sentence:
+        "It will wait for 1 replica of 4 TPU devices; a has 4 free now, but no box of them side by side is large enough.",
+    });
+    expect(fitFor(1, slice, { draft: { ...row, computationShape: "1, 2, 1, 2" } }).verdict).toBe("now");
+    expect(fitFor(2, slice, { draft: { ...row, computationShape: "1, 1, 1, 2" } }).verdict).toBe("now");
+    expect(fitFor(4, slice, { draft: { strategy: "tpu" } }).verdict).toBe("now");
+    expect(fitFor(4, slice, { draft: { strategy: "tpu", topology: "v3:2x1" } }).verdict).toBe("waits");
+    expect(fitFor(4, slice, { draft: { strategy: "tpu", topology: "v3:1x2" } }).verdict).toBe("now");
+    expect(
+      fitFor(
+        4,
+        slice.map((device) => ({ ...device, coords: null })),
+        { draft: { strategy: "tpu" } },
+      ).verdict,
+    ).toBe("now");
+  });
+
   it("gives each replica all its devices on one host", () => {
     const draft = { strategy: "tpu", computationShape: "1, 1, 1, 2", platform: "cpu" } as const;
     const odd = [...devices("a", "fff"), ...devices("b", "fff")];

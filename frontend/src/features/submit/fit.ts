@@ -1,5 +1,6 @@
 import type { Device, Host } from "@/api/schema";
 import { count } from "@/lib/format";
+import { type Place, replicasInBox } from "./boxes";
 import type { Shape } from "./shape";
 
 /** Devices of one platform on one host. */
@@ -9,6 +10,8 @@ export interface HostFit {
   platform: string;
   simulated: boolean;
   free: number;
+  /** Of the free ones those that such a run can take: on a slice as many as form a box. */
+  usable: number;
   total: number;
   /** Why the host takes no runs now. */
   outOfService: string | null;
@@ -29,29 +32,58 @@ const OUT_OF_SERVICE: ReadonlySet<Host["state"]> = new Set(["lost", "draining", 
  * server queues is never refused here. The server decides when it places the run; this is not its plan.
  */
 export function fitOf(devices: readonly Device[], hosts: readonly Host[], shape: Shape, waits: boolean): Fit {
-  const fleets = shape.platforms.map((platform) => fleetOf(devices, hosts, platform));
+  const fleets = shape.platforms.map((platform) => fleetOf(devices, hosts, platform, shape));
   return { ...judge(fleets, shape, waits), hosts: fleets.flat().sort(freestFirst) };
 }
 
 /** The hosts with devices of the platform. Whatever is registered counts, also what is quarantined: it may come back. */
-function fleetOf(devices: readonly Device[], hosts: readonly Host[], platform: string): Fleet {
+function fleetOf(devices: readonly Device[], hosts: readonly Host[], platform: string, shape: Shape): Fleet {
   const states = new Map(hosts.map(({ id, state }) => [id, state]));
   const fleet = new Map<string, HostFit>();
   for (const { host, host_name: name, state, platform: its, simulated } of devices) {
     if (its !== platform) continue;
     const hostState = states.get(host);
     const outOfService = hostState && OUT_OF_SERVICE.has(hostState) ? hostState : null;
-    const entry = fleet.get(host) ?? { host, name, platform, simulated, free: 0, total: 0, outOfService };
+    const entry = fleet.get(host) ?? {
+      host,
+      name,
+      platform,
+      simulated,
+      free: 0,
+      usable: 0,
+      total: 0,
+      outOfService,
+    };
     entry.total += 1;
     entry.free += state === "FREE" && !outOfService ? 1 : 0;
     fleet.set(host, entry);
   }
-  return [...fleet.values()].sort(freestFirst);
+  return [...fleet.values()]
+    .map((entry) => ({ ...entry, usable: usableOf(entry, devices, shape) }))
+    .sort(freestFirst);
+}
+
+/** As the scheduler counts: all where the gang has its box or devices lie on no slice, else those of fewer replicas. */
+function usableOf({ host, platform, free }: HostFit, devices: readonly Device[], shape: Shape): number {
+  if (platform !== "tpu" || free === 0) return free;
+  const here = devices.filter(
+    (one) => one.host === host && one.platform === platform && one.state === "FREE",
+  );
+  const places = here.map(placeOf).filter((place) => place !== null);
+  if (places.length < here.length) return free;
+  const replicas = replicasInBox(places, shape.replicas, shape.blocks);
+  return replicas >= shape.replicas ? free : replicas * shape.devicesPerReplica;
+}
+
+function placeOf({ platform, coords, core_on_chip: core }: Device): Place | null {
+  const [x, y, z] = coords ?? [];
+  if (platform !== "tpu" || x === undefined || y === undefined || z === undefined) return null;
+  return [x, y, z, core ?? 0];
 }
 
 function judge(fleets: readonly Fleet[], shape: Shape, waits: boolean): Omit<Fit, "hosts"> {
   if (shape.unsupported) return { verdict: "never", sentence: shape.unsupported };
-  const ready = fleets.find((fleet) => room(fleet, shape, "free") >= shape.replicas);
+  const ready = fleets.find((fleet) => room(fleet, shape, "usable") >= shape.replicas);
   if (ready) return { verdict: "now", sentence: startsOn(ready, shape) };
   const fleet = fleets.reduce((best, other) => (holdsMore(other, best, shape) ? other : best));
   if (room(fleet, shape, "total") >= shape.replicas) {
@@ -64,7 +96,7 @@ function judge(fleets: readonly Fleet[], shape: Shape, waits: boolean): Omit<Fit
 }
 
 /** How many replicas have room; a replica never spans hosts. */
-function room(fleet: Fleet, shape: Shape, devices: "free" | "total"): number {
+function room(fleet: Fleet, shape: Shape, devices: "usable" | "total"): number {
   const rooms = fleet.map((host) => Math.floor(host[devices] / shape.devicesPerReplica));
   return shape.oneHost ? Math.max(0, ...rooms) : rooms.reduce((sum, replicas) => sum + replicas, 0);
 }
@@ -76,7 +108,7 @@ function holdsMore(fleet: Fleet, other: Fleet, shape: Shape): boolean {
 
 function startsOn(fleet: Fleet, shape: Shape): string {
   const [freest] = fleet;
-  if (freest && room([freest], shape, "free") >= shape.replicas)
+  if (freest && room([freest], shape, "usable") >= shape.replicas)
     return `${count(freest.free, kind(shape))} free on ${freest.name}: it can start at once.`;
   const free = `${count(sum(fleet, "free"), kind(shape))} free on ${fleet.filter((host) => host.free > 0).length} hosts`;
   return `${free}, none with room for all replicas: it can start at once, split over several.`;
@@ -85,6 +117,12 @@ function startsOn(fleet: Fleet, shape: Shape): string {
 function freeNow(fleet: Fleet, shape: Shape): string {
   const [freest] = fleet;
   if (!freest?.free) return "none is free now";
+  const needed = shape.replicas * shape.devicesPerReplica;
+  if (
+    sum(shape.oneHost ? [freest] : fleet, "free") >= needed &&
+    fleet.some((host) => host.usable < host.free)
+  )
+    return `${freest.name} has ${freest.free} free now, but no box of them side by side is large enough`;
   return shape.oneHost || fleet.length === 1
     ? `${freest.name} has ${freest.free} free now`
     : `the ${fleet.length} hosts have ${sum(fleet, "free")} free now`;
@@ -119,5 +157,5 @@ function sum(fleet: Fleet, devices: "free" | "total"): number {
 }
 
 function freestFirst(a: HostFit, b: HostFit): number {
-  return b.free - a.free || b.total - a.total;
+  return b.usable - a.usable || b.free - a.free || b.total - a.total;
 }

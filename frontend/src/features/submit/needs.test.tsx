@@ -11,6 +11,7 @@ const BOX: HostFit = {
   platform: "cpu",
   simulated: false,
   free: 3,
+  usable: 3,
   total: 8,
   outOfService: null,
 };

@@ -1,3 +1,5 @@
+import type { TpuSpec } from "@/api/schema";
+import type { Blocks } from "./boxes";
 import type { Draft } from "./draft";
 import { buildStrategy } from "./request";
 
@@ -14,6 +16,8 @@ export interface Shape {
   oneHost: string | null;
   /** Why no worker can run it; null for a strategy that runs. */
   unsupported: string | null;
+  /** How the devices of each replica lie on a slice; null where that is of no matter. */
+  blocks: Blocks | null;
 }
 
 /** What the run that the form stands for needs room for. */
@@ -26,6 +30,22 @@ export function shapeOf(draft: Draft): Shape {
     platforms: platformsOf(draft.platform, strategy.kind),
     oneHost: draft.spread === "one_host" ? "the spread" : strategyOnOneHost(draft),
     unsupported: unsupportedStrategy(draft),
+    blocks: strategy.kind === "tpu" ? blocksOf(strategy) : null,
+  };
+}
+
+const ONE_CORE = [1, 1, 1, 1];
+const SLICE = /^(v2|v3|v4|v5e|v5p|v6e|tpu7x):(\d+)x(\d+)(?:x(\d+))?$/i;
+/** Kinds whose chips show each of their two cores as a device. */
+const TWO_CORES = new Set(["v2", "v3", "tpu7x"]);
+
+function blocksOf(spec: Partial<TpuSpec>): Blocks {
+  const [, kind = "", x, y, z = "1"] = SLICE.exec(spec.topology?.trim() ?? "") ?? [];
+  const cores = TWO_CORES.has(kind.toLowerCase()) ? 2 : 1;
+  return {
+    shape: spec.computation_shape ?? ONE_CORE,
+    stride: spec.computation_stride ?? ONE_CORE,
+    mesh: x ? [Number(x), Number(y), Number(z), cores] : null,
   };
 }
 
