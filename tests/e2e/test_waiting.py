@@ -18,7 +18,7 @@ def test_a_waiting_run_says_why_with_the_evidence_and_what_would_let_it_start(
         ahead = client.submit(programs.write("endless", ENDLESS), replicas=6)
         wait_for_step(ahead)
         waiting = client.submit(DIGITS, replicas=4)
-    sentence = re.compile(r"Needs 4 replicas on one host; \S+ has 2 devices free\.")
+    sentence = re.compile(r"Needs 4 replicas; \S+ has 2 devices free\.")
     fewer, ends = "Submitted with 2 replicas it would start now.", "Starts when {} ends."
     short = f"r-{ahead.id[-5:].lower()}"
 

@@ -254,9 +254,7 @@ def test_why_tells_the_rule_the_evidence_the_position_and_what_would_let_it_star
     assert cli("why", f"r-{waiting.id[-5:].lower()}") == 0
     first, sentence, *below = cli.out.splitlines()
     assert first == f"{waiting.id}  QUEUED"
-    assert sentence.startswith(
-        "Needs 4 replicas on one host; alpha has 2 devices free. Position 1 in the queue. It starts when"
-    )
+    assert sentence.startswith("Needs 4 replicas; alpha has 2 devices free. Position 1 in the queue. It starts when")
     assert below == [
         "  Submitted with 2 replicas it would start now.",
         f"  Starts when {ahead.id} ends.",
@@ -274,10 +272,7 @@ def test_plan_of_a_run_that_would_wait_tells_as_much_as_why(
 
     assert cli("plan", str(program), "-n", "4", "--no-probe") == 0
 
-    assert (
-        "it would wait: Needs 4 replicas on one host; alpha has 2 devices free. Position 1 in the queue. It starts"
-        in cli.out
-    )
+    assert "it would wait: Needs 4 replicas; alpha has 2 devices free. Position 1 in the queue. It starts" in cli.out
     assert "\n  Submitted with 2 replicas it would start now.\n" in cli.out
     assert f"\n  Starts when {ahead.id} ends.\n" in cli.out
 
