@@ -23,9 +23,11 @@ _LEAVE_S = 900
 _PEER_LOST = re.compile(r"gloo|nccl|coordination service|connection (closed|reset|refused)|unhealthy", re.IGNORECASE)
 _STATUS = re.compile(r"[A-Z_]+: ")
 """How a status of XLA begins, which `jax.Array` raises as a ValueError where it is read."""
+_TOLD_BEFORE_S = (1.5, 5.0)
+"""So much earlier than the limit the members give up, to name who is absent before their shims end them: at least,
+at most. The shims count from the start of the processes, and on a busy host telling takes a while."""
 _TOLD_BEFORE = 0.1
-"""Of the limit: so much earlier the members give up, and name who is absent, than their shims would end them."""
-_TOLD_BEFORE_S = 5.0
+"""Of the limit, between the two."""
 
 
 class RendezvousError(Exception):
@@ -48,7 +50,7 @@ def join(order: StartOrder) -> None:
         raise RendezvousError(f"a gang of {rendezvous.size} was started without a place to meet")
     limit_s = order.claimed.limits.rendezvous_s or RENDEZVOUS_S
     deadline = time.monotonic() + limit_s
-    address = _meet(order, limit_s - min(_TOLD_BEFORE_S, _TOLD_BEFORE * limit_s))
+    address = _meet(order, limit_s - _told_before(limit_s))
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # it would swallow SIGTERM
     try:
@@ -65,6 +67,12 @@ def join(order: StartOrder) -> None:
     except RuntimeError as error:
         raise RendezvousError(f"the gang did not meet at {rendezvous.coordinator}: {error}") from None
     listen_at(address)
+
+
+def _told_before(limit_s: float) -> float:
+    """In seconds; of a very short limit half."""
+    least, most = _TOLD_BEFORE_S
+    return min(max(least, _TOLD_BEFORE * limit_s), most, limit_s / 2)
 
 
 def _meet(order: StartOrder, timeout_s: float) -> str:
