@@ -244,7 +244,7 @@ def test_files_of_old_checkpoints_go_once_newer_ones_are_registered(
 ) -> None:
     attempts = Attempts(server, worker, "one_device", every_steps=2)
     attempts.kill_at(attempts.start(waits_at=DOOMED), 8)
-    complete(attempts, attempts.start())
+    complete(attempts, attempts.start(pause_s=0.2))  # what is registered is told the program between two saves
     fences = {key.fence for key in attempts.store.list_committed()}
     registered = [CheckpointKey(point.fence, point.step) for point in attempts.registered()]
     assert fences == {2}

@@ -139,7 +139,8 @@ def test_a_full_spool_makes_the_program_wait_and_no_limit_ends_it_however_long_t
         assert 8 * 1024**2 <= spooled < 12 * 1024**2
         own_server.refuse_events = lambda _batch: None
         end = own_server.wait_drained(member, timeout_s=120)
-        assert _activities(own_server)[-1] != "waiting_for_telemetry"
+        assert end.tick is not None
+        assert end.tick.activity != "waiting_for_telemetry"
     finally:
         worker.stop()
     assert (end.reason, member.result) == (EndReason.COMPLETED, 40_000), member.log[-2_000:]
