@@ -101,6 +101,32 @@ OTHER = '''
 '''
 
 
+ALONE = '''
+    import time
+
+    import jax
+    import jax.numpy as jnp
+
+    import drumline.distribute as dist
+
+
+    def train(x):
+        return dist.all_reduce("sum", x * 2)
+
+
+    def main(run, *, odd: int, at: int, witness: str):
+        """Steps with the strategy over all members; before one step a member makes a variable that no other makes."""
+        for step in range(100_000):
+            if jax.process_index() == odd and step == at:
+                with open(witness, "w") as file:
+                    file.write(str(time.monotonic()))
+                with run.strategy.scope():
+                    dist.Variable(jnp.zeros(3), name="extra")
+            run.strategy.run(train, args=(jnp.ones(3),))
+            run.log(step=step, x=1.0)
+'''
+
+
 DIVERGES = '''
     import jax
     import jax.numpy as jnp
@@ -302,6 +328,35 @@ def test_a_member_that_runs_another_program_is_named(
     assert message.startswith(said), message
     assert f" in step {at}: other (" in message, message
     assert ", there train (" in message, message
+
+
+@SIZES
+def test_a_member_that_makes_a_variable_alone_is_named(
+    gang_site: Site, tmp_path: Path, chance: random.Random, measured: Measure, size: int
+) -> None:
+    odd, at = chance.randrange(size), 20 + chance.randrange(20)
+    witness = tmp_path / "witness"
+    run = gang_site.submit(
+        write_program(tmp_path, ALONE),
+        replicas=size,
+        strategy=GANG,
+        parameters={"odd": odd, "at": at, "witness": str(witness)},
+        retries=Retries(infrastructure=0),
+    )
+    wait_until(lambda: [*run.attempts] != [], timeout_s=PATIENCE_S, what="it is placed")
+    wait_until(
+        lambda: next(iter(run.attempts)).state in {AttemptState.FINISHING, *TERMINAL_ATTEMPT},
+        timeout_s=PATIENCE_S,
+        what="it is decided",
+    )
+    decided_at = time.monotonic()
+    reason, message = ended(gang_site, run)
+    measured(f"decided: one of {size} makes a variable alone", decided_at - float(witness.read_text()), NAMED_S)
+
+    assert reason is EndReason.PROGRAMS_DIFFER, message
+    said = f"Rank {odd} on {host_of(gang_site, run, odd).name} waits for all members at variable 'extra', and rank "
+    assert message.startswith(said), message
+    assert f" began step {at} without it. " in message, message
 
 
 @SIZES
