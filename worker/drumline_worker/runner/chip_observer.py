@@ -1,5 +1,8 @@
 """Watches a program that runs on shapes, and keeps what the chips' compiler says of its steps."""
 
+import warnings
+from collections.abc import Sequence
+
 from drumline.contracts.chips import (
     MAX_ALLOCATIONS,
     MAX_CHIP_PROGRAMS,
@@ -42,10 +45,17 @@ class ChipObserver(ProbeObserver):
             self._compiled.append((record, record.compilation))
 
     def found_on(
-        self, chips: Chips, compiler: str, stop: Stop | None, batch: BatchSearch | None, *, ended: bool
+        self,
+        chips: Chips,
+        compiler: str,
+        stop: Stop | None,
+        batch: BatchSearch | None,
+        *,
+        caught: Sequence[warnings.WarningMessage],
+        ended: bool,
     ) -> ProbedProgram:
-        """What was seen, with the plan for ``chips``."""
-        found = self.found((), ended=ended and stop is None)
+        """What was seen, with the plan for ``chips``. ``caught``: the warnings meanwhile."""
+        found = self.found(caught, ended=ended and stop is None)
         left_out = [
             PlanWarning(code="left_out", message=f"{len(listed)} {what}; the first {_MAX_LISTED} are listed")
             for what, listed in (("variables", found.variables), ("exchanges", found.collectives))
