@@ -17,7 +17,7 @@ from drumline.contracts.base import from_micros
 from drumline.contracts.ids import new_id
 from drumline.contracts.plans import PlanRequest, PlanWarning, ProbedProgram, ProbeFault, ProbeState, ProbeTerms
 from drumline.contracts.spec import MirroredSpec, RunSubmit
-from drumline.slices import KnownSlice
+from drumline.slices import parse_chips
 from drumline_server.base.shapes import tie_to_one_host
 from drumline_server.lifecycle import probes
 from drumline_server.scheduling import capacity
@@ -290,7 +290,7 @@ def _add_plan(
 
 def _warnings(run: RunSubmit, simulation: Simulation, terms: ProbeTerms | None) -> list[PlanWarning]:
     warnings = []
-    hosts = 1 if terms is None or terms.on is None else KnownSlice.parse(terms.on).num_hosts
+    hosts = 1 if terms is None or terms.on is None else parse_chips(terms.on).num_hosts
     tie = tie_to_one_host(run.job.strategy.model_dump())
     if terms is not None and hosts > 1 and tie:
         text = (

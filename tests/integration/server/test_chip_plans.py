@@ -267,7 +267,7 @@ def test_a_plan_goes_to_the_host_that_has_the_compiler_and_the_next_one_there_at
     assert probe_of(core, made.id).state is ProbeState.READY
 
     core.clock.advance(1)
-    assert plan(core, probe={"on": "v6e:4x4"}, key="second").probe.host_name == "beta"
+    assert plan(core, probe={"on": "v5e:2x2"}, key="second").probe.host_name == "beta"
 
 
 def test_where_no_host_has_the_compiler_the_plan_names_them_and_the_command(core: Core) -> None:

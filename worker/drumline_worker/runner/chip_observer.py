@@ -64,10 +64,10 @@ class ChipObserver(ProbeObserver):
         programs = tuple(_program(record, made) for record, made in self._compiled[:MAX_CHIP_PROGRAMS])
         available = next((made.available for _, made in self._compiled), None)
         plan = ChipPlan(
-            slice=str(chips.tpu_slice),
+            slice=str(chips.known),
             kind=chips.kind,
             devices=len(chips.devices),
-            hosts=chips.tpu_slice.num_hosts,
+            hosts=chips.known.num_hosts,
             compiler=compiler,
             available_bytes=available,
             programs=programs,

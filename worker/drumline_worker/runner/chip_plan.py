@@ -15,7 +15,7 @@ from drumline.contracts.chips import BatchSearch
 from drumline.contracts.plans import PlanWarning, ProbedProgram
 from drumline.contracts.spec import CentralStorageSpec, OneDeviceSpec, StrategySpec
 from drumline.distribute.errors import NotPlannableError
-from drumline.distribute.planning import Chips, Stop, compiler_environment, run_on_shapes
+from drumline.distribute.planning import Chips, Stop, add_gpu_compiler, compiler_environment, run_on_shapes
 from drumline.job import RunStopping, Scalar
 from drumline.local import build_strategy
 from drumline.local.local_run import check_scalar, whole_number
@@ -79,8 +79,11 @@ class ShapesRun:
 
 
 def prepare_compiler(order: ChipOrder) -> Chips:
-    """The devices of the slice, in a process whose JAX has not started. Raises the engine's typed errors."""
-    os.environ.update(compiler_environment(Path(order.library)))
+    """The devices of the chips, in a process whose JAX has not started. Raises the engine's typed errors."""
+    if Path(order.library).is_dir():
+        add_gpu_compiler(Path(order.library))
+    else:
+        os.environ.update(compiler_environment(Path(order.library)))
     jax.config.update("jax_platforms", "cpu")
     dist.set_cpu_devices(1)
     return Chips.of(order.on)
@@ -133,9 +136,9 @@ def refused_over_hosts(strategy: dist.Strategy) -> Iterator[str]:
 
 
 def _filled_over_hosts(stop: Stop | None, chips: Chips) -> Iterator[str]:
-    if stop is not None and "ragged" in stop.why and chips.tpu_slice.num_hosts > 1:
+    if stop is not None and "ragged" in stop.why and chips.known.num_hosts > 1:
         yield (
-            f"{chips.tpu_slice} has {chips.tpu_slice.num_hosts} hosts, over which a run fills up such a batch, or "
+            f"{chips.known} has {chips.known.num_hosts} hosts, over which a run fills up such a batch, or "
             "refuses it where the step reads no row weights: plan with last_batch='pad' to see which"
         )
 

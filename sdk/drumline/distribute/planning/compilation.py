@@ -16,6 +16,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from drumline.distribute.errors import NotPlannableError
 from drumline.distribute.observe import Allocation, Compilation, ProgramMemory
+from drumline.distribute.planning.chips import usable_of_gpu
 from drumline.distribute.planning.compiled_text import find_collectives
 from drumline.distribute.tracing import jaxprs
 
@@ -103,6 +104,8 @@ def available_bytes(device: Any) -> int | None:
 
     None for compilers that know no limit, such as those of CPUs.
     """
+    if (usable := usable_of_gpu(device.device_kind)) is not None:
+        return usable
     sharding = NamedSharding(Mesh(np.array([device]), ("one",), axis_types=(AxisType.Auto,)), PartitionSpec())
     words = jax.ShapeDtypeStruct((_TOO_MANY_WORDS,), np.float32, sharding=sharding)
     try:
