@@ -223,6 +223,23 @@ def check_split(planner: Planner) -> None:
     assert sizes[True] * 4 == sizes[False], sizes
 
 
+def chips_of(name: str, library: Path) -> Any:
+    """The chips, by the compiler that is a library, or of GPUs a folder of packages; JAX has not started yet."""
+    from drumline.distribute.planning import Chips, add_gpu_compiler, compiler_environment
+
+    if library.is_dir():
+        add_gpu_compiler(library)
+    else:
+        os.environ.update(compiler_environment(library))
+    import jax
+
+    import drumline.distribute as dist
+
+    jax.config.update("jax_platforms", "cpu")
+    dist.set_cpu_devices(1)
+    return Chips.of(name)
+
+
 def main() -> int:
     """Writes the figures; an assertion that fails ends it."""
     parser = argparse.ArgumentParser()
@@ -231,19 +248,7 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--all", action="store_true", help="every conformance case and the large programs")
     options = parser.parse_args()
-    from drumline.distribute.planning import Chips, add_gpu_compiler, compiler_environment
-
-    if options.library.is_dir():
-        add_gpu_compiler(options.library)
-    else:
-        os.environ.update(compiler_environment(options.library))
-    import jax
-
-    import drumline.distribute as dist
-
-    jax.config.update("jax_platforms", "cpu")
-    dist.set_cpu_devices(1)
-    planner = Planner(Chips.of(options.slice))
+    planner = Planner(chips_of(options.slice, options.library))
     plan_examples(planner)
     check_groups(planner)
     check_out_of_memory(planner)

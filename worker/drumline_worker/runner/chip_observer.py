@@ -56,11 +56,6 @@ class ChipObserver(ProbeObserver):
     ) -> ProbedProgram:
         """What was seen, with the plan for ``chips``. ``caught``: the warnings meanwhile."""
         found = self.found(caught, ended=ended and stop is None)
-        left_out = [
-            PlanWarning(code="left_out", message=f"{len(listed)} {what}; the first {_MAX_LISTED} are listed")
-            for what, listed in (("variables", found.variables), ("exchanges", found.collectives))
-            if len(listed) > _MAX_LISTED
-        ]
         programs = tuple(_program(record, made) for record, made in self._compiled[:MAX_CHIP_PROGRAMS])
         available = next((made.available for _, made in self._compiled), None)
         plan = ChipPlan(
@@ -81,10 +76,18 @@ class ChipObserver(ProbeObserver):
                 "collectives": found.collectives[:_MAX_LISTED],
                 "batches": (),
                 "memory": (),
-                "warnings": (*found.warnings, *left_out)[:50],
+                "warnings": (*found.warnings, *_left_out(found))[:50],
                 "chips": plan,
             }
         )
+
+
+def _left_out(found: ProbedProgram) -> list[PlanWarning]:
+    return [
+        PlanWarning(code="left_out", message=f"{len(listed)} {what}; the first {_MAX_LISTED} are listed")
+        for what, listed in (("variables", found.variables), ("exchanges", found.collectives))
+        if len(listed) > _MAX_LISTED
+    ]
 
 
 def _stopped(stop: Stop) -> PlannedStop:

@@ -44,7 +44,7 @@ def compile_for(device: Any, call: Any, inputs: Any, largest: Sequence[Allocatio
     available = available_bytes(device)
     arguments = sum(_device_bytes(leaf) for leaf in jax.tree.leaves(inputs) if hasattr(leaf, "sharding"))
     if available is not None and arguments > available:
-        message = "the arguments alone are more than a device has, so that nothing was compiled"
+        message = "The arguments alone are more than a device has, so that nothing was compiled."
         seconds = time.monotonic() - began
         return Compilation(False, arguments, arguments, available, True, tuple(largest), (), {}, message, seconds)
     try:
