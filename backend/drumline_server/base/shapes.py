@@ -61,6 +61,15 @@ class Shape:
         return replace(self, replicas=replicas or self.replicas, platform=platform or self.platform)
 
 
+@dataclass(frozen=True, slots=True)
+class Chips:
+    """What a run computes on: so many devices of a kind, and the box of chips that they form where that is known."""
+
+    kind: str
+    devices: int
+    box: tuple[int, int, int] | None
+
+
 def shape_of(
     strategy: Mapping[str, Any], resources: Mapping[str, Any], checkpoint: Mapping[str, Any]
 ) -> Shape:  # Any: JSON of the contracts

@@ -1,5 +1,6 @@
 """What the known hosts could ever hold, and which of them can read a run's checkpoints."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -8,9 +9,9 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.states import DeviceState
-from drumline.slices import MAX_SIMULATED_DEVICES, Place, find_places
+from drumline.slices import MAX_SIMULATED_DEVICES, KnownSlice, Place, find_places
 from drumline.wording import counted
-from drumline_server.base.shapes import Shape, most_replicas
+from drumline_server.base.shapes import Chips, Shape, most_replicas
 from drumline_server.lifecycle import checkpoints
 from drumline_server.lifecycle.checkpoints import checkpoints_up_to, resume_candidates
 from drumline_server.scheduling.placement import platforms_of
@@ -37,6 +38,8 @@ class HostCapacity:
     quarantined: int
     out_of_service: str | None
     """Why the host takes no runs: `quarantined`, `draining` or `lost`."""
+    kind: str = ""
+    """Of all its devices; empty where they are of several."""
     is_simulated: int = 0
     """1 where its devices are; 0 else, as SQL counts."""
     store: str = ""
@@ -75,6 +78,7 @@ def capacities(session: Session, project_id: str, platform: str = "any") -> list
         (Host.quarantined_at.is_not(None), "quarantined"),
         (or_(Host.draining.is_(True), Host.drain_requested_at.is_not(None)), "draining"),
     )
+    kind = case((func.min(Device.kind) == func.max(Device.kind), func.max(Device.kind)), else_="")
     simulated = func.max(case((Device.simulated, 1), else_=0))
     query = (
         select(
@@ -85,6 +89,7 @@ def capacities(session: Session, project_id: str, platform: str = "any") -> list
             free,
             quarantined,
             out_of_service,
+            kind,
             simulated,
             Host.checkpoint_store,
         )
@@ -127,6 +132,24 @@ def too_many_simulated(hosts: Sequence[HostCapacity], shape: Shape) -> bool:
     if shape.devices <= MAX_SIMULATED_DEVICES or best_platform(hosts, shape).replicas < shape.replicas:
         return False
     return best_platform([host for host in hosts if not host.is_simulated], shape).replicas < shape.replicas
+
+
+def chips_of(hosts: Sequence[HostCapacity], shape: Shape) -> Chips | None:
+    """The chips that the shape computes on wherever it is placed; None where that is open, and on CPU devices."""
+    if shape.blocks is not None and shape.blocks.tpu_slice:
+        known = KnownSlice.parse(shape.blocks.tpu_slice)
+        return Chips(known.generation.kind, shape.devices, known.chips)
+    least = shape.devices if shape.is_one_host else shape.devices_per_replica
+    able = [host for host in hosts if host.platform in platforms_of(shape) and host.devices >= least]
+    kinds = {(host.platform, host.kind) for host in able}
+    if len(kinds) != 1 or able[0].platform == "cpu" or best_platform(able, shape).replicas < shape.replicas:
+        return None
+    places = {place for host in able for place in host.places}
+    box = None
+    if len(places) == sum(host.devices for host in able) == shape.devices:  # it takes all of them
+        x, y, z = (len({place[axis] for place in places}) for axis in range(3))
+        box = x, y, z
+    return Chips(able[0].kind, shape.devices, box)
 
 
 def lacks_box(hosts: Sequence[HostCapacity], shape: Shape) -> bool:
@@ -207,6 +230,41 @@ def no_shared_store(sentence: str, otherwise: str = "") -> tuple[api.RunWarning,
     """The warning of a run over hosts that share no store, with what helps."""
     remedy = f"Start their workers with --checkpoint-dir on one volume{otherwise}."
     return (api.RunWarning(code="no_shared_store", message=f"{sentence} {remedy}"),)
+
+
+def nearest_possible(shape: Shape, hosts_with: Callable[[str], Sequence[HostCapacity]]) -> Shape | None:
+    """What the fleet could hold, on the platform of the shape if it has devices of it; None for a fleet of none."""
+    hosts = hosts_with(shape.platform)
+    if hosts:
+        return _on(hosts, shape)
+    elsewhere = hosts_with("any")
+    found = _on(elsewhere, shape.of(platform="any"))
+    return found and found.of(platform=best_platform(elsewhere, found).platform)
+
+
+def _on(hosts: Sequence[HostCapacity], shape: Shape) -> Shape | None:
+    """Fewer replicas; where not even one has room, as many with fewer devices each, or one with as many as a host."""
+    possible = best_platform(hosts, shape)
+    if possible.replicas:
+        return shape.of(replicas=min(shape.replicas, possible.replicas))
+    largest = max((host.devices for host in hosts), default=0)
+    for replicas in (shape.replicas, 1):
+        devices = _most_devices(hosts, shape, replicas, largest)
+        if devices:
+            return replace(shape, replicas=replicas, devices_per_replica=devices)
+    return None
+
+
+def _most_devices(hosts: Sequence[HostCapacity], shape: Shape, replicas: int, largest: int) -> int:
+    """With how many devices each, of at most `largest`, there is room for so many replicas; 0 where there never is.
+
+    Room only shrinks as replicas grow, so that a dozen looks at the hosts are enough, however many devices they have.
+    """
+
+    def lacks_room(devices: int) -> bool:
+        return best_platform(hosts, replace(shape, devices_per_replica=devices)).replicas < replicas
+
+    return bisect_left(range(1, largest + 1), True, key=lacks_room)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,9 @@
 """Judges submissions before anything is stored: the program, its parameters, and whether the fleet could hold them."""
 
 import re
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pydantic import JsonValue
 from sqlalchemy.orm import Session
@@ -21,7 +20,7 @@ from drumline.wording import counted
 from drumline_server.base.errors import DrumlineError, InvalidRequestError, NotFoundError
 from drumline_server.base.shapes import ONE_HOST_EXECUTORS, Shape, shape_of, tie_to_one_host
 from drumline_server.lifecycle import checkpoints
-from drumline_server.lifecycle.probes import check_fits
+from drumline_server.lifecycle.probes import check_fits, plan_of_run
 from drumline_server.scheduling import capacity
 from drumline_server.scheduling.capacity import (
     HostCapacity,
@@ -31,46 +30,12 @@ from drumline_server.scheduling.capacity import (
     capacities,
     describe_need,
     describe_room,
+    nearest_possible,
     readers_of,
     store_warning,
 )
 from drumline_server.services import bundles
-from drumline_server.storage.runs import require_plan
-
-
-def nearest_possible(shape: Shape, hosts_with: Callable[[str], Sequence[HostCapacity]]) -> Shape | None:
-    """What the fleet could hold, on the platform of the shape if it has devices of it; None for a fleet of none."""
-    hosts = hosts_with(shape.platform)
-    if hosts:
-        return _on(hosts, shape)
-    elsewhere = hosts_with("any")
-    found = _on(elsewhere, shape.of(platform="any"))
-    return found and found.of(platform=best_platform(elsewhere, found).platform)
-
-
-def _on(hosts: Sequence[HostCapacity], shape: Shape) -> Shape | None:
-    """Fewer replicas; where not even one has room, as many with fewer devices each, or one with as many as a host."""
-    possible = best_platform(hosts, shape)
-    if possible.replicas:
-        return shape.of(replicas=min(shape.replicas, possible.replicas))
-    largest = max((host.devices for host in hosts), default=0)
-    for replicas in (shape.replicas, 1):
-        devices = _most_devices(hosts, shape, replicas, largest)
-        if devices:
-            return replace(shape, replicas=replicas, devices_per_replica=devices)
-    return None
-
-
-def _most_devices(hosts: Sequence[HostCapacity], shape: Shape, replicas: int, largest: int) -> int:
-    """With how many devices each, of at most `largest`, there is room for so many replicas; 0 where there never is.
-
-    Room only shrinks as replicas grow, so that a dozen looks at the hosts are enough, however many devices they have.
-    """
-
-    def lacks_room(devices: int) -> bool:
-        return best_platform(hosts, replace(shape, devices_per_replica=devices)).replicas < replicas
-
-    return bisect_left(range(1, largest + 1), True, key=lacks_room)
+from drumline_server.storage.runs import ChipPlanned, plans_on_chips, require_plan
 
 
 def check_supported(body: RunSubmit) -> None:
@@ -292,13 +257,15 @@ class Checked:
 class Checker:
     """Checks submissions to one project; what many of them share is looked up once."""
 
-    def __init__(self, session: Session, project_id: str, *, is_plan: bool = False) -> None:
+    def __init__(self, session: Session, project_id: str, *, now: int, is_plan: bool = False) -> None:
         self._session = session
+        self._now = now
         self._is_plan = is_plan
         """Whether nothing is to compute on the devices."""
         self._project_id = project_id
         self._bundles: dict[str, api.Bundle] = {}
         self._hosts: dict[str, list[HostCapacity]] = {}
+        self._planned: dict[str, list[ChipPlanned]] = {}
         self._homes: dict[str, capacity.ResumeLocation | None] = {}
         self._shapes: dict[tuple[str, str, str, bool], DrumlineError | tuple[api.RunWarning, ...]] = {}
         """What was found of a strategy, its resources, its checkpoints and whether it may wait."""
@@ -311,14 +278,34 @@ class Checker:
         """
         parameters = self._check_parameters(body)
         warnings = self._check_shape(body)
-        if body.plan is not None:
-            check_fits(require_plan(self._session, self._project_id, body.plan), anyway=body.anyway)
+        self._check_fits(body, parameters)
         resume_from = body.resume_from and checkpoints.resolve_checkpoint(
             self._session, self._project_id, body.resume_from
         )
         if resume_from and not body.wait_for_devices:
             check_readable(body, self._home_of(resume_from), self._hosts_with(body.resources.platform))
         return Checked(parameters, body.plan, resume_from, warnings)
+
+    def _check_fits(self, body: RunSubmit, parameters: dict[str, JsonValue]) -> None:
+        """Judges by the plan that it was submitted from, else by one of the same content for the chips it would get."""
+        plan_id, bundle = body.plan, body.job.program.bundle
+        if plan_id is None and not self._is_plan and not body.anyway:
+            shape = asked_shape(body)
+            chips = capacity.chips_of(self._hosts_with(shape.platform), shape)
+            if chips is None:
+                return
+            if bundle not in self._planned:
+                self._planned[bundle] = plans_on_chips(self._session, self._project_id, bundle, now=self._now)
+            plan_id = plan_of_run(self._planned[bundle], body, parameters, self._defaults(body), chips)
+        if plan_id is not None:
+            plan = require_plan(self._session, self._project_id, plan_id)
+            if not body.anyway:
+                check_fits(self._session, plan, now=self._now)
+
+    def _defaults(self, body: RunSubmit) -> dict[str, JsonValue]:
+        """What the program takes for parameters that are left out."""
+        entrypoint = program.find(self._bundle(body.job.program.bundle).entrypoints, body.job.program.entrypoint)
+        return {one.name: one.default for one in entrypoint.parameters if not one.required}
 
     def _check_shape(self, body: RunSubmit) -> tuple[api.RunWarning, ...]:
         """Judges each shape once: the runs of a sweep all have the same."""

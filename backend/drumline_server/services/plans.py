@@ -247,7 +247,7 @@ def _draft(session: Session, order: PlanSubmission, now: int) -> Draft:
     is_absent = order.body.probe is not None and order.body.probe.on is not None
     # Of chips that are not there no host is asked whether it has room.
     judged = body.model_copy(update={"wait_for_devices": True}) if is_absent else body
-    checked = Checker(session, submission.project_id, is_plan=True).check(judged)
+    checked = Checker(session, submission.project_id, now=now, is_plan=True).check(judged)
     meant = replace(submission, body=body.model_copy(update={"parameters": checked.parameters}))
     if is_absent:
         return Draft(meant, Simulation(False, None, ()))

@@ -107,7 +107,7 @@ def prepare(session: Session, submission: BatchSubmission, *, now: int) -> Prepa
     request = _idempotent_request(submission)
     if is_answered(session, request, now=now):
         return Prepared(submission, request, (), ())
-    runs = _check_runs(session, submission)
+    runs = _check_runs(session, submission, now)
     return Prepared(submission, request, runs, tuple(_ends(runs)))
 
 
@@ -183,9 +183,9 @@ def _idempotent_request(submission: BatchSubmission) -> IdempotentRequest:
     return IdempotentRequest(*names, digest.hexdigest())
 
 
-def _check_runs(session: Session, submission: BatchSubmission) -> list[tuple[RunSubmit, Checked]]:
+def _check_runs(session: Session, submission: BatchSubmission, now: int) -> list[tuple[RunSubmit, Checked]]:
     runs = _runs_of(submission.body)
-    return list(zip(runs, _check(session, submission.project_id, submission.body, runs), strict=True))
+    return list(zip(runs, _check(session, submission.project_id, submission.body, runs, now), strict=True))
 
 
 def _require_storable(body: BatchSubmit | SweepSubmit) -> None:
@@ -211,10 +211,10 @@ def _runs_of(body: BatchSubmit | SweepSubmit) -> Sequence[RunSubmit]:
 
 
 def _check(
-    session: Session, project_id: str, body: BatchSubmit | SweepSubmit, runs: Sequence[RunSubmit]
+    session: Session, project_id: str, body: BatchSubmit | SweepSubmit, runs: Sequence[RunSubmit], now: int
 ) -> list[Checked]:
     """What each run needs to be queued; every run is looked at before the refusal."""
-    checker = Checker(session, project_id)
+    checker = Checker(session, project_id, now=now)
     checked: list[Checked] = []
     refusals: list[tuple[int, DrumlineError]] = []
     for place, run in enumerate(runs):

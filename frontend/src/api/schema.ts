@@ -1662,6 +1662,12 @@ export interface components {
             /** Slice */
             slice: string;
             stopped: components["schemas"]["PlannedStop"] | null;
+            /**
+             * Verdict
+             * @default not_known
+             * @enum {string}
+             */
+            verdict: "fits" | "does_not_fit" | "not_known";
         };
         /**
          * ChipProgram
@@ -1697,6 +1703,11 @@ export interface components {
             rows_per_replica: number | null;
             /** Seconds */
             seconds: number;
+            /**
+             * Steps
+             * @default 1
+             */
+            steps: number;
         };
         /**
          * Claim

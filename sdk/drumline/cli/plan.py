@@ -88,6 +88,6 @@ def exit_code(made: "Plan") -> int:
     from drumline.contracts.plans import ProbeState
 
     program = made.details.program
-    if program is not None and program.chips is not None and not program.chips.fits:
+    if program is not None and program.chips is not None and program.chips.verdict == "does_not_fit":
         return RUN_FAILED
     return RUN_FAILED if made.details.probe.state in (ProbeState.FAILED, ProbeState.BUSY) else OK

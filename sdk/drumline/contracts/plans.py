@@ -44,8 +44,9 @@ class ProbeState(StrEnum):
 
 
 PROBE_TRANSITIONS: dict[ProbeState, frozenset[ProbeState]] = {
-    ProbeState.WAITING: frozenset({ProbeState.RUNNING, ProbeState.READY, ProbeState.FAILED, ProbeState.BUSY}),
-    ProbeState.RUNNING: frozenset({ProbeState.READY, ProbeState.FAILED}),
+    # To WAITING where the host that was asked lacks the chip's compiler, and the next one is.
+    ProbeState.WAITING: frozenset(set(ProbeState) - {ProbeState.NONE}),
+    ProbeState.RUNNING: frozenset({ProbeState.WAITING, ProbeState.READY, ProbeState.FAILED, ProbeState.BUSY}),
     **{end: frozenset() for end in (ProbeState.NONE, ProbeState.READY, ProbeState.FAILED, ProbeState.BUSY)},
 }
 

@@ -86,6 +86,7 @@ def _program(record: StepProgramRecord, made: Compilation) -> ChipProgram:
     rows = set(record.rows or ())
     return ChipProgram(
         first_call=record.step,
+        steps=record.steps,
         rows_per_replica=rows.pop() if len(rows) == 1 else None,
         fits=made.fits,
         gross=made.is_gross,

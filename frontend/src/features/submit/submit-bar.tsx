@@ -135,5 +135,5 @@ function misfitText({
 }: ApiError["context"]): string {
   const most = typeof available === "number" ? `, and a program may use ${formatBytes(available)}` : "";
   const bytes = typeof needed === "number" ? `: it needs ${formatBytes(needed)} on each device${most}` : "";
-  return `By its plan the run does not fit ${slice}${bytes}.`;
+  return `A plan says that the run does not fit ${slice}${bytes}.`;
 }
