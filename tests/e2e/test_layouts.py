@@ -177,7 +177,6 @@ def test_each_row_is_read_once_an_epoch(client: Client, programs: Programs, poli
         first += rows
     run = run_on(client, layout, program, parameters={"policy": policy, "files": files, "epochs": 2})
 
-    result = run.result
-    assert isinstance(result, dict)
+    result: Any = run.result
     assert [sorted(epoch) for epoch in result["seen"]] == [[*range(first)]] * 2
     assert result["total"] == 2 * sum(range(first))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Self
 
 import jax
@@ -13,8 +14,12 @@ from drumline.distribute.errors import InvalidValueError
 from drumline.distribute.variables.variable import Variable
 
 
+@jax.tree_util.register_pytree_node_class
 class VariableTree:
-    """Variables in the nest that they were made from. Make it by ``dist.variables``."""
+    """Variables in the nest that they were made from. Make it by ``dist.variables``.
+
+    It is a pytree whose leaves are the variables: it goes into a checkpoint, and is filled in place, as they do.
+    """
 
     def __init__(self, tree: Any, aggregation: VariableAggregation | str | None = None) -> None:
         leaves, structure = jax.tree.flatten(tree)
@@ -45,6 +50,17 @@ class VariableTree:
             if isinstance(variable, Variable):
                 variable.assign(value)
         return self
+
+    def tree_flatten(self) -> tuple[list[Any], Any]:
+        """The leaves, and the nest that they are in."""
+        return self._leaves, self._structure
+
+    @classmethod
+    def tree_unflatten(cls, structure: Any, leaves: Iterable[Any]) -> Self:
+        """A nest of these leaves, whatever they are."""
+        made = cls.__new__(cls)
+        made._structure, made._leaves = structure, [*leaves]
+        return made
 
     def __repr__(self) -> str:
         count = sum(isinstance(leaf, Variable) for leaf in self._leaves)
