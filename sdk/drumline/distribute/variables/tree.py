@@ -14,7 +14,6 @@ from drumline.distribute.errors import InvalidValueError
 from drumline.distribute.variables.variable import Variable
 
 
-@jax.tree_util.register_pytree_node_class
 class VariableTree:
     """Variables in the nest that they were made from. Make it by ``dist.variables``.
 
@@ -51,20 +50,23 @@ class VariableTree:
                 variable.assign(value)
         return self
 
-    def tree_flatten(self) -> tuple[list[Any], Any]:
-        """The leaves, and the nest that they are in."""
-        return self._leaves, self._structure
-
-    @classmethod
-    def tree_unflatten(cls, structure: Any, leaves: Iterable[Any]) -> Self:
-        """A nest of these leaves, whatever they are."""
-        made = cls.__new__(cls)
-        made._structure, made._leaves = structure, [*leaves]
-        return made
-
     def __repr__(self) -> str:
         count = sum(isinstance(leaf, Variable) for leaf in self._leaves)
         return f"VariableTree({count} variables in {self._structure})"
+
+
+def _flatten(tree: VariableTree) -> tuple[list[Any], Any]:
+    return tree._leaves, tree._structure
+
+
+def _unflatten(structure: Any, leaves: Iterable[Any]) -> VariableTree:
+    """A nest of these leaves, whatever they are."""
+    made = VariableTree.__new__(VariableTree)
+    made._structure, made._leaves = structure, [*leaves]
+    return made
+
+
+jax.tree_util.register_pytree_node(VariableTree, _flatten, _unflatten)
 
 
 def variables(tree: Any, *, aggregation: VariableAggregation | str | None = None) -> VariableTree:
