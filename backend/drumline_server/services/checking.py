@@ -28,8 +28,11 @@ from drumline_server.scheduling.capacity import (
     ResumeLocation,
     best_platform,
     capacities,
+    describe_need,
+    describe_room,
     nearest_possible,
     readers_of,
+    store_warning,
 )
 from drumline_server.services import bundles
 from drumline_server.storage.runs import ChipPlanned, plans_on_chips, require_plan
@@ -57,8 +60,7 @@ def check_feasible(
         raise InvalidRequestError("resources.replicas", f"one_device has 1 replica; got {replicas}", hint="Ask for 1.")
     if body.wait_for_devices:
         return
-    strategy, resources = body.job.strategy.model_dump(), body.resources.model_dump()
-    shape = shape_of(strategy, resources)
+    shape = asked_shape(body)
     hosts = hosts_with(shape.platform)
     possible = best_platform(hosts, shape)
     if shape.replicas <= possible.replicas:
@@ -66,18 +68,25 @@ def check_feasible(
             _check_simulated(shape, hosts)
         _check_boxes(shape, hosts)
     if shape.replicas > possible.replicas:
-        tie, way = _ties(strategy, resources, possible)
+        tie, way = _ties(body, possible)
         nearest, platforms = nearest_possible(shape, hosts_with), _devices_by_platform(hosts_with("any"))
         raise _too_many(shape, possible, nearest, platforms, tie=tie, way=way)
 
 
-def _ties(
-    strategy: dict[str, JsonValue], resources: dict[str, JsonValue], possible: PlatformCapacity
-) -> tuple[str, str]:
+def asked_shape(body: RunSubmit) -> Shape:
+    """What a submission needs room for."""
+    job = body.job
+    return shape_of(job.strategy.model_dump(), body.resources.model_dump(), job.checkpoint.model_dump())
+
+
+def _ties(body: RunSubmit, possible: PlatformCapacity) -> tuple[str, str]:
     """What alone keeps the run from being split over the hosts, and what would let it be; empty where nothing does."""
+    strategy, resources = body.job.strategy.model_dump(), body.resources.model_dump()
     tie = tie_to_one_host(strategy)
     over_hosts = {"kind": "mirrored"} if strategy["kind"] == "central_storage" else {**strategy, "executor": "auto"}
-    split = shape_of(over_hosts, resources)
+    split = shape_of(over_hosts, resources, {})
+    if not tie and best_platform(possible.hosts, split).replicas >= split.replicas:
+        return "", " Or start the workers with --checkpoint-dir on one volume, or leave checkpoint.every_steps out."
     if not tie or split.is_one_host or best_platform(possible.hosts, split).replicas < split.replicas:
         return "", ""
     if strategy["kind"] == "mirrored" and strategy["executor"] in ONE_HOST_EXECUTORS:
@@ -141,7 +150,7 @@ def check_readable(body: RunSubmit, home: ResumeLocation | None, hosts: Sequence
 
     Raises InvalidRequestError, also where nobody can; it may be queued all the same, with `wait_for_devices`.
     """
-    shape = shape_of(body.job.strategy.model_dump(), body.resources.model_dump())
+    shape = asked_shape(body)
     readers = readers_of(home, hosts) if home else []
     possible = best_platform(readers, shape).replicas
     if possible >= shape.replicas:
@@ -153,25 +162,6 @@ def check_readable(body: RunSubmit, home: ResumeLocation | None, hosts: Sequence
         "resume_from",
         f"{where}; the run needs {describe_need(shape)}",
         hint=f"{nearest} resume_from out to start over, or set wait_for_devices (--wait-for-devices) to wait for one.",
-    )
-
-
-def describe_need(shape: Shape) -> str:
-    """What a shape needs, in words: `3 replicas of 2 devices on one host`."""
-    of_devices = f" of {counted(shape.devices_per_replica, 'device')}" if shape.devices_per_replica > 1 else ""
-    where = " on one host" if shape.is_one_host and shape.replicas > 1 else ""
-    return f"{counted(shape.replicas, 'replica')}{of_devices}{where}"
-
-
-def describe_room(shape: Shape, possible: PlatformCapacity) -> str:
-    """What the fleet has, in words: `the largest host has 8 devices`."""
-    kind = "device" if shape.platform == "any" else f"{shape.platform} device"
-    if not possible.hosts:
-        return f"no host with {kind}s is registered"
-    if shape.is_one_host or len(possible.hosts) == 1 or possible.largest < shape.devices_per_replica:
-        return f"the largest host has {counted(possible.largest, kind)}"
-    return f"the {len(possible.hosts)} hosts together have {counted(possible.devices, kind)}" + (
-        f", room for {counted(possible.replicas, 'replica')}" if shape.devices_per_replica > 1 else ""
     )
 
 
@@ -261,6 +251,7 @@ class Checked:
     """The plan that it was submitted from."""
     resume_from: str | None
     """The checkpoint that its first attempt resumes from."""
+    warnings: tuple[api.RunWarning, ...] = ()
 
 
 class Checker:
@@ -276,8 +267,8 @@ class Checker:
         self._hosts: dict[str, list[HostCapacity]] = {}
         self._planned: dict[str, list[ChipPlanned]] = {}
         self._homes: dict[str, capacity.ResumeLocation | None] = {}
-        self._shapes: dict[tuple[str, str, bool], DrumlineError | None] = {}
-        """What was found of a strategy, its resources and whether it may wait."""
+        self._shapes: dict[tuple[str, str, str, bool], DrumlineError | tuple[api.RunWarning, ...]] = {}
+        """What was found of a strategy, its resources, its checkpoints and whether it may wait."""
 
     def check(self, body: RunSubmit) -> Checked:
         """What the run needs to be queued.
@@ -286,20 +277,20 @@ class Checker:
         bad_parameter, too_many_replicas, invalid_request, not_found for the plan or checkpoint.
         """
         parameters = self._check_parameters(body)
-        self._check_shape(body)
+        warnings = self._check_shape(body)
         self._check_fits(body, parameters)
         resume_from = body.resume_from and checkpoints.resolve_checkpoint(
             self._session, self._project_id, body.resume_from
         )
         if resume_from and not body.wait_for_devices:
             check_readable(body, self._home_of(resume_from), self._hosts_with(body.resources.platform))
-        return Checked(parameters, body.plan, resume_from)
+        return Checked(parameters, body.plan, resume_from, warnings)
 
     def _check_fits(self, body: RunSubmit, parameters: dict[str, JsonValue]) -> None:
         """Judges by the plan that it was submitted from, else by one of the same content for the chips it would get."""
         plan_id, bundle = body.plan, body.job.program.bundle
         if plan_id is None and not self._is_plan and not body.anyway:
-            shape = shape_of(body.job.strategy.model_dump(), body.resources.model_dump())
+            shape = asked_shape(body)
             chips = capacity.chips_of(self._hosts_with(shape.platform), shape)
             if chips is None:
                 return
@@ -316,10 +307,12 @@ class Checker:
         entrypoint = program.find(self._bundle(body.job.program.bundle).entrypoints, body.job.program.entrypoint)
         return {one.name: one.default for one in entrypoint.parameters if not one.required}
 
-    def _check_shape(self, body: RunSubmit) -> None:
+    def _check_shape(self, body: RunSubmit) -> tuple[api.RunWarning, ...]:
         """Judges each shape once: the runs of a sweep all have the same."""
-        strategy, resources = body.job.strategy.model_dump_json(), body.resources.model_dump_json()
-        asked = strategy, resources, body.wait_for_devices
+        job = body.job
+        parts = (job.strategy, body.resources, job.checkpoint)
+        strategy, resources, checkpoint = (part.model_dump_json() for part in parts)
+        asked = strategy, resources, checkpoint, body.wait_for_devices
         if asked not in self._shapes:
             try:
                 check_supported(body)
@@ -327,10 +320,12 @@ class Checker:
             except DrumlineError as error:
                 self._shapes[asked] = error
             else:
-                self._shapes[asked] = None
-        refusal = self._shapes[asked]
-        if refusal is not None:
-            raise refusal.with_traceback(None)  # which grows by each raise
+                shape = asked_shape(body)
+                self._shapes[asked] = store_warning(self._hosts_with(shape.platform), shape)
+        found = self._shapes[asked]
+        if isinstance(found, DrumlineError):
+            raise found.with_traceback(None)  # which grows by each raise
+        return found
 
     def _check_parameters(self, body: RunSubmit) -> dict[str, JsonValue]:
         packed = self._bundle(body.job.program.bundle)

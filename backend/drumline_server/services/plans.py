@@ -19,7 +19,7 @@ from drumline.contracts.plans import PlanRequest, PlanWarning, ProbedProgram, Pr
 from drumline.contracts.spec import MirroredSpec, RunSubmit
 from drumline.slices import parse_chips
 from drumline_server.base.shapes import tie_to_one_host
-from drumline_server.lifecycle import probes
+from drumline_server.lifecycle import checkpoints, probes
 from drumline_server.scheduling import capacity
 from drumline_server.scheduling.placement import Placement, Snapshot, place
 from drumline_server.scheduling.snapshot import (
@@ -114,6 +114,7 @@ class Simulation:
     starts_now: bool
     why: api.Why | None
     devices: tuple[api.PlacedDevice, ...]
+    warnings: tuple[api.RunWarning, ...] = ()
 
 
 def simulate(
@@ -129,17 +130,27 @@ def simulate(
         snapshot = with_run(snapshot, queued, terms.ageing)
     placement = _placement(snapshot, run.id)
     if placement is not None:
-        return Simulation(True, None, placed_devices(session, placement))
+        return _simulation(session, placement, None)
     why = explain_queued(session, run, snapshot, terms, now=now)
     later = _placement(idle_fleet(session, snapshot, run.project_id, queued), run.id)
-    return Simulation(False, why, placed_devices(session, later) if later is not None else ())
+    return Simulation(False, why, ()) if later is None else _simulation(session, later, why)
+
+
+def _simulation(session: Session, placement: Placement, why: api.Why | None) -> Simulation:
+    """What a placement means; `why` is why it does not start now."""
+    hosts = [member.host_id for member in placement.members]
+    apart = len(hosts) > 1 and not checkpoints.share_a_store(session, hosts)
+    sentence = "Its hosts share no checkpoint store: run.checkpoint fails there."
+    warnings = capacity.no_shared_store(sentence) if apart else ()
+    return Simulation(why is None, why, placed_devices(session, placement), warnings)
 
 
 def _hypothetical_run(submission: Submission, checked: Checked, now: int) -> Run:
     """The run as it would be queued; it belongs to no session."""
     body = submission.body
-    strategy = body.job.strategy.model_dump(mode="json")
-    version = JobVersion(id=new_id("ver"), job_id=new_id("job"), number=1, strategy=strategy)
+    job = body.job
+    parts = {"strategy": job.strategy.model_dump(mode="json"), "checkpoint": job.checkpoint.model_dump(mode="json")}
+    version = JobVersion(id=new_id("ver"), job_id=new_id("job"), number=1, **parts)
     return make_queued_run(CheckedRun(submission.project_id, submission.submitted_by, version, body, checked), now)
 
 
@@ -289,7 +300,7 @@ def _add_plan(
 
 
 def _warnings(run: RunSubmit, simulation: Simulation, terms: ProbeTerms | None) -> list[PlanWarning]:
-    warnings = []
+    warnings = [PlanWarning(code=one.code, message=one.message) for one in simulation.warnings]
     hosts = 1 if terms is None or terms.on is None else parse_chips(terms.on).num_hosts
     tie = tie_to_one_host(run.job.strategy.model_dump())
     if terms is not None and hosts > 1 and tie:

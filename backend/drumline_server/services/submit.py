@@ -120,7 +120,7 @@ def _queued_row(order: CheckedRun, now: int) -> Row:
         hosts=[],
         strategy_kind=version.strategy["kind"],
         **resources,
-        shape=str(shape_of(version.strategy, resources)),
+        shape=str(shape_of(version.strategy, resources, version.checkpoint)),
         priority=body.priority,
         parameters=order.checked.parameters,
         limits=body.limits.model_dump(),
@@ -329,7 +329,10 @@ def _queue(session: Session, accepted: Sequence[_Accepted], *, now: int) -> list
     versions = {each.order.version.id: each.order for each in accepted}
     specs = {key: jobs.view_version(order.version, order.body.job.name) for key, order in versions.items()}
     answers = [
-        api.SubmittedRun(run=view_run(run, specs[run.version_id], why=None), created_version=each.created_version)
+        api.SubmittedRun(
+            run=view_run(run, specs[run.version_id], None, each.order.checked.warnings),
+            created_version=each.created_version,
+        )
         for each, run in zip(accepted, runs, strict=True)
     ]
     remember(session, zip([each.request for each in accepted], answers, strict=True), status=_CREATED, now=now)

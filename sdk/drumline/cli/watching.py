@@ -35,6 +35,8 @@ AWAY_S = 120.0
 def follow(run: Run, *, detach: bool, as_json: bool, with_logs: bool) -> None:
     """Prints a new run's address, then watches it to its end and exits as it ended; `detach` leaves it alone."""
     click.echo(f"{run.id}  {run.url}", err=as_json)
+    for warning in run.details.warnings:
+        click.echo(plain(f"warning: {warning.message}"), err=True)
     if detach:
         if as_json:
             click.echo(json_text(run.details))

@@ -164,7 +164,9 @@ class PlannedMemory(_Place):
 class PlanWarning(Reply):
     """Something that the user may not have meant."""
 
-    code: Literal["mean_of_means", "partial_batch", "per_replica_batch", "engine", "platform", "left_out"]
+    code: Literal[
+        "mean_of_means", "partial_batch", "per_replica_batch", "engine", "platform", "left_out", "no_shared_store"
+    ]
     message: Annotated[Text, StringConstraints(max_length=2_000)]
 
 

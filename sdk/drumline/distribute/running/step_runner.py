@@ -199,7 +199,7 @@ class StepRunner:
         if arguments.is_padded:
             assert arguments.rows is not None
             name = getattr(called, "__name__", repr(called))
-            refuse_unminded_padding(built.traces[0].minds_row_weights, arguments.rows, name)
+            refuse_unminded_padding(self._owner, arguments.rows, name, minds=built.traces[0].minds_row_weights)
             if not built.knows_rows:
                 built.knows_rows = True
                 built.traces[0].row_outputs |= find_row_outputs(
