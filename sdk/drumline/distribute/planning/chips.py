@@ -13,7 +13,7 @@ from jax.experimental import topologies
 
 from drumline.distribute.errors import InvalidValueError, NotPlannableError
 from drumline.distribute.topology.slices import TpuSlice
-from drumline.slices import GPUS, KnownGpus, SliceError, parse_chips
+from drumline.slices import GPUS, Gpu, KnownGpus, SliceError, parse_chips
 
 #: Without these libtpu looks for a TPU: it asks a metadata server, takes a lock, prints errors. They only silence it.
 _QUIET = {
@@ -26,22 +26,6 @@ _QUIET = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
-#: A GPU as XLA's text format of a target has it. Limits that all of them share stand here.
-_TARGET = """
-gpu_device_info {{
-  threads_per_block_limit: 1024 threads_per_warp: 32 threads_per_core_limit: 2048
-  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
-  registers_per_core_limit: 65536 registers_per_block_limit: 65536 shared_memory_per_block: 49152
-  shared_memory_per_core: {gpu.shared_memory_per_core} shared_memory_per_block_optin: {gpu.shared_memory_per_block}
-  core_count: {gpu.cores} fpus_per_core: {gpu.fpus_per_core} clock_rate_ghz: {gpu.clock_ghz}
-  memory_bandwidth: {gpu.memory_bandwidth} l2_cache_size: {gpu.l2_cache} device_memory_size: {gpu.memory}
-  cuda_compute_capability {{ major: {gpu.compute_capability[0]} minor: {gpu.compute_capability[1]} }}
-}}
-platform_name: "CUDA"
-dnn_version_info {{ major: 9 minor: 7 }}
-runtime_version {{ major: 13 }}
-device_description_str: "{gpu.kind}"
-"""
 
 
 def compiler_environment(library: Path) -> Mapping[str, str]:
@@ -110,10 +94,28 @@ def _describe_slice(tpu_slice: TpuSlice) -> Any:
 
 def _describe_gpus(gpus: KnownGpus) -> Any:
     hosts = gpus.num_hosts
-    target = _TARGET.format(gpu=gpus.gpu)
     return topologies.get_topology_desc(
-        "", platform="cuda", topology=f"1x{hosts}x{gpus.num_devices // hosts}", target_config=target
+        "", platform="cuda", topology=f"1x{hosts}x{gpus.num_devices // hosts}", target_config=_target_of(gpus.gpu)
     )
+
+
+def _target_of(gpu: Gpu) -> str:
+    """The GPU as XLA's text format of a target has it. Limits that all of them share stand here."""
+    return f"""
+gpu_device_info {{
+  threads_per_block_limit: 1024 threads_per_warp: 32 threads_per_core_limit: 2048
+  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+  registers_per_core_limit: 65536 registers_per_block_limit: 65536 shared_memory_per_block: 49152
+  shared_memory_per_core: {gpu.shared_memory_per_core} shared_memory_per_block_optin: {gpu.shared_memory_per_block}
+  core_count: {gpu.cores} fpus_per_core: {gpu.fpus_per_core} clock_rate_ghz: {gpu.clock_ghz}
+  memory_bandwidth: {gpu.memory_bandwidth} l2_cache_size: {gpu.l2_cache} device_memory_size: {gpu.memory}
+  cuda_compute_capability {{ major: {gpu.compute_capability[0]} minor: {gpu.compute_capability[1]} }}
+}}
+platform_name: "CUDA"
+dnn_version_info {{ major: 9 minor: 7 }}
+runtime_version {{ major: 13 }}
+device_description_str: "{gpu.kind}"
+"""
 
 
 def usable_of_gpu(kind: str) -> int | None:
