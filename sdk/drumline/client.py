@@ -148,7 +148,7 @@ class Client:
 
         Takes what `submit` takes. The placement is known at once; `probe` lets a worker look at the program's first
         `steps` steps on simulated devices, for at most `limit_s` seconds (60; 600 with `on`), and `wait` waits.
-        `on` names a TPU slice, such as "v5e:16x16", which need not be there: the program runs on shapes, and the chip's
+        `on` names chips that need not be there, such as "v5e:16x16" or "h100:8": the program runs on shapes, and their
         own compiler says whether its steps fit. `batch_parameter`: a whole number that the program takes, of which
         the largest value that fits is looked for.
         Raises what `submit` raises.

@@ -19,14 +19,14 @@ from drumline.contracts.plans import (
 )
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.spec import RunSubmit
-from drumline.slices import KnownSlice
+from drumline.slices import parse_chips
 from drumline.wording import duration, exact_size_text
 from drumline_server.base.errors import DrumlineError, NotFoundError
 from drumline_server.base.shapes import Chips, devices_per_replica
 from drumline_server.lifecycle.guard import require_incarnation
 from drumline_server.storage.models import Host, Plan
 from drumline_server.storage.notifications import notify
-from drumline_server.storage.runs import ChipPlanned, newest_on_chips
+from drumline_server.storage.runs import ChipPlanned, plans_on_chips
 
 PROBES_PER_HOST = 1
 """A probe may take all processors of its host."""
@@ -164,8 +164,8 @@ def check_fits(session: Session, plan: Plan, *, now: int) -> None:
     program = next(program for program in chips.programs if not program.fits)
     needed = program.needed_bytes or program.argument_bytes
     limit = "" if chips.available_bytes is None else f", and a program may use {exact_size_text(chips.available_bytes)}"
-    newer = newest_on_chips(session, plan.project_id, now=now)
-    compiler = chips.compiler if newer is None or newer.program is None else newer.program["chips"]["compiler"]
+    newest = _newest_of_kind(session, plan, chips.kind, now=now) or plan
+    compiler = (newest.program or {})["chips"]["compiler"]
     hint = "" if compiler == chips.compiler else f" Newer plans here are by {compiler}: plan it again."
     figures = {"needed_bytes": needed, "available_bytes": chips.available_bytes}
     raise DrumlineError(
@@ -196,8 +196,8 @@ def plan_of_run(
 
     wanted = content(run.model_dump(mode="json"), parameters)
     for plan in planned:
-        known = KnownSlice.parse(plan.on)
-        of_chips = (known.generation.kind, known.num_devices) == (chips.kind, chips.devices)
+        known = parse_chips(plan.on)
+        of_chips = (known.kind, known.num_devices) == (chips.kind, chips.devices)
         if (
             of_chips
             and chips.box in (None, known.chips)
@@ -233,9 +233,16 @@ def _choose_host(idle: Sequence[Host], preferred: Collection[str]) -> Host:
 
 
 def _hosts_with_compiler(session: Session, plan: Plan) -> set[str]:
-    """The host that planned for absent chips last."""
-    newest = newest_on_chips(session, plan.project_id, now=plan.created_at)
+    """The host that planned for such chips last."""
+    newest = _newest_of_kind(session, plan, parse_chips((plan.terms or {})["on"]).kind, now=plan.created_at)
     return set() if newest is None or newest.host_id is None else {newest.host_id}
+
+
+def _newest_of_kind(session: Session, plan: Plan, kind: str, *, now: int) -> Plan | None:
+    """Of the project's finished plans for chips of that kind."""
+    planned = plans_on_chips(session, plan.project_id, now=now)
+    found = next((one.id for one in planned if parse_chips(one.on).kind == kind), None)
+    return None if found is None else session.get(Plan, found)
 
 
 def _idle(session: Session, hosts: Sequence[Host], now: int) -> list[Host]:

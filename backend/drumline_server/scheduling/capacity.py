@@ -138,7 +138,7 @@ def chips_of(hosts: Sequence[HostCapacity], shape: Shape) -> Chips | None:
     """The chips that the shape computes on wherever it is placed; None where that is open, and on CPU devices."""
     if shape.blocks is not None and shape.blocks.tpu_slice:
         known = KnownSlice.parse(shape.blocks.tpu_slice)
-        return Chips(known.generation.kind, shape.devices, known.chips)
+        return Chips(known.kind, shape.devices, known.chips)
     least = shape.devices if shape.is_one_host else shape.devices_per_replica
     able = [host for host in hosts if host.platform in platforms_of(shape) and host.devices >= least]
     kinds = {(host.platform, host.kind) for host in able}

@@ -15,8 +15,10 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.base import from_micros
 from drumline.contracts.ids import new_id
-from drumline.contracts.plans import PlanRequest, PlanWarning, ProbedProgram, ProbeFault, ProbeState
+from drumline.contracts.plans import PlanRequest, PlanWarning, ProbedProgram, ProbeFault, ProbeState, ProbeTerms
 from drumline.contracts.spec import MirroredSpec, RunSubmit
+from drumline.slices import parse_chips
+from drumline_server.base.shapes import tie_to_one_host
 from drumline_server.lifecycle import checkpoints, probes
 from drumline_server.scheduling import capacity
 from drumline_server.scheduling.placement import Placement, Snapshot, place
@@ -286,7 +288,7 @@ def _add_plan(
             "starts_now": simulation.starts_now,
             "why": None if simulation.why is None else simulation.why.model_dump(mode="json"),
             "devices": [device.model_dump(mode="json") for device in simulation.devices],
-            "warnings": [warning.model_dump() for warning in _warnings(checked.body, simulation)],
+            "warnings": [warning.model_dump() for warning in _warnings(checked.body, simulation, terms)],
         },
         probe_state=ProbeState.NONE,
         terms=None if terms is None else terms.model_dump(),
@@ -297,8 +299,15 @@ def _add_plan(
     return plan
 
 
-def _warnings(run: RunSubmit, simulation: Simulation) -> list[PlanWarning]:
+def _warnings(run: RunSubmit, simulation: Simulation, terms: ProbeTerms | None) -> list[PlanWarning]:
     warnings = [PlanWarning(code=one.code, message=one.message) for one in simulation.warnings]
+    hosts = 1 if terms is None or terms.on is None else parse_chips(terms.on).num_hosts
+    tie = tie_to_one_host(run.job.strategy.model_dump())
+    if terms is not None and hosts > 1 and tie:
+        text = (
+            f"{terms.on} has {hosts} hosts, and a run with {tie} stays on one of them: it would never get all devices."
+        )
+        warnings.append(PlanWarning(code="engine", message=text))
     replicas, strategy = run.resources.replicas, run.job.strategy
     if isinstance(strategy, MirroredSpec) and strategy.batch == "per_replica" and replicas > 1:
         text = (

@@ -237,22 +237,16 @@ class ChipPlanned(NamedTuple):
     on: str
 
 
-_MOST_PLANNED = 500
+_MOST_PLANNED = 200
 
 
-def plans_on_chips(session: Session, project_id: str, bundle: str, *, now: int) -> list[ChipPlanned]:
-    """Those of a program that are finished and not too old, newest first."""
-    query = select(Plan.id, Plan.request, Plan.terms).where(
-        *_planned_on_chips(project_id, now), type_coerce(Plan.request, Text).contains(f'"{bundle}"')
-    )
+def plans_on_chips(session: Session, project_id: str, bundle: str | None = None, *, now: int) -> list[ChipPlanned]:
+    """Those of a program, or of all, that are finished and not too old, newest first."""
+    query = select(Plan.id, Plan.request, Plan.terms).where(*_planned_on_chips(project_id, now))
+    if bundle is not None:
+        query = query.where(type_coerce(Plan.request, Text).contains(f'"{bundle}"'))
     rows = session.execute(query.order_by(Plan.created_at.desc(), Plan.id.desc()).limit(_MOST_PLANNED))
     return [ChipPlanned(plan_id, request, (terms or {})["on"]) for plan_id, request, terms in rows]
-
-
-def newest_on_chips(session: Session, project_id: str, *, now: int) -> Plan | None:
-    """The newest finished plan of any program for absent chips."""
-    query = select(Plan).where(*_planned_on_chips(project_id, now))
-    return session.scalar(query.order_by(Plan.created_at.desc(), Plan.id.desc()).limit(1))
 
 
 def _planned_on_chips(project_id: str, now: int) -> tuple[ColumnElement[bool], ...]:

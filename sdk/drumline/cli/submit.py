@@ -13,7 +13,9 @@ from drumline.cli.submission import arguments, submission_options
 @submission_options
 @click.option("--dry-run", is_flag=True, help="Submit nothing; print the plan, as `drumline plan` does.")
 @click.option("--plan", "plan_first", is_flag=True, help="Print the plan first, and submit from it.")
-@click.option("--on", metavar="CHIP:SHAPE", help="With --plan or --dry-run: plan for this TPU slice.")
+@click.option(
+    "--on", metavar="CHIP:SHAPE", help="With --plan or --dry-run: plan for these chips, such as v5e:4x4 or h100:8."
+)
 @anyway_option
 @detach_option
 @logs_option(default=True)

@@ -16,7 +16,7 @@ MAX_ALLOCATIONS = 10
 SliceName = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9]{1,12}(:\d{1,4}(x\d{1,4}){0,2}|-\d{1,6})$", max_length=32)
 ]
-"""A TPU slice by its chips, `v5e:16x16`, or by its accelerator type, `v4-32`."""
+"""A TPU slice by its chips, `v5e:16x16`, or by its accelerator type, `v4-32`; or GPUs, `h100:8`."""
 ParameterName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w{0,99}$", max_length=100)]
 _Count = Annotated[int, Field(ge=0, lt=2**53)]
 _Name = Annotated[Text, StringConstraints(max_length=300)]

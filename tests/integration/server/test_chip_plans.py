@@ -267,7 +267,7 @@ def test_a_plan_goes_to_the_host_that_has_the_compiler_and_the_next_one_there_at
     assert probe_of(core, made.id).state is ProbeState.READY
 
     core.clock.advance(1)
-    assert plan(core, probe={"on": "v6e:4x4"}, key="second").probe.host_name == "beta"
+    assert plan(core, probe={"on": "v5e:2x2"}, key="second").probe.host_name == "beta"
 
 
 def test_where_no_host_has_the_compiler_the_plan_names_them_and_the_command(core: Core) -> None:
@@ -289,3 +289,12 @@ def test_where_the_other_hosts_are_at_other_plans_it_says_busy(core: Core) -> No
     shown = probe_of(core, made.id)
     assert shown.state is ProbeState.BUSY
     assert "alpha lacks the compiler" in shown.message
+
+
+@pytest.mark.parametrize(("on", "warned"), [("v5e:4x4", True), ("v5e:2x2", False)])
+def test_a_plan_for_several_hosts_warns_of_a_strategy_that_stays_on_one(core: Core, on: str, warned: bool) -> None:
+    workers = [core.add_worker()]
+    chips = {"slice": on}
+    made = add_plan(core, workers, chips=chips, job={"strategy": {"kind": "central_storage"}})
+    assert [warning.code for warning in made.warnings] == ["engine"] * warned
+    assert not warned or "the strategy central_storage stays on one of them" in made.warnings[0].message

@@ -87,13 +87,13 @@ function PlanControls({
         />
       )}
       <input
-        aria-label="Plan for a TPU slice"
+        aria-label="Plan for a TPU slice or GPUs"
         className={classNames(INPUT_CLASS, "max-w-32 font-mono text-xs")}
         maxLength={32}
         onChange={(event) => onOn(event.target.value)}
         placeholder="e.g. v5e:4x4"
         spellCheck={false}
-        title="Compile the plan for a TPU slice that need not be there"
+        title="Compile the plan for chips that need not be there, such as v5e:4x4 or h100:8"
         value={on}
       />
       <Button disabled={blocked} onClick={onPlan}>

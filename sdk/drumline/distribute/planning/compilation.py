@@ -16,6 +16,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from drumline.distribute.errors import NotPlannableError
 from drumline.distribute.observe import Allocation, Compilation, ProgramMemory
+from drumline.distribute.planning.chips import usable_of_gpu
 from drumline.distribute.planning.compiled_text import find_collectives
 from drumline.distribute.tracing import jaxprs
 
@@ -43,7 +44,7 @@ def compile_for(device: Any, call: Any, inputs: Any, largest: Sequence[Allocatio
     available = available_bytes(device)
     arguments = sum(_device_bytes(leaf) for leaf in jax.tree.leaves(inputs) if hasattr(leaf, "sharding"))
     if available is not None and arguments > available:
-        message = "the arguments alone are more than a device has, so that nothing was compiled"
+        message = "The arguments alone are more than a device has, so that nothing was compiled."
         seconds = time.monotonic() - began
         return Compilation(False, arguments, arguments, available, True, tuple(largest), (), {}, message, seconds)
     try:
@@ -103,6 +104,8 @@ def available_bytes(device: Any) -> int | None:
 
     None for compilers that know no limit, such as those of CPUs.
     """
+    if (usable := usable_of_gpu(device.device_kind)) is not None:
+        return usable
     sharding = NamedSharding(Mesh(np.array([device]), ("one",), axis_types=(AxisType.Auto,)), PartitionSpec())
     words = jax.ShapeDtypeStruct((_TOO_MANY_WORDS,), np.float32, sharding=sharding)
     try:
