@@ -111,6 +111,20 @@ def test_an_error_in_the_step_is_raised_as_it_is(two: dist.MirroredStrategy) -> 
         two.run(step, args=(per_replica(1, 2),))
 
 
+def test_several_replicas_without_rows_compute_on_several_inputs() -> None:
+    four = dist.MirroredStrategy(jax.devices()[:4])
+    rows = np.ones((2, 3), np.float32)
+    (batch,) = four.distribute_dataset([(rows, 2 * rows)])
+
+    def step(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jnp.sum(x) + jnp.sum(y), x * y
+
+    totals, products = four.run(step, args=batch)
+    assert [float(total) for total in four.local_results(totals)] == [9, 9, 0, 0]
+    assert [product.shape for product in four.local_results(products)] == [(1, 3), (1, 3), (0, 3), (0, 3)]
+    assert float(four.reduce("sum", four.run(lambda x, y: jnp.sum(x) + jnp.sum(y), args=batch), axis=None)) == 18
+
+
 def test_a_step_that_fails_where_a_replica_has_no_rows_is_told_so(three: dist.MirroredStrategy) -> None:
     (batch,) = three.distribute_dataset([np.ones((2, 2, 2), np.float32)])
 
