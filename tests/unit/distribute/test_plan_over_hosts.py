@@ -10,37 +10,52 @@ import numpy as np
 import pytest
 
 import drumline.distribute as dist
-from drumline.contracts.plans import ProbedProgram
+from drumline.contracts.chips import ChipPlan
 from drumline.contracts.spec import MirroredSpec
 from drumline.distribute.planning import Chips
 from drumline_worker.runner.chip_plan import plan_on_chips, refused_over_hosts
 
 
-def ragged(run: Any) -> None:
-    """Eight rows, then five."""
+def weighted(run: Any) -> None:
+    """Eight rows, then five, by a step that minds which of them count."""
     rows = np.ones((13, 3), np.float32)
+
+    def step(x: jax.Array) -> Any:
+        return dist.all_reduce("sum", jnp.sum(x * dist.row_weights(x)[:, None]))
+
     for batch in run.strategy.distribute_dataset(dist.Dataset.from_tensor_slices(rows).batch(8)):
-        run.strategy.run(lambda x: dist.all_reduce("sum", jnp.sum(x)), args=(batch,))
+        run.strategy.run(step, args=(batch,))
 
 
-def plan(name: str) -> ProbedProgram:
-    """By the compiler of CPUs, for devices that stand for two chips of the slice."""
-    chips = Chips(dist.tpu.TpuSlice.parse(name), tuple(jax.devices("cpu")[:2]), "a compiler")
+def over_two_hosts(run: Any) -> None:
+    """The same, as if the devices belonged to two processes: CPU devices all belong to one."""
+    run.strategy.processes = (0, 1)
+    weighted(run)
+
+
+def plan(main: Any) -> ChipPlan:
+    """By the compiler of CPUs, for devices that stand for two chips of a slice."""
+    chips = Chips(dist.tpu.TpuSlice.parse("v5e:2x2"), tuple(jax.devices("cpu")[:2]), "a compiler")
     order: Any = SimpleNamespace(
         chips=SimpleNamespace(compiler="a compiler", batch_parameter=None),
         probe_steps=16,
         claimed=SimpleNamespace(strategy=MirroredSpec(), parameters={}),
     )
-    return plan_on_chips(ragged, Path(__file__).parent, order, chips)
+    found = plan_on_chips(main, Path(__file__).parent, order, chips).chips
+    assert found is not None
+    return found
 
 
-@pytest.mark.parametrize(("name", "warned"), [("v5e:4x4", True), ("v5e:2x2", False)])
-def test_a_ragged_batch_over_hosts_is_said_to_be_filled_up(name: str, warned: bool) -> None:
-    found = plan(name)
-    assert found.chips is not None
-    assert found.chips.stopped is not None
-    texts = [warning.message for warning in found.warnings if warning.code == "engine"]
-    assert any("has 4 hosts, over which a run fills up such a batch" in text for text in texts) is warned
+def test_a_batch_that_does_not_divide_is_filled_up_over_hosts_as_in_a_run() -> None:
+    alone = plan(weighted)
+    assert alone.stopped is not None
+    assert "ragged" in alone.stopped.why
+    assert alone.verdict == "not_known"
+
+    filled = plan(over_two_hosts)
+    assert filled.stopped is None
+    assert [program.rows_per_replica for program in filled.programs] == [4]
+    assert filled.verdict == "fits"
 
 
 @pytest.mark.parametrize(("hosts", "refused"), [((0, 0), 0), ((0, 1), 1)])

@@ -15,7 +15,7 @@ from drumline.contracts.chips import BatchSearch
 from drumline.contracts.plans import PlanWarning, ProbedProgram
 from drumline.contracts.spec import CentralStorageSpec, OneDeviceSpec, StrategySpec
 from drumline.distribute.errors import NotPlannableError
-from drumline.distribute.planning import Chips, Stop, add_gpu_compiler, compiler_environment, run_on_shapes
+from drumline.distribute.planning import Chips, add_gpu_compiler, compiler_environment, run_on_shapes
 from drumline.job import RunStopping, Scalar
 from drumline.local import build_strategy
 from drumline.local.local_run import check_scalar, whole_number
@@ -118,8 +118,7 @@ def plan_on_chips(main: Main, program: Path, order: StartOrder, chips: Chips) ->
     found = observer.found_on(
         chips, order.chips.compiler, stop, batch, caught=caught, ended=not stop_request.is_requested
     )
-    texts = [*refused, *_filled_over_hosts(stop, chips)]
-    told = tuple(PlanWarning(code="engine", message=text[:2_000]) for text in texts)
+    told = tuple(PlanWarning(code="engine", message=text[:2_000]) for text in refused)
     return found.model_copy(update={"warnings": (*told, *found.warnings)[:50]})
 
 
@@ -133,14 +132,6 @@ def refused_over_hosts(strategy: dist.Strategy) -> Iterator[str]:
                 "over several processes: choose a computation_shape that fits one host"
             )
             return
-
-
-def _filled_over_hosts(stop: Stop | None, chips: Chips) -> Iterator[str]:
-    if stop is not None and "ragged" in stop.why and chips.known.num_hosts > 1:
-        yield (
-            f"{chips.known} has {chips.known.num_hosts} hosts, over which a run fills up such a batch, or "
-            "refuses it where the step reads no row weights: plan with last_batch='pad' to see which"
-        )
 
 
 def _strategy(spec: StrategySpec, chips: Chips) -> dist.Strategy:
