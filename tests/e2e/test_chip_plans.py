@@ -171,7 +171,8 @@ def test_a_run_that_does_not_fit_is_refused_with_the_figures_and_may_be_submitte
         page.get_by_role("button", name="Submit run").click()
         refusal = page.get_by_role("alert").filter(has_text="does not fit")
         expect(refusal).to_contain_text(
-            re.compile(r"needs 16\.0 GiB on each device, and a program may use 15\.\d GiB"), timeout=TIMEOUT_MS
+            re.compile(r"by libtpu.*needs 16\.00 GiB on each device, and a program may use 15\.\d\d GiB"),
+            timeout=TIMEOUT_MS,
         )
         look_at(page, screenshots, "does-not-fit")
         with connect(chips) as client:
@@ -201,7 +202,7 @@ def test_a_run_is_refused_by_the_plan_that_somebody_else_made_of_the_same_conten
         page.get_by_label("Replicas").fill("4")
         expect(page.get_by_role("button", name="Submit run")).to_be_enabled(timeout=TIMEOUT_MS)
         page.get_by_role("button", name="Submit run").click()
-        refusal = page.get_by_role("alert").filter(has_text="A plan says that the run does not fit v5e:2x2")
+        refusal = page.get_by_role("alert").filter(has_text="says that it does not fit v5e:2x2")
         expect(refusal).to_be_visible(timeout=TIMEOUT_MS)
         look_at(page, screenshots, "does-not-fit-by-another-plan")
         refusal.get_by_role("button", name="Submit anyway").click()
@@ -209,6 +210,27 @@ def test_a_run_is_refused_by_the_plan_that_somebody_else_made_of_the_same_conten
         run_id = page.url.split("/runs/")[1].split("/")[0]
     with connect(fleet_of_v5e) as client:
         client.get(run_id).cancel(grace_s=0).wait(timeout=120)
+
+
+def test_a_plan_is_made_by_the_one_host_that_has_the_compiler(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(HUNGRY))
+    deployment = Deployment.start(tmp_path / "data", "--simulate", "v4:2x2x2", environment=QUICKER)
+    try:
+        deployment.wait_for_devices(8)
+        first, second = sorted(path.parent for path in (tmp_path / "data").rglob("probes"))
+        with connect(deployment) as client:
+            failed = client.plan(program, on="v5e:2x2")
+            assert failed.details.probe.fault == "no_compiler"
+            assert "v4-2x2x2-host-0, v4-2x2x2-host-1" in failed.details.probe.message
+            add_compiler(second)
+            made = client.plan(program, on="v5e:2x2")
+            assert made.details.probe.host_name == "v4-2x2x2-host-1", (first, second)
+            assert made.details.program is not None
+            assert made.details.program.chips is not None
+            assert made.details.program.chips.verdict == "does_not_fit"
+    finally:
+        deployment.stop()
 
 
 def test_a_plan_for_gpus_is_made_by_their_own_compiler(

@@ -18,7 +18,7 @@ from drumline.errors import ParameterError, ProgramError
 from drumline.slices import MAX_SIMULATED_DEVICES, SliceError, find_places
 from drumline.wording import counted
 from drumline_server.base.errors import DrumlineError, InvalidRequestError, NotFoundError
-from drumline_server.base.shapes import ONE_HOST_EXECUTORS, Shape, shape_of, tie_to_one_host
+from drumline_server.base.shapes import ONE_HOST_EXECUTORS, Chips, Shape, shape_of, tie_to_one_host
 from drumline_server.lifecycle import checkpoints
 from drumline_server.lifecycle.probes import check_fits, plan_of_run
 from drumline_server.scheduling import capacity
@@ -266,6 +266,7 @@ class Checker:
         self._bundles: dict[str, api.Bundle] = {}
         self._hosts: dict[str, list[HostCapacity]] = {}
         self._planned: dict[str, list[ChipPlanned]] = {}
+        self._chips: dict[Shape, Chips | None] = {}
         self._homes: dict[str, capacity.ResumeLocation | None] = {}
         self._shapes: dict[tuple[str, str, str, bool], DrumlineError | tuple[api.RunWarning, ...]] = {}
         """What was found of a strategy, its resources, its checkpoints and whether it may wait."""
@@ -288,19 +289,27 @@ class Checker:
 
     def _check_fits(self, body: RunSubmit, parameters: dict[str, JsonValue]) -> None:
         """Judges by the plan that it was submitted from, else by one of the same content for the chips it would get."""
-        plan_id, bundle = body.plan, body.job.program.bundle
-        if plan_id is None and not self._is_plan and not body.anyway:
-            shape = asked_shape(body)
-            chips = capacity.chips_of(self._hosts_with(shape.platform), shape)
-            if chips is None:
-                return
-            if bundle not in self._planned:
-                self._planned[bundle] = plans_on_chips(self._session, self._project_id, bundle, now=self._now)
-            plan_id = plan_of_run(self._planned[bundle], body, parameters, self._defaults(body), chips)
-        if plan_id is not None:
-            plan = require_plan(self._session, self._project_id, plan_id)
-            if not body.anyway:
-                check_fits(self._session, plan, now=self._now)
+        plan = body.plan and require_plan(self._session, self._project_id, body.plan)
+        if self._is_plan or body.anyway:
+            return
+        if not plan or (plan.terms or {}).get("on") is None:
+            found = self._plan_of_same_content(body, parameters)
+            plan = found and require_plan(self._session, self._project_id, found)
+        if plan:
+            check_fits(self._session, plan, now=self._now)
+
+    def _plan_of_same_content(self, body: RunSubmit, parameters: dict[str, JsonValue]) -> str | None:
+        shape, bundle = asked_shape(body), body.job.program.bundle
+        if shape not in self._chips:
+            self._chips[shape] = capacity.chips_of(self._hosts_with(shape.platform), shape)
+        chips = self._chips[shape]
+        if chips is None:
+            return None
+        if bundle not in self._planned:
+            self._planned[bundle] = plans_on_chips(self._session, self._project_id, bundle, now=self._now)
+        if not self._planned[bundle]:
+            return None
+        return plan_of_run(self._planned[bundle], body, parameters, self._defaults(body), chips)
 
     def _defaults(self, body: RunSubmit) -> dict[str, JsonValue]:
         """What the program takes for parameters that are left out."""

@@ -9,7 +9,7 @@ from drumline.contracts import api
 from drumline.contracts.plans import PlanReport, PlanRequest, ProbeState
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.worker_api import DeviceReport
-from drumline.slices import simulated_hosts
+from drumline.slices import GPUS, simulated_hosts
 from drumline_server.base.errors import DrumlineError
 from drumline_server.lifecycle import probes
 from drumline_server.services import plans, submit
@@ -298,3 +298,27 @@ def test_a_plan_for_several_hosts_warns_of_a_strategy_that_stays_on_one(core: Co
     made = add_plan(core, workers, chips=chips, job={"strategy": {"kind": "central_storage"}})
     assert [warning.code for warning in made.warnings] == ["engine"] * warned
     assert not warned or "the strategy central_storage stays on one of them" in made.warnings[0].message
+
+
+def test_a_plan_that_speaks_of_no_chips_hides_none_that_does(core: Core) -> None:
+    workers = add_slice(core)
+    misfit = add_plan(core, workers)
+    body = PlanRequest.model_validate({"run": submission_body(resources={"replicas": 16}), "probe": None})
+    order = plans.PlanSubmission(Submission(core.project_id, "tester", "q", body.run, "tok_1"), body, TERMS)
+    draft = core.read(lambda session: plans.draft_plan(session, order, now=core.clock.now()))
+    ordinary = core.write(lambda session: plans.keep_plan(session, order, draft, now=core.clock.now()))
+    refused = refusal(core, plan=ordinary.id)
+    assert refused is not None
+    assert refused.context["plan"] == misfit.id
+
+
+def test_a_plan_for_gpus_refuses_a_run_on_as_many_of_that_kind(core: Core) -> None:
+    worker = core.add_worker("dgx", 8, platform="gpu")
+    kind = GPUS["h100"].kind
+    worker.register(devices=tuple(DeviceReport(platform="gpu", index=index, kind=kind) for index in range(8)))
+    gpus = {"slice": "h100:8", "kind": kind, "devices": 8, "hosts": 1, "compiler": "jax-cuda13-pjrt 0.10.2"}
+    add_plan(core, [worker], chips=gpus)
+    refused = refusal(core, resources={"replicas": 8})
+    assert refused is not None
+    assert "does not fit h100:8" in refused.detail
+    assert refusal(core, resources={"replicas": 4}) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Mapping
@@ -26,6 +27,9 @@ _QUIET = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
+
+
+_PLUGIN = "jax_plugins.xla_cuda13"
 
 
 def compiler_environment(library: Path) -> Mapping[str, str]:
@@ -65,7 +69,7 @@ class Chips:
             told = _describe_gpus(known) if isinstance(known, KnownGpus) else _describe_slice(known)
         except NotPlannableError:
             raise
-        except (RuntimeError, ValueError, NotImplementedError) as error:
+        except (ImportError, RuntimeError, ValueError, NotImplementedError) as error:
             raise NotPlannableError(f"the compiler has no {known}: {error}") from error
         devices: tuple[Any, ...] = tuple(told.devices)
         return cls(known, devices, " ".join(str(devices[0].client.platform_version).split()))
@@ -94,9 +98,13 @@ def _describe_slice(tpu_slice: TpuSlice) -> Any:
 
 def _describe_gpus(gpus: KnownGpus) -> Any:
     hosts = gpus.num_hosts
-    return topologies.get_topology_desc(
-        "", platform="cuda", topology=f"1x{hosts}x{gpus.num_devices // hosts}", target_config=_target_of(gpus.gpu)
-    )
+    options = {"topology": f"1x{hosts}x{gpus.num_devices // hosts}", "target_config": _target_of(gpus.gpu)}
+    try:
+        return topologies.get_topology_desc("", platform="cuda", **options)
+    except NotImplementedError:
+        # JAX looks for plugins once in a process, and may have done so before this one could be found.
+        importlib.import_module(_PLUGIN).initialize()
+        return topologies.get_topology_desc("", platform="cuda", **options)
 
 
 def _target_of(gpu: Gpu) -> str:
