@@ -99,3 +99,24 @@ def test_it_is_a_nest_to_jax(two: dist.MirroredStrategy) -> None:
     assert jax.tree.map(lambda leaf: leaf, kept).values["a"].tolist() == [0, 1]
     doubled = two.run(lambda held: held.values["a"] * 2, args=(kept,))
     assert two.local_results(doubled)[1].tolist() == [0, 2]
+
+
+def test_a_step_that_is_defined_anew_and_reads_it_is_traced_once(two: dist.MirroredStrategy) -> None:
+    with two.scope():
+        kept, other = dist.variables({"a": np.ones(2)}), dist.variables({"a": np.zeros(2)})
+    traces = []
+
+    def step_of(tree: Any) -> Any:
+        def step() -> Any:
+            traces.append(tree)
+            tree.assign({"a": tree.values["a"] + 1})
+            return tree.values["a"]
+
+        return step
+
+    for _ in range(3):
+        two.run(step_of(kept))
+    assert len(traces) == 1
+    assert kept.values["a"].tolist() == [4, 4]
+    two.run(step_of(other))
+    assert [len(traces), other.values["a"].tolist(), kept.values["a"].tolist()] == [2, [1, 1], [4, 4]]

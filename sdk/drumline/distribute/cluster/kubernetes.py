@@ -222,8 +222,14 @@ def _own_namespace() -> str | None:
         return None
 
 
+def _is_texts(given: object) -> bool:
+    if not isinstance(given, Sequence) or isinstance(given, (str, bytes)):
+        return False
+    return all(isinstance(one, str) for one in given)
+
+
 def _checked_namespaces(namespaces: Sequence[str]) -> list[str]:
-    if isinstance(namespaces, str) or not all(isinstance(namespace, str) for namespace in namespaces):
+    if not _is_texts(namespaces):
         raise InvalidTypeError(f"namespaces must be a list such as ['team-a']; got {namespaces!r:.80}")
     wrong = [namespace for namespace in namespaces if not _NAMESPACE.fullmatch(namespace)]
     if wrong or not namespaces or len(set(namespaces)) < len(namespaces):
@@ -247,6 +253,6 @@ def _checked_selectors(mapping: Mapping[str, Sequence[str]]) -> dict[str, list[s
             f"job_to_label_mapping must be a dict such as {{'worker': ['job-name=tensorflow']}}; got {mapping!r:.80}"
         )
     for job, selectors in mapping.items():
-        if isinstance(selectors, str) or not all(isinstance(selector, str) for selector in selectors):
+        if not _is_texts(selectors):
             raise InvalidTypeError(f"job {job!r:.80} needs a list of label selectors; got {selectors!r:.80}")
     return {job: list(selectors) for job, selectors in mapping.items()}

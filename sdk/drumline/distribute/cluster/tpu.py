@@ -16,7 +16,7 @@ from drumline.distribute.cluster.cluster_spec import MAX_TASKS, ClusterSpec
 from drumline.distribute.cluster.gang import Gang, checked_address, number_in
 from drumline.distribute.cluster.meeting import meet
 from drumline.distribute.cluster.resolver import ClusterResolver, with_layer
-from drumline.distribute.errors import ClusterError, InvalidValueError, UnsupportedError
+from drumline.distribute.errors import ClusterError, InvalidTypeError, InvalidValueError, UnsupportedError
 from drumline.distribute.topology import has_device_places
 
 #: Where TensorFlow's servers listen.
@@ -60,12 +60,17 @@ class TPUClusterResolver(ClusterResolver):
     ) -> None:
         super().__init__(task_type=job_name, task_id=0)
         del zone, project
+        for name, given in (("tpu", tpu), ("job_name", job_name), ("coordinator_name", coordinator_name)):
+            if given is not None and not isinstance(given, str):
+                raise InvalidTypeError(f"{name} must be a text; got {given!r:.80}")
         if coordinator_name is not None and coordinator_address is None:
             raise UnsupportedError(
                 f"coordinator {coordinator_name!r:.80} has no address and no server is started here; give "
                 "coordinator_address"
             )
-        self._coordinator = None if coordinator_name is None else (coordinator_name, str(coordinator_address))
+        self._coordinator: tuple[str, str] | None = None
+        if coordinator_name is not None:
+            self._coordinator = coordinator_name, checked_address(coordinator_address)
         self._tpu = tpu or ""
         has_met = self.is_local or (not self._tpu and has_device_places())
         self._hosts = () if has_met else _hosts_of(self._tpu)
