@@ -1,6 +1,7 @@
 """Probes of plans: which host traces the program, and what it found. One past its deadline counts for nothing."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import JsonValue
@@ -18,15 +19,15 @@ from drumline.contracts.plans import (
     ProbeTerms,
 )
 from drumline.contracts.problems import ProblemCode
-from drumline.contracts.spec import RunSubmit
-from drumline.slices import parse_chips
+from drumline.contracts.spec import ProgramRef, RunSubmit, StrategySpec
+from drumline.slices import KnownGpus, KnownSlice, parse_chips
 from drumline.wording import duration, exact_size_text
 from drumline_server.base.errors import DrumlineError, NotFoundError
 from drumline_server.base.shapes import Chips, devices_per_replica
 from drumline_server.lifecycle.guard import require_incarnation
 from drumline_server.storage.models import Host, Plan
 from drumline_server.storage.notifications import notify
-from drumline_server.storage.runs import ChipPlanned, plans_on_chips
+from drumline_server.storage.runs import plans_on_chips
 
 PROBES_PER_HOST = 1
 """A probe may take all processors of its host."""
@@ -165,7 +166,8 @@ def check_fits(session: Session, plan: Plan, *, now: int) -> None:
     needed = program.needed_bytes or program.argument_bytes
     limit = "" if chips.available_bytes is None else f", and a program may use {exact_size_text(chips.available_bytes)}"
     newest = _newest_of_kind(session, plan, chips.kind, now=now) or plan
-    compiler = (newest.program or {})["chips"]["compiler"]
+    told = (newest.program or {}).get("chips") or {}  # none from a worker that is too old to plan for chips
+    compiler = told.get("compiler", chips.compiler)
     hint = "" if compiler == chips.compiler else f" Newer plans here are by {compiler}: plan it again."
     figures = {"needed_bytes": needed, "available_bytes": chips.available_bytes}
     raise DrumlineError(
@@ -178,32 +180,46 @@ def check_fits(session: Session, plan: Plan, *, now: int) -> None:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedContent:
+    """What the figures of a finished plan for absent chips depend on, beside the program."""
+
+    plan_id: str
+    chips: KnownSlice | KnownGpus
+    strategy: JsonValue
+    parameters: Mapping[str, JsonValue]
+    """With the program's defaults for those that were left out."""
+
+
+def planned_contents(
+    session: Session, project_id: str, program: ProgramRef, defaults: Mapping[str, JsonValue], *, now: int
+) -> list[PlannedContent]:
+    """Of the project's plans of the program that are not too old, newest first."""
+    return [
+        PlannedContent(
+            plan.id,
+            parse_chips(plan.on),
+            plan.request["job"]["strategy"],
+            {**defaults, **plan.request["parameters"]},
+        )
+        for plan in plans_on_chips(session, project_id, program.bundle, now=now)
+        if plan.request["job"]["program"]["entrypoint"] == program.entrypoint
+    ]
+
+
 def plan_of_run(
-    planned: Sequence[ChipPlanned],
-    run: RunSubmit,
-    parameters: Mapping[str, JsonValue],
-    defaults: Mapping[str, JsonValue],
-    chips: Chips,
+    planned: Sequence[PlannedContent], strategy: StrategySpec, parameters: Mapping[str, JsonValue], chips: Chips
 ) -> str | None:
-    """Of plans of the run's program, newest first, the one that speaks of this run on such chips; of no other chip.
+    """The first that speaks of such a run on such chips; of no other chip.
 
-    `parameters`: as the program takes them, where they are left out by its `defaults`. The job's name, what it records
-    and saves change no step's memory.
+    `parameters`: with defaults. The job's name, what it records and saves change no step's memory.
     """
-
-    def content(request: Mapping[str, Any], given: Mapping[str, JsonValue]) -> tuple[object, ...]:
-        return request["job"]["program"], request["job"]["strategy"], {**defaults, **given}
-
-    wanted = content(run.model_dump(mode="json"), parameters)
+    asked = strategy.model_dump(mode="json")
     for plan in planned:
-        known = parse_chips(plan.on)
-        of_chips = (known.kind, known.num_devices) == (chips.kind, chips.devices)
-        if (
-            of_chips
-            and chips.box in (None, known.chips)
-            and content(plan.request, plan.request["parameters"]) == wanted
-        ):
-            return plan.id
+        known = plan.chips
+        of_chips = (known.kind, known.num_devices) == (chips.kind, chips.devices) and chips.box in (None, known.chips)
+        if of_chips and plan.parameters == parameters and plan.strategy == asked:
+            return plan.plan_id
     return None
 
 

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from drumline import program
 from drumline.contracts import api
 from drumline.contracts.problems import FieldProblem, ProblemCode
-from drumline.contracts.spec import RunSubmit
+from drumline.contracts.spec import ProgramRef, RunSubmit
 from drumline.contracts.storable import unstorable
 from drumline.contracts.supported import find_unsupported
 from drumline.errors import ParameterError, ProgramError
@@ -20,7 +20,7 @@ from drumline.wording import counted
 from drumline_server.base.errors import DrumlineError, InvalidRequestError, NotFoundError
 from drumline_server.base.shapes import ONE_HOST_EXECUTORS, Chips, Shape, shape_of, tie_to_one_host
 from drumline_server.lifecycle import checkpoints
-from drumline_server.lifecycle.probes import check_fits, plan_of_run
+from drumline_server.lifecycle.probes import PlannedContent, check_fits, plan_of_run, planned_contents
 from drumline_server.scheduling import capacity
 from drumline_server.scheduling.capacity import (
     HostCapacity,
@@ -35,7 +35,7 @@ from drumline_server.scheduling.capacity import (
     store_warning,
 )
 from drumline_server.services import bundles
-from drumline_server.storage.runs import ChipPlanned, plans_on_chips, require_plan
+from drumline_server.storage.runs import require_plan
 
 
 def check_supported(body: RunSubmit) -> None:
@@ -265,7 +265,7 @@ class Checker:
         self._project_id = project_id
         self._bundles: dict[str, api.Bundle] = {}
         self._hosts: dict[str, list[HostCapacity]] = {}
-        self._planned: dict[str, list[ChipPlanned]] = {}
+        self._planned: dict[ProgramRef, list[PlannedContent]] = {}
         self._chips: dict[Shape, Chips | None] = {}
         self._homes: dict[str, capacity.ResumeLocation | None] = {}
         self._shapes: dict[tuple[str, str, str, bool], DrumlineError | tuple[api.RunWarning, ...]] = {}
@@ -299,21 +299,20 @@ class Checker:
             check_fits(self._session, plan, now=self._now)
 
     def _plan_of_same_content(self, body: RunSubmit, parameters: dict[str, JsonValue]) -> str | None:
-        shape, bundle = asked_shape(body), body.job.program.bundle
+        shape, called = asked_shape(body), body.job.program
         if shape not in self._chips:
             self._chips[shape] = capacity.chips_of(self._hosts_with(shape.platform), shape)
         chips = self._chips[shape]
         if chips is None:
             return None
-        if bundle not in self._planned:
-            self._planned[bundle] = plans_on_chips(self._session, self._project_id, bundle, now=self._now)
-        if not self._planned[bundle]:
-            return None
-        return plan_of_run(self._planned[bundle], body, parameters, self._defaults(body), chips)
+        defaults = self._defaults(called)
+        if called not in self._planned:
+            self._planned[called] = planned_contents(self._session, self._project_id, called, defaults, now=self._now)
+        return plan_of_run(self._planned[called], body.job.strategy, {**defaults, **parameters}, chips)
 
-    def _defaults(self, body: RunSubmit) -> dict[str, JsonValue]:
+    def _defaults(self, called: ProgramRef) -> dict[str, JsonValue]:
         """What the program takes for parameters that are left out."""
-        entrypoint = program.find(self._bundle(body.job.program.bundle).entrypoints, body.job.program.entrypoint)
+        entrypoint = program.find(self._bundle(called.bundle).entrypoints, called.entrypoint)
         return {one.name: one.default for one in entrypoint.parameters if not one.required}
 
     def _check_shape(self, body: RunSubmit) -> tuple[api.RunWarning, ...]:

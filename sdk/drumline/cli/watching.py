@@ -35,14 +35,19 @@ AWAY_S = 120.0
 def follow(run: Run, *, detach: bool, as_json: bool, with_logs: bool) -> None:
     """Prints a new run's address, then watches it to its end and exits as it ended; `detach` leaves it alone."""
     click.echo(f"{run.id}  {run.url}", err=as_json)
-    for warning in run.details.warnings:
-        click.echo(plain(f"warning: {warning.message}"), err=True)
+    show_warnings(run)
     if detach:
         if as_json:
             click.echo(json_text(run.details))
         return
     watch_to_end(run, with_logs=with_logs)
     report(run, as_json=as_json, with_logs=with_logs)
+
+
+def show_warnings(run: Run) -> None:
+    """What the run's user may not have meant, on stderr."""
+    for warning in run.details.warnings:
+        click.echo(plain(f"warning: {warning.message}"), err=True)
 
 
 def watch_to_end(run: Run, *, with_logs: bool) -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+from click.testing import CliRunner
 
 from drumline_worker.agent.compilers import CompilerError, Compilers
+from drumline_worker.cli import compilers
 
 
 def write_wheel(path: Path, version: str = "0.0.1", files: Mapping[str, bytes] = MappingProxyType({})) -> Path:
@@ -117,3 +119,20 @@ def test_one_of_the_two_wheels_is_not_enough(tmp_path: Path) -> None:
     wheels = write_gpu_wheels(tmp_path, importlib.metadata.version("jaxlib"))
     with pytest.raises(CompilerError, match="not jax_cuda13_plugin's"):
         Compilers(tmp_path / "compilers").add_gpu(wheels[:1], lambda _: True)
+
+
+def test_the_command_takes_one_wheel_for_tpus_and_lists_what_was_added(tmp_path: Path) -> None:
+    wheel = str(write_wheel(tmp_path / "a.whl"))
+    data_dir = ["--data-dir", str(tmp_path / "data")]
+    runner = CliRunner()
+    none = runner.invoke(compilers, ["list", *data_dir])
+    assert "add tpu, or: drumline worker compilers add gpu" in none.output
+    twice = runner.invoke(compilers, ["add", "tpu", "--from", wheel, "--from", wheel, *data_dir])
+    assert (twice.exit_code, "one wheel: name --from once" in twice.output) == (2, True)
+    added = runner.invoke(compilers, ["add", "tpu", "--from", wheel, "--accept-licence", *data_dir])
+    assert added.exit_code == 0, added.output
+    gpus = write_gpu_wheels(tmp_path, importlib.metadata.version("jaxlib"))
+    both = [flag for gpu in gpus for flag in ("--from", str(gpu))]
+    assert runner.invoke(compilers, ["add", "gpu", *both, "--accept-licence", *data_dir]).exit_code == 0
+    listed = runner.invoke(compilers, ["list", *data_dir]).output.splitlines()
+    assert [line.split()[:2] for line in listed] == [["tpu:", "libtpu"], ["gpu:", "jax-cuda13-pjrt"]]

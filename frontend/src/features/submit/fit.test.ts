@@ -83,7 +83,8 @@ describe("whether a run fits", () => {
     });
     expect(fitFor(6, [...devices("a", "ffhh"), ...devices("b", "ff")])).toMatchObject({
       verdict: "waits",
-      sentence: "It will wait for 6 devices; the 2 hosts have 4 free now.",
+      sentence:
+        "It will wait for 6 devices; the 2 hosts have 4 free now. They share no checkpoint store: run.checkpoint fails there.",
     });
     expect(fitFor(7, TWO_HOSTS)).toMatchObject({
       verdict: "never",
@@ -99,6 +100,17 @@ describe("whether a run fits", () => {
     const together = [hostIn("a", "live", "vol_x"), hostIn("b", "live", "vol_x")];
     expect(fitFor(6, TWO_HOSTS, { hosts: together }).sentence).not.toContain("store");
     expect(fitFor(4, TWO_HOSTS).sentence).not.toContain("store");
+  });
+
+  it("says so also of a run that will wait", () => {
+    const busy = [...devices("a", "hh"), ...devices("b", "hh")];
+    expect(fitFor(4, busy).sentence).toBe(
+      "It will wait for 4 devices; none is free now. They share no checkpoint store: run.checkpoint fails there.",
+    );
+    const together = [hostIn("a", "live", "vol_x"), hostIn("b", "live", "vol_x")];
+    expect(fitFor(4, busy, { hosts: together }).sentence).toBe(
+      "It will wait for 4 devices; none is free now.",
+    );
   });
 
   it("splits a run that asks for checkpoints over hosts of one store only", () => {

@@ -90,7 +90,8 @@ function judge(fleets: readonly Fleet[], shape: Shape, waits: boolean): Omit<Fit
   if (ready) return { verdict: "now", sentence: startsOn(ready, shape) };
   const fleet = fleets.reduce((best, other) => (holdsMore(other, best, shape) ? other : best));
   if (room(fleet, shape, "total") >= shape.replicas) {
-    return { verdict: "waits", sentence: `It will wait for ${need(shape)}; ${freeNow(fleet, shape)}.` };
+    const sentence = `It will wait for ${need(shape)}; ${freeNow(fleet, shape)}.`;
+    return { verdict: "waits", sentence: `${sentence}${apart(fleet, shape, "total")}` };
   }
   const known = largestRoom(fleet, shape);
   return waits
@@ -119,10 +120,16 @@ function startsOn(fleet: Fleet, shape: Shape): string {
   if (freest && room([freest], shape, "usable") >= shape.replicas)
     return `${count(freest.free, kind(shape))} free on ${freest.name}: it can start at once.`;
   const free = `${count(sum(fleet, "free"), kind(shape))} free on ${fleet.filter((host) => host.free > 0).length} hosts`;
-  const split = `${free}, none with room for all replicas: it can start at once, split over several`;
-  return room(fleet, { ...shape, saved: true }, "usable") >= shape.replicas
-    ? `${split}.`
-    : `${split}. They share no checkpoint store: run.checkpoint fails there.`;
+  const split = `${free}, none with room for all replicas: it can start at once, split over several.`;
+  return `${split}${apart(fleet, shape, "usable")}`;
+}
+
+/** What to know where only hosts that cannot read each other's checkpoints have room together, and none alone. */
+function apart(fleet: Fleet, shape: Shape, devices: "usable" | "total"): string {
+  // A host of its own store has no more room than its store.
+  return shape.oneHost || room(fleet, { ...shape, saved: true }, devices) >= shape.replicas
+    ? ""
+    : " They share no checkpoint store: run.checkpoint fails there.";
 }
 
 function freeNow(fleet: Fleet, shape: Shape): string {
