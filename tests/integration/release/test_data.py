@@ -83,7 +83,7 @@ def test_a_migration_that_loses_something_is_noticed(release: Release, damage: s
 def test_everything_is_read_as_before(release: Release) -> None:
     release.migrate()
     reads = [exchange for exchange in release.traffic(READS) if exchange.sender == "client"]
-    with release.serve() as api, closing(Replay(api.url, {_admin(reads): api.token})) as replay:
+    with release.serve(at=release.recorded_at) as api, closing(Replay(api.url, {_admin(reads): api.token})) as replay:
         found = [
             (route_of(exchange), place, how) for exchange in reads for place, how in _differences(exchange, replay)
         ]

@@ -23,7 +23,8 @@ _MIGRATIONS = {
     "9001_large_table.py": """
         from alembic import op
 
-        revision, down_revision = "9001", {newest!r}
+        revision = "9001"
+        down_revision = {newest!r}
 
         def upgrade():
             op.execute("CREATE TABLE large (name TEXT NOT NULL, number BIGINT NOT NULL, old BIGINT NOT NULL,"
@@ -35,7 +36,8 @@ _MIGRATIONS = {
 
         from drumline_server.storage.database import Rewrite
 
-        revision, down_revision = "9002", "9001"
+        revision = "9002"
+        down_revision = "9001"
 
         def _double(connection, rows):
             values = [dict(name=row["name"], number=row["number"], new=2 * row["old"]) for row in rows]
