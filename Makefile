@@ -79,6 +79,10 @@ test-chips: .venv/.dev ## plan programs for TPU slices from v2 to TPU7x and for 
 	PATH="$(CURDIR)/.uv/bin:$$PATH" .venv/bin/drumline worker compilers add gpu --data-dir build/chips --accept-licence
 	PYTHONPATH=tests $(PY) -m chips.plan_all --data-dir build/chips $(if $(RECORD),--write)
 
+.PHONY: record-release
+record-release: .venv/.dev ## live through a small world on both databases and keep what it leaves: data and traffic that later versions are held against
+	PYTHONPATH=tests $(PY) -m release.record
+
 conformance: .venv/.dev ## recorded TensorFlow behaviour
 	$(PY) -m pytest -q tests/conformance
 

@@ -166,7 +166,8 @@ def check_fits(session: Session, plan: Plan, *, now: int) -> None:
     needed = program.needed_bytes or program.argument_bytes
     limit = "" if chips.available_bytes is None else f", and a program may use {exact_size_text(chips.available_bytes)}"
     newest = _newest_of_kind(session, plan, chips.kind, now=now) or plan
-    compiler = (newest.program or {})["chips"]["compiler"]
+    told = (newest.program or {}).get("chips") or {}  # none from a worker that is too old to plan for chips
+    compiler = told.get("compiler", chips.compiler)
     hint = "" if compiler == chips.compiler else f" Newer plans here are by {compiler}: plan it again."
     figures = {"needed_bytes": needed, "available_bytes": chips.available_bytes}
     raise DrumlineError(

@@ -322,3 +322,15 @@ def test_a_plan_for_gpus_refuses_a_run_on_as_many_of_that_kind(core: Core) -> No
     assert refused is not None
     assert "does not fit h100:8" in refused.detail
     assert refusal(core, resources={"replicas": 4}) is None
+
+
+def test_an_old_worker_that_plans_for_no_chips_is_no_newer_compiler(core: Core) -> None:
+    workers = add_slice(core)
+    misfit = add_plan(core, workers)
+    made = plan(core, probe={"on": "v5e:4x4"}, key="old")
+    (asked,) = [worker for worker in workers if worker.name == made.probe.host_name]
+    report(asked, made.id, program={**PROGRAM, "calls": 4})
+    refused = refusal(core, plan=misfit.id)
+    assert refused is not None
+    assert refused.code is ProblemCode.DOES_NOT_FIT
+    assert "Newer plans" not in refused.detail
