@@ -348,7 +348,7 @@ class Client:
     def _post_batch(self, path: str, body: Body, idempotency_key: str | None) -> Batch:
         key = idempotency_key or uuid.uuid4().hex
         answer = self._transport.post(path, api.SubmittedBatch, body, key=key)
-        return Batch(self._transport, answer.batch)
+        return Batch(self._transport, answer.batch, answer.warnings)
 
     def _upload(self, program: PackedProgram, sha256: str) -> None:
         if len(program.packed) > ASK_FIRST_BYTES and self._has_bundle(sha256):

@@ -130,6 +130,9 @@ def begin(session: Session, prepared: Prepared, *, most_waiting: int, now: int) 
     return queue_part(session, Begun(prepared, batch.id, {}), most_waiting=most_waiting, now=now)
 
 
+_MOST_WARNINGS = 20
+
+
 def queue_part(session: Session, begun: Begun, *, most_waiting: int, now: int) -> BatchResult | Begun:
     """Queues the next runs of the batch; the answer once all are.
 
@@ -149,7 +152,9 @@ def queue_part(session: Session, begun: Begun, *, most_waiting: int, now: int) -
     if queued < size:
         return begun
     batch = batches.get_batch(session, project_id, begun.batch_id)
-    answer = api.SubmittedBatch(batch=batch, runs=tuple(batches.runs_of(session, begun.batch_id)))
+    warned = dict.fromkeys(warning for _, checked in prepared.runs for warning in checked.warnings)
+    runs = tuple(batches.runs_of(session, begun.batch_id))
+    answer = api.SubmittedBatch(batch=batch, runs=runs, warnings=tuple(warned)[:_MOST_WARNINGS])
     finish(session, prepared.request, answer)
     return BatchResult(answer, replayed=False)
 

@@ -4659,6 +4659,11 @@ export interface components {
             batch: components["schemas"]["Batch"];
             /** Runs */
             runs: string[];
+            /**
+             * Warnings
+             * @default []
+             */
+            warnings: components["schemas"]["RunWarning"][];
         };
         /**
          * SubmittedRun

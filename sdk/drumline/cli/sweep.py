@@ -43,6 +43,7 @@ def sweep(program: str, url: str | None, as_json: bool, anyway: bool, **wanted: 
     epochs=5,10` makes four runs. Prints the batch and returns; `drumline batches show BATCH` shows what came of it.
     """
     chosen = {name: wanted.pop(name) for name in ("swept", "draws", "seed", "points", "batch_name")}
+    from drumline.cli.watching import show_warnings
     from drumline.program import PackedProgram
 
     packed = PackedProgram.of(program)
@@ -51,6 +52,7 @@ def sweep(program: str, url: str | None, as_json: bool, anyway: bool, **wanted: 
         batch = client.sweep(packed, spec, batch_name=chosen["batch_name"], anyway=anyway, **arguments(packed, wanted))
         text = f"{batch.id}  {batch.details.size} runs  {batch.url}"
         click.echo(json_text(batch.details) if as_json else text)
+        show_warnings(batch.warnings)
 
 
 def _spec(packed: "PackedProgram", entrypoint: str | None, chosen: dict[str, Any]) -> "SweepSpec":

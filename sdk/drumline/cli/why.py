@@ -29,4 +29,4 @@ def why(run_id: str, as_json: bool, url: str | None) -> None:
     else:
         where = "has ended" if run.ended else "is not held up"
         click.echo(f"{run.id}  {run.state}  It {where}: it waits for nothing.")
-    show_warnings(run)
+    show_warnings(run.details.warnings)

@@ -180,6 +180,13 @@ def test_sweep_makes_a_batch_whose_table_is_shown_and_exported(cli: Cli, program
     assert cli.out == f"{batch_id}  4 cancelled\n"
 
 
+def test_a_sweep_that_cannot_save_where_it_goes_is_told_so_once(cli: Cli, program: Path, edge: EdgeServer) -> None:
+    edge.core.add_worker("beta")
+
+    assert cli("sweep", str(program), "--sweep", "epochs=5,10", "-n", "12") == 0
+    assert cli.err.count("warning: No host alone has room for 12 replicas") == 1
+
+
 def test_random_sweep_and_points_come_from_the_command_line(
     cli: Cli, program: Path, client: Client, tmp_path: Path
 ) -> None:

@@ -343,7 +343,7 @@ class _Unread:
 
 def test_a_program_that_jaxlib_cannot_read_is_told_by_its_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compilation, "_unreadable", set())
-    mesh = jax.make_mesh((2,), ("r",))
+    mesh = jax.make_mesh((2,), ("r",), axis_types=(jax.sharding.AxisType.Auto,))
     step = jax.shard_map(lambda x: jax.lax.psum(x, "r"), mesh=mesh, in_specs=P("r"), out_specs=P())
     inputs = (jax.ShapeDtypeStruct((8, 3), jnp.float32, sharding=NamedSharding(mesh, P("r"))),)
     lowered = _Unread(jax.jit(step).lower(*inputs))
