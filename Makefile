@@ -74,9 +74,14 @@ chaos-gangs: .venv/.dev ## one member of a gang fails in every way that is known
 	$(PY) -m pytest -q tests/chaos/test_gang_members.py tests/chaos/test_gang_networks.py --seeds $(or $(REPEAT),1)
 
 .PHONY: test-chips
-test-chips: .venv/.dev ## plan programs for TPU slices from v2 to TPU7x by the TPU's compiler, which it adds to build/chips (RECORD=1: take its figures anew)
+test-chips: .venv/.dev ## plan programs for TPU slices from v2 to TPU7x and for GPUs by their compilers, which it adds to build/chips (RECORD=1: take their figures anew)
 	PATH="$(CURDIR)/.uv/bin:$$PATH" .venv/bin/drumline worker compilers add tpu --data-dir build/chips --accept-licence
+	PATH="$(CURDIR)/.uv/bin:$$PATH" .venv/bin/drumline worker compilers add gpu --data-dir build/chips --accept-licence
 	PYTHONPATH=tests $(PY) -m chips.plan_all --data-dir build/chips $(if $(RECORD),--write)
+
+.PHONY: record-release
+record-release: .venv/.dev ## live through a small world on both databases and keep what it leaves: data and traffic that later versions are held against
+	PYTHONPATH=tests $(PY) -m release.record
 
 conformance: .venv/.dev ## recorded TensorFlow behaviour
 	$(PY) -m pytest -q tests/conformance

@@ -112,7 +112,7 @@ def migrate() -> None:
 
     try:
         prepare(settings.data_dir)
-        bring_up_to_date(settings.url)
+        bring_up_to_date(settings.url, click.echo)
     except StartError as error:
         raise click.ClickException(str(error)) from None
     click.echo(f"The database is at revision {newest_revision()}.")

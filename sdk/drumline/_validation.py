@@ -23,7 +23,8 @@ def typed_errors(part: str = "") -> Iterator[None]:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = ".".join(str(step) for step in ((part, *first["loc"]) if part else first["loc"]))
-        message = f"{name}={_shorten(first['input'])}: {in_words(first)}"
+        # What is wrong with several fields together names them itself.
+        message = f"{name}={_shorten(first['input'])}: {in_words(first)}" if name else in_words(first)
         raise OptionError(ProblemCode.BAD_PARAMETER, message, name) from None
 
 

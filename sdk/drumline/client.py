@@ -62,6 +62,7 @@ class SubmitOptions(TypedDict, total=False):
     priority: int
     labels: Mapping[str, str] | None
     wait_for_devices: bool
+    anyway: bool
     resume_from: str | None
 
 
@@ -97,6 +98,7 @@ class Client:
         priority: int = 0,
         labels: Mapping[str, str] | None = None,
         wait_for_devices: bool = False,
+        anyway: bool = False,
         resume_from: str | None = None,
         idempotency_key: str | None = None,
     ) -> Run:
@@ -105,14 +107,15 @@ class Client:
         `name` is the job's, by default the file's; `entrypoint` (`module:function`) is needed only where a program has
         several. Where no host alone has room, `spread` says how a gang is split: `pack` fills one host after the other,
         `balance` gives equal shares, `one_host` splits nothing. `wait_for_devices` queues more replicas than the hosts
-        known now have devices for. `resume_from`, the id of a run or of a checkpoint, lets the program resume from
-        there. A key of your own makes a repeated call safe: the same key and program give the same run.
-        Raises BundleError, ProgramError (parameters too) before anything is sent, TooManyReplicasError.
+        known now have devices for; `anyway` queues what a plan of the same content says does not fit its chips.
+        `resume_from`, the id of a run or of a checkpoint, lets the program resume from there. A key of your own makes a
+        repeated call safe: the same key and program give the same run.
+        Raises BundleError, ProgramError (parameters too) before anything is sent, TooManyReplicasError, DoesNotFitError
         """
         request = self.prepare(
             source, name=name, entrypoint=entrypoint, replicas=replicas, strategy=strategy, parameters=parameters,
             platform=platform, spread=spread, limits=limits, retries=retries, record=record, checkpoint=checkpoint,
-            priority=priority, labels=labels, wait_for_devices=wait_for_devices, resume_from=resume_from,
+            priority=priority, labels=labels, wait_for_devices=wait_for_devices, anyway=anyway, resume_from=resume_from,
         )  # fmt: skip
         return submit_run(self._transport, request, idempotency_key)
 
@@ -145,7 +148,7 @@ class Client:
 
         Takes what `submit` takes. The placement is known at once; `probe` lets a worker look at the program's first
         `steps` steps on simulated devices, for at most `limit_s` seconds (60; 600 with `on`), and `wait` waits.
-        `on` names a TPU slice, such as "v5e:16x16", which need not be there: the program runs on shapes, and the chip's
+        `on` names chips that need not be there, such as "v5e:16x16" or "h100:8": the program runs on shapes, and their
         own compiler says whether its steps fit. `batch_parameter`: a whole number that the program takes, of which
         the largest value that fits is looked for.
         Raises what `submit` raises.
@@ -338,13 +341,14 @@ class Client:
                 priority=options.get("priority", 0),
                 labels=dict(labels),
                 wait_for_devices=options.get("wait_for_devices", False),
+                anyway=options.get("anyway", False),
                 resume_from=options.get("resume_from"),
             )
 
     def _post_batch(self, path: str, body: Body, idempotency_key: str | None) -> Batch:
         key = idempotency_key or uuid.uuid4().hex
         answer = self._transport.post(path, api.SubmittedBatch, body, key=key)
-        return Batch(self._transport, answer.batch)
+        return Batch(self._transport, answer.batch, answer.warnings)
 
     def _upload(self, program: PackedProgram, sha256: str) -> None:
         if len(program.packed) > ASK_FIRST_BYTES and self._has_bundle(sha256):

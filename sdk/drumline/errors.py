@@ -182,7 +182,7 @@ class InvalidRequestError(APIError):
 
 
 class DoesNotFitError(InvalidRequestError):
-    """The plan that the run was submitted from says that it does not fit its chips; `anyway` tries it."""
+    """A plan of the run, its own or one of the same content, says that it does not fit its chips; `anyway` tries it."""
 
 
 class TooManyReplicasError(InvalidRequestError):

@@ -30,6 +30,14 @@ def size_text(count: int) -> str:
     return f"{value:.0f} TiB"
 
 
+def exact_size_text(count: int) -> str:
+    """Bytes with two decimals, such as `15.75 GiB`: where a verdict lies in them."""
+    for unit, factor in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= factor:
+            return f"{count / factor:.2f} {unit}"
+    return f"{count} B"
+
+
 def plain(text: str) -> str:
     """`text` without anything that a terminal would obey; carriage returns become newlines."""
     return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))

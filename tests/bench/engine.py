@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import drumline.distribute as dist
-from bench import engine_contenders, engine_observer, engine_runs, engine_state
+from bench import engine_contenders, engine_memory, engine_observer, engine_runs, engine_state
 from bench.engine_report import Ratio, Results, machine
 from bench.engine_rounds import HAND, HAND_AGAIN, OURS, ROOT, Samples, TimedBlock, measure, paired, timed
 from bench.mlp import SIZES, Task
@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="*", choices=[*SIZES], default=[*SIZES])
     parser.add_argument("--feeds", nargs="*", choices=["fixed", "pipeline"], default=["fixed", "pipeline"])
     parser.add_argument("--no-runs", action="store_true", help="skip run_steps, ragged ends and states handed through")
+    parser.add_argument("--no-memory", action="store_true", help="skip the memory of a state that is handed through")
     parser.add_argument("--no-observer", action="store_true", help="skip the observer's A/B")
     options = parser.parse_args()
     dist.set_cpu_devices(DEVICES)
@@ -50,6 +51,11 @@ def main() -> None:
                 results.add_ratio(task, ratio)
             results.show(task)
             gc.collect()
+    for task, peaks, found in () if options.no_memory else engine_memory.measured():
+        results.add_peaks(task, peaks)
+        for ratio in found:
+            results.add_ratio(task, ratio)
+        results.show(task)
     if not options.no_observer:
         results.add_ratio(engine_observer.TASK, engine_observer.measure(options.rounds))
         results.show(engine_observer.TASK)

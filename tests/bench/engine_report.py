@@ -79,6 +79,20 @@ class Results:
                 }
             )
 
+    def add_peaks(self, task: Task, peaks: dict[str, list[float]]) -> None:
+        """MiB that a process took at most: one list of rounds per system."""
+        for system, found in peaks.items():
+            self._rows.append(
+                {
+                    "case": task.case,
+                    "replicas": task.replicas,
+                    "system": system,
+                    "median_mib": round(statistics.median(found), 1),
+                    "max_mib": round(max(found), 1),
+                    "rounds": len(found),
+                }
+            )
+
     def add_ratio(self, task: Task, ratio: Ratio) -> None:
         """A comparison within the task."""
         self._ratios[_title(task)].append(ratio)
@@ -104,7 +118,8 @@ class Results:
         print(_title(task))
         for row in self._rows:
             if (row["case"], row["replicas"]) == (task.case, task.replicas):
-                print(f"  {row['system']:52} {row['median_us']:8.0f} us a step")
+                amount = f"{row['median_us']:8.0f} us a step" if "median_us" in row else f"{row['median_mib']:8.0f} MiB"
+                print(f"  {row['system']:52} {amount}")
         for ratio in self._ratios[_title(task)]:
             print(ratio.as_text())
 

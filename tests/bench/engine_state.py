@@ -48,11 +48,11 @@ def measured(rounds: int, replicas: Sequence[int]) -> Iterator[tuple[Task, Sampl
             )
 
 
-def initial_state() -> Any:
+def initial_state(width: int = WIDTH) -> Any:
     """Weights and what the optimizer remembers of them."""
     random = np.random.default_rng(3)
     layers = [
-        {"kernel": jnp.asarray(random.standard_normal((WIDTH, WIDTH)) * 0.02, jnp.float32), "bias": jnp.zeros(WIDTH)}
+        {"kernel": jnp.asarray(random.standard_normal((width, width)) * 0.02, jnp.float32), "bias": jnp.zeros(width)}
         for _ in range(LAYERS)
     ]
     weights = {"layers": layers, "scale": jnp.ones(())}
@@ -74,12 +74,12 @@ def changed(state: Any, rows: jax.Array, mean: Any) -> tuple[Any, jax.Array]:
     return (optax.apply_updates(weights, updates), memory), mean(loss)
 
 
-def drumline(replicas: int, *, donates: bool) -> Contender:
+def drumline(replicas: int, *, donates: bool, width: int = WIDTH) -> Contender:
     """Ours."""
     strategy = dist.MirroredStrategy(jax.devices()[:replicas])
     options = dist.RunOptions(donate=("state",)) if donates else None
-    rows = next(iter(strategy.distribute_dataset([_rows(replicas)])))
-    state: Any = initial_state()
+    rows = next(iter(strategy.distribute_dataset([_rows(replicas, width)])))
+    state: Any = initial_state(width)
 
     def step(state: Any, rows: jax.Array) -> Any:
         return dist.mirrored(changed(state, rows, lambda value: dist.all_reduce("mean", value)))
@@ -94,12 +94,12 @@ def drumline(replicas: int, *, donates: bool) -> Contender:
     return run
 
 
-def hand_written(replicas: int, *, donates: bool) -> Contender:
+def hand_written(replicas: int, *, donates: bool, width: int = WIDTH) -> Contender:
     """``jit(shard_map(step))``."""
     mesh = Mesh(np.array(jax.devices()[:replicas]), ("replica",), axis_types=(AxisType.Auto,))
     everywhere = NamedSharding(mesh, P())
-    rows = jax.device_put(_rows(replicas), NamedSharding(mesh, P("replica")))
-    state = jax.tree.map(lambda leaf: jnp.array(jax.device_put(leaf, everywhere), copy=True), initial_state())
+    rows = jax.device_put(_rows(replicas, width), NamedSharding(mesh, P("replica")))
+    state = jax.tree.map(lambda leaf: jnp.array(jax.device_put(leaf, everywhere), copy=True), initial_state(width))
     step = jax.jit(
         jax.shard_map(
             lambda state, rows: changed(state, rows, lambda value: lax.pmean(value, "replica")),
@@ -121,5 +121,5 @@ def hand_written(replicas: int, *, donates: bool) -> Contender:
     return run
 
 
-def _rows(replicas: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-    return np.random.default_rng(5).random((ROWS * replicas, WIDTH), np.float32)
+def _rows(replicas: int, width: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.random.default_rng(5).random((ROWS * replicas, width), np.float32)

@@ -1,4 +1,4 @@
-"""Plans examples, conformance cases and large programs for slices from v2 to TPU7x, by the TPU's own compiler.
+"""Plans examples, conformance cases and large programs for TPU slices and for GPUs, by their own compilers.
 
 python -m chips.plan_all --data-dir build/chips [--write]
 
@@ -30,6 +30,7 @@ SLICES = (
     "v6e:4x4",
     "tpu7x:2x2x1",
 )
+GPUS = ("h100:8", "a100:8")
 EVERYTHING_ON = "v5e:2x4"
 """Every conformance case and the large programs."""
 AT_ONCE = 2
@@ -45,23 +46,32 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="record the figures of this version of the compiler")
     options = parser.parse_args()
     compilers = Compilers(options.data_dir / "compilers")
-    installed = compilers.find("tpu")
-    if installed is None:
-        print(f"no compiler in {options.data_dir}", file=sys.stderr)
+    installed = {family: compilers.find(family) for family in ("tpu", "gpu")}
+    if None in installed.values():
+        print(f"a compiler is missing in {options.data_dir}", file=sys.stderr)
         return 2
     out = options.data_dir / "planned"
     out.mkdir(parents=True, exist_ok=True)
-    library = compilers.library("tpu")
+    names = (EVERYTHING_ON, *SLICES, *GPUS)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        made = list(pool.map(lambda name: plan(name, library, out), (EVERYTHING_ON, *SLICES)))
-    failed = [name for name, document in zip((EVERYTHING_ON, *SLICES), made, strict=True) if document is None]
+        made = list(pool.map(lambda name: plan(name, compilers.library(family_of(name)), out), names))
+    failed = [name for name, document in zip(names, made, strict=True) if document is None]
     documents = [document for document in made if document is not None]
     print_table(documents)
-    write_bench(documents, installed.version)
-    different = compare(documents, installed.version, write=options.write)
+    versions = {family: f"{one.name} {one.version}" for family, one in installed.items() if one is not None}
+    write_bench(documents, versions)
+    different: list[str] = []
+    for family, version in versions.items():
+        of_family = [document for document in documents if family_of(document["slice"]) == family]
+        different += compare(of_family, version.replace(" ", "-"), write=options.write)
     for text in (*(f"{name} failed" for name in failed), *different):
         print(text, file=sys.stderr)
     return 1 if failed or different else 0
+
+
+def family_of(name: str) -> str:
+    """Whose compiler plans for these chips."""
+    return "gpu" if name in GPUS else "tpu"
 
 
 def plan(name: str, library: Path, out: Path) -> dict[str, Any] | None:
@@ -93,7 +103,7 @@ def print_table(documents: list[dict[str, Any]]) -> None:
                 print(f"  left out: {name}: {why}")
 
 
-def write_bench(documents: list[dict[str, Any]], version: str) -> None:
+def write_bench(documents: list[dict[str, Any]], versions: dict[str, str]) -> None:
     """Seconds for each program and slice, and the aims."""
     everything = next((document for document in documents if document["slice"] == EVERYTHING_ON), None)
     aims = {}
@@ -103,14 +113,14 @@ def write_bench(documents: list[dict[str, Any]], version: str) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     by_slice = {document["slice"]: document["seconds"] for document in documents}
     rss = {document["slice"]: document["rss_mib"] for document in documents}
-    document = {"libtpu": version, "aims": aims, "most_mib": MOST_MIB, "rss_mib": rss, "seconds": by_slice}
+    document = {"compilers": versions, "aims": aims, "most_mib": MOST_MIB, "rss_mib": rss, "seconds": by_slice}
     target.write_text(json.dumps(document, indent=1, sort_keys=True))
     print(f"wrote {target}: {json.dumps(aims)}")
 
 
 def compare(documents: list[dict[str, Any]], version: str, *, write: bool) -> list[str]:
-    """Where figures are others than those recorded for this version; with `write` they are recorded."""
-    recorded = Path(__file__).parent / "figures" / f"libtpu-{version}.jsonl"
+    """Where figures are others than those recorded for this compiler; with `write` they are recorded."""
+    recorded = Path(__file__).parent / "figures" / f"{version}.jsonl"
     present = {document["slice"]: document["figures"] for document in documents}
     text = "\n".join(
         json.dumps([name, program, figures], sort_keys=True, separators=(",", ":"))
@@ -123,7 +133,7 @@ def compare(documents: list[dict[str, Any]], version: str, *, write: bool) -> li
         print(f"wrote {recorded}")
         return []
     if not recorded.is_file():
-        return [f"no figures are recorded for libtpu {version}: look at these, and record them with --write"]
+        return [f"no figures are recorded for {version}: look at these, and record them with --write"]
     before, now = (set(part.splitlines()) for part in (recorded.read_text(), text))
     return [f"recorded: {line[:300]}" for line in sorted(before - now)] + [
         f"found:    {line[:300]}" for line in sorted(now - before)

@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from drumline.contracts.plans import ProbeState
+from drumline.errors import DoesNotFitError
 from e2e.conftest import Screenshots
 from e2e.pages import THEMES, follow, signed_in
 from e2e.seen import TIMEOUT_MS, connect
@@ -18,6 +20,12 @@ from support.deployment import DIGITS, DRUMLINE, QUICKER, ROOT, Deployment
 
 COMPILED_MS = 240_000
 WIDTHS = (390, 1280)
+#: Or to the page's end: half of a field under the bar that stays in sight would count as too small to touch.
+_TO_PLAN = """
+const plan = document.querySelector('.scroll-mt-16');
+if (plan) plan.scrollIntoView({block: 'start'});
+else window.scrollTo(0, document.documentElement.scrollHeight);
+"""
 #: 256 MiB on each device for each row of the batch; a program may use less than 16 GiB on a v5e.
 HUNGRY = """
 import jax.numpy as jnp
@@ -74,6 +82,28 @@ def chips(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
         deployment.stop()
 
 
+def add_gpu_compiler(worker: Path) -> None:
+    """As `add_compiler`; one of another jaxlib than this environment's counts for none."""
+    kept = ROOT / "build" / "chips" / "compilers" / "gpu"
+    if not kept.exists():
+        pytest.skip("the GPUs' compiler is not at hand: `make test-chips` fetches it")
+    (worker / "compilers" / "gpu").symlink_to(kept)
+
+
+@pytest.fixture(scope="module")
+def fleet_of_v5e(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """A simulated slice of four chips whose host has the compilers of TPUs and GPUs."""
+    data_dir = tmp_path_factory.mktemp("v5e") / "data"
+    deployment = Deployment.start(data_dir, "--simulate", "v5e:2x2", environment=QUICKER)
+    try:
+        deployment.wait_for_devices(4)
+        (worker,) = (path.parent for path in data_dir.rglob("probes"))
+        add_compiler(worker)
+        yield deployment
+    finally:
+        deployment.stop()
+
+
 def plan_on(page: Page, deployment: Deployment, source: str, on: str, *, largest: str = "") -> None:
     """Fills the Submit page in and orders a plan."""
     page.goto(f"{deployment.url}/submit")
@@ -95,8 +125,7 @@ def look_at(page: Page, screenshots: Screenshots, name: str) -> None:
         follow(page, theme)
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 900})
-            # To the plan: half of a field under the bar that stays in sight would count as too small to touch.
-            page.evaluate("document.querySelector('.scroll-mt-16')?.scrollIntoView({block: 'start'})")
+            page.evaluate(_TO_PLAN)
             screenshots.take(page, f"{name}-{theme}-{width}.png", full_page=True)
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             assert axe_violations(page) == [], (theme, width)
@@ -134,10 +163,16 @@ def test_a_run_that_does_not_fit_is_refused_with_the_figures_and_may_be_submitte
         plan_on(page, chips, HUNGRY, "v5e:2x2")
         told = page.get_by_test_id("chips")
         expect(told).to_contain_text("It does not fit v5e:2x2.", timeout=COMPILED_MS)
+        changed = page.get_by_text("The form has changed since.")
+        page.get_by_label("Plan for a TPU slice").fill("v5e:4x4")
+        expect(changed).to_be_visible()
+        page.get_by_label("Plan for a TPU slice").fill("v5e:2x2")
+        expect(changed).to_have_count(0)
         page.get_by_role("button", name="Submit run").click()
         refusal = page.get_by_role("alert").filter(has_text="does not fit")
         expect(refusal).to_contain_text(
-            re.compile(r"needs 16\.0 GiB on each device, and a program may use 15\.\d GiB"), timeout=TIMEOUT_MS
+            re.compile(r"by libtpu.*needs 16\.00 GiB on each device, and a program may use 15\.\d\d GiB"),
+            timeout=TIMEOUT_MS,
         )
         look_at(page, screenshots, "does-not-fit")
         with connect(chips) as client:
@@ -147,6 +182,71 @@ def test_a_run_that_does_not_fit_is_refused_with_the_figures_and_may_be_submitte
         run_id = page.url.split("/runs/")[1].split("/")[0]
     with connect(chips) as client:
         client.get(run_id).cancel(grace_s=0).wait(timeout=120)
+
+
+def test_a_run_is_refused_by_the_plan_that_somebody_else_made_of_the_same_content(
+    fleet_of_v5e: Deployment, browser: Browser, screenshots: Screenshots, tmp_path: Path
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(HUNGRY))
+    with connect(fleet_of_v5e) as client:
+        made = client.plan(program, on="v5e:2x2", replicas=4)
+        assert made.details.program is not None
+        with pytest.raises(DoesNotFitError, match="does not fit v5e:2x2"):
+            client.submit(program, replicas=4)
+        other = client.submit(program, replicas=4, parameters={"batch": 4})
+        other.cancel(grace_s=0).wait(timeout=120)
+    with signed_in(browser, fleet_of_v5e) as page:
+        page.goto(f"{fleet_of_v5e.url}/submit")
+        page.locator("input[type=file]").set_input_files(program)
+        page.get_by_label("Replicas").fill("4")
+        expect(page.get_by_role("button", name="Submit run")).to_be_enabled(timeout=TIMEOUT_MS)
+        page.get_by_role("button", name="Submit run").click()
+        refusal = page.get_by_role("alert").filter(has_text="says that it does not fit v5e:2x2")
+        expect(refusal).to_be_visible(timeout=TIMEOUT_MS)
+        look_at(page, screenshots, "does-not-fit-by-another-plan")
+        refusal.get_by_role("button", name="Submit anyway").click()
+        page.wait_for_url("**/runs/run_*/**", timeout=TIMEOUT_MS)
+        run_id = page.url.split("/runs/")[1].split("/")[0]
+    with connect(fleet_of_v5e) as client:
+        client.get(run_id).cancel(grace_s=0).wait(timeout=120)
+
+
+def test_a_plan_is_made_by_the_one_host_that_has_the_compiler(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(HUNGRY))
+    deployment = Deployment.start(tmp_path / "data", "--simulate", "v4:2x2x2", environment=QUICKER)
+    try:
+        deployment.wait_for_devices(8)
+        first, second = sorted(path.parent for path in (tmp_path / "data").rglob("probes"))
+        with connect(deployment) as client:
+            failed = client.plan(program, on="v5e:2x2")
+            assert failed.details.probe.fault == "no_compiler"
+            assert "v4-2x2x2-host-0, v4-2x2x2-host-1" in failed.details.probe.message
+            add_compiler(second)
+            made = client.plan(program, on="v5e:2x2")
+            assert made.details.probe.host_name == "v4-2x2x2-host-1", (first, second)
+            assert made.details.program is not None
+            assert made.details.program.chips is not None
+            assert made.details.program.chips.verdict == "does_not_fit"
+    finally:
+        deployment.stop()
+
+
+def test_a_plan_for_gpus_is_made_by_their_own_compiler(
+    chips: Deployment, browser: Browser, screenshots: Screenshots
+) -> None:
+    with signed_in(browser, chips) as page:
+        plan_on(page, chips, DIGITS.read_text(), "h100:8")
+        alert = page.get_by_role("alert").filter(has_text="drumline worker compilers add gpu")
+        expect(alert).to_be_visible(timeout=COMPILED_MS)
+        add_gpu_compiler(chips.data_dir / "worker")
+        page.get_by_role("button", name="Plan again").click()
+        told = page.get_by_test_id("chips")
+        expect(told).to_contain_text("8 devices of NVIDIA H100 80GB HBM3", timeout=COMPILED_MS)
+        expect(told).to_contain_text("by jax-cuda13-pjrt")
+        expect(page.get_by_role("table", name="Exchanges as compiled")).to_contain_text("1 of 8 devices")
+        look_at(page, screenshots, "gpu-plan")
 
 
 def test_the_largest_batch_that_fits_is_looked_for(chips: Deployment, browser: Browser) -> None:

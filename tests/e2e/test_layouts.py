@@ -4,6 +4,7 @@ Real agents. A host is left out of the next layout by draining it.
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from e2e.seen import connect
 from support.deployment import QUICKER, ROOT, Deployment
 from support.hosts import ExtraHost
 from support.processes import wait_until
+from support.programs import Programs
 
 LAYOUTS = {"1 x 8": ("one",), "2 x 4": ("two-a", "two-b"), "4 x 2": ("four-a", "four-b", "four-c", "four-d")}
 REPLICAS = 8
@@ -24,6 +26,41 @@ SAVED_AT = 11
 """The last but one of an epoch: a run keeps its two newest."""
 END_S = 180.0
 DIGITS = ROOT / "examples" / "digits.py"
+ROWS_OF_FILES = (40, 24, 40, 33, 8)
+"""They divide by no number of processes, nor their rows by batches."""
+POLICIES = '''
+    import jax.numpy as jnp
+    import numpy as np
+
+    import drumline.distribute as dist
+
+    DATASETS = {
+        "FILE": lambda files: dist.Dataset.array_files(files),
+        "HINT": lambda files: dist.Dataset.from_tensor_slices(np.concatenate([np.load(file) for file in files])).shard(
+            dist.SHARD_HINT, dist.SHARD_HINT
+        ),
+    }
+
+
+    def main(run, *, policy: str, files: list[str], epochs: int):
+        """The rows of each epoch, in the order in which the steps took them, and their sum by the row weights."""
+        dataset = DATASETS[policy](files).batch(16).with_auto_shard_policy(policy)
+        distributed = run.strategy.distribute_dataset(dataset)
+
+        def step(rows):
+            return dist.rows(rows), (rows * dist.row_weights(rows)).sum()
+
+        seen, total, number = [], 0.0, 0
+        for _ in range(epochs):
+            seen.append([])
+            for batch in distributed:
+                rows, part = run.strategy.run(step, args=(batch,))
+                seen[-1] += np.asarray(run.strategy.gather(rows, axis=0)).astype(int).tolist()
+                total += float(run.strategy.reduce("sum", part, axis=None))
+                run.log(step=number, total=total)
+                number += 1
+        return {"seen": seen, "total": total}
+'''
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +93,9 @@ def client(layouts: Deployment) -> Iterator[Client]:
         yield client
 
 
-def run_on(client: Client, layout: str, **options: Any) -> Run:
+def run_on(client: Client, layout: str, program: Path = DIGITS, **options: Any) -> Run:
     """A run on exactly the hosts of that layout, at its end. Any: what `Client.submit` takes."""
+    options.setdefault("parameters", {"epochs": EPOCHS})
     for host in client.hosts():
         (client.undrain_host if host.name in LAYOUTS[layout] else client.drain_host)(host.id)
 
@@ -65,7 +103,7 @@ def run_on(client: Client, layout: str, **options: Any) -> Run:
         return (state == "live") == (name in LAYOUTS[layout])
 
     wait_until(lambda: all(takes(h.state, h.name) for h in client.hosts()), timeout_s=END_S, what=f"only {layout}")
-    run = client.submit(DIGITS, replicas=REPLICAS, parameters={"epochs": EPOCHS}, **options).wait(timeout=END_S)
+    run = client.submit(program, replicas=REPLICAS, **options).wait(timeout=END_S)
     assert run.state == "SUCCEEDED", f"{layout}: {run.reason}\n{''.join(segment.text for segment in run.logs())}"
     assert set(run.details.hosts) == set(LAYOUTS[layout])
     return run
@@ -106,3 +144,39 @@ def test_digits_saved_on_one_layout_goes_on_on_another(
     told = losses_of(run)
     assert list(told) == list(expected) == list(range(SAVED_AT + 1, STEPS))
     np.testing.assert_allclose(list(told.values()), list(expected.values()), rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def digits_off(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example, but that each process reads all."""
+    text, usual = DIGITS.read_text(), ".repeat(epochs))"
+    assert text.count(usual) == 1
+    program = tmp_path_factory.mktemp("off") / "digits.py"
+    program.write_text(text.replace(usual, '.repeat(epochs).with_auto_shard_policy("OFF"))'))
+    return program
+
+
+@pytest.mark.parametrize("layout", ["2 x 4", "4 x 2"])
+def test_digits_without_sharding_gives_the_same_losses_over_hosts(
+    client: Client, runs: dict[str, Run], digits_off: Path, layout: str
+) -> None:
+    told, expected = losses_of(run_on(client, layout, digits_off)), losses_of(runs["1 x 8"])
+
+    assert list(told) == list(expected)
+    np.testing.assert_allclose(list(told.values()), list(expected.values()), rtol=1e-5)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("policy", ["FILE", "HINT"])
+def test_each_row_is_read_once_an_epoch(client: Client, programs: Programs, policy: str, layout: str) -> None:
+    program, files, first = programs.write("policies", POLICIES), [], 0
+    for number, rows in enumerate(ROWS_OF_FILES):
+        file = program.parent / f"{number}.npy"
+        np.save(file, np.arange(first, first + rows, dtype=np.float32))
+        files.append(str(file))
+        first += rows
+    run = run_on(client, layout, program, parameters={"policy": policy, "files": files, "epochs": 2})
+
+    result: Any = run.result
+    assert [sorted(epoch) for epoch in result["seen"]] == [[*range(first)]] * 2
+    assert result["total"] == 2 * sum(range(first))

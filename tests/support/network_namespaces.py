@@ -24,6 +24,16 @@ class FarNetwork:
     address: str
     our_address: str
     python: Path
+    inside: tuple[str, ...]
+    """What runs a command there."""
+
+    def cut(self) -> None:
+        """Takes down its end of the line: nothing passes, and nobody is told."""
+        assert not (wrong := _run(*self.inside, "ip", "link", "set", "far", "down")), wrong
+
+    def mend(self) -> None:
+        """The line is as it was."""
+        assert not (wrong := _run(*self.inside, "ip", "link", "set", "far", "up")), wrong
 
 
 @contextmanager
@@ -65,7 +75,7 @@ def _connect(holder: int, directory: Path) -> FarNetwork:
     python = directory / "far-python"
     python.write_text(f'#!/bin/sh\nexec {" ".join(inside)} -- "{sys.executable}" "$@"\n')
     python.chmod(stat.S_IRWXU)
-    return FarNetwork(theirs, ours, python)
+    return FarNetwork(theirs, ours, python, inside)
 
 
 def _run(*command: str) -> str:

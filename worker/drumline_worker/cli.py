@@ -80,17 +80,22 @@ def compilers() -> None:
 
 
 @compilers.command()
-@click.argument("chip", type=click.Choice(["tpu"]))
+@click.argument("chip", type=click.Choice(["tpu", "gpu"]))
 @click.option(
-    "--from", "wheel", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A wheel of libtpu here."
+    "--from",
+    "wheels",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    multiple=True,
+    help="A wheel here: libtpu's, or for GPUs both of JAX's CUDA plugin.",
 )
 @click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the worker keeps its files.")
 @click.option("--accept-licence", is_flag=True, help="Agree to the licence that is shown without being asked.")
-def add(chip: str, wheel: Path | None, data_dir: Path | None, accept_licence: bool) -> None:
+def add(chip: str, wheels: tuple[Path, ...], data_dir: Path | None, accept_licence: bool) -> None:
     """Add the compiler of CHIP to the worker's data directory, once its licence is agreed to.
 
-    Without --from uv fetches the pinned wheel of libtpu, 137 MB, and checks its hash. It is Google's, under terms of
-    its own; Drumline does not depend on it. Workers that run need no restart.
+    Without --from uv fetches pinned wheels and checks their hashes: for TPUs libtpu, 137 MB, Google's, under terms of
+    its own; for GPUs JAX's CUDA plugin, 132 MB, which needs no GPU and no driver. Drumline depends on neither. Workers
+    that run need no restart.
     """
     from drumline_worker.agent.compilers import CompilerError, Compilers
 
@@ -99,7 +104,10 @@ def add(chip: str, wheel: Path | None, data_dir: Path | None, accept_licence: bo
         return accept_licence or click.confirm("Do you agree to these terms?")
 
     try:
-        made = Compilers(_data_dir(data_dir) / "compilers").add_tpu(wheel, agree)
+        compilers = Compilers(_data_dir(data_dir) / "compilers")
+        if chip == "tpu" and len(wheels) > 1:
+            raise click.UsageError("the compiler of TPUs is one wheel: name --from once")
+        made = compilers.add_gpu(wheels, agree) if chip == "gpu" else compilers.add_tpu(next(iter(wheels), None), agree)
     except CompilerError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(1)
@@ -110,10 +118,14 @@ def add(chip: str, wheel: Path | None, data_dir: Path | None, accept_licence: bo
 @click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the worker keeps its files.")
 def list_compilers(data_dir: Path | None) -> None:
     """List the compilers that were added."""
-    from drumline_worker.agent.compilers import ADD_TPU, Compilers
+    from drumline_worker.agent.compilers import ADD_GPU, ADD_TPU, Compilers
 
-    found = Compilers(_data_dir(data_dir) / "compilers").find("tpu")
-    click.echo(f"no compiler was added; add one: {ADD_TPU}" if found is None else f"tpu: {found.name} {found.version}")
+    compilers = Compilers(_data_dir(data_dir) / "compilers")
+    found = {name: made for name in ("tpu", "gpu") if (made := compilers.find(name)) is not None}
+    for name, made in found.items():
+        click.echo(f"{name}: {made.name} {made.version}")
+    if not found:
+        click.echo(f"no compiler was added; add one: {ADD_TPU}, or: {ADD_GPU}")
 
 
 def _data_dir(given: Path | None) -> Path:

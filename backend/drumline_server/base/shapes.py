@@ -15,6 +15,9 @@ _ONE_HOST_KINDS = frozenset({"central_storage", "one_device", "tpu"})
 """Strategies whose variables live on one device that every replica reaches directly, or whose box is of one host."""
 ONE_HOST_EXECUTORS = frozenset({"mpmd", "pmap"})
 """Executors that drive each device from one process."""
+_SAVED = "saved"
+Stores = Mapping[str, str]
+"""By host the checkpoint store that it shares with others; a host that is not there has its own."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -28,18 +31,20 @@ class Shape:
     """As asked, or `one_host` where the strategy cannot span hosts."""
     blocks: Blocks | None = None
     """How the devices of each replica lie on a slice; None where that is of no matter."""
+    is_saved: bool = False
+    """Whether it asks for checkpoints: hosts that it is split over must share the store of them."""
 
     def __str__(self) -> str:
-        blocks = f" {self.blocks}" if self.blocks else ""
-        return f"{self.replicas}x{self.devices_per_replica} {self.platform} {self.spread}{blocks}"
+        blocks, saved = f" {self.blocks}" if self.blocks else "", f" {_SAVED}" * self.is_saved
+        return f"{self.replicas}x{self.devices_per_replica} {self.platform} {self.spread}{blocks}{saved}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """The shape that `str` wrote."""
-        counts, platform, spread, *blocks = text.split(" ")
+        counts, platform, spread, *more = text.split(" ")
         replicas, devices_per_replica = counts.split("x")
-        lying = Blocks.parse(blocks[0]) if blocks else None
-        return cls(int(replicas), int(devices_per_replica), platform, spread, lying)
+        lying = next((Blocks.parse(word) for word in more if word != _SAVED), None)
+        return cls(int(replicas), int(devices_per_replica), platform, spread, lying, _SAVED in more)
 
     @property
     def devices(self) -> int:
@@ -56,11 +61,23 @@ class Shape:
         return replace(self, replicas=replicas or self.replicas, platform=platform or self.platform)
 
 
-def shape_of(strategy: Mapping[str, Any], resources: Mapping[str, Any]) -> Shape:  # Any: JSON of the contracts
-    """The shape of a run with that strategy and those resources."""
+@dataclass(frozen=True, slots=True)
+class Chips:
+    """What a run computes on: so many devices of a kind, and the box of chips that they form where that is known."""
+
+    kind: str
+    devices: int
+    box: tuple[int, int, int] | None
+
+
+def shape_of(
+    strategy: Mapping[str, Any], resources: Mapping[str, Any], checkpoint: Mapping[str, Any]
+) -> Shape:  # Any: JSON of the contracts
+    """The shape of a run with that strategy, those resources and that `CheckpointSpec`."""
     spread = "one_host" if tie_to_one_host(strategy) else resources["spread"]
     platform, blocks = platform_of(strategy, resources), blocks_of(strategy)
-    return Shape(resources["replicas"], devices_per_replica(strategy), platform, spread, blocks)
+    is_saved = checkpoint.get("every_steps") is not None and spread != "one_host"
+    return Shape(resources["replicas"], devices_per_replica(strategy), platform, spread, blocks, is_saved)
 
 
 def platform_of(strategy: Mapping[str, Any], resources: Mapping[str, Any]) -> str:  # Any: JSON of the contracts
@@ -103,10 +120,11 @@ class Share:
     replicas: int
 
 
-def fit(devices: Mapping[str, int], shape: Shape, members: int = 1) -> list[Share] | None:
+def fit(devices: Mapping[str, int], shape: Shape, stores: Stores, members: int = 1) -> list[Share] | None:
     """The hosts that take the gang, by rank; None if it does not fit. `devices`: free devices of each host.
 
-    More `members` than one: over so many hosts, where that is possible.
+    Where no host alone has room, hosts of one store do before others: only there can the gang save. More `members`
+    than one: over so many hosts, where that is possible.
     """
     rooms = {
         host: count // shape.devices_per_replica
@@ -124,7 +142,8 @@ def fit(devices: Mapping[str, int], shape: Shape, members: int = 1) -> list[Shar
         emptiest_first = shape.spread == "balance"
         best = min(whole, key=lambda host: (-devices[host] if emptiest_first else devices[host], host))
         return [Share(best, shape.replicas)]
-    if shape.is_one_host:
+    rooms = {} if shape.is_one_host else _rooms_of_one_store(rooms, shape, stores)
+    if not rooms:
         return None
     hosts = _fewest_hosts(rooms, shape.replicas)
     return (
@@ -132,10 +151,28 @@ def fit(devices: Mapping[str, int], shape: Shape, members: int = 1) -> list[Shar
     )
 
 
-def most_replicas(devices: Mapping[str, int], shape: Shape) -> int:
+def most_replicas(devices: Mapping[str, int], shape: Shape, stores: Stores) -> int:
     """How many replicas of that shape the hosts have room for, however many the shape has."""
-    rooms = [count // shape.devices_per_replica for count in devices.values()]
-    return max(rooms, default=0) if shape.is_one_host else sum(rooms)
+    rooms = {host: count // shape.devices_per_replica for host, count in devices.items()}
+    if shape.is_one_host:
+        return max(rooms.values(), default=0)
+    groups = _by_store(rooms, stores) if shape.is_saved else [rooms]
+    return max((sum(group.values()) for group in groups), default=0)
+
+
+def _by_store(rooms: Mapping[str, int], stores: Stores) -> list[dict[str, int]]:
+    groups: dict[str, dict[str, int]] = {}
+    for host, room in rooms.items():
+        groups.setdefault(stores.get(host, host), {})[host] = room
+    return list(groups.values())
+
+
+def _rooms_of_one_store(rooms: dict[str, int], shape: Shape, stores: Stores) -> dict[str, int]:
+    """The hosts among which a gang is split: of one store if it has room, as few as will do; else all that may be."""
+    enough = [group for group in _by_store(rooms, stores) if sum(group.values()) >= shape.replicas]
+    if not enough:
+        return {} if shape.is_saved else rooms
+    return min(enough, key=lambda group: (len(_fewest_hosts(group, shape.replicas)), sum(group.values()), min(group)))
 
 
 def _fewest_hosts(rooms: Mapping[str, int], replicas: int) -> list[str]:

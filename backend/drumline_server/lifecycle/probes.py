@@ -1,8 +1,10 @@
 """Probes of plans: which host traces the program, and what it found. One past its deadline counts for nothing."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from pydantic import JsonValue
 from sqlalchemy import CursorResult, Exists, SQLColumnExpression, exists, func, select, update
 from sqlalchemy.orm import Session
 
@@ -17,18 +19,23 @@ from drumline.contracts.plans import (
     ProbeTerms,
 )
 from drumline.contracts.problems import ProblemCode
-from drumline.contracts.spec import RunSubmit
+from drumline.contracts.spec import ProgramRef, RunSubmit, StrategySpec
+from drumline.slices import KnownGpus, KnownSlice, parse_chips
+from drumline.wording import duration, exact_size_text
 from drumline_server.base.errors import DrumlineError, NotFoundError
-from drumline_server.base.shapes import devices_per_replica
+from drumline_server.base.shapes import Chips, devices_per_replica
 from drumline_server.lifecycle.guard import require_incarnation
 from drumline_server.storage.models import Host, Plan
 from drumline_server.storage.notifications import notify
+from drumline_server.storage.runs import plans_on_chips
 
 PROBES_PER_HOST = 1
 """A probe may take all processors of its host."""
 _PICKUP_S = 30.0
 """What a worker may need beside the probe itself: to hear of it, to fetch the bundle, to report."""
 _MICROS = 1_000_000
+_WITHOUT = "without_compiler"
+"""In a plan's stored terms: the hosts that were asked and lack the compiler."""
 _ACTIVE = (ProbeState.WAITING, ProbeState.RUNNING)
 
 
@@ -45,17 +52,18 @@ def assign_probe(
         plan.message = f"{devices} devices are too many to simulate in a probe; at most {MAX_PROBE_DEVICES}."
         return
     hosts = live_hosts(session, plan.project_id, silent_since)
-    busy = count_probes(session, [host.id for host in hosts], plan.created_at)
     if not hosts:
         plan.probe_state, plan.fault = ProbeState.FAILED, "unavailable"
         plan.message = "No worker is connected, so nothing can trace the program."
         return
-    idle = [host for host in hosts if busy.get(host.id, 0) < PROBES_PER_HOST]
+    idle = _idle(session, hosts, plan.created_at)
     if not idle:
         plan.probe_state = ProbeState.BUSY
         plan.message = "Every connected host probes another plan; ask again in a moment."
         return
     plan.probe_state = ProbeState.WAITING
+    if terms.on is not None:
+        preferred = _hosts_with_compiler(session, plan)
     plan.host_id = _choose_host(idle, preferred).id
     plan.deadline = plan.created_at + int((terms.limit_s + _PICKUP_S) * _MICROS)
     notify(session, plan.host_id)
@@ -80,8 +88,12 @@ def abandoned_probes(session: Session, host_id: str, known: Collection[str], *, 
     return tuple(plan_id for plan_id in known if plan_id not in active)
 
 
-def record_plan_report(session: Session, host_id: str, plan_id: str, report: PlanReport, *, now: int) -> PlanTaken:
-    """Keeps the report of the host that was asked. What is over stays as it is.
+def record_plan_report(
+    session: Session, host_id: str, plan_id: str, report: PlanReport, silent_since: int, *, now: int
+) -> PlanTaken:
+    """Keeps the report of the host that was asked; where that lacks the chip's compiler the next host is asked.
+
+    What is over stays as it is. `silent_since`: as of `assign_probe`.
 
     Raises NotFoundError for a plan of another host; DrumlineError fenced for an old incarnation.
     """
@@ -92,6 +104,9 @@ def record_plan_report(session: Session, host_id: str, plan_id: str, report: Pla
     if report.progress:
         _note_progress(session, plan, report.message)
         return PlanTaken(state=ProbeState(plan.probe_state))
+    if report.fault == "no_compiler" and plan.probe_state in _ACTIVE:
+        _ask_next(session, plan, report.message, silent_since, now=now)
+        return PlanTaken(state=ProbeState(plan.probe_state))
     columns = {
         "fault": report.fault if report.program is None and not report.busy else None,
         "message": report.message,
@@ -101,6 +116,30 @@ def record_plan_report(session: Session, host_id: str, plan_id: str, report: Pla
     }
     _transition_probe(session, plan, _outcome(report), columns)
     return PlanTaken(state=ProbeState(plan.probe_state))
+
+
+def _ask_next(session: Session, plan: Plan, message: str, silent_since: int, *, now: int) -> None:
+    """Only a host itself knows its compilers, which come without a restart: those are asked that were not yet."""
+    terms = dict(plan.terms or {})
+    terms[_WITHOUT] = without = [*terms.get(_WITHOUT, ()), plan.host_id]
+    hosts = live_hosts(session, plan.project_id, silent_since)
+    left = [host for host in hosts if host.id not in without]
+    idle = _idle(session, left, now)
+    if idle:
+        chosen = _choose_host(idle, _hosts_with_compiler(session, plan))
+        deadline = now + int((_terms(plan).limit_s + _PICKUP_S) * _MICROS)
+        columns = {"host_id": chosen.id, "terms": terms, "deadline": deadline, "message": ""}
+        if _transition_probe(session, plan, ProbeState.WAITING, columns):
+            notify(session, chosen.id)
+        return
+    asked = session.scalars(select(Host.name).where(Host.id.in_(without)).order_by(Host.name)).all()
+    if left:
+        message = f"{', '.join(asked)} lacks the compiler; hosts that may have it probe other plans: ask again soon."
+        _transition_probe(session, plan, ProbeState.BUSY, {"message": message, "ended_at": now})
+        return
+    if len(asked) > 1:
+        message = f"{message} None of {', '.join(asked)} has it; one of them is enough."
+    _transition_probe(session, plan, ProbeState.FAILED, {"fault": "no_compiler", "message": message, "ended_at": now})
 
 
 def cancel_probe(session: Session, plan: Plan, *, now: int) -> None:
@@ -118,21 +157,70 @@ def _note_progress(session: Session, plan: Plan, message: str) -> None:
     session.refresh(plan)
 
 
-def check_fits(plan: Plan, *, anyway: bool) -> None:
-    """Raises DrumlineError does_not_fit for a plan by whose chips' compiler a step lacks memory, unless `anyway`."""
+def check_fits(session: Session, plan: Plan, *, now: int) -> None:
+    """Raises DrumlineError does_not_fit for a plan by whose chips' compiler a step lacks memory."""
     chips = None if plan.program is None else ProbedProgram.model_validate(plan.program).chips
-    if chips is None or chips.fits or anyway:
+    if chips is None or chips.verdict != "does_not_fit":
         return
     program = next(program for program in chips.programs if not program.fits)
     needed = program.needed_bytes or program.argument_bytes
+    limit = "" if chips.available_bytes is None else f", and a program may use {exact_size_text(chips.available_bytes)}"
+    newest = _newest_of_kind(session, plan, chips.kind, now=now) or plan
+    told = (newest.program or {}).get("chips") or {}  # none from a worker that is too old to plan for chips
+    compiler = told.get("compiler", chips.compiler)
+    hint = "" if compiler == chips.compiler else f" Newer plans here are by {compiler}: plan it again."
     figures = {"needed_bytes": needed, "available_bytes": chips.available_bytes}
     raise DrumlineError(
         ProblemCode.DOES_NOT_FIT,
-        f"The plan {plan.id} says that it does not fit {chips.slice}: call {program.first_call} of strategy.run needs "
-        f"{needed} bytes on each device, and a program may use {chips.available_bytes} ({chips.compiler}).",
+        f"The plan {plan.id}, made {duration((now - plan.created_at) / _MICROS)} ago by {chips.compiler}, says that it "
+        f"does not fit {chips.slice}: call {program.first_call} of strategy.run needs {exact_size_text(needed)} on "
+        f"each device{limit}.{hint}",
         hint="Make the batch or the model smaller, or set anyway (--anyway) to try.",
         context={"plan": plan.id, "slice": chips.slice, **figures},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedContent:
+    """What the figures of a finished plan for absent chips depend on, beside the program."""
+
+    plan_id: str
+    chips: KnownSlice | KnownGpus
+    strategy: JsonValue
+    parameters: Mapping[str, JsonValue]
+    """With the program's defaults for those that were left out."""
+
+
+def planned_contents(
+    session: Session, project_id: str, program: ProgramRef, defaults: Mapping[str, JsonValue], *, now: int
+) -> list[PlannedContent]:
+    """Of the project's plans of the program that are not too old, newest first."""
+    return [
+        PlannedContent(
+            plan.id,
+            parse_chips(plan.on),
+            plan.request["job"]["strategy"],
+            {**defaults, **plan.request["parameters"]},
+        )
+        for plan in plans_on_chips(session, project_id, program.bundle, now=now)
+        if plan.request["job"]["program"]["entrypoint"] == program.entrypoint
+    ]
+
+
+def plan_of_run(
+    planned: Sequence[PlannedContent], strategy: StrategySpec, parameters: Mapping[str, JsonValue], chips: Chips
+) -> str | None:
+    """The first that speaks of such a run on such chips; of no other chip.
+
+    `parameters`: with defaults. The job's name, what it records and saves change no step's memory.
+    """
+    asked = strategy.model_dump(mode="json")
+    for plan in planned:
+        known = plan.chips
+        of_chips = (known.kind, known.num_devices) == (chips.kind, chips.devices) and chips.box in (None, known.chips)
+        if of_chips and plan.parameters == parameters and plan.strategy == asked:
+            return plan.plan_id
+    return None
 
 
 def _outcome(report: PlanReport) -> ProbeState:
@@ -142,12 +230,13 @@ def _outcome(report: PlanReport) -> ProbeState:
 
 
 def _transition_probe(session: Session, plan: Plan, to: ProbeState, columns: dict[str, Any]) -> bool:
-    """The one way that a probe changes its state: a conditional UPDATE on the state that `plan` shows."""
+    """The one way that a probe changes its state: a conditional UPDATE on the state and host that `plan` shows."""
     source = ProbeState(plan.probe_state)
     if to not in PROBE_TRANSITIONS[source]:
         return False
+    shown = (Plan.id == plan.id, Plan.probe_state == source, Plan.host_id == plan.host_id)
     result = session.execute(
-        update(Plan).where(Plan.id == plan.id, Plan.probe_state == source).values(probe_state=to, **columns),
+        update(Plan).where(*shown).values(probe_state=to, **columns),
         execution_options={"synchronize_session": False},
     )
     session.refresh(plan)
@@ -159,9 +248,31 @@ def _choose_host(idle: Sequence[Host], preferred: Collection[str]) -> Host:
     return next((host for host in idle if host.id in preferred), idle[0])
 
 
+def _hosts_with_compiler(session: Session, plan: Plan) -> set[str]:
+    """The host that planned for such chips last."""
+    newest = _newest_of_kind(session, plan, parse_chips((plan.terms or {})["on"]).kind, now=plan.created_at)
+    return set() if newest is None or newest.host_id is None else {newest.host_id}
+
+
+def _newest_of_kind(session: Session, plan: Plan, kind: str, *, now: int) -> Plan | None:
+    """Of the project's finished plans for chips of that kind."""
+    planned = plans_on_chips(session, plan.project_id, now=now)
+    found = next((one.id for one in planned if parse_chips(one.on).kind == kind), None)
+    return None if found is None else session.get(Plan, found)
+
+
+def _idle(session: Session, hosts: Sequence[Host], now: int) -> list[Host]:
+    busy = count_probes(session, [host.id for host in hosts], now)
+    return [host for host in hosts if busy.get(host.id, 0) < PROBES_PER_HOST]
+
+
+def _terms(plan: Plan) -> ProbeTerms:
+    return ProbeTerms.model_validate({name: value for name, value in (plan.terms or {}).items() if name != _WITHOUT})
+
+
 def _probe_order(plan: Plan) -> ProbeOrder:
     run = RunSubmit.model_validate(plan.request)
-    terms = ProbeTerms.model_validate(plan.terms)
+    terms = _terms(plan)
     devices = plan.simulation["devices"]
     return ProbeOrder(
         plan=plan.id,

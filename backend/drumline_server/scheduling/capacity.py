@@ -1,14 +1,17 @@
 """What the known hosts could ever hold, and which of them can read a run's checkpoints."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlalchemy import case, func, or_, select
 from sqlalchemy.orm import Session
 
+from drumline.contracts import api
 from drumline.contracts.states import DeviceState
-from drumline.slices import MAX_SIMULATED_DEVICES, Place, find_places
-from drumline_server.base.shapes import Shape, most_replicas
+from drumline.slices import MAX_SIMULATED_DEVICES, KnownSlice, Place, find_places
+from drumline.wording import counted
+from drumline_server.base.shapes import Chips, Shape, most_replicas
 from drumline_server.lifecycle import checkpoints
 from drumline_server.lifecycle.checkpoints import checkpoints_up_to, resume_candidates
 from drumline_server.scheduling.placement import platforms_of
@@ -35,8 +38,12 @@ class HostCapacity:
     quarantined: int
     out_of_service: str | None
     """Why the host takes no runs: `quarantined`, `draining` or `lost`."""
+    kind: str = ""
+    """Of all its devices; empty where they are of several."""
     is_simulated: int = 0
     """1 where its devices are; 0 else, as SQL counts."""
+    store: str = ""
+    """Where it keeps checkpoints; empty: in its own directory."""
     places: tuple[Place, ...] = ()
     """Of its devices, where they lie on a slice."""
     free_places: tuple[Place, ...] = ()
@@ -71,12 +78,24 @@ def capacities(session: Session, project_id: str, platform: str = "any") -> list
         (Host.quarantined_at.is_not(None), "quarantined"),
         (or_(Host.draining.is_(True), Host.drain_requested_at.is_not(None)), "draining"),
     )
+    kind = case((func.min(Device.kind) == func.max(Device.kind), func.max(Device.kind)), else_="")
     simulated = func.max(case((Device.simulated, 1), else_=0))
     query = (
-        select(Host.id, Host.name, Device.platform, func.count(), free, quarantined, out_of_service, simulated)
+        select(
+            Host.id,
+            Host.name,
+            Device.platform,
+            func.count(),
+            free,
+            quarantined,
+            out_of_service,
+            kind,
+            simulated,
+            Host.checkpoint_store,
+        )
         .join(Host, Host.id == Device.host_id)
         .where(Device.project_id == project_id, Device.present.is_(True))
-        .group_by(Host.id, Host.name, Device.platform)
+        .group_by(Host.id, Host.name, Device.platform, Host.checkpoint_store)
         .order_by(func.count().desc(), Host.name)
     )
     if platform != "any":
@@ -115,6 +134,24 @@ def too_many_simulated(hosts: Sequence[HostCapacity], shape: Shape) -> bool:
     return best_platform([host for host in hosts if not host.is_simulated], shape).replicas < shape.replicas
 
 
+def chips_of(hosts: Sequence[HostCapacity], shape: Shape) -> Chips | None:
+    """The chips that the shape computes on wherever it is placed; None where that is open, and on CPU devices."""
+    if shape.blocks is not None and shape.blocks.tpu_slice:
+        known = KnownSlice.parse(shape.blocks.tpu_slice)
+        return Chips(known.kind, shape.devices, known.chips)
+    least = shape.devices if shape.is_one_host else shape.devices_per_replica
+    able = [host for host in hosts if host.platform in platforms_of(shape) and host.devices >= least]
+    kinds = {(host.platform, host.kind) for host in able}
+    if len(kinds) != 1 or able[0].platform == "cpu" or best_platform(able, shape).replicas < shape.replicas:
+        return None
+    places = {place for host in able for place in host.places}
+    box = None
+    if len(places) == sum(host.devices for host in able) == shape.devices:  # it takes all of them
+        x, y, z = (len({place[axis] for place in places}) for axis in range(3))
+        box = x, y, z
+    return Chips(able[0].kind, shape.devices, box)
+
+
 def lacks_box(hosts: Sequence[HostCapacity], shape: Shape) -> bool:
     """Whether enough devices are free on a host, and on none of those a box that the run could have."""
     enough = [host for host in hosts if host.free >= shape.devices]
@@ -131,17 +168,103 @@ def best_platform(hosts: Sequence[HostCapacity], shape: Shape) -> PlatformCapaci
 
 def _possible(hosts: Sequence[HostCapacity], shape: Shape, platform: str) -> PlatformCapacity:
     of_platform = tuple(host for host in hosts if host.platform == platform)
-    return PlatformCapacity(
-        platform, most_replicas({host.host_id: host.devices for host in of_platform}, shape), of_platform
-    )
+    return PlatformCapacity(platform, _replicas_on(of_platform, shape, lambda host: host.devices), of_platform)
 
 
 def room(hosts: Sequence[HostCapacity], shape: Shape, devices: Callable[[HostCapacity], int]) -> int:
     """How many replicas of the shape have room, on the platform that has most of it, by what `devices` counts."""
     return max(
-        most_replicas({host.host_id: devices(host) for host in hosts if host.platform == platform}, shape)
+        _replicas_on([host for host in hosts if host.platform == platform], shape, devices)
         for platform in platforms_of(shape)
     )
+
+
+def _replicas_on(hosts: Sequence[HostCapacity], shape: Shape, devices: Callable[[HostCapacity], int]) -> int:
+    stores = {host.host_id: host.store for host in hosts if host.store}
+    return most_replicas({host.host_id: devices(host) for host in hosts}, shape, stores)
+
+
+def shares_no_store(hosts: Sequence[HostCapacity], shape: Shape) -> bool:
+    """Whether only hosts that share no checkpoint store have room for the gang together, and no host alone."""
+    if shape.is_one_host or best_platform(hosts, shape).replicas < shape.replicas:
+        return False
+    return best_platform(hosts, replace(shape, is_saved=True)).replicas < shape.replicas
+
+
+def describe_need(shape: Shape) -> str:
+    """What a shape needs, in words: `3 replicas of 2 devices on one host`."""
+    of_devices = f" of {counted(shape.devices_per_replica, 'device')}" if shape.devices_per_replica > 1 else ""
+    where = " on one host" if shape.is_one_host else " on hosts that share a checkpoint store" if shape.is_saved else ""
+    if shape.replicas == 1:
+        where = ""
+    return f"{counted(shape.replicas, 'replica')}{of_devices}{where}"
+
+
+def describe_room(shape: Shape, possible: PlatformCapacity) -> str:
+    """What the fleet has, in words: `the largest host has 8 devices`."""
+    kind = "device" if shape.platform == "any" else f"{shape.platform} device"
+    if not possible.hosts:
+        return f"no host with {kind}s is registered"
+    if shape.is_one_host or len(possible.hosts) == 1 or possible.largest < shape.devices_per_replica:
+        return f"the largest host has {counted(possible.largest, kind)}"
+    if shape.is_saved:
+        return f"no hosts of one store have room for more than {counted(possible.replicas, 'replica')}"
+    return f"the {len(possible.hosts)} hosts together have {counted(possible.devices, kind)}" + (
+        f", room for {counted(possible.replicas, 'replica')}" if shape.devices_per_replica > 1 else ""
+    )
+
+
+def store_warning(hosts: Sequence[HostCapacity], shape: Shape) -> tuple[api.RunWarning, ...]:
+    """What to know of a run that these hosts can only hold where it cannot save."""
+    if not shares_no_store(hosts, shape):
+        return ()
+    most = best_platform(hosts, replace(shape, is_saved=True)).replicas
+    return no_shared_store(
+        f"No host alone has room for {counted(shape.replicas, 'replica')}, and those that have it together share no "
+        "checkpoint store: run.checkpoint fails there.",
+        f", or ask for at most {counted(most, 'replica')}" if most else "",
+    )
+
+
+def no_shared_store(sentence: str, otherwise: str = "") -> tuple[api.RunWarning, ...]:
+    """The warning of a run over hosts that share no store, with what helps."""
+    remedy = f"Start their workers with --checkpoint-dir on one volume{otherwise}."
+    return (api.RunWarning(code="no_shared_store", message=f"{sentence} {remedy}"),)
+
+
+def nearest_possible(shape: Shape, hosts_with: Callable[[str], Sequence[HostCapacity]]) -> Shape | None:
+    """What the fleet could hold, on the platform of the shape if it has devices of it; None for a fleet of none."""
+    hosts = hosts_with(shape.platform)
+    if hosts:
+        return _on(hosts, shape)
+    elsewhere = hosts_with("any")
+    found = _on(elsewhere, shape.of(platform="any"))
+    return found and found.of(platform=best_platform(elsewhere, found).platform)
+
+
+def _on(hosts: Sequence[HostCapacity], shape: Shape) -> Shape | None:
+    """Fewer replicas; where not even one has room, as many with fewer devices each, or one with as many as a host."""
+    possible = best_platform(hosts, shape)
+    if possible.replicas:
+        return shape.of(replicas=min(shape.replicas, possible.replicas))
+    largest = max((host.devices for host in hosts), default=0)
+    for replicas in (shape.replicas, 1):
+        devices = _most_devices(hosts, shape, replicas, largest)
+        if devices:
+            return replace(shape, replicas=replicas, devices_per_replica=devices)
+    return None
+
+
+def _most_devices(hosts: Sequence[HostCapacity], shape: Shape, replicas: int, largest: int) -> int:
+    """With how many devices each, of at most `largest`, there is room for so many replicas; 0 where there never is.
+
+    Room only shrinks as replicas grow, so that a dozen looks at the hosts are enough, however many devices they have.
+    """
+
+    def lacks_room(devices: int) -> bool:
+        return best_platform(hosts, replace(shape, devices_per_replica=devices)).replicas < replicas
+
+    return bisect_left(range(1, largest + 1), True, key=lacks_room)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from drumline.slices import MAX_SIMULATED_DEVICES, Place, find_places
-from drumline_server.base.shapes import Shape, Share, fit
+from drumline_server.base.shapes import Shape, Share, Stores, fit
 
 PREFERRED = ("tpu", "gpu", "cpu")
 """Where a run that takes any platform goes first."""
@@ -59,6 +59,7 @@ class Snapshot:
     free: tuple[FreeDevice, ...]
     releases: tuple[Release, ...]
     queue: tuple[QueuedRun, ...]
+    stores: Stores = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +180,7 @@ class _Table:
         # Elsewhere first after a failure, on the same host only where nothing else has room.
         for avoid in (run.avoid, None) if run.avoid else (None,):
             for platform in platforms_of(run.shape):
-                shares = fit(self._available_devices(platform, run, avoid), run.shape, run.members)
+                shares = self._fit(self._available_devices(platform, run, avoid), run)
                 if shares is not None:
                     return self._assign_devices(run, platform, shares)
         return None
@@ -201,6 +202,9 @@ class _Table:
         if reservation is None or reservation.is_over_before(self._until(run)):
             return counts
         return {host: min(count, reservation.spare.get(host, count)) for host, count in counts.items()}
+
+    def _fit(self, devices: Mapping[str, int], run: QueuedRun) -> list[Share] | None:
+        return fit(devices, run.shape, self.snapshot.stores, run.members)
 
     def _until(self, run: QueuedRun) -> int | None:
         return None if run.limit_us is None else self.snapshot.now + run.limit_us
@@ -234,12 +238,12 @@ class _Table:
             key=lambda release: (release.at is None, release.at or 0, release.host_id, release.run_id),
         )
         fewest, most = 0, len(releases)
-        if fit(self._devices_after(platform, run, releases), run.shape) is None:
+        if self._fit(self._devices_after(platform, run, releases), run) is None:
             return None
         # Bisection: more devices given back never fit less.
         while fewest < most:
             middle = (fewest + most) // 2
-            if fit(self._devices_after(platform, run, releases[:middle]), run.shape) is None:
+            if self._fit(self._devices_after(platform, run, releases[:middle]), run) is None:
                 fewest = middle + 1
             else:
                 most = middle
@@ -247,7 +251,7 @@ class _Table:
         # Runs that end at one moment give back at once; what this run does not need of that is spare.
         together = [release for release in releases[fewest:] if at is not None and release.at == at]
         counts = self._devices_after(platform, run, [*releases[:fewest], *together])
-        shares = fit(counts, run.shape, run.members)
+        shares = self._fit(counts, run)
         assert shares is not None
         per_replica = run.shape.devices_per_replica
         spare = {share.host_id: counts[share.host_id] - share.replicas * per_replica for share in shares}

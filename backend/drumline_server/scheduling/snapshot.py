@@ -81,6 +81,7 @@ def take_snapshot(session: Session, project_id: str, terms: SchedulingTerms, *, 
         free=tuple(map(_free_device, session.execute(_FREE, of_project))),
         releases=_releases(session, project_id, silent_since, now),
         queue=_queue(session, project_id, terms.ageing, now),
+        stores={host: store for host, store in session.execute(_STORES, {"project": project_id})},
     )
 
 
@@ -262,6 +263,9 @@ def _select_runs() -> Select[str, str, str, int, int, int, str | None, str | Non
     )
 
 
+_STORES = select(Host.id, Host.checkpoint_store).where(
+    Host.project_id == bindparam("project"), Host.checkpoint_store != ""
+)
 _PROJECTS, _FREE, _RELEASES = _select_projects(), _select_free(), _select_releases()
 _GROUPS, _RUNS = _select_groups(), _select_runs()
 _ALIKE = (Run.priority == bindparam("priority"), Run.shape == bindparam("shape"))

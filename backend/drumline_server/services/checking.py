@@ -1,10 +1,9 @@
 """Judges submissions before anything is stored: the program, its parameters, and whether the fleet could hold them."""
 
 import re
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pydantic import JsonValue
 from sqlalchemy.orm import Session
@@ -12,16 +11,16 @@ from sqlalchemy.orm import Session
 from drumline import program
 from drumline.contracts import api
 from drumline.contracts.problems import FieldProblem, ProblemCode
-from drumline.contracts.spec import RunSubmit
+from drumline.contracts.spec import ProgramRef, RunSubmit
 from drumline.contracts.storable import unstorable
 from drumline.contracts.supported import find_unsupported
 from drumline.errors import ParameterError, ProgramError
 from drumline.slices import MAX_SIMULATED_DEVICES, SliceError, find_places
 from drumline.wording import counted
 from drumline_server.base.errors import DrumlineError, InvalidRequestError, NotFoundError
-from drumline_server.base.shapes import ONE_HOST_EXECUTORS, Shape, shape_of, tie_to_one_host
+from drumline_server.base.shapes import ONE_HOST_EXECUTORS, Chips, Shape, shape_of, tie_to_one_host
 from drumline_server.lifecycle import checkpoints
-from drumline_server.lifecycle.probes import check_fits
+from drumline_server.lifecycle.probes import PlannedContent, check_fits, plan_of_run, planned_contents
 from drumline_server.scheduling import capacity
 from drumline_server.scheduling.capacity import (
     HostCapacity,
@@ -29,45 +28,14 @@ from drumline_server.scheduling.capacity import (
     ResumeLocation,
     best_platform,
     capacities,
+    describe_need,
+    describe_room,
+    nearest_possible,
     readers_of,
+    store_warning,
 )
 from drumline_server.services import bundles
 from drumline_server.storage.runs import require_plan
-
-
-def nearest_possible(shape: Shape, hosts_with: Callable[[str], Sequence[HostCapacity]]) -> Shape | None:
-    """What the fleet could hold, on the platform of the shape if it has devices of it; None for a fleet of none."""
-    hosts = hosts_with(shape.platform)
-    if hosts:
-        return _on(hosts, shape)
-    elsewhere = hosts_with("any")
-    found = _on(elsewhere, shape.of(platform="any"))
-    return found and found.of(platform=best_platform(elsewhere, found).platform)
-
-
-def _on(hosts: Sequence[HostCapacity], shape: Shape) -> Shape | None:
-    """Fewer replicas; where not even one has room, as many with fewer devices each, or one with as many as a host."""
-    possible = best_platform(hosts, shape)
-    if possible.replicas:
-        return shape.of(replicas=min(shape.replicas, possible.replicas))
-    largest = max((host.devices for host in hosts), default=0)
-    for replicas in (shape.replicas, 1):
-        devices = _most_devices(hosts, shape, replicas, largest)
-        if devices:
-            return replace(shape, replicas=replicas, devices_per_replica=devices)
-    return None
-
-
-def _most_devices(hosts: Sequence[HostCapacity], shape: Shape, replicas: int, largest: int) -> int:
-    """With how many devices each, of at most `largest`, there is room for so many replicas; 0 where there never is.
-
-    Room only shrinks as replicas grow, so that a dozen looks at the hosts are enough, however many devices they have.
-    """
-
-    def lacks_room(devices: int) -> bool:
-        return best_platform(hosts, replace(shape, devices_per_replica=devices)).replicas < replicas
-
-    return bisect_left(range(1, largest + 1), True, key=lacks_room)
 
 
 def check_supported(body: RunSubmit) -> None:
@@ -92,8 +60,7 @@ def check_feasible(
         raise InvalidRequestError("resources.replicas", f"one_device has 1 replica; got {replicas}", hint="Ask for 1.")
     if body.wait_for_devices:
         return
-    strategy, resources = body.job.strategy.model_dump(), body.resources.model_dump()
-    shape = shape_of(strategy, resources)
+    shape = asked_shape(body)
     hosts = hosts_with(shape.platform)
     possible = best_platform(hosts, shape)
     if shape.replicas <= possible.replicas:
@@ -101,18 +68,25 @@ def check_feasible(
             _check_simulated(shape, hosts)
         _check_boxes(shape, hosts)
     if shape.replicas > possible.replicas:
-        tie, way = _ties(strategy, resources, possible)
+        tie, way = _ties(body, possible)
         nearest, platforms = nearest_possible(shape, hosts_with), _devices_by_platform(hosts_with("any"))
         raise _too_many(shape, possible, nearest, platforms, tie=tie, way=way)
 
 
-def _ties(
-    strategy: dict[str, JsonValue], resources: dict[str, JsonValue], possible: PlatformCapacity
-) -> tuple[str, str]:
+def asked_shape(body: RunSubmit) -> Shape:
+    """What a submission needs room for."""
+    job = body.job
+    return shape_of(job.strategy.model_dump(), body.resources.model_dump(), job.checkpoint.model_dump())
+
+
+def _ties(body: RunSubmit, possible: PlatformCapacity) -> tuple[str, str]:
     """What alone keeps the run from being split over the hosts, and what would let it be; empty where nothing does."""
+    strategy, resources = body.job.strategy.model_dump(), body.resources.model_dump()
     tie = tie_to_one_host(strategy)
     over_hosts = {"kind": "mirrored"} if strategy["kind"] == "central_storage" else {**strategy, "executor": "auto"}
-    split = shape_of(over_hosts, resources)
+    split = shape_of(over_hosts, resources, {})
+    if not tie and best_platform(possible.hosts, split).replicas >= split.replicas:
+        return "", " Or start the workers with --checkpoint-dir on one volume, or leave checkpoint.every_steps out."
     if not tie or split.is_one_host or best_platform(possible.hosts, split).replicas < split.replicas:
         return "", ""
     if strategy["kind"] == "mirrored" and strategy["executor"] in ONE_HOST_EXECUTORS:
@@ -176,7 +150,7 @@ def check_readable(body: RunSubmit, home: ResumeLocation | None, hosts: Sequence
 
     Raises InvalidRequestError, also where nobody can; it may be queued all the same, with `wait_for_devices`.
     """
-    shape = shape_of(body.job.strategy.model_dump(), body.resources.model_dump())
+    shape = asked_shape(body)
     readers = readers_of(home, hosts) if home else []
     possible = best_platform(readers, shape).replicas
     if possible >= shape.replicas:
@@ -188,25 +162,6 @@ def check_readable(body: RunSubmit, home: ResumeLocation | None, hosts: Sequence
         "resume_from",
         f"{where}; the run needs {describe_need(shape)}",
         hint=f"{nearest} resume_from out to start over, or set wait_for_devices (--wait-for-devices) to wait for one.",
-    )
-
-
-def describe_need(shape: Shape) -> str:
-    """What a shape needs, in words: `3 replicas of 2 devices on one host`."""
-    of_devices = f" of {counted(shape.devices_per_replica, 'device')}" if shape.devices_per_replica > 1 else ""
-    where = " on one host" if shape.is_one_host and shape.replicas > 1 else ""
-    return f"{counted(shape.replicas, 'replica')}{of_devices}{where}"
-
-
-def describe_room(shape: Shape, possible: PlatformCapacity) -> str:
-    """What the fleet has, in words: `the largest host has 8 devices`."""
-    kind = "device" if shape.platform == "any" else f"{shape.platform} device"
-    if not possible.hosts:
-        return f"no host with {kind}s is registered"
-    if shape.is_one_host or len(possible.hosts) == 1 or possible.largest < shape.devices_per_replica:
-        return f"the largest host has {counted(possible.largest, kind)}"
-    return f"the {len(possible.hosts)} hosts together have {counted(possible.devices, kind)}" + (
-        f", room for {counted(possible.replicas, 'replica')}" if shape.devices_per_replica > 1 else ""
     )
 
 
@@ -296,21 +251,25 @@ class Checked:
     """The plan that it was submitted from."""
     resume_from: str | None
     """The checkpoint that its first attempt resumes from."""
+    warnings: tuple[api.RunWarning, ...] = ()
 
 
 class Checker:
     """Checks submissions to one project; what many of them share is looked up once."""
 
-    def __init__(self, session: Session, project_id: str, *, is_plan: bool = False) -> None:
+    def __init__(self, session: Session, project_id: str, *, now: int, is_plan: bool = False) -> None:
         self._session = session
+        self._now = now
         self._is_plan = is_plan
         """Whether nothing is to compute on the devices."""
         self._project_id = project_id
         self._bundles: dict[str, api.Bundle] = {}
         self._hosts: dict[str, list[HostCapacity]] = {}
+        self._planned: dict[ProgramRef, list[PlannedContent]] = {}
+        self._chips: dict[Shape, Chips | None] = {}
         self._homes: dict[str, capacity.ResumeLocation | None] = {}
-        self._shapes: dict[tuple[str, str, bool], DrumlineError | None] = {}
-        """What was found of a strategy, its resources and whether it may wait."""
+        self._shapes: dict[tuple[str, str, str, bool], DrumlineError | tuple[api.RunWarning, ...]] = {}
+        """What was found of a strategy, its resources, its checkpoints and whether it may wait."""
 
     def check(self, body: RunSubmit) -> Checked:
         """What the run needs to be queued.
@@ -319,20 +278,49 @@ class Checker:
         bad_parameter, too_many_replicas, invalid_request, not_found for the plan or checkpoint.
         """
         parameters = self._check_parameters(body)
-        self._check_shape(body)
-        if body.plan is not None:
-            check_fits(require_plan(self._session, self._project_id, body.plan), anyway=body.anyway)
+        warnings = self._check_shape(body)
+        self._check_fits(body, parameters)
         resume_from = body.resume_from and checkpoints.resolve_checkpoint(
             self._session, self._project_id, body.resume_from
         )
         if resume_from and not body.wait_for_devices:
             check_readable(body, self._home_of(resume_from), self._hosts_with(body.resources.platform))
-        return Checked(parameters, body.plan, resume_from)
+        return Checked(parameters, body.plan, resume_from, warnings)
 
-    def _check_shape(self, body: RunSubmit) -> None:
+    def _check_fits(self, body: RunSubmit, parameters: dict[str, JsonValue]) -> None:
+        """Judges by the plan that it was submitted from, else by one of the same content for the chips it would get."""
+        plan = body.plan and require_plan(self._session, self._project_id, body.plan)
+        if self._is_plan or body.anyway:
+            return
+        if not plan or (plan.terms or {}).get("on") is None:
+            found = self._plan_of_same_content(body, parameters)
+            plan = found and require_plan(self._session, self._project_id, found)
+        if plan:
+            check_fits(self._session, plan, now=self._now)
+
+    def _plan_of_same_content(self, body: RunSubmit, parameters: dict[str, JsonValue]) -> str | None:
+        shape, called = asked_shape(body), body.job.program
+        if shape not in self._chips:
+            self._chips[shape] = capacity.chips_of(self._hosts_with(shape.platform), shape)
+        chips = self._chips[shape]
+        if chips is None:
+            return None
+        defaults = self._defaults(called)
+        if called not in self._planned:
+            self._planned[called] = planned_contents(self._session, self._project_id, called, defaults, now=self._now)
+        return plan_of_run(self._planned[called], body.job.strategy, {**defaults, **parameters}, chips)
+
+    def _defaults(self, called: ProgramRef) -> dict[str, JsonValue]:
+        """What the program takes for parameters that are left out."""
+        entrypoint = program.find(self._bundle(called.bundle).entrypoints, called.entrypoint)
+        return {one.name: one.default for one in entrypoint.parameters if not one.required}
+
+    def _check_shape(self, body: RunSubmit) -> tuple[api.RunWarning, ...]:
         """Judges each shape once: the runs of a sweep all have the same."""
-        strategy, resources = body.job.strategy.model_dump_json(), body.resources.model_dump_json()
-        asked = strategy, resources, body.wait_for_devices
+        job = body.job
+        parts = (job.strategy, body.resources, job.checkpoint)
+        strategy, resources, checkpoint = (part.model_dump_json() for part in parts)
+        asked = strategy, resources, checkpoint, body.wait_for_devices
         if asked not in self._shapes:
             try:
                 check_supported(body)
@@ -340,10 +328,12 @@ class Checker:
             except DrumlineError as error:
                 self._shapes[asked] = error
             else:
-                self._shapes[asked] = None
-        refusal = self._shapes[asked]
-        if refusal is not None:
-            raise refusal.with_traceback(None)  # which grows by each raise
+                shape = asked_shape(body)
+                self._shapes[asked] = store_warning(self._hosts_with(shape.platform), shape)
+        found = self._shapes[asked]
+        if isinstance(found, DrumlineError):
+            raise found.with_traceback(None)  # which grows by each raise
+        return found
 
     def _check_parameters(self, body: RunSubmit) -> dict[str, JsonValue]:
         packed = self._bundle(body.job.program.bundle)

@@ -8,16 +8,26 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.base import from_micros
-from drumline.contracts.states import RunState
+from drumline.contracts.states import TERMINAL_RUN, RunState
 from drumline.slices import MAX_SIMULATED_DEVICES
 from drumline.wording import counted
 from drumline_server.base.shapes import Shape
 from drumline_server.lifecycle import checkpoints
 from drumline_server.scheduling import capacity
-from drumline_server.scheduling.capacity import HostCapacity, PlatformCapacity, best_platform, capacities, room
-from drumline_server.services.checking import describe_need, describe_room
+from drumline_server.scheduling.capacity import (
+    HostCapacity,
+    PlatformCapacity,
+    best_platform,
+    capacities,
+    describe_need,
+    describe_room,
+    no_shared_store,
+    room,
+    store_warning,
+)
 from drumline_server.services.explain_attempt import why_attempt
 from drumline_server.storage.models import Run
+from drumline_server.storage.runs import members_of
 
 _SENTENCES = {
     "quarantined": "{host} has devices for it, but is quarantined: run after run failed there.",
@@ -142,6 +152,20 @@ def _with_loss(session: Session, run: Run, why: api.Why, home: capacity.ResumeLo
         loss += ": it starts over"
     evidence = {**why.evidence, "lost_step": home.lost.step, "lost_host": host}
     return why.model_copy(update={"sentence": f"{why.sentence} {loss}.", "evidence": evidence})
+
+
+def warnings_of(session: Session, run: Run) -> tuple[api.RunWarning, ...]:
+    """What to know of a run that has not ended: that it cannot save where it is, or where it would have room."""
+    if run.state in (RunState.QUEUED, RunState.RETRY_WAIT):
+        shape = Shape.parse(run.shape)
+        return () if shape.is_one_host else store_warning(capacities(session, run.project_id, shape.platform), shape)
+    if run.state in TERMINAL_RUN or run.attempt_id is None or len(run.hosts) < 2:
+        return ()
+    hosts = {member.host_id for member in members_of(session, run.attempt_id)}
+    if checkpoints.share_a_store(session, hosts):
+        return ()
+    named = f"{', '.join(run.hosts[:-1])} and {run.hosts[-1]}"
+    return no_shared_store(f"Its hosts {named} share no checkpoint store: run.checkpoint fails there.")
 
 
 def why_waiting(session: Session, run: Run, *, now: int) -> api.Why | None:

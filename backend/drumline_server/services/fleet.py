@@ -195,6 +195,7 @@ def _host(host: Host, counts: HostCounts, runs: Sequence[str], *, now: int, susp
             "simulated_devices": counts.simulated,
             "version": host.version,
             "jax_version": host.jax_version,
+            "checkpoint_store": host.checkpoint_store,
             "cpu_count": host.cpu_count,
             "memory_bytes": host.memory_bytes,
             "registered_at": host.registered_at,

@@ -15,9 +15,11 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.base import from_micros
 from drumline.contracts.ids import new_id
-from drumline.contracts.plans import PlanRequest, PlanWarning, ProbedProgram, ProbeFault, ProbeState
+from drumline.contracts.plans import PlanRequest, PlanWarning, ProbedProgram, ProbeFault, ProbeState, ProbeTerms
 from drumline.contracts.spec import MirroredSpec, RunSubmit
-from drumline_server.lifecycle import probes
+from drumline.slices import parse_chips
+from drumline_server.base.shapes import tie_to_one_host
+from drumline_server.lifecycle import checkpoints, probes
 from drumline_server.scheduling import capacity
 from drumline_server.scheduling.placement import Placement, Snapshot, place
 from drumline_server.scheduling.snapshot import (
@@ -112,6 +114,7 @@ class Simulation:
     starts_now: bool
     why: api.Why | None
     devices: tuple[api.PlacedDevice, ...]
+    warnings: tuple[api.RunWarning, ...] = ()
 
 
 def simulate(
@@ -127,17 +130,27 @@ def simulate(
         snapshot = with_run(snapshot, queued, terms.ageing)
     placement = _placement(snapshot, run.id)
     if placement is not None:
-        return Simulation(True, None, placed_devices(session, placement))
+        return _simulation(session, placement, None)
     why = explain_queued(session, run, snapshot, terms, now=now)
     later = _placement(idle_fleet(session, snapshot, run.project_id, queued), run.id)
-    return Simulation(False, why, placed_devices(session, later) if later is not None else ())
+    return Simulation(False, why, ()) if later is None else _simulation(session, later, why)
+
+
+def _simulation(session: Session, placement: Placement, why: api.Why | None) -> Simulation:
+    """What a placement means; `why` is why it does not start now."""
+    hosts = [member.host_id for member in placement.members]
+    apart = len(hosts) > 1 and not checkpoints.share_a_store(session, hosts)
+    sentence = "Its hosts share no checkpoint store: run.checkpoint fails there."
+    warnings = capacity.no_shared_store(sentence) if apart else ()
+    return Simulation(why is None, why, placed_devices(session, placement), warnings)
 
 
 def _hypothetical_run(submission: Submission, checked: Checked, now: int) -> Run:
     """The run as it would be queued; it belongs to no session."""
     body = submission.body
-    strategy = body.job.strategy.model_dump(mode="json")
-    version = JobVersion(id=new_id("ver"), job_id=new_id("job"), number=1, strategy=strategy)
+    job = body.job
+    parts = {"strategy": job.strategy.model_dump(mode="json"), "checkpoint": job.checkpoint.model_dump(mode="json")}
+    version = JobVersion(id=new_id("ver"), job_id=new_id("job"), number=1, **parts)
     return make_queued_run(CheckedRun(submission.project_id, submission.submitted_by, version, body, checked), now)
 
 
@@ -236,7 +249,7 @@ def _draft(session: Session, order: PlanSubmission, now: int) -> Draft:
     is_absent = order.body.probe is not None and order.body.probe.on is not None
     # Of chips that are not there no host is asked whether it has room.
     judged = body.model_copy(update={"wait_for_devices": True}) if is_absent else body
-    checked = Checker(session, submission.project_id, is_plan=True).check(judged)
+    checked = Checker(session, submission.project_id, now=now, is_plan=True).check(judged)
     meant = replace(submission, body=body.model_copy(update={"parameters": checked.parameters}))
     if is_absent:
         return Draft(meant, Simulation(False, None, ()))
@@ -275,7 +288,7 @@ def _add_plan(
             "starts_now": simulation.starts_now,
             "why": None if simulation.why is None else simulation.why.model_dump(mode="json"),
             "devices": [device.model_dump(mode="json") for device in simulation.devices],
-            "warnings": [warning.model_dump() for warning in _warnings(checked.body, simulation)],
+            "warnings": [warning.model_dump() for warning in _warnings(checked.body, simulation, terms)],
         },
         probe_state=ProbeState.NONE,
         terms=None if terms is None else terms.model_dump(),
@@ -286,8 +299,15 @@ def _add_plan(
     return plan
 
 
-def _warnings(run: RunSubmit, simulation: Simulation) -> list[PlanWarning]:
-    warnings = []
+def _warnings(run: RunSubmit, simulation: Simulation, terms: ProbeTerms | None) -> list[PlanWarning]:
+    warnings = [PlanWarning(code=one.code, message=one.message) for one in simulation.warnings]
+    hosts = 1 if terms is None or terms.on is None else parse_chips(terms.on).num_hosts
+    tie = tie_to_one_host(run.job.strategy.model_dump())
+    if terms is not None and hosts > 1 and tie:
+        text = (
+            f"{terms.on} has {hosts} hosts, and a run with {tie} stays on one of them: it would never get all devices."
+        )
+        warnings.append(PlanWarning(code="engine", message=text))
     replicas, strategy = run.resources.replicas, run.job.strategy
     if isinstance(strategy, MirroredSpec) and strategy.batch == "per_replica" and replicas > 1:
         text = (

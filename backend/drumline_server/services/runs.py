@@ -14,7 +14,7 @@ from drumline_server.base.errors import DrumlineError, InvalidRequestError, NotF
 from drumline_server.base.paging import decode_cursor, page_of
 from drumline_server.scheduling.snapshot import SchedulingTerms
 from drumline_server.services import jobs
-from drumline_server.services.explain import why_waiting
+from drumline_server.services.explain import warnings_of, why_waiting
 from drumline_server.services.explain_start import explain, rules_of
 from drumline_server.storage import runs
 from drumline_server.storage.history import lock_run
@@ -92,7 +92,7 @@ def _summary_fields(run: Run, rule: api.WaitRule | None) -> dict[str, object]:
     }
 
 
-def view_run(run: Run, spec: api.JobVersion, why: api.Why | None) -> api.Run:
+def view_run(run: Run, spec: api.JobVersion, why: api.Why | None, warnings: Sequence[api.RunWarning] = ()) -> api.Run:
     """A run whole."""
     return api.Run.model_validate(
         {
@@ -109,6 +109,7 @@ def view_run(run: Run, spec: api.JobVersion, why: api.Why | None) -> api.Run:
             "result": None if run.result is None else run.result["value"],
             "last_event": run.event_seq,
             "rerun_of": run.rerun_of,
+            "warnings": tuple(warnings),
         }
     )
 
@@ -210,7 +211,7 @@ def whole_run(session: Session, run: Run, *, now: int) -> api.Run:
 
 def _view(session: Session, run: Run, why: api.Why | None) -> api.Run:
     spec = jobs.view_version(runs.version_of(session, run), run.job_name)
-    return view_run(run, spec, why)
+    return view_run(run, spec, why, warnings_of(session, run))
 
 
 def list_attempts(

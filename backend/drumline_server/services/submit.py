@@ -120,7 +120,7 @@ def _queued_row(order: CheckedRun, now: int) -> Row:
         hosts=[],
         strategy_kind=version.strategy["kind"],
         **resources,
-        shape=str(shape_of(version.strategy, resources)),
+        shape=str(shape_of(version.strategy, resources, version.checkpoint)),
         priority=body.priority,
         parameters=order.checked.parameters,
         limits=body.limits.model_dump(),
@@ -234,8 +234,7 @@ class _SubmissionResolver:
         if stored_answer is not None:
             return SubmissionResult(api.SubmittedRun.model_validate(stored_answer), replayed=True)
         try:
-            checker = self._checkers.setdefault(submission.project_id, Checker(self._session, submission.project_id))
-            checked = checker.check(submission.body)
+            checked = self._checker(submission.project_id).check(submission.body)
         except DrumlineError as error:
             return error
         if not self._take_room(submission.project_id):
@@ -243,6 +242,11 @@ class _SubmissionResolver:
         version, created = self._version(submission)
         order = CheckedRun(submission.project_id, submission.submitted_by, version, submission.body, checked)
         return _Accepted(request, order, created)
+
+    def _checker(self, project_id: str) -> Checker:
+        if project_id not in self._checkers:
+            self._checkers[project_id] = Checker(self._session, project_id, now=self._now)
+        return self._checkers[project_id]
 
     def _take_room(self, project_id: str) -> bool:
         if project_id not in self._rooms:
@@ -275,7 +279,7 @@ def rerun(session: Session, request: Rerun, *, most_waiting: int, now: int) -> S
     version = version_of(session, old)
     body = _original_submission(session, old, version, request.body)
     try:
-        checked = Checker(session, request.project_id).check(body)
+        checked = Checker(session, request.project_id, now=now).check(body)
     except InvalidRequestError as error:
         if error.errors[0].field == "resume_from":
             error.hint = f"To start over: from_start (drumline rerun {old.id} --from-start). {error.hint}".rstrip()
@@ -302,6 +306,7 @@ def _original_submission(session: Session, old: Run, version: JobVersion, change
                 "priority": old.priority,
                 "labels": old.labels,
                 "wait_for_devices": waits,
+                "anyway": True,  # it was tried before, and whoever wants it again knows how it went
                 "resume_from": None if changes.from_start else old.resume_from,
             }
         )
@@ -324,7 +329,10 @@ def _queue(session: Session, accepted: Sequence[_Accepted], *, now: int) -> list
     versions = {each.order.version.id: each.order for each in accepted}
     specs = {key: jobs.view_version(order.version, order.body.job.name) for key, order in versions.items()}
     answers = [
-        api.SubmittedRun(run=view_run(run, specs[run.version_id], why=None), created_version=each.created_version)
+        api.SubmittedRun(
+            run=view_run(run, specs[run.version_id], None, each.order.checked.warnings),
+            created_version=each.created_version,
+        )
         for each, run in zip(accepted, runs, strict=True)
     ]
     remember(session, zip([each.request for each in accepted], answers, strict=True), status=_CREATED, now=now)

@@ -107,7 +107,7 @@ def prepare(session: Session, submission: BatchSubmission, *, now: int) -> Prepa
     request = _idempotent_request(submission)
     if is_answered(session, request, now=now):
         return Prepared(submission, request, (), ())
-    runs = _check_runs(session, submission)
+    runs = _check_runs(session, submission, now)
     return Prepared(submission, request, runs, tuple(_ends(runs)))
 
 
@@ -130,6 +130,9 @@ def begin(session: Session, prepared: Prepared, *, most_waiting: int, now: int) 
     return queue_part(session, Begun(prepared, batch.id, {}), most_waiting=most_waiting, now=now)
 
 
+_MOST_WARNINGS = 20
+
+
 def queue_part(session: Session, begun: Begun, *, most_waiting: int, now: int) -> BatchResult | Begun:
     """Queues the next runs of the batch; the answer once all are.
 
@@ -149,7 +152,9 @@ def queue_part(session: Session, begun: Begun, *, most_waiting: int, now: int) -
     if queued < size:
         return begun
     batch = batches.get_batch(session, project_id, begun.batch_id)
-    answer = api.SubmittedBatch(batch=batch, runs=tuple(batches.runs_of(session, begun.batch_id)))
+    warned = dict.fromkeys(warning for _, checked in prepared.runs for warning in checked.warnings)
+    runs = tuple(batches.runs_of(session, begun.batch_id))
+    answer = api.SubmittedBatch(batch=batch, runs=runs, warnings=tuple(warned)[:_MOST_WARNINGS])
     finish(session, prepared.request, answer)
     return BatchResult(answer, replayed=False)
 
@@ -183,9 +188,9 @@ def _idempotent_request(submission: BatchSubmission) -> IdempotentRequest:
     return IdempotentRequest(*names, digest.hexdigest())
 
 
-def _check_runs(session: Session, submission: BatchSubmission) -> list[tuple[RunSubmit, Checked]]:
+def _check_runs(session: Session, submission: BatchSubmission, now: int) -> list[tuple[RunSubmit, Checked]]:
     runs = _runs_of(submission.body)
-    return list(zip(runs, _check(session, submission.project_id, submission.body, runs), strict=True))
+    return list(zip(runs, _check(session, submission.project_id, submission.body, runs, now), strict=True))
 
 
 def _require_storable(body: BatchSubmit | SweepSubmit) -> None:
@@ -211,10 +216,10 @@ def _runs_of(body: BatchSubmit | SweepSubmit) -> Sequence[RunSubmit]:
 
 
 def _check(
-    session: Session, project_id: str, body: BatchSubmit | SweepSubmit, runs: Sequence[RunSubmit]
+    session: Session, project_id: str, body: BatchSubmit | SweepSubmit, runs: Sequence[RunSubmit], now: int
 ) -> list[Checked]:
     """What each run needs to be queued; every run is looked at before the refusal."""
-    checker = Checker(session, project_id)
+    checker = Checker(session, project_id, now=now)
     checked: list[Checked] = []
     refusals: list[tuple[int, DrumlineError]] = []
     for place, run in enumerate(runs):

@@ -9,13 +9,39 @@ News of commits: `announce(session, topic, ...)` inside `fn`; `db.commit_news.su
 """
 
 import asyncio
+import json
+import logging
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import create_engine, inspect, text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    MetaData,
+    RowMapping,
+    Table,
+    Text,
+    column,
+    create_engine,
+    delete,
+    false,
+    func,
+    insert,
+    inspect,
+    literal,
+    select,
+    table,
+    text,
+    tuple_,
+    update,
+)
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
@@ -26,6 +52,9 @@ from drumline_server.storage.postgres import PostgresStore
 from drumline_server.storage.sqlite import SqliteStore
 
 T = TypeVar("T")
+_LOG = logging.getLogger(__name__)
+_TELL_EVERY_S = 2.0
+"""Between two lines about a rewrite."""
 
 
 class Store(Protocol):
@@ -134,17 +163,108 @@ def current_revision(url: str) -> str | None:
         engine.dispose()
 
 
-def migrate(url: str) -> None:
-    """Brings the database at `url` to the newest revision; does nothing where it is there already."""
-    if current_revision(url) == newest_revision():
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """What a migration does to each row of a large table, named `REWRITE` in its file and done before its `upgrade`.
+
+    It is done in pieces, each a transaction of its own that also notes how far it came: whoever migrates again after it
+    was killed continues there. `apply` sees each row once.
+    """
+
+    table: str
+    key: tuple[str, ...]
+    """The columns of an unique index, texts and integers, in its order."""
+    columns: tuple[str, ...]
+    """What `apply` reads beside the key."""
+    apply: Callable[[Connection, Sequence[RowMapping]], None]
+    """Rewrites these rows, in the transaction of the connection, and commits nothing."""
+    rows: int = 2_000
+    """Of one piece."""
+
+
+def migrate(url: str, tell: Callable[[str], None] = _LOG.info) -> None:
+    """Brings the database at `url` to the newest revision; does nothing where it is there already.
+
+    `tell` gets a line now and then about rewrites of large tables. After it was killed, the next call continues there.
+    """
+    found = current_revision(url)
+    if found == newest_revision():
         return
     from alembic import command
     from alembic.config import Config
+    from alembic.script import ScriptDirectory
 
     config = Config()
     config.set_main_option("script_location", str(migrations_directory()))
     config.set_main_option("sqlalchemy.url", url.replace("%", "%%"))
+    scripts = ScriptDirectory.from_config(config)
+    for script in reversed([*scripts.iterate_revisions("head", found or "base")]):
+        rewrite: Rewrite | None = getattr(script.module, "REWRITE", None)
+        if rewrite is not None:
+            command.upgrade(config, str(script.down_revision))
+            _rewrite_in_pieces(url, script.revision, rewrite, tell)
+            command.upgrade(config, script.revision)
+            _forget_progress(url, script.revision)
     command.upgrade(config, "head")
+
+
+_PROGRESS = Table(
+    "migration_progress",
+    MetaData(),
+    Column("revision", Text, primary_key=True),
+    Column("position", Text, nullable=False),
+    Column("done", BigInteger, nullable=False),
+)
+"""How far a rewrite came: the key of its last row as JSON. It is there while a rewrite is under way, and no longer."""
+
+
+def _rewrite_in_pieces(url: str, revision: str, rewrite: Rewrite, tell: Callable[[str], None]) -> None:
+    engine = create_engine(url)
+    try:
+        with engine.begin() as connection:
+            _PROGRESS.create(connection, checkfirst=True)
+            total = connection.scalar(select(func.count()).select_from(table(rewrite.table))) or 0
+        told_at = 0.0
+        done, is_whole = 0, False
+        while not is_whole:
+            with engine.begin() as connection:
+                done, is_whole = _rewrite_piece(connection, revision, rewrite)
+            if is_whole or time.monotonic() - told_at >= _TELL_EVERY_S:
+                told_at = time.monotonic()
+                tell(f"Migration {revision}: {done} of {total} rows of {rewrite.table}")
+    finally:
+        engine.dispose()
+
+
+def _rewrite_piece(connection: Connection, revision: str, rewrite: Rewrite) -> tuple[int, bool]:
+    """How many rows are done, and whether those are all."""
+    ours = _PROGRESS.c.revision == revision
+    if connection.dialect.name == "sqlite":  # the driver begins with the first write: nobody may read the same place
+        connection.execute(delete(_PROGRESS).where(false()))
+    noted = connection.execute(select(_PROGRESS.c.position, _PROGRESS.c.done).where(ours).with_for_update()).first()
+    key: list[ColumnElement[Any]] = [column(name) for name in rewrite.key]  # Any: texts and integers
+    query = select(*key, *(column(name) for name in rewrite.columns)).select_from(table(rewrite.table))
+    if noted is not None:
+        query = query.where(tuple_(*key) > tuple_(*(literal(value) for value in json.loads(noted.position))))
+    rows = connection.execute(query.order_by(*key).limit(rewrite.rows)).mappings().all()
+    done = (noted.done if noted else 0) + len(rows)
+    if rows:
+        rewrite.apply(connection, rows)
+        values = {"position": json.dumps([rows[-1][name] for name in rewrite.key]), "done": done}
+        if noted is None:
+            connection.execute(insert(_PROGRESS).values(revision=revision, **values))
+        else:
+            connection.execute(update(_PROGRESS).where(ours).values(**values))
+    return done, len(rows) < rewrite.rows
+
+
+def _forget_progress(url: str, revision: str) -> None:
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(delete(_PROGRESS).where(_PROGRESS.c.revision == revision))
+        if not connection.scalar(select(func.count()).select_from(_PROGRESS)):
+            _PROGRESS.drop(connection)
+    engine.dispose()
 
 
 def require_current(url: str) -> None:

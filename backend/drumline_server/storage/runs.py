@@ -2,11 +2,13 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, bindparam, case, delete, exists, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, Text, bindparam, case, delete, exists, or_, select, tuple_, type_coerce
 from sqlalchemy.orm import Session
 
 from drumline.contracts.events import WAITING_FOR_TELEMETRY
+from drumline.contracts.plans import ProbeState
 from drumline.contracts.states import TERMINAL_ATTEMPT, TERMINAL_MEMBER, TERMINAL_RUN, RunState
 from drumline_server.base.errors import NotFoundError
 from drumline_server.storage.models import (
@@ -225,6 +227,35 @@ def require_plan(session: Session, project_id: str, plan_id: str) -> Plan:
     if plan is None or plan.project_id != project_id:
         raise NotFoundError("plan", plan_id)
     return plan
+
+
+class ChipPlanned(NamedTuple):
+    """Of which request for which slice a plan is."""
+
+    id: str
+    request: dict[str, Any]  # Any: JSON of a RunSubmit
+    on: str
+
+
+_MOST_PLANNED = 200
+
+
+def plans_on_chips(session: Session, project_id: str, bundle: str | None = None, *, now: int) -> list[ChipPlanned]:
+    """Those of a program, or of all, that are finished and not too old, newest first."""
+    query = select(Plan.id, Plan.request, Plan.terms).where(*_planned_on_chips(project_id, now))
+    if bundle is not None:
+        query = query.where(type_coerce(Plan.request, Text).contains(f'"{bundle}"'))
+    rows = session.execute(query.order_by(Plan.created_at.desc(), Plan.id.desc()).limit(_MOST_PLANNED))
+    return [ChipPlanned(plan_id, request, (terms or {})["on"]) for plan_id, request, terms in rows]
+
+
+def _planned_on_chips(project_id: str, now: int) -> tuple[ColumnElement[bool], ...]:
+    return (
+        Plan.project_id == project_id,
+        Plan.created_at >= now - KEPT_US,
+        Plan.probe_state == ProbeState.READY,
+        type_coerce(Plan.terms, Text).contains('"on":"'),
+    )
 
 
 def forget_old_plans(session: Session, *, now: int) -> None:

@@ -1662,6 +1662,12 @@ export interface components {
             /** Slice */
             slice: string;
             stopped: components["schemas"]["PlannedStop"] | null;
+            /**
+             * Verdict
+             * @default not_known
+             * @enum {string}
+             */
+            verdict: "fits" | "does_not_fit" | "not_known";
         };
         /**
          * ChipProgram
@@ -1697,6 +1703,11 @@ export interface components {
             rows_per_replica: number | null;
             /** Seconds */
             seconds: number;
+            /**
+             * Steps
+             * @default 1
+             */
+            steps: number;
         };
         /**
          * Claim
@@ -2176,6 +2187,11 @@ export interface components {
          * @description A machine with a worker.
          */
         Host: {
+            /**
+             * Checkpoint Store
+             * @default
+             */
+            checkpoint_store: string;
             /** Cpu Count */
             cpu_count: number;
             /** Devices */
@@ -3329,7 +3345,7 @@ export interface components {
              * Code
              * @enum {string}
              */
-            code: "mean_of_means" | "partial_batch" | "per_replica_batch" | "engine" | "platform" | "left_out";
+            code: "mean_of_means" | "partial_batch" | "per_replica_batch" | "engine" | "platform" | "left_out" | "no_shared_store";
             /** Message */
             message: string;
         };
@@ -4368,6 +4384,11 @@ export interface components {
             wait?: components["schemas"]["Wait"] | null;
             /** Wait For Devices */
             wait_for_devices: boolean;
+            /**
+             * Warnings
+             * @default []
+             */
+            warnings: components["schemas"]["RunWarning"][];
             why: components["schemas"]["Why"] | null;
         };
         /**
@@ -4519,6 +4540,19 @@ export interface components {
             wait?: components["schemas"]["Wait"] | null;
         };
         /**
+         * RunWarning
+         * @description Something about a run that its user may not have meant.
+         */
+        RunWarning: {
+            /**
+             * Code
+             * @constant
+             */
+            code: "no_shared_store";
+            /** Message */
+            message: string;
+        };
+        /**
          * Session
          * @description Who is signed in.
          */
@@ -4625,6 +4659,11 @@ export interface components {
             batch: components["schemas"]["Batch"];
             /** Runs */
             runs: string[];
+            /**
+             * Warnings
+             * @default []
+             */
+            warnings: components["schemas"]["RunWarning"][];
         };
         /**
          * SubmittedRun
@@ -5068,6 +5107,7 @@ export type RunStacks = components['schemas']['RunStacks'];
 export type RunState = components['schemas']['RunState'];
 export type RunSubmit = components['schemas']['RunSubmit'];
 export type RunSummary = components['schemas']['RunSummary'];
+export type RunWarning = components['schemas']['RunWarning'];
 export type Session = components['schemas']['Session'];
 export type StacksReport = components['schemas']['StacksReport'];
 export type StacksRequest = components['schemas']['StacksRequest'];

@@ -7,6 +7,7 @@ import click
 
 from drumline._flags import KeyValue
 from drumline.cli.options import (
+    anyway_option,
     connect,
     detach_option,
     json_option,
@@ -104,6 +105,7 @@ def rollback(job: str, version: int, as_json: bool, url: str | None) -> None:
 @click.option("-p", "--parameter", "parameters", type=KeyValue(), multiple=True, help="A parameter; repeatable.")
 @click.option("--label", "labels", type=KeyValue(), multiple=True, help="A label of the run; repeatable.")
 @click.option("--wait-for-devices", is_flag=True, help="Queue the run even if no host could hold it now.")
+@anyway_option
 @detach_option
 @logs_option(default=True)
 @json_option
@@ -125,6 +127,7 @@ def run(job: str, url: str | None, as_json: bool, detach: bool, with_logs: bool,
             parameters=parameters,
             labels=dict(wanted["labels"]),
             wait_for_devices=wanted["wait_for_devices"],
+            anyway=wanted["anyway"],
         )
         follow(started, detach=detach, as_json=as_json, with_logs=with_logs)
 

@@ -40,6 +40,13 @@ def spread_option(command: Command) -> Command:
     )(command)
 
 
+def anyway_option(command: Command) -> Command:
+    """`--anyway`: a plan's verdict refuses nothing."""
+    return click.option(
+        "--anyway", is_flag=True, help="Queue it even if a plan of the same content says that it does not fit."
+    )(command)
+
+
 def retry_options(command: Command) -> Command:
     """`--retries`, `--infrastructure-retries`: how often a run is tried again, and after what."""
     of_program = click.option(

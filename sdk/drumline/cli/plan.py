@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 @submission_options
 @click.option("--steps", type=int, default=16, show_default=True, help="Steps of the program to look at.")
 @click.option("--probe-limit", type=Duration(), help="How long looking may take [default: 60s; 10m with --on].")
-@click.option("--on", metavar="CHIP:SHAPE", help="Compile for a TPU slice that need not be there, such as v5e:16x16.")
+@click.option(
+    "--on", metavar="CHIP:SHAPE", help="Compile for chips that need not be there, such as v5e:16x16 or h100:8."
+)
 @click.option("--batch-parameter", metavar="NAME", help="With --on: find the largest value of this that fits.")
 @click.option("--no-probe", is_flag=True, help="Only say where the replicas would sit.")
 @json_option
@@ -43,8 +45,8 @@ def plan(
     devices of a worker: batches, variables, exchanges with their bytes, memory per device. Exits with 1 where the
     program could not be looked at.
 
-    With --on the program runs on shapes, on the devices of a TPU slice that need not be there, and the chip's own
-    compiler says what its steps need and whether they fit; exits with 1 where they don't.
+    With --on the program runs on shapes, on the devices of a TPU slice or on GPUs that need not be there, and the
+    chip's own compiler says what its steps need and whether they fit; exits with 1 where they don't.
     """
     from drumline.program import PackedProgram
 
@@ -88,6 +90,6 @@ def exit_code(made: "Plan") -> int:
     from drumline.contracts.plans import ProbeState
 
     program = made.details.program
-    if program is not None and program.chips is not None and not program.chips.fits:
+    if program is not None and program.chips is not None and program.chips.verdict == "does_not_fit":
         return RUN_FAILED
     return RUN_FAILED if made.details.probe.state in (ProbeState.FAILED, ProbeState.BUSY) else OK

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from drumline._flags import KeyValue
-from drumline.cli.options import connect, json_option, server_options
+from drumline.cli.options import anyway_option, connect, json_option, server_options
 from drumline.cli.submission import arguments, submission_options
 from drumline.cli.terminal import json_text
 
@@ -33,23 +33,26 @@ _RANGE = re.compile(r"(log:)?([^,]+?)\.\.([^,]+)")
 @click.option("--points", type=click.Path(exists=True), help="A JSON file with a list of points: [{NAME: VALUE}, ...].")
 @click.option("--batch-name", default="", help="What the sweep is about, for lists.")
 @submission_options
+@anyway_option
 @json_option
 @server_options
-def sweep(program: str, url: str | None, as_json: bool, **wanted: Any) -> None:
+def sweep(program: str, url: str | None, as_json: bool, anyway: bool, **wanted: Any) -> None:
     """Submit PROGRAM once for each point of a parameter sweep.
 
     Without --random or --points every combination of the values is run: `--sweep learning_rate=0.1,0.01 --sweep
     epochs=5,10` makes four runs. Prints the batch and returns; `drumline batches show BATCH` shows what came of it.
     """
     chosen = {name: wanted.pop(name) for name in ("swept", "draws", "seed", "points", "batch_name")}
+    from drumline.cli.watching import show_warnings
     from drumline.program import PackedProgram
 
     packed = PackedProgram.of(program)
     spec = _spec(packed, wanted["entrypoint"], chosen)
     with connect(url) as client:
-        batch = client.sweep(packed, spec, batch_name=chosen["batch_name"], **arguments(packed, wanted))
+        batch = client.sweep(packed, spec, batch_name=chosen["batch_name"], anyway=anyway, **arguments(packed, wanted))
         text = f"{batch.id}  {batch.details.size} runs  {batch.url}"
         click.echo(json_text(batch.details) if as_json else text)
+        show_warnings(batch.warnings)
 
 
 def _spec(packed: "PackedProgram", entrypoint: str | None, chosen: dict[str, Any]) -> "SweepSpec":

@@ -3,13 +3,14 @@
 import sys
 import threading
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 import click
 
 from drumline.cli.exits import DETACHED, OK, RUN_FAILED
 from drumline.cli.terminal import inert_json, json_text
-from drumline.contracts.api import RunEvent
+from drumline.contracts.api import RunEvent, RunWarning
 from drumline.contracts.events import WAITING_FOR_TELEMETRY
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RUN_MEANING, RunState
@@ -35,12 +36,19 @@ AWAY_S = 120.0
 def follow(run: Run, *, detach: bool, as_json: bool, with_logs: bool) -> None:
     """Prints a new run's address, then watches it to its end and exits as it ended; `detach` leaves it alone."""
     click.echo(f"{run.id}  {run.url}", err=as_json)
+    show_warnings(run.details.warnings)
     if detach:
         if as_json:
             click.echo(json_text(run.details))
         return
     watch_to_end(run, with_logs=with_logs)
     report(run, as_json=as_json, with_logs=with_logs)
+
+
+def show_warnings(warnings: Iterable[RunWarning]) -> None:
+    """What the user may not have meant, on stderr."""
+    for warning in warnings:
+        click.echo(plain(f"warning: {warning.message}"), err=True)
 
 
 def watch_to_end(run: Run, *, with_logs: bool) -> None:

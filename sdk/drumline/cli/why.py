@@ -16,6 +16,7 @@ def why(run_id: str, as_json: bool, url: str | None) -> None:
     The rule that blocks it, what was seen, its place in the queue, and when it is expected to start. With --json, the
     API's `why`: `null` for a run that doesn't wait.
     """
+    from drumline.cli.watching import show_warnings
     from drumline.resources.text import why_lines
 
     with connect(url) as client:
@@ -28,3 +29,4 @@ def why(run_id: str, as_json: bool, url: str | None) -> None:
     else:
         where = "has ended" if run.ended else "is not held up"
         click.echo(f"{run.id}  {run.state}  It {where}: it waits for nothing.")
+    show_warnings(run.details.warnings)

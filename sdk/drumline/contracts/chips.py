@@ -1,8 +1,8 @@
 """A program compiled for chips that are not there: what their own compiler says of it. Bytes are of each device."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
 from drumline.contracts.base import AtMost, Finite, Reply, Text
 
@@ -16,13 +16,16 @@ MAX_ALLOCATIONS = 10
 SliceName = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9]{1,12}(:\d{1,4}(x\d{1,4}){0,2}|-\d{1,6})$", max_length=32)
 ]
-"""A TPU slice by its chips, `v5e:16x16`, or by its accelerator type, `v4-32`."""
+"""A TPU slice by its chips, `v5e:16x16`, or by its accelerator type, `v4-32`; or GPUs, `h100:8`."""
 ParameterName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w{0,99}$", max_length=100)]
 _Count = Annotated[int, Field(ge=0, lt=2**53)]
 _Name = Annotated[Text, StringConstraints(max_length=300)]
 _Word = Annotated[Text, StringConstraints(max_length=60)]
 _Line = Annotated[Text, StringConstraints(max_length=500)]
 _Number = Annotated[Finite, Field(ge=0, le=1e30)]
+
+
+Verdict = Literal["fits", "does_not_fit", "not_known"]
 
 
 class ChipMemory(Reply):
@@ -63,6 +66,8 @@ class ChipProgram(Reply):
     """A step's program. Where it does not fit `memory` is `None`, and `needed_bytes` is what the compiler says."""
 
     first_call: _Count
+    steps: Annotated[int, Field(ge=1, lt=2**53)] = 1
+    """That one call does at most: more than 1 of `run_steps`."""
     rows_per_replica: _Count | None
     fits: bool
     gross: bool
@@ -122,3 +127,13 @@ class ChipPlan(Reply):
     """Whether all of them do."""
     stopped: PlannedStop | None
     batch: BatchSearch | None = None
+    verdict: Verdict = "not_known"
+    """On the whole program, made of the above: of one that stopped before its end only what was compiled is known."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _judge(cls, value: object) -> object:
+        if not isinstance(value, dict):
+            return value
+        fitting = "fits" if value.get("stopped") is None else "not_known"
+        return {**value, "verdict": fitting if value.get("fits") else "does_not_fit"}

@@ -14,7 +14,7 @@ from drumline.contracts.chips import ChipPlan, ParameterName, SliceName
 from drumline.contracts.events import Axes
 from drumline.contracts.ids import IncarnationId, PlanId, Sha256
 from drumline.contracts.spec import Entrypoint, RunSubmit, StrategySpec
-from drumline.slices import KnownSlice, SliceError
+from drumline.slices import SliceError, parse_chips
 
 MAX_PROBE_DEVICES = 128
 """More simulated devices than this take a laptop too long to start."""
@@ -44,8 +44,9 @@ class ProbeState(StrEnum):
 
 
 PROBE_TRANSITIONS: dict[ProbeState, frozenset[ProbeState]] = {
-    ProbeState.WAITING: frozenset({ProbeState.RUNNING, ProbeState.READY, ProbeState.FAILED, ProbeState.BUSY}),
-    ProbeState.RUNNING: frozenset({ProbeState.READY, ProbeState.FAILED}),
+    # To WAITING where the host that was asked lacks the chip's compiler, and the next one is.
+    ProbeState.WAITING: frozenset(set(ProbeState) - {ProbeState.NONE}),
+    ProbeState.RUNNING: frozenset({ProbeState.WAITING, ProbeState.READY, ProbeState.FAILED, ProbeState.BUSY}),
     **{end: frozenset() for end in (ProbeState.NONE, ProbeState.READY, ProbeState.FAILED, ProbeState.BUSY)},
 }
 
@@ -60,8 +61,8 @@ class ProbeTerms(Contract):
     limit_s: Annotated[float, Field(ge=1, le=3_600)] = PROBE_S
     steps: Annotated[int, Field(ge=1, le=1_000)] = PROBE_STEPS
     on: SliceName | None = None
-    """Compile the program for this slice, which need not be there, and run it on shapes; its devices are the replicas'.
-    """
+    """Compile the program for this slice or these GPUs, which need not be there, and run it on shapes; their devices
+    are the replicas'."""
     batch_parameter: ParameterName | None = None
     """Look for the largest value of this whole-numbered parameter of the program with which it fits `on`."""
 
@@ -71,7 +72,7 @@ class ProbeTerms(Contract):
             raise ValueError("batch_parameter looks for the largest batch on a slice: name one with `on`")
         if self.on is not None:
             try:
-                KnownSlice.parse(self.on)
+                parse_chips(self.on)
             except SliceError as error:
                 raise ValueError(f"on: {error}") from None
         return self
@@ -163,7 +164,9 @@ class PlannedMemory(_Place):
 class PlanWarning(Reply):
     """Something that the user may not have meant."""
 
-    code: Literal["mean_of_means", "partial_batch", "per_replica_batch", "engine", "platform", "left_out"]
+    code: Literal[
+        "mean_of_means", "partial_batch", "per_replica_batch", "engine", "platform", "left_out", "no_shared_store"
+    ]
     message: Annotated[Text, StringConstraints(max_length=2_000)]
 
 

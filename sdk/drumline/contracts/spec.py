@@ -189,6 +189,6 @@ class RunSubmit(RunOptions):
     plan: PlanId | None = None
     """The plan that this run is to be compared with."""
     anyway: bool = False
-    """Queue it even if its plan says that it does not fit its chips."""
+    """Queue it even if a plan, its own or another of the same content, says that it does not fit its chips."""
     resume_from: CheckpointId | RunId | None = None
     """Go on from this checkpoint, or from the newest one of this run; from one before it if it proves damaged."""

@@ -39,6 +39,8 @@ class MirroredStrategy(v1.MirroredStrategy):
         if num_gpus is not None and num_gpus_per_worker is not None:
             raise InvalidValueError("num_gpus and num_gpus_per_worker are the same; give one of them")
         count = num_gpus if num_gpus is not None else num_gpus_per_worker
+        if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 0):
+            raise InvalidValueError(f"num_gpus must be a whole number from 0; got {count!r:.80}")
         if devices is not None and count is not None:
             raise InvalidValueError(f"devices={devices!r} and {count} GPUs were both given; give one of them")
         self._devices_per_worker = count

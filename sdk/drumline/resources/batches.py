@@ -20,8 +20,10 @@ class Batch:
     print(best.parameters, best.metrics)
     """
 
-    def __init__(self, transport: Transport, details: api.Batch) -> None:
+    def __init__(self, transport: Transport, details: api.Batch, warnings: tuple[api.RunWarning, ...] = ()) -> None:
         self._transport = transport
+        self.warnings = warnings
+        """What was not meant, perhaps, as the answer to its submission says."""
         self._path = f"/batches/{quote(details.id, safe='')}"
         self.details = details
 

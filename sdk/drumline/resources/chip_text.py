@@ -1,7 +1,13 @@
 """A plan for chips that are not there as text: every figure beside the chip and the compiler that it is of."""
 
-from drumline.contracts.chips import BatchSearch, ChipPlan, ChipProgram
-from drumline.wording import limit_rows
+from drumline.contracts.chips import BatchSearch, ChipPlan, ChipProgram, Verdict
+from drumline.wording import exact_size_text, limit_rows
+
+_VERDICTS: dict[Verdict, str] = {
+    "fits": "fits",
+    "does_not_fit": "DOES NOT FIT",
+    "not_known": "what was compiled fits, the rest is not known",
+}
 
 
 def chip_sections(plan: ChipPlan) -> list[str]:
@@ -19,26 +25,31 @@ def chip_sections(plan: ChipPlan) -> list[str]:
 
 
 def _verdict(plan: ChipPlan) -> str:
-    verdict = "fits" if plan.fits else "DOES NOT FIT"
-    memory = "" if plan.available_bytes is None else f", {_size(plan.available_bytes)} to use on each"
-    return f"{plan.slice}: {verdict} ({plan.devices} x {plan.kind}{memory}; by {plan.compiler})"
+    memory = "" if plan.available_bytes is None else f", {exact_size_text(plan.available_bytes)} to use on each"
+    return f"{plan.slice}: {_VERDICTS[plan.verdict]} ({plan.devices} x {plan.kind}{memory}; by {plan.compiler})"
 
 
 def _program(number: int, program: ChipProgram) -> list[str]:
+    steps = "" if program.steps == 1 else f", {program.steps} steps at once"
     rows = "" if program.rows_per_replica is None else f", {program.rows_per_replica} rows a replica"
     memory = program.memory
     kinds = (
         []
         if memory is None
-        else [tuple(map(_size, (memory.argument, memory.output, memory.temp, memory.code, memory.peak)))]
+        else [tuple(map(exact_size_text, (memory.argument, memory.output, memory.temp, memory.code, memory.peak)))]
     )
-    largest = [(one.name, f"{one.dtype}{list(one.shape)}", _size(one.size_bytes)) for one in program.largest]
+    largest = [(one.name, f"{one.dtype}{list(one.shape)}", exact_size_text(one.size_bytes)) for one in program.largest]
     exchanges = [
-        (one.kind, _size(one.size_bytes), f"{one.groups} of {one.group_size}" if one.groups else "-", one.name)
+        (
+            one.kind,
+            exact_size_text(one.size_bytes),
+            f"{one.groups} of {one.group_size}" if one.groups else "-",
+            one.name,
+        )
         for one in program.exchanges
     ]
     return [
-        f"program {number}, from call {program.first_call}{rows}: {_needs(program)}",
+        f"program {number}, from call {program.first_call}{steps}{rows}: {_needs(program)}",
         limit_rows(("ARGUMENTS", "OUTPUTS", "TEMPORARY", "CODE", "PEAK PER DEVICE"), kinds),
         limit_rows(("LARGEST", "TYPE", "PER DEVICE"), largest),
         limit_rows(("EXCHANGE AS COMPILED", "BYTES", "GROUPS", "NAME"), exchanges),
@@ -61,9 +72,10 @@ def _needs(program: ChipProgram) -> str:
     if program.fits:
         return f"fits; compiled in {program.seconds:.1f} s"
     if program.gross:
-        return f"does not fit: its arguments alone take {_size(program.argument_bytes)} on each device"
-    needed = "" if program.needed_bytes is None else f": it needs {_size(program.needed_bytes)} on each device"
-    return f"does not fit{needed}"
+        return f"does not fit: its arguments alone take {exact_size_text(program.argument_bytes)} on each device"
+    if program.needed_bytes is None:
+        return "does not fit"
+    return f"does not fit: it needs {exact_size_text(program.needed_bytes)} on each device"
 
 
 def _batch(batch: BatchSearch, chips: str) -> str:
@@ -73,11 +85,3 @@ def _batch(batch: BatchSearch, chips: str) -> str:
         found = f"the largest {batch.parameter} that fits {chips} is {batch.largest}"
     over = "" if batch.too_large is None else f"; {batch.too_large} does not"
     return f"{found}{over}{f' (search ended: {batch.ended})' if batch.ended else ''}"
-
-
-def _size(count: int) -> str:
-    """Two decimals: a verdict lies in them."""
-    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if count >= factor:
-            return f"{count / factor:.2f} {unit}"
-    return f"{count} B"

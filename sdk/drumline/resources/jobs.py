@@ -77,6 +77,7 @@ class Job:
         priority: int = 0,
         labels: Mapping[str, str] | None = None,
         wait_for_devices: bool = False,
+        anyway: bool = False,
         idempotency_key: str | None = None,
     ) -> Run:
         """Runs the current version, or the one of that number, and returns the run at once.
@@ -87,14 +88,9 @@ class Job:
             require_parameters(parameters)
         spec = self.version(version)
         with typed_errors():
+            content = {name: getattr(spec, name) for name in ("program", "strategy", "record", "checkpoint")}
             request = RunSubmit(
-                job=JobSpec(
-                    name=self.name,
-                    program=spec.program,
-                    strategy=spec.strategy,
-                    record=spec.record,
-                    checkpoint=spec.checkpoint,
-                ),
+                job=JobSpec(name=self.name, **content),
                 parameters=dict(parameters or {}),
                 resources=Resources(replicas=replicas, platform=platform, spread=spread),
                 limits=limits or Limits(),
@@ -102,6 +98,7 @@ class Job:
                 priority=priority,
                 labels=dict(labels or {}),
                 wait_for_devices=wait_for_devices,
+                anyway=anyway,
             )
         return submit_run(self._transport, request, idempotency_key)
 

@@ -109,6 +109,11 @@ class KnownSlice:
         return cls(generation, (x, y, z), bounds)
 
     @property
+    def kind(self) -> str:
+        """What JAX calls its devices."""
+        return self.generation.kind
+
+    @property
     def num_chips(self) -> int:
         """How many chips the slice has."""
         return math.prod(self.chips)

@@ -54,6 +54,17 @@ def test_submit_prints_the_address_first_then_progress_then_the_result(
     assert cli.err.splitlines()[-1].startswith("SUCCEEDED in ")
 
 
+def test_submit_prints_what_the_server_warns_of(cli: Cli, server: EdgeServer, program: str) -> None:
+    warning = {"code": "no_shared_store", "message": "Its hosts share no checkpoint store."}
+    _accept(server, events(end(1)), answers.run("SUCCEEDED", result=1))
+    submitted = api.SubmittedRun(run=answers.run("QUEUED", warnings=[warning]), created_version=True)
+    server.layer.answer_instead("POST", "/runs", ok(submitted, 201))
+
+    assert cli("submit", program, "--replicas", "4") == 0
+    assert cli.out.splitlines()[1] == "1"
+    assert "warning: Its hosts share no checkpoint store." in cli.err.splitlines()
+
+
 def _metrics(**latest: float) -> dict[str, Any]:
     """Metrics whose newest values are these."""
     series = [

@@ -3,12 +3,19 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy.orm import Session
 
 from drumline import Client
 from drumline.cli.main import main
-from drumline.errors import InvalidRequestError
+from drumline.contracts.plans import PlanReport
+from drumline.contracts.worker_api import DeviceReport
+from drumline.errors import DoesNotFitError, InvalidRequestError
+from drumline.slices import simulated_hosts
+from drumline_server.lifecycle import probes
+from drumline_server.storage.models import Host, Plan
 from support.core import Worker
 from support.edge import EdgeServer, edge_server
 
@@ -173,6 +180,13 @@ def test_sweep_makes_a_batch_whose_table_is_shown_and_exported(cli: Cli, program
     assert cli.out == f"{batch_id}  4 cancelled\n"
 
 
+def test_a_sweep_that_cannot_save_where_it_goes_is_told_so_once(cli: Cli, program: Path, edge: EdgeServer) -> None:
+    edge.core.add_worker("beta")
+
+    assert cli("sweep", str(program), "--sweep", "epochs=5,10", "-n", "12") == 0
+    assert cli.err.count("warning: No host alone has room for 12 replicas") == 1
+
+
 def test_random_sweep_and_points_come_from_the_command_line(
     cli: Cli, program: Path, client: Client, tmp_path: Path
 ) -> None:
@@ -288,3 +302,95 @@ def test_checkpoints_take_the_end_of_a_runs_id(
     assert cli("checkpoints", f"r-{run.id[-5:].lower()}", "--json") == 0
 
     assert [checkpoint["step"] for checkpoint in json.loads(cli.out)] == [7]
+
+
+MISFIT: dict[str, Any] = {
+    "slice": "v5e:2x2",
+    "kind": "TPU v5 lite",
+    "devices": 4,
+    "hosts": 1,
+    "compiler": "libtpu 0.0.52",
+    "available_bytes": 2**34,
+    "programs": (
+        {
+            "first_call": 0,
+            "rows_per_replica": None,
+            "fits": False,
+            "gross": True,
+            "argument_bytes": 2**35,
+            "needed_bytes": 2**35,
+            "memory": None,
+            "largest": (),
+            "exchanges": (),
+            "exchange_count": 0,
+            "flops": None,
+            "bytes_accessed": None,
+            "optimal_s": None,
+            "message": "",
+            "seconds": 0.1,
+        },
+    ),
+    "fits": False,
+    "stopped": None,
+}
+
+
+@pytest.fixture
+def misfit(edge: EdgeServer, client: Client, program: Path) -> str:
+    """Of the program, by which it does not fit the one slice that the fleet has; somebody made it."""
+    worker = edge.core.add_worker("v5e-2x2", 4, platform="tpu")
+    (host,) = simulated_hosts("v5e:2x2")
+    devices = [
+        DeviceReport(platform="tpu", index=index, kind=host.kind, coords=place[:3], core_on_chip=0, simulated=True)
+        for index, place in enumerate(host.places)
+        if place is not None
+    ]
+    worker.register(devices=tuple(devices))
+    made = client.plan(program, on="v5e:2x2", wait=False)
+    found = {
+        "strategy": "MirroredStrategy",
+        "executor": "spmd",
+        "steps": 4,
+        "ended": True,
+        **dict.fromkeys(("variables", "collectives", "batches", "inputs", "memory", "warnings"), ()),
+        "seconds": 1.0,
+        "chips": MISFIT,
+    }
+
+    def answer(session: Session) -> None:
+        host_id = session.get_one(Plan, made.id).host_id
+        assert host_id is not None
+        incarnation = session.get_one(Host, host_id).incarnation_id
+        report = PlanReport.model_validate({"incarnation": incarnation, "program": found})
+        probes.record_plan_report(session, host_id, made.id, report, 0, now=edge.core.clock.now())
+
+    edge.core.write(answer)
+    return made.id
+
+
+@pytest.mark.parametrize("command", ["submit", "jobs run", "sweep"])
+def test_a_plan_that_somebody_made_refuses_each_way_to_run_unless_anyway(
+    cli: Cli, program: Path, client: Client, misfit: str, command: str
+) -> None:
+    client.submit(program)  # one replica: no plan speaks of that
+    made = [*command.split(), "digits" if command == "jobs run" else str(program), "--replicas", "4"]
+    made += ["--detach"] if command != "sweep" else ["--sweep", "epochs=20"]
+    made += ["--platform", "tpu"] if command != "jobs run" else []
+
+    if command == "jobs run":  # has no --platform, and the fleet has CPU devices, too
+        edge_only = client.job("digits").run
+        with pytest.raises(DoesNotFitError, match="does not fit v5e:2x2"):
+            edge_only(replicas=4, platform="tpu")
+        assert edge_only(replicas=4, platform="tpu", anyway=True).id
+        assert cli(*made, "--anyway") == 0
+        return
+    assert cli(*made) == 2
+    assert misfit in cli.err
+    assert "needs 32.00 GiB on each device, and a program may use 16.00 GiB" in cli.err
+    assert "--anyway" in cli.err
+    assert cli(*made, "--anyway") == 0
+
+
+def test_a_dry_run_takes_no_anyway(cli: Cli, program: Path) -> None:
+    assert cli("submit", str(program), "--dry-run", "--anyway") == 2
+    assert "--dry-run submits nothing" in cli.err

@@ -87,3 +87,13 @@ def test_plan_of_a_program_that_fails_shows_its_output_and_exits_with_1(
 def test_plan_refuses_terms_out_of_range(cli: Cli, program: str, option: str, value: str) -> None:
     assert cli("plan", program, option, value) == 2
     assert value in cli.err
+
+
+def test_why_prints_what_the_server_warns_of(cli: Cli, server: EdgeServer) -> None:
+    warning = {"code": "no_shared_store", "message": "Its hosts share no checkpoint store."}
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}", ok(answers.run("RUNNING", warnings=[warning])))
+
+    assert cli("why", RUN_ID) == 0
+    assert cli.err.splitlines() == ["warning: Its hosts share no checkpoint store."]
+    assert cli("why", RUN_ID, "--json") == 0
+    assert cli.out.splitlines()[-1] == "null"

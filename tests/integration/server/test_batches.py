@@ -37,6 +37,18 @@ def test_batch_queues_all_runs_in_their_order(server: EdgeServer) -> None:
     assert get(server, "/batches")["items"] == [batch]
 
 
+def test_runs_of_a_batch_that_cannot_save_where_they_go_are_told_so_once(server: EdgeServer) -> None:
+    for name in ("alpha", "beta"):
+        server.core.add_worker(name, devices=2)
+    split = run_body(resources={"replicas": 4})
+
+    answer = post_batch(server, [split, run_body(), split])
+
+    (warning,) = answer.json()["warnings"]
+    assert (answer.status_code, warning["code"]) == (201, "no_shared_store")
+    assert "No host alone has room for 4 replicas" in warning["message"]
+
+
 @pytest.mark.usefixtures("worker")
 def test_same_key_gives_the_same_batch_and_another_body_is_refused(server: EdgeServer) -> None:
     first = post_batch(server, [run_body()])

@@ -102,7 +102,7 @@ def report(worker: Worker, plan_id: str, **fields: Any) -> ProbeState:
     body = PlanReport.model_validate({"incarnation": worker.incarnation, **fields})
     now = worker.core.clock.now()
     return worker.core.write(
-        lambda session: probes.record_plan_report(session, worker.host_id, plan_id, body, now=now)
+        lambda session: probes.record_plan_report(session, worker.host_id, plan_id, body, 0, now=now)
     ).state
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from drumline.contracts.reasons import EndReason
+from drumline.contracts.worker_api import PROTOCOL_VERSION
 from support.forks import fork_drumline
-from support.layer import Answer, problem
+from support.layer import Answer, Request, problem
 from support.processes import name_of, wait_until
 from support.worker_process import WorkerProcess
 from support.worker_server import WorkerServer
@@ -82,6 +83,11 @@ def test_an_identity_that_the_server_does_not_know_is_told(
             marks=pytest.mark.long("told as of the older server, whose answer has another status"),
         ),
         pytest.param(
+            problem(409, "conflict", "This server speaks 0.", hint="Upgrade the server.", context={"protocol": 0}),
+            "Upgrade the server.",
+            id="server two releases older, which says so itself",
+        ),
+        pytest.param(
             problem(409, "conflict", "Protocol 2.", hint="Upgrade the worker on host a.", context={"protocol": 5}),
             "Upgrade the worker on host a.",
             id="newer server, which says so itself",
@@ -102,6 +108,31 @@ def test_a_worker_and_a_server_of_versions_too_far_apart_say_which_is_to_be_upgr
     assert refusal.body.decode().partition('"detail": "')[2].partition('"')[0] in done.said
     assert "worker.json" not in done.said
     assert "Traceback" not in done.said
+
+
+def test_with_a_server_of_the_release_before_a_worker_speaks_the_protocol_of_then(
+    own_server: WorkerServer, tmp_path: Path
+) -> None:
+    """The server's answer to a protocol that it does not know is what `lifecycle.registration` says."""
+    spoken: list[int] = []
+
+    def answer_as_then(request: Request) -> Answer | None:
+        spoken.append(request.json()["protocol"])
+        if spoken[-1] == PROTOCOL_VERSION - 1:
+            return None
+        return problem(409, "conflict", "Too new.", hint="Upgrade.", context={"protocol": PROTOCOL_VERSION - 1})
+
+    own_server.layer.decide("POST", "/worker/register", answer_as_then)
+    worker = WorkerProcess(own_server, tmp_path / "worker")
+    worker.start()
+    worker.wait_registered()
+    member = own_server.assign("def main(run):\n    return 7\n")
+    own_server.wait_drained(member)
+    worker.stop()
+
+    assert spoken == [PROTOCOL_VERSION, PROTOCOL_VERSION - 1]
+    assert member.result == 7
+    assert f"speaking protocol {PROTOCOL_VERSION - 1}" in worker.said
 
 
 def test_a_second_worker_on_the_same_directory_is_refused(

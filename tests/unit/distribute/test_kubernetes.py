@@ -132,6 +132,75 @@ def test_a_pod_finds_itself_by_its_name_and_meets_the_others_at_the_first_pods_a
         assert resolver.gang().process_id == 0
 
 
+class NamespacedPods:
+    """Pods of several namespaces, as ``CoreV1Api`` lists them."""
+
+    def __init__(self, **by_namespace: list[str]) -> None:
+        self._by_namespace = by_namespace
+
+    def list_namespaced_pod(self, namespace: str, **_: Any) -> Any:
+        first = 1 + 100 * [*self._by_namespace].index(namespace)
+        return SimpleNamespace(
+            items=[
+                SimpleNamespace(
+                    metadata=SimpleNamespace(name=name, namespace=namespace),
+                    status=SimpleNamespace(phase="Running", host_ip=f"10.0.0.{ip}", pod_ip=f"10.244.0.{ip}"),
+                )
+                for ip, name in enumerate(self._by_namespace[namespace], first)
+            ]
+        )
+
+    def list_pod_for_all_namespaces(self, **_: Any) -> Any:
+        listed = [pod for namespace in self._by_namespace for pod in self.list_namespaced_pod(namespace).items]
+        return SimpleNamespace(items=listed)
+
+
+TWO_TEAMS = NamespacedPods(teamb=["w-1", "w-0"], teama=["w-0"])
+
+
+def test_pods_of_all_namespaces_are_listed_in_one_order() -> None:
+    resolver = KubernetesClusterResolver(override_client=TWO_TEAMS)
+
+    assert resolver.cluster_spec() == {"worker": ["10.0.0.101:8470", "10.0.0.2:8470", "10.0.0.1:8470"]}
+
+
+@pytest.mark.parametrize(("namespace", "process"), [("teama", 0), ("teamb", 1)])
+def test_a_pod_of_a_name_that_two_namespaces_have_finds_itself_by_its_own(namespace: str, process: int) -> None:
+    resolver = KubernetesClusterResolver(override_client=TWO_TEAMS)
+    with cluster_environment({"HOSTNAME": "w-0", "POD_NAMESPACE": namespace}):
+        assert resolver.gang() == dist.Gang("10.244.0.101:8470", 3, process)
+
+
+def test_a_pod_of_a_name_that_two_namespaces_have_is_refused_where_nothing_tells_its_own() -> None:
+    resolver = KubernetesClusterResolver(override_client=TWO_TEAMS)
+    with (
+        cluster_environment({"HOSTNAME": "w-0"}),
+        pytest.raises(
+            ClusterError, match="'w-0' is the name of 2 pods, in the namespaces teama, teamb: pass namespaces="
+        ),
+    ):
+        resolver.gang()
+
+
+def test_pods_are_looked_for_in_the_namespaces_that_are_said() -> None:
+    of_one = KubernetesClusterResolver(override_client=TWO_TEAMS, namespaces=["teamb"])
+    with cluster_environment({"HOSTNAME": "w-0"}):
+        assert of_one.gang() == dist.Gang("10.244.0.2:8470", 2, 0)
+    of_both = KubernetesClusterResolver(override_client=TWO_TEAMS, namespaces=["teamb", "teama"])
+    assert of_both.cluster_spec() == {"worker": ["10.0.0.2:8470", "10.0.0.1:8470", "10.0.0.101:8470"]}
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "error"),
+    [("teama", InvalidTypeError), ([1], InvalidTypeError), ([], InvalidValueError), (["a", "a"], InvalidValueError),
+     (["A b"], InvalidValueError), (["a/../b"], InvalidValueError), (["x" * 64], InvalidValueError)],
+    ids=str,
+)  # fmt: skip
+def test_namespaces_that_are_none_are_refused_by_name(namespaces: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="namespaces must be"):
+        KubernetesClusterResolver(namespaces=namespaces)
+
+
 def test_a_pod_without_an_address_is_refused_and_one_of_ipv6_is_bracketed() -> None:
     def pods(ip: str | None) -> Any:
         status = SimpleNamespace(phase="Running", host_ip=ip, pod_ip=ip)

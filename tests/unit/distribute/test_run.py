@@ -111,6 +111,34 @@ def test_an_error_in_the_step_is_raised_as_it_is(two: dist.MirroredStrategy) -> 
         two.run(step, args=(per_replica(1, 2),))
 
 
+def test_several_replicas_without_rows_compute_on_several_inputs() -> None:
+    four = dist.MirroredStrategy(jax.devices()[:4])
+    rows = np.ones((2, 3), np.float32)
+    (batch,) = four.distribute_dataset([(rows, 2 * rows)])
+
+    def step(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jnp.sum(x) + jnp.sum(y), x * y
+
+    totals, products = four.run(step, args=batch)
+    assert [float(total) for total in four.local_results(totals)] == [9, 9, 0, 0]
+    assert [product.shape for product in four.local_results(products)] == [(1, 3), (1, 3), (0, 3), (0, 3)]
+    assert float(four.reduce("sum", four.run(lambda x, y: jnp.sum(x) + jnp.sum(y), args=batch), axis=None)) == 18
+
+
+def test_a_step_that_fails_where_a_replica_has_no_rows_is_told_so(three: dist.MirroredStrategy) -> None:
+    (batch,) = three.distribute_dataset([np.ones((2, 2, 2), np.float32)])
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        three.run(lambda x: x.reshape(len(x), -1), args=(batch,))
+    said = "This replica's part of the batch has no rows, as the batch has fewer than there are replicas."
+    assert any(note.startswith(said) for note in caught.value.__notes__)
+
+    (full,) = three.distribute_dataset([np.ones((3, 2, 2), np.float32)])
+    with pytest.raises(ZeroDivisionError) as caught:
+        three.run(lambda x: x * (1 // 0), args=(full,))
+    assert not any("no rows" in note for note in getattr(caught.value, "__notes__", ()))
+
+
 def test_ragged_and_empty_replicas_run_with_their_true_shapes(three: dist.MirroredStrategy) -> None:
     batch = per_replica(np.asarray([1, 2], np.float32), np.asarray([3], np.float32), np.zeros(0, np.float32))
     means, rows, echoed = three.run(lambda x: (jnp.mean(x), jnp.int32(x.shape[0]), x), args=(batch,))

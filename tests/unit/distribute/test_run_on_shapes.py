@@ -10,10 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
 import drumline.distribute as dist
 from drumline.distribute.observe import StepProgramRecord
-from drumline.distribute.planning import Chips, Stop, run_on_shapes
+from drumline.distribute.planning import Chips, Stop, compilation, run_on_shapes
 from drumline.distribute.planning.compiled_text import find_collectives, replica_groups
 
 HERE = Path(__file__).parent
@@ -240,3 +242,118 @@ def test_placeholders_are_as_before_once_the_program_ended() -> None:
     before = dict(vars(jax.core.Tracer))
     plan(lambda strategy: print(jnp.ones(3)))
     assert dict(vars(jax.core.Tracer)) == before
+
+
+def test_a_type_error_of_the_programs_own_is_no_stop_whatever_it_says() -> None:
+    def program(strategy: dist.Strategy) -> None:
+        strategy.run(lambda: square(jnp.ones(2)))
+        raise TypeError("no Tracer is wanted here")
+
+    with pytest.raises(TypeError, match="no Tracer is wanted here"):
+        plan(program)
+
+
+def test_a_text_that_needs_the_number_is_a_stop_though_no_code_of_jax_is_called() -> None:
+    stop, _ = plan(lambda strategy: "%d" % jnp.ones(()))  # noqa: UP031 - that is what is tested
+    assert stop is not None
+    assert "needs a number" in stop.why
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: dist.Dataset.from_tensor_slices((jnp.ones((8, 3)), [jnp.zeros(()) for _ in range(8)])).batch(4),
+        lambda: dist.Dataset.from_tensors((jnp.ones((4, 3)), jnp.zeros(4))).repeat(2),
+    ],
+)
+def test_rows_of_a_jax_array_are_batches_of_their_shape(make: Callable[[], dist.Dataset]) -> None:
+    def program(strategy: dist.Strategy) -> None:
+        for x, y in strategy.distribute_dataset(make()):
+            assert (x.values[0].shape, y.values[0].shape) == ((2, 3), (2,))
+            strategy.run(square, args=(x,))
+
+    stop, records = plan(program)
+    assert stop is None
+    assert [record.rows for record in records] == [(2, 2)]
+
+
+def test_run_steps_is_one_program_of_all_its_steps() -> None:
+    shapes = []
+
+    def program(strategy: dist.Strategy) -> None:
+        with strategy.scope():
+            weight = dist.Variable(lambda: jnp.zeros((3,)), aggregation="mean")
+
+        def step(x: jax.Array) -> Any:
+            weight.assign_add(dist.all_reduce("mean", x.mean(0)))
+            return dist.mirrored(weight.value.sum()), x * 2
+
+        iterator = iter(strategy.distribute_dataset([rows() for _ in range(7)]))
+        for _ in range(3):
+            done, results = strategy.run_steps(step, iterator, 3)
+            total, doubled = results
+            shapes.append((done, total.shape, doubled.values[0].shape))
+
+    stop, records = plan(program)
+    assert stop is None
+    assert shapes == [(3, (3,), (3, 4, 3)), (3, (3,), (3, 4, 3)), (1, (1,), (1, 4, 3))]
+    assert [record.steps for record in records] == [3]
+    (record,) = records
+    assert record.compilation is not None
+    # the weights, half of three batches of eight rows of three floats, and which of the steps are done
+    assert record.compilation.argument_bytes == 4 * 3 + 3 * 4 * 3 * 4 + 2 * 4
+    assert [one.kind for one in record.compilation.collectives] == ["all-reduce"]
+    assert record.compilation.largest[0].name == "argument [0] of 3 steps"
+    assert sum(one.bytes for one in record.compilation.largest) == record.compilation.argument_bytes
+
+
+def test_run_steps_that_is_no_one_program_is_compiled_as_the_step_that_it_repeats() -> None:
+    def program(strategy: dist.Strategy) -> None:
+        def step(x: jax.Array) -> Any:
+            return jax.random.key(0), square(x)  # no loop fills an array of keys
+
+        done, _ = strategy.run_steps(step, iter(strategy.distribute_dataset([rows(), rows()])), 2)
+        assert done == 2
+
+    stop, records = plan(program)
+    assert stop is None
+    assert [(record.steps, record.compilation is not None) for record in records] == [(1, True)]
+
+
+class _Unread:
+    """A real lowered program whose compiled form this jaxlib could not read."""
+
+    def __init__(self, lowered: Any) -> None:
+        self._lowered = lowered
+        self.compiled = 0
+
+    def compile(self, **options: Any) -> Any:
+        self.compiled += 1
+        made = self._lowered.compile(**options)
+
+        class Compiled:
+            def as_text(self) -> str:
+                raise jax.errors.JaxRuntimeError("INTERNAL: async-update instruction should have 1 operands")
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(made, name)
+
+        return Compiled()
+
+
+def test_a_program_that_jaxlib_cannot_read_is_told_by_its_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compilation, "_unreadable", set())
+    mesh = jax.make_mesh((2,), ("r",), axis_types=(jax.sharding.AxisType.Auto,))
+    step = jax.shard_map(lambda x: jax.lax.psum(x, "r"), mesh=mesh, in_specs=P("r"), out_specs=P())
+    inputs = (jax.ShapeDtypeStruct((8, 3), jnp.float32, sharding=NamedSharding(mesh, P("r"))),)
+    lowered = _Unread(jax.jit(step).lower(*inputs))
+
+    class Call:
+        @staticmethod
+        def lower(*_: Any) -> Any:
+            return lowered
+
+    for tries in (2, 3):  # the next one is compiled once
+        made = compilation.compile_for(jax.devices("cpu")[0], Call, inputs, ())
+        assert [(one.kind, one.groups) for one in made.collectives] == [("all-reduce", ((0, 1),))]
+        assert (made.message, lowered.compiled) == ("", tries)

@@ -162,6 +162,50 @@ def test_a_machine_of_a_slice_is_told_by_its_metadata() -> None:
         assert TPUClusterResolver().gang().process_id == 0
 
 
+SLICES = "MEGASCALE_NUM_SLICES: '3'\nMEGASCALE_SLICE_ID: '2'\nMEGASCALE_COORDINATOR_ADDRESS: '10.1.0.1'\n"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "worker", "gang"),
+    [
+        ("w-0:1:10.2.0.1,w-1:2:10.2.0.2", "1", dist.Gang("10.1.0.1:8482", 6, 5)),
+        ("w-0:1:10.2.0.1", "0", dist.Gang("10.1.0.1:8482", 3, 2)),
+    ],
+    ids=["slices of two hosts", "slices of one host"],
+)
+def test_metadata_tells_of_several_slices(
+    hosts: str, worker: str, gang: dist.Gang, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from drumline.distribute.cluster.initialization import find_resolver
+
+    (tmp_path / "libtpu").mkdir()
+    (tmp_path / "libtpu" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    told = {"worker-network-endpoints": hosts, "agent-worker-number": worker, "tpu-env": SLICES}
+    with metadata_server(told):
+        resolver = find_resolver()
+        assert isinstance(resolver, TPUClusterResolver)
+        assert resolver.gang() == gang
+        os.environ["MEGASCALE_SLICE_ID"] = "0"
+        assert resolver.gang().process_id == int(worker)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "text"),
+    [
+        ("MEGASCALE_NUM_SLICES: 'two'\n", InvalidValueError, "MEGASCALE_NUM_SLICES='two' is no number"),
+        ("MEGASCALE_NUM_SLICES: '0'\n", InvalidValueError, "MEGASCALE_NUM_SLICES=0 is no number of slices"),
+        (SLICES.replace("ID: '2'", "ID: '3'"), InvalidValueError, "MEGASCALE_SLICE_ID=3 is not among 3 slices"),
+        ("MEGASCALE_NUM_SLICES: '2'\n", ClusterError, "no MEGASCALE_COORDINATOR_ADDRESS to meet at"),
+    ],
+)
+def test_slices_that_metadata_tells_wrong_are_refused(settings: str, error: type[Exception], text: str) -> None:
+    told = {"worker-network-endpoints": "w-0:1:10.2.0.1", "agent-worker-number": "0", "tpu-env": settings}
+    with metadata_server(told), pytest.raises(error) as refused:
+        TPUClusterResolver().gang()
+    assert text in str(refused.value)
+
+
 def test_a_cloud_machine_with_tpus_library_is_asked_for_its_slice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

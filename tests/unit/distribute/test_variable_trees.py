@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -77,13 +78,45 @@ def test_another_nest_is_refused_whole(value: Any, said: str, two: dist.Mirrored
     assert jax.tree.map(np.sum, kept.values) == {"a": 0, "b": 0}
 
 
-def test_checkpoints_take_it(two: dist.MirroredStrategy, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", [lambda kept: kept, lambda kept: kept.variables], ids=["itself", "its variables"])
+def test_checkpoints_take_it(part: Callable[[Any], Any], two: dist.MirroredStrategy, tmp_path: Path) -> None:
     with two.scope():
         kept = dist.variables(OPTIMIZER.init(jnp.arange(3.0)))
     kept.variables[0].count.assign(7)
     with Checkpoints(tmp_path) as checkpoints:
-        checkpoints.save(1, kept.variables)
+        checkpoints.save(1, {"memory": part(kept)})
     kept.variables[0].count.assign(0)
     with Checkpoints(tmp_path) as checkpoints:
-        checkpoints.restore(kept.variables)
+        checkpoints.restore({"memory": part(kept)})
     assert int(kept.values[0].count) == 7
+
+
+def test_it_is_a_nest_to_jax(two: dist.MirroredStrategy) -> None:
+    with two.scope():
+        kept = dist.variables({"a": np.arange(2.0), "name": "adam"})
+
+    assert jax.tree.leaves(kept) == [kept.variables["a"], "adam"]
+    assert jax.tree.map(lambda leaf: leaf, kept).values["a"].tolist() == [0, 1]
+    doubled = two.run(lambda held: held.values["a"] * 2, args=(kept,))
+    assert two.local_results(doubled)[1].tolist() == [0, 2]
+
+
+def test_a_step_that_is_defined_anew_and_reads_it_is_traced_once(two: dist.MirroredStrategy) -> None:
+    with two.scope():
+        kept, other = dist.variables({"a": np.ones(2)}), dist.variables({"a": np.zeros(2)})
+    traces = []
+
+    def step_of(tree: Any) -> Any:
+        def step() -> Any:
+            traces.append(tree)
+            tree.assign({"a": tree.values["a"] + 1})
+            return tree.values["a"]
+
+        return step
+
+    for _ in range(3):
+        two.run(step_of(kept))
+    assert len(traces) == 1
+    assert kept.values["a"].tolist() == [4, 4]
+    two.run(step_of(other))
+    assert [len(traces), other.values["a"].tolist(), kept.values["a"].tolist()] == [2, [1, 1], [4, 4]]

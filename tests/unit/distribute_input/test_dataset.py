@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import drumline.distribute as dist
 from drumline.distribute.input.dataset import Dataset, as_dataset, compute_batch_size
 from drumline.distribute.input.spec import ArraySpec
 
@@ -243,3 +244,21 @@ def test_epochs_of_a_repeated_shuffle_differ() -> None:
 def test_the_order_can_be_kept_for_every_pass() -> None:
     dataset = Dataset.range(50).shuffle(50, reshuffle_each_iteration=False)
     assert listed(dataset.at_iteration(1)) == listed(dataset)
+
+
+def test_a_dataset_has_a_length_where_it_is_known() -> None:
+    assert len(Dataset.range(10).batch(4)) == 3
+    assert bool(Dataset.range(0))
+    with pytest.raises(TypeError, match="the dataset is infinite"):
+        len(Dataset.range(3).repeat())
+    with pytest.raises(TypeError, match="the dataset's length is unknown"):
+        len(Dataset.range(3).filter(bool))
+
+
+def test_a_step_may_capture_a_dataset_without_an_end() -> None:
+    two, endless = dist.MirroredStrategy(["CPU:0", "CPU:1"]), Dataset.range(3).repeat()
+
+    def step(x: int) -> Any:
+        return x + len(str(type(endless)))
+
+    assert two.run(step, args=(1,)).num_replicas == 2

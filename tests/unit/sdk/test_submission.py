@@ -13,7 +13,7 @@ from drumline.cli.submission import arguments, submission_options
 from drumline.cli.submit import submit
 from drumline.cli.sweep import sweep
 from drumline.contracts.spec import RecordSpec, Retries
-from drumline.errors import ParameterError, ServerUnreachableError
+from drumline.errors import OptionError, ParameterError, ServerUnreachableError
 from drumline.program import PackedProgram
 
 NOBODY = "http://127.0.0.1:1"
@@ -158,3 +158,17 @@ def test_unknown_spread_is_refused_with_the_choices_before_anything_is_sent(
         client.submit(program, spread=given)  # type: ignore[arg-type]  # the mistake that is tested
     assert str(caught.value) == f"spread={given!r}: {SPREADS}{nearest}"
     assert caught.value.name == "spread"
+
+
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        ({"on": "k80:8"}, r"^on: 'k80:8': there is no TPU 'k80'.*GPUs are a100, h100, h200, b200"),
+        ({"batch_parameter": "batch"}, "^batch_parameter looks for the largest batch on a slice: name one with `on`"),
+    ],
+)
+def test_terms_of_a_plan_that_do_not_go_together_are_said_in_words(
+    client: Client, program: Path, terms: dict[str, str], said: str
+) -> None:
+    with pytest.raises(OptionError, match=said):
+        client.plan(program, on=terms.get("on"), batch_parameter=terms.get("batch_parameter"))

@@ -5,8 +5,7 @@ import time
 from dataclasses import replace
 
 from drumline_server.base.shapes import Shape
-from drumline_server.scheduling.capacity import HostCapacity, best_platform
-from drumline_server.services.checking import nearest_possible
+from drumline_server.scheduling.capacity import HostCapacity, best_platform, nearest_possible
 
 MOST_DEVICES = 4096
 HOLD_S = 0.05

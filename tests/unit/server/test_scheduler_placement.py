@@ -282,3 +282,56 @@ def test_simulated_devices_compute_for_runs_of_at_most_64() -> None:
     assert len(place(Snapshot(0, simulated, (), (run("small", 64),))).placements) == 1
     assert place(Snapshot(0, simulated, (), (run("large", 65),))).placements == ()
     assert len(place(Snapshot(0, free("a", 80), (), (run("real", 65),))).placements) == 1
+
+
+def split(
+    devices: tuple[FreeDevice, ...], stores: dict[str, str], replicas: int = 4, *, spread: str = "pack", saved: bool
+) -> list[str] | None:
+    """The hosts that a run is split over, by rank; None where it waits."""
+    shape = Shape(replicas, 1, "cpu", spread, is_saved=saved)
+    placements = place(Snapshot(0, devices, (), (QueuedRun("r", shape, HOUR),), stores)).placements
+    return [member.host_id for member in placements[0].members] if placements else None
+
+
+@pytest.mark.parametrize("spread", ["pack", "balance"])
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_run_that_must_be_split_goes_to_hosts_of_one_store(spread: str, saved: bool) -> None:
+    fleet = (*free("a", 3), *free("b", 2), *free("c", 2), *free("d", 3))
+
+    assert split(fleet, {"b": "vol_x", "c": "vol_x", "d": "vol_y"}, spread=spread, saved=saved) == ["b", "c"]
+
+
+def test_of_two_stores_with_room_the_one_with_fewer_hosts_is_taken() -> None:
+    fleet = (*free("a", 2), *free("b", 1), *free("c", 1), *free("d", 2), *free("e", 2))
+    stores = {"a": "vol_x", "b": "vol_x", "c": "vol_x", "d": "vol_y", "e": "vol_y"}
+
+    assert split(fleet, stores, saved=True) == ["d", "e"]
+
+
+def test_hosts_without_one_store_take_only_a_run_that_asks_for_no_checkpoints() -> None:
+    fleet = (*free("a", 2), *free("b", 2))
+
+    assert split(fleet, {"b": "vol_x"}, saved=False) == ["a", "b"]
+    assert split(fleet, {"b": "vol_x"}, saved=True) is None
+
+
+def test_a_run_that_asks_for_checkpoints_needs_no_shared_store_on_one_host() -> None:
+    assert split((*free("a", 2), *free("b", 4)), {}, saved=True) == ["b"]
+
+
+def test_the_room_of_hosts_of_one_store_is_reserved_for_a_run_that_saves() -> None:
+    saves = QueuedRun("saves", Shape(4, 1, "cpu", "pack", is_saved=True), HOUR)
+    small = QueuedRun("small", Shape(2, 1, "cpu", "pack"), 2 * HOUR)
+    fleet = (*free("a", 2), *free("b", 2))
+    stores = {"b": "vol_x", "c": "vol_x"}
+
+    result = place(Snapshot(0, fleet, (held("c", 2),), (saves, small), stores))
+
+    assert result.reservations["cpu"].spare == {"b": 0, "c": 0}
+    assert where(list(result.placements)) == {"small": "a"}
+
+
+def test_the_shape_of_a_run_that_saves_is_read_as_it_was_written() -> None:
+    blocks = Blocks((2, 1, 1, 1), (1, 1, 1, 1), "auto", "")
+    for shape in (Shape(4, 1, "cpu", "pack", is_saved=True), Shape(2, 2, "tpu", "pack", blocks, is_saved=True)):
+        assert Shape.parse(str(shape)) == shape

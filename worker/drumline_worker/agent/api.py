@@ -17,6 +17,7 @@ from drumline.contracts.problems import Problem, ProblemCode
 from drumline.contracts.records import RECORDS_MEDIA_TYPE, frame
 from drumline.contracts.stacks import StacksReport
 from drumline.contracts.worker_api import (
+    PROTOCOL_VERSION,
     Claim,
     Claimed,
     DeviceCheckReports,
@@ -67,6 +68,11 @@ class RefusedError(Exception):
     def newest_incarnation(self) -> str | None:
         """The incarnation that the server knows instead of the one that we named."""
         return str(self.problem.context["current"]) if self._names_the_incarnation else None
+
+    @property
+    def speaks_the_protocol_before(self) -> bool:
+        """Of a registration: whether the server is of the release before, whose protocol this worker knows too."""
+        return self.problem.context.get("protocol") == PROTOCOL_VERSION - 1
 
     @property
     def versions_differ(self) -> str | None:

@@ -15,12 +15,13 @@ from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import CheckpointSpec, Limits, RecordSpec
 from drumline.contracts.timing import TERM_BEFORE_TAKEOVER_S
 from drumline.contracts.worker_api import AssignedDevice, Claimed, HeartbeatReply, Rendezvous
+from drumline.slices import KnownGpus, parse_chips
 from drumline_worker.agent.agent_context import AgentContext
 from drumline_worker.agent.api import RefusedError, UnreachableError
 from drumline_worker.agent.backoff import Backoff
 from drumline_worker.agent.bundles import BundleUnavailableError
 from drumline_worker.agent.chip_plans import ChipPlanner, KeptPlans
-from drumline_worker.agent.compilers import ADD_TPU, Compilers
+from drumline_worker.agent.compilers import Compilers, add_command, other_jaxlib
 from drumline_worker.agent.launcher_client import LaunchError
 from drumline_worker.agent.shim_link import ShimLink
 from drumline_worker.host.clock import boot_id, boottime
@@ -108,16 +109,18 @@ class PlanProbes:
     async def _answer_on_chips(self, order: ProbeOrder, on: str) -> dict[str, object]:
         """A plan for chips that are not there; each compilation has a process of its own."""
         compilers = Compilers(self._context.layout.compilers)
-        installed = compilers.find("tpu")
-        if installed is None:
+        family = "gpu" if isinstance(parse_chips(on), KnownGpus) else "tpu"
+        installed = compilers.find(family)
+        flaw = other_jaxlib(installed.version) if installed is not None and family == "gpu" else ""
+        if installed is None or flaw:
             return _fault(
                 "no_compiler",
-                f"What {on} would need, only its own compiler knows, and this host has none: its operator adds it by "
-                f"`{ADD_TPU}`. The figures of another chip would be wrong.",
+                f"What {on} would need, only its own compiler knows, and {flaw or 'this host has none'}: its operator "
+                f"adds it by `{add_command(family)}`. The figures of another chip would be wrong.",
             )
         chips = ChipOrder(
             on=on,
-            library=str(compilers.library("tpu")),
+            library=str(compilers.library(family)),
             compiler=f"{installed.name} {installed.version}",
             batch_parameter=order.batch_parameter,
         )

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from drumline.contracts.timing import EARLY_HEARTBEAT_S, HEARTBEAT_AGAIN_S, HEARTBEAT_ANSWER_S
 from drumline.contracts.worker_api import (
+    PROTOCOL_VERSION,
     Heartbeat,
     HeartbeatReply,
     LiveMember,
@@ -154,14 +155,13 @@ class Registration:
         """Returns the CLOCK_BOOTTIME at which the registration was sent that the server took."""
         self._settled.clear()
         backoff = Backoff()
+        protocol = PROTOCOL_VERSION
         unanswered = False  # a registration that got no answer may have been taken all the same
         while True:
             sent_at = boottime()
             # Before the list is made: a claim answered from here on is not on it, and sees that by this number.
             self.times_sent += 1
-            live = members.live()
-            news = {"members": live, "unstarted": members.unstarted(), "replaces": self._replaces}
-            body = self._introduction.model_copy(update=news)
+            body = self._introduce(members, protocol)
             try:
                 self._registered = await self._api.register(body)
             except UnreachableError as error:
@@ -173,6 +173,9 @@ class Registration:
                 # After a lost answer the newest incarnation may be our own.
                 if self.ever_registered and not unanswered:
                     _raise_if_superseded(error)
+                if error.speaks_the_protocol_before and protocol == PROTOCOL_VERSION:
+                    _LOG.warning("the server is older; speaking protocol %d with it", protocol := protocol - 1)
+                    continue
                 if error.newest_incarnation not in (None, self._replaces):
                     # Named now, so that the server knows that the next try means to replace it.
                     self._replaces = error.newest_incarnation or ""
@@ -186,6 +189,10 @@ class Registration:
         self._settled.set()
         _LOG.info("registered as %s (%s)", self._registered.host, self._registered.incarnation)
         return sent_at
+
+    def _introduce(self, members: HostMembers, protocol: int) -> Register:
+        news = {"members": members.live(), "unstarted": members.unstarted()}  # in this order
+        return self._introduction.model_copy(update={**news, "replaces": self._replaces, "protocol": protocol})
 
     async def _heartbeat_until_unknown(self, members: HostMembers) -> None:
         missed = 0

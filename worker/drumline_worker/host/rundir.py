@@ -37,7 +37,7 @@ class ChipOrder(Contract):
 
     on: str
     library: str
-    """Path of libtpu.so."""
+    """Path of libtpu.so; of GPUs the folder with the packages of their compiler."""
     compiler: str
     """What the plan calls it, with its version."""
     batch_parameter: str | None = None

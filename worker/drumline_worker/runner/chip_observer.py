@@ -1,5 +1,8 @@
 """Watches a program that runs on shapes, and keeps what the chips' compiler says of its steps."""
 
+import warnings
+from collections.abc import Sequence
+
 from drumline.contracts.chips import (
     MAX_ALLOCATIONS,
     MAX_CHIP_PROGRAMS,
@@ -42,22 +45,24 @@ class ChipObserver(ProbeObserver):
             self._compiled.append((record, record.compilation))
 
     def found_on(
-        self, chips: Chips, compiler: str, stop: Stop | None, batch: BatchSearch | None, *, ended: bool
+        self,
+        chips: Chips,
+        compiler: str,
+        stop: Stop | None,
+        batch: BatchSearch | None,
+        *,
+        caught: Sequence[warnings.WarningMessage],
+        ended: bool,
     ) -> ProbedProgram:
-        """What was seen, with the plan for ``chips``."""
-        found = self.found((), ended=ended and stop is None)
-        left_out = [
-            PlanWarning(code="left_out", message=f"{len(listed)} {what}; the first {_MAX_LISTED} are listed")
-            for what, listed in (("variables", found.variables), ("exchanges", found.collectives))
-            if len(listed) > _MAX_LISTED
-        ]
+        """What was seen, with the plan for ``chips``. ``caught``: the warnings meanwhile."""
+        found = self.found(caught, ended=ended and stop is None)
         programs = tuple(_program(record, made) for record, made in self._compiled[:MAX_CHIP_PROGRAMS])
         available = next((made.available for _, made in self._compiled), None)
         plan = ChipPlan(
-            slice=str(chips.tpu_slice),
+            slice=str(chips.known),
             kind=chips.kind,
             devices=len(chips.devices),
-            hosts=chips.tpu_slice.num_hosts,
+            hosts=chips.known.num_hosts,
             compiler=compiler,
             available_bytes=available,
             programs=programs,
@@ -71,10 +76,18 @@ class ChipObserver(ProbeObserver):
                 "collectives": found.collectives[:_MAX_LISTED],
                 "batches": (),
                 "memory": (),
-                "warnings": (*found.warnings, *left_out)[:50],
+                "warnings": (*found.warnings, *_left_out(found))[:50],
                 "chips": plan,
             }
         )
+
+
+def _left_out(found: ProbedProgram) -> list[PlanWarning]:
+    return [
+        PlanWarning(code="left_out", message=f"{len(listed)} {what}; the first {_MAX_LISTED} are listed")
+        for what, listed in (("variables", found.variables), ("exchanges", found.collectives))
+        if len(listed) > _MAX_LISTED
+    ]
 
 
 def _stopped(stop: Stop) -> PlannedStop:
@@ -86,6 +99,7 @@ def _program(record: StepProgramRecord, made: Compilation) -> ChipProgram:
     rows = set(record.rows or ())
     return ChipProgram(
         first_call=record.step,
+        steps=record.steps,
         rows_per_replica=rows.pop() if len(rows) == 1 else None,
         fits=made.fits,
         gross=made.is_gross,

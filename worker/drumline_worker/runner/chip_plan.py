@@ -1,7 +1,8 @@
 """A probe for chips that are not there: the program runs on shapes, and the chips' own compiler gets its steps."""
 
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -11,10 +12,10 @@ from pydantic import JsonValue
 
 import drumline.distribute as dist
 from drumline.contracts.chips import BatchSearch
-from drumline.contracts.plans import ProbedProgram
+from drumline.contracts.plans import PlanWarning, ProbedProgram
 from drumline.contracts.spec import CentralStorageSpec, OneDeviceSpec, StrategySpec
 from drumline.distribute.errors import NotPlannableError
-from drumline.distribute.planning import Chips, compiler_environment, run_on_shapes
+from drumline.distribute.planning import Chips, add_gpu_compiler, compiler_environment, run_on_shapes
 from drumline.job import RunStopping, Scalar
 from drumline.local import build_strategy
 from drumline.local.local_run import check_scalar, whole_number
@@ -78,8 +79,11 @@ class ShapesRun:
 
 
 def prepare_compiler(order: ChipOrder) -> Chips:
-    """The devices of the slice, in a process whose JAX has not started. Raises the engine's typed errors."""
-    os.environ.update(compiler_environment(Path(order.library)))
+    """The devices of the chips, in a process whose JAX has not started. Raises the engine's typed errors."""
+    if Path(order.library).is_dir():
+        add_gpu_compiler(Path(order.library))
+    else:
+        os.environ.update(compiler_environment(Path(order.library)))
     jax.config.update("jax_platforms", "cpu")
     dist.set_cpu_devices(1)
     return Chips.of(order.on)
@@ -94,10 +98,12 @@ def plan_on_chips(main: Main, program: Path, order: StartOrder, chips: Chips) ->
     assert order.probe_steps is not None
     stop_request = StopRequest()
     observer = ChipObserver(order.probe_steps, stop_request)
+    refused: list[str] = []
     parameters = with_defaults(main, order.claimed.parameters)
 
     def run() -> None:
         strategy = _strategy(order.claimed.strategy, chips)
+        refused.extend(refused_over_hosts(strategy))
         strategy.observe(observer, reductions_every=1)
         try:
             main(ShapesRun(strategy, parameters, observer), **order.claimed.parameters)
@@ -106,8 +112,26 @@ def plan_on_chips(main: Main, program: Path, order: StartOrder, chips: Chips) ->
                 raise
 
     batch = _search_of(order.chips.batch_parameter, parameters)
-    stop = run_on_shapes(run, chips.devices, program)
-    return observer.found_on(chips, order.chips.compiler, stop, batch, ended=not stop_request.is_requested)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default", dist.errors.DistributeWarning)
+        stop = run_on_shapes(run, chips.devices, program)
+    found = observer.found_on(
+        chips, order.chips.compiler, stop, batch, caught=caught, ended=not stop_request.is_requested
+    )
+    told = tuple(PlanWarning(code="engine", message=text[:2_000]) for text in refused)
+    return found.model_copy(update={"warnings": (*told, *found.warnings)[:50]})
+
+
+def refused_over_hosts(strategy: dist.Strategy) -> Iterator[str]:
+    """What can be compiled as one program of all devices, and a run of several processes is refused for."""
+    for replica, own in enumerate(strategy.replica_devices):
+        processes = sorted({device.process_index for device in own})
+        if len(processes) > 1:
+            yield (
+                f"replica {replica} has devices of hosts {', '.join(map(str, processes))}, and a run refuses a replica "
+                "over several processes: choose a computation_shape that fits one host"
+            )
+            return
 
 
 def _strategy(spec: StrategySpec, chips: Chips) -> dist.Strategy:

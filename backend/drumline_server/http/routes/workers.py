@@ -31,6 +31,7 @@ from drumline_server.http.dependencies import (
 from drumline_server.lifecycle import checkpoints, device_checks, finish, probes, registration
 from drumline_server.lifecycle import claim as claim_lifecycle
 from drumline_server.lifecycle.heartbeat import is_idle, record_heartbeat, record_standing
+from drumline_server.scheduling.snapshot import SchedulingTerms
 from drumline_server.services import bundles, identity, tokens
 from drumline_server.telemetry import ingest
 
@@ -124,8 +125,11 @@ async def expire_checkpoints(body: StoredRuns, worker: WorkerDep, app: AppDep) -
 @router.post("/plans/{plan_id}/report")
 async def report_plan(plan_id: PlanId, body: PlanReport, worker: WorkerDep, app: AppDep) -> PlanTaken:
     """Takes what a probe found for a plan; a plan that has its answer already keeps it."""
+    now = app.clock.now()
     return await app.database.write(
-        lambda session: probes.record_plan_report(session, worker.host_id, plan_id, body, now=app.clock.now())
+        lambda session: probes.record_plan_report(
+            session, worker.host_id, plan_id, body, SchedulingTerms.of(app.settings).silent_since(now), now=now
+        )
     )
 
 

@@ -353,7 +353,7 @@ class Plan(Base):
     probe_state: Mapped[str]
     host_id: Mapped[str | None] = mapped_column(ForeignKey("host.id"))
     terms: Mapped[dict[str, Any] | None]
-    """ProbeTerms."""
+    """ProbeTerms; `without_compiler`: hosts that were asked and have none."""
     deadline: Mapped[int | None]
     fault: Mapped[str | None]
     message: Mapped[str] = mapped_column(default="")

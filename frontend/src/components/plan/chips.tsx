@@ -24,11 +24,12 @@ const EXCHANGES = [
 /** What the compiler of chips that need not be there says of the program: the verdict first. */
 export function Chips({ chips }: { chips: ChipPlan }) {
   const { stopped } = chips;
+  const verdict = VERDICTS[chips.verdict](chips.slice);
   return (
     <div className="space-y-6 pt-3" data-testid="chips">
       <div className="space-y-2">
-        <p className={chips.fits ? "text-ok" : "text-bad"} role="status">
-          {verdictOf(chips)}
+        <p className={verdict.tone} role="status">
+          {verdict.text}
         </p>
         <p className="text-muted text-xs">
           {count(chips.devices, "device")} of {chips.kind}
@@ -50,11 +51,14 @@ export function Chips({ chips }: { chips: ChipPlan }) {
   );
 }
 
-/** Of a program that could not be followed to its end only what was compiled is known to fit. */
-function verdictOf({ fits, stopped, slice }: ChipPlan): string {
-  if (!fits) return `It does not fit ${slice}.`;
-  return stopped ? `What was compiled fits ${slice}; the rest is not known.` : `It fits ${slice}.`;
-}
+const VERDICTS: Record<ChipPlan["verdict"], (slice: string) => { text: string; tone: string }> = {
+  fits: (slice) => ({ text: `It fits ${slice}.`, tone: "text-ok" }),
+  does_not_fit: (slice) => ({ text: `It does not fit ${slice}.`, tone: "text-bad" }),
+  not_known: (slice) => ({
+    text: `What was compiled fits ${slice}; the rest is not known.`,
+    tone: "text-warn",
+  }),
+};
 
 function Batch({ batch }: { batch: ChipPlan["batch"] }) {
   if (!batch) return null;
@@ -73,7 +77,7 @@ function ProgramOnChips({ program }: { program: ChipProgram }) {
   const { memory } = program;
   const sizes = memory && [memory.argument, memory.output, memory.temp, memory.code, memory.peak];
   return (
-    <Section note={noteOf(program)} title={`Program from call ${program.first_call}`}>
+    <Section note={noteOf(program)} title={titleOf(program)}>
       <div className="space-y-5">
         {program.message && (
           <p className="break-words pt-3 text-muted text-xs">
@@ -101,6 +105,10 @@ function ProgramOnChips({ program }: { program: ChipProgram }) {
       </div>
     </Section>
   );
+}
+
+function titleOf({ first_call: call, steps }: ChipProgram): string {
+  return `Program from call ${call}${steps > 1 ? `, ${count(steps, "step")} at once` : ""}`;
 }
 
 function noteOf(program: ChipProgram): string {

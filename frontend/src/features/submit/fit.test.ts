@@ -24,7 +24,7 @@ function devices(host: string, states: string, platform: Device["platform"] = "c
   }));
 }
 
-function hostIn(id: string, state: Host["state"]): Host {
+function hostIn(id: string, state: Host["state"], store = ""): Host {
   return {
     id,
     name: id,
@@ -35,6 +35,7 @@ function hostIn(id: string, state: Host["state"]): Host {
     simulated_devices: 0,
     version: "1",
     jax_version: "1",
+    checkpoint_store: store,
     cpu_count: 2,
     memory_bytes: 1,
     registered_at: "",
@@ -78,16 +79,50 @@ describe("whether a run fits", () => {
     expect(fitFor(6, TWO_HOSTS)).toMatchObject({
       verdict: "now",
       sentence:
-        "6 devices free on 2 hosts, none with room for all replicas: it can start at once, split over several.",
+        "6 devices free on 2 hosts, none with room for all replicas: it can start at once, split over several. They share no checkpoint store: run.checkpoint fails there.",
     });
     expect(fitFor(6, [...devices("a", "ffhh"), ...devices("b", "ff")])).toMatchObject({
       verdict: "waits",
-      sentence: "It will wait for 6 devices; the 2 hosts have 4 free now.",
+      sentence:
+        "It will wait for 6 devices; the 2 hosts have 4 free now. They share no checkpoint store: run.checkpoint fails there.",
     });
     expect(fitFor(7, TWO_HOSTS)).toMatchObject({
       verdict: "never",
       sentence: "It needs 7 devices, but the 2 hosts together have 6 devices.",
     });
+  });
+
+  it("says where hosts that a gang is split over share no checkpoint store", () => {
+    const apart = "They share no checkpoint store: run.checkpoint fails there.";
+    expect(
+      fitFor(6, TWO_HOSTS, { hosts: [hostIn("a", "live"), hostIn("b", "live", "vol_x")] }).sentence,
+    ).toContain(apart);
+    const together = [hostIn("a", "live", "vol_x"), hostIn("b", "live", "vol_x")];
+    expect(fitFor(6, TWO_HOSTS, { hosts: together }).sentence).not.toContain("store");
+    expect(fitFor(4, TWO_HOSTS).sentence).not.toContain("store");
+  });
+
+  it("says so also of a run that will wait", () => {
+    const busy = [...devices("a", "hh"), ...devices("b", "hh")];
+    expect(fitFor(4, busy).sentence).toBe(
+      "It will wait for 4 devices; none is free now. They share no checkpoint store: run.checkpoint fails there.",
+    );
+    const together = [hostIn("a", "live", "vol_x"), hostIn("b", "live", "vol_x")];
+    expect(fitFor(4, busy, { hosts: together }).sentence).toBe(
+      "It will wait for 4 devices; none is free now.",
+    );
+  });
+
+  it("splits a run that asks for checkpoints over hosts of one store only", () => {
+    const draft = { checkpointEvery: "10" };
+    expect(fitFor(6, TWO_HOSTS, { draft })).toMatchObject({
+      verdict: "never",
+      sentence:
+        "It needs 6 devices on hosts that share a checkpoint store, but no hosts of one store have room for more than 4 replicas.",
+    });
+    const hosts = [hostIn("a", "live", "vol_x"), hostIn("b", "live", "vol_x")];
+    expect(fitFor(6, TWO_HOSTS, { draft, hosts }).verdict).toBe("now");
+    expect(fitFor(4, TWO_HOSTS, { draft }).verdict).toBe("now");
   });
 
   it.each([

@@ -15,6 +15,8 @@ export interface HostFit {
   total: number;
   /** Why the host takes no runs now. */
   outOfService: string | null;
+  /** Where it keeps checkpoints: hosts of one store read each other's. */
+  store: string;
 }
 
 export interface Fit {
@@ -38,11 +40,11 @@ export function fitOf(devices: readonly Device[], hosts: readonly Host[], shape:
 
 /** The hosts with devices of the platform. Whatever is registered counts, also what is quarantined: it may come back. */
 function fleetOf(devices: readonly Device[], hosts: readonly Host[], platform: string, shape: Shape): Fleet {
-  const states = new Map(hosts.map(({ id, state }) => [id, state]));
+  const known = new Map(hosts.map((one) => [one.id, one]));
   const fleet = new Map<string, HostFit>();
   for (const { host, host_name: name, state, platform: its, simulated } of devices) {
     if (its !== platform) continue;
-    const hostState = states.get(host);
+    const hostState = known.get(host)?.state;
     const outOfService = hostState && OUT_OF_SERVICE.has(hostState) ? hostState : null;
     const entry = fleet.get(host) ?? {
       host,
@@ -53,6 +55,7 @@ function fleetOf(devices: readonly Device[], hosts: readonly Host[], platform: s
       usable: 0,
       total: 0,
       outOfService,
+      store: known.get(host)?.checkpoint_store || host,
     };
     entry.total += 1;
     entry.free += state === "FREE" && !outOfService ? 1 : 0;
@@ -87,7 +90,8 @@ function judge(fleets: readonly Fleet[], shape: Shape, waits: boolean): Omit<Fit
   if (ready) return { verdict: "now", sentence: startsOn(ready, shape) };
   const fleet = fleets.reduce((best, other) => (holdsMore(other, best, shape) ? other : best));
   if (room(fleet, shape, "total") >= shape.replicas) {
-    return { verdict: "waits", sentence: `It will wait for ${need(shape)}; ${freeNow(fleet, shape)}.` };
+    const sentence = `It will wait for ${need(shape)}; ${freeNow(fleet, shape)}.`;
+    return { verdict: "waits", sentence: `${sentence}${apart(fleet, shape, "total")}` };
   }
   const known = largestRoom(fleet, shape);
   return waits
@@ -97,8 +101,13 @@ function judge(fleets: readonly Fleet[], shape: Shape, waits: boolean): Omit<Fit
 
 /** How many replicas have room; a replica never spans hosts. */
 function room(fleet: Fleet, shape: Shape, devices: "usable" | "total"): number {
-  const rooms = fleet.map((host) => Math.floor(host[devices] / shape.devicesPerReplica));
-  return shape.oneHost ? Math.max(0, ...rooms) : rooms.reduce((sum, replicas) => sum + replicas, 0);
+  const rooms = new Map<string, number>();
+  for (const host of fleet) {
+    const group = shape.oneHost ? host.host : shape.saved ? host.store : "";
+    const replicas = Math.floor(host[devices] / shape.devicesPerReplica);
+    rooms.set(group, (rooms.get(group) ?? 0) + replicas);
+  }
+  return Math.max(0, ...rooms.values());
 }
 
 function holdsMore(fleet: Fleet, other: Fleet, shape: Shape): boolean {
@@ -111,7 +120,16 @@ function startsOn(fleet: Fleet, shape: Shape): string {
   if (freest && room([freest], shape, "usable") >= shape.replicas)
     return `${count(freest.free, kind(shape))} free on ${freest.name}: it can start at once.`;
   const free = `${count(sum(fleet, "free"), kind(shape))} free on ${fleet.filter((host) => host.free > 0).length} hosts`;
-  return `${free}, none with room for all replicas: it can start at once, split over several.`;
+  const split = `${free}, none with room for all replicas: it can start at once, split over several.`;
+  return `${split}${apart(fleet, shape, "usable")}`;
+}
+
+/** What to know where only hosts that cannot read each other's checkpoints have room together, and none alone. */
+function apart(fleet: Fleet, shape: Shape, devices: "usable" | "total"): string {
+  // A host of its own store has no more room than its store.
+  return shape.oneHost || room(fleet, { ...shape, saved: true }, devices) >= shape.replicas
+    ? ""
+    : " They share no checkpoint store: run.checkpoint fails there.";
 }
 
 function freeNow(fleet: Fleet, shape: Shape): string {
@@ -134,7 +152,9 @@ function need(shape: Shape): string {
     each > 1
       ? `${count(shape.replicas, "replica")} of ${count(each, kind(shape))}`
       : count(shape.replicas, kind(shape));
-  return shape.oneHost && shape.replicas > 1 ? `${devices} on one host` : devices;
+  if (shape.replicas === 1) return devices;
+  if (shape.oneHost) return `${devices} on one host`;
+  return shape.saved ? `${devices} on hosts that share a checkpoint store` : devices;
 }
 
 function largestRoom(fleet: Fleet, shape: Shape): string {
@@ -142,6 +162,8 @@ function largestRoom(fleet: Fleet, shape: Shape): string {
   if (fleet.length === 0) return `no host with a ${kind(shape)} is known`;
   if (shape.oneHost || fleet.length === 1 || largest < shape.devicesPerReplica)
     return `the largest host has ${count(largest, kind(shape))}`;
+  if (shape.saved)
+    return `no hosts of one store have room for more than ${count(room(fleet, shape, "total"), "replica")}`;
   const together = `the ${fleet.length} hosts together have ${count(sum(fleet, "total"), kind(shape))}`;
   return shape.devicesPerReplica > 1
     ? `${together}, room for ${count(room(fleet, shape, "total"), "replica")}`

@@ -14,6 +14,7 @@ const BOX: HostFit = {
   usable: 3,
   total: 8,
   outOfService: null,
+  store: "",
 };
 
 function show(draft: Partial<Draft>, hosts: HostFit[] = [BOX]) {

@@ -6,7 +6,7 @@ import { buildStrategy } from "./request";
 /** Where a run that takes any platform goes first. */
 const PREFERRED = ["tpu", "gpu", "cpu"] as const;
 
-/** Room for a gang, by the scheduler's rules (`scheduler/shapes.py`). */
+/** Room for a gang, by the scheduler's rules (`base/shapes.py`). */
 export interface Shape {
   replicas: number;
   devicesPerReplica: number;
@@ -14,6 +14,8 @@ export interface Shape {
   platforms: readonly string[];
   /** What keeps the gang on one host; null where it may be split over several. */
   oneHost: string | null;
+  /** Whether it asks for checkpoints: hosts that it is split over must share the store of them. */
+  saved: boolean;
   /** Why no worker can run it; null for a strategy that runs. */
   unsupported: string | null;
   /** How the devices of each replica lie on a slice; null where that is of no matter. */
@@ -29,6 +31,7 @@ export function shapeOf(draft: Draft): Shape {
     devicesPerReplica: computation.reduce((product, size) => product * size, 1),
     platforms: platformsOf(draft.platform, strategy.kind),
     oneHost: draft.spread === "one_host" ? "the spread" : strategyOnOneHost(draft),
+    saved: draft.checkpointEvery.trim() !== "",
     unsupported: unsupportedStrategy(draft),
     blocks: strategy.kind === "tpu" ? blocksOf(strategy) : null,
   };

@@ -1,9 +1,8 @@
-import { type ApiError, isApiError } from "@/api/errors";
+import { isApiError } from "@/api/errors";
 import { Button } from "@/components/ui/button";
 import { Keys } from "@/components/ui/keys";
 import { Select } from "@/components/ui/select";
 import { classNames } from "@/lib/class-names";
-import { formatBytes } from "@/lib/format";
 import { INPUT_CLASS } from "./field";
 
 interface Planning {
@@ -87,13 +86,13 @@ function PlanControls({
         />
       )}
       <input
-        aria-label="Plan for a TPU slice"
+        aria-label="Plan for a TPU slice or GPUs"
         className={classNames(INPUT_CLASS, "max-w-32 font-mono text-xs")}
         maxLength={32}
         onChange={(event) => onOn(event.target.value)}
         placeholder="e.g. v5e:4x4"
         spellCheck={false}
-        title="Compile the plan for a TPU slice that need not be there"
+        title="Compile the plan for chips that need not be there, such as v5e:4x4 or h100:8"
         value={on}
       />
       <Button disabled={blocked} onClick={onPlan}>
@@ -105,13 +104,11 @@ function PlanControls({
 
 function Refusal({ error, busy, onAnyway }: { error: unknown; busy: boolean; onAnyway: () => void }) {
   const problem = isApiError(error) ? error : null;
-  const misfit = isApiError(error, "does_not_fit") ? error.context : null;
+  const misfit = isApiError(error, "does_not_fit");
   return (
     <div className="flex flex-wrap items-center gap-x-4 gap-y-2" role="alert">
       <div className="min-w-0">
-        <p className="break-words text-bad">
-          {misfit ? misfitText(misfit) : (problem?.message ?? String(error))}
-        </p>
+        <p className="break-words text-bad">{problem?.message ?? String(error)}</p>
         {misfit ? (
           <p className="text-muted">Make the batch or the model smaller, or try it all the same.</p>
         ) : (
@@ -125,15 +122,4 @@ function Refusal({ error, busy, onAnyway }: { error: unknown; busy: boolean; onA
       )}
     </div>
   );
-}
-
-/** What the plan found, in units that a person reads. */
-function misfitText({
-  slice,
-  needed_bytes: needed,
-  available_bytes: available,
-}: ApiError["context"]): string {
-  const most = typeof available === "number" ? `, and a program may use ${formatBytes(available)}` : "";
-  const bytes = typeof needed === "number" ? `: it needs ${formatBytes(needed)} on each device${most}` : "";
-  return `By its plan the run does not fit ${slice}${bytes}.`;
 }

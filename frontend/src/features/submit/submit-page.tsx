@@ -69,7 +69,15 @@ function SubmitForm({ clone, cloneError }: SubmitFormProps) {
   const problem = isApiError(refusal) ? refusal : null;
   const errorOf = (field: string) =>
     (asked && errors?.[field]) || problem?.field(field) || problem?.field(`run.${field}`);
-  const isPlanned = built?.request != null && JSON.stringify(built.request) === JSON.stringify(planning.of);
+  const numbers = entrypoint?.parameters.filter(({ type }) => type === "int").map(({ name }) => name) ?? [];
+  const largest = numbers.includes(sought) ? sought : "";
+  const slice = on.trim() || null;
+  const order = built?.request && {
+    request: built.request,
+    on: slice,
+    largest: slice === null ? null : largest || null,
+  };
+  const isPlanned = order != null && JSON.stringify(order) === JSON.stringify(planning.of);
   const check = () => {
     setAsked(true);
     if (errors) requestAnimationFrame(focusFirstError);
@@ -81,14 +89,10 @@ function SubmitForm({ clone, cloneError }: SubmitFormProps) {
     if (built?.request)
       submit.mutate({ ...built.request, plan: isPlanned ? (planning.plan?.id ?? null) : null, anyway });
   };
-  const numbers = entrypoint?.parameters.filter(({ type }) => type === "int").map(({ name }) => name) ?? [];
-  const largest = numbers.includes(sought) ? sought : "";
   const plan = () => {
     submit.reset();
     check();
-    const slice = on.trim() || null;
-    if (built?.request)
-      planning.make({ request: built.request, on: slice, largest: slice === null ? null : largest || null });
+    if (order) planning.make(order);
   };
   const takeFile = async (file: File) => {
     submit.reset();

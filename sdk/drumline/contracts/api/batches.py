@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from drumline.contracts.api.pages import Page
+from drumline.contracts.api.runs import RunWarning
 from drumline.contracts.base import Reply, Timestamp
 from drumline.contracts.ids import BatchId, ProjectId, RunId
 from drumline.contracts.reasons import EndReason
@@ -49,6 +50,8 @@ class SubmittedBatch(Reply):
     batch: Batch
     runs: tuple[RunId, ...]
     """In the order of the batch."""
+    warnings: tuple[RunWarning, ...] = ()
+    """What its user may not have meant, each once (at most 20)."""
 
 
 class OutcomeMetric(Reply):

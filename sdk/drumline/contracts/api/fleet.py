@@ -95,6 +95,8 @@ class Host(Reply):
     registered_at: Timestamp
     last_heartbeat_at: Timestamp
     runs: tuple[RunId, ...]
+    checkpoint_store: str = ""
+    """The volume on which it keeps checkpoints, shared by hosts that name the same; empty: a directory of its own."""
     drain_requested: bool = False
     """An operator wants no more runs here; `undrain` takes that back."""
     trouble: HostTrouble | None = None

@@ -132,6 +132,14 @@ class RunSummary(Reply):
     """Values of its result that are NaN or infinite, by name, the first 20."""
 
 
+class RunWarning(Reply):
+    """Something about a run that its user may not have meant."""
+
+    code: Literal["no_shared_store"]
+    """`no_shared_store`: its hosts cannot read each other's checkpoints, so `run.checkpoint` fails."""
+    message: str
+
+
 class Run(RunSummary):
     """A run whole: what was asked for, where it is, and what came out."""
 
@@ -152,6 +160,8 @@ class Run(RunSummary):
     """The run's newest event; watch the stream from here."""
     rerun_of: RunId | None = None
     """The run that this one repeats."""
+    warnings: tuple[RunWarning, ...] = ()
+    """What its user may not have meant, while it has not ended."""
 
 
 class CancelRequest(Contract):

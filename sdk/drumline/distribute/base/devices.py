@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import jax
+import numpy as np
 
 from drumline.distribute.base.trace_state import abstract_devices
-from drumline.distribute.errors import ContextError, InvalidValueError
+from drumline.distribute.errors import ContextError, InvalidTypeError, InvalidValueError
 
 DeviceLike: TypeAlias = jax.Device | str
 
 #: XLA's CPU client runs collectives on a pool sized by NPROC. Where it has less than two threads a device, queued steps
 #: starve each other until XLA aborts; each thread more costs time in every step.
 CPU_POOL_THREADS_PER_DEVICE = 4
+#: Each of them has threads.
+_MOST_CPU_DEVICES = 1024
 
 _NAME = re.compile(
     r"^(?:/job:(?P<job>\w+))?(?:/replica:\d+)?(?:/task:(?P<task>\d+))?/?(?:device:)?(?P<platform>[a-z]+):(?P<index>\d+)$",
@@ -27,8 +30,11 @@ _NAME = re.compile(
 def set_cpu_devices(count: int) -> None:
     """Gives this process ``count`` CPU devices. Call it before anything makes JAX start its backend.
 
-    Raises ContextError when JAX already started with another number.
+    Raises InvalidValueError for a number out of 1 to 1024, ContextError when JAX already started with another.
     """
+    if not isinstance(count, (int, np.integer)) or isinstance(count, bool) or not 1 <= count <= _MOST_CPU_DEVICES:
+        raise InvalidValueError(f"set_cpu_devices takes a number from 1 to {_MOST_CPU_DEVICES}; got {count!r:.80}")
+    count = int(count)
     os.environ.setdefault("NPROC", str(max(os.cpu_count() or 1, CPU_POOL_THREADS_PER_DEVICE * count)))
     try:
         jax.config.update("jax_num_cpu_devices", count)
@@ -60,6 +66,8 @@ def resolve_devices(devices: Sequence[DeviceLike] | None) -> tuple[jax.Device, .
         return default_devices()
     if isinstance(devices, str):
         devices = (devices,)
+    if not isinstance(devices, Iterable):
+        raise InvalidTypeError(f"devices must be a list of devices or of names such as 'GPU:0'; got {devices!r:.80}")
     tasks = {_task(device) for device in devices} - {None}
     if len(tasks) > 1:
         raise ContextError(
@@ -78,11 +86,13 @@ def resolve_device(device: DeviceLike) -> jax.Device:
         return device
     match = _NAME.match(device) if isinstance(device, str) else None
     if match is None:
-        raise InvalidValueError(f"{device!r} is no device; pass a jax.Device or a name such as 'GPU:0' or 'CPU:1'")
+        raise InvalidValueError(f"{device!r:.80} is no device; pass a jax.Device or a name such as 'GPU:0' or 'CPU:1'")
     platform, index = match["platform"].lower(), int(match["index"])
     present = _present(platform)
     if index >= len(present):
-        raise InvalidValueError(f"device {device!r} does not exist: this process has {len(present)} {platform} devices")
+        raise InvalidValueError(
+            f"device {device!r:.80} does not exist: this process has {len(present)} {platform:.20} devices"
+        )
     return present[index]
 
 

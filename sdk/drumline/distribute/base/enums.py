@@ -22,7 +22,7 @@ class NamedEnum(Enum):
         if isinstance(name, str) and name.upper() in cls.__members__:
             return cls[name.upper()]
         raise InvalidValueError(
-            f"{value!r} is no {cls.__name__}; use one of {', '.join(m.lower() for m in cls.__members__)}"
+            f"{value!r:.80} is no {cls.__name__}; use one of {', '.join(m.lower() for m in cls.__members__)}"
         )
 
 

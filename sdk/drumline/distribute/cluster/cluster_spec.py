@@ -77,8 +77,10 @@ class ClusterSpec:
     def task_address(self, job_name: str, task_index: int) -> str:
         """The address of one task. InvalidValueError for an unknown job or task."""
         tasks = self._job(job_name)
-        if not isinstance(task_index, int) or task_index not in tasks:
-            raise InvalidValueError(f"job {job_name!r} has no task {task_index!r}; it has {_listed(sorted(tasks))}")
+        if not isinstance(task_index, int) or isinstance(task_index, bool) or task_index not in tasks:
+            raise InvalidValueError(
+                f"job {job_name!r:.80} has no task {task_index!r:.80}; it has {_listed(sorted(tasks))}"
+            )
         return tasks[task_index]
 
     def job_tasks(self, job_name: str) -> list[str | None]:
@@ -115,7 +117,7 @@ class ClusterSpec:
 
     def _job(self, job_name: str) -> dict[int, str]:
         if not isinstance(job_name, str) or job_name not in self._jobs:
-            raise InvalidValueError(f"there is no job {job_name!r} in the cluster; it has {_listed(self.jobs)}")
+            raise InvalidValueError(f"there is no job {job_name!r:.80} in the cluster; it has {_listed(self.jobs)}")
         return self._jobs[job_name]
 
     def _as_list_or_dict(self, job: str) -> Any:

@@ -14,7 +14,9 @@ from drumline.distribute.errors import InvalidTypeError, InvalidValueError, Unsu
 _COMPUTING_JOBS = ("chief", "worker")
 _AT_MOST_ONE = ("chief", "evaluator")
 _KNOWN_JOBS = (*_COMPUTING_JOBS, "evaluator", "ps")
-_ADDRESS = re.compile(r"(?:[a-z0-9+]+://)?(?P<host>\[[0-9a-fA-F:.%]+\]|[^\s\[\]:/]+):(?P<port>\d{1,5})", re.ASCII)
+_ADDRESS = re.compile(
+    r"(?:[a-z0-9+]+://)?(?P<host>\[[0-9a-fA-F:.%]{1,80}\]|[^\s\[\]:/\x00-\x1f\x7f]{1,253}):(?P<port>\d{1,5})", re.ASCII
+)
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,8 @@ class Gang:
     ``process_id``: this process, from 0. ``local_device_ids``: which of the accelerators that this process sees it may
     use; None for all.
 
-    Raises InvalidTypeError for numbers that are none; InvalidValueError for a number of processes out of 1 to 65536, a
-    process that is not among them, and an address that is no "host:port".
+    Raises InvalidTypeError for numbers that are none, in ``local_device_ids`` too; InvalidValueError for a number of
+    processes out of 1 to 65536, a process that is not among them, and an address that is no "host:port".
     """
 
     coordinator_address: str | None = None
@@ -45,6 +47,7 @@ class Gang:
                 f"process {self.process_id} is not in a gang of {self.num_processes}; ids go from 0 to "
                 f"{self.num_processes - 1}"
             )
+        _check_device_ids(self.local_device_ids)
         if self.coordinator_address is not None:
             object.__setattr__(self, "coordinator_address", checked_address(self.coordinator_address))
 
@@ -56,6 +59,15 @@ class Gang:
             "process_id": self.process_id,
             "local_device_ids": None if self.local_device_ids is None else list(self.local_device_ids),
         }
+
+
+def _check_device_ids(ids: object) -> None:
+    if ids is None:
+        return
+    if not isinstance(ids, (tuple, list)) or any(
+        not isinstance(one, int) or isinstance(one, bool) or one < 0 for one in ids
+    ):
+        raise InvalidTypeError(f"local_device_ids must be a tuple of numbers from 0, such as (0, 1); got {ids!r:.80}")
 
 
 def checked_address(address: object) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from drumline.distribute.cluster.cluster_spec import MAX_TASKS, ClusterSpec
@@ -22,6 +25,9 @@ _NUM_PROCESSES = ("JAX_NUM_PROCESSES", "NUM_PROCESSES", "LWS_GROUP_SIZE")
 _COORDINATOR = ("JAX_COORDINATOR_ADDRESS", "COORDINATOR_ADDRESS", "LWS_LEADER_ADDRESS")
 _INDEXED_JOB = "JOB_COMPLETION_INDEX"
 _COORDINATOR_PORT = "COORDINATOR_PORT"
+#: Where Kubernetes tells a pod its own.
+_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 
 
 class ExecutableLocation(Enum):
@@ -44,7 +50,8 @@ class KubernetesClusterResolver(ClusterResolver):
 
     ``job_to_label_mapping``: label selectors of each job's pods, {"worker": ["job-name=tensorflow"]} by default.
     ``tf_server_port``: the port of every task. ``override_client``: a ``CoreV1Api`` that is configured already.
-    ``executable_location``: which credentials are loaded otherwise.
+    ``executable_location``: which credentials are loaded otherwise. ``namespaces``: where pods are looked for, in this
+    order; None for all, as TensorFlow does, which needs the right to list the pods of the whole cluster.
 
     Listing pods raises MissingPackageError (an ImportError) without the ``kubernetes`` package, and ClusterError (a
     RuntimeError) for a pod that is not running. Raises InvalidValueError for a port or a location that is none.
@@ -57,6 +64,8 @@ class KubernetesClusterResolver(ClusterResolver):
         rpc_layer: str | None = "grpc",
         override_client: Any = None,
         executable_location: ExecutableLocation = ExecutableLocation.WITHIN_CLUSTER,
+        *,
+        namespaces: Sequence[str] | None = None,
     ) -> None:
         super().__init__(rpc_layer=rpc_layer)
         if not isinstance(executable_location, ExecutableLocation):
@@ -67,6 +76,7 @@ class KubernetesClusterResolver(ClusterResolver):
         self._port = checked_port(tf_server_port)
         self._client = override_client
         self._location = executable_location
+        self._namespaces = None if namespaces is None else _checked_namespaces(namespaces)
 
     def cluster_spec(self) -> ClusterSpec:
         """The running pods' hosts, sorted by the pods' names, as they are now."""
@@ -89,18 +99,36 @@ class KubernetesClusterResolver(ClusterResolver):
         """Any: what the client's package defines."""
         client = self._client if self._client is not None else _connect(self._location)
         return {
-            job: [pod for selector in selectors for pod in _running(client, selector)]
+            job: [pod for selector in selectors for pod in self._running(client, selector)]
             for job, selectors in self._selectors.items()
         }
+
+    def _running(self, client: Any, selector: str) -> list[Any]:
+        if self._namespaces is None:
+            return _running(client.list_pod_for_all_namespaces, selector)
+        within = (partial(client.list_namespaced_pod, namespace) for namespace in self._namespaces)
+        return [pod for list_pods in within for pod in _running(list_pods, selector)]
 
     def _own_task(self, pods: Mapping[str, list[Any]]) -> tuple[str | None, int | None]:
         if self.task_type is not None and self.task_id is not None:
             return self.task_type, self.task_id
-        name = os.environ.get("HOSTNAME", "")
-        for job, found in pods.items():
-            for index, pod in enumerate(found):
-                if pod.metadata.name == name:
-                    return job, index
+        name, own = os.environ.get("HOSTNAME", ""), _own_namespace()
+        named = [
+            (_namespace(pod), job, index)
+            for job, found in pods.items()
+            for index, pod in enumerate(found)
+            if pod.metadata.name == name
+        ]
+        tasks = [(job, index) for namespace, job, index in named if own is None or namespace in (None, own)]
+        if len(tasks) == 1:
+            return tasks[0]
+        if tasks:
+            where = ", ".join(sorted({str(namespace) for namespace, _, _ in named}))
+            raise ClusterError(
+                f"HOSTNAME={name!r:.80} is the name of {len(tasks)} pods, in the namespaces {where:.200}: pass "
+                "namespaces=, set POD_NAMESPACE from the pod's metadata.namespace, or set the resolver's task_type and "
+                "task_id"
+            )
         raise ClusterError(
             f"HOSTNAME={name!r:.80} is none of the job's {sum(map(len, pods.values()))} pods; set the resolver's "
             "task_type and task_id"
@@ -165,21 +193,51 @@ def _connect(location: ExecutableLocation) -> Any:
     return client.CoreV1Api()
 
 
-def _running(client: Any, selector: str) -> list[Any]:
-    """The pods, sorted by name so that every process lists them in one order."""
+def _running(list_pods: Callable[..., Any], selector: str) -> list[Any]:
+    """The pods, sorted by name and namespace so that every process lists them in one order."""
     try:
-        listed = client.list_pod_for_all_namespaces(
-            label_selector=selector, limit=MAX_TASKS, _request_timeout=_REQUEST_TIMEOUT_S
-        )
+        listed = list_pods(label_selector=selector, limit=MAX_TASKS, _request_timeout=_REQUEST_TIMEOUT_S)
     except Exception as error:
         raise ClusterError(f"the pods of {selector!r:.120} can't be listed: {error!s:.400}") from error
-    pods = sorted(listed.items, key=lambda pod: str(pod.metadata.name))
+    pods = sorted(listed.items, key=lambda pod: (str(pod.metadata.name), str(_namespace(pod))))
     for pod in pods:
         if pod.status.phase != "Running":
             raise ClusterError(
                 f"pod {pod.metadata.name!r} is {pod.status.phase}, not Running; wait until all pods of {selector!r} run"
             )
     return pods
+
+
+def _namespace(pod: Any) -> str | None:
+    return getattr(pod.metadata, "namespace", None)
+
+
+def _own_namespace() -> str | None:
+    """The namespace of this process's pod; None where nothing tells it."""
+    if told := os.environ.get("POD_NAMESPACE"):
+        return told
+    try:
+        return _OWN_NAMESPACE.read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _is_texts(given: object) -> bool:
+    if not isinstance(given, Sequence) or isinstance(given, (str, bytes)):
+        return False
+    return all(isinstance(one, str) for one in given)
+
+
+def _checked_namespaces(namespaces: Sequence[str]) -> list[str]:
+    if not _is_texts(namespaces):
+        raise InvalidTypeError(f"namespaces must be a list such as ['team-a']; got {namespaces!r:.80}")
+    wrong = [namespace for namespace in namespaces if not _NAMESPACE.fullmatch(namespace)]
+    if wrong or not namespaces or len(set(namespaces)) < len(namespaces):
+        raise InvalidValueError(
+            f"namespaces must be different names of lower-case letters, digits and '-', at least one; got "
+            f"{(wrong or namespaces)!r:.120}"
+        )
+    return [*namespaces]
 
 
 def _address(pod: Any, field: str, port: int) -> str:
@@ -195,6 +253,6 @@ def _checked_selectors(mapping: Mapping[str, Sequence[str]]) -> dict[str, list[s
             f"job_to_label_mapping must be a dict such as {{'worker': ['job-name=tensorflow']}}; got {mapping!r:.80}"
         )
     for job, selectors in mapping.items():
-        if isinstance(selectors, str) or not all(isinstance(selector, str) for selector in selectors):
+        if not _is_texts(selectors):
             raise InvalidTypeError(f"job {job!r:.80} needs a list of label selectors; got {selectors!r:.80}")
     return {job: list(selectors) for job, selectors in mapping.items()}

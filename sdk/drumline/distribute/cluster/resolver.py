@@ -21,6 +21,8 @@ class ClusterResolver(ABC):
     """
 
     def __init__(self, task_type: str | None = None, task_id: int | None = None, rpc_layer: str | None = None) -> None:
+        if rpc_layer is not None and not isinstance(rpc_layer, str):
+            raise InvalidTypeError(f"rpc_layer must be a text such as 'grpc'; got {rpc_layer!r:.80}")
         self._task_type = task_type
         self._task_id = task_id
         self._rpc_layer = rpc_layer

@@ -127,6 +127,8 @@ def _read() -> dict[str, Any]:
         ) from None
     except RecursionError:
         raise InvalidValueError(f"{VARIABLE} is nested too deeply") from None
+    except ValueError as error:  # a number of more digits than Python reads
+        raise InvalidValueError(f"{VARIABLE}={text!r:.80} can't be read: {error!s:.200}") from None
     if not isinstance(document, dict):
         raise InvalidValueError(f"{VARIABLE} must be an object; got {text!r:.80}; write, say, {_EXAMPLE}")
     return document

@@ -12,11 +12,11 @@ from typing import Any
 import jax
 
 from drumline.distribute.cluster import tpu_metadata
-from drumline.distribute.cluster.cluster_spec import ClusterSpec
+from drumline.distribute.cluster.cluster_spec import MAX_TASKS, ClusterSpec
 from drumline.distribute.cluster.gang import Gang, checked_address, number_in
 from drumline.distribute.cluster.meeting import meet
 from drumline.distribute.cluster.resolver import ClusterResolver, with_layer
-from drumline.distribute.errors import ClusterError, InvalidValueError, UnsupportedError
+from drumline.distribute.errors import ClusterError, InvalidTypeError, InvalidValueError, UnsupportedError
 from drumline.distribute.topology import has_device_places
 
 #: Where TensorFlow's servers listen.
@@ -24,6 +24,7 @@ _SERVER_PORT = 8470
 #: Where JAX's own detection lets the coordinator of a slice listen.
 _COORDINATOR_PORT = 8482
 _HOSTNAMES = ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES")
+_NUM_SLICES = "MEGASCALE_NUM_SLICES"
 _ENDPOINTS = "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"
 _ADDRESSES = re.compile(r"(?:[a-z0-9+]+://)?[^\s,/]+:\d+(?:,(?:[a-z0-9+]+://)?[^\s,/]+:\d+)*", re.ASCII)
 _LOCAL = "local"
@@ -31,7 +32,7 @@ _MOST_CHARACTERS = 131_072
 
 
 class TPUClusterResolver(ClusterResolver):
-    """The hosts of a TPU slice. A program runs on each of them, as JAX's programs do.
+    """The hosts of a TPU slice, and of the slices beside it. A program runs on each, as JAX's programs do.
 
         resolver = dist.cluster_resolver.TPUClusterResolver(tpu="")
         dist.initialize(resolver)
@@ -59,12 +60,17 @@ class TPUClusterResolver(ClusterResolver):
     ) -> None:
         super().__init__(task_type=job_name, task_id=0)
         del zone, project
+        for name, given in (("tpu", tpu), ("job_name", job_name), ("coordinator_name", coordinator_name)):
+            if given is not None and not isinstance(given, str):
+                raise InvalidTypeError(f"{name} must be a text; got {given!r:.80}")
         if coordinator_name is not None and coordinator_address is None:
             raise UnsupportedError(
                 f"coordinator {coordinator_name!r:.80} has no address and no server is started here; give "
                 "coordinator_address"
             )
-        self._coordinator = None if coordinator_name is None else (coordinator_name, str(coordinator_address))
+        self._coordinator: tuple[str, str] | None = None
+        if coordinator_name is not None:
+            self._coordinator = coordinator_name, checked_address(coordinator_address)
         self._tpu = tpu or ""
         has_met = self.is_local or (not self._tpu and has_device_places())
         self._hosts = () if has_met else _hosts_of(self._tpu)
@@ -92,18 +98,24 @@ class TPUClusterResolver(ClusterResolver):
         return ClusterSpec(tasks)
 
     def gang(self) -> Gang:
-        """The slice's hosts; those of all slices where MEGASCALE_NUM_SLICES tells of several."""
+        """The slice's hosts; those of all slices where MEGASCALE_NUM_SLICES tells of several.
+
+        What the environment does not tell of slices the machine's metadata does, where the hosts are from there.
+        """
         if not self._hosts:
             return Gang()
-        if len(self._hosts) <= 1 and _number("MEGASCALE_NUM_SLICES", 1) == 1:
+        told = _slice_settings()
+        slices, own_slice = _number(told, _NUM_SLICES, 1), _number(told, "MEGASCALE_SLICE_ID", 0)
+        if not 1 <= slices <= MAX_TASKS:
+            raise InvalidValueError(f"{_NUM_SLICES}={slices} is no number of slices; it is from 1 to {MAX_TASKS}")
+        if len(self._hosts) == slices == 1:
             return Gang()
-        slices, own_slice = _number("MEGASCALE_NUM_SLICES", 1), _number("MEGASCALE_SLICE_ID", 0)
         if own_slice >= slices:
             raise InvalidValueError(f"MEGASCALE_SLICE_ID={own_slice} is not among {slices} slices")
         worker, count = self._own_worker(), len(self._hosts)
         if worker >= count:
             raise InvalidValueError(f"TPU_WORKER_ID={worker} is not among the slice's {count} hosts")
-        host = self._hosts[0][0] if slices == 1 else _host(os.environ.get("MEGASCALE_COORDINATOR_ADDRESS", ""))
+        host = self._hosts[0][0] if slices == 1 else _host(told.get("MEGASCALE_COORDINATOR_ADDRESS", ""))
         if not host:
             raise ClusterError(f"{slices} slices are told, but no MEGASCALE_COORDINATOR_ADDRESS to meet at")
         return Gang(f"{host}:{_COORDINATOR_PORT}", slices * count, own_slice * count + worker)
@@ -161,7 +173,10 @@ def is_tpu_host() -> bool:
     """
     if any(os.environ.get(name) for name in _HOSTNAMES):
         return "TPU_WORKER_ID" in os.environ
-    return find_spec("libtpu") is not None and len(tpu_metadata.worker_hosts()) > 1
+    if find_spec("libtpu") is None:
+        return False
+    hosts = len(tpu_metadata.worker_hosts())
+    return hosts > 1 or (hosts == 1 and _slice_settings().get(_NUM_SLICES, "1") != "1")
 
 
 def _hosts_of(tpu: str) -> tuple[tuple[str, int], ...]:
@@ -209,5 +224,12 @@ def _host_and_port(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _number(name: str, default: int) -> int:
-    return number_in(os.environ, name) if os.environ.get(name) else default
+def _slice_settings() -> dict[str, str]:
+    """MEGASCALE_* of the environment, and of the metadata of a machine that nothing else tells its hosts."""
+    is_told = any(os.environ.get(name) for name in (*_HOSTNAMES, _ENDPOINTS, _NUM_SLICES))
+    told = {} if is_told else tpu_metadata.settings()
+    return told | {name: value for name, value in os.environ.items() if value and name.startswith("MEGASCALE_")}
+
+
+def _number(told: Mapping[str, str], name: str, default: int) -> int:
+    return number_in(told, name) if told.get(name) else default

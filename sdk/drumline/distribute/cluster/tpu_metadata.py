@@ -18,7 +18,7 @@ _HOST = "metadata.google.internal"
 _TIMEOUT_S = 3.0
 _PATH = "/computeMetadata/v1/instance/attributes"
 _MOST_BYTES = 1 << 20
-_NODE_ID = re.compile(r"^NODE_ID:\s*'?([^'\s]+)'?\s*$", re.MULTILINE)
+_SETTING = re.compile(r"^([A-Z_]+):\s*'?([^'\s]+)'?\s*$", re.MULTILINE)
 
 
 def worker_hosts() -> list[str]:
@@ -43,8 +43,12 @@ def worker_number() -> int | None:
 
 def slice_name() -> str | None:
     """The name of this machine's slice; None where none is told."""
-    match = _NODE_ID.search(_attribute("tpu-env") or "")
-    return match[1] if match else None
+    return settings().get("NODE_ID")
+
+
+def settings() -> dict[str, str]:
+    """What tells this machine of its slice, such as MEGASCALE_NUM_SLICES; none elsewhere."""
+    return dict(_SETTING.findall(_attribute("tpu-env") or ""))
 
 
 def _attribute(name: str) -> str | None:

@@ -26,6 +26,11 @@ class RepeatedSpmdStep(SpmdStep):
     Outputs have a leading axis, an entry per step.
     """
 
+    @property
+    def steps(self) -> int:
+        """For how many it makes room."""
+        return self._room
+
     def _results(self, arguments: StepArguments, outputs: list[jax.Array]) -> Any:
         repeated = arguments.repeated
         assert repeated is not None
@@ -141,6 +146,11 @@ class EachStep:
     def program(self) -> Any:
         """The jaxpr of one step."""
         return self._step.program
+
+    @property
+    def compilation(self) -> Any:
+        """Of one step, for chips that are not there."""
+        return getattr(self._step, "compilation", None)
 
     def memory(self, arguments: StepArguments) -> ProgramMemory | None:
         """What one step needs."""

@@ -50,12 +50,24 @@ class ReplicaSet:
         """``function`` of one replica's values as a program of joined values, on the replicas' devices."""
         if self.is_one:
             return partial(_call_on, jax.jit(function), self.devices[0])
-        replicated = PartitionSpec()
-        return jax.jit(
-            jax.shard_map(
-                function, mesh=self._sharding.mesh, in_specs=replicated, out_specs=replicated, check_vma=False
-            )
-        )
+        mesh, replicated = self._sharding.mesh, PartitionSpec()
+
+        def on_each(*operands: Any) -> list[Any]:
+            # XLA's partitioner refuses a program all of whose operands are empty, as those of replicas without rows
+            # are: these are made inside.
+            passed = [operand for operand in operands if not _is_empty(operand)]
+
+            def own(*values: Any) -> list[Any]:
+                left = iter(values)
+                return function(
+                    *(jnp.zeros(one.shape, one.dtype) if _is_empty(one) else next(left) for one in operands)
+                )
+
+            run = jax.shard_map(own, mesh=mesh, in_specs=replicated, out_specs=replicated, check_vma=False)
+            results: list[Any] = run(*passed)
+            return results
+
+        return jax.jit(on_each)
 
     def join(self, values: Sequence[Any], dtype: Any) -> Any:
         """One value per replica, each on its device, as the program takes them. ``dtype`` is that of host numbers."""
@@ -76,6 +88,13 @@ def _call_on(call: Callable[..., list[Any]], device: jax.Device, *operands: Any)
     # Without operands jit puts results on the default device.
     results = call(*operands)
     return results if operands else jax.device_put(results, device)
+
+
+def _is_empty(operand: Any) -> bool:
+    """Whether it has no elements, and no type that only JAX can make."""
+    kind = jax.typeof(operand)
+    is_plain = isinstance(kind, jax.core.ShapedArray) and not jnp.issubdtype(kind.dtype, jax.dtypes.extended)
+    return is_plain and not kind.size
 
 
 def _number(replicas: tuple[int, ...], eqn: Any) -> Any:

@@ -282,6 +282,16 @@ class Dataset(FromFiles):
                 count = operation.cardinality(count)
         return count
 
+    def __len__(self) -> int:
+        """The number of elements. TypeError where there is no end, or the source does not know it."""
+        count = self.cardinality()
+        if count < 0:
+            raise TypeError("the dataset is infinite" if count == ops.INFINITE else "the dataset's length is unknown")
+        return count
+
+    def __bool__(self) -> bool:
+        return True  # also without elements, as in TensorFlow
+
     def __iter__(self) -> Iterator[Any]:
         return iter(ops.in_order(self.to_grain()))
 

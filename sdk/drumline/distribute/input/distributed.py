@@ -204,12 +204,15 @@ def distribute_dataset(strategy: InputTarget, dataset: Any, options: InputOption
     if options.last_batch == "drop":
         source = without_remainder(source)
     fills: Filled = "all" if options.last_batch == "pad" else "none"
+    if len(strategy.processes) > 1 and options.last_batch == "auto" and options.fetch_to_device:
+        fills = "uneven"  # replicas of different rows are programs of their own, which one process alone runs
     if strategy.has_foreign_devices:
-        if options.last_batch == "auto" and options.fetch_to_device:
-            fills = "uneven"  # replicas of different rows are programs of their own, which one process alone runs
         return DistributedDataset(strategy, DividedOverProcesses(source, strategy, fills), options)
-    division = DividedBatches(source, strategy.num_replicas_in_sync, pads=strategy.pads_batches, fills=fills)
-    return DistributedDataset(strategy, division, options)
+    replicas, pads = strategy.num_replicas_in_sync, strategy.pads_batches
+    if fills == "uneven":  # on shapes, where one process divides for those that a run would have
+        fills = "none" if DividedBatches(source, replicas, pads=False).is_always_even() else fills
+        pads = fills != "none"
+    return DistributedDataset(strategy, DividedBatches(source, replicas, pads=pads, fills=fills), options)
 
 
 def distribute_datasets_from_function(

@@ -129,9 +129,10 @@ class Placer:
         parts = [self._per_replica(step) for step in steps]
         columns = []
         for column in zip(*parts, strict=True):
-            together = np.zeros((self._replicas, room, *column[0].shape[1:]), column[0].dtype)
+            together = np.empty((self._replicas, room, *column[0].shape[1:]), column[0].dtype)
             for position, part in enumerate(column):
                 together[:, position] = part
+            together[:, len(column) :] = 0
             columns.append(together)
         rows = [(column.shape[2],) * self._replicas if column.ndim > 2 else None for column in columns]
         placed = list(map(PerReplica, self._put(columns, self._split), [None] * len(columns), rows))
@@ -148,6 +149,8 @@ class Placer:
         if isinstance(step, CutBatch):
             shape = (self._replicas, step.rows[0])
             return [leaf.reshape(*shape, *leaf.shape[1:]) for leaf in jax.tree.leaves(step.batch)]
+        if len(step.elements) == 1:
+            return [leaf[None] for leaf in jax.tree.leaves(step.elements[0])]
         return [np.stack(column) for column in zip(*map(jax.tree.leaves, step.elements), strict=True)]
 
     def _own_pieces(self, leaves: tuple[Leaf, ...]) -> PerReplica:

@@ -12,6 +12,7 @@ import grain
 import jax
 import numpy as np
 
+from drumline.distribute.base.trace_state import is_abstract
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError
 from drumline.distribute.input import spec as specs
 from drumline.distribute.input.ops import INFINITE, UNKNOWN, Grain, first_element
@@ -201,7 +202,7 @@ def array_source(nest: Any, name: str = "from_tensor_slices") -> ArraySource:
 def element_source(nest: Any) -> ArraySource:
     """A single element."""
     arrays = jax.tree.map(
-        lambda leaf: _array_of_rows([leaf] if isinstance(leaf, (str, bytes)) else np.asarray(leaf)[None]),
+        lambda leaf: _array_of_rows([leaf] if isinstance(leaf, (str, bytes)) else _host_array(leaf)[None]),
         nest,
         is_leaf=lambda node: isinstance(node, list),
     )
@@ -212,7 +213,7 @@ def element_source(nest: Any) -> ArraySource:
 
 def _array_of_rows(leaf: Any) -> np.ndarray[Any, Any]:
     try:
-        array = np.asarray(leaf)
+        array = _host_array(leaf)
     except ValueError:
         raise InvalidValueError(
             f"the rows {leaf!r:.80} differ in shape, so that they make no array; give each the same shape"
@@ -220,6 +221,15 @@ def _array_of_rows(leaf: Any) -> np.ndarray[Any, Any]:
     if array.dtype == object and array.ndim and not all(isinstance(item, (str, bytes)) for item in array.flat):
         raise InvalidTypeError(f"the rows {leaf!r:.80} hold neither numbers nor texts; give arrays of these")
     return array
+
+
+def _host_array(leaf: Any) -> np.ndarray[Any, Any]:
+    """On shapes an array of JAX has no rows to read: one zero stands for all of them."""
+    if is_abstract():
+        leaf = jax.tree.map(
+            lambda one: np.broadcast_to(np.zeros((), one.dtype), one.shape) if isinstance(one, jax.Array) else one, leaf
+        )
+    return np.asarray(leaf)
 
 
 def iterable_source(batches: Any, element_spec: Any = None, signature: Signature | None = None) -> IterableSource:

@@ -188,6 +188,7 @@ class StepProgramRecord:
     """A program that was built for ``step``; ``memory`` is None where the step is not one compiled program.
 
     ``compilation``: for the chips that a plan speaks of; None where the program runs on devices that are there.
+    ``steps``: that it does at most in one call, of ``run_steps``.
     """
 
     step: int
@@ -196,6 +197,7 @@ class StepProgramRecord:
     collectives: tuple[CollectiveOperation, ...]
     memory: ProgramMemory | None
     compilation: Compilation | None = None
+    steps: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,6 +16,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from drumline.distribute.errors import NotPlannableError
 from drumline.distribute.observe import Allocation, Compilation, ProgramMemory
+from drumline.distribute.planning.chips import usable_of_gpu
 from drumline.distribute.planning.compiled_text import find_collectives
 from drumline.distribute.tracing import jaxprs
 
@@ -26,6 +29,8 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _MOST_CHARACTERS = 2_000
 #: A program larger than any device's memory, by which the compiler tells how much there is.
 _TOO_MANY_WORDS = 2**38
+#: Kinds of devices whose programs this jaxlib could not read: the next one is compiled once.
+_unreadable: set[str] = set()
 COST_FIELDS = ("flops", "bytes accessed", "optimal_seconds")
 
 
@@ -39,20 +44,16 @@ def compile_for(device: Any, call: Any, inputs: Any, largest: Sequence[Allocatio
     available = available_bytes(device)
     arguments = sum(_device_bytes(leaf) for leaf in jax.tree.leaves(inputs) if hasattr(leaf, "sharding"))
     if available is not None and arguments > available:
-        message = f"the arguments alone take {arguments} bytes on each device, which has {available} to use"
+        message = "The arguments alone are more than a device has, so that nothing was compiled."
         seconds = time.monotonic() - began
         return Compilation(False, arguments, arguments, available, True, tuple(largest), (), {}, message, seconds)
     try:
-        compiled = call.lower(*inputs).compile()
+        compiled, text = _compile(call.lower(*inputs), device.device_kind)
     except jax.errors.JaxRuntimeError as error:
         if _OUT_OF_MEMORY not in str(error):
             raise NotPlannableError(f"the compiler of {device.device_kind} refuses the step: {error}") from error
         return _too_large(str(error), arguments, available, largest, time.monotonic() - began)
     memory = memory_of(compiled)
-    try:
-        collectives, message = tuple(find_collectives(compiled.as_text())), ""
-    except jax.errors.JaxRuntimeError as error:  # a compiler that is newer than jaxlib may write what this can't read
-        collectives, message = (), f"this jaxlib can't read the compiled program: {error}"[:_MOST_CHARACTERS]
     return Compilation(
         fits=available is None or memory.peak <= available,
         argument_bytes=memory.argument,
@@ -60,12 +61,29 @@ def compile_for(device: Any, call: Any, inputs: Any, largest: Sequence[Allocatio
         available=available,
         is_gross=False,
         largest=tuple(largest),
-        collectives=collectives,
+        collectives=tuple(find_collectives(text)),
         cost=_cost_of(compiled),
-        message=message,
+        message="" if text else "neither jaxlib nor this version of the compiler tells the compiled program's text",
         seconds=time.monotonic() - began,
         memory=memory,
     )
+
+
+def _compile(lowered: Any, kind: str) -> tuple[Any, str]:
+    """A compiled program and its text; "" where nobody tells it.
+
+    A compiler that is newer than jaxlib may write what jaxlib can't read: then it prints the text itself, into a file.
+    """
+    if kind not in _unreadable:
+        compiled = lowered.compile()
+        try:
+            return compiled, str(compiled.as_text())
+        except jax.errors.JaxRuntimeError:
+            _unreadable.add(kind)
+    with tempfile.TemporaryDirectory() as folder:
+        compiled = lowered.compile(compiler_options={"xla_dump_to": folder, "xla_dump_hlo_as_text": True})
+        written = sorted(Path(folder).glob("*after_optimizations.txt"))
+        return compiled, written[-1].read_text() if written else ""
 
 
 def memory_of(compiled: Any) -> ProgramMemory:
@@ -86,6 +104,8 @@ def available_bytes(device: Any) -> int | None:
 
     None for compilers that know no limit, such as those of CPUs.
     """
+    if (usable := usable_of_gpu(device.device_kind)) is not None:
+        return usable
     sharding = NamedSharding(Mesh(np.array([device]), ("one",), axis_types=(AxisType.Auto,)), PartitionSpec())
     words = jax.ShapeDtypeStruct((_TOO_MANY_WORDS,), np.float32, sharding=sharding)
     try:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
+from drumline.distribute.executors.repeated import RepeatedSpmdStep
 from drumline.distribute.executors.spmd import SpmdStep
 from drumline.distribute.observe import Allocation, Compilation, ProgramMemory
 from drumline.distribute.planning.compilation import compile_for, refuse_callbacks
@@ -18,7 +19,7 @@ from drumline.distribute.tracing.arguments import StepArguments
 _LARGEST = 10
 
 
-class PlannedStep(SpmdStep):
+class Planned(SpmdStep):
     """The one program of all replicas. Calling it compiles it, once, and returns placeholders."""
 
     compilation: Compilation | None = None
@@ -27,8 +28,9 @@ class PlannedStep(SpmdStep):
     def __call__(self, arguments: StepArguments) -> Any:
         self.memory(arguments)
         program = self._traced.jaxpr
-        made = [_placeholder(aval) for aval in program.out_avals]
         count = self._traced.num_outputs
+        outer = () if arguments.repeated is None else (arguments.repeated.room,)
+        made = [_placeholder(aval, outer * (i < count)) for i, aval in enumerate(program.out_avals)]
         outputs = [
             value if bare else jnp.broadcast_to(value, (self._group.num_replicas_in_sync, *value.shape))
             for value, bare in zip(made[:count], self._out_is_mirrored, strict=True)
@@ -48,6 +50,12 @@ class PlannedStep(SpmdStep):
             paths, _ = jax.tree.flatten_with_path(jax.tree.unflatten(arguments.tree, arguments.own_leaves))
             self._leaf_names = [f"argument {jax.tree_util.keystr(path[1:])}" for path, _ in paths]
             self._leaf_names += ["row weights"] * (arguments.row_weights is not None)
+            if arguments.repeated is not None:
+                paths_of_batch = arguments.repeated.leaves
+                self._leaf_names = [
+                    f"{name} of {arguments.repeated.room} steps" if i in paths_of_batch else name
+                    for i, name in enumerate(self._leaf_names)
+                ]
             refuse_callbacks(self._traced.jaxpr.jaxpr)
             donated, kept, given, staying, constants = self._inputs(arguments, donate=False)
             given_specs, staying_specs = self._split_leaves(self._leaf_specs(bool))
@@ -73,12 +81,21 @@ class PlannedStep(SpmdStep):
     def _allocations(self, inputs: tuple[list[Any], ...]) -> Iterator[Allocation]:
         read = self._traced.read
         names = [read[i].name for i in self._donated], [read[i].name for i in self._kept]
-        leaf_names = self._split_leaves([self._leaf_names[i] for i in self._traced.leaf_indices])
+        own_names = [self._leaf_names[i] for i in self._traced.leaf_indices]
+        leaf_names = self._split_leaves([*own_names, *["number of a step"] * (len(self._kinds) - len(own_names))])
         for group, group_names in zip(inputs, (*names, *leaf_names, None), strict=True):
             for index, aval in enumerate(group):
                 if hasattr(aval, "sharding"):
                     name = group_names[index] if group_names is not None else f"captured array {index}"
                     yield Allocation(name, tuple(aval.shape), str(aval.dtype), device_bytes(aval))
+
+
+class PlannedStep(Planned):
+    """Of a call of `run`."""
+
+
+class PlannedSteps(Planned, RepeatedSpmdStep):
+    """Of a call of `run_steps`: several steps in one program."""
 
 
 def device_bytes(aval: Any) -> int:
@@ -87,10 +104,10 @@ def device_bytes(aval: Any) -> int:
     return math.prod(shard) * int(aval.dtype.itemsize)
 
 
-def _placeholder(aval: Any) -> Any:
-    """A value of which nothing but its shape is known."""
+def _placeholder(aval: Any, outer: tuple[int, ...]) -> Any:
+    """A value of which nothing but its shape is known, with `outer` axes before its own."""
     if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key):
         key = jax.eval_shape(lambda: jax.random.key(0))
         words = jax.eval_shape(jax.random.key_data, key).shape
-        return jax.random.wrap_key_data(jnp.zeros((*aval.shape, *words), jnp.uint32))
-    return jnp.zeros(aval.shape, aval.dtype)
+        return jax.random.wrap_key_data(jnp.zeros((*outer, *aval.shape, *words), jnp.uint32))
+    return jnp.zeros((*outer, *aval.shape), aval.dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import dis
 import os
 import sys
 import traceback
@@ -57,10 +58,24 @@ def run_on_shapes(program: Callable[[], Any], devices: Sequence[Any], folder: Pa
         except (*_NEEDS_NUMBER, NotPlannableError, _ValueShownError) as error:
             return _stop(error, folder)
         except (AttributeError, TypeError) as error:
-            if not any(word in str(error) for word in ("Tracer", "traced array")):
+            if not any(word in str(error) for word in ("Tracer", "traced array")) or _is_raised_in(folder, error):
                 raise
             return _stop(error, folder)
     return None
+
+
+def _is_raised_in(folder: Path, error: BaseException) -> bool:
+    """Whether a `raise` in a file of the folder raised it, not what an operation there called."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if last is None or not os.path.realpath(last.tb_frame.f_code.co_filename).startswith(_below(folder)):
+        return False
+    return dis.opname[last.tb_frame.f_code.co_code[last.tb_lasti]] == "RAISE_VARARGS"
+
+
+def _below(folder: Path) -> str:
+    return os.path.realpath(folder) + os.sep
 
 
 def _run(program: Callable[[], Any], devices: Sequence[Any]) -> None:
@@ -122,7 +137,7 @@ def _jax_frames_kept() -> Iterator[None]:
 
 def _stop(error: BaseException, folder: Path) -> Stop:
     """The last line of the program's own files that led to the error."""
-    root = os.path.realpath(folder) + os.sep
+    root = _below(folder)
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

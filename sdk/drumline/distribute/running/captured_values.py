@@ -25,6 +25,7 @@ import numpy as np
 from drumline.distribute.tracing.replica_context import ReplicaContext
 from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.per_replica import DistributedValue
+from drumline.distribute.variables.tree import VariableTree
 from drumline.distribute.variables.variable import Variable
 
 #: NumPy arrays up to this many bytes are compared by content, in every call: a tenth of a microsecond each.
@@ -44,6 +45,7 @@ _BY_IDENTITY = (
     jax.Array,
     jax.Device,
     Variable,
+    VariableTree,
     DistributedValue,
     DeviceGroup,
     ReplicaContext,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from operator import length_hint
 from typing import Any, cast
 
 import numpy as np
@@ -209,7 +210,8 @@ class _DeathCallback:
 
 def type_and_size(value: Any) -> Hashable:
     """What is compared of a container itself; its items are positions of their own."""
-    return (type(value), len(value) if hasattr(type(value), "__len__") else 0)
+    # a dataset without an end has no len
+    return (type(value), length_hint(value) if hasattr(type(value), "__len__") else 0)
 
 
 def type_only(value: Any) -> Hashable:

@@ -29,7 +29,7 @@ from drumline.distribute.executors.same_program import require_same_program
 from drumline.distribute.executors.spmd import SpmdStep
 from drumline.distribute.observe import DispatchedProgram
 from drumline.distribute.observe.observation import Observation
-from drumline.distribute.planning.planned_step import PlannedStep
+from drumline.distribute.planning.planned_step import Planned, PlannedStep, PlannedSteps
 from drumline.distribute.running.donation import donated_leaves, refuse_reads
 from drumline.distribute.running.program_cache import BuiltStep, FunctionState, StepCache
 from drumline.distribute.running.run_options import RunOptions
@@ -199,7 +199,7 @@ class StepRunner:
         if arguments.is_padded:
             assert arguments.rows is not None
             name = getattr(called, "__name__", repr(called))
-            refuse_unminded_padding(built.traces[0].minds_row_weights, arguments.rows, name)
+            refuse_unminded_padding(self._owner, arguments.rows, name, minds=built.traces[0].minds_row_weights)
             if not built.knows_rows:
                 built.knows_rows = True
                 built.traces[0].row_outputs |= find_row_outputs(
@@ -278,14 +278,14 @@ class StepRunner:
         return _Program(tracer.trace_replicas(is_shared=False), is_shared=False)
 
     def _compile(self, program: _Program, fn: Callable[..., Any], arguments: StepArguments, options: RunOptions) -> Any:
-        if is_abstract():
-            return self._plan(program, fn, arguments, options)
         if arguments.repeated is not None:
             makes = not all(variable.is_initialized for variable in program.traces[0].created)
             is_one = program.is_shared and self._executor != "pmap" and not makes
             if not is_one or not RepeatedSpmdStep.can_repeat(program.traces[0]):
                 each = self._compile(program, fn, arguments.of_one_step(), options)
                 return EachStep(each, self._observation, makes=makes)
+        if is_abstract():
+            return self._plan(program, fn, arguments, options)
         if not program.is_shared:
             if arguments.row_weights is not None:
                 raise InvalidValueError(
@@ -305,7 +305,7 @@ class StepRunner:
 
     def _plan(
         self, program: _Program, fn: Callable[..., Any], arguments: StepArguments, options: RunOptions
-    ) -> PlannedStep:
+    ) -> Planned:
         if not program.is_shared:
             why = (
                 f"its batch is ragged: rows per replica {list(arguments.rows or ())}"
@@ -316,15 +316,11 @@ class StepRunner:
                 f"step {self.step} has a program per replica (MPMD), and only one program for all can be compiled for "
                 f"devices that are not there: {why}"
             )
-        if arguments.repeated is not None:
-            raise NotPlannableError(
-                "strategy.run_steps does several steps in one program, which is not planned: call strategy.run for the "
-                "plan"
-            )
         (traced,) = program.traces
         self._mark_uniform(traced, arguments)
         given = donated_leaves(fn, arguments.tree, options.donated_names)
-        return PlannedStep(
+        planned = PlannedStep if arguments.repeated is None else PlannedSteps
+        return planned(
             self._owner, self._observation, traced, arguments, donate=options.donate is not False, given=given
         )
 

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from drumline.distribute.cluster import ClusterResolver, initialize
+import os
+
+from drumline.distribute.cluster import (
+    ClusterResolver,
+    ClusterSpec,
+    Gang,
+    SimpleClusterResolver,
+    TFConfigClusterResolver,
+    initialize,
+)
+from drumline.distribute.cluster.tf_config import VARIABLE
 from drumline.distribute.combine.communication import CommunicationOptions
 from drumline.distribute.errors import InvalidTypeError
 from drumline.distribute.strategies.mirrored import MirroredStrategy
@@ -29,11 +39,18 @@ class MultiWorkerMirroredStrategy(MirroredStrategy):
             raise InvalidTypeError(
                 f"communication_options must be dist.CommunicationOptions; got {communication_options!r:.80}"
             )
-        initialize(cluster_resolver)
+        gang = initialize(cluster_resolver)
         super().__init__()
-        self._resolver = cluster_resolver
+        self._resolver = cluster_resolver or _resolver_of(gang)
 
     @property
-    def cluster_resolver(self) -> ClusterResolver | None:
-        """The one that was given, or None."""
+    def cluster_resolver(self) -> ClusterResolver:
+        """The one that was given; else what TF_CONFIG tells, or which worker of a gang that met already this is."""
         return self._resolver
+
+
+def _resolver_of(gang: Gang) -> ClusterResolver:
+    """Tells programs which task they are, as those ask that write files by themselves. Addresses nobody told."""
+    if gang.num_processes == 1 or VARIABLE in os.environ:
+        return TFConfigClusterResolver()
+    return SimpleClusterResolver(ClusterSpec({}), task_type="worker", task_id=gang.process_id)

@@ -55,6 +55,7 @@ def describe_step(compiled: Any, arguments: StepArguments, step: int, replicas: 
         collectives=tuple(operations),
         memory=memory,
         compilation=getattr(compiled, "compilation", None),
+        steps=getattr(compiled, "steps", 1),
     )
 
 

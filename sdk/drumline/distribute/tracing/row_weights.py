@@ -11,6 +11,7 @@ import numpy as np
 from drumline.distribute.contexts import context
 from drumline.distribute.contexts.step_trace import StepTrace
 from drumline.distribute.errors import InvalidValueError
+from drumline.distribute.values.device_group import DeviceGroup
 
 
 def row_weights(like: Any = None) -> jax.Array:
@@ -72,13 +73,15 @@ def rows(tree: Any) -> Any:
     return RowsMark(tree)
 
 
-def refuse_unminded_padding(minds: bool, counted: tuple[int, ...], name: str) -> None:
+def refuse_unminded_padding(owner: DeviceGroup, counted: tuple[int, ...], name: str, *, minds: bool) -> None:
     """InvalidValueError for a step that takes rows which only fill up for true ones."""
     if not minds:
+        # Over several processes every replica needs as many rows.
+        way = "drop_remainder=True" if owner.has_foreign_devices else "InputOptions(last_batch='exact')"
         raise InvalidValueError(
             f"step {name} got a padded batch, of which {list(counted)} rows per replica count, and does not ask which: "
             "use dist.global_mean or dist.row_weights() for losses, and return dist.rows(y) for outputs with a row per "
-            "row of the batch, or use InputOptions(last_batch='exact')"
+            f"row of the batch, or use {way}"
         )
 
 

@@ -179,8 +179,24 @@ class StepTracer:
             trace.row_weights = leaves.pop()
         args, kwargs = jax.tree.unflatten(arguments.tree, leaves)
         entry = context.ContextEntry(owner, ReplicaContext(owner, number, trace), trace)
-        with context.enter(entry), trace_token(next(next_token)), _explain_wrappers():
+        own_rows = None if trace.rows is None else trace.rows[trace.replica or 0]
+        with context.enter(entry), trace_token(next(next_token)), _explain_no_rows(own_rows), _explain_wrappers():
             return self._fn(*args, **kwargs)
+
+
+@contextmanager
+def _explain_no_rows(rows: int | None) -> Iterator[None]:
+    """A batch of fewer rows than replicas leaves some without any, at which a step may fail that else works."""
+    try:
+        yield
+    except Exception as error:
+        if rows == 0:
+            error.add_note(
+                "This replica's part of the batch has no rows, as the batch has fewer than there are replicas. Write "
+                "shapes out where they are worked out by division (reshape(len(x), -1) is), or use "
+                "InputOptions(last_batch='pad') or 'drop'."
+            )
+        raise
 
 
 @contextmanager

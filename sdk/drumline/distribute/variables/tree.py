@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Self
 
 import jax
@@ -14,7 +15,10 @@ from drumline.distribute.variables.variable import Variable
 
 
 class VariableTree:
-    """Variables in the nest that they were made from. Make it by ``dist.variables``."""
+    """Variables in the nest that they were made from. Make it by ``dist.variables``.
+
+    It is a pytree whose leaves are the variables: it goes into a checkpoint, and is filled in place, as they do.
+    """
 
     def __init__(self, tree: Any, aggregation: VariableAggregation | str | None = None) -> None:
         leaves, structure = jax.tree.flatten(tree)
@@ -49,6 +53,20 @@ class VariableTree:
     def __repr__(self) -> str:
         count = sum(isinstance(leaf, Variable) for leaf in self._leaves)
         return f"VariableTree({count} variables in {self._structure})"
+
+
+def _flatten(tree: VariableTree) -> tuple[list[Any], Any]:
+    return tree._leaves, tree._structure
+
+
+def _unflatten(structure: Any, leaves: Iterable[Any]) -> VariableTree:
+    """A nest of these leaves, whatever they are."""
+    made = VariableTree.__new__(VariableTree)
+    made._structure, made._leaves = structure, [*leaves]
+    return made
+
+
+jax.tree_util.register_pytree_node(VariableTree, _flatten, _unflatten)
 
 
 def variables(tree: Any, *, aggregation: VariableAggregation | str | None = None) -> VariableTree:

@@ -256,6 +256,12 @@ def multi_worker() -> list[Any]:
     ]  # fmt: skip
 
 
+def own_task() -> list[Any]:
+    """Which task each process is to a program that asks its strategy, where nobody told addresses."""
+    resolver = dist.MultiWorkerMirroredStrategy().cluster_resolver
+    return [resolver.task_type, resolver.task_id, resolver.cluster_spec().as_dict(), resolver.master()]
+
+
 class Seen:
     """Keeps what the engine tells of reductions."""
 

@@ -15,6 +15,8 @@ strategy = dist.MultiWorkerMirroredStrategy()
 import jax.numpy as jnp
 numbers = strategy.distribute_values_from_function(lambda context: float(context.replica_id_in_sync_group))
 total = strategy.reduce("sum", numbers, axis=None)
+task = strategy.cluster_resolver
+print("task", task.task_type, task.task_id, task.cluster_spec().num_tasks("worker"))
 print("total", float(total), strategy.num_replicas_in_sync, len(strategy.local_results(numbers)))
 """
 LIMIT_S = 120.0
@@ -44,4 +46,5 @@ def test_two_workers_told_by_tf_config_compute_together(tmp_path: Path) -> None:
         place.close()
 
     assert all("total 6.0 4 2" in text for text in said), "\n".join(said)
+    assert all(f"task worker {index} 2" in text for index, text in enumerate(said)), "\n".join(said)
     assert [worker.returncode for worker in workers] == [0, 0], "\n".join(said)

@@ -241,6 +241,13 @@ def test_datasets_of_different_lengths_are_refused(processes: ProcessGroups) -> 
         assert "another number of batches in each process: 2 in process 0, 3 in process 1" in said, said
 
 
+def test_a_program_learns_from_its_strategy_which_task_it_is(processes: ProcessGroups) -> None:
+    told = processes.run(FOUND, "program.own_task()", (4, 4))
+
+    assert told == [["worker", 0, {}, ""], ["worker", 1, {}, ""]]
+    assert in_one(processes, "program.own_task()") == [None, None, {}, ""]
+
+
 def test_other_names_of_the_strategy_take_the_devices_of_all(processes: ProcessGroups) -> None:
     for named, before, after, total, other, late in processes.run(FOUND, "program.multi_worker()", (2, 2, 2, 2)):
         assert (named, before, after, total) == (8, 1, 4, 4.0)

@@ -65,6 +65,9 @@ def test_what_leaves_a_padded_step_has_the_true_rows(processes: ProcessGroups) -
 
     assert expected["local"] == len(expected["gathered"]) == 12
     assert "does not ask which" in expected["refused"]
+    exact = "or use InputOptions(last_batch='exact')"
+    assert expected["refused"].endswith(exact)
+    expected["refused"] = expected["refused"].replace(exact, "or use drop_remainder=True")
     assert sum(one.pop("local") for one in told) == expected.pop("local")
     for one in told:
         assert one.pop("refused") == expected["refused"]

@@ -13,6 +13,7 @@ import { Figures } from "./figures";
 import { LiveStacks } from "./live-stacks";
 import { Particulars } from "./particulars";
 import { RunAgain } from "./run-again";
+import { RunWarnings } from "./run-warnings";
 import { stateSentence } from "./sentence";
 import { SilentHosts } from "./silent-hosts";
 import { reachRun } from "./snippets";
@@ -55,6 +56,7 @@ export function RunHeader({ run }: { run: SteadyRun }) {
         </div>
       </div>
       {run.why && !isTerminal(run.state) && <Waiting why={run.why} />}
+      <RunWarnings run={run} />
       {run.hosts.length > 0 && !isTerminal(run.state) && <SilentHosts run={run} />}
       <Figures runId={run.id} />
       {run.state === "RUNNING" && <LiveStacks runId={run.id} />}

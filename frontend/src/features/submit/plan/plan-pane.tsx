@@ -6,19 +6,18 @@ import { Button } from "@/components/ui/button";
 import { Section } from "@/components/ui/section";
 import { ErrorState, Skeleton } from "@/components/ui/view-states";
 import { count } from "@/lib/format";
-import type { Submission } from "../request";
 import { Batches } from "./batches";
 import { Collectives } from "./collectives";
 import { Memory } from "./memory";
 import { PlacementMap } from "./placement-map";
 import { ProbeNote } from "./probe-note";
-import { isPending } from "./use-plan";
+import { isPending, type PlanOrder } from "./use-plan";
 import { PlannedVariables } from "./variables";
 import { Warnings } from "./warnings";
 
 interface PlanPaneProps {
-  /** The request that the plan answers. */
-  of: Submission;
+  /** The order that the plan answers. */
+  of: PlanOrder;
   plan: Plan | undefined;
   ordering: boolean;
   error: unknown;

@@ -6,7 +6,7 @@ import type { Submission } from "../request";
 
 const LOOK_EVERY_MS = 500;
 
-interface PlanOrder {
+export interface PlanOrder {
   request: Submission;
   /** The slice to compile for; null: the devices where it would be placed. */
   on: string | null;
@@ -14,7 +14,7 @@ interface PlanOrder {
   largest: string | null;
 }
 
-/** Orders plans and follows the newest one. `of` is the request that the shown plan answers. */
+/** Orders plans and follows the newest one. `of` is the order that the shown plan answers. */
 export function usePlan() {
   const newest = useRef<Plan | null>(null);
   const order = useMutation({
@@ -50,7 +50,7 @@ export function usePlan() {
     ordering: order.isPending,
     error: order.error ?? followed.error,
     plan: order.isPending ? undefined : followed.data,
-    of: order.variables?.request,
+    of: order.variables,
   };
 }
 

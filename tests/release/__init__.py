@@ -1,0 +1,1 @@
+"""What a release leaves behind, recorded to be held against every later version: `make record-release`."""
