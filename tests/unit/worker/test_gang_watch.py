@@ -232,7 +232,7 @@ leave()
             "a variable alone",
             "Rank 1 on beta waits for all members at variable 'extra', and rank 0 on alpha began step 7",
         ),
-        ("again, alone", "Rank 1 on beta waits for all members at step 7, and rank 0 on alpha began step 7 without it"),
+        ("again, alone", "Rank 1 on beta waits for all members at step 7, and rank 0 on alpha began step 7 with"),
         ("run_steps, other", "Rank 1 on beta runs another program than rank 0 on alpha in step 8: evaluate ("),
         (
             "run_steps, early",
