@@ -89,14 +89,17 @@ OTHER = '''
         return dist.all_reduce("sum", x * 3)
 
 
-    def main(run, *, odd: int, at: int, witness: str):
-        """Steps with the strategy over all members; one of them runs another step after `at` of them."""
+    def main(run, *, odd: int, at: int, witness: str, makes: bool = False):
+        """Steps with the strategy over all members; one runs another step after `at` of them, or makes a variable."""
         for step in range(100_000):
             is_other = jax.process_index() == odd and step == at
             if is_other:
                 with open(witness, "w") as file:
                     file.write(str(time.monotonic()))
-            run.strategy.run(other if is_other else train, args=(jnp.ones(3),))
+            if is_other and makes:
+                with run.strategy.scope():
+                    dist.Variable(jnp.zeros(3), name="extra")
+            run.strategy.run(other if is_other and not makes else train, args=(jnp.ones(3),))
             run.log(step=step, x=1.0)
 '''
 
@@ -175,6 +178,17 @@ def ended(site: Site, run: Run) -> tuple[EndReason, str]:
     assert run.reason is not None
     assert run.state == "FAILED"
     return run.reason.code, run.reason.message
+
+
+def decided(run: Run) -> float:
+    """When it was, monotonic."""
+    wait_until(lambda: [*run.attempts] != [], timeout_s=PATIENCE_S, what="it is placed")
+    wait_until(
+        lambda: next(iter(run.attempts)).state in {AttemptState.FINISHING, *TERMINAL_ATTEMPT},
+        timeout_s=PATIENCE_S,
+        what="it is decided",
+    )
+    return time.monotonic()
 
 
 @SIZES
@@ -287,13 +301,7 @@ def test_a_member_that_runs_another_program_is_named(
         parameters={"odd": odd, "at": at, "witness": str(witness)},
         retries=Retries(infrastructure=0),
     )
-    wait_until(lambda: [*run.attempts] != [], timeout_s=PATIENCE_S, what="it is placed")
-    wait_until(
-        lambda: next(iter(run.attempts)).state in {AttemptState.FINISHING, *TERMINAL_ATTEMPT},
-        timeout_s=PATIENCE_S,
-        what="it is decided",
-    )
-    decided_at = time.monotonic()
+    decided_at = decided(run)
     reason, message = ended(gang_site, run)
     measured(f"decided: one of {size} runs another program", decided_at - float(witness.read_text()), NAMED_S)
 
@@ -302,6 +310,29 @@ def test_a_member_that_runs_another_program_is_named(
     assert message.startswith(said), message
     assert f" in step {at}: other (" in message, message
     assert ", there train (" in message, message
+
+
+@SIZES
+def test_a_member_that_makes_a_variable_alone_is_named(
+    gang_site: Site, tmp_path: Path, chance: random.Random, measured: Measure, size: int
+) -> None:
+    odd, at = chance.randrange(size), 20 + chance.randrange(20)
+    witness = tmp_path / "witness"
+    run = gang_site.submit(
+        write_program(tmp_path, OTHER),
+        replicas=size,
+        strategy=GANG,
+        parameters={"odd": odd, "at": at, "witness": str(witness), "makes": True},
+        retries=Retries(infrastructure=0),
+    )
+    decided_at = decided(run)
+    reason, message = ended(gang_site, run)
+    measured(f"decided: one of {size} makes a variable alone", decided_at - float(witness.read_text()), NAMED_S)
+
+    assert reason is EndReason.PROGRAMS_DIFFER, message
+    said = f"Rank {odd} on {host_of(gang_site, run, odd).name} waits for all members at variable 'extra', and rank "
+    assert message.startswith(said), message
+    assert f" began step {at} without it. " in message, message
 
 
 @SIZES

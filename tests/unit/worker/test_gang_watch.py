@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
@@ -13,8 +14,9 @@ from drumline_worker.runner.gang_watch import Told, find_difference, find_odd
 A, B = ("aaaa", "train"), ("bbbb", "evaluate")
 
 
-def told(steps: int, *programs: tuple[int, tuple[str, str]], has_returned: bool = False) -> Told:
-    return Told(steps, has_returned, tuple((first, *program) for first, program in programs))
+def told(steps: int, *programs: tuple[int, tuple[str, str]], has_returned: bool = False, **exchanges: Any) -> Told:
+    """Any: the fields of `Told` that are about exchanges."""
+    return Told(steps, has_returned, tuple((first, *program) for first, program in programs), **exchanges)
 
 
 def name(rank: int) -> str:
@@ -72,6 +74,65 @@ def test_who_returns_while_others_still_step_is_named() -> None:
     )
 
 
+def test_who_waits_alone_for_all_members_is_named_with_what_it_waits_at() -> None:
+    gang = [
+        told(8, (0, A), exchanges=3, before_step=3),
+        told(7, (0, A), exchanges=4, before_step=3, recent=("a", "b", "c", "variable 'extra'")),
+    ]
+
+    assert find_odd(dict(enumerate(gang)), name) == (
+        "Rank 1 on host1 waits for all members at variable 'extra', and rank 0 on host0 began step 7 without it. All "
+        "members must make the same variables, and call the strategy alike, in the same order."
+    )
+
+
+def test_who_alone_passes_by_what_most_wait_at_is_named() -> None:
+    waiting = told(7, (0, A), exchanges=2, before_step=1, recent=("step 0", "checkpoint of step 7"))
+    gang = [waiting, told(8, (0, A), exchanges=1, before_step=1), waiting]
+
+    found = find_odd(dict(enumerate(gang)), name)
+    assert found is not None
+    assert found.startswith("Rank 1 on host1 began step 7 without checkpoint of step 7, at which rank 0 on host0 waits")
+
+
+def test_who_waits_before_the_first_step_is_named_too() -> None:
+    gang = [
+        told(1, (0, A), exchanges=1, before_step=1),
+        told(0, exchanges=2, recent=("variable 'w'", "variable 'extra'")),
+    ]
+
+    found = find_odd(dict(enumerate(gang)), name)
+    assert found is not None
+    assert found.startswith("Rank 1 on host1 waits for all members at variable 'extra', and rank 0 on host0 began")
+
+
+def test_of_as_many_that_wait_as_pass_by_the_others_decide_who_is_odd() -> None:
+    waiting = told(7, (0, A), exchanges=2, before_step=1, recent=("step 0", "variable 'extra'"))
+    passing = told(8, (0, A), exchanges=1, before_step=1)
+    behind = told(6, (0, A), exchanges=1, before_step=1)
+
+    assert find_odd({0: waiting, 1: passing, 2: behind}, name) is None
+    found = find_odd({0: waiting, 1: passing, 2: waiting}, name)
+    assert found is not None
+    assert found.startswith("Rank 1 on host1 began step 7 without variable 'extra'")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"steps": 8, "exchanges": 4, "before_step": 4},
+        {"steps": 7, "exchanges": 3, "before_step": 3},
+        {"steps": 6, "exchanges": 2, "before_step": 2},
+        {"steps": 9, "exchanges": 3, "before_step": None},
+    ],
+    ids=["came too", "on its way", "behind", "steps on another thread"],
+)
+def test_who_waits_for_members_that_may_still_come_is_left_alone(other: dict[str, Any]) -> None:
+    waiting = told(7, (0, A), exchanges=4, before_step=3, recent=("variable 'extra'",))
+
+    assert find_odd({0: Told(programs=((0, *A),), **other), 1: waiting}, name) is None
+
+
 def test_the_engine_s_own_word_for_members_that_differ_is_found_behind_what_the_program_raises() -> None:
     difference = ProcessesDifferError("step 0: its program of process 1 is not", (1,))
     with pytest.raises(ValueError, match="training failed") as raised:
@@ -108,7 +169,7 @@ class Follower:
         watch.dispatched(steps, program.digest, program.name)
     def __getattr__(self, name):
         return lambda *_: None
-strategy = dist.MirroredStrategy(None if "over both" in fault else jax.local_devices())
+strategy = dist.MirroredStrategy(None if "over both" in fault or "alone" in fault else jax.local_devices())
 strategy.observe(Follower())
 def train(x):
     return dist.all_reduce("sum", jnp.tanh(x) * 2)
@@ -136,6 +197,18 @@ elif "over both" in fault:
             leave()
         except (ValueError, jax.errors.JaxRuntimeError):
             break  # the other member has gone: its watch was faster
+elif "alone" in fault:
+    other = None
+    for step in range(20):
+        if rank == 1 and step == 7 and "variable" in fault:
+            with strategy.scope():
+                dist.Variable(jnp.zeros(3), name="extra")
+        fn = train
+        if rank == 1 and step == 7 and "again" in fault:
+            def fn(x):
+                return train(x)
+            fn.__qualname__ = "train"
+        jax.block_until_ready(strategy.run(fn, args=(jnp.ones(3),)))
 single = fault in ("none", "program", "early")
 for step in range((20 if fault != "early" or rank == 0 else 12) if single else 0):
     strategy.run(evaluate if fault == "program" and rank == 1 and step == 7 else train, args=(jnp.ones(3),))
@@ -155,6 +228,11 @@ leave()
         ("over both, later", "Rank 1 on beta runs another program than rank 0 on alpha in step 7: evaluate ("),
         ("over both, first", "Rank 1 on beta runs another program than rank 0 on alpha in step 0: evaluate ("),
         ("over both, argument", "Rank 1 on beta: step 0: args[0] of process 1 is not that of the other processes ("),
+        (
+            "a variable alone",
+            "Rank 1 on beta waits for all members at variable 'extra', and rank 0 on alpha began step 7",
+        ),
+        ("again, alone", "Rank 1 on beta waits for all members at step 7, and rank 0 on alpha began step 7 with"),
         ("run_steps, other", "Rank 1 on beta runs another program than rank 0 on alpha in step 8: evaluate ("),
         (
             "run_steps, early",

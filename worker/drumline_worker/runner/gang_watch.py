@@ -8,13 +8,14 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import jax
 from jax._src import distributed  # JAX shows its client nowhere else
 
 from drumline.contracts.worker_api import Rendezvous
+from drumline.distribute.cluster.exchange import in_order
 from drumline.distribute.errors import ProcessesDifferError
 from drumline_worker.runner.rendezvous import name_member
 
@@ -43,6 +44,12 @@ class Told:
     """Steps begun."""
     has_returned: bool = False
     programs: tuple[tuple[int, str, str], ...] = ()
+    exchanges: int = 0
+    """Of all members, come to by the main thread."""
+    recent: tuple[str, ...] = ()
+    """What the newest of them are about."""
+    before_step: int | None = None
+    """Exchanges before the newest step; None where its place among them is not known."""
 
     def program_at(self, step: int) -> tuple[str, str] | None:
         """Digest and name; None where it is not known (any more)."""
@@ -68,7 +75,47 @@ def find_difference(error: BaseException) -> ProcessesDifferError | None:
 
 def find_odd(told: Mapping[int, Told], name: Callable[[int], str]) -> str | None:
     """What is wrong with the gang, naming the member; None while all fits. `name` says who a rank is."""
-    return _find_returned(told, name) or _find_other_program(told, name)
+    return _find_returned(told, name) or _find_other_program(told, name) or _find_left_alone(told, name)
+
+
+def _find_left_alone(told: Mapping[int, Told], name: Callable[[int], str]) -> str | None:
+    """Who waits at an exchange, such as that of a new variable, which others have passed by."""
+    furthest = max(told, key=lambda rank: told[rank].exchanges, default=None)
+    if furthest is None:
+        return None
+    passed = [rank for rank, each in sorted(told.items()) if _has_passed(each, told[furthest])]
+    if not passed:
+        return None
+    first = min(passed, key=lambda rank: _made_at_most(told[rank]))
+    number = _made_at_most(told[first])
+    came = [rank for rank, each in sorted(told.items()) if each.exchanges > number and rank not in passed]
+    if len(came) == len(passed) < len(told) / 2:  # who has told neither decides which of them is odd
+        return None
+    recent = told[furthest].recent
+    what = recent[max(0, number - told[furthest].exchanges + len(recent))]
+    how = "returned" if told[first].has_returned else f"began step {told[first].steps - 1}"
+    if len(came) > len(passed):
+        said = f"{_upper(name(first))} {how} without {what}, at which {name(came[0])} waits for all members."
+    else:
+        said = f"{_upper(name(came[0]))} waits for all members at {what}, and {name(first)} {how} without it."
+    return f"{said} All members must make the same variables, and call the strategy alike, in the same order."
+
+
+def _has_passed(one: Told, furthest: Told) -> bool:
+    """Whether it can't come any more to an exchange that the furthest has come to."""
+    if one.has_returned:
+        return one.exchanges < furthest.exchanges
+    if one.before_step is None or (furthest.before_step is None and furthest.steps):
+        return False
+    if (
+        one.steps == furthest.steps and furthest.before_step is not None
+    ):  # the same step begins after the same exchanges
+        return one.before_step < furthest.before_step
+    return one.steps > furthest.steps and one.before_step < furthest.exchanges
+
+
+def _made_at_most(one: Told) -> int:
+    return one.exchanges if one.has_returned or one.before_step is None else one.before_step
 
 
 def _find_returned(told: Mapping[int, Told], name: Callable[[int], str]) -> str | None:
@@ -132,11 +179,13 @@ class GangWatch:
         programs = self._own.programs
         if not programs or programs[-1][1] != digest:
             programs = (*programs[1 - _KEPT :], (steps.start, digest, name[:_NAME_CHARS]))
-        self._own = Told(steps.stop, programs=programs)
+        is_in_order = threading.current_thread() is threading.main_thread()
+        before = in_order.read()[0] if is_in_order else None
+        self._own = Told(steps.stop, programs=programs, before_step=before)
 
     def returned(self) -> None:
         """The program has returned: it makes no more steps."""
-        self._own = Told(self._own.steps, has_returned=True, programs=self._own.programs)
+        self._own = replace(self._own, has_returned=True)
         self._now.set()
 
     def describe(self, error: ProcessesDifferError) -> str:
@@ -163,11 +212,13 @@ class GangWatch:
         self._end(odd)
 
     def _look(self) -> str | None:
-        own = self._own
-        text = json.dumps([own.steps, own.has_returned, own.programs])
+        exchanges, recent = in_order.read()  # first: what is told of them was so at these steps, or before
+        own = replace(self._own, exchanges=exchanges, recent=tuple(what[:_NAME_CHARS] for what in recent))
+        text = json.dumps([getattr(own, each.name) for each in fields(own)])
         self._store.key_value_set(f"{_PREFIX}{self._rendezvous.rank}", text, allow_overwrite=True)
         told = {}
         for key, value in self._store.key_value_dir_get(_PREFIX):
-            steps, has_returned, programs = json.loads(value)
-            told[int(key.rpartition("/")[2])] = Told(steps, has_returned, tuple(map(tuple, programs)))
+            steps, has_returned, programs, count, recent, before = json.loads(value)
+            programs = tuple(map(tuple, programs))
+            told[int(key.rpartition("/")[2])] = Told(steps, has_returned, programs, count, tuple(recent), before)
         return find_odd(told, lambda rank: name_member(self._rendezvous, rank))

@@ -27,12 +27,46 @@ TIMEOUT_S = 300.0
 _WAIT_S = 1.0
 _MOST_SHOWN = 300
 _CLOSED = "nobody reads this series any more"
+_KEPT = 64
+
+
+class ExchangesInOrder:
+    """Which exchanges of all processes the main thread has come to, among the steps that it runs: the same in each.
+
+    Those of other threads, and those between some of the processes, have no place in that order.
+    """
+
+    def __init__(self) -> None:
+        self._recent: tuple[int, tuple[str, ...]] = (0, ())
+        self._announced: str | None = None
+
+    def read(self) -> tuple[int, tuple[str, ...]]:
+        """How many it came to, and what the newest 64 were about, the last one last."""
+        count, recent = self._recent
+        announced = self._announced
+        return (count, recent) if announced is None else (count + 1, (*recent, announced))
+
+    def announce(self, what: str | None) -> None:
+        """The next one will be about that, whatever happens before; None once it may not come."""
+        self._announced = what
+
+    def came_to(self, what: str) -> None:
+        """It tells the others."""
+        count, recent = self._recent
+        self._announced = None
+        self._recent = (count + 1, (*recent[1 - _KEPT :], what))
+
+
+#: Of this process.
+in_order = ExchangesInOrder()
 
 
 class Exchange:
     """A series of exchanges between ``processes``, which all take part in each, in one order, on one thread."""
 
-    def __init__(self, name: str, processes: Sequence[int], timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self, name: str, processes: Sequence[int], timeout_s: float = TIMEOUT_S, *, is_branch: bool = False
+    ) -> None:
         self._name = name
         self.processes = tuple(processes)
         self._timeout_s = timeout_s
@@ -41,11 +75,12 @@ class Exchange:
         self._branches = 0
         self._lock = threading.Lock()
         self._is_closed = False
+        self._is_of_all = not is_branch and len(self.processes) == jax.process_count()
 
     def branch(self, name: str) -> Exchange:
         """A series of its own between the same processes, for another thread. All make their branches in one order."""
         self._branches += 1
-        return Exchange(f"{self._name}/{name} {self._branches}", self.processes, self._timeout_s)
+        return Exchange(f"{self._name}/{name} {self._branches}", self.processes, self._timeout_s, is_branch=True)
 
     def tell(self, what: str, value: Any) -> list[Any]:
         """``value`` (of JSON) of each process, in their order, once all have told theirs about the same ``what``.
@@ -85,6 +120,9 @@ class Exchange:
     @contextmanager
     def telling_failure(self, what: str) -> Iterator[None]:
         """Where the block raises, tells those that come to their next exchange, so that they do not wait for it."""
+        is_in_order = self._is_in_order()
+        if is_in_order:
+            in_order.announce(what)
         try:
             yield
         except (ProcessesDifferError, ClusterError):
@@ -92,6 +130,12 @@ class Exchange:
         except BaseException as error:
             self._put({"what": what, "failed": f"{type(error).__name__}: {error}"[:_MOST_SHOWN]})
             raise
+        finally:
+            if is_in_order:
+                in_order.announce(None)
+
+    def _is_in_order(self) -> bool:
+        return self._is_of_all and threading.current_thread() is threading.main_thread()
 
     def close(self) -> None:
         """Ends the series, for the others too: whoever waits in it, here or there, gets a ProcessesDifferError."""
@@ -104,6 +148,8 @@ class Exchange:
         with self._lock:
             if self._is_closed:
                 raise ProcessesDifferError(_CLOSED)
+            if self._is_in_order():
+                in_order.came_to(message["what"])
             self._write(message)
             return self._count
 
