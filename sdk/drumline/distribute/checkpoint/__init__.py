@@ -22,6 +22,8 @@ from drumline.distribute.errors import InvalidValueError
 
 #: Numbers them: the same in each process, as all make the same ones in the same order.
 _over_processes = itertools.count()
+#: What a step had before it is saved again, until the new state has its place: a kill between leaves one of the two.
+_REPLACED = ".replaced"
 
 
 class Checkpoints:
@@ -52,7 +54,8 @@ class Checkpoints:
     @property
     def steps(self) -> list[int]:
         """The steps there are checkpoints of, in order."""
-        return sorted(int(path.name) for path in self._directory.iterdir() if path.name.isdecimal())
+        names = (path.name.removesuffix(_REPLACED) for path in self._directory.iterdir())
+        return sorted({int(name) for name in names if name.isdecimal()})
 
     @property
     def latest_step(self) -> int | None:
@@ -99,14 +102,19 @@ class Checkpoints:
                 "one that all of them see, such as a shared volume"
             )
         require_one_state(partial)
-        shutil.rmtree(path, ignore_errors=True)
+        replaced = path.with_name(f"{path.name}{_REPLACED}")
+        if path.exists():
+            shutil.rmtree(replaced, ignore_errors=True)
+            path.rename(replaced)
         partial.rename(path)
+        shutil.rmtree(replaced, ignore_errors=True)
         self._remove_old()
 
     def _remove_old(self) -> None:
         if self._keep is not None:
             for old in self.steps[: -self._keep]:
-                shutil.rmtree(self._directory / str(old))
+                for name in (f"{old}{_REPLACED}", str(old)):
+                    shutil.rmtree(self._directory / name, ignore_errors=True)
 
     def restore(self, state: Any = None, step: int | None = None) -> Any:
         """``state`` with the values of ``step``, the newest by default: variables are assigned and stay themselves, and
@@ -121,6 +129,8 @@ class Checkpoints:
         if step is None or step not in self.steps:
             raise FileNotFoundError(f"no checkpoint of step {step} in {self._directory}; there are {self.steps}")
         path = self._directory / str(step)
+        if not path.exists():
+            path = path.with_name(f"{path.name}{_REPLACED}")
         restored = read_state(path, state)
         name_checkpoint(path, state)
         return restored

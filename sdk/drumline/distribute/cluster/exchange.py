@@ -72,6 +72,8 @@ class Exchange:
         self._timeout_s = timeout_s
         self._own = jax.process_index()
         self._count = 0
+        self._heard = 0
+        self._deleted = 0
         self._branches = 0
         self._lock = threading.Lock()
         self._is_closed = False
@@ -157,12 +159,15 @@ class Exchange:
         self._count += 1
         client = _client()
         client.key_value_set(self._key(self._count, self._own), json.dumps(message))
-        if self._count > 2:  # whoever tells the one before this has read the one before that
-            client.key_value_delete(self._key(self._count - 2, self._own))
+        while self._deleted < self._heard - 1:  # whoever told the one that was heard here has read all before
+            self._deleted += 1
+            client.key_value_delete(self._key(self._deleted, self._own))
 
     def _read_all(self, what: str, count: int) -> dict[int, dict[str, Any]]:
         deadline = time.monotonic() + self._timeout_s
-        return {process: json.loads(self._read(process, count, what, deadline)) for process in self.processes}
+        told = {process: json.loads(self._read(process, count, what, deadline)) for process in self.processes}
+        self._heard = count
+        return told
 
     def _read(self, process: int, count: int, what: str, deadline: float) -> str:
         key, client = self._key(count, process), _client()

@@ -1,5 +1,8 @@
 """Training that is stopped, saved and gone on with, whatever the number of processes before and after."""
 
+import os
+import signal
+import sys
 from typing import Any
 
 import jax
@@ -62,3 +65,27 @@ def saved_alone(directory: str) -> list[str]:
         checkpoints.save(5, {"a": 1})
         said.append(str(checkpoints.steps))
     return said
+
+
+def save_again_until_killed(directory: str, at: int) -> None:
+    """Saves a step twice; process 0 is killed before the change of directories of that number in the second save."""
+    checkpoints = dist.Checkpoints(directory)
+    checkpoints.save(1, {"a": 1})
+    if jax.process_index() == 0:
+        left = [at]
+
+        def kill_in_time(event: str, args: tuple[Any, ...]) -> None:
+            if event in ("os.rename", "shutil.rmtree") and str(args[0]).startswith(directory):
+                if not left[0]:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                left[0] -= 1
+
+        sys.addaudithook(kill_in_time)
+    checkpoints.save(1, {"a": 2})
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def restored(directory: str) -> list[Any]:
+    """The newest step, and what is in it."""
+    checkpoints = dist.Checkpoints(directory)
+    return [checkpoints.latest_step, checkpoints.restore()["a"]]

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.jax_processes import ProcessGroups, process_groups
+from support.jax_processes import JaxProcesses, ProcessGroups, process_groups
 
 TESTS = Path(__file__).parents[3]
 FOUND = f"""
@@ -59,3 +59,19 @@ def test_processes_that_do_not_save_one_state_are_told_so(processes: ProcessGrou
     assert "failed in process 1" in told[0][1]
     assert all("process 1 at checkpoint of step 4, the others at checkpoint of step 3" in one[2] for one in told), told
     assert [one[3] for one in told] == ["[5]"] * 2
+
+
+@pytest.mark.parametrize(("at", "value"), [(0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (5, 2), (6, 2)])
+def test_a_kill_anywhere_in_saving_a_step_again_leaves_one_whole_state(
+    processes: ProcessGroups, tmp_path: Path, at: int, value: int
+) -> None:
+    gang = JaxProcesses((1, 1))
+    try:
+        with pytest.raises((AssertionError, BrokenPipeError)):
+            gang.call(FOUND, f"saving.save_again_until_killed({str(tmp_path)!r}, {at})", timeout_s=60)
+    finally:
+        gang.stop()
+
+    for devices in ((4, 4), (8,)):
+        told = processes.run(FOUND, f"saving.restored({str(tmp_path)!r})", devices)
+        assert told == [[1, value]] * len(devices)
