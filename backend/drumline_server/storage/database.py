@@ -140,8 +140,13 @@ def migrations_directory() -> Path:
 
 
 def newest_revision() -> str:
-    """The revision that the migrations lead to. Raises SchemaError unless they end in exactly one."""
-    sources = [file.read_text() for file in (migrations_directory() / "versions").glob("*.py")]
+    """The revision that the migrations lead to. Raises SchemaError unless they end in exactly one, each readable."""
+    files = {file.name: file.read_text() for file in (migrations_directory() / "versions").glob("*.py")}
+    # One that is not seen would never run, and nothing else would say so.
+    unread = sorted(name for name, source in files.items() if len(_REVISION.findall(source)) != 1)
+    if unread:
+        raise SchemaError(f'No revision is found in {", ".join(unread)}; write one line each: revision = "0021".')
+    sources = files.values()
     revisions = {str(match) for source in sources for match in _REVISION.findall(source)}
     heads = revisions - {str(match) for source in sources for match in _DOWN.findall(source)}
     if len(heads) != 1:

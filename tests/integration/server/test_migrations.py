@@ -1,6 +1,7 @@
 """The migrations make what the models say, on both databases."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Column, Connection, MetaData, create_engine, inspect, text
 from sqlalchemy.exc import IntegrityError
 
+from drumline_server.base.errors import SchemaError
 from drumline_server.storage import database
 from drumline_server.storage.models import Base
 
@@ -146,3 +148,12 @@ def _config(url: str) -> Config:
     config.set_main_option("script_location", str(database.migrations_directory()))
     config.set_main_option("sqlalchemy.url", url.replace("%", "%%"))
     return config
+
+
+def test_a_migration_whose_revision_is_not_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "versions").mkdir()
+    (tmp_path / "versions" / "0001_first.py").write_text('revision = "0001"\ndown_revision = None\n')
+    (tmp_path / "versions" / "0002_second.py").write_text('revision, down_revision = "0002", "0001"\n')
+    monkeypatch.setattr(database, "migrations_directory", lambda: tmp_path)
+    with pytest.raises(SchemaError, match=r"0002_second\.py.*revision ="):
+        database.newest_revision()
