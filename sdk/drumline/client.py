@@ -36,6 +36,7 @@ from drumline.program import PackedProgram
 from drumline.resources.batches import Batch
 from drumline.resources.jobs import Job, job_path
 from drumline.resources.plans import Plan, make_plan
+from drumline.resources.run_lists import RunLists
 from drumline.resources.runs import Run, submit_run
 from drumline.strategy_options import parse_strategy
 
@@ -66,7 +67,7 @@ class SubmitOptions(TypedDict, total=False):
     resume_from: str | None
 
 
-class Client:
+class Client(RunLists):
     """One Drumline server. Without arguments: DRUMLINE_URL and DRUMLINE_TOKEN, else what `drumline up` runs here.
 
         with Client() as client:
@@ -236,14 +237,13 @@ class Client:
         """
         if not isinstance(labels, Mapping | None):
             refuse("labels", labels, 'pass a dict, such as {"team": "vision"}')
-        wanted_labels = [f"{name}={value}" for name, value in (labels or {}).items()]
         params = {
             "state": [states] if isinstance(states, str) else [*states],
             "job": job,
             "version": version,
             "owner": owner,
             "batch": batch,
-            "label": wanted_labels,
+            "label": [f"{name}={value}" for name, value in (labels or {}).items()],
             "q": search,
             "sort": sort,
         }

@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from urllib.parse import quote
 
@@ -208,6 +208,22 @@ class Run:
         Of one attempt by id, else of the run without what was rolled back.
         """
         return Reductions(self._transport, self.id, f"{self._path}/reductions", name, attempt)
+
+    def mark(
+        self,
+        *,
+        labels: Mapping[str, str | None] | None = None,
+        note: str | None = None,
+        starred: bool | None = None,
+        archived: bool | None = None,
+    ) -> "Run":
+        """Changes labels (None takes one away), note, star, or whether lists show it; what is None stays."""
+        with typed_errors():
+            patch = api.RunPatch(
+                labels=None if labels is None else dict(labels), note=note, starred=starred, archived=archived
+            )
+        self._transport.send("PATCH", self._path, Body.of(patch), repeatable=True)
+        return self.refresh()
 
     def cancel(self, grace_s: float | None = None) -> "Run":
         """Asks it to stop; it has `grace_s` seconds (its own limit if None) to do so. Returns itself at once.

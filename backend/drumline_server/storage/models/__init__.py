@@ -25,6 +25,7 @@ from drumline_server.storage.models.records import (
     ReductionKind,
     VariableRecord,
 )
+from drumline_server.storage.models.run_lists import BulkChange, Field, RunField, RunFigures, RunView
 from drumline_server.storage.models.runs import (
     Attempt,
     Batch,
@@ -45,9 +46,11 @@ __all__ = [
     "Base",
     "Batch",
     "BrowserSession",
+    "BulkChange",
     "Bundle",
     "Checkpoint",
     "Device",
+    "Field",
     "Gap",
     "Hold",
     "Host",
@@ -70,7 +73,10 @@ __all__ = [
     "ReductionKind",
     "Run",
     "RunEvent",
+    "RunField",
+    "RunFigures",
     "RunLabel",
+    "RunView",
     "ServerProcess",
     "Store",
     "Token",
