@@ -25,6 +25,7 @@ from drumline_server.http.request_context import AppState, Proxies, RequestConte
 from drumline_server.http.routes import (
     batches,
     bundles,
+    curves,
     fleet,
     health,
     identity,
@@ -132,6 +133,7 @@ def _add_routes(app: Application) -> None:
         runs,
         stream,
         records,
+        curves,
         bundles,
         identity,
         jobs,

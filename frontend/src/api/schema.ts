@@ -702,7 +702,7 @@ export interface paths {
          * @description Lines of the whole output that hold a text or an expression, as they are found: a record a line.
          *
          *     Of all members of the newest attempt, or of the one named. Whoever stops reading ends the search; `cursor` of the
-         *     last record goes on.
+         *     last record continues it.
          */
         get: operations["search_logs"];
         put?: never;
@@ -728,6 +728,26 @@ export interface paths {
          *     that before is cut.
          */
         get: operations["get_metrics"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run_id}/metrics/names": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Metric Names
+         * @description The names of the run's metrics, by name, with how much there is of each; it may have thousands.
+         */
+        get: operations["list_metric_names"];
         put?: never;
         post?: never;
         delete?: never;
@@ -914,6 +934,28 @@ export interface paths {
          * @description Submits up to 10 000 runs at once: if one is refused none is queued. A refusal names each run and field.
          */
         post: operations["submit_batch"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs:metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Compare Metrics
+         * @description Curves of several runs on one axis with the same buckets: by step, by time, or by time since each run began.
+         *
+         *     Each run as a whole, without what was rolled back. A run that logged none of the metrics has no curve.
+         */
+        get: operations["compare_metrics"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1790,6 +1832,59 @@ export interface components {
             strategy: components["schemas"]["MirroredSpec"] | components["schemas"]["CentralStorageSpec"] | components["schemas"]["TpuSpec"] | components["schemas"]["OneDeviceSpec"];
             /** Version */
             version: string;
+        };
+        /**
+         * ComparedCurve
+         * @description One metric of one run on the axis of a comparison.
+         */
+        ComparedCurve: {
+            /** Last Step */
+            last_step: number;
+            /** N */
+            n: number;
+            /** Name */
+            name: string;
+            points: components["schemas"]["NumberedPoints"];
+            /** Run */
+            run: string;
+            /** Unit */
+            unit: string;
+        };
+        /**
+         * ComparedMetrics
+         * @description Metrics of several runs on one axis, in the order of the runs asked for, each run's by name.
+         */
+        ComparedMetrics: {
+            /** Bucket Width */
+            bucket_width: number;
+            /** Curves */
+            curves: components["schemas"]["ComparedCurve"][];
+            /** End */
+            end: number | null;
+            /** Runs */
+            runs: components["schemas"]["ComparedRun"][];
+            /** Start */
+            start: number | null;
+            /**
+             * X
+             * @enum {string}
+             */
+            x: "step" | "time" | "relative";
+        };
+        /**
+         * ComparedRun
+         * @description A run of a comparison.
+         */
+        ComparedRun: {
+            /** Began */
+            began: string | null;
+            /**
+             * Gaps
+             * @default []
+             */
+            gaps: components["schemas"]["MetricGap"][];
+            /** Run */
+            run: string;
         };
         /**
          * Device
@@ -2881,6 +2976,22 @@ export interface components {
             what: "metrics" | "spool";
         };
         /**
+         * MetricName
+         * @description A metric of a run, as a row of the list of them; its figures are of all attempts.
+         */
+        MetricName: {
+            /** First Step */
+            first_step: number;
+            /** Last Step */
+            last_step: number;
+            /** N */
+            n: number;
+            /** Name */
+            name: string;
+            /** Unit */
+            unit: string;
+        };
+        /**
          * MetricPoints
          * @description Buckets over the x axis, column by column; `min` and `max` bound every value that was logged.
          */
@@ -2995,6 +3106,26 @@ export interface components {
              * @enum {string}
              */
             kind: "mirrored";
+        };
+        /**
+         * NumberedPoints
+         * @description Buckets of an axis that several curves share; those without a value are left out.
+         */
+        NumberedPoints: {
+            /** Bucket */
+            bucket: number[];
+            /** Count */
+            count: number[];
+            /** Last */
+            last: (number | null)[];
+            /** Max */
+            max: (number | null)[];
+            /** Mean */
+            mean: (number | null)[];
+            /** Min */
+            min: (number | null)[];
+            /** X */
+            x: number[];
         };
         /**
          * OneDeviceSpec
@@ -3148,6 +3279,13 @@ export interface components {
         Page_Job_: {
             /** Items */
             items: components["schemas"]["Job"][];
+            /** Next */
+            next?: string | null;
+        };
+        /** Page[MetricName] */
+        Page_MetricName_: {
+            /** Items */
+            items: components["schemas"]["MetricName"][];
             /** Next */
             next?: string | null;
         };
@@ -5041,6 +5179,9 @@ export type ChipPlan = components['schemas']['ChipPlan'];
 export type ChipProgram = components['schemas']['ChipProgram'];
 export type Claim = components['schemas']['Claim'];
 export type Claimed = components['schemas']['Claimed'];
+export type ComparedCurve = components['schemas']['ComparedCurve'];
+export type ComparedMetrics = components['schemas']['ComparedMetrics'];
+export type ComparedRun = components['schemas']['ComparedRun'];
 export type Device = components['schemas']['Device'];
 export type DeviceCheck = components['schemas']['DeviceCheck'];
 export type DeviceCheckReport = components['schemas']['DeviceCheckReport'];
@@ -5093,11 +5234,13 @@ export type MemberStandingOutput = components['schemas']['MemberStanding-Output'
 export type MemberState = components['schemas']['MemberState'];
 export type MemberTick = components['schemas']['MemberTick'];
 export type MetricGap = components['schemas']['MetricGap'];
+export type MetricName = components['schemas']['MetricName'];
 export type MetricPoints = components['schemas']['MetricPoints'];
 export type MetricSeries = components['schemas']['MetricSeries'];
 export type Metrics = components['schemas']['Metrics'];
 export type MetricsEvent = components['schemas']['MetricsEvent'];
 export type MirroredSpec = components['schemas']['MirroredSpec'];
+export type NumberedPoints = components['schemas']['NumberedPoints'];
 export type OneDeviceSpec = components['schemas']['OneDeviceSpec'];
 export type Outcome = components['schemas']['Outcome'];
 export type OutcomeMetric = components['schemas']['OutcomeMetric'];
@@ -5112,6 +5255,7 @@ export type PageHost = components['schemas']['Page_Host_'];
 export type PageJobChange = components['schemas']['Page_JobChange_'];
 export type PageJobVersion = components['schemas']['Page_JobVersion_'];
 export type PageJob = components['schemas']['Page_Job_'];
+export type PageMetricName = components['schemas']['Page_MetricName_'];
 export type PageReductionSummary = components['schemas']['Page_ReductionSummary_'];
 export type PageRunEvent = components['schemas']['Page_RunEvent_'];
 export type PageRunSummary = components['schemas']['Page_RunSummary_'];
@@ -6469,6 +6613,44 @@ export interface operations {
             };
         };
     };
+    list_metric_names: {
+        parameters: {
+            query?: {
+                /** @description How the names begin. */
+                prefix?: string;
+                /** @description `next` of the page before; the first page without. */
+                cursor?: string | null;
+                /** @description Names on the page. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_MetricName_"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     get_placement: {
         parameters: {
             query?: {
@@ -6796,6 +6978,43 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SubmittedBatch"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    compare_metrics: {
+        parameters: {
+            query: {
+                /** @description Runs to show, in this order. */
+                runs: string[];
+                names: string[];
+                x?: "step" | "time" | "relative";
+                from?: number | null;
+                to?: number | null;
+                buckets?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ComparedMetrics"];
                 };
             };
             /** @description An error, told in words and with a code. */

@@ -1,13 +1,13 @@
-"""What a run shows of itself: placement, metrics, reductions, output, checkpoints."""
+"""What a run shows of itself but its metrics: placement, reductions, output, checkpoints."""
 
 from collections.abc import AsyncIterator
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import Query, Response
 from fastapi.responses import StreamingResponse
 
 from drumline.contracts import api
-from drumline.contracts.events import MetricName, Name
+from drumline.contracts.events import Name
 from drumline.contracts.ids import AttemptId, MemberId, ReductionId, RunId
 from drumline.contracts.records import RECORDS_MEDIA_TYPE
 from drumline_server.http.dependencies import (
@@ -21,7 +21,7 @@ from drumline_server.http.dependencies import (
 )
 from drumline_server.http.json_bodies import in_pieces
 from drumline_server.lifecycle import checkpoints
-from drumline_server.telemetry import gaps, logs, metrics, placement, reductions
+from drumline_server.telemetry import gaps, logs, placement, reductions
 from drumline_server.telemetry.log_search import LogQuery, find_sources
 from drumline_server.telemetry.log_search_child import MAX_PATTERN
 
@@ -29,8 +29,6 @@ router = api_router("/runs/{run_id}", tags=["telemetry"])
 
 _SAFE = 2**53
 Step = Annotated[int | None, Query(ge=0, lt=_SAFE)]
-Bound = Annotated[float | None, Query(ge=-_SAFE, le=_SAFE, allow_inf_nan=False)]
-Names = Annotated[list[MetricName], Query(max_length=metrics.MAX_NAMES, description="Metrics to show; all if none.")]
 FromByte = Annotated[
     int, Query(alias="from", gt=-_SAFE, lt=_SAFE, description="First byte to show; -N shows the last N bytes.")
 ]
@@ -44,30 +42,6 @@ async def get_placement(run_id: RunId, principal: ReaderDep, app: AppDep, attemp
         lambda session: placement.read_placement(session, principal.project_id, run_id, attempt)
     )
     return in_pieces(found, "devices")
-
-
-@router.get("/metrics", response_model=api.Metrics)
-async def get_metrics(
-    *,
-    run_id: RunId,
-    principal: ReaderDep,
-    _: KnownQuery,
-    app: AppDep,
-    names: Names = [],  # noqa: B006 - FastAPI copies defaults
-    x: Literal["step", "time"] = "step",
-    start: Annotated[Bound, Query(alias="from")] = None,
-    end: Annotated[Bound, Query(alias="to")] = None,
-    buckets: Annotated[int, Query(ge=1, le=2_000)] = 600,
-    attempt: AttemptId | None = None,
-) -> Response:
-    """Curves of the run's metrics in at most `buckets` buckets; no value, however short its spike, is hidden.
-
-    Of the attempt named, else of the run as a whole: where an attempt resumed from a checkpoint, what was logged after
-    that before is cut.
-    """
-    window = metrics.Window(tuple(names), x, start, end, buckets, attempt)
-    found = await app.database.read(lambda session: metrics.read_metrics(session, principal.project_id, run_id, window))
-    return in_pieces(found, "series")
 
 
 @router.get("/reductions")
