@@ -1461,6 +1461,8 @@ export interface components {
             jobs: string[];
             /** Name */
             name: string;
+            /** @default {} */
+            owner: components["schemas"]["PrincipalRef"];
             /** Project */
             project: string;
             /** Size */
@@ -1483,6 +1485,8 @@ export interface components {
             left: number;
             /** Requested At */
             requested_at: string;
+            /** @default {} */
+            requested_by: components["schemas"]["PrincipalRef"];
         };
         /**
          * BatchSearch
@@ -2319,6 +2323,7 @@ export interface components {
              * @default false
              */
             drain_requested: boolean;
+            drain_requested_by?: components["schemas"]["PrincipalRef"] | null;
             /** Free Devices */
             free_devices: number;
             /** Id */
@@ -2420,6 +2425,8 @@ export interface components {
         Job: {
             /** Created At */
             created_at: string;
+            /** @default {} */
+            created_by: components["schemas"]["PrincipalRef"];
             /** Current Version */
             current_version: number;
             /** Id */
@@ -2453,6 +2460,8 @@ export interface components {
             from_version: number | null;
             /** Number */
             number: number;
+            /** @default {} */
+            principal: components["schemas"]["PrincipalRef"];
             /** To Version */
             to_version: number;
         };
@@ -2499,6 +2508,8 @@ export interface components {
             content_hash: string;
             /** Created At */
             created_at: string;
+            /** @default {} */
+            created_by: components["schemas"]["PrincipalRef"];
             /** Id */
             id: string;
             /** Job */
@@ -3433,6 +3444,8 @@ export interface components {
         Plan: {
             /** Created At */
             created_at: string;
+            /** @default {} */
+            created_by: components["schemas"]["PrincipalRef"];
             /** Devices */
             devices: components["schemas"]["PlacedDevice"][];
             /** Id */
@@ -3686,6 +3699,16 @@ export interface components {
             basis: string;
             /** Overdue S */
             overdue_s?: number | null;
+        };
+        /**
+         * PrincipalRef
+         * @description Who did something, as of then; a name of None where nobody knows any more.
+         */
+        PrincipalRef: {
+            /** Id */
+            id?: string | null;
+            /** Name */
+            name?: string | null;
         };
         /**
          * Probe
@@ -4534,6 +4557,7 @@ export interface components {
             batch?: string | null;
             /** Cancel Requested */
             cancel_requested: boolean;
+            cancelled_by?: components["schemas"]["PrincipalRef"] | null;
             /** Created At */
             created_at: string;
             /** Ended At */
@@ -4555,6 +4579,8 @@ export interface components {
             not_finite?: {
                 [key: string]: "NaN" | "Infinity" | "-Infinity";
             };
+            /** @default {} */
+            owner: components["schemas"]["PrincipalRef"];
             /** Parameters */
             parameters: {
                 [key: string]: components["schemas"]["JsonValue"];
@@ -4624,6 +4650,8 @@ export interface components {
         RunStacks: {
             /** Asked At */
             asked_at?: string | null;
+            /** Asked By */
+            asked_by?: string | null;
             /**
              * Is Complete
              * @default false
@@ -4707,6 +4735,7 @@ export interface components {
             batch?: string | null;
             /** Cancel Requested */
             cancel_requested: boolean;
+            cancelled_by?: components["schemas"]["PrincipalRef"] | null;
             /** Created At */
             created_at: string;
             /** Ended At */
@@ -4725,6 +4754,8 @@ export interface components {
             not_finite?: {
                 [key: string]: "NaN" | "Infinity" | "-Infinity";
             };
+            /** @default {} */
+            owner: components["schemas"]["PrincipalRef"];
             /** Platform */
             platform: string;
             /** Priority */
@@ -4922,6 +4953,8 @@ export interface components {
         Token: {
             /** Created At */
             created_at: string;
+            /** @default {} */
+            created_by: components["schemas"]["PrincipalRef"];
             /** Expires At */
             expires_at: string;
             /** Id */
@@ -4938,6 +4971,7 @@ export interface components {
             name: string;
             /** Revoked At */
             revoked_at: string | null;
+            revoked_by?: components["schemas"]["PrincipalRef"] | null;
             /** Role */
             role: string;
         };
@@ -4973,6 +5007,8 @@ export interface components {
         TokenCreated: {
             /** Created At */
             created_at: string;
+            /** @default {} */
+            created_by: components["schemas"]["PrincipalRef"];
             /** Expires At */
             expires_at: string;
             /** Id */
@@ -4989,6 +5025,7 @@ export interface components {
             name: string;
             /** Revoked At */
             revoked_at: string | null;
+            revoked_by?: components["schemas"]["PrincipalRef"] | null;
             /** Role */
             role: string;
             /** Secret */
@@ -5279,6 +5316,7 @@ export type PlannedMemory = components['schemas']['PlannedMemory'];
 export type PlannedStop = components['schemas']['PlannedStop'];
 export type PlannedVariable = components['schemas']['PlannedVariable'];
 export type Prediction = components['schemas']['Prediction'];
+export type PrincipalRef = components['schemas']['PrincipalRef'];
 export type Probe = components['schemas']['Probe'];
 export type ProbeOrder = components['schemas']['ProbeOrder'];
 export type ProbeState = components['schemas']['ProbeState'];
@@ -6211,6 +6249,8 @@ export interface operations {
                 label?: string[];
                 /** @description Number of the version; with `job`. */
                 version?: number | null;
+                /** @description Name of who submitted it, or the id of that token or session. */
+                owner?: string | null;
                 batch?: string | null;
                 /** @description Part of the job's name, or the start of a run id. */
                 q?: string | null;
