@@ -67,9 +67,7 @@ class FilterError(DrumlineError):
 
     def __init__(self, message: str, place: Place, *, field: str = "where", nearest: Sequence[str] = ()) -> None:
         where = f"at character {place.at + 1}: " if field == "where" else ""
-        hint = (
-            f"Did you mean {' or '.join(nearest)}?" if nearest else "docs/design/lists.md says what a filter takes."
-        )
+        hint = f"Did you mean {' or '.join(nearest)}?" if nearest else "docs/design/lists.md says what a filter takes."
         super().__init__(
             ProblemCode.INVALID_REQUEST,
             f"{field}: {where}{message}",

@@ -123,7 +123,7 @@ def ps(words: tuple[str, ...], live: bool, limit: int, as_json: bool, url: str |
 
 def _where(words: str, states: Sequence[str], wanted: dict[str, Any]) -> str:  # Any: values of options
     """All that is asked for as one filter."""
-    parts = [f"({wanted['where']})"] if wanted["where"] else []
+    parts = []
     if words:
         parts.append(f"(job ~ {_quoted(words)} or id ~ {_quoted(words)})")
     if states:
@@ -132,7 +132,9 @@ def _where(words: str, states: Sequence[str], wanted: dict[str, Any]) -> str:  #
     if wanted["version"]:
         parts.append(f"version = {wanted['version']}")
     parts += [f"labels.{_quoted(key)} = {_quoted(value)}" for key, value in wanted["labels"]]
-    return " and ".join(parts)
+    if parts and wanted["where"]:  # last, and alone as it is: the place of an error is that in what was typed
+        parts.append(f"({wanted['where']})")
+    return " and ".join(parts) or str(wanted["where"])
 
 
 def _quoted(text: str) -> str:
