@@ -733,6 +733,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{run_id}/non-finite": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Non Finite
+         * @description Where reductions were NaN or infinite first, by name: step, replicas, counts.
+         */
+        get: operations["list_non_finite"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run_id}/placement": {
         parameters: {
             query?: never;
@@ -2039,7 +2059,7 @@ export interface components {
          */
         EventBatch: {
             /** Events */
-            events: (components["schemas"]["StateEvent"] | components["schemas"]["PlacementEvent"] | components["schemas"]["VariableEvent"] | components["schemas"]["ProgressEvent"] | components["schemas"]["MetricsEvent"] | components["schemas"]["ReductionEvent"] | components["schemas"]["LogEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["RestoredEvent"] | components["schemas"]["GapEvent"] | components["schemas"]["ResultEvent"])[];
+            events: (components["schemas"]["StateEvent"] | components["schemas"]["PlacementEvent"] | components["schemas"]["VariableEvent"] | components["schemas"]["ProgressEvent"] | components["schemas"]["MetricsEvent"] | components["schemas"]["ReductionEvent"] | components["schemas"]["NonFiniteEvent"] | components["schemas"]["LogEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["RestoredEvent"] | components["schemas"]["GapEvent"] | components["schemas"]["ResultEvent"])[];
             /** Fence */
             fence: number;
             /** First Seq */
@@ -3050,6 +3070,90 @@ export interface components {
              * @enum {string}
              */
             kind: "mirrored";
+        };
+        /**
+         * NonFinite
+         * @description The first reduction of a name whose result was NaN or infinite.
+         */
+        NonFinite: {
+            /** At */
+            at: string;
+            /** Attempt */
+            attempt: string;
+            /** Call */
+            call: number;
+            /** Name */
+            name: string;
+            /**
+             * Op
+             * @enum {string}
+             */
+            op: "sum" | "mean";
+            /** Replicas */
+            replicas: components["schemas"]["NonFiniteReplica"][];
+            /** Replicas In All */
+            replicas_in_all: number;
+            /** Result Count */
+            result_count: number;
+            /** Shape */
+            shape: number[];
+            /** Step */
+            step: number;
+        };
+        /**
+         * NonFiniteEvent
+         * @description The first reduction of a name whose result is not finite; every call of `strategy.run` is looked at.
+         */
+        NonFiniteEvent: {
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /** Call */
+            call: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "non_finite";
+            /** Name */
+            name: string;
+            /**
+             * Op
+             * @enum {string}
+             */
+            op: "sum" | "mean";
+            /** Replicas */
+            replicas: components["schemas"]["NonFiniteReplica"][];
+            /** Result Count */
+            result_count: number;
+            /** Seq */
+            seq: number;
+            /** Shape */
+            shape: number[];
+            /** Step */
+            step: number;
+        };
+        /**
+         * NonFiniteReplica
+         * @description What a replica put into a reduction that is no finite number.
+         */
+        NonFiniteReplica: {
+            /** Inf Count */
+            inf_count: number;
+            /** Nan Count */
+            nan_count: number;
+            /** Replica */
+            replica: number;
+        };
+        /**
+         * NonFinites
+         * @description The first of each name, earliest first.
+         */
+        NonFinites: {
+            /** Items */
+            items: components["schemas"]["NonFinite"][];
         };
         /**
          * NumberedPoints
@@ -4495,6 +4599,7 @@ export interface components {
             created_at: string;
             /** Ended At */
             ended_at: string | null;
+            first_non_finite?: components["schemas"]["NonFinite"] | null;
             /** Hosts */
             hosts: string[];
             /** Id */
@@ -4673,6 +4778,7 @@ export interface components {
             created_at: string;
             /** Ended At */
             ended_at: string | null;
+            first_non_finite?: components["schemas"]["NonFinite"] | null;
             /** Hosts */
             hosts: string[];
             /** Id */
@@ -5208,6 +5314,10 @@ export type MetricSeries = components['schemas']['MetricSeries'];
 export type Metrics = components['schemas']['Metrics'];
 export type MetricsEvent = components['schemas']['MetricsEvent'];
 export type MirroredSpec = components['schemas']['MirroredSpec'];
+export type NonFinite = components['schemas']['NonFinite'];
+export type NonFiniteEvent = components['schemas']['NonFiniteEvent'];
+export type NonFiniteReplica = components['schemas']['NonFiniteReplica'];
+export type NonFinites = components['schemas']['NonFinites'];
 export type NumberedPoints = components['schemas']['NumberedPoints'];
 export type OneDeviceSpec = components['schemas']['OneDeviceSpec'];
 export type Outcome = components['schemas']['Outcome'];
@@ -6566,6 +6676,39 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Page_MetricName_"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_non_finite: {
+        parameters: {
+            query?: {
+                attempt?: string | null;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NonFinites"];
                 };
             };
             /** @description An error, told in words and with a code. */
