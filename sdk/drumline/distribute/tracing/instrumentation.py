@@ -148,7 +148,7 @@ class _Interpreter:
 
 
 def is_mean(jaxpr: Any, position: int, out: Any, num_replicas: int) -> bool:
-    """Whether the all-reduce at ``position`` is a mean, of its own or as the program goes on."""
+    """Whether the all-reduce at ``position`` is a mean, of its own or by what is done to its result."""
     return jaxpr.eqns[position].params.get("op") == "MEAN" or becomes_mean(jaxpr, position, out, num_replicas)
 
 
