@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import SecretStr, TypeAdapter
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -319,9 +319,12 @@ class Worker:
         body = DeviceCheckReports(incarnation=self.incarnation, probes=probes)
         self.core.write(lambda session: record_device_checks(session, self.host_id, body, now=self.core.clock.now()))
 
-    def claim(self, notice: MemberNotice, *, fence: int | None = None) -> Claimed:
+    def claim(
+        self, notice: MemberNotice, *, fence: int | None = None, key: SecretStr | Literal["its own"] | None = "its own"
+    ) -> Claimed:
         """Claims a member."""
-        body = Claim(incarnation=self.incarnation, fence=fence or notice.fence)
+        key = key_of(notice.member) if key == "its own" else key
+        body = Claim(incarnation=self.incarnation, fence=fence or notice.fence, key=key)
         return self.core.write(
             lambda session: claim_lifecycle.claim(session, self.host_id, notice.member, body, now=self.core.clock.now())
         )
@@ -332,6 +335,11 @@ class Worker:
         return Member(self, self.claim(notice))
 
 
+def key_of(member: str) -> SecretStr:
+    """The key that a worker of these tests claims a member with: another for each."""
+    return SecretStr(member.removeprefix("mem_").ljust(43, "k"))
+
+
 @dataclass
 class Member:
     """A claimed member, as its worker reports it."""
@@ -339,6 +347,12 @@ class Member:
     worker: Worker
     claimed: Claimed
     seq: int = 0
+    key: SecretStr | Literal["its own"] | None = "its own"
+
+    @property
+    def speaks_with(self) -> SecretStr | None:
+        """The key that comes with what it says."""
+        return key_of(self.id) if self.key == "its own" else self.key
 
     @property
     def id(self) -> str:
@@ -360,7 +374,9 @@ class Member:
         )
         core = self.worker.core
         return core.write(
-            lambda session: ingest.store_batch(session, self.worker.host_id, self.id, batch, now=core.clock.now())
+            lambda session: ingest.store_batch(
+                session, self.worker.host_id, self.id, batch, key=self.speaks_with, now=core.clock.now()
+            )
         )
 
     def start(self) -> "Member":
@@ -384,7 +400,9 @@ class Member:
             }
         )
         return core.write(
-            lambda session: finish.end_member(session, self.worker.host_id, self.id, body, now=core.clock.now())
+            lambda session: finish.end_member(
+                session, self.worker.host_id, self.id, body, key=self.speaks_with, now=core.clock.now()
+            )
         )
 
     def alive(self) -> LiveMember:
