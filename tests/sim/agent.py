@@ -20,7 +20,7 @@ from drumline_worker.agent.maintenance import end_strays, find_members
 from drumline_worker.agent.member_registry import MemberRegistry
 from drumline_worker.agent.registration import Registration, SupersededError
 from drumline_worker.host.launcher_messages import Launched
-from drumline_worker.host.rundir import RunDirectory
+from drumline_worker.host.rundir import RunDirectory, StartOrder
 from sim.network import Request, UnansweredError
 from sim.process import Process
 from sim.shim import Shim
@@ -88,14 +88,9 @@ class Agent:
     async def _serve(self, api: Api, introduction: Register) -> None:
         await asyncio.sleep(self.host.world.timeline.rng.uniform(0.5, 2.0))
         layout = self.host.layout
-        keys = self.keys
-        found = [
-            order
-            for order in find_members(layout, introduction.place)
-            if not order.has_key or keys.find(order.claimed.member) is not None
-        ]
+        found = [order for order in find_members(layout, introduction.place) if self._may_speak_for(order)]
         adopted = {order.claimed.member for order in found}
-        keys.keep_only(adopted)
+        self.keys.keep_only(adopted)
         unproven = await end_strays(layout.runs, lambda member: member not in adopted)
         introduction = introduction.model_copy(update={"unproven": tuple(unproven)})
         self.registration = SimRegistration(api, introduction, self._refused, self.answers)
@@ -127,6 +122,9 @@ class Agent:
             await self.members.kill(8.0)
             await self.members.wait_for_reports(1.0)
             self.host.retire_agent()
+
+    def _may_speak_for(self, order: StartOrder) -> bool:
+        return not order.has_key or self.keys.find(order.claimed.member) is not None
 
     def drain(self) -> None:
         """SIGTERM: no new work, everything asked to stop, then the agent ends and comes back."""

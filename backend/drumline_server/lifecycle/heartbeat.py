@@ -118,16 +118,20 @@ def record_heartbeat(session: Session, host_id: str, heartbeat: Heartbeat, *, no
         probes=due_device_checks(session, host_id, now=now) if status.has_quarantined else (),
         plans=probes.probe_orders(session, host_id, heartbeat.plans, now=now) if status.has_plans else (),
         held=members_waited_for(session, [row[0] for row in live]),
-        stacks=tuple(
-            StacksRequest(member=row[0].id, asked_at=from_micros(row[0].stacks_asked_at))
-            for row in live
-            if row[0].stacks_asked_at is not None and row[0].stacks_answered_at is None
-        ),
+        stacks=tuple(_stacks_request(row[0]) for row in live if _is_asked_for_stacks(row[0])),
         unwanted_plans=probes.abandoned_probes(session, host_id, heartbeat.plans, now=now),
         drain=status.drain_requested_at is not None,
         server_time=from_micros(now),
         protocol=PROTOCOL_VERSION,
     )
+
+
+def _is_asked_for_stacks(member: Member) -> bool:
+    return member.stacks_asked_at is not None and member.stacks_answered_at is None
+
+
+def _stacks_request(member: Member) -> StacksRequest:
+    return StacksRequest(member=member.id, asked_at=from_micros(member.stacks_asked_at or 0))
 
 
 def record_standing(

@@ -24,7 +24,7 @@ class MemberKeys:
         self._known: dict[str, SecretStr] = {}
 
     def make(self, member: str) -> SecretStr:
-        """The member's key, durable before it is returned: an agent that restarts goes on with it. Raises OSError."""
+        """The member's key, durable before it is returned: an agent that restarts continues with it. Raises OSError."""
         known = self.find(member)
         if known is not None:
             return known
