@@ -66,6 +66,8 @@ from drumline.contracts.api.telemetry import (
     Logs,
     LogSegment,
     MetricGap,
+    MetricGroup,
+    MetricGroups,
     MetricName,
     MetricPoints,
     Metrics,
@@ -78,6 +80,7 @@ from drumline.contracts.api.telemetry import (
     ReductionName,
     ReductionNames,
     ReductionSummary,
+    SharedName,
 )
 
 __all__ = [
@@ -111,6 +114,8 @@ __all__ = [
     "Logs",
     "Member",
     "MetricGap",
+    "MetricGroup",
+    "MetricGroups",
     "MetricName",
     "MetricPoints",
     "MetricSeries",
@@ -147,6 +152,7 @@ __all__ = [
     "RunSummary",
     "RunWarning",
     "Session",
+    "SharedName",
     "StreamHint",
     "SubmittedBatch",
     "SubmittedRun",
