@@ -776,6 +776,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{run_id}/non-finite": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Non Finite
+         * @description Where reductions were NaN or infinite first, by name: step, replicas, counts.
+         */
+        get: operations["list_non_finite"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run_id}/placement": {
         parameters: {
             query?: never;
@@ -1849,6 +1869,8 @@ export interface components {
             fence: number;
             /** Incarnation */
             incarnation: string;
+            /** Key */
+            key?: string | null;
         };
         /**
          * Claimed
@@ -2122,7 +2144,7 @@ export interface components {
          */
         EventBatch: {
             /** Events */
-            events: (components["schemas"]["StateEvent"] | components["schemas"]["PlacementEvent"] | components["schemas"]["VariableEvent"] | components["schemas"]["ProgressEvent"] | components["schemas"]["MetricsEvent"] | components["schemas"]["ReductionEvent"] | components["schemas"]["LogEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["RestoredEvent"] | components["schemas"]["GapEvent"] | components["schemas"]["ResultEvent"])[];
+            events: (components["schemas"]["StateEvent"] | components["schemas"]["PlacementEvent"] | components["schemas"]["VariableEvent"] | components["schemas"]["ProgressEvent"] | components["schemas"]["MetricsEvent"] | components["schemas"]["ReductionEvent"] | components["schemas"]["NonFiniteEvent"] | components["schemas"]["LogEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["RestoredEvent"] | components["schemas"]["GapEvent"] | components["schemas"]["ResultEvent"])[];
             /** Fence */
             fence: number;
             /** First Seq */
@@ -2300,6 +2322,8 @@ export interface components {
              * @default []
              */
             plans: string[];
+            /** Protocol */
+            protocol?: number | null;
             /**
              * Sent At
              * Format: date-time
@@ -2351,6 +2375,11 @@ export interface components {
              * @default []
              */
             probes: components["schemas"]["DeviceCheck"][];
+            /**
+             * Protocol
+             * @default 2
+             */
+            protocol: number;
             /** Server Time */
             server_time: string;
             /**
@@ -2398,6 +2427,8 @@ export interface components {
             name: string;
             /** Platforms */
             platforms: string[];
+            /** Protocol */
+            protocol?: number | null;
             /** Registered At */
             registered_at: string;
             /** Runs */
@@ -3210,6 +3241,90 @@ export interface components {
              * @enum {string}
              */
             kind: "mirrored";
+        };
+        /**
+         * NonFinite
+         * @description The first reduction of a name whose result was NaN or infinite.
+         */
+        NonFinite: {
+            /** At */
+            at: string;
+            /** Attempt */
+            attempt: string;
+            /** Call */
+            call: number;
+            /** Name */
+            name: string;
+            /**
+             * Op
+             * @enum {string}
+             */
+            op: "sum" | "mean";
+            /** Replicas */
+            replicas: components["schemas"]["NonFiniteReplica"][];
+            /** Replicas In All */
+            replicas_in_all: number;
+            /** Result Count */
+            result_count: number;
+            /** Shape */
+            shape: number[];
+            /** Step */
+            step: number;
+        };
+        /**
+         * NonFiniteEvent
+         * @description The first reduction of a name whose result is not finite; every call of `strategy.run` is looked at.
+         */
+        NonFiniteEvent: {
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /** Call */
+            call: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "non_finite";
+            /** Name */
+            name: string;
+            /**
+             * Op
+             * @enum {string}
+             */
+            op: "sum" | "mean";
+            /** Replicas */
+            replicas: components["schemas"]["NonFiniteReplica"][];
+            /** Result Count */
+            result_count: number;
+            /** Seq */
+            seq: number;
+            /** Shape */
+            shape: number[];
+            /** Step */
+            step: number;
+        };
+        /**
+         * NonFiniteReplica
+         * @description What a replica put into a reduction that is no finite number.
+         */
+        NonFiniteReplica: {
+            /** Inf Count */
+            inf_count: number;
+            /** Nan Count */
+            nan_count: number;
+            /** Replica */
+            replica: number;
+        };
+        /**
+         * NonFinites
+         * @description The first of each name, earliest first.
+         */
+        NonFinites: {
+            /** Items */
+            items: components["schemas"]["NonFinite"][];
         };
         /**
          * NumberedPoints
@@ -4417,7 +4532,7 @@ export interface components {
             place: string;
             /**
              * Protocol
-             * @default 2
+             * @default 3
              */
             protocol: number;
             /** Replaces */
@@ -4450,44 +4565,11 @@ export interface components {
             host: string;
             /** Incarnation */
             incarnation: string;
-            /** Queue */
-            queue: string;
-            /** Server Version */
-            server_version: string;
-            /** Takeover S */
-            takeover_s: number;
             /**
-             * Time Scale
-             * @default 1
+             * Protocol
+             * @default 2
              */
-            time_scale: number;
-        };
-        /**
-         * RegisteredInProtocol1
-         * @description The answer to a worker of protocol 1, which takes none without a key. It signs nothing any more: that worker
-         *     ignores what it finds in its queue, and learns of its work by heartbeat.
-         */
-        RegisteredInProtocol1: {
-            /** Broker Url */
-            broker_url: string | null;
-            /** Devices */
-            devices: string[];
-            /**
-             * Doorbell Key
-             * @default 00
-             */
-            doorbell_key: string;
-            /**
-             * Doorbell Kid
-             * @default none
-             */
-            doorbell_kid: string;
-            /** Heartbeat S */
-            heartbeat_s: number;
-            /** Host */
-            host: string;
-            /** Incarnation */
-            incarnation: string;
+            protocol: number;
             /** Queue */
             queue: string;
             /** Server Version */
@@ -4674,6 +4756,7 @@ export interface components {
             created_at: string;
             /** Ended At */
             ended_at: string | null;
+            first_non_finite?: components["schemas"]["NonFinite"] | null;
             /** Hosts */
             hosts: string[];
             /** Id */
@@ -4852,6 +4935,7 @@ export interface components {
             created_at: string;
             /** Ended At */
             ended_at: string | null;
+            first_non_finite?: components["schemas"]["NonFinite"] | null;
             /** Hosts */
             hosts: string[];
             /** Id */
@@ -5403,6 +5487,10 @@ export type MetricSeries = components['schemas']['MetricSeries'];
 export type Metrics = components['schemas']['Metrics'];
 export type MetricsEvent = components['schemas']['MetricsEvent'];
 export type MirroredSpec = components['schemas']['MirroredSpec'];
+export type NonFinite = components['schemas']['NonFinite'];
+export type NonFiniteEvent = components['schemas']['NonFiniteEvent'];
+export type NonFiniteReplica = components['schemas']['NonFiniteReplica'];
+export type NonFinites = components['schemas']['NonFinites'];
 export type NumberedPoints = components['schemas']['NumberedPoints'];
 export type OneDeviceSpec = components['schemas']['OneDeviceSpec'];
 export type Outcome = components['schemas']['Outcome'];
@@ -5471,7 +5559,6 @@ export type ReductionNames = components['schemas']['ReductionNames'];
 export type ReductionSummary = components['schemas']['ReductionSummary'];
 export type Register = components['schemas']['Register'];
 export type Registered = components['schemas']['Registered'];
-export type RegisteredInProtocol1 = components['schemas']['RegisteredInProtocol1'];
 export type Rendezvous = components['schemas']['Rendezvous'];
 export type RerunRequest = components['schemas']['RerunRequest'];
 export type Resources = components['schemas']['Resources'];
@@ -6856,6 +6943,39 @@ export interface operations {
             };
         };
     };
+    list_non_finite: {
+        parameters: {
+            query?: {
+                attempt?: string | null;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NonFinites"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     get_placement: {
         parameters: {
             query?: {
@@ -7755,7 +7875,10 @@ export interface operations {
     end_member: {
         parameters: {
             query?: never;
-            header?: never;
+            header: {
+                /** @description The key of the member's claim. */
+                "Drumline-Member-Key": string | null;
+            };
             path: {
                 member_id: string;
             };
@@ -7790,7 +7913,10 @@ export interface operations {
     ingest_events: {
         parameters: {
             query?: never;
-            header?: never;
+            header: {
+                /** @description The key of the member's claim. */
+                "Drumline-Member-Key": string | null;
+            };
             path: {
                 member_id: string;
             };
@@ -7825,7 +7951,10 @@ export interface operations {
     report_stacks: {
         parameters: {
             query?: never;
-            header?: never;
+            header: {
+                /** @description The key of the member's claim. */
+                "Drumline-Member-Key": string | null;
+            };
             path: {
                 member_id: string;
             };
@@ -7940,7 +8069,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["RegisteredInProtocol1"] | components["schemas"]["Registered"];
+                    "application/json": components["schemas"]["Registered"];
                 };
             };
             /** @description An error, told in words and with a code. */
