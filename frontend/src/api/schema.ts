@@ -736,6 +736,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{run_id}/metrics/groups": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Metric Groups
+         * @description How many metrics begin with each word before a `/`, and which steps all of them span.
+         */
+        get: operations["list_metric_groups"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run_id}/metrics/names": {
         parameters: {
             query?: never;
@@ -954,6 +974,46 @@ export interface paths {
          * @description Submits up to 10 000 runs at once: if one is refused none is queued. A refusal names each run and field.
          */
         post: operations["submit_batch"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs:details": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Compare Runs
+         * @description Several runs whole, in the order asked for: what they were given and what came out, to be put side by side.
+         */
+        get: operations["compare_runs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs:metric-names": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Shared Names
+         * @description The names that any of the runs logged, by name, with how many of them did. Unknown runs add none.
+         */
+        get: operations["list_shared_names"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -3018,6 +3078,32 @@ export interface components {
             what: "metrics" | "spool";
         };
         /**
+         * MetricGroup
+         * @description Metrics whose names begin with the same word and `/`.
+         */
+        MetricGroup: {
+            /** Group */
+            group: string;
+            /** Names */
+            names: number;
+        };
+        /**
+         * MetricGroups
+         * @description The groups of a run's metrics by name; what the engine measures itself (`sys`) is the last.
+         */
+        MetricGroups: {
+            /** Complete */
+            complete: boolean;
+            /** First Step */
+            first_step: number | null;
+            /** Groups */
+            groups: components["schemas"]["MetricGroup"][];
+            /** Last Step */
+            last_step: number | null;
+            /** Total */
+            total: number;
+        };
+        /**
          * MetricName
          * @description A metric of a run, as a row of the list of them; its figures are of all attempts.
          */
@@ -3048,6 +3134,11 @@ export interface components {
             mean: (number | null)[];
             /** Min */
             min: (number | null)[];
+            /**
+             * Not Finite
+             * @default []
+             */
+            not_finite: number[];
             /** X */
             x: number[];
         };
@@ -3073,6 +3164,8 @@ export interface components {
          * @description The metrics of a run, bucketed by the server.
          */
         Metrics: {
+            /** Began */
+            began?: string | null;
             /**
              * Gaps
              * @default []
@@ -3250,6 +3343,11 @@ export interface components {
             mean: (number | null)[];
             /** Min */
             min: (number | null)[];
+            /**
+             * Not Finite
+             * @default []
+             */
+            not_finite: number[];
             /** X */
             x: number[];
         };
@@ -3433,6 +3531,20 @@ export interface components {
         Page_RunSummary_: {
             /** Items */
             items: components["schemas"]["RunSummary"][];
+            /** Next */
+            next?: string | null;
+        };
+        /** Page[Run] */
+        Page_Run_: {
+            /** Items */
+            items: components["schemas"]["Run"][];
+            /** Next */
+            next?: string | null;
+        };
+        /** Page[SharedName] */
+        Page_SharedName_: {
+            /** Items */
+            items: components["schemas"]["SharedName"][];
             /** Next */
             next?: string | null;
         };
@@ -4892,6 +5004,18 @@ export interface components {
             role: "viewer" | "submitter" | "operator" | "admin";
         };
         /**
+         * SharedName
+         * @description A metric that runs of a comparison logged.
+         */
+        SharedName: {
+            /** Name */
+            name: string;
+            /** Runs */
+            runs: number;
+            /** Unit */
+            unit: string;
+        };
+        /**
          * StacksReport
          * @description Body of `POST /worker/members/{id}/stacks`.
          */
@@ -5355,6 +5479,8 @@ export type MemberStandingOutput = components['schemas']['MemberStanding-Output'
 export type MemberState = components['schemas']['MemberState'];
 export type MemberTick = components['schemas']['MemberTick'];
 export type MetricGap = components['schemas']['MetricGap'];
+export type MetricGroup = components['schemas']['MetricGroup'];
+export type MetricGroups = components['schemas']['MetricGroups'];
 export type MetricName = components['schemas']['MetricName'];
 export type MetricPoints = components['schemas']['MetricPoints'];
 export type MetricSeries = components['schemas']['MetricSeries'];
@@ -5384,6 +5510,8 @@ export type PageMetricName = components['schemas']['Page_MetricName_'];
 export type PageReductionSummary = components['schemas']['Page_ReductionSummary_'];
 export type PageRunEvent = components['schemas']['Page_RunEvent_'];
 export type PageRunSummary = components['schemas']['Page_RunSummary_'];
+export type PageRun = components['schemas']['Page_Run_'];
+export type PageSharedName = components['schemas']['Page_SharedName_'];
 export type PageToken = components['schemas']['Page_Token_'];
 export type PlacedDevice = components['schemas']['PlacedDevice'];
 export type PlacedReplica = components['schemas']['PlacedReplica'];
@@ -5447,6 +5575,7 @@ export type RunSubmit = components['schemas']['RunSubmit'];
 export type RunSummary = components['schemas']['RunSummary'];
 export type RunWarning = components['schemas']['RunWarning'];
 export type Session = components['schemas']['Session'];
+export type SharedName = components['schemas']['SharedName'];
 export type StacksReport = components['schemas']['StacksReport'];
 export type StacksRequest = components['schemas']['StacksRequest'];
 export type StateEvent = components['schemas']['StateEvent'];
@@ -6740,11 +6869,47 @@ export interface operations {
             };
         };
     };
+    list_metric_groups: {
+        parameters: {
+            query?: {
+                /** @description What the names hold, ignoring case. */
+                search?: string;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MetricGroups"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     list_metric_names: {
         parameters: {
             query?: {
-                /** @description How the names begin. */
-                prefix?: string;
+                /** @description What the names hold, ignoring case. */
+                search?: string;
+                /** @description What the names have before the first `/`; nothing if it is empty. */
+                group?: string | null;
                 /** @description `next` of the page before; the first page without. */
                 cursor?: string | null;
                 /** @description Names on the page. */
@@ -7138,6 +7303,76 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SubmittedBatch"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    compare_runs: {
+        parameters: {
+            query: {
+                /** @description Runs to show, in this order. */
+                runs: string[];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_Run_"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_shared_names: {
+        parameters: {
+            query: {
+                /** @description Runs to show, in this order. */
+                runs: string[];
+                /** @description What the names hold, ignoring case. */
+                search?: string;
+                /** @description `next` of the page before; the first page without. */
+                cursor?: string | null;
+                /** @description Names on the page. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_SharedName_"];
                 };
             };
             /** @description An error, told in words and with a code. */

@@ -70,6 +70,8 @@ from drumline.contracts.api.telemetry import (
     LogSearchPart,
     LogSegment,
     MetricGap,
+    MetricGroup,
+    MetricGroups,
     MetricName,
     MetricPoints,
     Metrics,
@@ -82,6 +84,7 @@ from drumline.contracts.api.telemetry import (
     ReductionName,
     ReductionNames,
     ReductionSummary,
+    SharedName,
 )
 
 __all__ = [
@@ -117,6 +120,8 @@ __all__ = [
     "Logs",
     "Member",
     "MetricGap",
+    "MetricGroup",
+    "MetricGroups",
     "MetricName",
     "MetricPoints",
     "MetricSeries",
@@ -155,6 +160,7 @@ __all__ = [
     "RunSummary",
     "RunWarning",
     "Session",
+    "SharedName",
     "StreamHint",
     "SubmittedBatch",
     "SubmittedRun",

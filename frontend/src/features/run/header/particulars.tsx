@@ -84,7 +84,7 @@ function Origin({ run }: { run: SteadyRun }) {
       )}
       {run.rerun_of && (
         <Line name="Repeats">
-          <Link className="link" params={{ runId: run.rerun_of }} to="/runs/$runId/placement">
+          <Link className="link" params={{ runId: run.rerun_of }} to="/runs/$runId/metrics">
             <code>{shortId(run.rerun_of)}</code>
           </Link>
         </Line>
