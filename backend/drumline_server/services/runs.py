@@ -100,6 +100,7 @@ def _summary_fields(run: Run, rule: api.WaitRule | None) -> dict[str, object]:
         "note": run.note or "",
         "starred": run.starred_at is not None,
         "archived_at": run.archived_at,
+        "first_non_finite": run.first_non_finite,
     }
 
 

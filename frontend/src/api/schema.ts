@@ -804,6 +804,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{run_id}/metrics/groups": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Metric Groups
+         * @description How many metrics begin with each word before a `/`, and which steps all of them span.
+         */
+        get: operations["list_metric_groups"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run_id}/metrics/names": {
         parameters: {
             query?: never;
@@ -816,6 +836,26 @@ export interface paths {
          * @description The names of the run's metrics, by name, with how much there is of each; it may have thousands.
          */
         get: operations["list_metric_names"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run_id}/non-finite": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Non Finite
+         * @description Where reductions were NaN or infinite first, by name: step, replicas, counts.
+         */
+        get: operations["list_non_finite"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1048,6 +1088,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs:details": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Compare Runs
+         * @description Several runs whole, in the order asked for: what they were given and what came out, to be put side by side.
+         */
+        get: operations["compare_runs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs:fields": {
         parameters: {
             query?: never;
@@ -1080,6 +1140,26 @@ export interface paths {
          * @description The largest groups of the matching runs by the value of a field.
          */
         get: operations["group_runs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs:metric-names": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Shared Names
+         * @description The names that any of the runs logged, by name, with how many of them did. Unknown runs add none.
+         */
+        get: operations["list_shared_names"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2005,6 +2085,8 @@ export interface components {
             fence: number;
             /** Incarnation */
             incarnation: string;
+            /** Key */
+            key?: string | null;
         };
         /**
          * Claimed
@@ -2278,7 +2360,7 @@ export interface components {
          */
         EventBatch: {
             /** Events */
-            events: (components["schemas"]["StateEvent"] | components["schemas"]["PlacementEvent"] | components["schemas"]["VariableEvent"] | components["schemas"]["ProgressEvent"] | components["schemas"]["MetricsEvent"] | components["schemas"]["ReductionEvent"] | components["schemas"]["LogEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["RestoredEvent"] | components["schemas"]["GapEvent"] | components["schemas"]["ResultEvent"])[];
+            events: (components["schemas"]["StateEvent"] | components["schemas"]["PlacementEvent"] | components["schemas"]["VariableEvent"] | components["schemas"]["ProgressEvent"] | components["schemas"]["MetricsEvent"] | components["schemas"]["ReductionEvent"] | components["schemas"]["NonFiniteEvent"] | components["schemas"]["LogEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["RestoredEvent"] | components["schemas"]["GapEvent"] | components["schemas"]["ResultEvent"])[];
             /** Fence */
             fence: number;
             /** First Seq */
@@ -2456,6 +2538,8 @@ export interface components {
              * @default []
              */
             plans: string[];
+            /** Protocol */
+            protocol?: number | null;
             /**
              * Sent At
              * Format: date-time
@@ -2507,6 +2591,11 @@ export interface components {
              * @default []
              */
             probes: components["schemas"]["DeviceCheck"][];
+            /**
+             * Protocol
+             * @default 2
+             */
+            protocol: number;
             /** Server Time */
             server_time: string;
             /**
@@ -2554,6 +2643,8 @@ export interface components {
             name: string;
             /** Platforms */
             platforms: string[];
+            /** Protocol */
+            protocol?: number | null;
             /** Registered At */
             registered_at: string;
             /** Runs */
@@ -3203,6 +3294,32 @@ export interface components {
             what: "metrics" | "spool";
         };
         /**
+         * MetricGroup
+         * @description Metrics whose names begin with the same word and `/`.
+         */
+        MetricGroup: {
+            /** Group */
+            group: string;
+            /** Names */
+            names: number;
+        };
+        /**
+         * MetricGroups
+         * @description The groups of a run's metrics by name; what the engine measures itself (`sys`) is the last.
+         */
+        MetricGroups: {
+            /** Complete */
+            complete: boolean;
+            /** First Step */
+            first_step: number | null;
+            /** Groups */
+            groups: components["schemas"]["MetricGroup"][];
+            /** Last Step */
+            last_step: number | null;
+            /** Total */
+            total: number;
+        };
+        /**
          * MetricName
          * @description A metric of a run, as a row of the list of them; its figures are of all attempts.
          */
@@ -3233,6 +3350,11 @@ export interface components {
             mean: (number | null)[];
             /** Min */
             min: (number | null)[];
+            /**
+             * Not Finite
+             * @default []
+             */
+            not_finite: number[];
             /** X */
             x: number[];
         };
@@ -3258,6 +3380,8 @@ export interface components {
          * @description The metrics of a run, bucketed by the server.
          */
         Metrics: {
+            /** Began */
+            began?: string | null;
             /**
              * Gaps
              * @default []
@@ -3335,6 +3459,90 @@ export interface components {
             kind: "mirrored";
         };
         /**
+         * NonFinite
+         * @description The first reduction of a name whose result was NaN or infinite.
+         */
+        NonFinite: {
+            /** At */
+            at: string;
+            /** Attempt */
+            attempt: string;
+            /** Call */
+            call: number;
+            /** Name */
+            name: string;
+            /**
+             * Op
+             * @enum {string}
+             */
+            op: "sum" | "mean";
+            /** Replicas */
+            replicas: components["schemas"]["NonFiniteReplica"][];
+            /** Replicas In All */
+            replicas_in_all: number;
+            /** Result Count */
+            result_count: number;
+            /** Shape */
+            shape: number[];
+            /** Step */
+            step: number;
+        };
+        /**
+         * NonFiniteEvent
+         * @description The first reduction of a name whose result is not finite; every call of `strategy.run` is looked at.
+         */
+        NonFiniteEvent: {
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /** Call */
+            call: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "non_finite";
+            /** Name */
+            name: string;
+            /**
+             * Op
+             * @enum {string}
+             */
+            op: "sum" | "mean";
+            /** Replicas */
+            replicas: components["schemas"]["NonFiniteReplica"][];
+            /** Result Count */
+            result_count: number;
+            /** Seq */
+            seq: number;
+            /** Shape */
+            shape: number[];
+            /** Step */
+            step: number;
+        };
+        /**
+         * NonFiniteReplica
+         * @description What a replica put into a reduction that is no finite number.
+         */
+        NonFiniteReplica: {
+            /** Inf Count */
+            inf_count: number;
+            /** Nan Count */
+            nan_count: number;
+            /** Replica */
+            replica: number;
+        };
+        /**
+         * NonFinites
+         * @description The first of each name, earliest first.
+         */
+        NonFinites: {
+            /** Items */
+            items: components["schemas"]["NonFinite"][];
+        };
+        /**
          * NumberedPoints
          * @description Buckets of an axis that several curves share; those without a value are left out.
          */
@@ -3351,6 +3559,11 @@ export interface components {
             mean: (number | null)[];
             /** Min */
             min: (number | null)[];
+            /**
+             * Not Finite
+             * @default []
+             */
+            not_finite: number[];
             /** X */
             x: number[];
         };
@@ -3541,6 +3754,20 @@ export interface components {
         Page_RunView_: {
             /** Items */
             items: components["schemas"]["RunView"][];
+            /** Next */
+            next?: string | null;
+        };
+        /** Page[Run] */
+        Page_Run_: {
+            /** Items */
+            items: components["schemas"]["Run"][];
+            /** Next */
+            next?: string | null;
+        };
+        /** Page[SharedName] */
+        Page_SharedName_: {
+            /** Items */
+            items: components["schemas"]["SharedName"][];
             /** Next */
             next?: string | null;
         };
@@ -4528,7 +4755,7 @@ export interface components {
             place: string;
             /**
              * Protocol
-             * @default 2
+             * @default 3
              */
             protocol: number;
             /** Replaces */
@@ -4561,44 +4788,11 @@ export interface components {
             host: string;
             /** Incarnation */
             incarnation: string;
-            /** Queue */
-            queue: string;
-            /** Server Version */
-            server_version: string;
-            /** Takeover S */
-            takeover_s: number;
             /**
-             * Time Scale
-             * @default 1
+             * Protocol
+             * @default 2
              */
-            time_scale: number;
-        };
-        /**
-         * RegisteredInProtocol1
-         * @description The answer to a worker of protocol 1, which takes none without a key. It signs nothing any more: that worker
-         *     ignores what it finds in its queue, and learns of its work by heartbeat.
-         */
-        RegisteredInProtocol1: {
-            /** Broker Url */
-            broker_url: string | null;
-            /** Devices */
-            devices: string[];
-            /**
-             * Doorbell Key
-             * @default 00
-             */
-            doorbell_key: string;
-            /**
-             * Doorbell Kid
-             * @default none
-             */
-            doorbell_kid: string;
-            /** Heartbeat S */
-            heartbeat_s: number;
-            /** Host */
-            host: string;
-            /** Incarnation */
-            incarnation: string;
+            protocol: number;
             /** Queue */
             queue: string;
             /** Server Version */
@@ -4791,6 +4985,7 @@ export interface components {
             fields?: {
                 [key: string]: number | string;
             };
+            first_non_finite?: components["schemas"]["NonFinite"] | null;
             /** Hosts */
             hosts: string[];
             /** Id */
@@ -5086,6 +5281,7 @@ export interface components {
             fields?: {
                 [key: string]: number | string;
             };
+            first_non_finite?: components["schemas"]["NonFinite"] | null;
             /** Hosts */
             hosts: string[];
             /** Id */
@@ -5174,6 +5370,18 @@ export interface components {
              * @enum {string}
              */
             role: "viewer" | "submitter" | "operator" | "admin";
+        };
+        /**
+         * SharedName
+         * @description A metric that runs of a comparison logged.
+         */
+        SharedName: {
+            /** Name */
+            name: string;
+            /** Runs */
+            runs: number;
+            /** Unit */
+            unit: string;
         };
         /**
          * StacksReport
@@ -5643,12 +5851,18 @@ export type MemberStandingOutput = components['schemas']['MemberStanding-Output'
 export type MemberState = components['schemas']['MemberState'];
 export type MemberTick = components['schemas']['MemberTick'];
 export type MetricGap = components['schemas']['MetricGap'];
+export type MetricGroup = components['schemas']['MetricGroup'];
+export type MetricGroups = components['schemas']['MetricGroups'];
 export type MetricName = components['schemas']['MetricName'];
 export type MetricPoints = components['schemas']['MetricPoints'];
 export type MetricSeries = components['schemas']['MetricSeries'];
 export type Metrics = components['schemas']['Metrics'];
 export type MetricsEvent = components['schemas']['MetricsEvent'];
 export type MirroredSpec = components['schemas']['MirroredSpec'];
+export type NonFinite = components['schemas']['NonFinite'];
+export type NonFiniteEvent = components['schemas']['NonFiniteEvent'];
+export type NonFiniteReplica = components['schemas']['NonFiniteReplica'];
+export type NonFinites = components['schemas']['NonFinites'];
 export type NumberedPoints = components['schemas']['NumberedPoints'];
 export type OneDeviceSpec = components['schemas']['OneDeviceSpec'];
 export type Outcome = components['schemas']['Outcome'];
@@ -5669,6 +5883,8 @@ export type PageReductionSummary = components['schemas']['Page_ReductionSummary_
 export type PageRunEvent = components['schemas']['Page_RunEvent_'];
 export type PageRunSummary = components['schemas']['Page_RunSummary_'];
 export type PageRunView = components['schemas']['Page_RunView_'];
+export type PageRun = components['schemas']['Page_Run_'];
+export type PageSharedName = components['schemas']['Page_SharedName_'];
 export type PageToken = components['schemas']['Page_Token_'];
 export type PlacedDevice = components['schemas']['PlacedDevice'];
 export type PlacedReplica = components['schemas']['PlacedReplica'];
@@ -5716,7 +5932,6 @@ export type ReductionNames = components['schemas']['ReductionNames'];
 export type ReductionSummary = components['schemas']['ReductionSummary'];
 export type Register = components['schemas']['Register'];
 export type Registered = components['schemas']['Registered'];
-export type RegisteredInProtocol1 = components['schemas']['RegisteredInProtocol1'];
 export type Rendezvous = components['schemas']['Rendezvous'];
 export type RerunRequest = components['schemas']['RerunRequest'];
 export type Resources = components['schemas']['Resources'];
@@ -5741,6 +5956,7 @@ export type RunSummary = components['schemas']['RunSummary'];
 export type RunView = components['schemas']['RunView'];
 export type RunWarning = components['schemas']['RunWarning'];
 export type Session = components['schemas']['Session'];
+export type SharedName = components['schemas']['SharedName'];
 export type StacksReport = components['schemas']['StacksReport'];
 export type StacksRequest = components['schemas']['StacksRequest'];
 export type StateEvent = components['schemas']['StateEvent'];
@@ -7202,11 +7418,47 @@ export interface operations {
             };
         };
     };
+    list_metric_groups: {
+        parameters: {
+            query?: {
+                /** @description What the names hold, ignoring case. */
+                search?: string;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MetricGroups"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     list_metric_names: {
         parameters: {
             query?: {
-                /** @description How the names begin. */
-                prefix?: string;
+                /** @description What the names hold, ignoring case. */
+                search?: string;
+                /** @description What the names have before the first `/`; nothing if it is empty. */
+                group?: string | null;
                 /** @description `next` of the page before; the first page without. */
                 cursor?: string | null;
                 /** @description Names on the page. */
@@ -7227,6 +7479,39 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Page_MetricName_"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_non_finite: {
+        parameters: {
+            query?: {
+                attempt?: string | null;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NonFinites"];
                 };
             };
             /** @description An error, told in words and with a code. */
@@ -7647,6 +7932,38 @@ export interface operations {
             };
         };
     };
+    compare_runs: {
+        parameters: {
+            query: {
+                /** @description Runs to show, in this order. */
+                runs: string[];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_Run_"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     list_run_fields: {
         parameters: {
             query?: {
@@ -7704,6 +8021,44 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RunGroups"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_shared_names: {
+        parameters: {
+            query: {
+                /** @description Runs to show, in this order. */
+                runs: string[];
+                /** @description What the names hold, ignoring case. */
+                search?: string;
+                /** @description `next` of the page before; the first page without. */
+                cursor?: string | null;
+                /** @description Names on the page. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_SharedName_"];
                 };
             };
             /** @description An error, told in words and with a code. */
@@ -8206,7 +8561,10 @@ export interface operations {
     end_member: {
         parameters: {
             query?: never;
-            header?: never;
+            header: {
+                /** @description The key of the member's claim. */
+                "Drumline-Member-Key": string | null;
+            };
             path: {
                 member_id: string;
             };
@@ -8241,7 +8599,10 @@ export interface operations {
     ingest_events: {
         parameters: {
             query?: never;
-            header?: never;
+            header: {
+                /** @description The key of the member's claim. */
+                "Drumline-Member-Key": string | null;
+            };
             path: {
                 member_id: string;
             };
@@ -8276,7 +8637,10 @@ export interface operations {
     report_stacks: {
         parameters: {
             query?: never;
-            header?: never;
+            header: {
+                /** @description The key of the member's claim. */
+                "Drumline-Member-Key": string | null;
+            };
             path: {
                 member_id: string;
             };
@@ -8391,7 +8755,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["RegisteredInProtocol1"] | components["schemas"]["Registered"];
+                    "application/json": components["schemas"]["Registered"];
                 };
             };
             /** @description An error, told in words and with a code. */

@@ -233,6 +233,8 @@ class Run(Base):
     """The result's numbers by name, for tables of many runs."""
     not_finite: Mapped[dict[str, Any] | None]
     """The result's values that are NaN or infinite, by name; `None` where there are none."""
+    first_non_finite: Mapped[dict[str, Any] | None]
+    """The first reduction that was NaN or infinite, as `api.NonFinite`; of the newest attempt that had one."""
 
 
 class RunLabel(Base):
@@ -324,6 +326,8 @@ class Member(Base):
     rank: Mapped[int]
     fence: Mapped[int]
     state: Mapped[str]
+    key_hash: Mapped[str | None]
+    """Of the key that it was claimed with; None for one of a worker that makes none."""
     phase: Mapped[str] = mapped_column(default="")
     pid: Mapped[int | None]
     exit_code: Mapped[int | None]

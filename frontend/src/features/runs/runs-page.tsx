@@ -124,7 +124,7 @@ function Rows({ rows, chosen, filtered, search, selection, onSet }: RowsProps) {
       columns={columnsOf(chosen, sorting, selection, rows)}
       keyboard
       label="Runs"
-      onRowClick={(run) => void navigate({ to: "/runs/$runId/placement", params: { runId: run.id } })}
+      onRowClick={(run) => void navigate({ to: "/runs/$runId/metrics", params: { runId: run.id } })}
       rowKey={(run) => run.id}
       rows={rows}
       twoLines

@@ -1,0 +1,76 @@
+import type { JsonValue } from "@/api/schema";
+import { extentOf, leastSpan, niceTicks, ROUNDING, shareOf, tickTexts } from "@/components/charts/scale";
+import { formatNumber } from "@/lib/format";
+
+/** Where the values of a parameter or metric stand along an axis, as a share of its length from the low end. */
+export interface Axis {
+  name: string;
+  at: (value: JsonValue | undefined) => number | null;
+  ticks: { at: number; text: string }[];
+}
+
+const LOG_FROM = 50;
+const MAX_TEXTS = 12;
+
+/** The axis of an outcome: round numbers, as there is no value that was chosen; by its logarithm where it spans much. */
+export function metricAxis(name: string, values: readonly (number | undefined)[]): Axis {
+  return numeric(
+    name,
+    values.filter((value) => value !== undefined),
+    false,
+  );
+}
+
+/** Numbers by size, on a log scale where they span much; anything else evenly, each value once. */
+export function axisOf(name: string, values: readonly (JsonValue | undefined)[]): Axis {
+  const given = values.filter((value): value is JsonValue => value !== undefined && value !== null);
+  const numbers = given.filter((value): value is number => typeof value === "number");
+  return numbers.length === given.length && numbers.length > 0
+    ? numeric(name, numbers, true)
+    : categories(name, given);
+}
+
+function numeric(name: string, numbers: readonly number[], chosen: boolean): Axis {
+  const [low, high] = extentOf(numbers);
+  if (high / 2 - low / 2 <= leastSpan(low, high, ROUNDING.float64))
+    return {
+      name,
+      at: (v) => (typeof v === "number" ? 0.5 : null),
+      ticks: [{ at: 0.5, text: formatNumber(low) }],
+    };
+  const log = low > 0 && high / low >= LOG_FROM;
+  const share = log
+    ? (value: number) => shareOf(Math.log10(value), Math.log10(low), Math.log10(high))
+    : (value: number) => shareOf(value, low, high);
+  const distinct = [...new Set(numbers)];
+  const marks =
+    chosen && distinct.length <= 6 ? distinct : log ? decades(low, high) : niceTicks(low, high, 5);
+  return {
+    name,
+    at: (value) => (typeof value === "number" ? share(value) : null),
+    ticks: tickTexts(marks).map((text, i) => ({ at: share(marks[i] ?? low), text })),
+  };
+}
+
+function categories(name: string, values: readonly JsonValue[]): Axis {
+  const texts = [...new Set(values.map(textOf))];
+  const share = (text: string) => (texts.length === 1 ? 0.5 : texts.indexOf(text) / (texts.length - 1));
+  return {
+    name,
+    at: (value) =>
+      value === undefined || value === null || !texts.includes(textOf(value)) ? null : share(textOf(value)),
+    ticks: texts
+      .slice(0, MAX_TEXTS)
+      .map((text) => ({ at: share(text), text: text.length > 16 ? `${text.slice(0, 15)}…` : text })),
+  };
+}
+
+function decades(low: number, high: number): number[] {
+  const first = Math.ceil(Math.log10(low) - 1e-9);
+  const last = Math.floor(Math.log10(high) + 1e-9);
+  return Array.from({ length: Math.max(0, last - first + 1) }, (_, i) => 10 ** (first + i));
+}
+
+function textOf(value: JsonValue): string {
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
