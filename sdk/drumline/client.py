@@ -267,6 +267,10 @@ class Client:
         """Every device of every host."""
         return iterate_pages(self._transport, "/devices", api.Device)
 
+    def links(self, slice_name: str) -> Iterator[api.ChipLink]:
+        """The links between the chips of a TPU slice, by the name that its hosts have (`host.slice.name`)."""
+        return iterate_pages(self._transport, "/links", api.ChipLink, {"slice": slice_name})
+
     def drain_host(self, host_id: str) -> api.Host:
         """Gives the host no more runs; programs there stop in their grace and resume elsewhere."""
         return self._act("hosts", host_id, "drain", api.Host)

@@ -3,10 +3,12 @@
 from drumline.contracts.api.access import LoginCode, LoginRequest, Session, Token, TokenCreate, TokenCreated, Version
 from drumline.contracts.api.batches import Batch, BatchCancel, Outcome, OutcomeMetric, Outcomes, SubmittedBatch
 from drumline.contracts.api.fleet import (
+    ChipLink,
     Device,
     DeviceFacts,
     Host,
     HostFailure,
+    HostSlice,
     HostTrouble,
     HostWarning,
     Overview,
@@ -75,6 +77,7 @@ __all__ = [
     "BundleSource",
     "CancelRequest",
     "Checkpoint",
+    "ChipLink",
     "Device",
     "DeviceFacts",
     "FieldChange",
@@ -82,6 +85,7 @@ __all__ = [
     "Gap",
     "Host",
     "HostFailure",
+    "HostSlice",
     "HostTrouble",
     "HostWarning",
     "Job",
