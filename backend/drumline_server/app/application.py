@@ -25,6 +25,7 @@ from drumline_server.http.request_context import AppState, Proxies, RequestConte
 from drumline_server.http.routes import (
     batches,
     bundles,
+    curves,
     fleet,
     health,
     identity,
@@ -47,6 +48,7 @@ from drumline_server.storage.blobs import BlobStore, require_own_store
 from drumline_server.storage.database import Database, migrate, require_current
 from drumline_server.storage.group_commit import BatchingExecutor
 from drumline_server.storage.notifications import Notifier, Publisher
+from drumline_server.telemetry.log_search import LogSearches
 
 _BEYOND_ROUTES: tuple[type[BaseModel], ...] = (Problem, RunEvent, StreamHint)
 """Models that no route answers with by itself: errors, and what the stream carries."""
@@ -131,6 +133,7 @@ def _add_routes(app: Application) -> None:
         runs,
         stream,
         records,
+        curves,
         bundles,
         identity,
         jobs,
@@ -245,6 +248,7 @@ def _make_parts(app: Application, database: Database) -> AppState:
         database=database,
         blobs=BlobStore(settings.data_dir / "blobs", kept_free=settings.disk_kept_bytes),
         reading=Reading(),
+        log_searches=LogSearches(),
         live=app.live,
         connections=app.connections,
         shares=Shares(

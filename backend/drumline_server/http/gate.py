@@ -55,7 +55,7 @@ MAX_HEADERS = 100
 MAX_HEADER_BYTES = 16 * 1024
 MAX_ADDRESS_BYTES = 16 * 1024
 """A stream of 64 runs, each with its position, takes some 6 kB."""
-MAX_PARAMETERS = 100
+MAX_PARAMETERS = 250
 """Of a query; every endpoint has fewer."""
 KEPT_PATHS = ("/api/v1/worker/", "/healthz", "/readyz")
 _CREDENTIAL_NAMES = frozenset({"token", "access_token", "api_key", "apikey", "authorization", "bearer"})

@@ -11,10 +11,10 @@ import operator
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress, count, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from drumline.contracts import api
 
@@ -43,6 +43,25 @@ class Summary(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """What an axis must know of a curve: its least and greatest x, and its distinct ones, up to one more than buckets.
+
+    The distinct ones are of a range.
+    """
+
+    start: float
+    end: float
+    distinct: frozenset[float]
+
+    @classmethod
+    def of(cls, pieces: Sequence[Piece], start: float | None, end: float | None, buckets: int) -> Span:
+        """Of a curve of at least one piece."""
+        first, last = min(piece.start() for piece in pieces), max(piece.end() for piece in pieces)
+        xs = _xs_between(pieces, first if start is None else start, last if end is None else end)
+        return cls(float(first), float(last), _first_distinct(buckets + 1, xs))
+
+
+@dataclass(frozen=True, slots=True)
 class Axis:
     """Buckets from edge to edge; `width` is what they have in common, 0 where each distinct x has one of its own."""
 
@@ -52,12 +71,18 @@ class Axis:
     @classmethod
     def over(cls, pieces: Sequence[Piece], start: float | None, end: float | None, buckets: int) -> Axis:
         """At most so many buckets over the range, or over all there is. The end of the range is in the last."""
-        if not pieces:
+        spans = [Span.of(pieces, start, end, buckets)] if pieces else []
+        return cls.across(spans, start, end, buckets)
+
+    @classmethod
+    def across(cls, spans: Sequence[Span], start: float | None, end: float | None, buckets: int) -> Axis:
+        """The one axis of curves that have these spans within the range."""
+        if not spans:
             return cls((), 0.0)
-        left = float(min(piece.start() for piece in pieces) if start is None else start)
-        right = float(max(piece.end() for piece in pieces) if end is None else end)
+        left = min(span.start for span in spans) if start is None else float(start)
+        right = max(span.end for span in spans) if end is None else float(end)
         beyond = math.nextafter(right, math.inf)
-        distinct = _first_distinct(buckets + 1, _xs_between(pieces, left, right))
+        distinct = frozenset().union(*(span.distinct for span in spans))
         if len(distinct) <= buckets:
             return cls((*sorted(distinct), beyond), 0.0)
         width = (right - left) / buckets
@@ -213,19 +238,33 @@ class _Bucket:
 
 def points(pieces: Iterable[Piece], axis: Axis) -> api.MetricPoints:
     """The buckets of pieces in the order of logging: by x, column by column."""
+    return api.MetricPoints(**_columns(_fill(pieces, axis)))
+
+
+def numbered_points(pieces: Iterable[Piece], axis: Axis) -> api.NumberedPoints:
+    """The same, each with its bucket's number on the axis, from 0."""
+    known = _fill(pieces, axis)
+    return api.NumberedPoints(bucket=tuple(number - 1 for number in sorted(known)), **_columns(known))
+
+
+def _fill(pieces: Iterable[Piece], axis: Axis) -> dict[int, _Bucket]:
     known: dict[int, _Bucket] = defaultdict(_Bucket)
     for piece in pieces:
         for bucket, summary in piece.summaries(axis):
             known[bucket].add(summary)
+    return known
+
+
+def _columns(known: Mapping[int, _Bucket]) -> dict[str, Any]:  # Any: columns of numbers
     buckets = [known[bucket] for bucket in sorted(known)]
-    return api.MetricPoints(
-        x=tuple(bucket.x for bucket in buckets),
-        min=tuple(bucket.low if bucket.finite else None for bucket in buckets),
-        max=tuple(bucket.high if bucket.finite else None for bucket in buckets),
-        mean=tuple(bucket.mean() for bucket in buckets),
-        last=tuple(bucket.last for bucket in buckets),
-        count=tuple(bucket.count for bucket in buckets),
-    )
+    return {
+        "x": tuple(bucket.x for bucket in buckets),
+        "min": tuple(bucket.low if bucket.finite else None for bucket in buckets),
+        "max": tuple(bucket.high if bucket.finite else None for bucket in buckets),
+        "mean": tuple(bucket.mean() for bucket in buckets),
+        "last": tuple(bucket.last for bucket in buckets),
+        "count": tuple(bucket.count for bucket in buckets),
+    }
 
 
 def _sum(values: array[float]) -> float:
@@ -246,11 +285,11 @@ def _xs_between(pieces: Sequence[Piece], start: float, end: float) -> Iterator[f
         yield from piece.all_xs(start, end)
 
 
-def _first_distinct(most: int, xs: Iterable[float]) -> set[float]:
+def _first_distinct(most: int, xs: Iterable[float]) -> frozenset[float]:
     """Up to so many distinct ones of them."""
     seen: set[float] = set()
     for x in xs:
         seen.add(x)
         if len(seen) == most:
             break
-    return seen
+    return frozenset(seen)

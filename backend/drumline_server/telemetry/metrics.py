@@ -9,10 +9,11 @@ from functools import partial
 from itertools import chain, groupby
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, select
+from sqlalchemy import ColumnElement, Row, func, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
+from drumline_server.base.paging import decode_cursor, page_of
 from drumline_server.storage import runs
 from drumline_server.storage.history import IN_METRICS
 from drumline_server.storage.models import Attempt, Gap, Metric, MetricChunk, MetricPage
@@ -131,14 +132,15 @@ def _has_values(chunk: Chunk) -> bool:
 
 MAX_NAMES = 200
 MAX_GAPS = 1_000
-_UNITS = {"steps_per_s": "steps/s", "examples_per_s": "examples/s"}
+UNITS = {"steps_per_s": "steps/s", "examples_per_s": "examples/s"}
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
     """What to show: metrics by `names` (all if none), the x axis, its bounds, and how many buckets at most.
 
-    Of one attempt if it is named, else of the run: what an attempt rolled back is cut.
+    Of one attempt if it is named, else of the run: what an attempt rolled back is cut. Time counts from `since`, in
+    microseconds, or from when the first attempt shown began.
     """
 
     names: tuple[str, ...]
@@ -147,9 +149,10 @@ class Window:
     end: float | None
     buckets: int
     attempt: str | None = None
+    since: int | None = None
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """The metrics of one attempt as far as they count: before the step from which a later attempt logged again."""
 
     attempt: Attempt
@@ -164,13 +167,36 @@ def read_metrics(session: Session, project_id: str, run_id: str, window: Window)
         attempts = runs.attempts_of(session, run.id)
     else:
         attempts = [found] if (found := runs.the_attempt(session, run, window.attempt)) else []
-    metrics = _metrics(session, run.id, window)
+    metrics = find_metrics(session, run.id, window)
     known = groupby(metrics, key=lambda metric: metric.name)
     series = tuple(_series(session, attempts, name, list(of_name), window) for name, of_name in known)
-    return api.Metrics(run=run.id, x=window.x, series=series, gaps=_gaps(session, _parts(attempts, metrics), window))
+    return api.Metrics(
+        run=run.id, x=window.x, series=series, gaps=gaps_of(session, parts_of(attempts, metrics), window)
+    )
 
 
-def _metrics(session: Session, run_id: str, window: Window) -> Sequence[Metric]:
+def list_names(
+    session: Session, project_id: str, run_id: str, *, prefix: str, cursor: str | None, limit: int
+) -> api.Page[api.MetricName]:
+    """The metrics of a run whose names begin with `prefix`, by name, of all its attempts. Raises NotFoundError."""
+    run = require_run(session, project_id, run_id)
+    query = select(Metric.name, func.sum(Metric.n), func.min(Metric.first_step), func.max(Metric.last_step))
+    query = query.where(Metric.run_id == run.id)
+    if prefix:
+        query = query.where(Metric.name.startswith(prefix, autoescape=True))
+    if cursor is not None:
+        (after,) = decode_cursor(cursor, str)
+        query = query.where(Metric.name > after)
+    rows = session.execute(query.group_by(Metric.name).order_by(Metric.name).limit(limit + 1)).all()
+    return page_of(rows, limit, item=_name, key=lambda row: (row[0],))
+
+
+def _name(row: Row[str, int, int, int]) -> api.MetricName:
+    name, n, first_step, last_step = row
+    return api.MetricName(name=name, unit=UNITS.get(name, ""), n=int(n), first_step=first_step, last_step=last_step)
+
+
+def find_metrics(session: Session, run_id: str, window: Window) -> Sequence[Metric]:
     """The metrics by name, each as every member logged it."""
     wanted = [Metric.run_id == run_id]
     if window.names:
@@ -186,11 +212,11 @@ def _metrics(session: Session, run_id: str, window: Window) -> Sequence[Metric]:
 def _series(
     session: Session, attempts: Sequence[Attempt], name: str, metrics: Sequence[Metric], window: Window
 ) -> api.MetricSeries:
-    pieces = list(_pieces(session, _parts(attempts, metrics), window))
+    pieces = list(pieces_of(session, parts_of(attempts, metrics), window))
     axis = Axis.over(pieces, window.start, window.end, window.buckets)
     return api.MetricSeries(
         name=name,
-        unit=_UNITS.get(name, ""),
+        unit=UNITS.get(name, ""),
         n=sum(metric.n for metric in metrics),
         last_step=max(metric.last_step for metric in metrics),
         bucket_width=axis.width,
@@ -198,49 +224,55 @@ def _series(
     )
 
 
-def _gaps(session: Session, parts: Sequence[_Part], window: Window) -> tuple[api.MetricGap, ...]:
+def gaps_of(session: Session, parts: Sequence[Part], window: Window) -> tuple[api.MetricGap, ...]:
     """What is lost of the attempts as far as they count, where it stands on the axis."""
     bounds = {part.attempt.id: part.before_step for part in parts}
     query = select(Gap).where(Gap.attempt_id.in_(bounds), Gap.what.in_(IN_METRICS)).order_by(Gap.id).limit(MAX_GAPS)
-    began = _began(parts)
+    zero = _zero(parts, window)
     found = []
     for row in session.scalars(query) if bounds else ():
         bound = bounds[row.attempt_id]
         if bound is not None and row.after_step is not None and row.after_step >= bound:
             continue
         by_step = window.x == "step"
-        start = row.after_step if by_step else _seconds_since(began, row.after_at)
-        end = row.before_step if by_step else _seconds_since(began, row.before_at)
+        start = row.after_step if by_step else _seconds_since(zero, row.after_at)
+        end = row.before_step if by_step else _seconds_since(zero, row.before_at)
         found.append(api.MetricGap(start=start, end=end, count=row.count, size_bytes=row.size_bytes, what=row.what))
     return tuple(found)
 
 
-def _seconds_since(began: int, at: int | None) -> float | None:
-    return None if at is None else (at - began) / 1e6
+def _seconds_since(zero: int, at: int | None) -> float | None:
+    return None if at is None else (at - zero) / _SECOND
 
 
-def _began(parts: Sequence[_Part]) -> int:
-    return next((part.attempt.started_at or part.attempt.created_at for part in parts), 0)
+def _zero(parts: Sequence[Part], window: Window) -> int:
+    return window.since if window.since is not None else (began(parts) or 0)
 
 
-def _pieces(session: Session, parts: Sequence[_Part], window: Window) -> Iterator[Piece]:
-    began = _began(parts)
+def began(parts: Sequence[Part]) -> int | None:
+    """When the first attempt that is shown did, in microseconds."""
+    return next((part.attempt.started_at or part.attempt.created_at for part in parts), None)
+
+
+def pieces_of(session: Session, parts: Sequence[Part], window: Window) -> Iterator[Piece]:
+    """The curve of one metric in pieces."""
+    zero = _zero(parts, window)
     bounds = [window.start, window.end] if window.x == "step" else [None, None]
     first_step, last_step = (None if bound is None else int(bound) for bound in bounds)
     for part in parts:
-        view = View(window.x, began, part.before_step, first_step, last_step)
+        view = View(window.x, zero, part.before_step, first_step, last_step)
         for metric in part.metrics:
             yield from read_pieces(session, metric, view)
 
 
-def _parts(attempts: Sequence[Attempt], metrics: Sequence[Metric]) -> list[_Part]:
+def parts_of(attempts: Sequence[Attempt], metrics: Sequence[Metric]) -> list[Part]:
     """What each attempt adds to the curve: a retry replaces what was logged from its first step on."""
-    parts: list[_Part] = []
+    parts: list[Part] = []
     bound: int | None = None
     for attempt in reversed(attempts):
         own = [metric for metric in metrics if metric.attempt_id == attempt.id]
         first = min((metric.first_step for metric in own), default=None)
         if first is not None and (bound is None or first < bound):
-            parts.append(_Part(attempt, own, bound))
+            parts.append(Part(attempt, own, bound))
             bound = first
     return parts[::-1]

@@ -710,6 +710,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{run_id}/logs/search": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Search Logs
+         * @description Lines of the whole output that hold a text or an expression, as they are found: a record a line.
+         *
+         *     Of all members of the newest attempt, or of the one named. Whoever stops reading ends the search; `cursor` of the
+         *     last record continues it.
+         */
+        get: operations["search_logs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run_id}/metrics": {
         parameters: {
             query?: never;
@@ -725,6 +748,26 @@ export interface paths {
          *     that before is cut.
          */
         get: operations["get_metrics"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run_id}/metrics/names": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Metric Names
+         * @description The names of the run's metrics, by name, with how much there is of each; it may have thousands.
+         */
+        get: operations["list_metric_names"];
         put?: never;
         post?: never;
         delete?: never;
@@ -911,6 +954,28 @@ export interface paths {
          * @description Submits up to 10 000 runs at once: if one is refused none is queued. A refusal names each run and field.
          */
         post: operations["submit_batch"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs:metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Compare Metrics
+         * @description Curves of several runs on one axis with the same buckets: by step, by time, or by time since each run began.
+         *
+         *     Each run as a whole, without what was rolled back. A run that logged none of the metrics has no curve.
+         */
+        get: operations["compare_metrics"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1416,6 +1481,8 @@ export interface components {
             jobs: string[];
             /** Name */
             name: string;
+            /** @default {} */
+            owner: components["schemas"]["PrincipalRef"];
             /** Project */
             project: string;
             /** Size */
@@ -1438,6 +1505,8 @@ export interface components {
             left: number;
             /** Requested At */
             requested_at: string;
+            /** @default {} */
+            requested_by: components["schemas"]["PrincipalRef"];
         };
         /**
          * BatchSearch
@@ -1799,6 +1868,59 @@ export interface components {
             strategy: components["schemas"]["MirroredSpec"] | components["schemas"]["CentralStorageSpec"] | components["schemas"]["TpuSpec"] | components["schemas"]["OneDeviceSpec"];
             /** Version */
             version: string;
+        };
+        /**
+         * ComparedCurve
+         * @description One metric of one run on the axis of a comparison.
+         */
+        ComparedCurve: {
+            /** Last Step */
+            last_step: number;
+            /** N */
+            n: number;
+            /** Name */
+            name: string;
+            points: components["schemas"]["NumberedPoints"];
+            /** Run */
+            run: string;
+            /** Unit */
+            unit: string;
+        };
+        /**
+         * ComparedMetrics
+         * @description Metrics of several runs on one axis, in the order of the runs asked for, each run's by name.
+         */
+        ComparedMetrics: {
+            /** Bucket Width */
+            bucket_width: number;
+            /** Curves */
+            curves: components["schemas"]["ComparedCurve"][];
+            /** End */
+            end: number | null;
+            /** Runs */
+            runs: components["schemas"]["ComparedRun"][];
+            /** Start */
+            start: number | null;
+            /**
+             * X
+             * @enum {string}
+             */
+            x: "step" | "time" | "relative";
+        };
+        /**
+         * ComparedRun
+         * @description A run of a comparison.
+         */
+        ComparedRun: {
+            /** Began */
+            began: string | null;
+            /**
+             * Gaps
+             * @default []
+             */
+            gaps: components["schemas"]["MetricGap"][];
+            /** Run */
+            run: string;
         };
         /**
          * Device
@@ -2233,6 +2355,7 @@ export interface components {
              * @default false
              */
             drain_requested: boolean;
+            drain_requested_by?: components["schemas"]["PrincipalRef"] | null;
             /** Free Devices */
             free_devices: number;
             /** Id */
@@ -2359,6 +2482,8 @@ export interface components {
         Job: {
             /** Created At */
             created_at: string;
+            /** @default {} */
+            created_by: components["schemas"]["PrincipalRef"];
             /** Current Version */
             current_version: number;
             /** Id */
@@ -2392,6 +2517,8 @@ export interface components {
             from_version: number | null;
             /** Number */
             number: number;
+            /** @default {} */
+            principal: components["schemas"]["PrincipalRef"];
             /** To Version */
             to_version: number;
         };
@@ -2438,6 +2565,8 @@ export interface components {
             content_hash: string;
             /** Created At */
             created_at: string;
+            /** @default {} */
+            created_by: components["schemas"]["PrincipalRef"];
             /** Id */
             id: string;
             /** Job */
@@ -2541,6 +2670,50 @@ export interface components {
         LogGap: {
             /** Size Bytes */
             size_bytes: number | null;
+        };
+        /**
+         * LogHit
+         * @description A line of output that holds what was looked for.
+         */
+        LogHit: {
+            /** At */
+            at: string;
+            /** First Byte */
+            first_byte: number;
+            /** Line */
+            line: number;
+            /** Member */
+            member: string;
+            /** Rank */
+            rank: number;
+            /**
+             * Stream
+             * @enum {string}
+             */
+            stream: "stdout" | "stderr" | "system";
+            /** Text */
+            text: string;
+        };
+        /**
+         * LogSearchPart
+         * @description A part of what a search through output finds: a line of the answer. The last one says why it ended.
+         */
+        LogSearchPart: {
+            /** Cursor */
+            cursor: string;
+            /** Hits */
+            hits: components["schemas"]["LogHit"][];
+            /** Lines */
+            lines: number;
+            /** Searched Bytes */
+            searched_bytes: number;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "searching" | "done" | "full" | "paused";
+            /** Total Bytes */
+            total_bytes: number;
         };
         /**
          * LogSegment
@@ -2871,6 +3044,22 @@ export interface components {
             what: "metrics" | "spool";
         };
         /**
+         * MetricName
+         * @description A metric of a run, as a row of the list of them; its figures are of all attempts.
+         */
+        MetricName: {
+            /** First Step */
+            first_step: number;
+            /** Last Step */
+            last_step: number;
+            /** N */
+            n: number;
+            /** Name */
+            name: string;
+            /** Unit */
+            unit: string;
+        };
+        /**
          * MetricPoints
          * @description Buckets over the x axis, column by column; `min` and `max` bound every value that was logged.
          */
@@ -2985,6 +3174,26 @@ export interface components {
              * @enum {string}
              */
             kind: "mirrored";
+        };
+        /**
+         * NumberedPoints
+         * @description Buckets of an axis that several curves share; those without a value are left out.
+         */
+        NumberedPoints: {
+            /** Bucket */
+            bucket: number[];
+            /** Count */
+            count: number[];
+            /** Last */
+            last: (number | null)[];
+            /** Max */
+            max: (number | null)[];
+            /** Mean */
+            mean: (number | null)[];
+            /** Min */
+            min: (number | null)[];
+            /** X */
+            x: number[];
         };
         /**
          * OneDeviceSpec
@@ -3148,6 +3357,13 @@ export interface components {
             /** Next */
             next?: string | null;
         };
+        /** Page[MetricName] */
+        Page_MetricName_: {
+            /** Items */
+            items: components["schemas"]["MetricName"][];
+            /** Next */
+            next?: string | null;
+        };
         /** Page[ReductionSummary] */
         Page_ReductionSummary_: {
             /** Items */
@@ -3292,6 +3508,8 @@ export interface components {
         Plan: {
             /** Created At */
             created_at: string;
+            /** @default {} */
+            created_by: components["schemas"]["PrincipalRef"];
             /** Devices */
             devices: components["schemas"]["PlacedDevice"][];
             /** Id */
@@ -3545,6 +3763,16 @@ export interface components {
             basis: string;
             /** Overdue S */
             overdue_s?: number | null;
+        };
+        /**
+         * PrincipalRef
+         * @description Who did something, as of then; a name of None where nobody knows any more.
+         */
+        PrincipalRef: {
+            /** Id */
+            id?: string | null;
+            /** Name */
+            name?: string | null;
         };
         /**
          * Probe
@@ -4394,6 +4622,7 @@ export interface components {
             batch?: string | null;
             /** Cancel Requested */
             cancel_requested: boolean;
+            cancelled_by?: components["schemas"]["PrincipalRef"] | null;
             /** Created At */
             created_at: string;
             /** Ended At */
@@ -4415,6 +4644,8 @@ export interface components {
             not_finite?: {
                 [key: string]: "NaN" | "Infinity" | "-Infinity";
             };
+            /** @default {} */
+            owner: components["schemas"]["PrincipalRef"];
             /** Parameters */
             parameters: {
                 [key: string]: components["schemas"]["JsonValue"];
@@ -4484,6 +4715,8 @@ export interface components {
         RunStacks: {
             /** Asked At */
             asked_at?: string | null;
+            /** Asked By */
+            asked_by?: string | null;
             /**
              * Is Complete
              * @default false
@@ -4567,6 +4800,7 @@ export interface components {
             batch?: string | null;
             /** Cancel Requested */
             cancel_requested: boolean;
+            cancelled_by?: components["schemas"]["PrincipalRef"] | null;
             /** Created At */
             created_at: string;
             /** Ended At */
@@ -4585,6 +4819,8 @@ export interface components {
             not_finite?: {
                 [key: string]: "NaN" | "Infinity" | "-Infinity";
             };
+            /** @default {} */
+            owner: components["schemas"]["PrincipalRef"];
             /** Platform */
             platform: string;
             /** Priority */
@@ -4782,6 +5018,8 @@ export interface components {
         Token: {
             /** Created At */
             created_at: string;
+            /** @default {} */
+            created_by: components["schemas"]["PrincipalRef"];
             /** Expires At */
             expires_at: string;
             /** Id */
@@ -4798,6 +5036,7 @@ export interface components {
             name: string;
             /** Revoked At */
             revoked_at: string | null;
+            revoked_by?: components["schemas"]["PrincipalRef"] | null;
             /** Role */
             role: string;
         };
@@ -4833,6 +5072,8 @@ export interface components {
         TokenCreated: {
             /** Created At */
             created_at: string;
+            /** @default {} */
+            created_by: components["schemas"]["PrincipalRef"];
             /** Expires At */
             expires_at: string;
             /** Id */
@@ -4849,6 +5090,7 @@ export interface components {
             name: string;
             /** Revoked At */
             revoked_at: string | null;
+            revoked_by?: components["schemas"]["PrincipalRef"] | null;
             /** Role */
             role: string;
             /** Secret */
@@ -5040,6 +5282,9 @@ export type ChipPlan = components['schemas']['ChipPlan'];
 export type ChipProgram = components['schemas']['ChipProgram'];
 export type Claim = components['schemas']['Claim'];
 export type Claimed = components['schemas']['Claimed'];
+export type ComparedCurve = components['schemas']['ComparedCurve'];
+export type ComparedMetrics = components['schemas']['ComparedMetrics'];
+export type ComparedRun = components['schemas']['ComparedRun'];
 export type Device = components['schemas']['Device'];
 export type DeviceCheck = components['schemas']['DeviceCheck'];
 export type DeviceCheckReport = components['schemas']['DeviceCheckReport'];
@@ -5077,6 +5322,8 @@ export type ListSweep = components['schemas']['ListSweep'];
 export type LiveMember = components['schemas']['LiveMember'];
 export type LogEvent = components['schemas']['LogEvent'];
 export type LogGap = components['schemas']['LogGap'];
+export type LogHit = components['schemas']['LogHit'];
+export type LogSearchPart = components['schemas']['LogSearchPart'];
 export type LogSegment = components['schemas']['LogSegment'];
 export type LoginCode = components['schemas']['LoginCode'];
 export type LoginRequest = components['schemas']['LoginRequest'];
@@ -5092,11 +5339,13 @@ export type MemberStandingOutput = components['schemas']['MemberStanding-Output'
 export type MemberState = components['schemas']['MemberState'];
 export type MemberTick = components['schemas']['MemberTick'];
 export type MetricGap = components['schemas']['MetricGap'];
+export type MetricName = components['schemas']['MetricName'];
 export type MetricPoints = components['schemas']['MetricPoints'];
 export type MetricSeries = components['schemas']['MetricSeries'];
 export type Metrics = components['schemas']['Metrics'];
 export type MetricsEvent = components['schemas']['MetricsEvent'];
 export type MirroredSpec = components['schemas']['MirroredSpec'];
+export type NumberedPoints = components['schemas']['NumberedPoints'];
 export type OneDeviceSpec = components['schemas']['OneDeviceSpec'];
 export type Outcome = components['schemas']['Outcome'];
 export type OutcomeMetric = components['schemas']['OutcomeMetric'];
@@ -5112,6 +5361,7 @@ export type PageHost = components['schemas']['Page_Host_'];
 export type PageJobChange = components['schemas']['Page_JobChange_'];
 export type PageJobVersion = components['schemas']['Page_JobVersion_'];
 export type PageJob = components['schemas']['Page_Job_'];
+export type PageMetricName = components['schemas']['Page_MetricName_'];
 export type PageReductionSummary = components['schemas']['Page_ReductionSummary_'];
 export type PageRunEvent = components['schemas']['Page_RunEvent_'];
 export type PageRunSummary = components['schemas']['Page_RunSummary_'];
@@ -5135,6 +5385,7 @@ export type PlannedMemory = components['schemas']['PlannedMemory'];
 export type PlannedStop = components['schemas']['PlannedStop'];
 export type PlannedVariable = components['schemas']['PlannedVariable'];
 export type Prediction = components['schemas']['Prediction'];
+export type PrincipalRef = components['schemas']['PrincipalRef'];
 export type Probe = components['schemas']['Probe'];
 export type ProbeOrder = components['schemas']['ProbeOrder'];
 export type ProbeState = components['schemas']['ProbeState'];
@@ -6102,6 +6353,8 @@ export interface operations {
                 label?: string[];
                 /** @description Number of the version; with `job`. */
                 version?: number | null;
+                /** @description Name of who submitted it, or the id of that token or session. */
+                owner?: string | null;
                 batch?: string | null;
                 /** @description Part of the job's name, or the start of a run id. */
                 q?: string | null;
@@ -6422,6 +6675,49 @@ export interface operations {
             };
         };
     };
+    search_logs: {
+        parameters: {
+            query: {
+                /** @description What the lines hold. */
+                find: string;
+                /** @description An expression as of RE2, instead of plain text. */
+                regex?: boolean;
+                ignore_case?: boolean;
+                /** @description At most so many lines. */
+                limit?: number;
+                attempt?: string | null;
+                member?: string | null;
+                /** @description `next` of the page before; the first page without. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": components["schemas"]["LogSearchPart"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     get_metrics: {
         parameters: {
             query?: {
@@ -6448,6 +6744,44 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Metrics"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_metric_names: {
+        parameters: {
+            query?: {
+                /** @description How the names begin. */
+                prefix?: string;
+                /** @description `next` of the page before; the first page without. */
+                cursor?: string | null;
+                /** @description Names on the page. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_MetricName_"];
                 };
             };
             /** @description An error, told in words and with a code. */
@@ -6788,6 +7122,43 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SubmittedBatch"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    compare_metrics: {
+        parameters: {
+            query: {
+                /** @description Runs to show, in this order. */
+                runs: string[];
+                names: string[];
+                x?: "step" | "time" | "relative";
+                from?: number | null;
+                to?: number | null;
+                buckets?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ComparedMetrics"];
                 };
             };
             /** @description An error, told in words and with a code. */

@@ -198,9 +198,11 @@ def test_things_of_another_project_are_not_there(any_server: EdgeServer) -> None
     run = any_server.core.submit(wait_for_devices=True)
     stranger = any_server.client(any_server.token("admin", any_server.core.add_project("other")))
 
-    for path in ("", "/placement", "/metrics", "/reductions", "/reductions/names", "/logs", "/logs/raw", "/events"):
+    paths = ("", "/placement", "/metrics", "/metrics/names", "/reductions", "/reductions/names", "/logs", "/logs/raw")
+    for path in (*paths, "/events"):
         answer = stranger.get(f"/api/v1/runs/{run.id}{path}")
         assert answer.status_code == 404, path
+    assert stranger.get("/api/v1/runs:metrics", params={"runs": run.id, "names": "loss"}).status_code == 404
     assert stranger.get("/api/v1/runs").json()["items"] == []
     assert stranger.post(f"/api/v1/runs/{run.id}:cancel").status_code == 404
     assert stranger.get("/api/v1/stream", params={"topics": f"run:{run.id}"}).status_code == 404

@@ -8,7 +8,7 @@ import pytest
 from drumline.contracts.stacks import MAX_COLLECTIVES, MAX_STACKS
 from fuzz.world import V1
 from support.edge import described_paths
-from support.large_world import LargeWorld
+from support.large_world import NAMES, LargeWorld
 from support.turns import HOLD_S, Timed, timed_world
 
 Query = Mapping[str, Any]  # Any: what httpx2 takes as query values
@@ -51,7 +51,9 @@ _COSTLIEST: Mapping[str, Costliest] = {
     "/runs/{run_id}/gaps": _of("/runs/{}/gaps", "told", ONE_PAGE),
     "/runs/{run_id}/logs": _of("/runs/{}/logs", "told", {"limit": 2**20}),
     "/runs/{run_id}/logs/raw": _of("/runs/{}/logs/raw", "told"),
+    "/runs/{run_id}/logs/search": _of("/runs/{}/logs/search", "told", {"find": "\x01", "limit": 50_000}),
     "/runs/{run_id}/metrics": _of("/runs/{}/metrics", "told", {"buckets": 2000}),
+    "/runs/{run_id}/metrics/names": _of("/runs/{}/metrics/names", "told", {"limit": 1000}),
     "/runs/{run_id}/placement": _of("/runs/{}/placement", "gang"),
     "/runs/{run_id}/placement, variables": _of("/runs/{}/placement", "told"),
     "/runs/{run_id}/plan": _of("/runs/{}/plan", "told"),
@@ -59,6 +61,10 @@ _COSTLIEST: Mapping[str, Costliest] = {
     "/runs/{run_id}/reductions/names": _of("/runs/{}/reductions/names", "told"),
     "/runs/{run_id}/reductions/{reduction_id}": _of("/runs/{}", "reduction"),
     "/runs/{run_id}/stacks": _of("/runs/{}/stacks", "gang"),
+    "/runs:metrics": lambda world: (
+        "/runs:metrics",
+        {"runs": world.names["told"], "names": [f"metric-{name}" for name in range(NAMES)][:100], "buckets": 1200},
+    ),
     "/sessions/current": _own("/sessions/current"),
     "/tokens": _own("/tokens", ONE_PAGE),
     "/version": _own("/version"),

@@ -1,12 +1,14 @@
 """A worker probes programs for plans: what it finds, and how it says that it found nothing."""
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from drumline.contracts.plans import PlanReport
+from drumline_worker.host.rundir import RunDirectory
 from support.worker_process import WorkerProcess
 from support.worker_server import WorkerServer
 
@@ -155,6 +157,40 @@ def test_a_probe_that_nobody_wants_any_more_is_ended(server: WorkerServer, worke
     server.wait_not_probing(plan)
     assert list((worker.data_dir / "probes").iterdir()) == []
     assert plan not in server.reports
+
+
+def test_a_withdrawn_probe_is_cleared_away_however_often_its_worker_hears_so(
+    server: WorkerServer, worker: WorkerProcess
+) -> None:
+    plan = server.order_probe(HANGS)
+    directory = worker.data_dir / "probes" / plan
+    server.wait(lambda: bool(_working_in(directory / "scratch")), "the program began")
+    shim = RunDirectory(directory).shim()
+    assert shim is not None
+    os.kill(shim.pid, signal.SIGSTOP)
+    server.withdraw_probe(plan)
+    heard = len(server.heartbeats)
+    server.wait(lambda: len(server.heartbeats) >= heard + 4, "it heard of it twice at least")
+    os.kill(shim.pid, signal.SIGCONT)
+    server.wait_not_probing(plan)
+    assert list((worker.data_dir / "probes").iterdir()) == []
+
+
+def test_a_probe_that_is_withdrawn_while_it_starts_runs_no_program(
+    own_server: WorkerServer, own_worker: WorkerProcess
+) -> None:
+    server, worker = own_server, own_worker
+    launcher = next(one for one in worker.processes() if one.name() == "drumline-launch")
+    launcher.suspend()
+    plan = server.order_probe(HANGS)
+    server.wait((worker.data_dir / "probes" / plan / "order.json").exists, "its start was ordered")
+    server.withdraw_probe(plan)
+    heard = len(server.heartbeats)
+    server.wait(lambda: len(server.heartbeats) >= heard + 3, "it heard of it")
+    launcher.resume()
+    server.wait_not_probing(plan)
+    assert list((worker.data_dir / "probes").iterdir()) == []
+    assert [one for one in worker.processes() if one.name() == "drumline-shim"] == []
 
 
 def test_a_probe_of_an_agent_that_was_killed_is_ended_by_the_next_one(

@@ -35,11 +35,11 @@ class BundleCache:
         async with self._locks.setdefault(sha256, asyncio.Lock()):
             file = await self._file(sha256)
             try:
-                is_genuine = await asyncio.to_thread(_extract, file, sha256, target)
+                is_genuine = await _extract_whole(file, sha256, target)
                 if not is_genuine:
                     _LOG.warning("the cached bundle %s was changed by somebody; it is fetched again", sha256)
                     file.unlink(missing_ok=True)
-                    is_genuine = await asyncio.to_thread(_extract, await self._file(sha256), sha256, target)
+                    is_genuine = await _extract_whole(await self._file(sha256), sha256, target)
             except (BundleError, OSError) as error:
                 file.unlink(missing_ok=True)
                 raise BundleUnavailableError(f"bundle {sha256}: {error}") from None
@@ -78,6 +78,16 @@ class BundleCache:
                 continue
             total -= file.stat().st_size
             file.unlink(missing_ok=True)
+
+
+async def _extract_whole(file: Path, sha256: str, target: Path) -> bool:
+    """No thread can be cancelled: whoever is waits for it, and may then delete `target`."""
+    extracting = asyncio.create_task(asyncio.to_thread(_extract, file, sha256, target))
+    try:
+        return await asyncio.shield(extracting)
+    except asyncio.CancelledError:
+        await asyncio.wait([extracting])
+        raise
 
 
 def _extract(file: Path, sha256: str, target: Path) -> bool:

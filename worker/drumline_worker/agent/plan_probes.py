@@ -23,6 +23,7 @@ from drumline_worker.agent.bundles import BundleUnavailableError
 from drumline_worker.agent.chip_plans import ChipPlanner, KeptPlans
 from drumline_worker.agent.compilers import Compilers, add_command, other_jaxlib
 from drumline_worker.agent.launcher_client import LaunchError
+from drumline_worker.agent.maintenance import end_strays
 from drumline_worker.agent.shim_link import ShimLink
 from drumline_worker.host.clock import boot_id, boottime
 from drumline_worker.host.rundir import ChipOrder, Ending, RunDirectory, StartOrder
@@ -59,7 +60,7 @@ class PlanProbes:
         """Starts what is wanted and ends what is not wanted any more."""
         for plan in reply.unwanted_plans:
             if (task := self._tasks.get(plan)) is not None:
-                task.cancel()
+                _cancel(task)
         for order in reply.plans:
             if order.plan not in self._tasks:
                 self._start(order)
@@ -68,8 +69,9 @@ class PlanProbes:
         """Ends all probes; the server hears of it by their deadline."""
         self._draining = True
         for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            _cancel(task)
+        if self._tasks:
+            await asyncio.wait(list(self._tasks.values()))  # and no gather: who is cancelled in it cancels them again
 
     def _start(self, order: ProbeOrder) -> None:
         is_busy = self._draining or len(self._tasks) >= MAX_PROBES
@@ -99,12 +101,23 @@ class PlanProbes:
             ending = await self._follow(order, directory)
             program, output = await asyncio.to_thread(_what_it_said, directory, ending)  # it may have said a lot
         finally:
-            await self._context.launcher.wait_gone(order.plan, _PROOF_S)
-            self._context.launcher.forget(order.plan)
-            shutil.rmtree(directory.path, ignore_errors=True)
+            await self._end(order.plan, directory)
         if program is not None and (program.calls if program.chips is None else program.chips.programs):
             return {"program": program}
         return {**_why_nothing(order, ending, program), "output": output}
+
+    async def _end(self, plan: str, directory: RunDirectory) -> None:
+        """Nothing of it lives any more, whatever its start had come to, and nothing of it is left."""
+        # A probe may be given up before its shim has begun, which then never does, or before anybody listened to it.
+        if not directory.revoke_start() and directory.read_ending() is None:
+            with suppress(OSError):
+                link = await ShimLink.connect(directory)
+                link.send(Stop(cause=StopCause.CANCELLED))
+                link.close()
+        if not await self._context.launcher.wait_gone(plan, _PROOF_S):
+            await end_strays(self._context.layout.probes, plan.__eq__)
+        self._context.launcher.forget(plan)
+        shutil.rmtree(directory.path, ignore_errors=True)
 
     async def _answer_on_chips(self, order: ProbeOrder, on: str) -> dict[str, object]:
         """A plan for chips that are not there; each compilation has a process of its own."""
@@ -167,9 +180,6 @@ class PlanProbes:
             async for news in link.news():
                 if isinstance(news, Ended):
                     return news.ending
-        except asyncio.CancelledError:
-            link.send(Stop(cause=StopCause.CANCELLED))
-            raise
         finally:
             timer.cancel()
             link.close()
@@ -186,6 +196,14 @@ class PlanProbes:
             except RefusedError as error:
                 _LOG.info("the probe of %s is not wanted any more: %s", order.plan, error)
                 return None
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    """Once: replies to heartbeats say that a probe is not wanted as long as it is here, and a second cancel would end
+    its clearing away.
+    """
+    if not task.cancelling():
+        task.cancel()
 
 
 def _as_claimed(order: ProbeOrder) -> Claimed:

@@ -1,14 +1,15 @@
-"""What a run shows of itself: placement, metrics, reductions, output, checkpoints."""
+"""What a run shows of itself but its metrics: placement, reductions, output, checkpoints."""
 
 from collections.abc import AsyncIterator
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import Query, Response
 from fastapi.responses import StreamingResponse
 
 from drumline.contracts import api
-from drumline.contracts.events import MetricName, Name
+from drumline.contracts.events import Name
 from drumline.contracts.ids import AttemptId, MemberId, ReductionId, RunId
+from drumline.contracts.records import RECORDS_MEDIA_TYPE
 from drumline_server.http.dependencies import (
     DEFAULT_PAGE,
     AppDep,
@@ -20,14 +21,14 @@ from drumline_server.http.dependencies import (
 )
 from drumline_server.http.json_bodies import in_pieces
 from drumline_server.lifecycle import checkpoints
-from drumline_server.telemetry import gaps, logs, metrics, placement, reductions
+from drumline_server.telemetry import gaps, logs, placement, reductions
+from drumline_server.telemetry.log_search import LogQuery, find_sources
+from drumline_server.telemetry.log_search_child import MAX_PATTERN
 
 router = api_router("/runs/{run_id}", tags=["telemetry"])
 
 _SAFE = 2**53
 Step = Annotated[int | None, Query(ge=0, lt=_SAFE)]
-Bound = Annotated[float | None, Query(ge=-_SAFE, le=_SAFE, allow_inf_nan=False)]
-Names = Annotated[list[MetricName], Query(max_length=metrics.MAX_NAMES, description="Metrics to show; all if none.")]
 FromByte = Annotated[
     int, Query(alias="from", gt=-_SAFE, lt=_SAFE, description="First byte to show; -N shows the last N bytes.")
 ]
@@ -41,30 +42,6 @@ async def get_placement(run_id: RunId, principal: ReaderDep, app: AppDep, attemp
         lambda session: placement.read_placement(session, principal.project_id, run_id, attempt)
     )
     return in_pieces(found, "devices")
-
-
-@router.get("/metrics", response_model=api.Metrics)
-async def get_metrics(
-    *,
-    run_id: RunId,
-    principal: ReaderDep,
-    _: KnownQuery,
-    app: AppDep,
-    names: Names = [],  # noqa: B006 - FastAPI copies defaults
-    x: Literal["step", "time"] = "step",
-    start: Annotated[Bound, Query(alias="from")] = None,
-    end: Annotated[Bound, Query(alias="to")] = None,
-    buckets: Annotated[int, Query(ge=1, le=2_000)] = 600,
-    attempt: AttemptId | None = None,
-) -> Response:
-    """Curves of the run's metrics in at most `buckets` buckets; no value, however short its spike, is hidden.
-
-    Of the attempt named, else of the run as a whole: where an attempt resumed from a checkpoint, what was logged after
-    that before is cut.
-    """
-    window = metrics.Window(tuple(names), x, start, end, buckets, attempt)
-    found = await app.database.read(lambda session: metrics.read_metrics(session, principal.project_id, run_id, window))
-    return in_pieces(found, "series")
 
 
 @router.get("/reductions")
@@ -124,6 +101,45 @@ async def get_logs(
     """Output of one member, by default rank 0 of the newest attempt, from a byte on."""
     wanted = logs.LogRange(attempt, member, start, limit)
     return await app.database.read(lambda session: logs.read_logs(session, principal.project_id, run_id, wanted))
+
+
+class _Records(StreamingResponse):
+    """A record of JSON a line."""
+
+    media_type = RECORDS_MEDIA_TYPE
+
+
+@router.get("/logs/search", response_class=_Records, responses={200: {"model": api.LogSearchPart}})
+async def search_logs(
+    *,
+    run_id: RunId,
+    principal: ReaderDep,
+    _: KnownQuery,
+    app: AppDep,
+    find: Annotated[str, Query(min_length=1, max_length=MAX_PATTERN, description="What the lines hold.")],
+    regex: Annotated[bool, Query(description="An expression as of RE2, instead of plain text.")] = False,
+    ignore_case: bool = True,
+    limit: Annotated[int, Query(ge=1, le=50_000, description="At most so many lines.")] = 1_000,
+    attempt: AttemptId | None = None,
+    member: MemberId | None = None,
+    cursor: CursorText = None,
+) -> StreamingResponse:
+    """Lines of the whole output that hold a text or an expression, as they are found: a record a line.
+
+    Of all members of the newest attempt, or of the one named. Whoever stops reading ends the search; `cursor` of the
+    last record continues it.
+    """
+    wanted = LogQuery(find, regex, ignore_case, attempt, member, limit, cursor)
+    wanted.check()
+    app.log_searches.require_room(principal.counts_for)
+    sources = await app.database.read(lambda session: find_sources(session, principal.project_id, run_id, wanted))
+    parts = app.log_searches.search(app.database, sources, wanted, principal.counts_for)
+    return _Records(_lines(parts))
+
+
+async def _lines(parts: AsyncIterator[api.LogSearchPart]) -> AsyncIterator[bytes]:
+    async for part in parts:
+        yield part.model_dump_json().encode() + b"\n"
 
 
 @router.get(

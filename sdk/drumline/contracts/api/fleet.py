@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from drumline.contracts.api.access import PrincipalRef
 from drumline.contracts.api.runs import RunSummary, Why
 from drumline.contracts.base import Reply, Timestamp
 from drumline.contracts.ids import AttemptId, DeviceId, HostId, MemberId, RunId
@@ -128,6 +129,8 @@ class Host(Reply):
     """None: its devices are linked with those of no other host, as far as is known."""
     drain_requested: bool = False
     """An operator wants no more runs here; `undrain` takes that back."""
+    drain_requested_by: PrincipalRef | None = None
+    """Who asked for that."""
     trouble: HostTrouble | None = None
     warnings: tuple[HostWarning, ...] = ()
     """What its worker found at its start that should be mended, such as a GPU that its JAX cannot use."""

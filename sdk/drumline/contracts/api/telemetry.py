@@ -97,6 +97,63 @@ class Metrics(Reply):
     """Of the attempts that are shown; at most 1000."""
 
 
+class MetricName(Reply):
+    """A metric of a run, as a row of the list of them; its figures are of all attempts."""
+
+    name: str
+    unit: str
+    n: int
+    first_step: int
+    last_step: int
+
+
+class NumberedPoints(MetricPoints):
+    """Buckets of an axis that several curves share; those without a value are left out."""
+
+    bucket: tuple[int, ...]
+    """The number of each bucket on the axis, from 0, ascending: the same number is the same stretch in every curve."""
+
+
+class ComparedRun(Reply):
+    """A run of a comparison."""
+
+    run: RunId
+    began: Timestamp | None
+    """When the first attempt that is shown did: the zero of a relative axis; `None` where nothing was logged."""
+    gaps: tuple[MetricGap, ...] = ()
+    """Where values are lost, on the axis; at most 1000."""
+
+
+class ComparedCurve(Reply):
+    """One metric of one run on the axis of a comparison."""
+
+    run: RunId
+    name: str
+    unit: str
+    n: int
+    """How many values were logged in all."""
+    last_step: int
+    points: NumberedPoints
+
+
+class ComparedMetrics(Reply):
+    """Metrics of several runs on one axis, in the order of the runs asked for, each run's by name."""
+
+    x: Literal["step", "time", "relative"]
+    """`time` counts seconds from 1970 UTC on, `relative` from when each run began."""
+    start: float | None
+    """Where the first bucket begins; `None` where nothing was logged."""
+    end: float | None
+    """Where the last bucket ends; its own end is in it."""
+    bucket_width: float
+    """Of every bucket of every curve, in the unit of x: bucket k begins at `start + k * bucket_width`.
+
+    0 where each distinct x of all curves has a bucket of its own.
+    """
+    runs: tuple[ComparedRun, ...]
+    curves: tuple[ComparedCurve, ...]
+
+
 class Gap(Reply):
     """Telemetry of one member that is lost, with its size and its place. What is not known is `None`."""
 
@@ -192,6 +249,36 @@ class LogSegment(Reply):
     text: str
     gap: LogGap | None = None
     """Set where output is lost: `text` is a line of ours that says so, and stands for the bytes that are missing."""
+
+
+class LogHit(Reply):
+    """A line of output that holds what was looked for."""
+
+    member: MemberId
+    rank: int
+    line: int
+    """Its number in the member's output, from 1."""
+    first_byte: int
+    at: Timestamp
+    stream: Literal["stdout", "stderr", "system"]
+    text: str
+    """The line; of one that is long, up to 1000 bytes around the place."""
+
+
+class LogSearchPart(Reply):
+    """A part of what a search through output finds: a line of the answer. The last one says why it ended."""
+
+    state: Literal["searching", "done", "full", "paused"]
+    """`full`: as many lines as were asked for. `paused`: after its time. Both continue from `cursor`."""
+    hits: tuple[LogHit, ...]
+    searched_bytes: int
+    """Of all members so far."""
+    total_bytes: int
+    """What there is to look at, as of the beginning."""
+    lines: int
+    """Ends of lines so far."""
+    cursor: str
+    """Continues behind what was looked at, also when there is more output by then."""
 
 
 class Logs(Reply):

@@ -1,0 +1,113 @@
+"""Metrics as curves: of one run, and of several on one axis."""
+
+from functools import partial
+from typing import Annotated, Literal
+
+from fastapi import Query, Response
+
+from drumline.contracts import api
+from drumline.contracts.base import Text
+from drumline.contracts.events import MetricName
+from drumline.contracts.ids import AttemptId, RunId
+from drumline_server.http.dependencies import AppDep, CursorText, KnownQuery, ReaderDep, api_router
+from drumline_server.http.json_bodies import in_pieces
+from drumline_server.telemetry import comparison, metrics
+from drumline_server.telemetry.buckets import Axis, Span
+
+router = api_router(tags=["telemetry"])
+
+_SAFE = 2**53
+Bound = Annotated[float | None, Query(ge=-_SAFE, le=_SAFE, allow_inf_nan=False)]
+Names = Annotated[list[MetricName], Query(max_length=metrics.MAX_NAMES, description="Metrics to show; all if none.")]
+Buckets = Annotated[int, Query(ge=1, le=2_000)]
+Runs = Annotated[
+    list[RunId], Query(min_length=1, max_length=comparison.MAX_RUNS, description="Runs to show, in this order.")
+]
+
+
+@router.get("/runs/{run_id}/metrics", response_model=api.Metrics)
+async def get_metrics(
+    *,
+    run_id: RunId,
+    principal: ReaderDep,
+    _: KnownQuery,
+    app: AppDep,
+    names: Names = [],  # noqa: B006 - FastAPI copies defaults
+    x: Literal["step", "time"] = "step",
+    start: Annotated[Bound, Query(alias="from")] = None,
+    end: Annotated[Bound, Query(alias="to")] = None,
+    buckets: Buckets = 600,
+    attempt: AttemptId | None = None,
+) -> Response:
+    """Curves of the run's metrics in at most `buckets` buckets; no value, however short its spike, is hidden.
+
+    Of the attempt named, else of the run as a whole: where an attempt resumed from a checkpoint, what was logged after
+    that before is cut.
+    """
+    window = metrics.Window(tuple(names), x, start, end, buckets, attempt)
+    found = await app.database.read(lambda session: metrics.read_metrics(session, principal.project_id, run_id, window))
+    return in_pieces(found, "series")
+
+
+@router.get("/runs/{run_id}/metrics/names", response_model=api.Page[api.MetricName])
+async def list_metric_names(
+    *,
+    run_id: RunId,
+    principal: ReaderDep,
+    _: KnownQuery,
+    app: AppDep,
+    prefix: Annotated[Text, Query(max_length=200, description="How the names begin.")] = "",
+    cursor: CursorText = None,
+    limit: Annotated[int, Query(ge=1, le=1_000, description="Names on the page.")] = 200,
+) -> Response:
+    """The names of the run's metrics, by name, with how much there is of each; it may have thousands."""
+    page = await app.database.read(
+        lambda session: metrics.list_names(
+            session, principal.project_id, run_id, prefix=prefix, cursor=cursor, limit=limit
+        )
+    )
+    return in_pieces(page, "items")
+
+
+@router.get("/runs:metrics", response_model=api.ComparedMetrics)
+async def compare_metrics(
+    *,
+    runs: Runs,
+    names: Annotated[list[MetricName], Query(min_length=1, max_length=comparison.MAX_NAMES)],
+    principal: ReaderDep,
+    _: KnownQuery,
+    app: AppDep,
+    x: Literal["step", "time", "relative"] = "step",
+    start: Annotated[Bound, Query(alias="from")] = None,
+    end: Annotated[Bound, Query(alias="to")] = None,
+    buckets: Buckets = 600,
+) -> Response:
+    """Curves of several runs on one axis with the same buckets: by step, by time, or by time since each run began.
+
+    Each run as a whole, without what was rolled back. A run that logged none of the metrics has no curve.
+    """
+    wanted = comparison.Comparison(tuple(dict.fromkeys(names)), x, start, end, buckets)
+    asked = list(dict.fromkeys(runs))
+    project_id = principal.project_id
+    spans: list[Span] = []
+    for run in asked:  # each is a read of its own: nobody waits for all of them
+        spans += await app.database.read(partial(comparison.find_spans, run=(project_id, run), comparison=wanted))
+    axis = comparison.make_axis(spans, wanted)
+    found = [
+        await app.database.read(partial(comparison.read_compared, run=(project_id, run), comparison=wanted, axis=axis))
+        for run in asked
+    ]
+    return in_pieces(_answer(x, axis, found), "curves")
+
+
+def _answer(
+    x: Literal["step", "time", "relative"], axis: Axis, found: list[tuple[api.ComparedRun, list[api.ComparedCurve]]]
+) -> api.ComparedMetrics:
+    return api.ComparedMetrics(
+        x=x,
+        start=axis.edges[0] if axis.edges else None,
+        end=axis.edges[-1] if axis.edges else None,
+        bucket_width=axis.width,
+        runs=tuple(run for run, _ in found),
+        curves=tuple(curve for _, curves in found for curve in curves),
+    )

@@ -1,0 +1,144 @@
+"""Metrics of several runs come on one axis, with the same buckets for all of them."""
+
+from typing import Any
+
+import pytest
+
+from support.core import Member
+from support.edge import EdgeServer
+
+pytestmark = pytest.mark.both_databases
+SECOND = 1_000_000
+
+
+@pytest.fixture
+def two(any_server: EdgeServer) -> tuple[Member, Member]:
+    """Two running members of runs of which the second begins 100 s later."""
+    first = _begin(any_server, "first")
+    any_server.core.clock.advance(100)
+    return first, _begin(any_server, "second")
+
+
+def _begin(server: EdgeServer, host: str) -> Member:
+    worker = server.core.add_worker(host)
+    server.core.submit(resources={"replicas": 8})
+    server.core.schedule()
+    return worker.take().start()
+
+
+def log(member: Member, name: str, steps: range, value: float, spike: int | None = None) -> None:
+    """A value at each step, a second apart from the start of the run, and 9 at the step of the spike."""
+    began = member.worker.core.attempts(member.claimed.run)[0].started_at
+    assert began is not None
+    start = int(began.timestamp()) * SECOND + began.microsecond
+    member.send(
+        member.event(
+            "metrics",
+            names=[name] * len(steps),
+            steps=list(steps),
+            times=[start + step * SECOND for step in steps],
+            values=[9.0 if step == spike else value for step in steps],
+        )
+    )
+
+
+def compare(server: EdgeServer, *members: Member, **query: Any) -> Any:
+    runs = [member.claimed.run for member in members]
+    answer = server.admin.get("/api/v1/runs:metrics", params={"runs": runs, "names": "loss", **query})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_the_same_bucket_is_the_same_stretch_of_every_run(any_server: EdgeServer, two: tuple[Member, Member]) -> None:
+    log(two[0], "loss", range(0, 1_000), 1.0, spike=777)
+    log(two[1], "loss", range(500, 2_000), 2.0)
+
+    shown = compare(any_server, *two, buckets=20)
+
+    assert (shown["start"], shown["bucket_width"]) == (0, 1_999 / 20)
+    assert [(curve["run"], curve["n"]) for curve in shown["curves"]] == [
+        (two[0].claimed.run, 1_000),
+        (two[1].claimed.run, 1_500),
+    ]
+    first, second = (curve["points"] for curve in shown["curves"])
+    assert (first["bucket"], second["bucket"]) == (list(range(10)), list(range(5, 20)))
+    for points, n in ((first, 1_000), (second, 1_500)):
+        assert points["bucket"] == [min(19, int(x / shown["bucket_width"])) for x in points["x"]]
+        assert sum(points["count"]) == n
+    assert [bucket for bucket, high in zip(first["bucket"], first["max"], strict=True) if high == 9.0] == [7]
+
+
+def test_where_no_two_values_need_to_share_a_bucket_each_x_of_any_run_has_its_own(
+    any_server: EdgeServer, two: tuple[Member, Member]
+) -> None:
+    log(two[0], "loss", range(0, 6, 2), 1.0)
+    log(two[1], "loss", range(0, 6, 3), 2.0)
+
+    shown = compare(any_server, *two)
+
+    assert shown["bucket_width"] == 0
+    assert [curve["points"]["x"] for curve in shown["curves"]] == [[0, 2, 4], [0, 3]]
+    assert [curve["points"]["bucket"] for curve in shown["curves"]] == [[0, 1, 3], [0, 2]]
+
+
+def test_time_is_of_the_day_or_counts_from_the_start_of_each_run(
+    any_server: EdgeServer, two: tuple[Member, Member]
+) -> None:
+    for member in two:
+        log(member, "loss", range(3), 1.0)
+
+    by_time, relative = (compare(any_server, *two, x=x) for x in ("time", "relative"))
+
+    assert [curve["points"]["x"] for curve in relative["curves"]] == [[0, 1, 2], [0, 1, 2]]
+    first, second = (curve["points"]["x"] for curve in by_time["curves"])
+    assert [later - earlier for earlier, later in zip(first, second, strict=True)] == pytest.approx([100] * 3)
+
+
+def test_a_run_without_the_metric_is_told_and_has_no_curve(any_server: EdgeServer, two: tuple[Member, Member]) -> None:
+    log(two[0], "loss", range(3), 1.0)
+    log(two[1], "accuracy", range(3), 1.0)
+
+    shown = compare(any_server, *two)
+
+    assert [run["run"] for run in shown["runs"]] == [member.claimed.run for member in two]
+    assert [curve["run"] for curve in shown["curves"]] == [two[0].claimed.run]
+    assert compare(any_server, two[1])["curves"] == []
+
+
+def test_too_many_curves_for_their_buckets_are_refused_with_how_many_fit(
+    any_server: EdgeServer, two: tuple[Member, Member]
+) -> None:
+    names = [f"m{number}" for number in range(100)]
+    for member in two:
+        member.send(member.event("metrics", names=names, steps=[0] * 100, times=[0] * 100, values=[0.0] * 100))
+
+    query: dict[str, Any] = {"runs": [member.claimed.run for member in two], "names": names, "buckets": 2_000}
+    refused = any_server.admin.get("/api/v1/runs:metrics", params=query)
+
+    assert refused.status_code == 422
+    assert "at most 1250" in refused.json()["detail"]
+    assert any_server.admin.get("/api/v1/runs:metrics", params={**query, "buckets": 1250}).status_code == 200
+
+
+@pytest.mark.parametrize("query", [{"names": []}, {"x": "hour"}, {"runs": ["run_x"] * 101}, {"name": "loss"}])
+def test_a_comparison_that_makes_no_sense_is_422(server: EdgeServer, query: dict[str, Any]) -> None:
+    run = server.core.submit(wait_for_devices=True)
+
+    asked = {"runs": run.id, "names": "loss", **query}
+    assert server.admin.get("/api/v1/runs:metrics", params=asked).status_code == 422
+
+
+def test_names_are_listed_page_by_page_with_how_much_there_is(
+    any_server: EdgeServer, two: tuple[Member, Member]
+) -> None:
+    for name in ("val/loss", "train/loss", "train/%"):
+        log(two[0], name, range(2, 5), 1.0)
+
+    def names(**query: Any) -> Any:
+        return any_server.admin.get(f"/api/v1/runs/{two[0].claimed.run}/metrics/names", params=query).json()
+
+    page = names(limit=2)
+    assert [item["name"] for item in page["items"]] == ["train/%", "train/loss"]
+    assert page["items"][0] == {"name": "train/%", "unit": "", "n": 3, "first_step": 2, "last_step": 4}
+    assert [item["name"] for item in names(limit=2, cursor=page["next"])["items"]] == ["val/loss"]
+    assert [item["name"] for item in names(prefix="train/%")["items"]] == ["train/%"]
