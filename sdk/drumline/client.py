@@ -120,10 +120,7 @@ class Client:
         return submit_run(self._transport, request, idempotency_key)
 
     def prepare(self, source: str | Path | PackedProgram, **options: Unpack[SubmitOptions]) -> RunSubmit:
-        """Uploads a program, and gives the submission that `submit` would send: for `submit_batch`, and to look at.
-
-        Raises as `submit` does, but for what only the server knows.
-        """
+        """Uploads a program, and gives the submission that `submit` would send; refuses what needs no server to see."""
         packed = _pack(source, options.get("parameters"))
         chosen = program.find(packed.entrypoints, options.get("entrypoint"))
         checked = program.check_parameters(chosen, options.get("parameters") or {})
@@ -165,8 +162,7 @@ class Client:
     ) -> Batch:
         """Submits up to 10 000 prepared runs at once; where one of them is refused, none is queued.
 
-            requests = [client.prepare("digits.py", parameters={"seed": seed}) for seed in range(5)]
-            client.submit_batch(requests).wait()
+            client.submit_batch([client.prepare("digits.py", parameters={"seed": seed}) for seed in range(5)]).wait()
 
         Raises InvalidRequestError whose `problem.errors` name each run and field.
         """
