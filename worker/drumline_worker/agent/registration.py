@@ -8,6 +8,7 @@ from typing import Protocol
 
 from drumline.contracts.timing import EARLY_HEARTBEAT_S, HEARTBEAT_AGAIN_S, HEARTBEAT_ANSWER_S
 from drumline.contracts.worker_api import (
+    KEYED_PROTOCOL,
     PROTOCOL_VERSION,
     Heartbeat,
     HeartbeatReply,
@@ -191,7 +192,9 @@ class Registration:
         return sent_at
 
     def _introduce(self, members: HostMembers, protocol: int) -> Register:
-        news = {"members": members.live(), "unstarted": members.unstarted()}  # in this order
+        news: dict[str, object] = {"members": members.live(), "unstarted": members.unstarted()}  # in this order
+        if protocol < PROTOCOL_VERSION:
+            news["slice"] = None  # which that version does not know
         return self._introduction.model_copy(update={**news, "replaces": self._replaces, "protocol": protocol})
 
     async def _heartbeat_until_unknown(self, members: HostMembers) -> None:
@@ -240,6 +243,7 @@ class Registration:
             unsent=members.unsent(),
             draining=self._draining,
             notified=self._was_notified,
+            protocol=PROTOCOL_VERSION if self.answer.protocol >= KEYED_PROTOCOL else None,
         )
 
     def _record_ack(self, sent_at: float, members: HostMembers) -> None:
