@@ -53,6 +53,7 @@ _COSTLIEST: Mapping[str, Costliest] = {
     "/runs/{run_id}/logs/raw": _of("/runs/{}/logs/raw", "told"),
     "/runs/{run_id}/logs/search": _of("/runs/{}/logs/search", "told", {"find": "\x01", "limit": 50_000}),
     "/runs/{run_id}/metrics": _of("/runs/{}/metrics", "told", {"buckets": 2000}),
+    "/runs/{run_id}/metrics/groups": _of("/runs/{}/metrics/groups", "told"),
     "/runs/{run_id}/metrics/names": _of("/runs/{}/metrics/names", "told", {"limit": 1000}),
     "/runs/{run_id}/placement": _of("/runs/{}/placement", "gang"),
     "/runs/{run_id}/placement, variables": _of("/runs/{}/placement", "told"),
