@@ -446,6 +446,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/links": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Links
+         * @description The links between the chips of a TPU slice, which its hosts name (`Host.slice`).
+         */
+        get: operations["list_links"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/login-codes": {
         parameters: {
             query?: never;
@@ -1987,6 +2007,18 @@ export interface components {
             size_bytes: number;
         };
         /**
+         * ChipLink
+         * @description A link between two chips of a slice.
+         */
+        ChipLink: {
+            /** Chips */
+            chips: number[][];
+            /** Hosts */
+            hosts: (string | null)[];
+            /** Wraps */
+            wraps: boolean;
+        };
+        /**
          * ChipMemory
          * @description What a compiled step takes while it runs. `alias`: arguments whose place outputs take; `peak`: all together.
          */
@@ -2654,6 +2686,7 @@ export interface components {
              * @default 0
              */
             simulated_devices: number;
+            slice?: components["schemas"]["HostSlice-Output"] | null;
             /**
              * State
              * @enum {string}
@@ -2680,6 +2713,30 @@ export interface components {
             reason: components["schemas"]["EndReason"];
             /** Run */
             run: string;
+        };
+        /**
+         * HostSlice
+         * @description The TPU slice that a host is of; hosts that name the same one are linked, and may share a run of TPUStrategy.
+         */
+        "HostSlice-Input": {
+            /** Name */
+            name: string;
+            /** Topology */
+            topology: string;
+        };
+        /**
+         * HostSlice
+         * @description The TPU slice that a host is of, with hosts that name the same.
+         */
+        "HostSlice-Output": {
+            /** Chips */
+            chips: number[];
+            /** Name */
+            name: string;
+            /** Topology */
+            topology: string;
+            /** Wraps */
+            wraps: boolean[];
         };
         /**
          * HostTrouble
@@ -3677,6 +3734,13 @@ export interface components {
         Page_Checkpoint_: {
             /** Items */
             items: components["schemas"]["Checkpoint"][];
+            /** Next */
+            next?: string | null;
+        };
+        /** Page[ChipLink] */
+        Page_ChipLink_: {
+            /** Items */
+            items: components["schemas"]["ChipLink"][];
             /** Next */
             next?: string | null;
         };
@@ -4760,6 +4824,7 @@ export interface components {
             protocol: number;
             /** Replaces */
             replaces?: string | null;
+            slice?: components["schemas"]["HostSlice-Input"] | null;
             /**
              * Unproven
              * @default []
@@ -5791,6 +5856,7 @@ export type CheckpointSpec = components['schemas']['CheckpointSpec'];
 export type CheckpointState = components['schemas']['CheckpointState'];
 export type ChipAllocation = components['schemas']['ChipAllocation'];
 export type ChipExchange = components['schemas']['ChipExchange'];
+export type ChipLink = components['schemas']['ChipLink'];
 export type ChipMemory = components['schemas']['ChipMemory'];
 export type ChipPlan = components['schemas']['ChipPlan'];
 export type ChipProgram = components['schemas']['ChipProgram'];
@@ -5821,6 +5887,8 @@ export type Heartbeat = components['schemas']['Heartbeat'];
 export type HeartbeatReply = components['schemas']['HeartbeatReply'];
 export type Host = components['schemas']['Host'];
 export type HostFailure = components['schemas']['HostFailure'];
+export type HostSliceInput = components['schemas']['HostSlice-Input'];
+export type HostSliceOutput = components['schemas']['HostSlice-Output'];
 export type HostTrouble = components['schemas']['HostTrouble'];
 export type HostWarningInput = components['schemas']['HostWarning-Input'];
 export type HostWarningOutput = components['schemas']['HostWarning-Output'];
@@ -5872,6 +5940,7 @@ export type Overview = components['schemas']['Overview'];
 export type PageAttempt = components['schemas']['Page_Attempt_'];
 export type PageBatch = components['schemas']['Page_Batch_'];
 export type PageCheckpoint = components['schemas']['Page_Checkpoint_'];
+export type PageChipLink = components['schemas']['Page_ChipLink_'];
 export type PageDevice = components['schemas']['Page_Device_'];
 export type PageGap = components['schemas']['Page_Gap_'];
 export type PageHost = components['schemas']['Page_Host_'];
@@ -6699,6 +6768,41 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_links: {
+        parameters: {
+            query: {
+                slice: string;
+                /** @description `next` of the page before; the first page without. */
+                cursor?: string | null;
+                /** @description Items on the page. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_ChipLink_"];
                 };
             };
             /** @description An error, told in words and with a code. */

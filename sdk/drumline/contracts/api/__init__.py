@@ -12,10 +12,12 @@ from drumline.contracts.api.access import (
 )
 from drumline.contracts.api.batches import Batch, BatchCancel, Outcome, OutcomeMetric, Outcomes, SubmittedBatch
 from drumline.contracts.api.fleet import (
+    ChipLink,
     Device,
     DeviceFacts,
     Host,
     HostFailure,
+    HostSlice,
     HostTrouble,
     HostWarning,
     Overview,
@@ -123,6 +125,7 @@ __all__ = [
     "BundleSource",
     "CancelRequest",
     "Checkpoint",
+    "ChipLink",
     "ComparedCurve",
     "ComparedMetrics",
     "ComparedRun",
@@ -134,6 +137,7 @@ __all__ = [
     "Gap",
     "Host",
     "HostFailure",
+    "HostSlice",
     "HostTrouble",
     "HostWarning",
     "Job",
