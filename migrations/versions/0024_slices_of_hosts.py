@@ -15,7 +15,7 @@ depends_on = None
 
 def upgrade() -> None:
     for name in ("slice_name", "slice_topology"):
-        op.add_column("host", sa.Column(name, sa.Text(), nullable=False, server_default=""))
+        op.add_column("host", sa.Column(name, sa.String(), nullable=False, server_default=""))
 
 
 def downgrade() -> None:

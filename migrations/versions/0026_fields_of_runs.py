@@ -1,7 +1,7 @@
 """Every run is numbered; tables for what lists sort and filter by, for views and for changes of many runs.
 
-Revision ID: 0025
-Revises: 0024
+Revision ID: 0026
+Revises: 0025
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from alembic import op
 
 from drumline_server.storage.database import Rewrite
 
-revision = "0025"
-down_revision = "0024"
+revision = "0026"
+down_revision = "0025"
 branch_labels = None
 depends_on = None
 

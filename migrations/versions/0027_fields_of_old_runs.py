@@ -1,7 +1,7 @@
 """Parameters, labels, results and metrics of the runs that there are become fields.
 
-Revision ID: 0026
-Revises: 0025
+Revision ID: 0027
+Revises: 0026
 """
 
 import json
@@ -17,8 +17,8 @@ from alembic import op
 
 from drumline_server.storage.database import Rewrite
 
-revision = "0026"
-down_revision = "0025"
+revision = "0027"
+down_revision = "0026"
 branch_labels = None
 depends_on = None
 
