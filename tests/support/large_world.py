@@ -11,8 +11,8 @@ from drumline.contracts.base import from_micros
 from drumline.contracts.events import MAX_REPLICAS_TOLD
 from drumline.contracts.plans import MAX_LISTED, MAX_PROBE_DEVICES
 from drumline.contracts.stacks import MAX_COLLECTIVES, MAX_STACKS
+from drumline_server.storage.models import Host, Plan, Run
 from drumline_server.storage.models import Member as MemberRow
-from drumline_server.storage.models import Plan, Run
 from support.core import GANG, Member, submission_body
 from support.edge import EdgeServer
 
@@ -20,6 +20,8 @@ V1 = "/api/v1"
 HOSTS, DEVICES_OF_HOST = 100, 40
 PAGE = 200
 NAMES = 200
+SLICE = "large"
+_TOPOLOGY = "v4:16x16x16"
 _LABELS = {f"label-{number}": "\x7f" * 200 for number in range(64)}
 _TEXT = '"\\' * 60
 """Each character of it is two in JSON."""
@@ -48,6 +50,7 @@ class LargeWorld:
         self._make_programs()
         self._make_lists()
         self._make_run_lists()
+        self._make_slice()
 
     def _make_run_lists(self) -> None:
         """A change of many runs and as many saved views as there may be."""
@@ -131,6 +134,11 @@ class LargeWorld:
         change = update(MemberRow).where(MemberRow.run_id == gang.id).values(stands)
         self.core.write(lambda session: session.execute(change))
 
+    def _make_slice(self) -> None:
+        """A host of the largest slice that there may be."""
+        large = {"slice_name": SLICE, "slice_topology": _TOPOLOGY}
+        self.core.write(lambda session: session.execute(update(Host).values(large)))
+
     def _make_lists(self) -> None:
         """More than a page of jobs, versions, tokens, batches and waiting runs."""
         for number in range(PAGE):
@@ -176,6 +184,12 @@ class LargeWorld:
                 for number in range(PAGE)
             ]
             member.send(*events)
+        replicas = [{"replica": number, "nan_count": 2**40, "inf_count": 2**40} for number in range(MAX_REPLICAS_TOLD)]
+        odd = partial(member.event, "non_finite", step=1, call=1, op="mean", shape=[2**20] * 8, result_count=2**40)
+        member.send(odd(name="wide", replicas=replicas))
+        for start in range(0, 1_000, PAGE):
+            names = [f"{_TEXT}{number}" for number in range(start, start + PAGE)]
+            member.send(*(odd(name=name, replicas=replicas[:16]) for name in names))
         device = self.core.devices()[0].id
         variable = partial(
             member.event, "variable", shape=[1] * 8, dtype="float32", synchronization="on_write", aggregation="mean"

@@ -1,6 +1,7 @@
 """Where reductions were NaN or infinite first: stored by member, and told of the run."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
@@ -29,7 +30,7 @@ def store_non_finite(write: TelemetryWrite, events: Sequence[NonFiniteEvent]) ->
             "seq": event.seq,
             "step": event.step,
             "call": event.call,
-            "body": event.model_dump(include={"op", "shape", "replicas", "result_count"}),
+            "body": _body(event),
             "recorded_at": to_micros(event.at),
         }
         for event in events
@@ -40,6 +41,13 @@ def store_non_finite(write: TelemetryWrite, events: Sequence[NonFiniteEvent]) ->
     write.session.execute(update(Run).where(Run.id == write.run.id).values(first_non_finite=first))
     write.record("non_finite", {"first": first, "names": len(found)})
     announce(write.session, run_list(write.run.id))
+
+
+def _body(event: NonFiniteEvent) -> dict[str, Any]:  # Any: JSON
+    """What a page shows: of thousands of replicas the first ones, or reading a list of names would hold others up."""
+    kept = event.model_copy(update={"replicas": event.replicas[:MOST_REPLICAS]})
+    told = kept.model_dump(include={"op", "shape", "replicas", "result_count"})
+    return {**told, "replicas_in_all": len(event.replicas)}
 
 
 def list_non_finite(session: Session, project_id: str, run_id: str, attempt: str | None) -> api.NonFinites:
@@ -84,7 +92,7 @@ def _view(same: Sequence[NonFiniteRecord]) -> api.NonFinite:
             "op": row.body["op"],
             "shape": row.body["shape"],
             "replicas": replicas[:MOST_REPLICAS],
-            "replicas_in_all": len(replicas),
+            "replicas_in_all": sum(each.body["replicas_in_all"] for each in same),
             "result_count": max(each.body["result_count"] for each in same),
             "at": row.recorded_at,
         }

@@ -8,7 +8,7 @@ import pytest
 from drumline.contracts.stacks import MAX_COLLECTIVES, MAX_STACKS
 from fuzz.world import V1
 from support.edge import described_paths
-from support.large_world import NAMES, LargeWorld
+from support.large_world import NAMES, SLICE, LargeWorld
 from support.turns import HOLD_S, Timed, timed_world
 
 Query = Mapping[str, Any]  # Any: what httpx2 takes as query values
@@ -46,6 +46,7 @@ _COSTLIEST: Mapping[str, Costliest] = {
     "/jobs/{name}/versions": _of("/jobs/{}/versions", "job", ONE_PAGE),
     "/jobs/{name}/versions/{number}": _of("/jobs/{}/versions/2", "job"),
     "/jobs/{name}/versions/{number}/diff": _of("/jobs/{}/versions/2/diff", "programs"),
+    "/links": _own("/links", {"slice": SLICE, "limit": 200}),
     "/overview": _own("/overview"),
     "/plan/{plan_id}": _of("/plan/{}", "plan"),
     "/runs": _own("/runs", {"limit": 200, "state": "QUEUED"}),
@@ -61,6 +62,7 @@ _COSTLIEST: Mapping[str, Costliest] = {
     "/runs/{run_id}/metrics": _of("/runs/{}/metrics", "told", {"buckets": 2000}),
     "/runs/{run_id}/metrics/groups": _of("/runs/{}/metrics/groups", "told"),
     "/runs/{run_id}/metrics/names": _of("/runs/{}/metrics/names", "told", {"limit": 1000}),
+    "/runs/{run_id}/non-finite": _of("/runs/{}/non-finite", "told"),
     "/runs/{run_id}/placement": _of("/runs/{}/placement", "gang"),
     "/runs/{run_id}/placement, variables": _of("/runs/{}/placement", "told"),
     "/runs/{run_id}/plan": _of("/runs/{}/plan", "told"),
@@ -72,6 +74,8 @@ _COSTLIEST: Mapping[str, Costliest] = {
     "/runs:fields": _own("/runs:fields", {"q": "label", "limit": 200}),
     "/runs:groups": _own("/runs:groups", {"by": "params.epochs", "where": _WHERE, "limit": 200}),
     "/run-views": _own("/run-views"),
+    "/runs:details": lambda world: ("/runs:details", {"runs": [world.names["told"], *world.followed][:100]}),
+    "/runs:metric-names": lambda world: ("/runs:metric-names", {"runs": world.names["told"], "limit": 1000}),
     "/runs:metrics": lambda world: (
         "/runs:metrics",
         {"runs": world.names["told"], "names": [f"metric-{name}" for name in range(NAMES)][:100], "buckets": 1200},
