@@ -223,6 +223,7 @@ class Client:
         states: Sequence[RunState | str] = (),
         job: str | None = None,
         version: int | None = None,
+        owner: str | None = None,
         batch: str | None = None,
         labels: Mapping[str, str] | None = None,
         search: str | None = None,
@@ -230,6 +231,7 @@ class Client:
     ) -> Iterator[api.RunSummary]:
         """The runs of the project that match all of this, newest first, fetched page by page as you iterate.
 
+        `owner` is the name of who submitted it, or the id of a token or session; `client.who()` has one's own.
         `search` is part of a job's name or the start of a run id; `sort="created"` begins with the oldest.
         """
         if not isinstance(labels, Mapping | None):
@@ -239,12 +241,17 @@ class Client:
             "state": [states] if isinstance(states, str) else [*states],
             "job": job,
             "version": version,
+            "owner": owner,
             "batch": batch,
             "label": wanted_labels,
             "q": search,
             "sort": sort,
         }
         return iterate_pages(self._transport, "/runs", api.RunSummary, params)
+
+    def who(self) -> api.Session:
+        """Who the server takes this client for."""
+        return self._transport.get("/sessions/current", api.Session)
 
     def jobs(self) -> Iterator[api.Job]:
         """The jobs of the project."""

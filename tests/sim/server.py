@@ -187,7 +187,9 @@ class Server:
             ),
             "key": request.key,
             "worker": WorkerPrincipal(request.host_id or "", token_of(request.host_id or "")),
-            "principal": Principal(self._world.project_id, "default", Role.ADMIN, "token", "user", "tok"),
+            "principal": Principal(
+                self._world.project_id, "default", Role.ADMIN, "token", "user", "tok_00000000000000000000000000"
+            ),
             "response": Response() if not worker else None,
         }
         if endpoint.body is not None:

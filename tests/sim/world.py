@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
+from drumline.contracts.api import PrincipalRef
 from drumline.contracts.ids import new_id
 from drumline_server.services import bundles, fleet
 from drumline_server.services.identity import SECOND
@@ -170,10 +171,10 @@ class World:
         now = self.network.servers[0].now()
         for (device,) in self.store.rows("SELECT id FROM device WHERE state = 'QUARANTINED'"):
             if device not in used:
-                order = fleet.OperatorAction(self.project_id, device, "operator", now)
+                order = fleet.OperatorAction(self.project_id, device, PrincipalRef(name="operator"), now)
                 self.commit("operator", partial(fleet.release_device, order=order))
         for (host,) in self.store.rows("SELECT id FROM host WHERE quarantined_at IS NOT NULL"):
-            order = fleet.OperatorAction(self.project_id, host, "operator", now)
+            order = fleet.OperatorAction(self.project_id, host, PrincipalRef(name="operator"), now)
             self.commit("operator", partial(fleet.release_host, order=order, suspect_s=15.0))
 
     def violation(self, what: str) -> None:
@@ -199,7 +200,7 @@ class World:
         def write(session: Session) -> Any:
             session.add(Project(id=project_id, name="default", created_at=START_US))
             session.flush()
-            bundles.store_bundle(session, project_id, packed, now=START_US)
+            bundles.store_bundle(session, project_id, packed, by=PrincipalRef(name="tester"), now=START_US)
 
         self.store.write(write)
         return project_id

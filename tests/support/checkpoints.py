@@ -6,7 +6,7 @@ from drumline.contracts import api
 from drumline.contracts.worker_api import StoredRuns
 from drumline_server.lifecycle import checkpoints
 from drumline_server.services import submit
-from support.core import Core, Member, Worker
+from support.core import TESTER, Core, Member, Worker
 from support.submissions import MOST_WAITING
 
 DAY_S = 86_400.0
@@ -41,7 +41,7 @@ def offered(member: Member) -> list[tuple[int, int]]:
 def rerun(core: Core, run_id: str, *, from_start: bool = False) -> api.Run:
     """Runs it again."""
     key, body = f"again-{run_id}-{from_start}", api.RerunRequest(from_start=from_start)
-    request = submit.Rerun(core.project_id, "tester", key, run_id, body, "tok_tester")
+    request = submit.Rerun(core.project_id, TESTER, key, run_id, body, "tok_tester")
     return core.write(
         lambda session: submit.rerun(session, request, most_waiting=MOST_WAITING, now=core.clock.now())
     ).submitted.run

@@ -12,6 +12,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
+from drumline.contracts.api import PrincipalRef
 from drumline.contracts.base import from_micros
 from drumline.contracts.events import EventBatch, MemberAck, MemberEnd, WorkerEvent
 from drumline.contracts.ids import new_id
@@ -55,6 +56,7 @@ from support.clock import FakeClock
 from support.submissions import submit_one
 
 T = TypeVar("T")
+TESTER = PrincipalRef(name="tester")
 BUNDLE = "sha256:" + "ab" * 32
 TAKEOVER_S = 120.0
 SUSPECT_S = 15.0
@@ -99,7 +101,7 @@ class Core:
         def write(session: Session) -> None:
             session.add(Project(id=project_id, name=name, created_at=self.clock.now()))
             session.flush()
-            bundles.store_bundle(session, project_id, packed, now=self.clock.now())
+            bundles.store_bundle(session, project_id, packed, by=TESTER, now=self.clock.now())
 
         self.write(write)
         return project_id
@@ -122,7 +124,7 @@ class Core:
         """Like `submit`; the whole answer."""
         request = submit_service.Submission(
             project_id or self.project_id,
-            "tester",
+            TESTER,
             key or f"key-{next(self._keys)}",
             submission_body(**changes),
             credential,
@@ -135,9 +137,9 @@ class Core:
 
         def write(session: Session) -> str:
             now = self.clock.now()
-            version, _ = jobs.ensure_version(session, self.project_id, body.job, by="tester", now=now)
+            version, _ = jobs.ensure_version(session, self.project_id, body.job, by=TESTER, now=now)
             checked = Checked(body.parameters, None, None)
-            (run,) = queue_runs(session, [CheckedRun(self.project_id, "tester", version, body, checked)], now=now)
+            (run,) = queue_runs(session, [CheckedRun(self.project_id, TESTER, version, body, checked)], now=now)
             return run.id
 
         return self.run(self.write(write))
@@ -181,7 +183,7 @@ class Core:
 
     def cancel(self, run_id: str, grace_s: float | None = None) -> api.Run:
         """Asks a run to stop."""
-        request = cancel_service.Cancellation(self.project_id, run_id, "tester", api.CancelRequest(grace_s=grace_s))
+        request = cancel_service.Cancellation(self.project_id, run_id, TESTER, api.CancelRequest(grace_s=grace_s))
         return self.write(lambda session: cancel_service.cancel(session, request, now=self.clock.now()))
 
     def schedule(self) -> list[str]:
@@ -225,7 +227,7 @@ class Core:
 
     def order(self, target: str) -> fleet.OperatorAction:
         """An operator's wish about a host or a device."""
-        return fleet.OperatorAction(self.project_id, target, "tester", self.clock.now())
+        return fleet.OperatorAction(self.project_id, target, TESTER, self.clock.now())
 
     def devices(self) -> list[Device]:
         """All devices by host and position."""

@@ -68,7 +68,7 @@ class EdgeServer:
                 session,
                 request,
                 project_id=project_id or self.core.project_id,
-                by="test",
+                by=api.PrincipalRef(name="test"),
                 now=self.core.clock.now(),
             )
         )

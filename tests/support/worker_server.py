@@ -33,7 +33,7 @@ from drumline_server.services import fleet
 from drumline_server.storage.models import Attempt, Device, Hold, Host, Incarnation, Member, Plan, Run
 from drumline_server.storage.tokens import revoke_worker_tokens
 from support.clock import RunningClock
-from support.core import TERMS, Core, Worker
+from support.core import TERMS, TESTER, Core, Worker
 from support.databases import new_database
 from support.edge import EdgeServer, Setup, edge_server
 from support.layer import API, Answer, Layer, Request, problem
@@ -175,7 +175,7 @@ class WorkerServer(Heard):
 
     def revoke_worker(self) -> None:
         """An operator revokes the worker's token."""
-        self.core.write(lambda session: revoke_worker_tokens(session, self.host, self.core.clock.now()))
+        self.core.write(lambda session: revoke_worker_tokens(session, self.host, TESTER, self.core.clock.now()))
 
     # work
 

@@ -60,7 +60,9 @@ def admin_token(session: Session, kept: str | None, *, now: int) -> str:
         expires_at=now + _LIFETIME_S * identity.SECOND,
     )
     session.add(token)
-    history.record_audit(session, "token.bootstrap", token.id, principal="server", project_id=project_id, now=now)
+    history.record_audit(
+        session, "token.bootstrap", token.id, principal=credentials.SERVER, project_id=project_id, now=now
+    )
     return secret
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
 
+from drumline.contracts.api import PrincipalRef
+
 TokenKind = Literal["pat", "wrk", "enr"]
 """`pat` for people and programs, `wrk` for a worker, `enr` to enrol one worker once."""
 
@@ -112,9 +114,18 @@ class Principal:
         return self.owner_token_id or self.key
 
     @property
+    def ref(self) -> PrincipalRef:
+        """What is kept of it beside all that it writes."""
+        return PrincipalRef(id=self.token_id or self.session_id, name=self.name)
+
+    @property
     def key(self) -> str:
         """What tells this principal's credential from every other."""
         return self.token_id or self.session_id or ""
+
+
+SERVER = PrincipalRef(name="drumline")
+"""Who acts where the server does so by itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,12 +252,15 @@ def _end_stopped_run(session: Session, run: Run, reason: EndReason, message: str
         transition_run(session, run, RunState.FAILED, now=now, reason=reason, columns={"reason_message": message})
         return
     stopped_for = EndReason(run.stop_reason or EndReason.CANCELLED)
-    columns = {"reason_message": message if reason is stopped_for else _limit_message(run, stopped_for)}
+    columns = {"reason_message": _stop_message(run, stopped_for, message if reason is stopped_for else "")}
     transition_run(session, run, release.end_state(stopped_for), now=now, reason=stopped_for, columns=columns)
 
 
-def _limit_message(run: Run, stopped_for: EndReason) -> str:
-    return f"The limit was {run.limits['run_s']:g} s." if stopped_for is EndReason.RUN_LIMIT else ""
+def _stop_message(run: Run, stopped_for: EndReason, told: str) -> str:
+    """Why the server stopped a run; `told` is what its worker says of the same reason."""
+    if stopped_for is EndReason.RUN_LIMIT:
+        return told or f"The limit was {run.limits['run_s']:g} s."
+    return release.stopped_by(run, told)
 
 
 def mark_member_lost(

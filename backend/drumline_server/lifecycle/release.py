@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from sqlalchemy.orm import Session
 
-from drumline.contracts.reasons import EndReason
+from drumline.contracts.reasons import REASONS, EndReason
 from drumline.contracts.states import (
     DEVICE_TRANSITIONS,
     TERMINAL_MEMBER,
@@ -81,7 +81,9 @@ def stop_run(session: Session, run: Run, reason: EndReason, *, now: int) -> None
     # Nobody has claimed it: no process exists whose death would have to be proven first.
     if attempt.state == AttemptState.DISPATCHED and not _has_started(session, attempt):
         end_unstarted_attempt(session, attempt, AttemptState.CANCELLED, reason, now=now)
-        transition_run(session, run, end_state(reason), now=now, reason=reason)
+        message = stopped_by(run) if reason is EndReason.CANCELLED else ""
+        columns = {"reason_message": message}
+        transition_run(session, run, end_state(reason), now=now, reason=reason, columns=columns)
         return
     for member in members_of(session, attempt.id):
         if member.state == MemberState.PENDING:
@@ -89,6 +91,18 @@ def stop_run(session: Session, run: Run, reason: EndReason, *, now: int) -> None
             free_devices(session, member, now=now)
         elif member.state not in TERMINAL_MEMBER:
             notify(session, member.host_id)
+
+
+def stopped_by(run: Run, told: str = "") -> str:
+    """That a run was stopped on request, and by whom; `told` is what its worker says of the same, which knows nobody.
+
+    Without a request, as where a program ends itself as if it were cancelled, `told` as it is.
+    """
+    if run.cancel_requested_at is None or run.cancel_requested_by is None:
+        return told
+    sentence = REASONS[EndReason.CANCELLED].sentence
+    named = f"{sentence.removesuffix('.')} by {run.cancel_requested_by}."
+    return named if told in ("", sentence) else f"{named} {told.removeprefix(sentence).strip()}".rstrip()
 
 
 def end_state(reason: EndReason) -> RunState:

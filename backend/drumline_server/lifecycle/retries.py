@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts.reasons import HOST_FAULTS, HOST_LOSSES, REASONS, Category, EndReason
 from drumline.contracts.states import AttemptState, RunState
+from drumline_server.base.credentials import SERVER
 from drumline_server.lifecycle.transitions import transition_run
 from drumline_server.storage import history
 from drumline_server.storage.history import record_event
@@ -158,7 +159,7 @@ def quarantine_faulty_host(host_id: str, session: Session, *, now: int) -> None:
         record_event(session, run_id, "host", {"host": host.id, "name": host.name, "state": verdict}, now=now)
     action, project_id = f"host.{verdict}", host.project_id
     history.record_audit(
-        session, action, host.id, principal="drumline", project_id=project_id, now=now, body={"runs": runs}
+        session, action, host.id, principal=SERVER, project_id=project_id, now=now, body={"runs": runs}
     )
     announce(session, host_list(host.id), QUEUE)
 

@@ -17,7 +17,7 @@ from drumline.contracts import api
 from drumline_server.base.cells import inert_cell
 from drumline_server.base.errors import InvalidRequestError, NotFoundError
 from drumline_server.base.paging import decode_cursor, encode_cursor, page_of
-from drumline_server.storage.models import Batch, Run
+from drumline_server.storage.models import Batch, Run, principal_in
 from drumline_server.storage.runs import is_uncancelled
 
 
@@ -158,9 +158,15 @@ def _view(batch: Batch, states: Mapping[str, int], left: int) -> api.Batch:
             "states": states,
             "sweep": batch.sweep,
             "submitted_by": batch.submitted_by,
+            "owner": principal_in(batch, "submitted_by"),
             "created_at": batch.created_at,
             "complete": queued >= batch.size,
-            "cancel": batch.cancel_requested_at and {"requested_at": batch.cancel_requested_at, "left": left},
+            "cancel": batch.cancel_requested_at
+            and {
+                "requested_at": batch.cancel_requested_at,
+                "requested_by": principal_in(batch, "cancel_requested_by"),
+                "left": left,
+            },
             "hint": _HINT.format(queued=queued, size=batch.size) if queued < batch.size else "",
         }
     )

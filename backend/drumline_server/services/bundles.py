@@ -271,9 +271,11 @@ def require_quota(session: Session, project_id: str, sha256: str, size_bytes: in
     )
 
 
-def store_bundle(session: Session, project_id: str, packed: api.Bundle, *, now: int) -> api.Bundle:
+def store_bundle(
+    session: Session, project_id: str, packed: api.Bundle, *, by: api.PrincipalRef, now: int
+) -> api.Bundle:
     """Lists the bundle in the project; again and again gives the same."""
-    insert_bundle(session, project_id, packed, now=now)
+    insert_bundle(session, project_id, packed, by=by, now=now)
     return packed
 
 

@@ -17,7 +17,7 @@ from drumline_server.services import batches
 from drumline_server.services.runs import whole_run
 from drumline_server.storage import history
 from drumline_server.storage.history import lock_run
-from drumline_server.storage.models import Batch, Run
+from drumline_server.storage.models import Batch, Run, set_principal
 from drumline_server.storage.notifications import CANCELS, announce
 
 
@@ -27,7 +27,7 @@ class Cancellation:
 
     project_id: str
     run_id: str
-    requested_by: str
+    requested_by: api.PrincipalRef
     body: api.CancelRequest
 
 
@@ -37,7 +37,7 @@ class BatchCancellation:
 
     project_id: str
     batch_id: str
-    requested_by: str
+    requested_by: api.PrincipalRef
     grace_s: float | None
 
 
@@ -64,7 +64,8 @@ def cancel_batch(session: Session, request: BatchCancellation, *, now: int) -> N
     batches.close(session, request.project_id, request.batch_id)
     batch = session.get_one(Batch, request.batch_id, populate_existing=True)
     if batch.cancel_requested_at is None:
-        batch.cancel_requested_at, batch.cancel_requested_by = now, request.requested_by
+        batch.cancel_requested_at = now
+        set_principal(batch, "cancel_requested_by", request.requested_by)
         by, project_id = request.requested_by, request.project_id
         history.record_audit(session, "batch.cancel", batch.id, principal=by, project_id=project_id, now=now)
     if request.grace_s is not None:

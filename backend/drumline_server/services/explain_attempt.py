@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.base import from_micros
 from drumline.contracts.events import WAITING_FOR_TELEMETRY
+from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import TERMINAL_ATTEMPT, TERMINAL_MEMBER, AttemptState, MemberState, RunState
 from drumline.wording import size_text
 from drumline_server.storage import runs
@@ -102,12 +103,17 @@ def _why_unclaimed(attempt: Attempt, members: Sequence[Row], now: int) -> api.Wh
     )
 
 
+def _by_whom(run: Run) -> str:
+    asked = run.stop_reason == EndReason.CANCELLED and run.cancel_requested_by is not None
+    return f" by {run.cancel_requested_by}" if asked else ""
+
+
 def _why_stopping(run: Run, members: Sequence[Row]) -> api.Why:
     alive = [name for member, name in members if member.state not in TERMINAL_MEMBER]
     grace_s = run.limits["grace_s"] if run.cancel_grace_s is None else run.cancel_grace_s
     return api.Why(
         rule="stopping",
-        sentence=f"Was asked to stop; waits for the program on {_join_names(alive)} to end.",
+        sentence=f"Was asked to stop{_by_whom(run)}; waits for the program on {_join_names(alive)} to end.",
         evidence={
             "hosts": list(alive),
             "grace_s": grace_s,

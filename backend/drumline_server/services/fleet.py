@@ -17,7 +17,7 @@ from drumline_server.base.paging import decode_cursor, page_of
 from drumline_server.lifecycle.release import FREED
 from drumline_server.lifecycle.transitions import transition_device
 from drumline_server.storage import history
-from drumline_server.storage.models import Device, Hold, Host, Member, Run
+from drumline_server.storage.models import Device, Hold, Host, Member, Run, principal_in, set_principal
 from drumline_server.storage.notifications import QUEUE, announce, host_list
 
 
@@ -202,6 +202,7 @@ def _host(host: Host, counts: HostCounts, runs: Sequence[str], *, now: int, susp
             "last_heartbeat_at": host.last_heartbeat_at or host.registered_at,
             "runs": tuple(runs),
             "drain_requested": host.drain_requested_at is not None,
+            "drain_requested_by": None if host.drain_requested_at is None else principal_in(host, "drain_requested_by"),
             "trouble": _trouble(host),
             "warnings": tuple(host.warnings or ()),
         }
@@ -280,7 +281,7 @@ class OperatorAction:
 
     project_id: str
     target: str
-    principal: str
+    principal: api.PrincipalRef
     now: int
 
 
@@ -289,6 +290,7 @@ def drain_host(session: Session, order: OperatorAction, *, suspect_s: float) -> 
     host = _require_host(session, order)
     if host.drain_requested_at is None:
         host.drain_requested_at = order.now
+        set_principal(host, "drain_requested_by", order.principal)
         _note(session, order, "host.drain", host.id)
     return one_host(session, host, now=order.now, suspect_s=suspect_s)
 
@@ -298,6 +300,7 @@ def undrain_host(session: Session, order: OperatorAction, *, suspect_s: float) -
     host = _require_host(session, order)
     if host.drain_requested_at is not None:
         host.drain_requested_at = None
+        set_principal(host, "drain_requested_by", None)
         _note(session, order, "host.undrain", host.id)
     return one_host(session, host, now=order.now, suspect_s=suspect_s)
 

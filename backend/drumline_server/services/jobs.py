@@ -15,7 +15,7 @@ from drumline.contracts.spec import JobSpec, ProgramRef
 from drumline_server.base.errors import NotFoundError
 from drumline_server.base.paging import decode_cursor, page_of
 from drumline_server.storage import history
-from drumline_server.storage.models import Job, JobChange, JobVersion, Run
+from drumline_server.storage.models import Job, JobChange, JobVersion, Run, principal_columns, principal_in
 from drumline_server.storage.models.base import insert_or_ignore
 
 _COMPARED = ("program", "strategy", "record", "checkpoint")
@@ -127,7 +127,9 @@ def content_hash(spec: JobSpec) -> str:
     return f"sha256:{hashlib.sha256(canonical.encode()).hexdigest()}"
 
 
-def ensure_version(session: Session, project_id: str, spec: JobSpec, *, by: str, now: int) -> tuple[JobVersion, bool]:
+def ensure_version(
+    session: Session, project_id: str, spec: JobSpec, *, by: api.PrincipalRef, now: int
+) -> tuple[JobVersion, bool]:
     """The version with the content of `spec`, made if the job has none; and whether it was made.
 
     Makes the job too, where the project has none of that name. A version that is made becomes the job's current one;
@@ -138,7 +140,7 @@ def ensure_version(session: Session, project_id: str, spec: JobSpec, *, by: str,
     known = session.scalar(_VERSION_WITH_CONTENT, of_content)
     if known is not None:
         return known, False
-    job = _lock_job(session, project_id, spec.name, now=now)
+    job = _lock_job(session, project_id, spec.name, by=by, now=now)
     known = find_version(session, job.id, digest)
     if known is not None:
         return known, False
@@ -155,6 +157,7 @@ def ensure_version(session: Session, project_id: str, spec: JobSpec, *, by: str,
         record=spec.record.model_dump(mode="json"),
         checkpoint=spec.checkpoint.model_dump(mode="json"),
         created_at=now,
+        **principal_columns("created_by", by),
     )
     session.add(version)
     _make_current(session, job, version.number, by=by, cause="submit", now=now)
@@ -162,7 +165,7 @@ def ensure_version(session: Session, project_id: str, spec: JobSpec, *, by: str,
     return version, True
 
 
-def roll_back(session: Session, project_id: str, name: str, number: int, *, by: str, now: int) -> api.Job:
+def roll_back(session: Session, project_id: str, name: str, number: int, *, by: api.PrincipalRef, now: int) -> api.Job:
     """Makes version `number` the job's current one and writes down who did; nothing where it is already.
 
     Versions and runs stay as they are, so rolling back is itself undone by rolling "back" to a newer version.
@@ -190,7 +193,7 @@ def list_changes(
     return page_of(
         rows,
         limit,
-        item=lambda change: api.JobChange.model_validate(change, from_attributes=True),
+        item=_change,
         key=lambda change: (change.number,),
     )
 
@@ -244,12 +247,13 @@ def view_version(version: JobVersion, job_name: str, runs: int | None = None) ->
             "record": version.record,
             "checkpoint": version.checkpoint,
             "created_at": version.created_at,
+            "created_by": principal_in(version, "created_by"),
             "runs": runs,
         }
     )
 
 
-def _lock_job(session: Session, project_id: str, name: str, *, now: int) -> Job:
+def _lock_job(session: Session, project_id: str, name: str, *, by: api.PrincipalRef, now: int) -> Job:
     row = {
         "id": new_id("job"),
         "project_id": project_id,
@@ -257,6 +261,7 @@ def _lock_job(session: Session, project_id: str, name: str, *, now: int) -> Job:
         "latest_version": 0,
         "current_version": 0,
         "created_at": now,
+        **principal_columns("created_by", by),
     }
     insert_or_ignore(session, Job, [row])
     job = lock_job(session, project_id, name)
@@ -265,7 +270,7 @@ def _lock_job(session: Session, project_id: str, name: str, *, now: int) -> Job:
 
 
 def _make_current(
-    session: Session, job: Job, number: int, *, by: str, cause: Literal["submit", "rollback"], now: int
+    session: Session, job: Job, number: int, *, by: api.PrincipalRef, cause: Literal["submit", "rollback"], now: int
 ) -> None:
     """Moves the pointer of a locked job and adds to its history."""
     change = JobChange(
@@ -273,7 +278,7 @@ def _make_current(
         number=newest_change(session, job.id) + 1,
         project_id=job.project_id,
         at=now,
-        by=by,
+        **principal_columns("by", by),
         cause=cause,
         from_version=job.current_version or None,
         to_version=number,
@@ -299,6 +304,11 @@ def _existing_job(session: Session, project_id: str, name: str) -> Job:
     return job
 
 
+def _change(change: JobChange) -> api.JobChange:
+    shown = api.JobChange.model_validate(change, from_attributes=True)
+    return shown.model_copy(update={"principal": principal_in(change, "by")})
+
+
 def _job(job: Job, runs: dict[str, tuple[int, int]]) -> api.Job:
     count, newest = runs.get(job.id, (0, None))
     return api.Job.model_validate(
@@ -310,6 +320,7 @@ def _job(job: Job, runs: dict[str, tuple[int, int]]) -> api.Job:
             "current_version": job.current_version,
             "runs": count,
             "created_at": job.created_at,
+            "created_by": principal_in(job, "created_by"),
             "last_run_at": newest,
         }
     )

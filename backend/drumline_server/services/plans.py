@@ -35,7 +35,16 @@ from drumline_server.services.explain_start import explain_queued
 from drumline_server.services.submit import CheckedRun, Submission, make_queued_run
 from drumline_server.storage.database import Database
 from drumline_server.storage.idempotency import IdempotentRequest, idempotent_request, is_answered, remember, replay
-from drumline_server.storage.models import Device, Host, JobVersion, Plan, Reduction, Run
+from drumline_server.storage.models import (
+    Device,
+    Host,
+    JobVersion,
+    Plan,
+    Reduction,
+    Run,
+    principal_columns,
+    principal_in,
+)
 from drumline_server.storage.runs import require_plan
 
 _AT_ONCE = 100
@@ -230,6 +239,7 @@ def view_plan(session: Session, plan: Plan, *, now: int) -> api.Plan:
         {
             "id": plan.id,
             "created_at": from_micros(plan.created_at),
+            "created_by": principal_in(plan, "created_by"),
             "request": plan.request,
             **plan.simulation,
             "probe": _view_probe(session, plan, now),
@@ -281,7 +291,7 @@ def _add_plan(
     plan = Plan(
         id=new_id("pln"),
         project_id=checked.project_id,
-        created_by=checked.submitted_by,
+        **principal_columns("created_by", checked.submitted_by),
         created_at=now,
         request=checked.body.model_dump(mode="json"),
         simulation={

@@ -12,25 +12,27 @@ from drumline.contracts.stacks import MemberStacks, MemberStanding, RunStacks
 from drumline.contracts.states import TERMINAL_MEMBER, TERMINAL_RUN, MemberState
 from drumline_server.base.errors import DrumlineError, InvalidRequestError, NotFoundError
 from drumline_server.base.paging import decode_cursor, page_of
+from drumline_server.lifecycle.release import stopped_by
 from drumline_server.scheduling.snapshot import SchedulingTerms
 from drumline_server.services import jobs
 from drumline_server.services.explain import warnings_of, why_waiting
 from drumline_server.services.explain_start import explain, rules_of
 from drumline_server.storage import runs
 from drumline_server.storage.history import lock_run
-from drumline_server.storage.models import Attempt, Host, Member, Run, RunEvent
+from drumline_server.storage.models import Attempt, Host, Member, Run, RunEvent, principal_in, set_principal
 from drumline_server.storage.notifications import notify
 from drumline_server.storage.runs import RunFilters, require_run
 
 
-def view_reason(code: str | None, message: str) -> api.Reason | None:
-    """A typed end with its category and sentence; None where there is none."""
+def view_reason(code: str | None, message: str, run: Run) -> api.Reason | None:
+    """A typed end of a run, or of a part of it, with its category and sentence; None where there is none."""
     if code is None:
         return None
     reason = EndReason(code)
     facts = REASONS[reason]
+    sentence = stopped_by(run, facts.sentence) if reason is EndReason.CANCELLED else facts.sentence
     return api.Reason(
-        code=reason, category=facts.category, retryable=facts.retryable, sentence=facts.sentence, message=message
+        code=reason, category=facts.category, retryable=facts.retryable, sentence=sentence, message=message
     )
 
 
@@ -66,8 +68,9 @@ def _summary_fields(run: Run, rule: api.WaitRule | None) -> dict[str, object]:
         "project": run.project_id,
         "job": run.job_name,
         "version": run.version_number,
+        "owner": principal_in(run, "submitted_by"),
         "state": run.state,
-        "reason": view_reason(run.reason_code, run.reason_message),
+        "reason": view_reason(run.reason_code, run.reason_message, run),
         "wait": None if rule is None else api.Wait(rule=rule, phrase=_PHRASES[rule]),
         "strategy": run.strategy_kind,
         "replicas": run.replicas,
@@ -86,6 +89,7 @@ def _summary_fields(run: Run, rule: api.WaitRule | None) -> dict[str, object]:
         "started_at": run.started_at,
         "ended_at": run.ended_at,
         "cancel_requested": run.cancel_requested_at is not None,
+        "cancelled_by": None if run.cancel_requested_at is None else principal_in(run, "cancel_requested_by"),
         "hosts": run.hosts,
         "batch": run.batch_id,
         "not_finite": run.not_finite or {},
@@ -114,7 +118,7 @@ def view_run(run: Run, spec: api.JobVersion, why: api.Why | None, warnings: Sequ
     )
 
 
-def view_attempt(attempt: Attempt, members: Iterable[Member], hosts: Mapping[str, Host]) -> api.Attempt:
+def view_attempt(run: Run, attempt: Attempt, members: Iterable[Member], hosts: Mapping[str, Host]) -> api.Attempt:
     """An attempt with its members by rank."""
     return api.Attempt.model_validate(
         {
@@ -122,13 +126,13 @@ def view_attempt(attempt: Attempt, members: Iterable[Member], hosts: Mapping[str
             "number": attempt.number,
             "fence": attempt.fence,
             "state": attempt.state,
-            "reason": view_reason(attempt.reason_code, attempt.reason_message),
+            "reason": view_reason(attempt.reason_code, attempt.reason_message, run),
             "created_at": attempt.created_at,
             "started_at": attempt.started_at,
             "ended_at": attempt.ended_at,
             "resumed_from": attempt.resumed_from,
             "resumed_step": attempt.resumed_step,
-            "members": tuple(_view_member(member, hosts[member.host_id].name) for member in members),
+            "members": tuple(_view_member(run, member, hosts[member.host_id].name) for member in members),
         }
     )
 
@@ -140,7 +144,7 @@ def view_event(event: RunEvent) -> api.RunEvent:
     )
 
 
-def _view_member(member: Member, host_name: str) -> api.Member:
+def _view_member(run: Run, member: Member, host_name: str) -> api.Member:
     return api.Member.model_validate(
         {
             "id": member.id,
@@ -152,7 +156,7 @@ def _view_member(member: Member, host_name: str) -> api.Member:
             "pid": member.pid,
             "exit_code": member.exit_code,
             "signal": member.signal,
-            "reason": view_reason(member.reason_code, member.reason_message),
+            "reason": view_reason(member.reason_code, member.reason_message, run),
             "claimed_at": member.claimed_at,
             "ended_at": member.ended_at,
         }
@@ -218,7 +222,7 @@ def list_attempts(
     session: Session, project_id: str, run_id: str, *, cursor: str | None, limit: int
 ) -> api.Page[api.Attempt]:
     """A page of a run's attempts, newest first. Raises NotFoundError."""
-    require_run(session, project_id, run_id)
+    run = require_run(session, project_id, run_id)
     before = int(decode_cursor(cursor, int)[0]) if cursor else _NEWEST
     rows = runs.attempts_before(session, run_id, before, limit + 1)
     members = runs.members_of_attempts(session, [attempt.id for attempt in rows])
@@ -226,7 +230,7 @@ def list_attempts(
     return page_of(
         rows,
         limit,
-        item=lambda attempt: view_attempt(attempt, [m for m in members if m.attempt_id == attempt.id], hosts),
+        item=lambda attempt: view_attempt(run, attempt, [m for m in members if m.attempt_id == attempt.id], hosts),
         key=lambda attempt: (attempt.number,),
     )
 
@@ -242,7 +246,7 @@ def list_events(
     return api.Page(items=tuple(view_event(event) for event in shown), next=following)
 
 
-def ask_stacks(session: Session, project_id: str, run_id: str, *, now: int) -> RunStacks:
+def ask_stacks(session: Session, project_id: str, run_id: str, *, by: api.PrincipalRef, now: int) -> RunStacks:
     """Asks the live members of a run where they stand; what they answered before is forgotten.
 
     Raises NotFoundError, or DrumlineError already_terminal where no process of it lives.
@@ -262,6 +266,7 @@ def ask_stacks(session: Session, project_id: str, run_id: str, *, now: int) -> R
     asked_at = max([now, *(member.stacks_asked_at + 1 for member in live if member.stacks_asked_at is not None)])
     for member in live:
         member.stacks_asked_at, member.stacks_answered_at, member.standing = asked_at, None, None
+        set_principal(member, "stacks_asked_by", by)
         notify(session, member.host_id)
     session.flush()
     return get_stacks(session, project_id, run_id, now=now)
@@ -273,8 +278,10 @@ def get_stacks(session: Session, project_id: str, run_id: str, *, now: int) -> R
     members = _newest_members(session, run)
     hosts = runs.hosts_by_id(session, [member.host_id for member in members])
     asked = [member for member in members if member.stacks_asked_at is not None]
+    newest = max(asked, key=lambda member: member.stacks_asked_at or 0, default=None)
     return RunStacks(
-        asked_at=max((from_micros(member.stacks_asked_at or 0) for member in asked), default=None),
+        asked_at=None if newest is None else from_micros(newest.stacks_asked_at or 0),
+        asked_by=None if newest is None else newest.stacks_asked_by,
         members=tuple(_view_stacks(member, hosts[member.host_id], len(members), now) for member in members),
         is_complete=bool(asked) and all(_is_settled(member) for member in asked),
     )

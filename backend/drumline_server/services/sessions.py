@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
+from drumline.contracts.api import PrincipalRef
 from drumline.contracts.ids import new_id
 from drumline_server.base import credentials
 from drumline_server.base.credentials import Principal
@@ -60,7 +61,7 @@ def create_login_code(session: Session, principal: Principal, settings: Settings
         )
     )
     history.record_audit(
-        session, "login_code.create", "", principal=principal.name, project_id=principal.project_id, now=now
+        session, "login_code.create", "", principal=principal.ref, project_id=principal.project_id, now=now
     )
     return api.LoginCode(code=code, expires_at=expires_at)
 
@@ -96,9 +97,8 @@ def sign_in(session: Session, request: api.LoginRequest, settings: Settings, *, 
     )
     session.add(row)
     session.flush()
-    history.record_audit(
-        session, "session.open", row.id, principal=owner.name, project_id=owner.project_id, now=now, client=client
-    )
+    who, project_id = PrincipalRef(id=owner.token_id, name=owner.name), owner.project_id
+    history.record_audit(session, "session.open", row.id, principal=who, project_id=project_id, now=now, client=client)
     opened = tokens.live_session(session, row.cookie_hash, now - 1, now)
     assert opened is not None
     return OpenedSession(cookie, view_session(opened), row.expires_at)
@@ -130,7 +130,7 @@ def sign_out(session: Session, principal: Principal, *, now: int) -> None:
         session,
         "session.close",
         principal.session_id,
-        principal=principal.name,
+        principal=principal.ref,
         project_id=principal.project_id,
         now=now,
     )

@@ -21,7 +21,7 @@ from drumline_server.services.runs import view_run
 from drumline_server.storage import history
 from drumline_server.storage.history import record_first_events
 from drumline_server.storage.idempotency import IdempotentRequest, idempotent_request, remember, replay, replays
-from drumline_server.storage.models import JobVersion, Run, RunLabel, table_of
+from drumline_server.storage.models import JobVersion, Run, RunLabel, principal_columns, principal_in, table_of
 from drumline_server.storage.notifications import QUEUE, announce, run_list
 from drumline_server.storage.runs import require_run, version_of
 
@@ -36,7 +36,7 @@ class CheckedRun:
     """A run that has been checked and is to be queued."""
 
     project_id: str
-    submitted_by: str
+    submitted_by: api.PrincipalRef
     version: JobVersion
     body: RunSubmit
     checked: Checked
@@ -107,7 +107,7 @@ def _queued_row(order: CheckedRun, now: int) -> Row:
         job_name=body.job.name,
         version_id=version.id,
         version_number=version.number,
-        submitted_by=order.submitted_by,
+        **principal_columns("submitted_by", order.submitted_by),
         rerun_of=order.rerun_of,
         plan_id=order.checked.plan_id,
         resume_from=order.checked.resume_from,
@@ -141,7 +141,7 @@ class Submission:
     """Who submits what, under which Idempotency-Key."""
 
     project_id: str
-    submitted_by: str
+    submitted_by: api.PrincipalRef
     key: str
     body: RunSubmit
     credential: str
@@ -153,7 +153,7 @@ class Rerun:
     """Who wants an old run again, under which Idempotency-Key."""
 
     project_id: str
-    submitted_by: str
+    submitted_by: api.PrincipalRef
     key: str
     run_id: str
     body: api.RerunRequest
@@ -342,4 +342,4 @@ def _queue(session: Session, accepted: Sequence[_Accepted], *, now: int) -> list
 
 def _audit_entry(run: Run) -> history.AuditEntry:
     body = {"job": run.job_name, "version": run.version_number}
-    return history.AuditEntry("run.submit", run.id, run.submitted_by, run.project_id, body=body)
+    return history.AuditEntry("run.submit", run.id, principal_in(run, "submitted_by"), run.project_id, body=body)

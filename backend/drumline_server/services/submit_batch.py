@@ -33,7 +33,7 @@ from drumline_server.storage.idempotency import (
     remember,
     replay,
 )
-from drumline_server.storage.models import Batch, JobVersion
+from drumline_server.storage.models import Batch, JobVersion, principal_columns
 
 _CREATED = 201
 _SHOWN_ERRORS = 20
@@ -52,7 +52,7 @@ class BatchSubmission:
     """Who submits which runs, under which Idempotency-Key."""
 
     project_id: str
-    submitted_by: str
+    submitted_by: api.PrincipalRef
     key: str
     body: BatchSubmit | SweepSubmit
     credential: str
@@ -290,7 +290,7 @@ def _store(session: Session, prepared: Prepared, *, now: int) -> Batch:
         id=new_id("bat"),
         project_id=submission.project_id,
         name=body.name,
-        submitted_by=submission.submitted_by,
+        **principal_columns("submitted_by", submission.submitted_by),
         size=len(prepared.runs),
         jobs=sorted({run.job.name for run, _ in prepared.runs}),
         sweep=body.sweep.model_dump(mode="json") if isinstance(body, SweepSubmit) else None,

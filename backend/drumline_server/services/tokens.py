@@ -6,6 +6,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
+from drumline.contracts.api import PrincipalRef
 from drumline.contracts.ids import new_id
 from drumline.contracts.worker_api import Enroll, Enrolled
 from drumline_server.base import credentials
@@ -14,7 +15,7 @@ from drumline_server.base.errors import CapError, ForbiddenError, NotFoundError,
 from drumline_server.base.paging import decode_cursor, page_of
 from drumline_server.services.identity import REFUSED, SECOND
 from drumline_server.storage import history, tokens
-from drumline_server.storage.models import Host, Token
+from drumline_server.storage.models import Host, Token, principal_in, set_principal
 
 
 def enroll(session: Session, secret: str, body: Enroll, *, now: int) -> Enrolled:
@@ -30,7 +31,7 @@ def enroll(session: Session, secret: str, body: Enroll, *, now: int) -> Enrolled
         session.add(host)
         session.flush()
     token = issue_worker_token(
-        session, project_id=project_id, host_id=host.id, host_name=host.name, now=now, made_by=ticket.token_id
+        session, project_id=project_id, host_id=host.id, host_name=host.name, now=now, made_by=ticket.token
     )
     return Enrolled(host=host.id, token=token)
 
@@ -65,10 +66,10 @@ class Maker:
 
 @dataclass(frozen=True, slots=True)
 class Redeemed:
-    """A spent enrolment token: the project that its host joins, and the token's id."""
+    """A spent enrolment token: the project that its host joins, and the token itself."""
 
     project_id: str
-    token_id: str
+    token: PrincipalRef
 
 
 def redeem_enrolment(session: Session, secret: str, host_name: str, *, now: int) -> Redeemed:
@@ -82,19 +83,26 @@ def redeem_enrolment(session: Session, secret: str, host_name: str, *, now: int)
     token = tokens.spend_token(session, credentials.digest(secret), now) if is_formed else None
     if token is None:
         raise unknown_enrolment()
-    history.record_audit(session, "host.enroll", host_name, principal=token.name, project_id=token.project_id, now=now)
-    return Redeemed(token.project_id, token.id)
+    history.record_audit(
+        session,
+        "host.enroll",
+        host_name,
+        principal=PrincipalRef(id=token.id, name=token.name),
+        project_id=token.project_id,
+        now=now,
+    )
+    return Redeemed(token.project_id, PrincipalRef(id=token.id, name=token.name))
 
 
 def issue_worker_token(
-    session: Session, *, project_id: str, host_id: str, host_name: str, now: int, made_by: str | None = None
+    session: Session, *, project_id: str, host_id: str, host_name: str, now: int, made_by: PrincipalRef | None = None
 ) -> str:
     """A new token for the worker of a host; every token that the host had before is revoked.
 
     `made_by`, the enrolment token, is spent and soon over: the worker's outlives it, and ends with it only by a
     revocation.
     """
-    tokens.revoke_worker_tokens(session, host_id, now)
+    tokens.revoke_worker_tokens(session, host_id, made_by or PrincipalRef(), now)
     secret = credentials.new_token("wrk")
     token = _token(
         secret,
@@ -105,13 +113,20 @@ def issue_worker_token(
         now=now,
         expires_at=now + WORKER_TOKEN_S * SECOND,
     )
-    token.host_id, token.made_by = host_id, made_by
+    token.host_id, token.made_by = host_id, made_by.id if made_by else None
+    set_principal(token, "created_by", made_by)
     session.add(token)
     return secret
 
 
 def create_token(
-    session: Session, request: api.TokenCreate, *, project_id: str, by: str, now: int, maker: Maker | None = None
+    session: Session,
+    request: api.TokenCreate,
+    *,
+    project_id: str,
+    by: PrincipalRef,
+    now: int,
+    maker: Maker | None = None,
 ) -> api.TokenCreated:
     """Makes the token that `request` describes; its secret is in the answer and nowhere else.
 
@@ -129,26 +144,13 @@ def create_token(
         expires_at = min(expires_at, _require_allowed(session, maker, request, now).expires_at)
     secret = credentials.new_token(request.kind)
     role = "worker" if request.kind == "enr" else request.role
-    token = _token(
-        secret,
-        kind=request.kind,
-        role=role,
-        name=request.name,
-        project_id=project_id,
-        now=now,
-        expires_at=expires_at,
-    )
+    about = {"kind": request.kind, "role": role, "name": request.name}
+    token = _token(secret, **about, project_id=project_id, now=now, expires_at=expires_at)
     token.made_by = maker.token_id if maker else None
+    set_principal(token, "created_by", by)
     session.add(token)
-    history.record_audit(
-        session,
-        "token.create",
-        token.id,
-        principal=by,
-        project_id=project_id,
-        now=now,
-        body={"kind": request.kind, "role": role, "name": request.name, "made_by": token.made_by},
-    )
+    body = {**about, "made_by": token.made_by}
+    history.record_audit(session, "token.create", token.id, principal=by, project_id=project_id, now=now, body=body)
     return api.TokenCreated(**view_token(token).model_dump(), secret=secret)
 
 
@@ -180,9 +182,9 @@ def list_tokens(session: Session, project_id: str, *, cursor: str | None, limit:
     return page_of(rows, limit, item=view_token, key=lambda token: (token.created_at, token.id))
 
 
-def revoke_token(session: Session, project_id: str, token_id: str, *, by: str, now: int) -> None:
+def revoke_token(session: Session, project_id: str, token_id: str, *, by: PrincipalRef, now: int) -> None:
     """Ends a token and every session that it opened. Raises NotFoundError."""
-    if tokens.revoke_token(session, project_id, token_id, now) is None:
+    if tokens.revoke_token(session, project_id, token_id, by, now) is None:
         raise NotFoundError("token", token_id)
     history.record_audit(session, "token.revoke", token_id, principal=by, project_id=project_id, now=now)
 
@@ -200,6 +202,8 @@ def view_token(token: Token) -> api.Token:
         last_used_at=token.last_used_at,
         revoked_at=token.revoked_at,
         made_by=token.made_by,
+        created_by=principal_in(token, "created_by"),
+        revoked_by=None if token.revoked_at is None else principal_in(token, "revoked_by"),
     )
 
 

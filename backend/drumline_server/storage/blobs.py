@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.problems import ProblemCode
 from drumline_server.base.errors import DrumlineError, NotFoundError, StoreError
-from drumline_server.storage.models import Bundle, Store
+from drumline_server.storage.models import Bundle, Store, principal_columns
 from drumline_server.storage.models.base import insert_or_ignore
 
 _PREFIX = "sha256:"
@@ -119,7 +119,7 @@ _STORE = "bundles"
 _FIND = select(Bundle).where(Bundle.project_id == bindparam("project"), Bundle.sha256 == bindparam("sha256"))
 
 
-def insert_bundle(session: Session, project_id: str, packed: api.Bundle, *, now: int) -> None:
+def insert_bundle(session: Session, project_id: str, packed: api.Bundle, *, by: api.PrincipalRef, now: int) -> None:
     """Adds the row unless the project has it."""
     row = {
         "project_id": project_id,
@@ -128,6 +128,7 @@ def insert_bundle(session: Session, project_id: str, packed: api.Bundle, *, now:
         "files": packed.files,
         "entrypoints": [entrypoint.model_dump(mode="json") for entrypoint in packed.entrypoints],
         "created_at": now,
+        **principal_columns("created_by", by),
     }
     insert_or_ignore(session, Bundle, [row])
 

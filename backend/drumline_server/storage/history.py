@@ -10,10 +10,11 @@ from typing import Any, Literal
 from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.orm import Session
 
+from drumline.contracts.api import PrincipalRef
 from drumline.contracts.events import MemberTick
 from drumline.contracts.ids import new_id
 from drumline.wording import counted
-from drumline_server.storage.models import Audit, Gap, LogChunk, Member, Run, RunEvent, table_of
+from drumline_server.storage.models import Audit, Gap, LogChunk, Member, Run, RunEvent, principal_columns, table_of
 from drumline_server.storage.notifications import announce, run_events
 
 _RUN = table_of(Run)
@@ -95,7 +96,7 @@ class AuditEntry:
 
     action: str
     target: str
-    principal: str
+    principal: PrincipalRef
     project_id: str | None
     client: str = ""
     body: Mapping[str, Any] | None = None  # Any: JSON of the act; never a secret
@@ -106,7 +107,7 @@ def record_audit(
     action: str,
     target: str,
     *,
-    principal: str,
+    principal: PrincipalRef,
     project_id: str | None,
     now: int,
     client: str = "",
@@ -126,7 +127,7 @@ def record_audits(session: Session, acts: Iterable[AuditEntry], *, now: int) -> 
                 "at": now,
                 "action": act.action,
                 "target": act.target,
-                "principal": act.principal,
+                **principal_columns("principal", act.principal),
                 "project_id": act.project_id,
                 "client": act.client,
                 "body": dict(act.body or {}),

@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, Select, Text, bindparam, case, delete, exi
 from sqlalchemy.orm import Session
 
 from drumline.contracts.events import WAITING_FOR_TELEMETRY
+from drumline.contracts.ids import is_id
 from drumline.contracts.plans import ProbeState
 from drumline.contracts.states import TERMINAL_ATTEMPT, TERMINAL_MEMBER, TERMINAL_RUN, RunState
 from drumline_server.base.errors import NotFoundError
@@ -73,6 +74,8 @@ class RunFilters:
     job: str | None = None
     version: int | None = None
     """Its number; means something only with `job`."""
+    owner: str | None = None
+    """The name of who submitted it, or the id of that token or session."""
     batch: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
     search: str = ""
@@ -170,6 +173,9 @@ def _conditions(filters: RunFilters) -> list[ColumnElement[bool]]:
         conditions.append(Run.job_name == filters.job)
     if filters.version is not None:
         conditions.append(Run.version_number == filters.version)
+    if filters.owner is not None:
+        is_credential = is_id(filters.owner, "tok") or is_id(filters.owner, "ses")
+        conditions.append((Run.submitted_by_id if is_credential else Run.submitted_by) == filters.owner)
     if filters.batch is not None:
         conditions.append(Run.batch_id == filters.batch)
     if filters.search:

@@ -6,7 +6,8 @@ from typing import NamedTuple
 from sqlalchemy import ColumnElement, Update, bindparam, delete, func, or_, select, text, tuple_, update
 from sqlalchemy.orm import Session
 
-from drumline_server.storage.models import BrowserSession, LoginCode, Project, Token, table_of
+from drumline.contracts.api import PrincipalRef
+from drumline_server.storage.models import BrowserSession, LoginCode, Project, Token, principal_columns, table_of
 from drumline_server.storage.notifications import CREDENTIALS, announce
 
 _BOOTSTRAP_LOCK = 0x6472756D_626F6F74
@@ -62,7 +63,7 @@ def _revocation() -> Update:
     return (
         update(table_of(Token))
         .where(_TOKEN.id.in_(select(tree.c.id)), _TOKEN.revoked_at.is_(None))
-        .values(revoked_at=bindparam("now"))
+        .values(revoked_at=bindparam("now"), revoked_by=bindparam("by"), revoked_by_id=bindparam("by_id"))
         .returning(_TOKEN.id)
     )
 
@@ -197,21 +198,22 @@ def spend_login_code(session: Session, code_hash: str, now: int) -> LoginCode | 
     ).one_or_none()
 
 
-def revoke_token(session: Session, project_id: str, token_id: str, now: int) -> Token | None:
+def revoke_token(session: Session, project_id: str, token_id: str, by: PrincipalRef, now: int) -> Token | None:
     """The token of the project, revoked now with all that came of it; `None` if there is none.
 
     Looks again until nothing is left: a token that was being made meanwhile is seen once its maker's row is ours.
     """
-    values = {"root": token_id, "project": project_id, "now": now}
+    values = {"root": token_id, "project": project_id, "now": now, **principal_columns("by", by)}
     while session.execute(_REVOCATION, values).all():
         pass
     announce(session, CREDENTIALS)
     return session.scalars(select(Token).where(Token.id == token_id, Token.project_id == project_id)).one_or_none()
 
 
-def revoke_worker_tokens(session: Session, host_id: str, now: int) -> None:
+def revoke_worker_tokens(session: Session, host_id: str, by: PrincipalRef, now: int) -> None:
     """Ends every token that the host had until now."""
-    session.execute(update(Token).where(Token.host_id == host_id, Token.revoked_at.is_(None)).values(revoked_at=now))
+    values = {"revoked_at": now, **principal_columns("revoked_by", by)}
+    session.execute(update(Token).where(Token.host_id == host_id, Token.revoked_at.is_(None)).values(values))
     announce(session, CREDENTIALS)
 
 

@@ -43,6 +43,7 @@ export interface RunsFilter {
   readonly state?: readonly RunState[] | undefined;
   readonly job?: string | undefined;
   readonly version?: number | undefined;
+  readonly owner?: string | undefined;
   readonly batch?: string | undefined;
   readonly label?: readonly string[] | undefined;
   readonly sort?: "-created" | "created" | undefined;

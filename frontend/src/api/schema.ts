@@ -1438,6 +1438,8 @@ export interface components {
             jobs: string[];
             /** Name */
             name: string;
+            /** @default {} */
+            owner: components["schemas"]["PrincipalRef"];
             /** Project */
             project: string;
             /** Size */
@@ -1460,6 +1462,8 @@ export interface components {
             left: number;
             /** Requested At */
             requested_at: string;
+            /** @default {} */
+            requested_by: components["schemas"]["PrincipalRef"];
         };
         /**
          * BatchSearch
@@ -2296,6 +2300,7 @@ export interface components {
              * @default false
              */
             drain_requested: boolean;
+            drain_requested_by?: components["schemas"]["PrincipalRef"] | null;
             /** Free Devices */
             free_devices: number;
             /** Id */
@@ -2397,6 +2402,8 @@ export interface components {
         Job: {
             /** Created At */
             created_at: string;
+            /** @default {} */
+            created_by: components["schemas"]["PrincipalRef"];
             /** Current Version */
             current_version: number;
             /** Id */
@@ -2430,6 +2437,8 @@ export interface components {
             from_version: number | null;
             /** Number */
             number: number;
+            /** @default {} */
+            principal: components["schemas"]["PrincipalRef"];
             /** To Version */
             to_version: number;
         };
@@ -2476,6 +2485,8 @@ export interface components {
             content_hash: string;
             /** Created At */
             created_at: string;
+            /** @default {} */
+            created_by: components["schemas"]["PrincipalRef"];
             /** Id */
             id: string;
             /** Job */
@@ -3366,6 +3377,8 @@ export interface components {
         Plan: {
             /** Created At */
             created_at: string;
+            /** @default {} */
+            created_by: components["schemas"]["PrincipalRef"];
             /** Devices */
             devices: components["schemas"]["PlacedDevice"][];
             /** Id */
@@ -3619,6 +3632,16 @@ export interface components {
             basis: string;
             /** Overdue S */
             overdue_s?: number | null;
+        };
+        /**
+         * PrincipalRef
+         * @description Who did something, as of then; a name of None where nobody knows any more.
+         */
+        PrincipalRef: {
+            /** Id */
+            id?: string | null;
+            /** Name */
+            name?: string | null;
         };
         /**
          * Probe
@@ -4467,6 +4490,7 @@ export interface components {
             batch?: string | null;
             /** Cancel Requested */
             cancel_requested: boolean;
+            cancelled_by?: components["schemas"]["PrincipalRef"] | null;
             /** Created At */
             created_at: string;
             /** Ended At */
@@ -4488,6 +4512,8 @@ export interface components {
             not_finite?: {
                 [key: string]: "NaN" | "Infinity" | "-Infinity";
             };
+            /** @default {} */
+            owner: components["schemas"]["PrincipalRef"];
             /** Parameters */
             parameters: {
                 [key: string]: components["schemas"]["JsonValue"];
@@ -4557,6 +4583,8 @@ export interface components {
         RunStacks: {
             /** Asked At */
             asked_at?: string | null;
+            /** Asked By */
+            asked_by?: string | null;
             /**
              * Is Complete
              * @default false
@@ -4640,6 +4668,7 @@ export interface components {
             batch?: string | null;
             /** Cancel Requested */
             cancel_requested: boolean;
+            cancelled_by?: components["schemas"]["PrincipalRef"] | null;
             /** Created At */
             created_at: string;
             /** Ended At */
@@ -4658,6 +4687,8 @@ export interface components {
             not_finite?: {
                 [key: string]: "NaN" | "Infinity" | "-Infinity";
             };
+            /** @default {} */
+            owner: components["schemas"]["PrincipalRef"];
             /** Platform */
             platform: string;
             /** Priority */
@@ -4855,6 +4886,8 @@ export interface components {
         Token: {
             /** Created At */
             created_at: string;
+            /** @default {} */
+            created_by: components["schemas"]["PrincipalRef"];
             /** Expires At */
             expires_at: string;
             /** Id */
@@ -4871,6 +4904,7 @@ export interface components {
             name: string;
             /** Revoked At */
             revoked_at: string | null;
+            revoked_by?: components["schemas"]["PrincipalRef"] | null;
             /** Role */
             role: string;
         };
@@ -4906,6 +4940,8 @@ export interface components {
         TokenCreated: {
             /** Created At */
             created_at: string;
+            /** @default {} */
+            created_by: components["schemas"]["PrincipalRef"];
             /** Expires At */
             expires_at: string;
             /** Id */
@@ -4922,6 +4958,7 @@ export interface components {
             name: string;
             /** Revoked At */
             revoked_at: string | null;
+            revoked_by?: components["schemas"]["PrincipalRef"] | null;
             /** Role */
             role: string;
             /** Secret */
@@ -5210,6 +5247,7 @@ export type PlannedMemory = components['schemas']['PlannedMemory'];
 export type PlannedStop = components['schemas']['PlannedStop'];
 export type PlannedVariable = components['schemas']['PlannedVariable'];
 export type Prediction = components['schemas']['Prediction'];
+export type PrincipalRef = components['schemas']['PrincipalRef'];
 export type Probe = components['schemas']['Probe'];
 export type ProbeOrder = components['schemas']['ProbeOrder'];
 export type ProbeState = components['schemas']['ProbeState'];
@@ -6142,6 +6180,8 @@ export interface operations {
                 label?: string[];
                 /** @description Number of the version; with `job`. */
                 version?: number | null;
+                /** @description Name of who submitted it, or the id of that token or session. */
+                owner?: string | null;
                 batch?: string | null;
                 /** @description Part of the job's name, or the start of a run id. */
                 q?: string | null;

@@ -31,7 +31,9 @@ def batches(context: click.Context, limit: int, as_json: bool, url: str | None) 
     elif not found:
         click.echo("no batches: vary a parameter with `drumline sweep PROGRAM.py --sweep NAME=V1,V2`", err=True)
     else:
-        click.echo(table(("BATCH", "NAME", "JOBS", "RUNS", "STATES", "AGE"), [_batch_row(batch) for batch in found]))
+        click.echo(
+            table(("BATCH", "NAME", "OWNER", "JOBS", "RUNS", "STATES", "AGE"), [_batch_row(batch) for batch in found])
+        )
 
 
 @batches.command()
@@ -77,7 +79,7 @@ def cancel(batch_id: str, grace: float | None, as_json: bool, url: str | None) -
 
 def _batch_row(batch: "api.Batch") -> tuple[str, ...]:
     jobs = batch.jobs[0] if len(batch.jobs) == 1 else f"{len(batch.jobs)} jobs"
-    return batch.id, batch.name or "-", jobs, str(batch.size), _states(batch), age(batch.created_at)
+    return batch.id, batch.name or "-", batch.submitted_by, jobs, str(batch.size), _states(batch), age(batch.created_at)
 
 
 def _states(batch: "api.Batch") -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from drumline.cli.options import connect, json_option, server_options
-from drumline.cli.terminal import age, json_text
+from drumline.cli.terminal import age, json_text, principal_text
 from drumline.wording import plain, size_text, table
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def hosts(context: click.Context, as_json: bool, url: str | None) -> None:
     else:
         headings = ("HOST", "STATE", "FREE", "PLATFORM", "CPUS", "MEMORY", "HEARD", "JAX")
         click.echo(table(headings, [_row(host) for host in found]))
-        for line in (*_warnings(found), *_troubles(found), *_quarantines(quarantined)):
+        for line in (*_warnings(found), *_drains(found), *_troubles(found), *_quarantines(quarantined)):
             click.echo(plain(line))
 
 
@@ -95,6 +95,13 @@ def _tell(host: "Host", as_json: bool) -> None:
 
 def _warnings(found: "list[Host]") -> list[str]:
     return [f"{host.name}: {warning.message} {warning.fix}".rstrip() for host in found for warning in host.warnings]
+
+
+def _drains(found: "list[Host]") -> list[str]:
+    asked = [(host, host.drain_requested_by) for host in found if host.drain_requested_by is not None]
+    return [
+        f"{host.name}: {principal_text(who)} had it drained; it takes no runs until undrained." for host, who in asked
+    ]
 
 
 def _troubles(found: "list[Host]") -> list[str]:

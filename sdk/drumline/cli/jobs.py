@@ -17,7 +17,7 @@ from drumline.cli.options import (
     server_options,
     spread_option,
 )
-from drumline.cli.terminal import age, json_text
+from drumline.cli.terminal import age, json_text, principal_text
 from drumline.wording import plain, table
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def versions(job: str, limit: int, as_json: bool, url: str | None) -> None:
         click.echo(json_text(found))
         return
     rows = [_version_row(version, shown.details.current_version) for version in found]
-    click.echo(table(("VERSION", "ENTRYPOINT", "STRATEGY", "RUNS", "MADE", "CONTENT"), rows))
+    click.echo(table(("VERSION", "ENTRYPOINT", "STRATEGY", "RUNS", "MADE", "BY", "CONTENT"), rows))
 
 
 @jobs.command()
@@ -143,6 +143,7 @@ def _version_row(version: "api.JobVersion", current: int) -> tuple[str, ...]:
         f"{version.strategy.kind}{chosen}",
         "-" if version.runs is None else str(version.runs),
         age(version.created_at),
+        principal_text(version.created_by),
         content,
     )
 

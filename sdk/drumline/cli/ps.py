@@ -7,7 +7,7 @@ import click
 
 from drumline._flags import KeyValue
 from drumline.cli.options import connect, json_option, server_options
-from drumline.cli.terminal import age, json_text
+from drumline.cli.terminal import age, json_text, principal_text
 from drumline.wording import rate_text, table
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _WORDS = {
     "cancelled": "CANCELLED",
 }
 """States as the dashboard's filter calls them."""
-_FILTERS = ["state", "job", "version", "batch", "label"]
+_FILTERS = ["state", "job", "version", "owner", "batch", "label"]
 _LIVE = ("QUEUED", "PLACED", "RUNNING", "RETRY_WAIT", "CANCELLING")
 
 
@@ -71,6 +71,8 @@ class Word(click.ParamType[str]):
 @click.option("--state", "states", type=State(), multiple=True, help="Only runs in this state; repeatable.")
 @click.option("--job", help="Only runs of this job.")
 @click.option("--version", type=click.IntRange(1), help="Only runs of this version of the job.")
+@click.option("--owner", help="Only runs that this one submitted: a name, or the id of a token or session.")
+@click.option("--mine", is_flag=True, help="Only runs submitted under the name that you have here.")
 @click.option("--batch", help="Only runs of this batch.")
 @click.option("--label", "labels", type=KeyValue(), multiple=True, help="Only runs with this label; repeatable.")
 @click.option(
@@ -83,11 +85,14 @@ def ps(words: tuple[str, ...], live: bool, limit: int, as_json: bool, url: str |
     """List runs, newest first: those whose job's name has WORDS in it, or whose id begins so."""
     if wanted["version"] and not wanted["job"]:
         raise click.UsageError("--version needs --job: each job counts its own versions")
+    if wanted["owner"] and wanted["mine"]:
+        raise click.UsageError("--mine and --owner say the same in two ways; use one of them")
     with connect(url) as client:
         found = client.list(
             states=[*wanted["states"], *(_LIVE if live else ())],
             job=wanted["job"],
             version=wanted["version"],
+            owner=client.who().principal if wanted["mine"] else wanted["owner"],
             batch=wanted["batch"],
             labels=dict(wanted["labels"]),
             search=" ".join(words) or None,
@@ -99,7 +104,7 @@ def ps(words: tuple[str, ...], live: bool, limit: int, as_json: bool, url: str |
     elif not runs:
         click.echo("no runs", err=True)
     else:
-        headings = ("RUN", "JOB", "STATE", "REPLICAS", "STEP", "RATE", "AGE")
+        headings = ("RUN", "JOB", "OWNER", "STATE", "REPLICAS", "STEP", "RATE", "AGE")
         click.echo(table(headings, [_row(run) for run in runs]))
 
 
@@ -109,7 +114,7 @@ def _row(run: "RunSummary") -> tuple[str, ...]:
     step = "-" if progress.step is None else f"{progress.step}{total}"
     rate = f"{rate_text(progress.steps_per_s)}/s" if progress.steps_per_s is not None else "-"
     job, gang = f"{run.job} v{run.version}", f"{run.replicas} {run.strategy}"
-    return run.id, job, _state(run), gang, step, rate, age(run.created_at)
+    return run.id, job, principal_text(run.owner), _state(run), gang, step, rate, age(run.created_at)
 
 
 def _state(run: "RunSummary") -> str:

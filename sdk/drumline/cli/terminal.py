@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from drumline.contracts.api import PrincipalRef
+
 _UNSEEN = re.compile(
     "[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0001-\U000e007f]"
 )
@@ -31,6 +33,11 @@ def inert_json(text: str) -> str:
 def _escape(character: str) -> str:
     units = character.encode("utf-16-be")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def principal_text(who: "PrincipalRef") -> str:
+    """The name of who did something; `unknown` where nobody wrote it down."""
+    return "unknown" if who.name is None else who.name
 
 
 def age(moment: datetime | None, now: datetime | None = None) -> str:

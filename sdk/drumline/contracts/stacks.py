@@ -95,6 +95,8 @@ class RunStacks(Reply):
     """The members of a run's live attempt by rank, and when they were last asked."""
 
     asked_at: Timestamp | None = None
+    asked_by: str | None = None
+    """The name of who asked; None where nobody did or knows."""
     members: tuple[MemberStacks, ...] = ()
     is_complete: bool = False
     """Whether all members that were asked have answered."""

@@ -32,13 +32,22 @@ def test_json_of_nothing_is_an_empty_list(
 
 
 def test_ps_lists_runs_and_stops_at_its_limit(cli: Cli, server: EdgeServer) -> None:
-    summary = json.loads(answers.run(progress={"step": 5, "total_steps": 9, "steps_per_s": 2.5}).model_dump_json())
+    summary = json.loads(
+        answers.run(owner={"name": "ann"}, progress={"step": 5, "total_steps": 9, "steps_per_s": 2.5}).model_dump_json()
+    )
     server.layer.answer_instead("GET", "/runs", ok({"items": [summary] * 3, "next": "more"}))
     assert cli("ps", "--live", "--limit", "2") == 0
     headings, *rows = cli.out.splitlines()
-    assert headings.split() == ["RUN", "JOB", "STATE", "REPLICAS", "STEP", "RATE", "AGE"]
-    assert [row.split()[:7] for row in rows] == [[RUN_ID, "digits", "v1", "RUNNING", "8", "mirrored", "5/9"]] * 2
+    assert headings.split() == ["RUN", "JOB", "OWNER", "STATE", "REPLICAS", "STEP", "RATE", "AGE"]
+    assert [row.split()[:7] for row in rows] == [[RUN_ID, "digits", "v1", "ann", "RUNNING", "8", "mirrored"]] * 2
     assert "RUNNING" in server.layer.sent("GET", "/runs")[0].query["state"]
+
+
+def test_ps_lists_the_runs_of_an_owner_or_ones_own(cli: Cli, server: EdgeServer) -> None:
+    server.layer.answer_instead("GET", "/runs", ok({"items": [], "next": None}))
+    assert [cli("ps", "--owner", "ann"), cli("ps", "--mine")] == [0, 0]
+    assert [sent.query["owner"] for sent in server.layer.sent("GET", "/runs")] == [["ann"], ["local admin"]]
+    assert cli("ps", "--mine", "--owner", "ann") == 2
 
 
 @pytest.mark.parametrize(
@@ -46,7 +55,7 @@ def test_ps_lists_runs_and_stops_at_its_limit(cli: Cli, server: EdgeServer) -> N
     [
         ("state:running", "use --state running"),
         ("stat:running", "'stat' is no filter; did you mean 'state'?"),
-        ("owner:me", "filter by --state, --job, --version, --batch, --label"),
+        ("host:me", "filter by --state, --job, --version, --owner, --batch, --label"),
     ],
 )
 def test_ps_names_a_filter_that_is_none_instead_of_finding_no_run(cli: Cli, word: str, told: str) -> None:
@@ -91,7 +100,7 @@ def test_ps_says_what_a_run_waits_for_and_why_one_failed(
     summary = json.loads(answers.run(state, **changes).model_dump_json())
     server.layer.answer_instead("GET", "/runs", ok({"items": [summary], "next": None}))
     assert cli("ps") == 0
-    assert f"digits v1  {shown}" in cli.out
+    assert f"digits v1  unknown  {shown}" in cli.out
 
 
 def host_answer(name: str = "box", **changes: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from drumline_server.base.errors import DrumlineError
 from drumline_server.services import batches, submit_batch, sweeps
 from drumline_server.storage.idempotency import idempotent_request
 from support.batches import GRID, V1, fields, finish, get, post_batch, post_sweep, run_body, swept
-from support.core import Worker, submission_body
+from support.core import TESTER, Worker, submission_body
 from support.edge import EdgeServer, edge_server
 
 
@@ -92,7 +92,7 @@ def test_malformed_run_of_a_batch_is_named_by_its_place(server: EdgeServer) -> N
 def test_the_key_of_a_batch_is_the_one_of_its_whole_body() -> None:
     runs = [submission_body(parameters={"epochs": number, "text": "é\n"}) for number in range(3)]
     for body in (BatchSubmit(name="two", runs=runs), BatchSubmit(runs=runs[:1])):
-        batch = submit_batch.BatchSubmission("prj_1", "tester", "key", body, "tok_1")
+        batch = submit_batch.BatchSubmission("prj_1", TESTER, "key", body, "tok_1")
 
         assert submit_batch._idempotent_request(batch) == idempotent_request(
             "prj_1", "tok_1", "POST /runs:batch", "key", body

@@ -14,7 +14,7 @@ from drumline_server.base.errors import DrumlineError
 from drumline_server.lifecycle import probes
 from drumline_server.services import plans, submit
 from drumline_server.services.submit import Rerun, Submission
-from support.core import TERMS, Core, Worker, submission_body
+from support.core import TERMS, TESTER, Core, Worker, submission_body
 
 PROGRAM: dict[str, Any] = {
     "strategy": "MirroredStrategy",
@@ -28,7 +28,7 @@ PROGRAM: dict[str, Any] = {
 
 def plan(core: Core, probe: dict[str, Any], key: str = "p") -> api.Plan:
     body = PlanRequest.model_validate({"run": submission_body(), "probe": probe})
-    order = plans.PlanSubmission(Submission(core.project_id, "tester", key, body.run, "tok_1"), body, TERMS)
+    order = plans.PlanSubmission(Submission(core.project_id, TESTER, key, body.run, "tok_1"), body, TERMS)
     draft = core.read(lambda session: plans.draft_plan(session, order, now=core.clock.now()))
     return core.write(lambda session: plans.keep_plan(session, order, draft, now=core.clock.now()))
 
@@ -134,7 +134,7 @@ def add_plan(core: Core, workers: Sequence[Worker], key: str = "p", **changes: A
     """A finished plan: by default of digits, which does not fit v5e:4x4."""
     chips = {**CHIPS, **changes.pop("chips", {})}
     body = PlanRequest.model_validate({"run": submission_body(**changes), "probe": {"on": chips["slice"]}})
-    order = plans.PlanSubmission(Submission(core.project_id, "tester", key, body.run, "tok_1"), body, TERMS)
+    order = plans.PlanSubmission(Submission(core.project_id, TESTER, key, body.run, "tok_1"), body, TERMS)
     draft = core.read(lambda session: plans.draft_plan(session, order, now=core.clock.now()))
     made = core.write(lambda session: plans.keep_plan(session, order, draft, now=core.clock.now()))
     (asked,) = [worker for worker in workers if worker.name == made.probe.host_name]
@@ -237,7 +237,7 @@ def test_the_refusal_names_each_run_of_a_sweep_and_a_rerun_is_tried(core: Core) 
     run = core.submit(resources={"replicas": 16})
     add_plan(core, workers)
     assert refusal(core) is not None
-    again = Rerun(core.project_id, "tester", "again", run.id, api.RerunRequest(), "tok_1")
+    again = Rerun(core.project_id, TESTER, "again", run.id, api.RerunRequest(), "tok_1")
     assert core.write(
         lambda session: submit.rerun(session, again, most_waiting=100, now=core.clock.now())
     ).submitted.run.id
@@ -304,7 +304,7 @@ def test_a_plan_that_speaks_of_no_chips_hides_none_that_does(core: Core) -> None
     workers = add_slice(core)
     misfit = add_plan(core, workers)
     body = PlanRequest.model_validate({"run": submission_body(resources={"replicas": 16}), "probe": None})
-    order = plans.PlanSubmission(Submission(core.project_id, "tester", "q", body.run, "tok_1"), body, TERMS)
+    order = plans.PlanSubmission(Submission(core.project_id, TESTER, "q", body.run, "tok_1"), body, TERMS)
     draft = core.read(lambda session: plans.draft_plan(session, order, now=core.clock.now()))
     ordinary = core.write(lambda session: plans.keep_plan(session, order, draft, now=core.clock.now()))
     refused = refusal(core, plan=ordinary.id)

@@ -17,7 +17,7 @@ from drumline_server.services.submit import Submission, SubmissionResult, submit
 from drumline_server.storage.database import Database
 from drumline_server.storage.group_commit import BatchingExecutor
 from drumline_server.storage.models import Host, Project
-from support.core import Core, Worker, submission_body
+from support.core import TESTER, Core, Worker, submission_body
 from support.statements import statements
 from support.submissions import MOST_WAITING
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.both_databases
 
 
 def submission(core: Core, key: str, **changes: object) -> Submission:
-    return Submission(core.project_id, "tester", key, submission_body(wait_for_devices=True, **changes), "tok_1")
+    return Submission(core.project_id, TESTER, key, submission_body(wait_for_devices=True, **changes), "tok_1")
 
 
 def submitted(core: Core, wanted: Sequence[Submission]) -> list[SubmissionResult | BaseException]:

@@ -11,7 +11,7 @@ from drumline import bundle
 from drumline.contracts import api
 from drumline_server.base.errors import DrumlineError
 from drumline_server.services import submit as submit_service
-from support.core import Core, submission_body
+from support.core import TESTER, Core, submission_body
 from support.edge import EdgeServer, edge_server
 from support.submissions import MOST_WAITING
 
@@ -166,7 +166,7 @@ def test_rerun_that_no_host_could_hold_any_more_is_refused_unless_it_may_wait(co
 
     def again(key: str, wait: bool | None) -> api.Run:
         body = api.RerunRequest(wait_for_devices=wait)
-        request = submit_service.Rerun(core.project_id, "tester", key, old.id, body, "tok_tester")
+        request = submit_service.Rerun(core.project_id, TESTER, key, old.id, body, "tok_tester")
         return core.write(
             lambda session: submit_service.rerun(session, request, most_waiting=MOST_WAITING, now=core.clock.now())
         ).submitted.run

@@ -16,7 +16,7 @@ from drumline_server.base.errors import CapError, DrumlineError
 from drumline_server.lifecycle.cancel import batches_to_cancel, cancel_part
 from drumline_server.services import batches, cancel, submit_batch
 from drumline_server.services.submit import room_to_wait
-from support.core import Core, submission_body
+from support.core import TESTER, Core, submission_body
 from support.edge import EdgeServer, edge_server
 from support.processes import wait_until
 from support.submissions import MOST_WAITING
@@ -43,7 +43,7 @@ def sweep_of(runs: int, **changes: Any) -> SweepSubmit:
 
 
 def prepared(core: Core, body: SweepSubmit | BatchSubmit, key: str = "key") -> submit_batch.Prepared:
-    asked = submit_batch.BatchSubmission(core.project_id, "tester", key, body, "tok_1")
+    asked = submit_batch.BatchSubmission(core.project_id, TESTER, key, body, "tok_1")
     return core.read(lambda session: submit_batch.prepare(session, asked, now=core.clock.now()))
 
 
@@ -248,7 +248,7 @@ def test_how_many_wait_is_counted_cheaply(core: Core) -> None:
 
 
 def ask_for_cancel(core: Core, batch_id: str, grace_s: float | None = None) -> None:
-    asked = cancel.BatchCancellation(core.project_id, batch_id, "tester", grace_s)
+    asked = cancel.BatchCancellation(core.project_id, batch_id, TESTER, grace_s)
     core.write(lambda session: cancel.cancel_batch(session, asked, now=core.clock.now()))
 
 

@@ -19,7 +19,7 @@ from drumline_server.storage.models import Hold, Job, JobVersion, Plan, Reductio
 from drumline_server.storage.models import Member as MemberRow
 from drumline_server.storage.notifications import notified_hosts
 from support.backlog import queue_many
-from support.core import SUSPECT_S, TERMS, Core, Member, Worker, submission_body
+from support.core import SUSPECT_S, TERMS, TESTER, Core, Member, Worker, submission_body
 from support.statements import statements
 
 PROGRAM: dict[str, Any] = {
@@ -64,7 +64,7 @@ PROGRAM: dict[str, Any] = {
 
 def plan(core: Core, key: str = "p", probe: dict[str, Any] | None = None, **changes: Any) -> api.Plan:
     body = PlanRequest.model_validate({"run": submission_body(**changes), "probe": probe})
-    order = plans.PlanSubmission(Submission(core.project_id, "tester", key, body.run, "tok_1"), body, TERMS)
+    order = plans.PlanSubmission(Submission(core.project_id, TESTER, key, body.run, "tok_1"), body, TERMS)
     draft = core.read(lambda session: plans.draft_plan(session, order, now=core.clock.now()))
     return core.write(lambda session: plans.keep_plan(session, order, draft, now=core.clock.now()))
 
@@ -135,7 +135,7 @@ def test_a_plan_behind_a_long_queue_reads_it_beside_the_writers_only(core: Core)
     core.add_worker("alpha", 8)
     queue_many(core, 400)
     body = PlanRequest.model_validate({"run": submission_body(wait_for_devices=True, priority=-5)})
-    order = plans.PlanSubmission(Submission(core.project_id, "tester", "p", body.run, "tok_1"), body, TERMS)
+    order = plans.PlanSubmission(Submission(core.project_id, TESTER, "p", body.run, "tok_1"), body, TERMS)
 
     with statements() as reading:
         draft = core.read(lambda session: plans.draft_plan(session, order, now=core.clock.now()))

@@ -18,7 +18,7 @@ from drumline_server.services.checking import Checked
 from drumline_server.services.submit import CheckedRun, queue_runs
 from drumline_server.storage.models import Checkpoint, JobVersion, Run
 from support.checkpoints import DAY_S, expired, listed, offered, rerun, save, started
-from support.core import TAKEOVER_S, Core, Worker, submission_body
+from support.core import TAKEOVER_S, TESTER, Core, Worker, submission_body
 from support.processes import wait_until
 
 
@@ -179,7 +179,7 @@ def test_a_run_is_not_stored_whose_checkpoint_was_deleted_after_it_had_been_chec
         run = session.get_one(Run, source.claimed.run)
         version = session.get_one(JobVersion, run.version_id)
         checked = Checked({}, plan_id=None, resume_from=row.id)
-        order = CheckedRun(core.project_id, "tester", version, submission_body(), checked)
+        order = CheckedRun(core.project_id, TESTER, version, submission_body(), checked)
         queue_runs(session, [order], now=core.clock.now())
 
     with pytest.raises(InvalidRequestError, match="of step 10 is deleted"):

@@ -152,7 +152,7 @@ def test_list_pages_filters_and_refuses_nonsense(server: EdgeServer) -> None:
 
 @pytest.mark.parametrize(
     ("path", "wrong", "meant"),
-    [("/runs", "states", "state"), ("/devices", "hosts", "host"), ("/runs", "owner", None)],
+    [("/runs", "states", "state"), ("/devices", "hosts", "host"), ("/runs", "colour", None)],
 )
 def test_a_filter_that_does_not_exist_is_named_instead_of_showing_all(
     server: EdgeServer, path: str, wrong: str, meant: str | None

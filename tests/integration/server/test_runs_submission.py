@@ -18,7 +18,7 @@ from drumline_server.services.jobs import content_hash
 from drumline_server.storage.database import Database
 from drumline_server.storage.idempotency import KEPT_US
 from drumline_server.storage.models import Base, Job, Run
-from support.core import BUNDLE, GANG, Core, submission_body
+from support.core import BUNDLE, GANG, TESTER, Core, submission_body
 from support.submissions import submit_one
 
 pytestmark = pytest.mark.both_databases
@@ -108,7 +108,7 @@ def test_twin_in_flight_is_told_to_come_back(postgres_url: str) -> None:
     database = Database(postgres_url)
     core = Core(database)
     core.add_worker()
-    request = submit.Submission(core.project_id, "tester", "k", submission_body(), "tok_1")
+    request = submit.Submission(core.project_id, TESTER, "k", submission_body(), "tok_1")
     begun, finish = threading.Event(), threading.Event()
 
     def slowly(session: Session) -> str:

@@ -9,7 +9,7 @@ from drumline.contracts.plans import PlanRequest
 from drumline_server.base.errors import DrumlineError
 from drumline_server.services import plans
 from drumline_server.services.submit import Submission
-from support.core import GANG, TERMS, Core, submission_body
+from support.core import GANG, TERMS, TESTER, Core, submission_body
 
 
 def refusal(core: Core, **changes: Any) -> DrumlineError:  # Any: fields of RunSubmit
@@ -173,7 +173,7 @@ def test_a_run_that_asks_for_checkpoints_waits_for_hosts_that_share_a_store(core
 
 def planned(core: Core, key: str) -> api.Plan:
     body = PlanRequest.model_validate({"run": submission_body(job=GANG, resources={"replicas": 4})})
-    order = plans.PlanSubmission(Submission(core.project_id, "tester", key, body.run, "tok_1"), body, TERMS)
+    order = plans.PlanSubmission(Submission(core.project_id, TESTER, key, body.run, "tok_1"), body, TERMS)
     draft = core.read(lambda session: plans.draft_plan(session, order, now=core.clock.now()))
     return core.write(lambda session: plans.keep_plan(session, order, draft, now=core.clock.now()))
 

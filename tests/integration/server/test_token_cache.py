@@ -64,13 +64,17 @@ def elsewhere(core: Core) -> Iterator[Database]:
 def token_of(core: Core) -> api.TokenCreated:
     request = api.TokenCreate(name="robot", kind="pat", role="submitter")
     return core.write(
-        lambda session: create_token(session, request, project_id=core.project_id, by="tester", now=core.clock.now())
+        lambda session: create_token(
+            session, request, project_id=core.project_id, by=api.PrincipalRef(name="tester"), now=core.clock.now()
+        )
     )
 
 
 def revoke(core: Core, token: api.TokenCreated, database: Database | None = None) -> None:
     (database or core.database).write_now(
-        lambda session: revoke_token(session, core.project_id, token.id, by="tester", now=core.clock.now())
+        lambda session: revoke_token(
+            session, core.project_id, token.id, by=api.PrincipalRef(name="tester"), now=core.clock.now()
+        )
     )
 
 
@@ -218,7 +222,7 @@ def make_by(session: Session, core: Core, maker: api.TokenCreated) -> api.TokenC
         session,
         api.TokenCreate(name="heir", role="submitter"),
         project_id=core.project_id,
-        by="tester",
+        by=api.PrincipalRef(name="tester"),
         now=core.clock.now(),
         maker=Maker(maker.id, 10),
     )

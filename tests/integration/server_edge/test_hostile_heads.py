@@ -203,7 +203,11 @@ def test_a_role_that_is_too_small_is_told_before_its_body_is_read(tmp_path: Path
             request = api.TokenCreate(name="viewer", role="viewer")
             made = await app.parts.database.write(
                 lambda session: tokens.create_token(
-                    session, request, project_id=default_project(session, now=now), by="test", now=now
+                    session,
+                    request,
+                    project_id=default_project(session, now=now),
+                    by=api.PrincipalRef(name="test"),
+                    now=now,
                 )
             )
             bearer = (b"authorization", b"Bearer " + made.secret.get_secret_value().encode())

@@ -92,7 +92,7 @@ async def cancel_batch(
     It answers at once: `cancel.left` tells how many runs are still to be asked.
     """
     grace_s = (body or api.CancelRequest()).grace_s
-    request = cancel.BatchCancellation(principal.project_id, batch_id, principal.name, grace_s)
+    request = cancel.BatchCancellation(principal.project_id, batch_id, principal.ref, grace_s)
     await app.database.write(lambda session: cancel.cancel_batch(session, request, now=app.clock.now()))
     await app.database.write(lambda session: cancel_part(session, batch_id, now=app.clock.now()))
     return await app.database.read(lambda session: batches.get_batch(session, principal.project_id, batch_id))
@@ -131,7 +131,7 @@ async def export_outcomes(batch_id: BatchId, principal: ReaderDep, app: AppDep, 
 async def _submit(
     body: BatchSubmit | SweepSubmit, key: str, principal: Principal, app: AppState, response: Response
 ) -> api.SubmittedBatch:
-    request = BatchSubmission(principal.project_id, principal.name, key, body, principal.key)
+    request = BatchSubmission(principal.project_id, principal.ref, key, body, principal.key)
     prepared = await app.database.read(lambda session: prepare(session, request, now=app.clock.now()))
     most = app.settings.waiting_runs
     answer = await app.database.write(lambda session: begin(session, prepared, most_waiting=most, now=app.clock.now()))

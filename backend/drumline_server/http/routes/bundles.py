@@ -49,7 +49,9 @@ async def upload_bundle(
     async with app.shares.turn(request.scope, "upload"):
         packed = await bundles.receive(app.blobs, app.reading, upload, principal.counts_for, admit)
     return await app.database.write(
-        lambda session: bundles.store_bundle(session, principal.project_id, packed, now=app.clock.now())
+        lambda session: bundles.store_bundle(
+            session, principal.project_id, packed, by=principal.ref, now=app.clock.now()
+        )
     )
 
 

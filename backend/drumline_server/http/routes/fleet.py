@@ -104,4 +104,4 @@ async def release_device(device_id: DeviceId, principal: OperatorDep, app: AppDe
 
 
 def _action(principal: Principal, target: str, now: int) -> fleet.OperatorAction:
-    return fleet.OperatorAction(principal.project_id, target, principal.name, now)
+    return fleet.OperatorAction(principal.project_id, target, principal.ref, now)

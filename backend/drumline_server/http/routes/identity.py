@@ -102,7 +102,7 @@ async def create_token(body: Annotated[api.TokenCreate, Body()], principal: Admi
         if not identity.is_still_good(session, principal, idle_s=app.settings.session_idle_s, now=now):
             raise UnauthenticatedError
         return tokens.create_token(
-            session, body, project_id=principal.project_id, by=principal.name, now=now, maker=maker
+            session, body, project_id=principal.project_id, by=principal.ref, now=now, maker=maker
         )
 
     return await app.database.write(create)
@@ -123,7 +123,7 @@ async def revoke_token(token_id: TokenId, principal: AdminDep, app: AppDep) -> N
     """Ends a token, its browser sessions and every token that it made: at once here, in a second at other servers."""
     await app.database.write(
         lambda session: tokens.revoke_token(
-            session, principal.project_id, token_id, by=principal.name, now=app.clock.now()
+            session, principal.project_id, token_id, by=principal.ref, now=app.clock.now()
         )
     )
 

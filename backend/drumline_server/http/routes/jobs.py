@@ -102,6 +102,6 @@ async def roll_back(name: JobName, body: api.RollbackRequest, principal: Submitt
     """Makes an older version (or a newer one again) the current one. Versions and runs stay as they are."""
     return await app.database.write(
         lambda session: jobs.roll_back(
-            session, principal.project_id, name, body.version, by=principal.name, now=app.clock.now()
+            session, principal.project_id, name, body.version, by=principal.ref, now=app.clock.now()
         )
     )

@@ -30,7 +30,7 @@ Key = Annotated[
 async def make_plan(*, body: PlanRequest, key: Key, principal: SubmitterDep, app: AppDep) -> api.Plan:
     """Says what a run would do, and runs nothing: its placement at once, the rest when a worker has probed it."""
     now = app.clock.now()
-    submission = Submission(principal.project_id, principal.name, key, body.run, principal.key)
+    submission = Submission(principal.project_id, principal.ref, key, body.run, principal.key)
     order = plans.PlanSubmission(submission, body, SchedulingTerms.of(app.settings))
     return await plans.plan_run(app.database, order, now=now)
 

@@ -34,6 +34,9 @@ Labels = Annotated[
     list[Annotated[Text, Query(max_length=265)]], Query(alias="label", max_length=16, description="`key=value`")
 ]
 Search = Annotated[Text | None, Query(max_length=200, description="Part of the job's name, or the start of a run id.")]
+Owner = Annotated[
+    Text | None, Query(max_length=100, description="Name of who submitted it, or the id of that token or session.")
+]
 Version = Annotated[int | None, Query(ge=1, lt=2**31, description="Number of the version; with `job`.")]
 After = Annotated[int, Query(ge=0, lt=2**53)]
 Kinds = Annotated[
@@ -48,7 +51,7 @@ async def submit_run(
 ) -> api.SubmittedRun:
     """Submits a run: makes the job and its version where they are new, and queues the run."""
     require_storable(body)
-    request = submit.Submission(principal.project_id, principal.name, key, body, principal.key)
+    request = submit.Submission(principal.project_id, principal.ref, key, body, principal.key)
     answer = await app.submissions.submit(request)
     if answer.replayed:
         response.headers["Idempotency-Replayed"] = "true"
@@ -65,6 +68,7 @@ async def list_runs(
     job: JobName | None = None,
     labels: Labels = [],  # noqa: B006 - FastAPI copies defaults
     version: Version = None,
+    owner: Owner = None,
     batch: BatchId | None = None,
     q: Search = None,
     sort: Literal["-created", "created"] = "-created",
@@ -77,6 +81,7 @@ async def list_runs(
         states=tuple(states),
         job=job,
         version=version,
+        owner=owner,
         batch=batch,
         labels=runs.parse_labels(labels),
         search=q or "",
@@ -103,7 +108,7 @@ async def cancel_run(
     run_id: RunId, principal: SubmitterDep, app: AppDep, body: Annotated[api.CancelRequest | None, Body()] = None
 ) -> api.Run:
     """Asks a run to stop. A waiting run is cancelled at once; a running program has its grace period."""
-    request = cancel.Cancellation(principal.project_id, run_id, principal.name, body or api.CancelRequest())
+    request = cancel.Cancellation(principal.project_id, run_id, principal.ref, body or api.CancelRequest())
     return await app.database.write(lambda session: cancel.cancel(session, request, now=app.clock.now()))
 
 
@@ -111,7 +116,7 @@ async def cancel_run(
 async def ask_stacks(run_id: RunId, principal: SubmitterDep, app: AppDep) -> RunStacks:
     """Asks every live process of a run where it stands, before any limit; `GET` shows the answers, in 2 s as a rule."""
     return await app.database.write(
-        lambda session: runs.ask_stacks(session, principal.project_id, run_id, now=app.clock.now())
+        lambda session: runs.ask_stacks(session, principal.project_id, run_id, by=principal.ref, now=app.clock.now())
     )
 
 
@@ -134,7 +139,7 @@ async def rerun_run(
     body: Annotated[api.RerunRequest | None, Body()] = None,
 ) -> api.SubmittedRun:
     """Queues a new run with the version, parameters and options of an old one, whatever is current now."""
-    request = submit.Rerun(principal.project_id, principal.name, key, run_id, body or api.RerunRequest(), principal.key)
+    request = submit.Rerun(principal.project_id, principal.ref, key, run_id, body or api.RerunRequest(), principal.key)
     answer = await app.database.write(
         lambda session: submit.rerun(session, request, most_waiting=app.settings.waiting_runs, now=app.clock.now())
     )

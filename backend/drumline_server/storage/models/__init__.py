@@ -11,7 +11,7 @@ from drumline_server.storage.models.access import (
     Store,
     Token,
 )
-from drumline_server.storage.models.base import Base, table_of
+from drumline_server.storage.models.base import Base, principal_columns, principal_in, set_principal, table_of
 from drumline_server.storage.models.fleet import Device, Hold, Host, Incarnation
 from drumline_server.storage.models.records import (
     Checkpoint,
@@ -75,5 +75,8 @@ __all__ = [
     "Store",
     "Token",
     "VariableRecord",
+    "principal_columns",
+    "principal_in",
+    "set_principal",
     "table_of",
 ]

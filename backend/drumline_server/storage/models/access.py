@@ -47,6 +47,10 @@ class Token(Base):
     revoked_at: Mapped[int | None]
     made_by: Mapped[str | None]
     """The token that made this one, itself or through a session; `None` for one that the server made."""
+    created_by: Mapped[str | None]
+    created_by_id: Mapped[str | None]
+    revoked_by: Mapped[str | None]
+    revoked_by_id: Mapped[str | None]
 
 
 class BrowserSession(Base):
@@ -92,6 +96,7 @@ class Audit(Base):
     project_id: Mapped[str | None] = mapped_column(ForeignKey("project.id"))
     at: Mapped[int]
     principal: Mapped[str]
+    principal_id: Mapped[str | None]
     action: Mapped[str]
     target: Mapped[str]
     client: Mapped[str]

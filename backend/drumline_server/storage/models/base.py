@@ -25,6 +25,8 @@ from sqlalchemy.orm import DeclarativeBase, Session
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from sqlalchemy.sql.dml import ReturningInsert
 
+from drumline.contracts.api import PrincipalRef
+
 NAMING_CONVENTION = {
     "ix": "ix_%(column_0_N_label)s",
     "uq": "uq_%(table_name)s_%(column_0_N_name)s",
@@ -66,6 +68,22 @@ def table_of(model: type[Base]) -> Table:
     table = model.__table__
     assert isinstance(table, Table)
     return table
+
+
+def principal_columns(column: str, who: PrincipalRef) -> dict[str, str | None]:
+    """What is stored of who did something: the name in `column`, and beside it the id of the token or session."""
+    return {column: who.name, f"{column}_id": who.id}
+
+
+def principal_in(row: Base, column: str) -> PrincipalRef:
+    """Who stands in `column` and beside it."""
+    return PrincipalRef(id=getattr(row, f"{column}_id"), name=getattr(row, column))
+
+
+def set_principal(row: Base, column: str, who: PrincipalRef | None) -> None:
+    """Stores who did something, or that nobody did."""
+    for name, value in principal_columns(column, who or PrincipalRef()).items():
+        setattr(row, name, value)
 
 
 def one_of(column: str, states: Iterable[StrEnum | str]) -> CheckConstraint:

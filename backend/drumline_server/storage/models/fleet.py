@@ -42,6 +42,8 @@ class Host(Base):
     """When its lease ran out; cleared by the next registration."""
     drain_requested_at: Mapped[int | None]
     """When an operator asked for no more runs; outlives registrations."""
+    drain_requested_by: Mapped[str | None]
+    drain_requested_by_id: Mapped[str | None]
     quarantined_at: Mapped[int | None]
     """When failures of several runs took it out of service, until an operator releases it."""
     flagged_at: Mapped[int | None]

@@ -21,6 +21,8 @@ class Bundle(Base):
     files: Mapped[int]
     entrypoints: Mapped[list[Any]]
     created_at: Mapped[int]
+    created_by: Mapped[str | None]
+    created_by_id: Mapped[str | None]
 
 
 class Job(Base):
@@ -35,6 +37,8 @@ class Job(Base):
     latest_version: Mapped[int]
     current_version: Mapped[int]
     created_at: Mapped[int]
+    created_by: Mapped[str | None]
+    created_by_id: Mapped[str | None]
 
 
 class JobVersion(Base):
@@ -54,6 +58,8 @@ class JobVersion(Base):
     record: Mapped[dict[str, Any]]
     checkpoint: Mapped[dict[str, Any]]
     created_at: Mapped[int]
+    created_by: Mapped[str | None]
+    created_by_id: Mapped[str | None]
 
 
 class JobChange(Base):
@@ -66,6 +72,7 @@ class JobChange(Base):
     project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
     at: Mapped[int]
     by: Mapped[str]
+    by_id: Mapped[str | None]
     cause: Mapped[str]
     from_version: Mapped[int | None]
     to_version: Mapped[int]
@@ -93,6 +100,7 @@ class Batch(Base):
     project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
     name: Mapped[str]
     submitted_by: Mapped[str]
+    submitted_by_id: Mapped[str | None]
     size: Mapped[int]
     """Runs that it is to have; after a cancellation no more than were queued by then."""
     jobs: Mapped[list[Any]]
@@ -103,6 +111,7 @@ class Batch(Base):
     cancel_requested_at: Mapped[int | None]
     """When somebody asked all of it to stop first; a loop of the server then asks its runs, a part at a time."""
     cancel_requested_by: Mapped[str | None]
+    cancel_requested_by_id: Mapped[str | None]
     cancel_grace_s: Mapped[float | None]
     cancelled_at: Mapped[int | None]
     """When each of its runs had been asked to stop or had ended."""
@@ -120,6 +129,7 @@ class Run(Base):
         one_of("state", RunState),
         Index("ix_run_project_id_created_at_id", "project_id", "created_at", "id"),
         Index("ix_run_project_id_state_created_at_id", "project_id", "state", "created_at", "id"),
+        Index("ix_run_project_id_submitted_by_created_at_id", "project_id", "submitted_by", "created_at", "id"),
         Index("ix_run_job_id_created_at", "job_id", "created_at"),
         Index("ix_run_version_id", "version_id"),
         Index("ix_run_batch_id_batch_index", "batch_id", "batch_index"),
@@ -145,6 +155,7 @@ class Run(Base):
     version_id: Mapped[str] = mapped_column(ForeignKey("job_version.id"))
     version_number: Mapped[int]
     submitted_by: Mapped[str]
+    submitted_by_id: Mapped[str | None]
     rerun_of: Mapped[str | None]
     batch_id: Mapped[str | None]
     batch_index: Mapped[int | None]
@@ -186,6 +197,8 @@ class Run(Base):
     started_at: Mapped[int | None]
     ended_at: Mapped[int | None]
     cancel_requested_at: Mapped[int | None]
+    cancel_requested_by: Mapped[str | None]
+    cancel_requested_by_id: Mapped[str | None]
     cancel_grace_s: Mapped[float | None]
     stop_reason: Mapped[str | None]
     """Why the server asked the program to stop: CANCELLED, or a limit that was reached."""
@@ -322,6 +335,8 @@ class Member(Base):
     """When telemetry of it last came, or its host told that there is more."""
     stacks_asked_at: Mapped[int | None]
     """When somebody last asked where its process stands."""
+    stacks_asked_by: Mapped[str | None]
+    stacks_asked_by_id: Mapped[str | None]
     stacks_answered_at: Mapped[int | None]
     """When its host answered that; None until then."""
     standing: Mapped[dict[str, Any] | None] = mapped_column(deferred=True)
@@ -345,6 +360,7 @@ class Plan(Base):
     id: Mapped[str] = mapped_column(primary_key=True)
     project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
     created_by: Mapped[str]
+    created_by_id: Mapped[str | None]
     created_at: Mapped[int]
     request: Mapped[dict[str, Any]]
     """RunSubmit, with the parameters as they were checked."""

@@ -3,6 +3,7 @@ import type { RunSummary } from "@/api/schema";
 import { isTerminal } from "@/api/states";
 import type { Column } from "@/components/ui/data-table";
 import { StrategyMark } from "@/components/ui/glyphs";
+import { PrincipalName } from "@/components/ui/principal-name";
 import { ProgressRule } from "@/components/ui/progress-rule";
 import { StateBadge } from "@/components/ui/state-badge";
 import { classNames } from "@/lib/class-names";
@@ -61,6 +62,12 @@ export const RUN_COLUMNS = {
     header: "Replicas",
     cell: (run) => run.replicas,
     align: "right",
+    className: "max-lg:hidden",
+  },
+  owner: {
+    id: "owner",
+    header: "Owner",
+    cell: (run) => <PrincipalName who={run.owner} />,
     className: "max-lg:hidden",
   },
   progress: {

@@ -5,6 +5,7 @@ import type { Batch } from "@/api/schema";
 import { Age } from "@/components/runs/run-columns";
 import { Button } from "@/components/ui/button";
 import { type Column, DataTable } from "@/components/ui/data-table";
+import { PrincipalName } from "@/components/ui/principal-name";
 import { EmptyState, ErrorState, SkeletonRows, StaleBanner } from "@/components/ui/view-states";
 import { formatInteger, shortId } from "@/lib/format";
 import { useLiveList } from "@/lib/live";
@@ -32,6 +33,12 @@ const COLUMNS: readonly Column<Batch>[] = [
     id: "kind",
     header: "Kind",
     cell: (batch) => batch.sweep?.kind ?? "batch",
+    className: "max-md:hidden",
+  },
+  {
+    id: "owner",
+    header: "Owner",
+    cell: (batch) => <PrincipalName who={batch.owner} />,
     className: "max-md:hidden",
   },
   { id: "size", header: "Runs", cell: (batch) => formatInteger(batch.size), align: "right" },

@@ -3,6 +3,7 @@ import { afterEach, describe, expect, it } from "vitest";
 import type { Batch } from "@/api/schema";
 import { BatchStates } from "./states";
 
+const OWNER = { name: "tester", id: null };
 const BATCH: Batch = {
   id: "bat_01M827GP5REN69KA1ZEVNNF011",
   project: "prj_01M827GP5REN69KA1ZEVNNF011",
@@ -12,6 +13,7 @@ const BATCH: Batch = {
   states: { QUEUED: 960, CANCELLED: 40 },
   sweep: null,
   submitted_by: "tester",
+  owner: OWNER,
   created_at: "2026-01-02T03:04:05Z",
   complete: true,
   hint: "",
@@ -22,12 +24,12 @@ describe("the states of a batch", () => {
 
   it("say how far its cancellation is, until nobody is left to be asked", () => {
     const requested_at = "2026-01-02T03:04:06Z";
-    render(<BatchStates batch={{ ...BATCH, cancel: { requested_at, left: 960 } }} />);
+    render(<BatchStates batch={{ ...BATCH, cancel: { requested_at, requested_by: OWNER, left: 960 } }} />);
     expect(screen.getByRole("status").textContent).toBe(
-      "being cancelled, 960 runs still to be asked to stop",
+      "being cancelled by tester, 960 runs still to be asked to stop",
     );
     cleanup();
-    render(<BatchStates batch={{ ...BATCH, cancel: { requested_at, left: 0 } }} />);
+    render(<BatchStates batch={{ ...BATCH, cancel: { requested_at, requested_by: OWNER, left: 0 } }} />);
     expect(screen.queryByRole("status")).toBeNull();
   });
 });

@@ -1,5 +1,6 @@
 import type { Batch, RunState } from "@/api/schema";
 import { isTerminal } from "@/api/states";
+import { PrincipalName } from "@/components/ui/principal-name";
 import { StateIcon, stateWord } from "@/components/ui/state-badge";
 import { count, formatInteger } from "@/lib/format";
 
@@ -28,7 +29,8 @@ export function BatchStates({ batch }: { batch: Batch }) {
       ))}
       {toCancel > 0 && (
         <span className="text-warn" role="status">
-          being cancelled, {count(toCancel, "run")} still to be asked to stop
+          being cancelled by <PrincipalName who={batch.cancel?.requested_by} />, {count(toCancel, "run")}{" "}
+          still to be asked to stop
         </span>
       )}
     </span>

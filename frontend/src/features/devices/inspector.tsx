@@ -4,7 +4,8 @@ import { deviceName } from "@/components/devices/device-glyph";
 import { Age, RunLink } from "@/components/runs/run-columns";
 import { CopyButton } from "@/components/ui/copy-button";
 import { Drawer } from "@/components/ui/drawer";
-import { Facts } from "@/components/ui/facts";
+import { type Fact, Facts } from "@/components/ui/facts";
+import { PrincipalName } from "@/components/ui/principal-name";
 import { ReplicaChip } from "@/components/ui/replica-chip";
 import { StateBadge } from "@/components/ui/state-badge";
 import { formatBytes, formatUtc, shortId } from "@/lib/format";
@@ -74,6 +75,10 @@ function DeviceFacts({ device, host }: { device: Device; host: Host | undefined 
   );
 }
 
+function drainFact({ drain_requested_by: who }: Host): Fact[] {
+  return who ? [["Drained by", <PrincipalName key="drain" who={who} />]] : [];
+}
+
 function HostFacts({ host }: { host: Host }) {
   return (
     <div className="space-y-4">
@@ -83,6 +88,7 @@ function HostFacts({ host }: { host: Host }) {
       <Facts
         facts={[
           ["State", <StateBadge key="state" state={host.state} />],
+          ...drainFact(host),
           ["Last heard of", <Age key="heard" moment={host.last_heartbeat_at} />],
           ["Devices", `${host.free_devices} of ${host.devices} free`],
           ["Platforms", `${host.platforms.join(", ")}${host.simulated_devices > 0 ? ", simulated" : ""}`],

@@ -2,7 +2,7 @@ import { useInfiniteQuery } from "@tanstack/react-query";
 import type { JobChange } from "@/api/schema";
 import { Age } from "@/components/runs/run-columns";
 import { Button } from "@/components/ui/button";
-import { LineText } from "@/components/ui/line-text";
+import { PrincipalName } from "@/components/ui/principal-name";
 import { Section } from "@/components/ui/section";
 import { ErrorState, SkeletonRows } from "@/components/ui/view-states";
 import { changesQuery } from "./queries";
@@ -25,7 +25,7 @@ export function ChangeHistory({ name }: { name: string }) {
               </span>
             </span>
             <span className="block truncate text-muted">
-              by <LineText text={change.by} />
+              by <PrincipalName who={{ id: change.principal?.id ?? null, name: change.by }} />
             </span>
           </li>
         ))}

@@ -3,6 +3,7 @@ import { Link } from "@tanstack/react-router";
 import type { Job } from "@/api/schema";
 import { Age } from "@/components/runs/run-columns";
 import { Button } from "@/components/ui/button";
+import { PrincipalName } from "@/components/ui/principal-name";
 import { Section } from "@/components/ui/section";
 import { ErrorState, SkeletonRows } from "@/components/ui/view-states";
 import { count } from "@/lib/format";
@@ -31,7 +32,7 @@ export function VersionList({ job, shown }: { job: Job; shown: number }) {
               <span className="ml-auto text-right text-muted text-xs leading-4">
                 {version.runs === null ? "" : count(version.runs, "run")}
                 <br />
-                <Age moment={version.created_at} />
+                <Age moment={version.created_at} /> by <PrincipalName who={version.created_by} />
               </span>
             </Link>
           </li>

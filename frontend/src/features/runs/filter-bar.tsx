@@ -80,7 +80,7 @@ function FilterText({ text, onChange }: { text: string; onChange: (filter: Parse
         className="h-8 w-full rounded-control border border-line-strong bg-bg pr-8 pl-8"
         onChange={(event) => setTyped(event.target.value)}
         onKeyDown={(event) => event.key === "Escape" && input.current?.blur()}
-        placeholder="state:failed job:digits version:2 label:team=vision"
+        placeholder="state:failed job:digits owner:ci label:team=vision"
         ref={input}
         spellCheck={false}
         value={typed}
@@ -124,6 +124,7 @@ function Chips({ filter, onChange }: { filter: ParsedFilter; onChange: (filter: 
     ...filter.states.map((word): Chip => [`state:${word}`, toggleState(filter, word)]),
     ...only(filter.job, (job) => [`job:${job}`, { ...filter, job: undefined, version: undefined }]),
     ...only(filter.version, (version) => [`version:${version}`, { ...filter, version: undefined }]),
+    ...only(filter.owner, (owner) => [`owner:${owner}`, { ...filter, owner: undefined }]),
     ...only(filter.batch, (batch) => [`batch:${batch}`, { ...filter, batch: undefined }]),
     ...filter.labels.map(
       (label): Chip => [

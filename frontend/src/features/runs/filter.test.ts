@@ -7,6 +7,7 @@ describe("the runs filter", () => {
       states: ["running", "queued"],
       job: "digits",
       version: undefined,
+      owner: undefined,
       batch: undefined,
       labels: ["team=vision"],
       words: ["tiny", "net"],
@@ -19,6 +20,7 @@ describe("the runs filter", () => {
       state: ["PLACED", "FAILED"],
       job: undefined,
       version: undefined,
+      owner: undefined,
       batch: undefined,
       label: [],
       q: "word",
@@ -49,8 +51,8 @@ describe("the runs filter", () => {
   });
 
   it.each([
-    ["owner:me", "is no filter; the filters are state:, job:, version:, batch:, label:"],
-    [":me", "is no filter; the filters are state:, job:, version:, batch:, label:"],
+    ["host:me", "is no filter; the filters are state:, job:, version:, owner:, batch:, label:"],
+    [":me", "is no filter; the filters are state:, job:, version:, owner:, batch:, label:"],
     ["job:", "has no value"],
     ["version:x", "is no number of a version"],
     ["version:2", "needs a job:NAME beside it"],
@@ -67,6 +69,13 @@ describe("the runs filter", () => {
     "state:failed,cancelled",
   ])("writes %j back as it was", (text) => {
     expect(formatFilter(parseFilter(text))).toBe(text);
+  });
+
+  it("takes an owner whose name has spaces in quotes", () => {
+    const filter = parseFilter('state:failed owner:"local admin" tiny');
+    expect(toQuery(filter, undefined)).toMatchObject({ owner: "local admin", q: "tiny" });
+    expect(formatFilter(filter)).toBe('state:failed owner:"local admin" tiny');
+    expect(formatFilter(parseFilter("owner:ci"))).toBe("owner:ci");
   });
 
   it("is nothing where nothing is filtered", () => {

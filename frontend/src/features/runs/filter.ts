@@ -1,5 +1,6 @@
 import type { RunsFilter } from "@/api/queries";
 import type { RunState } from "@/api/schema";
+import { quoted } from "@/components/runs/owner";
 
 /** The states a list can be narrowed to, under the words that stand in the URL. */
 export const STATE_WORDS = {
@@ -21,6 +22,8 @@ export interface ParsedFilter {
   job: string | undefined;
   /** Of the job; without one it means nothing. */
   version: number | undefined;
+  /** Name of who submitted it, or the id of that token or session. */
+  owner: string | undefined;
   /** Id of a batch or sweep. */
   batch: string | undefined;
   labels: string[];
@@ -29,22 +32,24 @@ export interface ParsedFilter {
   unknown: string[];
 }
 
-/** `state:running,queued job:digits version:2 batch:bat_01 label:team=vision words` → its parts. */
+/** `state:running,queued job:digits version:2 owner:"ann b" batch:bat_01 label:team=vision words` → its parts. */
 export function parseFilter(text: string): ParsedFilter {
   const filter: ParsedFilter = {
     states: [],
     job: undefined,
     version: undefined,
+    owner: undefined,
     batch: undefined,
     labels: [],
     words: [],
     unknown: [],
   };
-  for (const part of text.split(/\s+/).filter(Boolean)) {
+  for (const part of text.match(PARTS) ?? []) {
     const [key, value] = split(part);
     if (key === "state") addStates(filter, value, part);
     else if (key === "job" && value) filter.job = value;
     else if (key === "version" && /^[1-9]\d{0,8}$/.test(value)) filter.version = Number(value);
+    else if (key === "owner" && unquoted(value)) filter.owner = unquoted(value);
     else if (key === "batch" && value) filter.batch = value;
     else if (key === "label" && /^[^=]+=/.test(value)) filter.labels.push(value);
     // No name of a job and no id has a colon: such a word could only find nothing.
@@ -66,6 +71,7 @@ export function formatFilter(filter: ParsedFilter): string | undefined {
     filter.states.length > 0 && `state:${filter.states.join(",")}`,
     filter.job && `job:${filter.job}`,
     filter.version && `version:${filter.version}`,
+    filter.owner && `owner:${quoted(filter.owner)}`,
     filter.batch && `batch:${filter.batch}`,
     ...filter.labels.map((label) => `label:${label}`),
     ...filter.words,
@@ -88,6 +94,7 @@ export function toQuery(filter: ParsedFilter, sort: RunsFilter["sort"]): RunsFil
     state: filter.states.flatMap((word) => STATE_WORDS[word]),
     job: filter.job,
     version: filter.version,
+    owner: filter.owner,
     batch: filter.batch,
     label: filter.labels,
     q: filter.words.join(" ") || undefined,
@@ -112,7 +119,13 @@ export function flawOf(part: string): string {
   return `is no filter; the filters are ${KEYS.map((known) => `${known}:`).join(", ")}`;
 }
 
-const KEYS = ["state", "job", "version", "batch", "label"];
+const KEYS = ["state", "job", "version", "owner", "batch", "label"];
+/** Names of owners may have spaces, and stand in quotes then. */
+const PARTS = /owner:"[^"]*"|\S+/g;
+
+function unquoted(value: string): string {
+  return value.replace(/^"([^"]*)"$/, "$1");
+}
 
 function split(part: string): [string | null, string] {
   const at = part.indexOf(":");

@@ -12,8 +12,21 @@ import { NoRuns } from "./empty";
 import { formatFilter, type ParsedFilter, parseFilter, toQuery } from "./filter";
 import { FilterBar } from "./filter-bar";
 
-const { state, jobOnly, because, strategy, replicas, progress, rate, duration, hosts, created } = RUN_COLUMNS;
-const COLUMNS = [state, jobOnly, because, strategy, replicas, progress, rate, duration, hosts, created];
+const { state, jobOnly, owner, because, strategy, replicas, progress, rate, duration, hosts, created } =
+  RUN_COLUMNS;
+const COLUMNS = [
+  state,
+  jobOnly,
+  owner,
+  because,
+  strategy,
+  replicas,
+  progress,
+  rate,
+  duration,
+  hosts,
+  created,
+];
 const route = getRouteApi("/runs");
 
 /** Every run, newest first: the table is the page. */

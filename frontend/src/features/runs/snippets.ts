@@ -12,7 +12,7 @@ export function listRuns(filter: ParsedFilter, oldestFirst: boolean, origin: str
 }
 
 function asPython(filter: ParsedFilter, oldestFirst: boolean, origin: string): string {
-  const { state = [], job, version, batch, label = [], q } = toQuery(filter, undefined);
+  const { state = [], job, version, owner, batch, label = [], q } = toQuery(filter, undefined);
   const labels = Object.fromEntries(
     label.map((each) => [each.slice(0, each.indexOf("=")), each.slice(each.indexOf("=") + 1)]),
   );
@@ -20,6 +20,7 @@ function asPython(filter: ParsedFilter, oldestFirst: boolean, origin: string): s
     state.length > 0 && `states=${python([...state])}`,
     job && `job=${quote(job)}`,
     version && `version=${version}`,
+    owner && `owner=${quote(owner)}`,
     batch && `batch=${quote(batch)}`,
     label.length > 0 && `labels=${python(labels)}`,
     q && `search=${quote(q)}`,
@@ -33,12 +34,13 @@ for run in Client(${quote(origin)}).list(${asked.join(", ")}):
 }
 
 function asCli(filter: ParsedFilter, oldestFirst: boolean, origin: string): string {
-  const { state = [], job, version, batch, label = [], q } = toQuery(filter, undefined);
+  const { state = [], job, version, owner, batch, label = [], q } = toQuery(filter, undefined);
   const flags = [
     ...(q ? [shell(q)] : []),
     ...state.map((each) => `--state ${each}`),
     ...(job ? [`--job ${shell(job)}`] : []),
     ...(version ? [`--version ${version}`] : []),
+    ...(owner ? [`--owner ${shell(owner)}`] : []),
     ...(batch ? [`--batch ${shell(batch)}`] : []),
     ...label.map((each) => `--label ${shell(each)}`),
     ...(oldestFirst ? ["--sort created"] : []),
@@ -47,11 +49,12 @@ function asCli(filter: ParsedFilter, oldestFirst: boolean, origin: string): stri
 }
 
 function asCurl(filter: ParsedFilter, oldestFirst: boolean, origin: string): string {
-  const { state = [], job, version, batch, label = [], q } = toQuery(filter, undefined);
+  const { state = [], job, version, owner, batch, label = [], q } = toQuery(filter, undefined);
   const query = new URLSearchParams([
     ...state.map((each) => ["state", each]),
     ...(job ? [["job", job]] : []),
     ...(version ? [["version", String(version)]] : []),
+    ...(owner ? [["owner", owner]] : []),
     ...(batch ? [["batch", batch]] : []),
     ...label.map((each) => ["label", each]),
     ...(q ? [["q", q]] : []),

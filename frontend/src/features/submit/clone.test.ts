@@ -52,6 +52,7 @@ function versionOf(strategy: JobSpec["strategy"]): JobVersion {
     record: { reductions_every: 5, on_divergence: "warn" },
     checkpoint: { every_steps: 100, keep: 5, keep_every_steps: 1000 },
     created_at: "",
+    created_by: { id: null, name: "ann" },
     runs: 1,
   };
 }

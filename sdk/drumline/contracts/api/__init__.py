@@ -1,6 +1,15 @@
 """What the REST API answers: the SDK, the CLI and the dashboard's types all come from these models."""
 
-from drumline.contracts.api.access import LoginCode, LoginRequest, Session, Token, TokenCreate, TokenCreated, Version
+from drumline.contracts.api.access import (
+    LoginCode,
+    LoginRequest,
+    PrincipalRef,
+    Session,
+    Token,
+    TokenCreate,
+    TokenCreated,
+    Version,
+)
 from drumline.contracts.api.batches import Batch, BatchCancel, Outcome, OutcomeMetric, Outcomes, SubmittedBatch
 from drumline.contracts.api.fleet import (
     Device,
@@ -119,6 +128,7 @@ __all__ = [
     "PlanComparison",
     "PlanDifference",
     "Prediction",
+    "PrincipalRef",
     "Probe",
     "ProgramEntrypoint",
     "ProgramParameter",

@@ -5,7 +5,15 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from drumline.contracts.base import Contract, Reply, Secret, Text, Timestamp
-from drumline.contracts.ids import ProjectId, TokenId
+from drumline.contracts.ids import ProjectId, SessionId, TokenId
+
+
+class PrincipalRef(Reply):
+    """Who did something, as of then; a name of None where nobody knows any more."""
+
+    id: TokenId | SessionId | None = None
+    """The token or the browser session; None for the server itself, and for what is older than this field."""
+    name: str | None = None
 
 
 class LoginRequest(Contract):
@@ -56,6 +64,9 @@ class Token(Reply):
     revoked_at: Timestamp | None
     made_by: TokenId | None
     """The token that made this one: this one ends when that one is revoked, and never expires after it."""
+    created_by: PrincipalRef = PrincipalRef()
+    revoked_by: PrincipalRef | None = None
+    """Who revoked it, or a token that it came of."""
 
 
 class TokenCreated(Token):

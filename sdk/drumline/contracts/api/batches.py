@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
+from drumline.contracts.api.access import PrincipalRef
 from drumline.contracts.api.pages import Page
 from drumline.contracts.api.runs import RunWarning
 from drumline.contracts.base import Reply, Timestamp
@@ -18,6 +19,7 @@ class BatchCancel(Reply):
     """How far the cancellation of a whole batch is."""
 
     requested_at: Timestamp
+    requested_by: PrincipalRef = PrincipalRef()
     left: int
     """Runs that are still to be asked to stop: a large batch is cancelled in parts."""
 
@@ -35,6 +37,8 @@ class Batch(Reply):
     sweep: SweepSpec | None
     """How its runs were declared; None for a batch of single submissions."""
     submitted_by: str
+    """The name of its owner."""
+    owner: PrincipalRef = PrincipalRef()
     created_at: Timestamp
     complete: bool = True
     """Whether all of its runs are queued; a large batch is queued in parts."""

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from drumline.contracts.api.access import PrincipalRef
 from drumline.contracts.api.runs import RunSummary, Why
 from drumline.contracts.base import Reply, Timestamp
 from drumline.contracts.ids import AttemptId, DeviceId, HostId, MemberId, RunId
@@ -99,6 +100,8 @@ class Host(Reply):
     """The volume on which it keeps checkpoints, shared by hosts that name the same; empty: a directory of its own."""
     drain_requested: bool = False
     """An operator wants no more runs here; `undrain` takes that back."""
+    drain_requested_by: PrincipalRef | None = None
+    """Who asked for that."""
     trouble: HostTrouble | None = None
     warnings: tuple[HostWarning, ...] = ()
     """What its worker found at its start that should be mended, such as a GPU that its JAX cannot use."""

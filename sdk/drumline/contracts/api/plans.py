@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from drumline.contracts.api.access import PrincipalRef
 from drumline.contracts.api.runs import Why
 from drumline.contracts.api.telemetry import PlacedDevice
 from drumline.contracts.base import Reply, Timestamp
@@ -28,6 +29,7 @@ class Plan(Reply):
 
     id: PlanId
     created_at: Timestamp
+    created_by: PrincipalRef = PrincipalRef()
     request: RunSubmit
     starts_now: bool
     """Whether it would have been placed at once. If not, `devices` are those that it would get on an idle fleet."""

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
+from drumline.contracts.api.access import PrincipalRef
 from drumline.contracts.base import Contract, Reply, Timestamp
 from drumline.contracts.ids import JobId, ProjectId, Sha256, VersionId
 from drumline.contracts.spec import CheckpointSpec, ProgramRef, RecordSpec, StrategySpec
@@ -56,6 +57,7 @@ class JobVersion(Reply):
     record: RecordSpec
     checkpoint: CheckpointSpec
     created_at: Timestamp
+    created_by: PrincipalRef = PrincipalRef()
     runs: int | None
     """How many runs it has; None inside a run, where nobody counts them."""
 
@@ -71,6 +73,7 @@ class Job(Reply):
     """What runs when the job is run by name: the newest one made, or the one that was rolled back to since."""
     runs: int
     created_at: Timestamp
+    created_by: PrincipalRef = PrincipalRef()
     last_run_at: Timestamp | None
 
 
@@ -86,6 +89,8 @@ class JobChange(Reply):
     number: int
     at: Timestamp
     by: str
+    """The name of `principal`."""
+    principal: PrincipalRef = PrincipalRef()
     cause: Literal["submit", "rollback"]
     """`submit`: a submission made a new version, which became current. `rollback`: a person chose another one."""
     from_version: int | None

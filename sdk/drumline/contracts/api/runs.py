@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
+from drumline.contracts.api.access import PrincipalRef
 from drumline.contracts.api.programs import JobVersion
 from drumline.contracts.base import Contract, Reply, Timestamp
 from drumline.contracts.ids import AttemptId, BatchId, CheckpointId, HostId, MemberId, PlanId, ProjectId, RunId
@@ -107,6 +108,8 @@ class RunSummary(Reply):
     project: ProjectId
     job: str
     version: int
+    owner: PrincipalRef = PrincipalRef()
+    """Who submitted it."""
     state: RunState
     reason: Reason | None
     wait: Wait | None = None
@@ -124,6 +127,8 @@ class RunSummary(Reply):
     """When the program of the last attempt began to run."""
     ended_at: Timestamp | None
     cancel_requested: bool
+    cancelled_by: PrincipalRef | None = None
+    """Who first asked it to stop; None where nobody did."""
     hosts: tuple[str, ...]
     """Names of the hosts of the last attempt."""
     batch: BatchId | None = None

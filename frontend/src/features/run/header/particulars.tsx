@@ -1,8 +1,10 @@
 import { Link } from "@tanstack/react-router";
 import type { JsonValue } from "@/api/schema";
+import { ownerFilter } from "@/components/runs/owner";
 import { flawOf } from "@/components/runs/run-facts";
 import { StrategyMark } from "@/components/ui/glyphs";
 import { LineText } from "@/components/ui/line-text";
+import { PrincipalName } from "@/components/ui/principal-name";
 import { classNames } from "@/lib/class-names";
 import { formatTime, formatUtc, shortId } from "@/lib/format";
 import { useNow } from "@/lib/now";
@@ -31,6 +33,12 @@ export function Particulars({ run }: { run: SteadyRun }) {
           <code>{run.spec.program.entrypoint}</code>
           <span className="text-muted" title={formatUtc(run.created_at)}>
             submitted {formatTime(run.created_at, now)}
+          </span>
+          <span className="text-muted">
+            by{" "}
+            <Link className="link" search={{ q: ownerFilter(run.owner) }} to="/runs">
+              <PrincipalName who={run.owner} />
+            </Link>
           </span>
         </span>
       </Line>

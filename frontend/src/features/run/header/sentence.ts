@@ -13,13 +13,16 @@ const MEANING: Record<RunState, string> = {
 
 /** The state in a sentence: the typed reason where there is one, else what the state means. Why a run waits stands below it. */
 export function stateSentence(
-  run: Pick<Run, "state" | "reason" | "not_finite" | "cancel_requested">,
+  run: Pick<Run, "state" | "reason" | "not_finite" | "cancel_requested" | "cancelled_by">,
 ): string {
   const odd = Object.entries(run.not_finite ?? {}).map(([name, value]) => `${name} is ${value}`);
   if (run.state === "SUCCEEDED" && odd.length > 0)
     return `The program returned a result that is not all finite numbers: ${listParts(odd)}.`;
   if (run.reason) return run.reason.sentence;
-  if (run.cancel_requested && run.state === "RUNNING") return MEANING.CANCELLING;
+  const stopping = run.state === "CANCELLING" || (run.cancel_requested && run.state === "RUNNING");
+  if (stopping && run.cancelled_by?.name)
+    return `Was asked to stop by ${run.cancelled_by.name}; the program has its grace period.`;
+  if (stopping) return MEANING.CANCELLING;
   return MEANING[run.state];
 }
 
