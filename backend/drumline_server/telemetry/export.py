@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session, defer
 
 from drumline_server.storage import runs
 from drumline_server.storage.models import Member, Metric, MetricChunk
-from drumline_server.telemetry.columns import decompress
+from drumline_server.telemetry.columns import decompress, unpack
 from drumline_server.telemetry.metric_rows import CHUNK
 from drumline_server.telemetry.metrics import parts_of
 
@@ -114,7 +114,7 @@ def read_blocks(session: Session, stretches: Sequence[Stretch]) -> list[Block]:
 
 def _read(session: Session, stretch: Stretch) -> Block:
     source, first, stop = stretch
-    steps, times, values = array("q"), array("q"), array("d")
+    steps, times, values = held = unpack("q", b""), unpack("q", b""), unpack("d", b"")
     if source.n >= CHUNK:
         query = (
             select(MetricChunk.steps, MetricChunk.times, MetricChunk.points)
@@ -130,7 +130,7 @@ def _read(session: Session, stretch: Stretch) -> Block:
         waiting = select(Metric.n, Metric.steps, Metric.times, Metric.points)
         where = (Metric.member_id == source.member_id, Metric.name == source.name)
         n, *columns = session.execute(waiting.where(*where)).one()
-        for column, stored in zip((steps, times, values), columns, strict=True):
+        for column, stored in zip(held, columns, strict=True):
             column.extend(decompress(column.typecode, stored, n % CHUNK))
     length = stop - first
     return Block(source, steps[:length], times[:length], values[:length])

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import IO, cast
 
 from drumline_server.base.cells import inert_cell
 from drumline_server.telemetry.export import Block
@@ -93,9 +94,9 @@ def _write_arrow(blocks: Iterable[Sequence[Block]], as_format: Format, sink: _Pi
     batches = (batch(block) for some in blocks for block in some if block.steps)
     reader = core.RecordBatchReader.from_batches(schema, batches)
     if as_format is Format.ARROW:
-        write_ipc_stream(reader, sink)
+        write_ipc_stream(reader, cast(IO[bytes], sink))
     else:
-        write_parquet(reader, sink, compression="zstd(1)", max_row_group_size=_ROWS)
+        write_parquet(reader, cast(IO[bytes], sink), compression="zstd(1)", max_row_group_size=_ROWS)
 
 
 class _Pipe(io.RawIOBase):

@@ -1,8 +1,11 @@
 """Columns of numbers come back bit for bit, and those that programs log take few bytes."""
 
+from __future__ import annotations  # array[float] is a type only from Python 3.12 on
+
 import math
 import struct
 from array import array
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -24,12 +27,13 @@ def test_values_come_back_bit_for_bit(values: list[float]) -> None:
 
 @given(st.lists(st.one_of(st.integers(0, 2**53 - 1), st.integers(-(2**58), 2**58)), min_size=1, max_size=300))
 def test_steps_and_times_come_back(values: list[int]) -> None:
-    assert list(decompress("q", compress(array("q", values)), len(values))) == values
+    column = cast("array[float]", array("q", values))
+    assert list(decompress("q", compress(column), len(values))) == values
 
 
 @given(st.integers(0, 2**53 - 1), st.integers(-1_000, 1_000))
 def test_steps_evenly_apart_take_few_bytes(first: int, distance: int) -> None:
-    steps = array("q", (first + distance * at for at in range(N)))
+    steps = cast("array[float]", array("q", (first + distance * at for at in range(N))))
     stored = compress(steps)
     assert len(stored) == 17
     assert decompress("q", stored, N) == steps
