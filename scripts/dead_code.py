@@ -33,6 +33,7 @@ CALLED_BY = {
     "Homes type_name verbose render_broken_contract": "import-linter, by pyproject",
     "format_commands": "click, for help", "all_at": "users: of run.reductions(name), which the snapshot has as a call",
     "_repr_mimebundle_ include exclude": "notebooks", "writable": "io", "DataFrame": "type checkers, in quotes",
+    "never_nl log_errors case_sensitive": "RE2, of its options",
     "multiple_results tree_flatten tree_unflatten __jax_array__ _check_if_deleted": "JAX",
     "_show_state _show_attempt _show_member _show_placement _show_gap _show_metrics": "watching.py, by a kind of event",
     "_stop_readers": "atexit", "from_variable_aggregation has_value initializer": "ported code: names of tf.distribute",

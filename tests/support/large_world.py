@@ -153,8 +153,8 @@ class LargeWorld:
         """As much telemetry as there can be of one member."""
         now = from_micros(self.core.clock.now()).isoformat()
         self._tell_metrics(member, now)
-        text = "\x01" * 65_536
         for number in range(20):
+            text = "\x01\n" * 32_768 if number % 2 else "\x01" * 65_536
             member.send(member.event("log", stream="stdout", text=text, offset=number * len(text)))
         point = {"shape": [], "dtype": "float32", "values": [0.1], "min": 0.1, "max": 0.1, "mean": 0.1, "norm": 0.1}
         reduction = partial(member.event, "reduction", op="mean", axis=0, denominator=MAX_REPLICAS_TOLD, result=point)

@@ -48,6 +48,7 @@ from drumline_server.storage.blobs import BlobStore, require_own_store
 from drumline_server.storage.database import Database, migrate, require_current
 from drumline_server.storage.group_commit import BatchingExecutor
 from drumline_server.storage.notifications import Notifier, Publisher
+from drumline_server.telemetry.log_search import LogSearches
 
 _BEYOND_ROUTES: tuple[type[BaseModel], ...] = (Problem, RunEvent, StreamHint)
 """Models that no route answers with by itself: errors, and what the stream carries."""
@@ -247,6 +248,7 @@ def _make_parts(app: Application, database: Database) -> AppState:
         database=database,
         blobs=BlobStore(settings.data_dir / "blobs", kept_free=settings.disk_kept_bytes),
         reading=Reading(),
+        log_searches=LogSearches(),
         live=app.live,
         connections=app.connections,
         shares=Shares(

@@ -111,6 +111,10 @@ class TooMuchToReadError(DrumlineError):
         )
 
 
+class PatternError(Exception):
+    """An expression that is none; the message says why."""
+
+
 class LeadershipLostError(Exception):
     """Another server runs the loops now; nothing was written."""
 

@@ -28,6 +28,7 @@ from drumline_server.storage.blobs import BlobStore
 from drumline_server.storage.database import Database
 from drumline_server.storage.group_commit import BatchingExecutor
 from drumline_server.storage.notifications import Notifier
+from drumline_server.telemetry.log_search import LogSearches
 
 _MAX_ENTRIES = 32
 """Proxies in a row that are looked through."""
@@ -132,6 +133,7 @@ class AppState:
     database: Database
     blobs: BlobStore
     reading: Reading
+    log_searches: LogSearches
     live: Hub
     connections: Connections
     shares: Shares

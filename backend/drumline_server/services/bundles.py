@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,6 +21,7 @@ from drumline.contracts import api
 from drumline.contracts.problems import ProblemCode
 from drumline.errors import BundleError
 from drumline_server.base.errors import DrumlineError, NotFoundError, TooMuchToReadError
+from drumline_server.base.turns import Turns, busy
 from drumline_server.lifecycle.guard import require_host
 from drumline_server.services import bundle_child
 from drumline_server.services.bundle_child import Comparison
@@ -108,22 +109,13 @@ class _Child:
         return self.process
 
 
-@dataclass(slots=True)
-class _Turn:
-    """Who of one caller is next: a caller has one task at a time, so that others are not kept waiting by it."""
-
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    waiting: int = 0
-
-
 class Reading:
     """Reads programs for callers, each of which has a name. `close` ends the processes."""
 
     def __init__(self, *, children: int = CHILDREN, cpu_s: float = CPU_S, deadline_s: float = DEADLINE_S) -> None:
         self._free = [_Child() for _ in range(children)]
         self._children = tuple(self._free)
-        self._slots = asyncio.Semaphore(children)
-        self._turns: dict[str, _Turn] = {}
+        self.turns = Turns(children, MOST_WAITING, "programs of this token wait to be read")
         self._cpu_s = cpu_s
         self._deadline_s = deadline_s
 
@@ -133,17 +125,8 @@ class Reading:
         Raises DrumlineError: what the child refuses; TooMuchToReadError; rate_limited where too many of this caller
         wait, or where the machine was too busy.
         """
-        turn = self._turns.setdefault(caller, _Turn())
-        if turn.waiting >= MOST_WAITING:
-            raise _busy(f"{MOST_WAITING} programs of this token wait to be read.")
-        turn.waiting += 1
-        try:
-            async with turn.lock, self._slots:
-                return await self._ask(task)
-        finally:
-            turn.waiting -= 1
-            if not turn.waiting:
-                del self._turns[caller]
+        async with self.turns.turn(caller):
+            return await self._ask(task)
 
     async def close(self) -> None:
         """Ends the processes, whatever they read."""
@@ -158,7 +141,7 @@ class Reading:
                 kind, payload = await self._answer(chosen, self._line(task))
             answered = True
         except TimeoutError:
-            raise _busy(f"The program could not be read within {self._deadline_s:g} s.") from None
+            raise busy(f"The program could not be read within {self._deadline_s:g} s.") from None
         finally:
             if not answered:  # also where the caller went away: what it asked for is not worth finishing
                 await asyncio.shield(chosen.end())
@@ -185,7 +168,7 @@ class Reading:
             return TooMuchToReadError(chosen.place, f"{self._cpu_s:g} s of processor time")
         if status in (-signal.SIGSEGV, -signal.SIGABRT):  # out of memory, or of stack, in the middle of parsing
             return _too_much_memory(chosen.place)
-        return _busy("The process that reads programs ended.")
+        return busy("The process that reads programs ended.")
 
     def _line(self, task: Task) -> bytes:
         told: dict[str, Any] = {"name": task.name, "paths": [str(path) for path in task.paths], "sides": task.sides}
@@ -203,12 +186,6 @@ def _too_much_memory(place: str) -> TooMuchToReadError:
 def _refusal(told: dict[str, Any]) -> DrumlineError:  # Any: JSON of the child
     context = {"rule": told["rule"], "entry": told["entry"]} if "rule" in told else None
     return DrumlineError(ProblemCode(told["code"]), told["message"], context=context)
-
-
-def _busy(detail: str) -> DrumlineError:
-    return DrumlineError(
-        ProblemCode.RATE_LIMITED, detail, hint="Try again in a few seconds.", context={"retry_after_s": 5}
-    )
 
 
 _ZIP = frozenset({"application/zip", "application/x-zip-compressed"})

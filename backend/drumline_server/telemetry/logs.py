@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
@@ -166,7 +166,7 @@ async def raw_output(database: Database, member_id: str | None) -> AsyncIterator
     """Everything that the member has printed so far, a piece at a time."""
     at = 0
     while member_id is not None:
-        rows = await database.read(partial(_chunks_from, member_id=member_id, start=at))
+        rows = await database.read(partial(chunks_from, member_id=member_id, start=at))
         if not rows:
             return
         yield b"".join(row.content for row in rows)
@@ -176,7 +176,7 @@ async def raw_output(database: Database, member_id: str | None) -> AsyncIterator
 def _segments(session: Session, member_id: str, start: int, limit: int) -> tuple[list[api.LogSegment], int]:
     """Output from `start` on and where it ends; where `start` lies in a gap, from what tells of the gap on."""
     segments: list[api.LogSegment] = []
-    rows = _chunks_from(session, member_id, start)
+    rows = chunks_from(session, member_id, start)
     at = max(start, rows[0].first_byte) if rows else start
     stop = at + limit
     end = start
@@ -185,21 +185,30 @@ def _segments(session: Session, member_id: str, start: int, limit: int) -> tuple
             segment = _segment(row, at, stop)
             if segment is not None:
                 segments.append(segment)
-                end = row.next_byte if _is_gap_marker(row) else segment.first_byte + len(segment.text.encode())
+                end = row.next_byte if is_gap_marker(row) else segment.first_byte + len(segment.text.encode())
         at = rows[-1].next_byte
-        rows = _chunks_from(session, member_id, at) if at < stop else ()
+        rows = chunks_from(session, member_id, at) if at < stop else ()
     return segments, end
 
 
-def _chunks_from(session: Session, member_id: str, start: int) -> Sequence[LogChunk]:
-    """The next chunks that hold the byte `start` or come after it."""
-    query = select(LogChunk).where(LogChunk.member_id == member_id, LogChunk.next_byte > start)
-    return session.scalars(query.order_by(LogChunk.first_byte).limit(_CHUNKS_PER_READ)).all()
+def chunks_from(
+    session: Session, member_id: str, start: int, *, stop: int | None = None, limit: int = _CHUNKS_PER_READ
+) -> Sequence[LogChunk]:
+    """The next chunks that hold the byte `start` or come after it, and begin before `stop`.
+
+    The first one is sought by its beginning, which is indexed: by its end all chunks before it would be looked at.
+    """
+    mine = LogChunk.member_id == member_id
+    before = select(func.max(LogChunk.first_byte)).where(mine, LogChunk.first_byte <= start).scalar_subquery()
+    query = select(LogChunk).where(mine, LogChunk.first_byte >= func.coalesce(before, 0), LogChunk.next_byte > start)
+    if stop is not None:
+        query = query.where(LogChunk.first_byte < stop)
+    return session.scalars(query.order_by(LogChunk.first_byte).limit(limit)).all()
 
 
 def _segment(row: LogChunk, start: int, stop: int) -> api.LogSegment | None:
     """The part of the chunk within [start, stop), cut between characters; `None` if there is none. A gap is whole."""
-    if _is_gap_marker(row):
+    if is_gap_marker(row):
         return _gap(row) if row.first_byte < stop else None
     begin = _boundary(row.content, max(0, start - row.first_byte))
     end = _boundary(row.content, max(0, stop - row.first_byte))
@@ -216,7 +225,8 @@ def _segment(row: LogChunk, start: int, stop: int) -> api.LogSegment | None:
     )
 
 
-def _is_gap_marker(row: LogChunk) -> bool:
+def is_gap_marker(row: LogChunk) -> bool:
+    """Whether the chunk tells in words of bytes that are lost."""
     return row.stream in (GAP, UNKNOWN_GAP)
 
 

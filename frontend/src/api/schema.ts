@@ -690,6 +690,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{run_id}/logs/search": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Search Logs
+         * @description Lines of the whole output that hold a text or an expression, as they are found: a record a line.
+         *
+         *     Of all members of the newest attempt, or of the one named. Whoever stops reading ends the search; `cursor` of the
+         *     last record continues it.
+         */
+        get: operations["search_logs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run_id}/metrics": {
         parameters: {
             query?: never;
@@ -2638,6 +2661,50 @@ export interface components {
         LogGap: {
             /** Size Bytes */
             size_bytes: number | null;
+        };
+        /**
+         * LogHit
+         * @description A line of output that holds what was looked for.
+         */
+        LogHit: {
+            /** At */
+            at: string;
+            /** First Byte */
+            first_byte: number;
+            /** Line */
+            line: number;
+            /** Member */
+            member: string;
+            /** Rank */
+            rank: number;
+            /**
+             * Stream
+             * @enum {string}
+             */
+            stream: "stdout" | "stderr" | "system";
+            /** Text */
+            text: string;
+        };
+        /**
+         * LogSearchPart
+         * @description A part of what a search through output finds: a line of the answer. The last one says why it ended.
+         */
+        LogSearchPart: {
+            /** Cursor */
+            cursor: string;
+            /** Hits */
+            hits: components["schemas"]["LogHit"][];
+            /** Lines */
+            lines: number;
+            /** Searched Bytes */
+            searched_bytes: number;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "searching" | "done" | "full" | "paused";
+            /** Total Bytes */
+            total_bytes: number;
         };
         /**
          * LogSegment
@@ -5236,6 +5303,8 @@ export type ListSweep = components['schemas']['ListSweep'];
 export type LiveMember = components['schemas']['LiveMember'];
 export type LogEvent = components['schemas']['LogEvent'];
 export type LogGap = components['schemas']['LogGap'];
+export type LogHit = components['schemas']['LogHit'];
+export type LogSearchPart = components['schemas']['LogSearchPart'];
 export type LogSegment = components['schemas']['LogSegment'];
 export type LoginCode = components['schemas']['LoginCode'];
 export type LoginRequest = components['schemas']['LoginRequest'];
@@ -6538,6 +6607,49 @@ export interface operations {
                 };
                 content: {
                     "text/plain": string;
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    search_logs: {
+        parameters: {
+            query: {
+                /** @description What the lines hold. */
+                find: string;
+                /** @description An expression as of RE2, instead of plain text. */
+                regex?: boolean;
+                ignore_case?: boolean;
+                /** @description At most so many lines. */
+                limit?: number;
+                attempt?: string | null;
+                member?: string | null;
+                /** @description `next` of the page before; the first page without. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": components["schemas"]["LogSearchPart"];
                 };
             };
             /** @description An error, told in words and with a code. */

@@ -1,11 +1,15 @@
 """A run's output, from any byte on; followed live without losing or repeating a byte. Stacks of a hang are in it."""
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from drumline._transport import Transport
+import httpx2
+
+from drumline import errors
+from drumline._transport import Params, Transport, backoff, describe
 from drumline.contracts import api
-from drumline.contracts.api import Logs, LogSegment, RunEvent
+from drumline.contracts.api import Logs, LogSearchPart, LogSegment, RunEvent
 from drumline.contracts.events import STACKS_ENDING, STACKS_HEADING
 from drumline.resources.run_events import is_terminal
 
@@ -65,6 +69,57 @@ class LogFollower:
             self._attempt, self._position = event.attempt, 0
         if event.kind == "log" or is_terminal(event):
             yield from self.read()
+
+
+SEARCH_SILENCE_S = 60.0
+"""A search says how far it came many times a second, once it has its turn."""
+MOST_FOUND = 50_000
+"""Lines of one answer; what is found beyond comes with the next."""
+_TRIES = 5
+"""So often in a row a search is continued that was cut off without a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSearch:
+    """What to look for: a text, or with `regex` an expression as of RE2."""
+
+    find: str
+    regex: bool = False
+    ignore_case: bool = True
+
+
+def search_logs(
+    transport: Transport, source: LogSource, wanted: LogSearch, limit: int | None = None
+) -> Iterator[LogSearchPart]:
+    """Parts of what is found, at most `limit` lines of it, each line once; continues where the server paused or was cut
+    off. Raises ServerUnreachableError, APIError.
+    """
+    cursor: str | None = None
+    last, left, failures = (-1, 0), limit or sys.maxsize, 0
+    while True:
+        params = {
+            **{"find": wanted.find, "regex": wanted.regex, "ignore_case": wanted.ignore_case, "cursor": cursor},
+            **{"limit": min(left, MOST_FOUND), "attempt": source.attempt, "member": source.member},
+        }
+        try:
+            for part in _parts(transport, f"{source.path}/logs/search", params):
+                hits = tuple(hit for hit in part.hits if (hit.rank, hit.line) > last)
+                cursor, failures, left = part.cursor, 0, left - len(hits)
+                last = (hits[-1].rank, hits[-1].line) if hits else last
+                yield part.model_copy(update={"hits": hits})
+                if part.state == "done" or left <= 0:
+                    return
+        except httpx2.TransportError as error:
+            failures += 1
+            if failures >= _TRIES:
+                raise errors.ServerUnreachableError(transport.config.url, describe(error)) from None
+            transport.sleep(backoff(failures))
+
+
+def _parts(transport: Transport, path: str, params: Params) -> Iterator[LogSearchPart]:
+    with transport.stream(path, params, {}, SEARCH_SILENCE_S) as response:
+        for line in response.iter_lines():
+            yield LogSearchPart.model_validate_json(line)
 
 
 _TAIL_BYTES = 512 * 1024

@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING
 from urllib.parse import quote
@@ -20,7 +20,15 @@ from drumline.resources import notebook
 from drumline.resources.frames import read_points, save_points
 from drumline.resources.reductions import Reductions
 from drumline.resources.run_events import CutCallback, stream_events
-from drumline.resources.run_logs import LogFollower, LogSource, follow_logs, read_logs, read_stacks
+from drumline.resources.run_logs import (
+    LogFollower,
+    LogSearch,
+    LogSource,
+    follow_logs,
+    read_logs,
+    read_stacks,
+    search_logs,
+)
 from drumline.resources.text import stacks_text
 from drumline.resources.waiting import Pauses, wait_until
 
@@ -155,6 +163,32 @@ class Run:
             return
         for chunk in read_logs(self._transport, source, start):
             yield from chunk.segments
+
+    def search_logs(
+        self,
+        find: str,
+        *,
+        regex: bool = False,
+        ignore_case: bool = True,
+        limit: int | None = None,
+        attempt: str | None = None,
+        member: str | None = None,
+        on_part: Callable[[api.LogSearchPart], None] | None = None,
+    ) -> Iterator[api.LogHit]:
+        """Lines of its whole output that hold `find`, of all members by rank, as the server finds them.
+
+            for hit in run.search_logs(r"loss.*nan", regex=True):
+                print(hit.rank, hit.line, hit.text)
+
+        An expression (`regex`) is one of RE2: no look-ahead, no back-references. Of the newest attempt, unless
+        `attempt` or `member` is named; at most `limit` lines. `on_part` hears how far it came. Raises
+        InvalidRequestError for what is no expression.
+        """
+        source, wanted = LogSource(self._path, attempt, member), LogSearch(find, regex, ignore_case)
+        for part in search_logs(self._transport, source, wanted, limit):
+            if on_part:
+                on_part(part)
+            yield from part.hits
 
     def follow_output(self) -> LogFollower:
         """For whoever reads the run's events anyway: its output from the first byte on, as they tell of it."""

@@ -132,11 +132,10 @@ def test_sessions_of_a_token_are_one_caller(server: EdgeServer) -> None:
             for client, name in [(server.client(token), b"token"), (browser, b"session")]
         ]
         wait_until(
-            lambda: sum(turn.waiting for turn in tuple(reading._turns.values())) == len(uploads),
+            lambda: list(reading.turns.waiting.values()) == [len(uploads)],
             timeout_s=20,
             what="both are read or wait",
         )
-        assert len(reading._turns) == 1
         assert {upload.result().status_code for upload in uploads} <= {422, 429}
 
 

@@ -51,6 +51,7 @@ _COSTLIEST: Mapping[str, Costliest] = {
     "/runs/{run_id}/gaps": _of("/runs/{}/gaps", "told", ONE_PAGE),
     "/runs/{run_id}/logs": _of("/runs/{}/logs", "told", {"limit": 2**20}),
     "/runs/{run_id}/logs/raw": _of("/runs/{}/logs/raw", "told"),
+    "/runs/{run_id}/logs/search": _of("/runs/{}/logs/search", "told", {"find": "\x01", "limit": 50_000}),
     "/runs/{run_id}/metrics": _of("/runs/{}/metrics", "told", {"buckets": 2000}),
     "/runs/{run_id}/metrics.{form}": _of("/runs/{}/metrics.csv", "told"),
     "/runs/{run_id}/metrics.{form}, table": _of("/runs/{}/metrics.parquet", "told"),

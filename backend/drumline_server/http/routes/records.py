@@ -9,6 +9,7 @@ from fastapi.responses import StreamingResponse
 from drumline.contracts import api
 from drumline.contracts.events import Name
 from drumline.contracts.ids import AttemptId, MemberId, ReductionId, RunId
+from drumline.contracts.records import RECORDS_MEDIA_TYPE
 from drumline_server.http.dependencies import (
     DEFAULT_PAGE,
     AppDep,
@@ -21,6 +22,8 @@ from drumline_server.http.dependencies import (
 from drumline_server.http.json_bodies import in_pieces
 from drumline_server.lifecycle import checkpoints
 from drumline_server.telemetry import gaps, logs, placement, reductions
+from drumline_server.telemetry.log_search import LogQuery, find_sources
+from drumline_server.telemetry.log_search_child import MAX_PATTERN
 
 router = api_router("/runs/{run_id}", tags=["telemetry"])
 
@@ -98,6 +101,45 @@ async def get_logs(
     """Output of one member, by default rank 0 of the newest attempt, from a byte on."""
     wanted = logs.LogRange(attempt, member, start, limit)
     return await app.database.read(lambda session: logs.read_logs(session, principal.project_id, run_id, wanted))
+
+
+class _Records(StreamingResponse):
+    """A record of JSON a line."""
+
+    media_type = RECORDS_MEDIA_TYPE
+
+
+@router.get("/logs/search", response_class=_Records, responses={200: {"model": api.LogSearchPart}})
+async def search_logs(
+    *,
+    run_id: RunId,
+    principal: ReaderDep,
+    _: KnownQuery,
+    app: AppDep,
+    find: Annotated[str, Query(min_length=1, max_length=MAX_PATTERN, description="What the lines hold.")],
+    regex: Annotated[bool, Query(description="An expression as of RE2, instead of plain text.")] = False,
+    ignore_case: bool = True,
+    limit: Annotated[int, Query(ge=1, le=50_000, description="At most so many lines.")] = 1_000,
+    attempt: AttemptId | None = None,
+    member: MemberId | None = None,
+    cursor: CursorText = None,
+) -> StreamingResponse:
+    """Lines of the whole output that hold a text or an expression, as they are found: a record a line.
+
+    Of all members of the newest attempt, or of the one named. Whoever stops reading ends the search; `cursor` of the
+    last record continues it.
+    """
+    wanted = LogQuery(find, regex, ignore_case, attempt, member, limit, cursor)
+    wanted.check()
+    app.log_searches.require_room(principal.counts_for)
+    sources = await app.database.read(lambda session: find_sources(session, principal.project_id, run_id, wanted))
+    parts = app.log_searches.search(app.database, sources, wanted, principal.counts_for)
+    return _Records(_lines(parts))
+
+
+async def _lines(parts: AsyncIterator[api.LogSearchPart]) -> AsyncIterator[bytes]:
+    async for part in parts:
+        yield part.model_dump_json().encode() + b"\n"
 
 
 @router.get(

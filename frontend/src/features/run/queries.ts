@@ -1,8 +1,9 @@
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import { api, body } from "@/api/client";
 import { keys, runQuery } from "@/api/queries";
-import type { Run } from "@/api/schema";
+import type { LogSearchPart, Run } from "@/api/schema";
 import { isTerminal } from "@/api/states";
+import { linesOf } from "@/lib/lines";
 import { lostOf } from "./gaps";
 
 const path = (id: string) => ({ run_id: id });
@@ -179,6 +180,26 @@ export function fetchLogs(id: string, range: LogsRange, signal?: AbortSignal) {
       ...(signal ? { signal } : {}),
     }),
   );
+}
+
+interface LogQuery {
+  find: string;
+  regex: boolean;
+  member: string;
+  limit: number;
+  cursor?: string;
+}
+
+/** Lines of a member's whole output that hold a text, part by part as the server finds them. */
+export async function* searchLogs(
+  id: string,
+  query: LogQuery,
+  signal: AbortSignal,
+): AsyncGenerator<LogSearchPart> {
+  const params = { path: path(id), query };
+  const { data } = await api.GET("/api/v1/runs/{run_id}/logs/search", { params, signal, parseAs: "stream" });
+  if (!data) return;
+  for await (const line of linesOf(data)) yield JSON.parse(line) as LogSearchPart;
 }
 
 export function cancelRun(id: string) {

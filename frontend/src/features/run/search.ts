@@ -46,7 +46,8 @@ export function logsSearch(search: Search) {
     attempt: nonEmpty(search.attempt),
     member: nonEmpty(search.member),
     wrap: flag(search.wrap),
-    /** Text to find. */
+    /** Text to find, or an expression. */
     find: nonEmpty(search.find),
+    regex: flag(search.regex),
   });
 }

@@ -251,6 +251,36 @@ class LogSegment(Reply):
     """Set where output is lost: `text` is a line of ours that says so, and stands for the bytes that are missing."""
 
 
+class LogHit(Reply):
+    """A line of output that holds what was looked for."""
+
+    member: MemberId
+    rank: int
+    line: int
+    """Its number in the member's output, from 1."""
+    first_byte: int
+    at: Timestamp
+    stream: Literal["stdout", "stderr", "system"]
+    text: str
+    """The line; of one that is long, up to 1000 bytes around the place."""
+
+
+class LogSearchPart(Reply):
+    """A part of what a search through output finds: a line of the answer. The last one says why it ended."""
+
+    state: Literal["searching", "done", "full", "paused"]
+    """`full`: as many lines as were asked for. `paused`: after its time. Both continue from `cursor`."""
+    hits: tuple[LogHit, ...]
+    searched_bytes: int
+    """Of all members so far."""
+    total_bytes: int
+    """What there is to look at, as of the beginning."""
+    lines: int
+    """Ends of lines so far."""
+    cursor: str
+    """Continues behind what was looked at, also when there is more output by then."""
+
+
 class Logs(Reply):
     """Output of one member from a byte on."""
 

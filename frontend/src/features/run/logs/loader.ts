@@ -13,7 +13,8 @@ export class LogLoader {
   /** The first answer came. */
   started = false;
   error: unknown = null;
-  private member: string | null = null;
+  /** Whose output this is; null before the first answer. */
+  member: string | null = null;
   private tailWanted = false;
   private visible = { from: 0, to: -1 };
   private running: Promise<void> | null = null;

@@ -12,6 +12,7 @@ import { foundText, type LogSearch } from "./search";
 import { useSearch } from "./use-search";
 
 const route = getRouteApi("/runs/$runId/logs");
+const PRESSED = "aria-pressed:border-accent aria-pressed:bg-accent-soft aria-pressed:text-accent";
 
 interface LogToolbarProps {
   runId: string;
@@ -22,6 +23,9 @@ interface LogToolbarProps {
   revision: number;
   wrap: boolean;
   find: string;
+  regex: boolean;
+  /** Whose output is shown, as far as it is known. */
+  shown: string | null;
   goTo: (line: number) => void;
 }
 
@@ -44,10 +48,7 @@ export function LogToolbar(props: LogToolbarProps) {
       <div className="ml-auto flex items-center gap-3">
         <button
           aria-pressed={wrap}
-          className={classNames(
-            buttonClass("plain", true),
-            "aria-pressed:border-accent aria-pressed:bg-accent-soft aria-pressed:text-accent",
-          )}
+          className={classNames(buttonClass("plain", true), PRESSED)}
           onClick={() =>
             void navigate({
               search: (old) => ({ ...old, wrap: wrap ? undefined : true }),
@@ -68,9 +69,9 @@ export function LogToolbar(props: LogToolbarProps) {
   );
 }
 
-function Find({ buffer, runId, attempt, member, find, goTo }: LogToolbarProps) {
+function Find({ buffer, runId, shown, find, regex, goTo }: LogToolbarProps) {
   const navigate = route.useNavigate();
-  const search = useSearch({ runId, attempt, member }, find, buffer.endByte);
+  const search = useSearch({ runId, member: shown, find, regex }, buffer.endByte);
   const [at, setAt] = useState(-1);
   const hits = search?.hits ?? [];
   const move = (by: number) => {
@@ -97,10 +98,28 @@ function Find({ buffer, runId, attempt, member, find, goTo }: LogToolbarProps) {
           if (event.key === "Enter") move(event.shiftKey ? -1 : 1);
           if (event.key === "Escape") search?.stop();
         }}
-        placeholder="Find in the log"
+        placeholder={regex ? "Expression, as of RE2" : "Find in the log"}
         type="search"
         value={find}
       />
+      <button
+        aria-label="Find an expression"
+        aria-pressed={regex}
+        className={classNames(buttonClass("plain", true), PRESSED, "font-mono")}
+        onClick={() => {
+          setAt(-1);
+          void navigate({
+            search: (old) => ({ ...old, regex: regex ? undefined : true }),
+            hash: true,
+            replace: true,
+            resetScroll: false,
+          });
+        }}
+        title="Find an expression (RE2) instead of plain text"
+        type="button"
+      >
+        .*
+      </button>
       {find !== "" && (
         <>
           <Found at={at} search={search} />
@@ -119,7 +138,12 @@ function Find({ buffer, runId, attempt, member, find, goTo }: LogToolbarProps) {
 /** What was found, of how much that was looked at; and how to stop looking, or continue. */
 function Found({ search, at }: { search: LogSearch | null; at: number }) {
   return (
-    <span className="flex min-w-16 items-center gap-1 whitespace-nowrap px-1 text-muted text-xs">
+    <span
+      className={classNames(
+        "flex min-w-16 items-center gap-1 px-1 text-xs",
+        search?.state === "refused" ? "max-w-96 text-bad" : "whitespace-nowrap text-muted",
+      )}
+    >
       <span aria-live="polite" data-state={search?.state ?? "searching"} data-testid="log-found">
         {foundText(search, at)}
       </span>

@@ -21,7 +21,7 @@ interface LogViewerProps {
 }
 
 export function LogViewer({ run, attempts, attempt, member }: LogViewerProps) {
-  const { wrap = false, find = "" } = route.useSearch();
+  const { wrap = false, find = "", regex = false } = route.useSearch();
   const navigate = route.useNavigate();
   const hash = useLocation({ select: (location) => location.hash });
   const range = parseRange(hash);
@@ -59,8 +59,10 @@ export function LogViewer({ run, attempts, attempt, member }: LogViewerProps) {
         find={find}
         goTo={goTo}
         member={member}
+        regex={regex}
         revision={revision}
         runId={run.id}
+        shown={loader.member}
         wrap={wrap}
       />
       {loader.buffer.lineCount === 0 ? (
@@ -69,7 +71,7 @@ export function LogViewer({ run, attempts, attempt, member }: LogViewerProps) {
         </EmptyState>
       ) : (
         <LineWindow
-          find={find}
+          find={regex ? "" : find}
           follow={follow}
           goal={goal}
           loader={loader}

@@ -1,28 +1,30 @@
 import { useEffect, useReducer, useState } from "react";
-import { fetchLogs } from "../queries";
-import { LogSearch } from "./search";
+import { searchLogs } from "../queries";
+import { LogSearch, MOST_HITS } from "./search";
 
 /** While someone types, nothing is looked for. */
 const PAUSE_MS = 250;
 
-interface Where {
+interface Wanted {
   runId: string;
-  attempt: string | undefined;
-  member: string | undefined;
+  /** Whose output; nothing is looked for before it is known. */
+  member: string | null;
+  find: string;
+  regex: boolean;
 }
 
 /** Looks for `find` in the whole output of a member, of which `endByte` bytes are known to be there. */
-export function useSearch(
-  { runId, attempt, member }: Where,
-  find: string,
-  endByte: number,
-): LogSearch | null {
+export function useSearch({ runId, member, find, regex }: Wanted, endByte: number): LogSearch | null {
   const [search, setSearch] = useState<LogSearch | null>(null);
   const [, changed] = useReducer((n: number) => n + 1, 0);
   useEffect(() => {
     setSearch(null);
-    if (find === "") return;
-    const made = new LogSearch(find, (range) => fetchLogs(runId, { ...range, attempt, member }), changed);
+    if (find === "" || member === null) return;
+    const query = { find, regex, member, limit: MOST_HITS };
+    const made = new LogSearch(
+      (cursor, signal) => searchLogs(runId, { ...query, ...(cursor ? { cursor } : {}) }, signal),
+      changed,
+    );
     const timer = window.setTimeout(() => {
       setSearch(made);
       void made.run();
@@ -31,7 +33,7 @@ export function useSearch(
       window.clearTimeout(timer);
       made.close();
     };
-  }, [runId, attempt, member, find]);
+  }, [runId, member, find, regex]);
   useEffect(() => search?.grow(endByte), [search, endByte]);
   return search;
 }
