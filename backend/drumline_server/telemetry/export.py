@@ -22,6 +22,8 @@ MAX_NAMES = 10_000
 """Of one run: as many metrics as one that is read out whole may have."""
 AT_ONCE = 256 * CHUNK
 """Points of one read: some 5 ms of a database, and 1 MB as text."""
+_STRETCHES = 200
+"""Of one read: each is a query or two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ def cut(sources: Iterable[Source]) -> Iterator[list[Stretch]]:
                 some.append(Stretch(source, first, stop))
                 room -= stop - first
                 first = stop
-            if first < source.n:
+            if first < source.n or len(some) == _STRETCHES:
                 yield some
                 some, room = [], AT_ONCE
     if some:
