@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from drumline.contracts.base import from_micros
-from drumline.contracts.worker_api import MemberNotice
+from drumline.contracts.worker_api import KEY_HEADER, MemberNotice
 from fuzz.malformed import Request
-from support.core import BUNDLE, Member, Worker, submission_body
+from support.core import BUNDLE, Member, Worker, key_of, submission_body
 from support.edge import EdgeServer
 from support.facts import Reader, rows_of
 from support.invariants import ON_STEADY_CLOCKS, Watch
@@ -60,6 +60,8 @@ class World:
         headers = {"authorization": f"Bearer {self.token(path)}".encode()}
         if method == "POST":
             headers["content-type"] = b"application/json"
+        if "/members/" in path:
+            headers[KEY_HEADER.lower()] = key_of(self.member.member).get_secret_value().encode()
         content = b"" if body is None else json.dumps(body).encode()
         return Request(method, path.format_map(_Names(self.names())), (), headers, content)
 
@@ -126,7 +128,7 @@ class World:
         """Of what a host says for one of its members."""
         owned = {"incarnation": self.worker.incarnation, "fence": self.member.fence}
         return {
-            "/claim": {**owned, "coordinator": "10.0.0.1:4711"},
+            "/claim": {**owned, "key": key_of(self.member.member).get_secret_value(), "coordinator": "10.0.0.1:4711"},
             "/events": {**owned, "first_seq": 1, "events": self._events(now)},
             "/stacks": {
                 **owned,

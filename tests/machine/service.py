@@ -9,9 +9,10 @@ from sqlalchemy import select
 
 from drumline.contracts.base import from_micros
 from drumline.contracts.reasons import EndReason
+from drumline.contracts.worker_api import KEY_HEADER
 from drumline_server.storage.models import Host
 from machine.model import Part
-from support.core import GANG, submission_body
+from support.core import GANG, key_of, submission_body
 from support.edge import EdgeServer
 from support.facts import Facts, Reader, rows_of
 from support.invariants import Watch
@@ -57,7 +58,8 @@ class Worker:
 
     def claim(self, part: Part, life: str, fence: int) -> httpx2.Response:
         """Asks for a member, as rank 0 of a gang also says where to meet."""
-        body = {"incarnation": life, "fence": fence, "coordinator": "10.0.0.1:4711"}
+        key = key_of(part.id).get_secret_value()
+        body = {"incarnation": life, "fence": fence, "coordinator": "10.0.0.1:4711", "key": key}
         return self._post(f"members/{part.id}/claim", body)
 
     def report(self, part: Part, life: str, fence: int, first: int, phases: Sequence[str]) -> httpx2.Response:
@@ -72,7 +74,7 @@ class Worker:
             for index, phase in enumerate(phases)
         ]
         body = {"fence": fence, "incarnation": life, "first_seq": first, "events": events}
-        return self._post(f"members/{part.id}/events", body)
+        return self._post(f"members/{part.id}/events", body, part)
 
     def end(self, part: Part, life: str, fence: int, reason: EndReason, *, last: int, proof: bool) -> httpx2.Response:
         """Says that a member is over."""
@@ -81,10 +83,11 @@ class Worker:
             "fence": fence, "incarnation": life, "reason": reason, "last_seq": last, "ended_at": at,
             "devices_released": proof,
         }  # fmt: skip
-        return self._post(f"members/{part.id}/end", body)
+        return self._post(f"members/{part.id}/end", body, part)
 
-    def _post(self, what: str, body: dict[str, Any]) -> httpx2.Response:
-        return self.http.post(f"{V1}/worker/{what}", json=body)
+    def _post(self, what: str, body: dict[str, Any], speaks_for: Part | None = None) -> httpx2.Response:
+        headers = {KEY_HEADER: key_of(speaks_for.id).get_secret_value()} if speaks_for is not None else {}
+        return self.http.post(f"{V1}/worker/{what}", json=body, headers=headers)
 
 
 class Service:

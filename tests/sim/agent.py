@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 import httpx2
 
-from drumline.contracts.worker_api import DeviceReport, HeartbeatReply, Register, Registered
+from drumline.contracts.worker_api import KEY_HEADER, DeviceReport, HeartbeatReply, Register, Registered
 from drumline_worker.agent.agent_context import AgentContext, Layout
 from drumline_worker.agent.api import Api, RefusedError, UnreachableError, _error
 from drumline_worker.agent.bundles import BundleUnavailableError
 from drumline_worker.agent.compile_cache import CompiledEntries
+from drumline_worker.agent.keys import MemberKeys
 from drumline_worker.agent.launcher_client import LaunchError
 from drumline_worker.agent.maintenance import end_strays, find_members
 from drumline_worker.agent.member_registry import MemberRegistry
 from drumline_worker.agent.registration import Registration, SupersededError
 from drumline_worker.host.launcher_messages import Launched
-from drumline_worker.host.rundir import RunDirectory
+from drumline_worker.host.rundir import RunDirectory, StartOrder
 from sim.network import Request, UnansweredError
 from sim.process import Process
 from sim.shim import Shim
@@ -66,7 +67,8 @@ class Agent:
         """Whether its Celery child does."""
         self.answers = Answers(self)
         self.launcher = SimLauncher(host, self.process)
-        api = SimApi(host, self.process)
+        self.keys = MemberKeys(host.layout.keys)
+        api = SimApi(host, self.process, self.keys)
         devices = tuple(
             DeviceReport.model_validate({"platform": "cpu", "index": index, "kind": "simulated"})
             for index in range(host.devices)
@@ -86,8 +88,9 @@ class Agent:
     async def _serve(self, api: Api, introduction: Register) -> None:
         await asyncio.sleep(self.host.world.timeline.rng.uniform(0.5, 2.0))
         layout = self.host.layout
-        found = list(find_members(layout, introduction.place))
+        found = [order for order in find_members(layout, introduction.place) if self._may_speak_for(order)]
         adopted = {order.claimed.member for order in found}
+        self.keys.keep_only(adopted)
         unproven = await end_strays(layout.runs, lambda member: member not in adopted)
         introduction = introduction.model_copy(update={"unproven": tuple(unproven)})
         self.registration = SimRegistration(api, introduction, self._refused, self.answers)
@@ -97,7 +100,16 @@ class Agent:
         place = introduction.place
         self.members = SimMembers(
             AgentContext(
-                api, self.registration, launcher, bundles, layout, layout.checkpoints, meeting, compiled, place
+                api,
+                self.registration,
+                launcher,
+                bundles,
+                layout,
+                layout.checkpoints,
+                meeting,
+                compiled,
+                place,
+                self.keys,
             ),
             self.answers,
         )
@@ -110,6 +122,9 @@ class Agent:
             await self.members.kill(8.0)
             await self.members.wait_for_reports(1.0)
             self.host.retire_agent()
+
+    def _may_speak_for(self, order: StartOrder) -> bool:
+        return not order.has_key or self.keys.find(order.claimed.member) is not None
 
     def drain(self) -> None:
         """SIGTERM: no new work, everything asked to stop, then the agent ends and comes back."""
@@ -215,13 +230,14 @@ class SimMembers(MemberRegistry):
 class SimApi(Api):
     """The worker's client on the simulated network."""
 
-    def __init__(self, host: "Host", process: Process) -> None:
+    def __init__(self, host: "Host", process: Process, keys: MemberKeys) -> None:
         self._host = host
         self._process = process
+        self._keys = keys
 
     async def _send(self, path: str, body: bytes, headers: dict[str, str] | None = None) -> bytes:
-        del headers
-        request = Request(f"/worker{path}", body, self._host.host_id)
+        member_key = (headers or {}).get(KEY_HEADER)
+        request = Request(f"/worker{path}", body, self._host.host_id, member_key=member_key)
         agent = self._host.agent
         is_asking = agent is not None and agent.process is self._process and path in ("/register", "/heartbeat")
         try:

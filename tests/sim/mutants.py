@@ -140,8 +140,9 @@ def _renew_by_its_clock(session: Any, beats: Any, now: int) -> int:
     return sum(_real_renew(session, [(status, beat)], to_micros(beat.sent_at)) for status, beat in beats)
 
 
-def _end_as_if_dead(session: Any, host_id: str, member_id: str, end: Any, *, now: int) -> Any:
-    return _real_end_member(session, host_id, member_id, end.model_copy(update={"devices_released": True}), now=now)
+def _end_as_if_dead(session: Any, host_id: str, member_id: str, end: Any, *, key: Any, now: int) -> Any:
+    dead = end.model_copy(update={"devices_released": True})
+    return _real_end_member(session, host_id, member_id, dead, key=key, now=now)
 
 
 def _retry_for_ever(session: Any, run: Any, reason: Any, message: str, *, now: int) -> None:
@@ -159,11 +160,11 @@ def _abandon_without_fencing(session: Any, attempt: Attempt, to: Any, reason: An
         _real_abandon(session, attempt, to, reason, now=now)
 
 
-def _store_again(session: Any, host_id: str, member_id: str, batch: Any, *, now: int) -> Any:
+def _store_again(session: Any, host_id: str, member_id: str, batch: Any, *, key: Any, now: int) -> Any:
     row = session.get_one(Member, member_id)
     row.acked_seq = min(row.acked_seq, batch.first_seq - 1)
     session.flush()
-    return _real_store_batch(session, host_id, member_id, batch, now=now)
+    return _real_store_batch(session, host_id, member_id, batch, key=key, now=now)
 
 
 def _any_incarnation(session: Any, host_id: str, incarnation: str) -> Any:

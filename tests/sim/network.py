@@ -28,6 +28,7 @@ class Request:
     body: bytes
     host_id: str | None = None
     key: str = ""
+    member_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

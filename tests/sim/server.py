@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Response
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 from sqlalchemy.orm import Session
 
 from drumline.contracts.events import EventBatch
@@ -186,6 +186,7 @@ class Server:
                 database=SimDatabase(self._world, self, process), clock=self, settings=SETTINGS, **self._groups
             ),
             "key": request.key,
+            "member_key": None if request.member_key is None else SecretStr(request.member_key),
             "worker": WorkerPrincipal(request.host_id or "", token_of(request.host_id or "")),
             "principal": Principal(
                 self._world.project_id, "default", Role.ADMIN, "token", "user", "tok_00000000000000000000000000"

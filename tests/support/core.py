@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import SecretStr, TypeAdapter
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -70,6 +70,7 @@ _PARAMETERS = (
 )
 
 
+Key = SecretStr | Literal["its own"] | None
 GANG: dict[str, Any] = {"strategy": {"kind": "mirrored"}}  # Any: fields of a job
 """A job that may be split over several hosts."""
 
@@ -319,9 +320,10 @@ class Worker:
         body = DeviceCheckReports(incarnation=self.incarnation, probes=probes)
         self.core.write(lambda session: record_device_checks(session, self.host_id, body, now=self.core.clock.now()))
 
-    def claim(self, notice: MemberNotice, *, fence: int | None = None) -> Claimed:
+    def claim(self, notice: MemberNotice, *, fence: int | None = None, key: Key = "its own") -> Claimed:
         """Claims a member."""
-        body = Claim(incarnation=self.incarnation, fence=fence or notice.fence)
+        key = key_of(notice.member) if key == "its own" else key
+        body = Claim(incarnation=self.incarnation, fence=fence or notice.fence, key=key)
         return self.core.write(
             lambda session: claim_lifecycle.claim(session, self.host_id, notice.member, body, now=self.core.clock.now())
         )
@@ -332,6 +334,11 @@ class Worker:
         return Member(self, self.claim(notice))
 
 
+def key_of(member: str) -> SecretStr:
+    """The key that a worker of these tests claims a member with: another for each."""
+    return SecretStr(member.removeprefix("mem_").ljust(43, "k"))
+
+
 @dataclass
 class Member:
     """A claimed member, as its worker reports it."""
@@ -339,6 +346,7 @@ class Member:
     worker: Worker
     claimed: Claimed
     seq: int = 0
+    key: Key = "its own"
 
     @property
     def id(self) -> str:
@@ -352,16 +360,16 @@ class Member:
 
     def send(self, *events: WorkerEvent, fence: int | None = None) -> MemberAck:
         """Sends a batch."""
-        batch = EventBatch(
-            fence=fence or self.claimed.fence,
-            incarnation=self.worker.incarnation,
-            first_seq=events[0].seq,
-            events=events,
+        owner = {"fence": fence or self.claimed.fence, "incarnation": self.worker.incarnation}
+        return self._say(ingest.store_batch, EventBatch(**owner, first_seq=events[0].seq, events=events))
+
+    def _say(self, take: Callable[..., T], body: EventBatch | MemberEnd) -> T:
+        core, host_id, key = (
+            self.worker.core,
+            self.worker.host_id,
+            key_of(self.id) if self.key == "its own" else self.key,
         )
-        core = self.worker.core
-        return core.write(
-            lambda session: ingest.store_batch(session, self.worker.host_id, self.id, batch, now=core.clock.now())
-        )
+        return core.write(lambda session: take(session, host_id, self.id, body, key=key, now=core.clock.now()))
 
     def start(self) -> "Member":
         """Comes to run."""
@@ -370,7 +378,6 @@ class Member:
 
     def end(self, reason: EndReason = EndReason.COMPLETED, **changes: Any) -> finish.RecordedEnd:
         """Reports the end, by default with all telemetry sent and the devices released."""
-        core = self.worker.core
         body = MemberEnd.model_validate(
             {
                 "fence": self.claimed.fence,
@@ -378,21 +385,14 @@ class Member:
                 "reason": reason,
                 "exit_code": 0 if reason is EndReason.COMPLETED else 1,
                 "last_seq": self.seq,
-                "ended_at": core.clock.now(),
+                "ended_at": self.worker.core.clock.now(),
                 "devices_released": True,
                 **changes,
             }
         )
-        return core.write(
-            lambda session: finish.end_member(session, self.worker.host_id, self.id, body, now=core.clock.now())
-        )
+        return self._say(finish.end_member, body)
 
     def alive(self) -> LiveMember:
         """As a restarted worker finds it."""
-        return LiveMember(
-            member=self.id,
-            attempt=self.claimed.attempt,
-            fence=self.claimed.fence,
-            pid=4711,
-            started_at=from_micros(self.worker.core.clock.now()),
-        )
+        began, named = from_micros(self.worker.core.clock.now()), {"member": self.id, "fence": self.claimed.fence}
+        return LiveMember(**named, attempt=self.claimed.attempt, pid=4711, started_at=began)

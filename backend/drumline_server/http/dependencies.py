@@ -10,10 +10,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
+from pydantic import SecretStr
 from starlette.requests import HTTPConnection
 
 from drumline.contracts.api import MAX_PAGE
 from drumline.contracts.suggestions import nearest
+from drumline.contracts.worker_api import KEY_HEADER
 from drumline_server.base import credentials
 from drumline_server.base.credentials import Enrolment, Principal, Role, WorkerPrincipal
 from drumline_server.base.errors import ForbiddenError, InvalidRequestError, UnauthenticatedError
@@ -175,6 +177,11 @@ Key = Annotated[
         description="Names this submission: the same key and body give the same run, however often it is sent.",
     ),
 ]
+MemberKeyDep = Annotated[
+    SecretStr | None,
+    Header(alias=KEY_HEADER, min_length=43, max_length=43, description="The key of the member's claim."),
+]
+"""Of what is said of a member; whether it needs one, its claim tells."""
 
 API = "/api/v1"
 Guard = Callable[[HTTPConnection], Awaitable[object]]

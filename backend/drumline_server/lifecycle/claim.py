@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts.states import TERMINAL_MEMBER, AttemptState, MemberState, RunState
 from drumline.contracts.worker_api import AssignedDevice, Claim, Claimed, Rendezvous
+from drumline_server.base.credentials import digest
 from drumline_server.base.errors import FencedError
 from drumline_server.lifecycle import checkpoints
 from drumline_server.lifecycle.guard import (
@@ -14,6 +15,7 @@ from drumline_server.lifecycle.guard import (
     lock_member,
     require_fence,
     require_incarnation,
+    require_key,
     require_same_incarnation,
 )
 from drumline_server.lifecycle.transitions import transition_attempt, transition_member
@@ -24,7 +26,7 @@ from drumline_server.storage.runs import held_devices, members_of
 def claim(session: Session, host_id: str, member_id: str, body: Claim, *, now: int) -> Claimed:
     """Gives a member to the incarnation that asks first; the same asker again gets the same answer.
 
-    Raises NotFoundError; FencedError for a member that is not to be run any more.
+    Raises NotFoundError; FencedError for a member that is not to be run any more; as `require_key` for another key.
     """
     host = require_incarnation(session, host_id, body.incarnation, keep=True)  # a registration looks for claims
     # Host before run, as registrations lock them: in another order two could wait for each other. From here on no other
@@ -35,7 +37,8 @@ def claim(session: Session, host_id: str, member_id: str, body: Claim, *, now: i
     if member.state in TERMINAL_MEMBER:
         raise FencedError(member.id, body.fence, locked.run.fence)
     if member.state == MemberState.PENDING:
-        columns = {"incarnation_id": body.incarnation, "claimed_at": now}
+        key_hash = None if body.key is None else digest(body.key.get_secret_value())
+        columns = {"incarnation_id": body.incarnation, "claimed_at": now, "key_hash": key_hash}
         transition_member(session, member, MemberState.CLAIMED, now=now, columns=columns)
         if host.lost_at is not None:  # it was given up for lost: without a lease it would hold the member for ever
             host.last_heartbeat_at, host.lost_at = max(now, host.last_heartbeat_at or 0), None
@@ -44,6 +47,7 @@ def claim(session: Session, host_id: str, member_id: str, body: Claim, *, now: i
     else:
         # Claimed before, and the answer was lost: the same worker hears it again, an older one is refused.
         require_same_incarnation(locked, body.incarnation)
+        require_key(locked, body.key)
     # Told once: members that heard the first address are on their way to it.
     if body.coordinator is not None and member.rank == 0 and locked.attempt.coordinator is None:
         locked.attempt.coordinator = body.coordinator

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import SecretStr
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -22,6 +23,7 @@ from drumline_server.lifecycle.guard import (
     require_claimed,
     require_fence,
     require_incarnation,
+    require_key,
     require_same_incarnation,
 )
 from drumline_server.lifecycle.release import QuarantineReason, free_devices, quarantine_devices
@@ -295,21 +297,25 @@ class RecordedEnd:
     fenced: DrumlineError | None = None
 
 
-def end_member(session: Session, host_id: str, member_id: str, end: MemberEnd, *, now: int) -> RecordedEnd:
+def end_member(
+    session: Session, host_id: str, member_id: str, end: MemberEnd, *, key: SecretStr | None, now: int
+) -> RecordedEnd:
     """Ends a member. The same report again is answered alike; the attempt ends once its telemetry is stored.
 
-    Raises NotFoundError; DrumlineError fenced for an old incarnation, but for the death of what it left behind.
+    Raises NotFoundError; as `require_key`; DrumlineError fenced for an old incarnation, but for the death of what it
+    left behind.
     """
     try:
         require_incarnation(session, host_id, end.incarnation)
     except DrumlineError as refusal:
-        locked = _find_left_behind(session, host_id, member_id, end)
+        locked = _find_left_behind(session, host_id, member_id, end, key)
         if locked is None:
             raise
         _mark_left_behind_lost(session, locked, now=now)
         return RecordedEnd(acknowledge(locked), refusal)
     locked = lock_member(session, host_id, member_id)
     require_claimed(locked)
+    require_key(locked, key)
     require_same_incarnation(locked, end.incarnation)
     # Before the fence is compared: a proof of death counts whoever brings it, and however late.
     if end.devices_released:
@@ -320,12 +326,15 @@ def end_member(session: Session, host_id: str, member_id: str, end: MemberEnd, *
     return RecordedEnd(acknowledge(locked), fenced)
 
 
-def _find_left_behind(session: Session, host_id: str, member_id: str, end: MemberEnd) -> LockedMember | None:
+def _find_left_behind(
+    session: Session, host_id: str, member_id: str, end: MemberEnd, key: SecretStr | None
+) -> LockedMember | None:
     """A member whose host moved away, if this is the proof of its death by the worker that had to make way."""
     incarnation = session.scalar(select(Member.incarnation_id).where(Member.id == member_id, Member.host_id == host_id))
     if incarnation != end.incarnation or not end.devices_released:
         return None
     locked = lock_member(session, host_id, member_id)
+    require_key(locked, key)
     is_left = locked.member.incarnation_id == end.incarnation and locked.member.state not in TERMINAL_MEMBER
     return locked if is_left else None
 

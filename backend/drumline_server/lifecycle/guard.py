@@ -5,7 +5,9 @@ hosts are locked: a lease that was renewed in the meantime must not be shortened
 """
 
 from dataclasses import dataclass
+from secrets import compare_digest
 
+from pydantic import SecretStr
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
@@ -20,6 +22,7 @@ from drumline.contracts.states import (
     RunState,
 )
 from drumline_server.base.clock import Clock
+from drumline_server.base.credentials import digest
 from drumline_server.base.errors import DrumlineError, FencedError, NotFoundError
 from drumline_server.lifecycle.retries import BACKOFF_S
 from drumline_server.storage.history import lock_run
@@ -121,6 +124,22 @@ def require_same_incarnation(locked: LockedMember, incarnation: str) -> None:
     is_live = locked.member.state not in TERMINAL_MEMBER
     if is_live and locked.member.incarnation_id not in (None, incarnation):
         raise FencedError(locked.member.id, locked.member.fence, locked.run.fence)
+
+
+def require_key(locked: LockedMember, key: SecretStr | None) -> None:
+    """Raises DrumlineError fenced unless it comes with the key that the member was claimed with, if it was with one.
+
+    The token of a host is not enough to speak for a run: whoever has it has not what the claim's worker made up.
+    """
+    known = locked.member.key_hash
+    if known is None or (key is not None and compare_digest(digest(key.get_secret_value()), known)):
+        return
+    came = "without a key" if key is None else "with another key"
+    raise DrumlineError(
+        ProblemCode.FENCED,
+        f"Member {locked.member.id} was claimed with a key, and this came {came}.",
+        hint="Only the worker that claimed a member can speak for it; its key is in its data directory.",
+    )
 
 
 def require_claimed(locked: LockedMember) -> None:

@@ -7,6 +7,7 @@ one guarded write; statements are made once: making one costs more than running 
 from collections.abc import Sequence
 from typing import Any
 
+from pydantic import SecretStr
 from sqlalchemy import BindParameter, bindparam, case, exists, or_, select, update
 from sqlalchemy import Row as Columns
 from sqlalchemy.orm import Session, aliased
@@ -16,7 +17,14 @@ from drumline.contracts.events import WAITING_FOR_TELEMETRY
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.stacks import StacksReport, StacksRequest
 from drumline.contracts.states import TERMINAL_MEMBER, AttemptState, DeviceState, MemberState, RunState
-from drumline.contracts.worker_api import Heartbeat, HeartbeatReply, MemberHeartbeat, MemberNotice, UnsentTelemetry
+from drumline.contracts.worker_api import (
+    PROTOCOL_VERSION,
+    Heartbeat,
+    HeartbeatReply,
+    MemberHeartbeat,
+    MemberNotice,
+    UnsentTelemetry,
+)
 from drumline_server.lifecycle import probes
 from drumline_server.lifecycle.device_checks import due_device_checks
 from drumline_server.lifecycle.finish import mark_gang_hung
@@ -26,6 +34,7 @@ from drumline_server.lifecycle.guard import (
     require_clock,
     require_fence,
     require_incarnation,
+    require_key,
 )
 from drumline_server.lifecycle.probes import has_active_probe
 from drumline_server.storage.group_commit import BatchingExecutor
@@ -109,25 +118,33 @@ def record_heartbeat(session: Session, host_id: str, heartbeat: Heartbeat, *, no
         probes=due_device_checks(session, host_id, now=now) if status.has_quarantined else (),
         plans=probes.probe_orders(session, host_id, heartbeat.plans, now=now) if status.has_plans else (),
         held=members_waited_for(session, [row[0] for row in live]),
-        stacks=tuple(
-            StacksRequest(member=row[0].id, asked_at=from_micros(row[0].stacks_asked_at))
-            for row in live
-            if row[0].stacks_asked_at is not None and row[0].stacks_answered_at is None
-        ),
+        stacks=tuple(_stacks_request(row[0]) for row in live if _is_asked_for_stacks(row[0])),
         unwanted_plans=probes.abandoned_probes(session, host_id, heartbeat.plans, now=now),
         drain=status.drain_requested_at is not None,
         server_time=from_micros(now),
+        protocol=PROTOCOL_VERSION,
     )
 
 
-def record_standing(session: Session, host_id: str, member_id: str, report: StacksReport, *, now: int) -> None:
+def _is_asked_for_stacks(member: Member) -> bool:
+    return member.stacks_asked_at is not None and member.stacks_answered_at is None
+
+
+def _stacks_request(member: Member) -> StacksRequest:
+    return StacksRequest(member=member.id, asked_at=from_micros(member.stacks_asked_at or 0))
+
+
+def record_standing(
+    session: Session, host_id: str, member_id: str, report: StacksReport, *, key: SecretStr | None, now: int
+) -> None:
     """Keeps where a member stands, if that was asked and is not answered yet; what comes late is no error.
 
-    Raises NotFoundError; DrumlineError fenced for an old incarnation or fence.
+    Raises NotFoundError; as `require_key`; DrumlineError fenced for an old incarnation or fence.
     """
     require_incarnation(session, host_id, report.incarnation)
     locked = lock_member(session, host_id, member_id)
     require_fence(locked, report.fence)
+    require_key(locked, key)
     member = locked.member
     if member.stacks_asked_at != to_micros(report.standing.asked_at) or member.stacks_answered_at is not None:
         return
@@ -157,7 +174,11 @@ def renew_idle(
         now,
     )
     return [
-        HeartbeatReply(drain=statuses[host_id].drain_requested_at is not None, server_time=from_micros(now))
+        HeartbeatReply(
+            drain=statuses[host_id].drain_requested_at is not None,
+            server_time=from_micros(now),
+            protocol=PROTOCOL_VERSION,
+        )
         if is_idle_host
         else None
         for (host_id, _), is_idle_host in zip(heartbeats, idle, strict=True)

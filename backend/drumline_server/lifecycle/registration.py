@@ -14,7 +14,7 @@ from drumline.contracts.ids import new_id
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import TERMINAL_MEMBER, DeviceState, MemberState
-from drumline.contracts.worker_api import PROTOCOL_VERSION, DeviceReport, Register, Registered, RegisteredInProtocol1
+from drumline.contracts.worker_api import PROTOCOL_VERSION, DeviceReport, Register, Registered
 from drumline_server.base.errors import DrumlineError
 from drumline_server.base.settings import VERSION, Settings
 from drumline_server.lifecycle import finish
@@ -176,7 +176,7 @@ def register(session: Session, host_id: str, body: Register, terms: WorkerTerms,
     Raises NotFoundError; DrumlineError conflict for a protocol that this server does not speak, fenced for one that
     does not know the incarnation that it would replace, and as `require_clock`.
     """
-    _require_protocol(body)
+    require_protocol(body.protocol, f"The worker on host {body.name}", body.version)
     host = require_host(session, host_id, lock=True)
     require_clock(host.last_heartbeat_at, now=now)
     _require_order(session, host, body)
@@ -190,8 +190,7 @@ def register(session: Session, host_id: str, body: Register, terms: WorkerTerms,
     # Last: which devices are free depends on which members were lost or kept above.
     devices = record_inventory(session, host, body.devices, alive | left, change, now=now)
     announce(session, host_list(host.id), QUEUE)
-    answer = Registered if body.protocol == PROTOCOL_VERSION else RegisteredInProtocol1
-    return answer(
+    return Registered(
         host=host.id,
         incarnation=incarnation,
         devices=tuple(devices),
@@ -201,21 +200,27 @@ def register(session: Session, host_id: str, body: Register, terms: WorkerTerms,
         takeover_s=terms.takeover_s,
         time_scale=terms.time_scale,
         server_version=VERSION,
+        protocol=PROTOCOL_VERSION,
     )
 
 
-def _require_protocol(body: Register) -> None:
-    """Raises DrumlineError conflict, naming the side that is to be upgraded."""
-    if body.protocol in (PROTOCOL_VERSION, PROTOCOL_VERSION - 1):
+OLDEST = PROTOCOL_VERSION - 1
+"""The oldest protocol that is understood; workers of 2 do not name it in heartbeats."""
+
+
+def require_protocol(protocol: int, worker: str = "The worker", version: str = "") -> None:
+    """Raises DrumlineError conflict, naming both versions and the side that is to be upgraded."""
+    if OLDEST <= protocol <= PROTOCOL_VERSION:
         return
-    if body.protocol > PROTOCOL_VERSION:
-        mend = f"Upgrade the server to drumline {body.version} first; it also serves workers of the version before."
+    if protocol > PROTOCOL_VERSION:
+        mend = f"Upgrade the server to drumline {version} first; it also serves workers of the version before."
     else:
-        mend = f"Upgrade the worker on host {body.name} to drumline {VERSION}."
+        mend = f"Upgrade {worker[:1].lower()}{worker[1:]} to drumline {VERSION}."
+    told = f" (drumline {version})" if version else ""
     raise DrumlineError(
         ProblemCode.CONFLICT,
-        f"The worker (drumline {body.version}) speaks protocol {body.protocol}, this server (drumline {VERSION}) "
-        f"{PROTOCOL_VERSION} and the one before.",
+        f"{worker}{told} speaks protocol {protocol}, this server (drumline {VERSION}) {PROTOCOL_VERSION} and the one "
+        "before.",
         hint=mend,
         context={"protocol": PROTOCOL_VERSION},
     )
@@ -251,6 +256,7 @@ def _begin_incarnation(session: Session, host: Host, body: Register, *, now: int
     host.incarnation_id = fresh
     host.boot_id = body.boot_id
     host.version = body.version
+    host.protocol = body.protocol
     host.jax_version = body.jax_version
     host.cpu_count = body.cpu_count
     host.memory_bytes = body.memory_bytes

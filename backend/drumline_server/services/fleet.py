@@ -194,6 +194,7 @@ def _host(host: Host, counts: HostCounts, runs: Sequence[str], *, now: int, susp
             "platforms": counts.platforms,
             "simulated_devices": counts.simulated,
             "version": host.version,
+            "protocol": host.protocol,
             "jax_version": host.jax_version,
             "checkpoint_store": host.checkpoint_store,
             "cpu_count": host.cpu_count,

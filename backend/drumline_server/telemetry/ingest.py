@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pydantic import SecretStr
 from sqlalchemy.orm import Session
 
 from drumline.contracts import events
@@ -25,6 +26,7 @@ from drumline_server.lifecycle.guard import (
     require_claimed,
     require_fence,
     require_incarnation,
+    require_key,
     require_same_incarnation,
 )
 from drumline_server.lifecycle.status_events import TelemetryWrite
@@ -117,18 +119,21 @@ _STORES: dict[str, Store] = {
 """By kind, in the order in which a batch's events are shown."""
 
 
-def store_batch(session: Session, host_id: str, member_id: str, batch: EventBatch, *, now: int) -> MemberAck:
+def store_batch(
+    session: Session, host_id: str, member_id: str, batch: EventBatch, *, key: SecretStr | None, now: int
+) -> MemberAck:
     """Stores what is new of a batch, and ends the attempt if that was the last that was missing.
 
     A batch that begins behind a hole stores nothing: the answer says from where to send again.
     Raises NotFoundError, InvalidRequestError; DrumlineError fenced for a member that was never claimed, or whose
-    telemetry is not wanted any more.
+    telemetry is not wanted any more; as `require_key`.
     """
     _check_sequence(batch)
     require_incarnation(session, host_id, batch.incarnation)
     locked = lock_member(session, host_id, member_id)
     require_fence(locked, batch.fence)
     require_claimed(locked)
+    require_key(locked, key)
     require_same_incarnation(locked, batch.incarnation)
     last_seq = batch.first_seq + len(batch.events) - 1
     if last_seq <= locked.member.acked_seq or batch.first_seq > locked.member.acked_seq + 1:

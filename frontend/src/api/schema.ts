@@ -1831,6 +1831,8 @@ export interface components {
             fence: number;
             /** Incarnation */
             incarnation: string;
+            /** Key */
+            key?: string | null;
         };
         /**
          * Claimed
@@ -2288,6 +2290,8 @@ export interface components {
              * @default []
              */
             plans: string[];
+            /** Protocol */
+            protocol?: number | null;
             /**
              * Sent At
              * Format: date-time
@@ -2339,6 +2343,11 @@ export interface components {
              * @default []
              */
             probes: components["schemas"]["DeviceCheck"][];
+            /**
+             * Protocol
+             * @default 2
+             */
+            protocol: number;
             /** Server Time */
             server_time: string;
             /**
@@ -2386,6 +2395,8 @@ export interface components {
             name: string;
             /** Platforms */
             platforms: string[];
+            /** Protocol */
+            protocol?: number | null;
             /** Registered At */
             registered_at: string;
             /** Runs */
@@ -4353,7 +4364,7 @@ export interface components {
             place: string;
             /**
              * Protocol
-             * @default 2
+             * @default 3
              */
             protocol: number;
             /** Replaces */
@@ -4386,44 +4397,11 @@ export interface components {
             host: string;
             /** Incarnation */
             incarnation: string;
-            /** Queue */
-            queue: string;
-            /** Server Version */
-            server_version: string;
-            /** Takeover S */
-            takeover_s: number;
             /**
-             * Time Scale
-             * @default 1
+             * Protocol
+             * @default 2
              */
-            time_scale: number;
-        };
-        /**
-         * RegisteredInProtocol1
-         * @description The answer to a worker of protocol 1, which takes none without a key. It signs nothing any more: that worker
-         *     ignores what it finds in its queue, and learns of its work by heartbeat.
-         */
-        RegisteredInProtocol1: {
-            /** Broker Url */
-            broker_url: string | null;
-            /** Devices */
-            devices: string[];
-            /**
-             * Doorbell Key
-             * @default 00
-             */
-            doorbell_key: string;
-            /**
-             * Doorbell Kid
-             * @default none
-             */
-            doorbell_kid: string;
-            /** Heartbeat S */
-            heartbeat_s: number;
-            /** Host */
-            host: string;
-            /** Incarnation */
-            incarnation: string;
+            protocol: number;
             /** Queue */
             queue: string;
             /** Server Version */
@@ -5392,7 +5370,6 @@ export type ReductionNames = components['schemas']['ReductionNames'];
 export type ReductionSummary = components['schemas']['ReductionSummary'];
 export type Register = components['schemas']['Register'];
 export type Registered = components['schemas']['Registered'];
-export type RegisteredInProtocol1 = components['schemas']['RegisteredInProtocol1'];
 export type Rendezvous = components['schemas']['Rendezvous'];
 export type RerunRequest = components['schemas']['RerunRequest'];
 export type Resources = components['schemas']['Resources'];
@@ -7637,7 +7614,10 @@ export interface operations {
     end_member: {
         parameters: {
             query?: never;
-            header?: never;
+            header: {
+                /** @description The key of the member's claim. */
+                "Drumline-Member-Key": string | null;
+            };
             path: {
                 member_id: string;
             };
@@ -7672,7 +7652,10 @@ export interface operations {
     ingest_events: {
         parameters: {
             query?: never;
-            header?: never;
+            header: {
+                /** @description The key of the member's claim. */
+                "Drumline-Member-Key": string | null;
+            };
             path: {
                 member_id: string;
             };
@@ -7707,7 +7690,10 @@ export interface operations {
     report_stacks: {
         parameters: {
             query?: never;
-            header?: never;
+            header: {
+                /** @description The key of the member's claim. */
+                "Drumline-Member-Key": string | null;
+            };
             path: {
                 member_id: string;
             };
@@ -7822,7 +7808,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["RegisteredInProtocol1"] | components["schemas"]["Registered"];
+                    "application/json": components["schemas"]["Registered"];
                 };
             };
             /** @description An error, told in words and with a code. */

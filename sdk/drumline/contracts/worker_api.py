@@ -6,7 +6,7 @@ ignored, and fields that a worker sends have defaults where older workers do not
 
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, SecretStr, StringConstraints
+from pydantic import Field, JsonValue, PlainSerializer, SecretStr, StringConstraints
 
 from drumline.contracts.base import AtMost, Contract, Reply, Secret, Text, Timestamp
 from drumline.contracts.events import MemberTick
@@ -28,8 +28,18 @@ from drumline.contracts.spec import CheckpointSpec, Entrypoint, Limits, RecordSp
 from drumline.contracts.stacks import StacksRequest
 from drumline.contracts.timing import TimeScale
 
-PROTOCOL_VERSION = 2
-"""Server and worker may be one apart, the server being the newer one."""
+PROTOCOL_VERSION = 3
+"""Server and worker may be one apart, either being the newer one."""
+KEYED_PROTOCOL = 3
+"""From which on a member is claimed with a key."""
+KEY_HEADER = "Drumline-Member-Key"
+"""Of all that is said of a member once it is claimed with a key."""
+MemberKey = Annotated[
+    SecretStr,
+    Field(min_length=43, max_length=43),
+    PlainSerializer(lambda secret: secret.get_secret_value(), return_type=str, when_used="json"),
+]
+"""256 random bits that a worker makes for one member, before it claims it."""
 
 Coordinator = Annotated[
     Text,
@@ -141,15 +151,8 @@ class Registered(Reply):
     time_scale: TimeScale = 1.0
     """Of what the worker knows by itself: the lead times of TERM and KILL, and when it tries again."""
     server_version: str
-
-
-class RegisteredInProtocol1(Registered):
-    """The answer to a worker of protocol 1, which takes none without a key. It signs nothing any more: that worker
-    ignores what it finds in its queue, and learns of its work by heartbeat.
-    """
-
-    doorbell_kid: str = "none"
-    doorbell_key: Secret = SecretStr("00")
+    protocol: int = 2
+    """What the server speaks; those of protocol 2 do not say."""
 
 
 class MemberHeartbeat(Contract):
@@ -181,6 +184,8 @@ class Heartbeat(Contract):
     notified: bool = False
     """Whether a notification came since the last one: there is news, most likely."""
     unsent: Annotated[tuple[UnsentTelemetry, ...], Field(max_length=MAX_MEMBERS_LEFT)] = ()
+    protocol: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    """What the worker speaks; None from those of protocol 2, and to servers of it."""
 
 
 class MemberNotice(Reply):
@@ -225,6 +230,8 @@ class HeartbeatReply(Reply):
     drain: bool = False
     """Whether an operator wants the host to claim nothing more, and its programs to stop and resume elsewhere."""
     server_time: Timestamp
+    protocol: int = 2
+    """As in `Registered`."""
 
 
 class DeviceCheckReport(Contract):
@@ -268,6 +275,9 @@ class Claim(Contract):
     fence: Annotated[int, Field(ge=1, lt=2**53)]
     coordinator: Coordinator | None = None
     """Of rank 0 of a gang: where it will let the others meet. Sent once the answer to a first claim told its rank."""
+    key: MemberKey | None = None
+    """What is said of the member has to come with it from now on (`KEY_HEADER`); the same in each claim of it. The
+    worker makes it, so that a claim whose answer is lost can be made again. None from workers of protocol 2."""
 
 
 class AssignedDevice(Reply):

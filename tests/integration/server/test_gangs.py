@@ -9,7 +9,7 @@ from drumline.contracts.worker_api import Claim, Claimed, DeviceCheckReport, Mem
 from drumline_server.base.errors import FencedError
 from drumline_server.lifecycle import claim as claim_lifecycle
 from support.checkpoints import save
-from support.core import GANG, Core, Member, Worker
+from support.core import GANG, Core, Member, Worker, key_of
 
 PLACE = "10.0.0.1:4711"
 
@@ -27,7 +27,7 @@ def two_hosts(core: Core, store: str = "") -> tuple[str, list[Worker]]:
 
 
 def claim(core: Core, worker: Worker, notice: MemberNotice, coordinator: str | None = None) -> Claimed:
-    body = Claim(incarnation=worker.incarnation, fence=notice.fence, coordinator=coordinator)
+    body = Claim(incarnation=worker.incarnation, fence=notice.fence, coordinator=coordinator, key=key_of(notice.member))
     return core.write(
         lambda session: claim_lifecycle.claim(session, worker.host_id, notice.member, body, now=core.clock.now())
     )

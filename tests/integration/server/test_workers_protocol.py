@@ -19,7 +19,8 @@ from drumline_server.base.errors import DrumlineError, NotFoundError
 from drumline_server.lifecycle import claim as claim_lifecycle
 from drumline_server.storage.database import Database
 from drumline_server.storage.models import Host
-from support.core import GANG, Core, Member
+from support.core import GANG, Core, Member, key_of
+from support.edge import EdgeServer
 from support.processes import wait_until
 from support.refusals import code_of
 from support.runs import placed, running
@@ -145,14 +146,56 @@ def test_worker_of_an_unknown_protocol_is_refused_and_told_which_side_to_upgrade
     assert refused.value.context == {"protocol": PROTOCOL_VERSION}
 
 
-def test_worker_of_the_protocol_before_is_served(core: Core) -> None:
+def test_worker_of_the_protocol_before_is_served_without_keys(core: Core) -> None:
     run_id, worker = placed(core)
-    answer = worker.register(protocol=PROTOCOL_VERSION - 1)
-    worker.take().start().end()
+    worker.register(protocol=PROTOCOL_VERSION - 1)
+    (notice,) = worker.beat().assigned
+    claimed = worker.claim(notice, key=None)
+    Member(worker, claimed, key=None).start().end()
 
     assert core.run(run_id).state is RunState.SUCCEEDED
-    demanded = {"doorbell_kid": str, "doorbell_key": str}  # of protocol 1, which takes no answer without them
-    assert {name: type(value) for name, value in answer.model_dump(mode="json").items() if name in demanded} == demanded
+    assert core.host("alpha").protocol == PROTOCOL_VERSION - 1
+
+
+@pytest.mark.parametrize("speaks", ["without a key", "with another key"])
+def test_nobody_speaks_for_a_member_without_the_key_of_its_claim(core: Core, speaks: str) -> None:
+    """Whoever has only the host's token, and knows incarnation and fence."""
+    run_id, member = running(core)
+    thief = replace(member, key=None if speaks == "without a key" else key_of("mem_of_another"))
+    for say in (lambda: thief.send(thief.event("progress", step=9)), thief.end):
+        with pytest.raises(DrumlineError, match=f"claimed with a key, and this came {speaks}") as refused:
+            say()
+        assert refused.value.code is ProblemCode.FENCED
+    assert core.run(run_id).state is RunState.RUNNING
+    assert core.run(run_id).progress.step is None
+    assert core.device_states() == [DeviceState.HELD] * 8
+
+    member.end()
+    assert core.run(run_id).state is RunState.SUCCEEDED
+
+
+def test_a_claim_is_answered_again_to_who_has_its_key_and_to_nobody_else(core: Core) -> None:
+    _, worker = placed(core)
+    (notice,) = worker.beat().assigned
+    first = worker.claim(notice)
+
+    assert worker.claim(notice) == first
+    for key in (None, key_of("mem_of_another")):
+        with pytest.raises(DrumlineError, match="claimed with a key"):
+            worker.claim(notice, key=key)
+
+
+def test_a_worker_that_a_server_has_left_behind_hears_so_at_its_next_heartbeat(server: EdgeServer) -> None:
+    worker = server.core.add_worker()
+    client = server.client(server.worker_token(worker.host_id))
+    beat = {"incarnation": worker.incarnation, "sent_at": "2027-01-15T08:00:00Z"}
+    answers = [
+        client.post("/api/v1/worker/heartbeat", json={**beat, "protocol": protocol})
+        for protocol in (PROTOCOL_VERSION, PROTOCOL_VERSION - 1, PROTOCOL_VERSION - 2)
+    ]
+    assert [answer.status_code for answer in answers] == [200, 200, 409]
+    assert answers[0].json()["protocol"] == PROTOCOL_VERSION
+    assert f"speaks protocol {PROTOCOL_VERSION - 2}, this server (drumline" in answers[2].json()["detail"]
 
 
 def test_member_that_was_never_claimed_cannot_end(core: Core) -> None:

@@ -274,6 +274,8 @@ def test_member_that_nobody_claimed_reports_nothing(core: Core) -> None:
 
     with pytest.raises(DrumlineError, match="never claimed"):
         core.write(
-            lambda session: ingest.store_batch(session, worker.host_id, notice.member, batch, now=core.clock.now())
+            lambda session: ingest.store_batch(
+                session, worker.host_id, notice.member, batch, key=None, now=core.clock.now()
+            )
         )
     assert core.run(run.id).progress.step is None

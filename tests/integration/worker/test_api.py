@@ -1,6 +1,7 @@
 """What the agent makes of the server's answers."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr
@@ -8,6 +9,7 @@ from pydantic import SecretStr
 from drumline.contracts.ids import new_id
 from drumline.contracts.worker_api import Claim, Claimed
 from drumline_worker.agent.api import Api
+from drumline_worker.agent.keys import MemberKeys
 from support.edge import EdgeServer
 from support.layer import ok
 
@@ -37,13 +39,13 @@ def claimed_by_a_newer_server(member: str) -> dict[str, Any]:  # Any: JSON
     }
 
 
-def test_worker_reads_the_answers_of_a_newer_server(layered: EdgeServer) -> None:
+def test_worker_reads_the_answers_of_a_newer_server(layered: EdgeServer, tmp_path: Path) -> None:
     """P18: server N and worker N-1 talk to each other."""
     member = new_id("mem")
     layered.layer.answer_instead("POST", f"/worker/members/{member}/claim", ok(claimed_by_a_newer_server(member)))
 
     async def claim(url: str) -> Claimed:
-        api = Api(url, trust_env=False)
+        api = Api(url, trust_env=False, keys=MemberKeys(tmp_path))
         api.use_token(SecretStr(layered.admin_token))
         try:
             return await api.claim(member, Claim(incarnation=new_id("inc"), fence=1))

@@ -14,9 +14,11 @@ from drumline.contracts.events import MemberAck, MemberEnd
 from drumline.contracts.ids import new_id
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import EndReason
+from drumline.contracts.worker_api import PROTOCOL_VERSION
 from drumline_worker.agent.agent_context import AgentContext, Layout
 from drumline_worker.agent.api import Api
 from drumline_worker.agent.backoff import Backoff
+from drumline_worker.agent.keys import MemberKeys
 from drumline_worker.agent.member import HostedMember
 from support.edge import EdgeServer
 from support.layer import NO_ANSWER, Answer, ok, problem
@@ -49,15 +51,20 @@ class Stage:
         return [MemberEnd.model_validate_json(sent.body) for sent in self.server.layer.sent("POST", self._path("end"))]
 
     async def _live(self) -> None:
-        api = Api(self.server.url, trust_env=False)
+        keys = MemberKeys(self.layout.keys)
+        api = Api(self.server.url, trust_env=False, keys=keys)
         api.use_token(SecretStr(self.server.admin_token))
         registration = SimpleNamespace(
-            incarnation=new_id("inc"), times_sent=1, register_again=lambda: None, until_settled=settled
+            incarnation=new_id("inc"),
+            times_sent=1,
+            register_again=lambda: None,
+            until_settled=settled,
+            answer=SimpleNamespace(protocol=PROTOCOL_VERSION),
         )
         nothing = cast(Any, None)  # nothing is launched here
         layout = self.layout
         context = AgentContext(
-            api, cast(Any, registration), nothing, nothing, layout, layout.checkpoints, nothing, nothing, location=""
+            api, cast(Any, registration), nothing, nothing, layout, layout.checkpoints, nothing, nothing, "", keys
         )
         try:
             await HostedMember(context, self.member, FENCE).run()

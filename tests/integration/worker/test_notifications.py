@@ -34,6 +34,7 @@ from drumline_worker.agent import celery_child
 from drumline_worker.agent import registration as agent_registration
 from drumline_worker.agent.api import Api
 from drumline_worker.agent.celery_child import CeleryChild
+from drumline_worker.agent.keys import MemberKeys
 from drumline_worker.agent.registration import Registration
 from support.processes import name_of, wait_until
 from support.worker_process import WorkerProcess, running_worker
@@ -321,7 +322,7 @@ async def until(condition: Callable[[], object], timeout_s: float = 30.0) -> Non
 @contextlib.asynccontextmanager
 async def beating(server: WorkerServer, population: Population) -> AsyncIterator[Registration]:
     """A session that has beaten once, and by itself beats again in ten minutes."""
-    api = Api(server.url, trust_env=False)
+    api = Api(server.url, trust_env=False, keys=MemberKeys(Path(os.devnull)))
     api.use_token(SecretStr(server.worker_token))
 
     async def refused(error: Exception) -> None:

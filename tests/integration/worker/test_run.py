@@ -1,13 +1,16 @@
 """A worker runs programs: what comes back when all goes well."""
 
+import contextlib
 import importlib.metadata
 import json
+from pathlib import Path
 
 import pytest
 
 from drumline import bundle
 from drumline.contracts.ids import new_id
 from drumline.contracts.reasons import EndReason
+from support.processes import wait_until
 from support.worker_process import SECRET, WorkerProcess
 from support.worker_server import WorkerServer
 
@@ -162,6 +165,52 @@ def test_the_rate_counts_the_steps_of_the_program_and_is_the_same_in_chart_and_p
     assert len(charted) / sum(1 / value for value in charted) == pytest.approx(measured, rel=0.05)
     assert {step % 100 for _, step, _, _ in logged} == {99}
     assert {event.step % 100 for event in member.of_kind("reduction")} == {99}
+
+
+def test_the_key_of_a_member_is_never_in_the_memory_of_its_program(server: WorkerServer, worker: WorkerProcess) -> None:
+    member = server.assign("""
+import time
+
+def main(run):
+    marker = b"".join([b"found", b"-if-", b"searched"])
+    run.log(step=1, ready=1.0)
+    while marker:
+        run.log(step=2, ready=2.0)
+        time.sleep(0.01)
+""")
+    wait_until(lambda: bool(member.of_kind("metrics")), timeout_s=60, what="its first value")
+    key = worker.data_dir / "agent" / "keys" / member.id
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert key.parent.stat().st_mode & 0o777 == 0o700
+
+    (runner,) = worker.program_of(member)
+    assert memory_holds(runner.pid, b"found-if-searched")
+    assert not memory_holds(runner.pid, key.read_bytes())
+    assert not [file for file in worker.run_directory(member).rglob("*.json") if key.read_bytes() in file.read_bytes()]
+
+    server.cancel(member)
+    assert server.wait_drained(member).reason == EndReason.CANCELLED
+    wait_until(lambda: not key.exists(), timeout_s=20, what="the key to be deleted")
+
+
+_WINDOW = 2**24
+"""Bytes that are read of a process at once."""
+
+
+def memory_holds(pid: int, wanted: bytes) -> bool:
+    """Whether the bytes stand anywhere in what a process can read of its own memory."""
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            span, rights, *_ = line.split()
+            first, last = (int(each, 16) for each in span.split("-"))
+            if not rights.startswith("r") or "[v" in line:
+                continue
+            for start in range(first, last, _WINDOW):
+                memory.seek(start)
+                with contextlib.suppress(OSError):  # never touched, or given back meanwhile
+                    if wanted in memory.read(min(_WINDOW + len(wanted), last - start)):
+                        return True
+    return False
 
 
 def test_the_program_sees_neither_credentials_nor_the_environment_of_the_worker(

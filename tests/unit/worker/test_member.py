@@ -12,10 +12,11 @@ from drumline.contracts.events import MemberAck, MemberEnd
 from drumline.contracts.ids import new_id
 from drumline.contracts.problems import Problem
 from drumline.contracts.reasons import EndReason
-from drumline.contracts.worker_api import Claim, Claimed
+from drumline.contracts.worker_api import PROTOCOL_VERSION, Claim, Claimed
 from drumline_worker.agent.agent_context import AgentContext, Layout
 from drumline_worker.agent.api import RefusedError
 from drumline_worker.agent.compile_cache import CompiledEntries
+from drumline_worker.agent.keys import MemberKeys
 from drumline_worker.agent.member import HostedMember
 from drumline_worker.agent.start import ClaimLostError, claim
 from drumline_worker.host.clock import boot_id, now
@@ -74,11 +75,12 @@ class Starting:
         self.started: list[str] = []
         registration = SimpleNamespace(
             times_sent=1, incarnation=new_id("inc"), until_settled=self._at_once, alive_at=0.0,
-            answer=SimpleNamespace(takeover_s=120.0, time_scale=1.0),
+            answer=SimpleNamespace(takeover_s=120.0, time_scale=1.0, protocol=PROTOCOL_VERSION),
         )  # fmt: skip
         ours = cast(Any, self)  # API, launcher and bundles: all that a start asks of them
         compiled = CompiledEntries(layout.compiled_entries)
-        context = AgentContext(ours, cast(Any, registration), ours, ours, layout, root, ours, compiled, location="here")
+        keys = MemberKeys(layout.keys)
+        context = AgentContext(ours, cast(Any, registration), ours, ours, layout, root, ours, compiled, "here", keys)
         self.member = HostedMember(context, self.claimed.member, self.claimed.fence)
 
     async def _at_once(self) -> None:
@@ -133,6 +135,7 @@ class Asked:
         self.times_sent = 1
         self.incarnation = new_id("inc")
         self.heard: list[str] = []
+        self.answer = SimpleNamespace(protocol=PROTOCOL_VERSION - 1)  # which takes no key
 
     async def until_settled(self) -> None:
         self.heard.append("settled")

@@ -34,6 +34,7 @@ from drumline_worker.agent.identity import (
     OddTokenError,
     location_of,
 )
+from drumline_worker.agent.keys import MemberKeys
 from drumline_worker.agent.launcher_client import LauncherClient, LaunchError
 from drumline_worker.agent.maintenance import end_strays, find_members, run_maintenance
 from drumline_worker.agent.member_registry import MemberRegistry
@@ -41,6 +42,7 @@ from drumline_worker.agent.registration import Registration, SupersededError
 from drumline_worker.agent.reports import Reports
 from drumline_worker.host.clock import boot_id
 from drumline_worker.host.launcher_messages import DevicesListed
+from drumline_worker.host.rundir import StartOrder
 from drumline_worker.settings import WorkerSettings
 
 _LOG = logging.getLogger(__name__)
@@ -69,7 +71,8 @@ class Agent:
         self._layout = Layout(settings.data_dir.absolute())
         self._checkpoints = (settings.checkpoint_dir or self._layout.checkpoints).absolute()
         self._identity_file = IdentityFile(self._layout.root)
-        self._api = Api(settings.server, trust_env=not settings.is_local)
+        self._keys = MemberKeys(self._layout.keys)
+        self._api = Api(settings.server, trust_env=not settings.is_local, keys=self._keys)
         self._launcher = LauncherClient(
             self._layout.home, parent_fd, self._without_launcher, is_simulated=bool(settings.simulate)
         )
@@ -102,8 +105,9 @@ class Agent:
 
     async def _serve(self) -> None:
         introduction, _ = await asyncio.gather(self._describe_host(), self._identify())
-        found = list(find_members(self._layout, introduction.place))
+        found = [each for each in find_members(self._layout, introduction.place) if self._may_speak_for(each)]
         adopted = {order.claimed.member for order in found}
+        self._keys.keep_only(adopted)
         # Before registering, which tells the server what is dead: it gives those devices to others on our word.
         unproven = await end_strays(self._layout.runs, lambda member: member not in adopted)
         await end_strays(self._layout.probes, lambda _: True)
@@ -122,6 +126,7 @@ class Agent:
             self._open_coordinator_port,
             compile_cache.CompiledEntries(self._layout.compiled_entries),
             introduction.place,
+            self._keys,
             self._settings.spool_bytes,
         )
         self._members = MemberRegistry(context)
@@ -133,6 +138,10 @@ class Agent:
                 tasks.create_task(run_maintenance(context, self._settings.compile_cache_bytes))
                 tasks.create_task(self._registration.run(self._members, self._celery.use))
                 tasks.create_task(self._report_ready(self._registration, len(introduction.devices)))
+
+    def _may_speak_for(self, order: StartOrder) -> bool:
+        """Whether the server would listen; else it is told that the member is lost."""
+        return not order.has_key or self._keys.find(order.claimed.member) is not None
 
     async def _report_ready(self, registration: Registration, devices: int) -> None:
         self._reports.report_activity("registers with the server")

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from drumline_worker.agent.api import Api
 from drumline_worker.agent.bundles import BundleCache
 from drumline_worker.agent.compile_cache import CompiledEntries
+from drumline_worker.agent.keys import MemberKeys
 from drumline_worker.agent.launcher_client import LauncherClient
 from drumline_worker.agent.registration import Registration
 from drumline_worker.host.rundir import SPOOL_BYTES, RunDirectory
@@ -70,6 +71,11 @@ class Layout:
         return self.root / "agent"
 
     @property
+    def keys(self) -> Path:
+        """Keys of members, a file each."""
+        return self.agent / "keys"
+
+    @property
     def home(self) -> Path:
         """HOME of the launcher: empty."""
         return self.root / "home"
@@ -78,7 +84,15 @@ class Layout:
         """Makes all directories, 0700."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.root.chmod(0o700)
-        for directory in (self.runs, self.bundles, self.checkpoints, self.compile_cache, self.agent, self.home):
+        for directory in (
+            self.runs,
+            self.bundles,
+            self.checkpoints,
+            self.compile_cache,
+            self.agent,
+            self.keys,
+            self.home,
+        ):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def run_directory(self, member: str) -> RunDirectory:
@@ -128,6 +142,7 @@ class AgentContext:
     """What is in the compilation caches, by hash."""
     location: str
     """Where this worker lives; empty where that cannot be told."""
+    keys: MemberKeys
     spool_bytes: int = SPOOL_BYTES
     """Telemetry of one member on disk that the server has not taken."""
     sending: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_SENDING))

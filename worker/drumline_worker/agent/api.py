@@ -17,6 +17,7 @@ from drumline.contracts.problems import Problem, ProblemCode
 from drumline.contracts.records import RECORDS_MEDIA_TYPE, frame
 from drumline.contracts.stacks import StacksReport
 from drumline.contracts.worker_api import (
+    KEY_HEADER,
     PROTOCOL_VERSION,
     Claim,
     Claimed,
@@ -30,6 +31,7 @@ from drumline.contracts.worker_api import (
     Registered,
     StoredRuns,
 )
+from drumline_worker.agent.keys import MemberKeys
 
 _PREFIX = "/api/v1/worker"
 _TIMEOUT = httpx2.Timeout(15.0, connect=5.0)
@@ -102,9 +104,10 @@ class BundleMismatchError(Exception):
 
 
 class Api:
-    """One HTTP client with the worker's token."""
+    """One HTTP client with the worker's token, and the keys of its members."""
 
-    def __init__(self, server: str, trust_env: bool) -> None:
+    def __init__(self, server: str, trust_env: bool, keys: MemberKeys) -> None:
+        self._keys = keys
         self._client = httpx2.AsyncClient(base_url=server, timeout=_TIMEOUT, trust_env=trust_env)
 
     def use_token(self, token: SecretStr) -> None:
@@ -128,26 +131,28 @@ class Api:
         """Says that the worker lives; brings news. UnreachableError after `answer_s` without an answer."""
         try:
             async with asyncio.timeout(answer_s):
-                return await self._post("/heartbeat", body.model_dump_json().encode(), HeartbeatReply)
+                return await self._post("/heartbeat", _json(body, "protocol"), HeartbeatReply)
         except TimeoutError:
             raise UnreachableError(f"no answer in {answer_s:g} s") from None
 
     async def claim(self, member: str, body: Claim) -> Claimed:
         """Takes a member; refused when somebody was first or it is over."""
-        return await self._post(f"/members/{member}/claim", body.model_dump_json().encode(), Claimed)
+        return await self._post(f"/members/{member}/claim", _json(body, "key"), Claimed)
 
     async def send_events(self, member: str, head: str, events: Sequence[bytes]) -> MemberAck:
         """Sends an EventBatch whose events are JSON already; `head` holds its other fields, without brackets."""
         body = frame(b"{" + head.encode() + b"}", events)
-        return await self._post(f"/members/{member}/events", body, MemberAck, {"content-type": RECORDS_MEDIA_TYPE})
+        headers = {"content-type": RECORDS_MEDIA_TYPE, **self._key_of(member)}
+        return await self._post(f"/members/{member}/events", body, MemberAck, headers)
 
     async def end(self, member: str, body: MemberEnd) -> MemberAck:
         """Says how the member ended."""
-        return await self._post(f"/members/{member}/end", body.model_dump_json().encode(), MemberAck)
+        content = body.model_dump_json().encode()
+        return await self._post(f"/members/{member}/end", content, MemberAck, self._key_of(member))
 
     async def report_stacks(self, member: str, body: StacksReport) -> None:
         """Says where a member stands."""
-        await self._send(f"/members/{member}/stacks", body.model_dump_json().encode())
+        await self._send(f"/members/{member}/stacks", body.model_dump_json().encode(), self._key_of(member))
 
     async def report_plan(self, plan: str, body: PlanReport) -> None:
         """Says what a probe found, or why it found nothing."""
@@ -178,6 +183,10 @@ class Api:
         if f"sha256:{digest.hexdigest()}" != sha256:
             raise BundleMismatchError(f"asked for {sha256}, got sha256:{digest.hexdigest()}")
 
+    def _key_of(self, member: str) -> dict[str, str]:
+        key = self._keys.find(member)
+        return {} if key is None else {KEY_HEADER: key.get_secret_value()}
+
     async def _post(self, path: str, body: bytes, model: type[Answer], headers: dict[str, str] | None = None) -> Answer:
         content = await self._send(path, body, headers)
         try:
@@ -195,6 +204,11 @@ class Api:
         if response.is_error:
             raise _error(response)
         return response.content
+
+
+def _json(body: BaseModel, newer: str) -> bytes:
+    """Without the field `newer` where it is not set: a server of the version before refuses what it does not know."""
+    return body.model_dump_json(exclude={newer} if getattr(body, newer) is None else None).encode()
 
 
 def _error(response: httpx2.Response) -> UnreachableError | RefusedError:

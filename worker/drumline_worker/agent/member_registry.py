@@ -144,7 +144,9 @@ class MemberRegistry:
         backoff = Backoff()
         while True:
             try:
-                return await life
+                await life
+                self._context.keys.forget(member.id)
+                return
             except Exception:  # noqa: BLE001 - whatever it is, a member that we forgot would run or wait for ever
                 _LOG.exception("an error of ours in the life of %s; continuing with what is on disk", member.id)
             await asyncio.sleep(backoff.next_s())

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from drumline.contracts.timing import EARLY_HEARTBEAT_S, HEARTBEAT_AGAIN_S, HEARTBEAT_ANSWER_S
 from drumline.contracts.worker_api import (
+    KEYED_PROTOCOL,
     PROTOCOL_VERSION,
     Heartbeat,
     HeartbeatReply,
@@ -240,6 +241,7 @@ class Registration:
             unsent=members.unsent(),
             draining=self._draining,
             notified=self._was_notified,
+            protocol=PROTOCOL_VERSION if self.answer.protocol >= KEYED_PROTOCOL else None,
         )
 
     def _record_ack(self, sent_at: float, members: HostMembers) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from drumline.contracts.worker_api import Claim, Claimed
+from drumline.contracts.worker_api import KEYED_PROTOCOL, Claim, Claimed
 from drumline_worker.agent import compile_cache
 from drumline_worker.agent.agent_context import AgentContext
 from drumline_worker.agent.api import RefusedError, UnreachableError
@@ -30,7 +30,8 @@ async def claim(context: AgentContext, member: str, fence: int, coordinator: str
     for _ in range(_CLAIM_ATTEMPTS):
         await context.registration.until_settled()
         registrations = context.registration.times_sent
-        body = Claim(incarnation=context.registration.incarnation, fence=fence, coordinator=coordinator)
+        key = context.keys.make(member) if context.registration.answer.protocol >= KEYED_PROTOCOL else None
+        body = Claim(incarnation=context.registration.incarnation, fence=fence, coordinator=coordinator, key=key)
         try:
             claimed = await context.api.claim(member, body)
             if registrations == context.registration.times_sent:
@@ -76,6 +77,7 @@ async def launch(context: AgentContext, claimed: Claimed) -> None:
         boot_id=boot_id(),
         location=context.location,
         spool_bytes=context.spool_bytes,
+        has_key=context.keys.find(claimed.member) is not None,
     )
     directory.write_order(order)
     await context.launcher.start(claimed.member, directory.path)

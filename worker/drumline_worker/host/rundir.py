@@ -59,6 +59,8 @@ class StartOrder(Contract):
     location: str = ""
     """Of the worker (`drumline_worker.agent.identity`): it tells a copied directory from its original."""
     spool_bytes: int = SPOOL_BYTES
+    has_key: bool = False
+    """Whether it was claimed with a key, which the agent keeps: without it nothing can be said of the member."""
     probe_steps: int | None = None
     """Set for a probe: how many steps to look at. What `main` returns is not kept then, but what it did."""
     chips: ChipOrder | None = None

@@ -19,12 +19,12 @@ from drumline.contracts.worker_api import (
     HeartbeatReply,
     Register,
     Registered,
-    RegisteredInProtocol1,
     StoredRuns,
 )
 from drumline_server.http.dependencies import (
     AppDep,
     EnrolmentDep,
+    MemberKeyDep,
     WorkerDep,
     api_router,
 )
@@ -46,7 +46,7 @@ async def enroll(body: Enroll, ticket: EnrolmentDep, app: AppDep) -> Enrolled:
 
 
 @router.post("/register")
-async def register(body: Register, worker: WorkerDep, app: AppDep) -> RegisteredInProtocol1 | Registered:
+async def register(body: Register, worker: WorkerDep, app: AppDep) -> Registered:
     """Begins a new incarnation of a host's worker: its devices, and the members it finds alive."""
     terms = registration.worker_terms(app.settings)
 
@@ -61,6 +61,7 @@ async def register(body: Register, worker: WorkerDep, app: AppDep) -> Registered
 @router.post("/heartbeat")
 async def heartbeat(body: Heartbeat, worker: WorkerDep, app: AppDep) -> HeartbeatReply:
     """Keeps a host's lease; the answer says what to claim, to cancel and to kill."""
+    registration.require_protocol(body.protocol or registration.OLDEST)
     if is_idle(body):
         reply = await app.idle_heartbeats.submit((worker.host_id, body))
         if reply is not None:
@@ -79,26 +80,34 @@ async def claim(member_id: MemberId, body: Claim, worker: WorkerDep, app: AppDep
 
 
 @router.post("/members/{member_id}/events")
-async def ingest_events(member_id: MemberId, body: EventBatch, worker: WorkerDep, app: AppDep) -> MemberAck:
+async def ingest_events(
+    member_id: MemberId, body: EventBatch, member_key: MemberKeyDep, worker: WorkerDep, app: AppDep
+) -> MemberAck:
     """Stores a batch of telemetry; what was stored before is ignored."""
     return await app.database.write(
-        lambda session: ingest.store_batch(session, worker.host_id, member_id, body, now=app.clock.now())
+        lambda session: ingest.store_batch(
+            session, worker.host_id, member_id, body, key=member_key, now=app.clock.now()
+        )
     )
 
 
 @router.post("/members/{member_id}/stacks", status_code=status.HTTP_204_NO_CONTENT)
-async def report_stacks(member_id: MemberId, body: StacksReport, worker: WorkerDep, app: AppDep) -> None:
+async def report_stacks(
+    member_id: MemberId, body: StacksReport, member_key: MemberKeyDep, worker: WorkerDep, app: AppDep
+) -> None:
     """Tells where a member stands, as a heartbeat's answer asked."""
     await app.database.write(
-        lambda session: record_standing(session, worker.host_id, member_id, body, now=app.clock.now())
+        lambda session: record_standing(session, worker.host_id, member_id, body, key=member_key, now=app.clock.now())
     )
 
 
 @router.post("/members/{member_id}/end")
-async def end_member(member_id: MemberId, body: MemberEnd, worker: WorkerDep, app: AppDep) -> MemberAck:
+async def end_member(
+    member_id: MemberId, body: MemberEnd, member_key: MemberKeyDep, worker: WorkerDep, app: AppDep
+) -> MemberAck:
     """Reports how a member ended; its telemetry may still follow up to `last_seq`."""
     taken = await app.database.write(
-        lambda session: finish.end_member(session, worker.host_id, member_id, body, now=app.clock.now())
+        lambda session: finish.end_member(session, worker.host_id, member_id, body, key=member_key, now=app.clock.now())
     )
     if taken.fenced is not None:
         raise taken.fenced

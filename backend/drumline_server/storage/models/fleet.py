@@ -24,6 +24,8 @@ class Host(Base):
     """The live incarnation; writes of any other are refused."""
     boot_id: Mapped[str] = mapped_column(default="")
     version: Mapped[str] = mapped_column(default="")
+    protocol: Mapped[int | None]
+    """What its worker speaks; None where it has not registered since servers keep it."""
     jax_version: Mapped[str] = mapped_column(default="")
     cpu_count: Mapped[int] = mapped_column(default=0)
     memory_bytes: Mapped[int] = mapped_column(default=0)

@@ -307,6 +307,8 @@ class Member(Base):
     rank: Mapped[int]
     fence: Mapped[int]
     state: Mapped[str]
+    key_hash: Mapped[str | None]
+    """Of the key that it was claimed with; None for one of a worker that makes none."""
     phase: Mapped[str] = mapped_column(default="")
     pid: Mapped[int | None]
     exit_code: Mapped[int | None]

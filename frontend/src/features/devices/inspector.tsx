@@ -95,7 +95,7 @@ function HostFacts({ host }: { host: Host }) {
           ["CPUs", host.cpu_count],
           ["Memory", formatBytes(host.memory_bytes)],
           ["JAX", host.jax_version],
-          ["Worker", host.version],
+          ["Worker", `${host.version}${host.protocol ? `, protocol ${host.protocol}` : ""}`],
           ["Registered", formatUtc(host.registered_at)],
           ["Id", <Identifier id={host.id} key="id" />],
         ]}

@@ -90,6 +90,8 @@ class Host(Reply):
     simulated_devices: int = 0
     """How many of its devices CPU devices stand for."""
     version: str
+    protocol: int | None = None
+    """What its worker speaks; None where it has not registered since servers keep it."""
     jax_version: str
     cpu_count: int
     memory_bytes: int
