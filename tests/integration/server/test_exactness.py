@@ -62,19 +62,6 @@ def test_every_point_comes_out_bit_for_bit_and_every_spike_is_seen_at_every_zoom
             assert shown == [4.0] * len([at for at in spikes if first <= at <= first + width])
 
 
-def test_ten_thousand_names_are_read_out_whole(core: Core, member: Member) -> None:
-    names = [f"metric/{name:05}" for name in range(10_000)]
-    for step in range(3):
-        for first in range(0, len(names), 1_000):
-            some = names[first : first + 1_000]
-            _log(member, some, [step] * len(some), core.clock.now(), [step / 7] * len(some))
-
-    blocks = list(_read_out(core, member))
-
-    assert [block.source.name for block in blocks] == names
-    assert all(list(block.values) == [0.0, 1 / 7, 2 / 7] for block in blocks)
-
-
 def _log(member: Member, names: Sequence[str], steps: Sequence[int], began: int, values: Sequence[float]) -> None:
     times = [began + step for step in steps]
     member.send(member.event("metrics", names=names, steps=steps, times=times, values=values))
