@@ -27,7 +27,7 @@ export PYTHONUNBUFFERED := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-long check unit integration simulation sim e2e frontend-test conformance chaos chaos-gangs machine fuzz pythons test-pythons accelerator bench bench-engine bench-accelerator bench-orchestration bench-fairness bench-telemetry bench-peers house surface openapi lock build clean
+.PHONY: help demo test test-quick test-long check unit integration simulation sim e2e frontend-test conformance chaos chaos-gangs machine fuzz pythons test-pythons accelerator bench bench-engine bench-accelerator bench-orchestration bench-fairness bench-telemetry bench-ui bench-peers house surface openapi lock build clean
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -117,6 +117,9 @@ bench-fairness: .venv/.dev ## what each route's costliest request costs everybod
 
 bench-telemetry: .venv/.dev frontend/dist/index.html ## bursts of values and lines arrive whole, and how soon; JSON in build/bench/
 	PYTHONPATH=tests $(PY) tests/bench/telemetry.py
+
+bench-ui: .venv/.dev frontend/dist/index.html .venv/.chromium ## how soon the dashboard draws curves in a browser that is held back; JSON in build/bench/
+	PYTHONPATH=tests $(PY) tests/bench/ui.py
 
 bench-peers: .venv-peers/.installed ## TensorFlow and Ray in an environment of their own, for the comparisons
 

@@ -19,11 +19,11 @@ def connect(deployment: Deployment) -> Client:
 
 
 def assert_digits_run(deployment: Deployment, page: Page, run: Run) -> None:
-    """The finished run's placement, reductions, throughput, logs and state, in the API, the SDK and the browser."""
+    """The finished run's placement, reductions, curves, logs and state, in the API, the SDK and the browser."""
     assert_succeeded_everywhere(deployment, page, run)
     assert_eight_replicas_on_eight_devices(page, run)
     assert_reductions_reproduce(page, run)
-    assert_throughput_curve(page, run)
+    assert_speed_curve(page, run)
     assert_logs(page, run)
 
 
@@ -78,12 +78,13 @@ def assert_reductions_reproduce(page: Page, run: Run) -> None:
         expect(page.get_by_test_id("verdict")).to_have_attribute("data-reproduces", "true")
 
 
-def assert_throughput_curve(page: Page, run: Run) -> None:
+def assert_speed_curve(page: Page, run: Run) -> None:
     """A curve with more than two points, drawn with ink."""
     (speed,) = run.metrics("sys/steps_per_s").series
     assert speed.n > 2
-    page.goto(f"{run.url}/throughput")
+    page.goto(f"{run.url}/metrics")
     chart = page.get_by_test_id("chart-Steps per second")
+    page.locator("[data-metric='Steps per second']").scroll_into_view_if_needed(timeout=TIMEOUT_MS)
     chart.wait_for(timeout=TIMEOUT_MS)
     canvas = chart.locator("canvas")
     page.wait_for_function(_HAS_INK, arg=canvas.element_handle(), timeout=TIMEOUT_MS)

@@ -103,9 +103,9 @@ def test_attempts_and_checkpoints_are_on_the_run_page(
         expect(page.get_by_test_id("checkpoints").get_by_text("attempt 2", exact=True).first).to_be_visible()
         shoot(page, screenshots, "run-attempts")
 
-        open_settled(page, f"{deployment.url}/runs/{resumed.id}/throughput?attempt={first.id}")
+        open_settled(page, f"{deployment.url}/runs/{resumed.id}/metrics?attempt={first.id}")
         expect(page.get_by_label("Attempt")).to_contain_text("Attempt 1", timeout=TIMEOUT_MS)
-        shoot(page, screenshots, "run-throughput-attempt")
+        shoot(page, screenshots, "run-metrics-attempt")
 
 
 def shoot(page: Page, screenshots: Screenshots, name: str) -> None:

@@ -75,7 +75,7 @@ def test_a_live_run_catches_up_after_its_stream_was_cut(
     with connect(deployment) as client, proxy_to(deployment.url) as line, signed_in(browser, deployment) as page:
         run = client.submit(programs.write("endless", ENDLESS), replicas=2)
         wait_for_step(run)
-        page.goto(f"{line.url}/runs/{run.id}/throughput")
+        page.goto(f"{line.url}/runs/{run.id}/metrics")
         expect(live_chip(page)).to_have_text("Live", timeout=TIMEOUT_MS)
 
         line.cut()

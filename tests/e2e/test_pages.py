@@ -14,7 +14,7 @@ from e2e.pages import THEMES, follow, open_settled, signed_in
 from e2e.seen import TIMEOUT_MS, connect
 from support.deployment import DIGITS, DRUMLINE, ROOT, Deployment
 
-TABS = ("placement", "reductions", "throughput", "logs", "plan", "attempts")
+TABS = ("metrics", "placement", "reductions", "logs", "plan", "attempts")
 SIZES = ((1440, 900), (390, 844))
 FITS = "() => document.documentElement.scrollWidth <= window.innerWidth"
 DRAWN = "() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(drawn))))"
@@ -64,7 +64,7 @@ def wait_until_drawn(page: Page, name: str) -> None:
         "submit": page.locator(".cm-content"),
         "run-placement": page.get_by_test_id("placed-device").first,
         "run-reductions": page.get_by_test_id("verdict"),
-        "run-throughput": page.get_by_test_id("chart-Steps per second").locator("canvas"),
+        "run-metrics": page.locator("figure canvas").first,
         "run-logs": page.get_by_text("epoch 20/20"),
         "run-plan": page.get_by_test_id("plan-comparison"),
         "run-attempts": page.get_by_test_id("checkpoints"),

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 from pydantic import JsonValue
 
 from drumline import Client, Run
@@ -161,7 +161,7 @@ def _row(page: Page, address: str, label: str, run: Run) -> Shown:
 
 
 def _header(run: Run, page: Page) -> Shown:
-    open_settled(page, f"{run.url}/throughput")
+    open_settled(page, f"{run.url}/metrics")
     step = page.get_by_test_id("figure-step").inner_text().split("/")[0]
     return Shown("header", _number(step), _number(page.get_by_test_id("figure-steps-per-s").inner_text()))
 
@@ -169,8 +169,9 @@ def _header(run: Run, page: Page) -> Shown:
 def _chart(run: Run, page: Page) -> Shown:
     """The mean over time of the windows that the chart shows, of which each ends with a step."""
     chart = page.get_by_test_id("chart-Steps per second")
+    page.locator("[data-metric='Steps per second']").scroll_into_view_if_needed(timeout=TIMEOUT_MS)
     chart.wait_for(timeout=TIMEOUT_MS)
-    rows = chart.locator("tbody tr").evaluate_all("rows => rows.map(row => [...row.cells].map(one => one.textContent))")
+    rows = _pages_of(chart)
     windows = [(_number(step), _number(most if least == "0" else mean)) for step, mean, least, most in rows]
     seconds, before = 0.0, float(EVERY - 1)
     for step, rate in windows:
@@ -178,6 +179,17 @@ def _chart(run: Run, page: Page) -> Shown:
             seconds += (step - before) / rate
             before = step
     return Shown("chart", before + 1, (before - EVERY + 1) / seconds)
+
+
+def _pages_of(chart: Locator) -> list[list[str]]:
+    """All rows of its table, of which it holds a page at a time."""
+    cells = "rows => rows.map(row => [...row.cells].map(one => one.textContent))"
+    further = chart.get_by_role("button", name="Further rows")
+    rows: list[list[str]] = chart.locator("tbody tr").evaluate_all(cells)
+    while further.count() and further.is_enabled():
+        further.evaluate("button => button.click()")
+        rows += chart.locator("tbody tr").evaluate_all(cells)
+    return rows
 
 
 def _foretold(waiting: Run, run: Run) -> Shown:

@@ -29,7 +29,7 @@ def test_a_waiting_run_says_why_with_the_evidence_and_what_would_let_it_start(
     expect(why).to_contain_text("Position 1 in the queue.")
     expect(why).to_contain_text(re.compile(r"wanted 4\s*free 2"))
     expect(why.get_by_test_id("run-suggestions").get_by_role("listitem")).to_have_text([fewer, ends.format(short)])
-    expect(why.get_by_role("link", name=short)).to_have_attribute("href", f"/runs/{ahead.id}/placement")
+    expect(why.get_by_role("link", name=short)).to_have_attribute("href", f"/runs/{ahead.id}/metrics")
 
     page.goto(deployment.url)
     line = page.get_by_role("listitem").filter(has=page.locator(f"a[href*='{waiting.id}']"))

@@ -93,6 +93,7 @@ def _summary_fields(run: Run, rule: api.WaitRule | None) -> dict[str, object]:
         "hosts": run.hosts,
         "batch": run.batch_id,
         "not_finite": run.not_finite or {},
+        "first_non_finite": run.first_non_finite,
     }
 
 

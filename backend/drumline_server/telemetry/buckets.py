@@ -264,6 +264,7 @@ def _columns(known: Mapping[int, _Bucket]) -> dict[str, Any]:  # Any: columns of
         "mean": tuple(bucket.mean() for bucket in buckets),
         "last": tuple(bucket.last for bucket in buckets),
         "count": tuple(bucket.count for bucket in buckets),
+        "not_finite": tuple(bucket.count - bucket.finite for bucket in buckets),
     }
 
 

@@ -32,7 +32,7 @@ from drumline_server.lifecycle.guard import (
 from drumline_server.lifecycle.status_events import TelemetryWrite
 from drumline_server.storage.models import PlacementRecord, VariableRecord
 from drumline_server.storage.models.base import insert_or_ignore
-from drumline_server.telemetry import gaps, logs, metric_rows, reductions
+from drumline_server.telemetry import gaps, logs, metric_rows, non_finite, reductions
 
 
 def store_checkpoints(write: TelemetryWrite, events: Sequence[CheckpointEvent]) -> None:
@@ -111,6 +111,7 @@ _STORES: dict[str, Store] = {
     "log": logs.store_logs,
     "metrics": metric_rows.store_metrics,
     "reduction": reductions.store_reductions,
+    "non_finite": non_finite.store_non_finite,
     "checkpoint": store_checkpoints,
     "restored": store_restore,
     "progress": status_events.apply_progress,

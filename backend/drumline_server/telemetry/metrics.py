@@ -9,11 +9,10 @@ from functools import partial
 from itertools import chain, groupby
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, func, select
+from sqlalchemy import ColumnElement, Row, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline_server.base.paging import decode_cursor, page_of
 from drumline_server.storage import runs
 from drumline_server.storage.history import IN_METRICS
 from drumline_server.storage.models import Attempt, Gap, Metric, MetricChunk, MetricPage
@@ -171,30 +170,9 @@ def read_metrics(session: Session, project_id: str, run_id: str, window: Window)
     metrics = find_metrics(session, run.id, window)
     known = groupby(metrics, key=lambda metric: metric.name)
     series = tuple(_series(session, attempts, name, list(of_name), window) for name, of_name in known)
-    return api.Metrics(
-        run=run.id, x=window.x, series=series, gaps=gaps_of(session, parts_of(attempts, metrics), window)
-    )
-
-
-def list_names(
-    session: Session, project_id: str, run_id: str, *, prefix: str, cursor: str | None, limit: int
-) -> api.Page[api.MetricName]:
-    """The metrics of a run whose names begin with `prefix`, by name, of all its attempts. Raises NotFoundError."""
-    run = require_run(session, project_id, run_id)
-    query = select(Metric.name, func.sum(Metric.n), func.min(Metric.first_step), func.max(Metric.last_step))
-    query = query.where(Metric.run_id == run.id)
-    if prefix:
-        query = query.where(Metric.name.startswith(prefix, autoescape=True))
-    if cursor is not None:
-        (after,) = decode_cursor(cursor, str)
-        query = query.where(Metric.name > after)
-    rows = session.execute(query.group_by(Metric.name).order_by(Metric.name).limit(limit + 1)).all()
-    return page_of(rows, limit, item=_name, key=lambda row: (row[0],))
-
-
-def _name(row: Row[str, int, int, int]) -> api.MetricName:
-    name, n, first_step, last_step = row
-    return api.MetricName(name=name, unit=UNITS.get(name, ""), n=int(n), first_step=first_step, last_step=last_step)
+    parts = parts_of(attempts, metrics)
+    gaps = gaps_of(session, parts, window)
+    return api.Metrics(run=run.id, x=window.x, series=series, gaps=gaps, began=began(parts))
 
 
 def find_metrics(session: Session, run_id: str, window: Window) -> Sequence[Metric]:

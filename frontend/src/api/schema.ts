@@ -758,6 +758,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{run_id}/metrics/groups": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Metric Groups
+         * @description How many metrics begin with each word before a `/`, and which steps all of them span.
+         */
+        get: operations["list_metric_groups"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run_id}/metrics/names": {
         parameters: {
             query?: never;
@@ -770,6 +790,26 @@ export interface paths {
          * @description The names of the run's metrics, by name, with how much there is of each; it may have thousands.
          */
         get: operations["list_metric_names"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run_id}/non-finite": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Non Finite
+         * @description Where reductions were NaN or infinite first, by name: step, replicas, counts.
+         */
+        get: operations["list_non_finite"];
         put?: never;
         post?: never;
         delete?: never;
@@ -956,6 +996,46 @@ export interface paths {
          * @description Submits up to 10 000 runs at once: if one is refused none is queued. A refusal names each run and field.
          */
         post: operations["submit_batch"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs:details": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Compare Runs
+         * @description Several runs whole, in the order asked for: what they were given and what came out, to be put side by side.
+         */
+        get: operations["compare_runs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs:metric-names": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Shared Names
+         * @description The names that any of the runs logged, by name, with how many of them did. Unknown runs add none.
+         */
+        get: operations["list_shared_names"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -2106,7 +2186,7 @@ export interface components {
          */
         EventBatch: {
             /** Events */
-            events: (components["schemas"]["StateEvent"] | components["schemas"]["PlacementEvent"] | components["schemas"]["VariableEvent"] | components["schemas"]["ProgressEvent"] | components["schemas"]["MetricsEvent"] | components["schemas"]["ReductionEvent"] | components["schemas"]["LogEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["RestoredEvent"] | components["schemas"]["GapEvent"] | components["schemas"]["ResultEvent"])[];
+            events: (components["schemas"]["StateEvent"] | components["schemas"]["PlacementEvent"] | components["schemas"]["VariableEvent"] | components["schemas"]["ProgressEvent"] | components["schemas"]["MetricsEvent"] | components["schemas"]["ReductionEvent"] | components["schemas"]["NonFiniteEvent"] | components["schemas"]["LogEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["RestoredEvent"] | components["schemas"]["GapEvent"] | components["schemas"]["ResultEvent"])[];
             /** Fence */
             fence: number;
             /** First Seq */
@@ -3046,6 +3126,32 @@ export interface components {
             what: "metrics" | "spool";
         };
         /**
+         * MetricGroup
+         * @description Metrics whose names begin with the same word and `/`.
+         */
+        MetricGroup: {
+            /** Group */
+            group: string;
+            /** Names */
+            names: number;
+        };
+        /**
+         * MetricGroups
+         * @description The groups of a run's metrics by name; what the engine measures itself (`sys`) is the last.
+         */
+        MetricGroups: {
+            /** Complete */
+            complete: boolean;
+            /** First Step */
+            first_step: number | null;
+            /** Groups */
+            groups: components["schemas"]["MetricGroup"][];
+            /** Last Step */
+            last_step: number | null;
+            /** Total */
+            total: number;
+        };
+        /**
          * MetricName
          * @description A metric of a run, as a row of the list of them; its figures are of all attempts.
          */
@@ -3076,6 +3182,11 @@ export interface components {
             mean: (number | null)[];
             /** Min */
             min: (number | null)[];
+            /**
+             * Not Finite
+             * @default []
+             */
+            not_finite: number[];
             /** X */
             x: number[];
         };
@@ -3101,6 +3212,8 @@ export interface components {
          * @description The metrics of a run, bucketed by the server.
          */
         Metrics: {
+            /** Began */
+            began?: string | null;
             /**
              * Gaps
              * @default []
@@ -3178,6 +3291,90 @@ export interface components {
             kind: "mirrored";
         };
         /**
+         * NonFinite
+         * @description The first reduction of a name whose result was NaN or infinite.
+         */
+        NonFinite: {
+            /** At */
+            at: string;
+            /** Attempt */
+            attempt: string;
+            /** Call */
+            call: number;
+            /** Name */
+            name: string;
+            /**
+             * Op
+             * @enum {string}
+             */
+            op: "sum" | "mean";
+            /** Replicas */
+            replicas: components["schemas"]["NonFiniteReplica"][];
+            /** Replicas In All */
+            replicas_in_all: number;
+            /** Result Count */
+            result_count: number;
+            /** Shape */
+            shape: number[];
+            /** Step */
+            step: number;
+        };
+        /**
+         * NonFiniteEvent
+         * @description The first reduction of a name whose result is not finite; every call of `strategy.run` is looked at.
+         */
+        NonFiniteEvent: {
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /** Call */
+            call: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "non_finite";
+            /** Name */
+            name: string;
+            /**
+             * Op
+             * @enum {string}
+             */
+            op: "sum" | "mean";
+            /** Replicas */
+            replicas: components["schemas"]["NonFiniteReplica"][];
+            /** Result Count */
+            result_count: number;
+            /** Seq */
+            seq: number;
+            /** Shape */
+            shape: number[];
+            /** Step */
+            step: number;
+        };
+        /**
+         * NonFiniteReplica
+         * @description What a replica put into a reduction that is no finite number.
+         */
+        NonFiniteReplica: {
+            /** Inf Count */
+            inf_count: number;
+            /** Nan Count */
+            nan_count: number;
+            /** Replica */
+            replica: number;
+        };
+        /**
+         * NonFinites
+         * @description The first of each name, earliest first.
+         */
+        NonFinites: {
+            /** Items */
+            items: components["schemas"]["NonFinite"][];
+        };
+        /**
          * NumberedPoints
          * @description Buckets of an axis that several curves share; those without a value are left out.
          */
@@ -3194,6 +3391,11 @@ export interface components {
             mean: (number | null)[];
             /** Min */
             min: (number | null)[];
+            /**
+             * Not Finite
+             * @default []
+             */
+            not_finite: number[];
             /** X */
             x: number[];
         };
@@ -3377,6 +3579,20 @@ export interface components {
         Page_RunSummary_: {
             /** Items */
             items: components["schemas"]["RunSummary"][];
+            /** Next */
+            next?: string | null;
+        };
+        /** Page[Run] */
+        Page_Run_: {
+            /** Items */
+            items: components["schemas"]["Run"][];
+            /** Next */
+            next?: string | null;
+        };
+        /** Page[SharedName] */
+        Page_SharedName_: {
+            /** Items */
+            items: components["schemas"]["SharedName"][];
             /** Next */
             next?: string | null;
         };
@@ -4588,6 +4804,7 @@ export interface components {
             created_at: string;
             /** Ended At */
             ended_at: string | null;
+            first_non_finite?: components["schemas"]["NonFinite"] | null;
             /** Hosts */
             hosts: string[];
             /** Id */
@@ -4766,6 +4983,7 @@ export interface components {
             created_at: string;
             /** Ended At */
             ended_at: string | null;
+            first_non_finite?: components["schemas"]["NonFinite"] | null;
             /** Hosts */
             hosts: string[];
             /** Id */
@@ -4832,6 +5050,18 @@ export interface components {
              * @enum {string}
              */
             role: "viewer" | "submitter" | "operator" | "admin";
+        };
+        /**
+         * SharedName
+         * @description A metric that runs of a comparison logged.
+         */
+        SharedName: {
+            /** Name */
+            name: string;
+            /** Runs */
+            runs: number;
+            /** Unit */
+            unit: string;
         };
         /**
          * StacksReport
@@ -5298,12 +5528,18 @@ export type MemberStandingOutput = components['schemas']['MemberStanding-Output'
 export type MemberState = components['schemas']['MemberState'];
 export type MemberTick = components['schemas']['MemberTick'];
 export type MetricGap = components['schemas']['MetricGap'];
+export type MetricGroup = components['schemas']['MetricGroup'];
+export type MetricGroups = components['schemas']['MetricGroups'];
 export type MetricName = components['schemas']['MetricName'];
 export type MetricPoints = components['schemas']['MetricPoints'];
 export type MetricSeries = components['schemas']['MetricSeries'];
 export type Metrics = components['schemas']['Metrics'];
 export type MetricsEvent = components['schemas']['MetricsEvent'];
 export type MirroredSpec = components['schemas']['MirroredSpec'];
+export type NonFinite = components['schemas']['NonFinite'];
+export type NonFiniteEvent = components['schemas']['NonFiniteEvent'];
+export type NonFiniteReplica = components['schemas']['NonFiniteReplica'];
+export type NonFinites = components['schemas']['NonFinites'];
 export type NumberedPoints = components['schemas']['NumberedPoints'];
 export type OneDeviceSpec = components['schemas']['OneDeviceSpec'];
 export type Outcome = components['schemas']['Outcome'];
@@ -5323,6 +5559,8 @@ export type PageMetricName = components['schemas']['Page_MetricName_'];
 export type PageReductionSummary = components['schemas']['Page_ReductionSummary_'];
 export type PageRunEvent = components['schemas']['Page_RunEvent_'];
 export type PageRunSummary = components['schemas']['Page_RunSummary_'];
+export type PageRun = components['schemas']['Page_Run_'];
+export type PageSharedName = components['schemas']['Page_SharedName_'];
 export type PageToken = components['schemas']['Page_Token_'];
 export type PlacedDevice = components['schemas']['PlacedDevice'];
 export type PlacedReplica = components['schemas']['PlacedReplica'];
@@ -5386,6 +5624,7 @@ export type RunSubmit = components['schemas']['RunSubmit'];
 export type RunSummary = components['schemas']['RunSummary'];
 export type RunWarning = components['schemas']['RunWarning'];
 export type Session = components['schemas']['Session'];
+export type SharedName = components['schemas']['SharedName'];
 export type StacksReport = components['schemas']['StacksReport'];
 export type StacksRequest = components['schemas']['StacksRequest'];
 export type StateEvent = components['schemas']['StateEvent'];
@@ -6713,11 +6952,47 @@ export interface operations {
             };
         };
     };
+    list_metric_groups: {
+        parameters: {
+            query?: {
+                /** @description What the names hold, ignoring case. */
+                search?: string;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MetricGroups"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     list_metric_names: {
         parameters: {
             query?: {
-                /** @description How the names begin. */
-                prefix?: string;
+                /** @description What the names hold, ignoring case. */
+                search?: string;
+                /** @description What the names have before the first `/`; nothing if it is empty. */
+                group?: string | null;
                 /** @description `next` of the page before; the first page without. */
                 cursor?: string | null;
                 /** @description Names on the page. */
@@ -6738,6 +7013,39 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Page_MetricName_"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_non_finite: {
+        parameters: {
+            query?: {
+                attempt?: string | null;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NonFinites"];
                 };
             };
             /** @description An error, told in words and with a code. */
@@ -7078,6 +7386,76 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SubmittedBatch"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    compare_runs: {
+        parameters: {
+            query: {
+                /** @description Runs to show, in this order. */
+                runs: string[];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_Run_"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_shared_names: {
+        parameters: {
+            query: {
+                /** @description Runs to show, in this order. */
+                runs: string[];
+                /** @description What the names hold, ignoring case. */
+                search?: string;
+                /** @description `next` of the page before; the first page without. */
+                cursor?: string | null;
+                /** @description Names on the page. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_SharedName_"];
                 };
             };
             /** @description An error, told in words and with a code. */

@@ -74,6 +74,16 @@ export default function Palette({ onClose }: { onClose: () => void }) {
               </Item>
             ))}
           </Group>
+          <Command.Group forceMount>
+            <Item
+              forceMount
+              onSelect={act(() => navigate({ to: "/compare", search: newest(runs.data?.pages[0]?.items) }))}
+              value="compare runs"
+            >
+              <Icon className="text-muted" name="batches" />
+              {search ? `Compare the runs that match “${search}”` : "Compare the newest runs"}
+            </Item>
+          </Command.Group>
           <Group heading="Do">
             <Item
               onSelect={act(async () =>
@@ -100,6 +110,11 @@ export default function Palette({ onClose }: { onClose: () => void }) {
   );
 }
 
+/** The runs that are listed, as the address of their comparison. */
+function newest(runs: readonly { id: string }[] | undefined) {
+  return { runs: runs?.map(({ id }) => id).join(",") };
+}
+
 function Group({ heading, children }: { heading: string; children: ReactNode }) {
   return (
     <Command.Group
@@ -119,6 +134,8 @@ function Item({
   onSelect: () => void;
   value?: string;
   keywords?: string[];
+  /** Shown whatever is typed. */
+  forceMount?: boolean;
 }) {
   return (
     <Command.Item

@@ -9,10 +9,11 @@ import {
   useMatchRoute,
 } from "@tanstack/react-router";
 import { batchSearch } from "@/features/batches/search";
+import { compareSearch } from "@/features/compare/search";
 import { devicesSearch } from "@/features/devices/search";
 import { jobSearch } from "@/features/jobs/search";
 import { OverviewPage } from "@/features/overview/overview-page";
-import { logsSearch, placementSearch, reductionsSearch, throughputSearch } from "@/features/run/search";
+import { logsSearch, metricsSearch, placementSearch, reductionsSearch } from "@/features/run/search";
 import { runsSearch } from "@/features/runs/search";
 import { submitSearch } from "@/features/submit/search";
 import { nonEmpty, optional, parseSearch, stringifySearch } from "@/lib/search-params";
@@ -71,6 +72,13 @@ const batchRoute = createRoute({
   component: lazyRouteComponent(() => import("@/features/batches/batch-page"), "BatchPage"),
 });
 
+const compareRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/compare",
+  validateSearch: compareSearch,
+  component: lazyRouteComponent(() => import("@/features/compare/compare-page"), "ComparePage"),
+});
+
 const devicesRoute = createRoute({
   getParentRoute: () => rootRoute,
   path: "/devices",
@@ -95,7 +103,7 @@ const runIndexRoute = createRoute({
   getParentRoute: () => runRoute,
   path: "/",
   beforeLoad: ({ params }) => {
-    throw redirect({ to: "/runs/$runId/placement", params, replace: true });
+    throw redirect({ to: "/runs/$runId/metrics", params, replace: true });
   },
 });
 
@@ -113,11 +121,23 @@ const reductionsRoute = createRoute({
   component: lazyRouteComponent(() => import("@/features/run/reductions/reductions-tab"), "ReductionsTab"),
 });
 
+const metricsRoute = createRoute({
+  getParentRoute: () => runRoute,
+  path: "/metrics",
+  validateSearch: metricsSearch,
+  component: lazyRouteComponent(() => import("@/features/run/metrics/metrics-tab"), "MetricsTab"),
+});
+
+/** Where the curves were before they had a tab of their own. */
 const throughputRoute = createRoute({
   getParentRoute: () => runRoute,
   path: "/throughput",
-  validateSearch: throughputSearch,
-  component: lazyRouteComponent(() => import("@/features/run/throughput/throughput-tab"), "ThroughputTab"),
+  validateSearch: metricsSearch,
+  beforeLoad: ({ params, search }) => {
+    // Time was counted from the start of the run then.
+    const x = search.x === "time" ? "relative" : search.x;
+    throw redirect({ to: "/runs/$runId/metrics", params, search: { ...search, x }, replace: true });
+  },
 });
 
 const logsRoute = createRoute({
@@ -147,10 +167,12 @@ const routeTree = rootRoute.addChildren([
   jobRoute,
   batchesRoute,
   batchRoute,
+  compareRoute,
   devicesRoute,
   submitRoute,
   runRoute.addChildren([
     runIndexRoute,
+    metricsRoute,
     placementRoute,
     reductionsRoute,
     throughputRoute,

@@ -146,6 +146,29 @@ class ReductionEvent(_Event):
     result: ArraySummary
 
 
+class NonFiniteReplica(Contract):
+    """What a replica put into a reduction that is no finite number."""
+
+    replica: Annotated[int, Field(ge=0, lt=2**53)]
+    nan_count: Annotated[int, Field(ge=0, lt=2**53)]
+    inf_count: Annotated[int, Field(ge=0, lt=2**53)]
+
+
+class NonFiniteEvent(_Event):
+    """The first reduction of a name whose result is not finite; every call of `strategy.run` is looked at."""
+
+    kind: Literal["non_finite"] = "non_finite"
+    name: Name
+    step: Step
+    call: Step
+    op: Literal["sum", "mean"]
+    shape: Shape
+    replicas: Annotated[tuple[NonFiniteReplica, ...], Field(fail_fast=True), AtMost(MAX_REPLICAS_TOLD)]
+    """Those of the member that put NaN or infinities in; none anywhere where a sum of finite numbers was too large."""
+    result_count: Annotated[int, Field(ge=0, lt=2**53)]
+    """Elements of the result that are not finite."""
+
+
 class LogEvent(_Event):
     """Output of the program. `offset` counts the bytes of this member's output before it, as UTF-8."""
 
@@ -216,6 +239,7 @@ WorkerEvent = Annotated[
     | ProgressEvent
     | MetricsEvent
     | ReductionEvent
+    | NonFiniteEvent
     | LogEvent
     | CheckpointEvent
     | RestoredEvent

@@ -265,6 +265,13 @@ class Run:
         """
         return Reductions(self._transport, self.id, f"{self._path}/reductions", name, attempt)
 
+    def non_finite(self, *, attempt: str | None = None) -> tuple[api.NonFinite, ...]:
+        """Where reductions were NaN or infinite first: by variable the step and the replicas, earliest first.
+
+        Every call of `strategy.run` is looked at. Of one attempt by id, else of the newest that had any.
+        """
+        return self._transport.get(f"{self._path}/non-finite", api.NonFinites, {"attempt": attempt}).items
+
     def cancel(self, grace_s: float | None = None) -> "Run":
         """Asks it to stop; it has `grace_s` seconds (its own limit if None) to do so. Returns itself at once.
 

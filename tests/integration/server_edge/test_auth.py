@@ -198,8 +198,8 @@ def test_things_of_another_project_are_not_there(any_server: EdgeServer) -> None
     run = any_server.core.submit(wait_for_devices=True)
     stranger = any_server.client(any_server.token("admin", any_server.core.add_project("other")))
 
-    paths = ("", "/placement", "/metrics", "/metrics/names", "/reductions", "/reductions/names", "/logs", "/logs/raw")
-    for path in (*paths, "/events", "/metrics.csv"):
+    shown = ("", "/placement", "/reductions", "/reductions/names", "/logs", "/logs/raw", "/events")
+    for path in (*shown, "/metrics", "/metrics/names", "/metrics/groups", "/metrics.csv"):
         answer = stranger.get(f"/api/v1/runs/{run.id}{path}")
         assert answer.status_code == 404, path
     assert stranger.get("/api/v1/runs:metrics", params={"runs": run.id, "names": "loss"}).status_code == 404

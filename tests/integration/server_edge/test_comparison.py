@@ -141,4 +141,47 @@ def test_names_are_listed_page_by_page_with_how_much_there_is(
     assert [item["name"] for item in page["items"]] == ["train/%", "train/loss"]
     assert page["items"][0] == {"name": "train/%", "unit": "", "n": 3, "first_step": 2, "last_step": 4}
     assert [item["name"] for item in names(limit=2, cursor=page["next"])["items"]] == ["val/loss"]
-    assert [item["name"] for item in names(prefix="train/%")["items"]] == ["train/%"]
+    assert [item["name"] for item in names(search="TRAIN/%")["items"]] == ["train/%"]
+
+
+def test_names_are_searched_and_grouped_by_what_stands_before_the_slash(
+    any_server: EdgeServer, two: tuple[Member, Member]
+) -> None:
+    for name in ("train/loss", "Train/loss", "train/acc", "lr", "/odd", "sys/step_ms"):
+        log(two[0], name, range(2, 5), 1.0)
+    log(two[0], "val/loss", range(1, 9), 1.0)
+    run = f"/api/v1/runs/{two[0].claimed.run}/metrics"
+
+    def names(**query: Any) -> Any:
+        return {item["name"] for item in any_server.admin.get(f"{run}/names", params=query).json()["items"]}
+
+    found = any_server.admin.get(f"{run}/groups").json()
+    groups = {group["group"]: group["names"] for group in found["groups"]}
+    assert groups == {"": 2, "Train": 1, "train": 2, "val": 1, "sys": 1}
+    assert found["groups"][-1]["group"] == "sys"
+    assert (found["total"], found["complete"], found["first_step"], found["last_step"]) == (7, True, 1, 8)
+    assert names(group="train") == {"train/loss", "train/acc"}
+    assert names(group="") == {"lr", "/odd"}
+    assert names(search="LOSS", group="train") == {"train/loss"}
+    only = any_server.admin.get(f"{run}/groups", params={"search": "acc"}).json()
+    assert [(group["group"], group["names"]) for group in only["groups"]] == [("train", 1)]
+
+
+def test_names_and_details_of_several_runs_come_in_one_answer_each(
+    any_server: EdgeServer, two: tuple[Member, Member]
+) -> None:
+    for member, names in zip(two, (("loss", "lr"), ("loss", "acc")), strict=True):
+        for name in names:
+            log(member, name, range(3), 1.0)
+    ids = [member.claimed.run for member in two]
+
+    def ask(what: str, **query: Any) -> Any:
+        return any_server.admin.get(f"/api/v1/runs:{what}", params={"runs": ids, **query}).json()
+
+    shared = ask("metric-names", limit=2)
+    assert [(item["name"], item["runs"]) for item in shared["items"]] == [("acc", 1), ("loss", 2)]
+    assert [item["name"] for item in ask("metric-names", limit=2, cursor=shared["next"])["items"]] == ["lr"]
+    assert [run["id"] for run in ask("details")["items"]] == ids
+    stranger = any_server.client(any_server.token("admin", any_server.core.add_project("other")))
+    assert stranger.get("/api/v1/runs:metric-names", params={"runs": ids}).json()["items"] == []
+    assert stranger.get("/api/v1/runs:details", params={"runs": ids}).status_code == 404

@@ -55,6 +55,7 @@ _COSTLIEST: Mapping[str, Costliest] = {
     "/runs/{run_id}/metrics": _of("/runs/{}/metrics", "told", {"buckets": 2000}),
     "/runs/{run_id}/metrics.{form}": _of("/runs/{}/metrics.csv", "told"),
     "/runs/{run_id}/metrics.{form}, table": _of("/runs/{}/metrics.parquet", "told"),
+    "/runs/{run_id}/metrics/groups": _of("/runs/{}/metrics/groups", "told"),
     "/runs/{run_id}/metrics/names": _of("/runs/{}/metrics/names", "told", {"limit": 1000}),
     "/runs/{run_id}/placement": _of("/runs/{}/placement", "gang"),
     "/runs/{run_id}/placement, variables": _of("/runs/{}/placement", "told"),

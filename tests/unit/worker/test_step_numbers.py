@@ -158,3 +158,14 @@ def test_what_is_recorded_without_a_call_belongs_to_the_step_named_next() -> Non
     for step in range(3):
         numbers.hold(0, "sum", 0)
         assert [one.step for one in numbers.name(step)[1]] == [step]
+
+
+def test_a_call_that_was_named_long_ago_is_known_by_its_step() -> None:
+    numbers: StepNumbers[str] = StepNumbers()
+    for call, step in ((0, 0), (1, 1), (3, 2), (5, 5)):  # calls 2 and 3 are step 2, 4 and 5 are steps 3 to 5
+        for one in range(call + 1):
+            numbers.note_return(one)
+        numbers.name(step)
+    assert [numbers.find(call) for call in range(6)] == [0, 1, 2, 2, 5, 5]
+    numbers.note_return(6)
+    assert numbers.find(6) is None  # not named yet

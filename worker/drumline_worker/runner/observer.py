@@ -12,6 +12,7 @@ from drumline.distribute.observe import (
     StepRecord,
     VariableRecord,
 )
+from drumline.distribute.observe.non_finite import WatchedResult, WatchedStep
 from drumline_worker.host.tally import Tally
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.divergence import DivergenceCheck
@@ -93,6 +94,10 @@ class RunObserver:
     def reduction(self, record: ReductionRecord) -> None:
         """Passes it on with its arrays."""
         self._telemetry.reduction(record)
+
+    def watched(self, one: WatchedStep | WatchedResult) -> None:
+        """Passes it on: reading it would wait for the devices."""
+        self._telemetry.watched(one)
 
 
 def program_fields(program: DispatchedProgram) -> Fields:

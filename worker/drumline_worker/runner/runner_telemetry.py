@@ -3,14 +3,17 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from drumline.contracts.events import MAX_REDUCTION_VALUES
 from drumline.distribute.observe import ArraySummary, ReductionRecord, StepRecord, summarize
+from drumline.distribute.observe.non_finite import NonFinite, WatchedResult, WatchedStep
 from drumline_worker.host.tally import Tally
 from drumline_worker.runner.channel import Channel
+from drumline_worker.runner.non_finite_reports import NonFiniteReports
 from drumline_worker.runner.step_numbers import Numbered, StepNumbers
 from drumline_worker.runner.step_rate import StepRate, Window
 
@@ -78,7 +81,9 @@ class Telemetry:
         self._listener = listener
         self._changed = threading.Condition()
         self._points: deque[_Point] = deque()
-        self._steps: StepNumbers[ReductionRecord | _Speed] = StepNumbers()
+        self._steps: StepNumbers[ReductionRecord | NonFinite | _Speed] = StepNumbers()
+        self._non_finite = NonFiniteReports(channel)
+        self._non_finite_numbered: list[Numbered[NonFinite]] = []
         self._reductions: deque[Numbered[ReductionRecord]] = deque()
         self._reduction_bytes = 0
         """Of those that wait to be sent, and of those whose step is not named yet."""
@@ -132,6 +137,10 @@ class Telemetry:
             self._reduction_bytes += size
             self._wake()
 
+    def watched(self, one: WatchedStep | WatchedResult) -> None:
+        """A call that watches for NaN and infinities was sent; it is read when something else is sent."""
+        self._non_finite.add(one)
+
     def step(self, record: StepRecord) -> None:
         """A step that was dispatched. The first is told at once."""
         with self._changed:
@@ -173,16 +182,26 @@ class Telemetry:
             self._changed.notify_all()
         self._thread.join()
 
-    def _number(self, numbered: Iterable[Numbered[ReductionRecord | _Speed]]) -> None:
+    def _number(self, numbered: Iterable[Numbered[ReductionRecord | NonFinite | _Speed]]) -> None:
         for one in numbered:
             self._queue_numbered(one, calls_per_step=1.0)
 
-    def _queue_numbered(self, one: Numbered[ReductionRecord | _Speed], *, calls_per_step: float) -> None:
+    def _queue_numbered(self, one: Numbered[ReductionRecord | NonFinite | _Speed], *, calls_per_step: float) -> None:
         """Queues a record whose step is known now."""
         if isinstance(one.record, _Speed):
             self._add_figures(one.record.window.of_steps(calls_per_step), one.step, one.record.at_micros)
+        elif isinstance(one.record, NonFinite):
+            self._non_finite_numbered.append(Numbered(one.step, one.call, one.record))
         else:
             self._reductions.append(Numbered(one.step, one.call, one.record))
+
+    def _number_non_finite(self, found: Sequence[NonFinite]) -> None:
+        for one in found:
+            step = self._steps.find(one.step)
+            if step is None:
+                self._steps.hold(one.step, one, time.monotonic_ns())
+            else:
+                self._non_finite_numbered.append(Numbered(step, one.step, one))
 
     def _has_room_for(self, size: int) -> bool:
         waiting = len(self._reductions) + self._steps.held
@@ -252,15 +271,21 @@ class Telemetry:
         self._dirty = self._hurried = True
 
     def _flush(self) -> None:
+        found = self._non_finite.take(wait=self._closed or self._flushes_done < self._flushes_wanted)
         with self._changed:
-            self._number(self._steps.overdue(time.monotonic_ns(), self._total_steps))
+            self._number_non_finite(found)
+            rest = self._steps.rest if self._closed else partial(self._steps.overdue, time.monotonic_ns())
+            self._number(rest(self._total_steps))
+            non_finite, self._non_finite_numbered = self._non_finite_numbered, []
             points, self._points = self._points, deque()
             reductions, self._reductions = self._reductions, deque()
             self._reduction_bytes -= sum(_size_of(one.record) for one in reductions)
-            self._dirty = self._hurried = False
+            self._dirty, self._hurried = self._non_finite.is_waiting, False
             flush = self._flushes_wanted
             self._changed.notify_all()
         self._send_progress()
+        for one in non_finite:
+            self._non_finite.send(one)
         self._send_reductions(reductions)
         self._send_points(points)
         with self._changed:

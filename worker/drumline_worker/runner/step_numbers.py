@@ -28,6 +28,19 @@ class _Held(NamedTuple, Generic[Record]):
     record: Record
 
 
+class _Named(NamedTuple):
+    """Calls between two names, and the steps then."""
+
+    first_call: int
+    end_call: int
+    before: int
+    step: int
+
+
+KEPT_NAMES = 20_000
+"""So far back it is known which step a call belongs to: some seconds of the fastest programs."""
+
+
 class StepNumbers(Generic[Record]):
     """The program's steps, and records that wait for theirs to be named. Times are `time.monotonic_ns()`."""
 
@@ -41,6 +54,7 @@ class StepNumbers(Generic[Record]):
         self._rhythm = (1, 1)
         """Steps and calls between the last two names: what comes next is expected to have the same."""
         self._named = False
+        self._names: deque[_Named] = deque(maxlen=KEPT_NAMES)
 
     @property
     def named(self) -> int | None:
@@ -87,12 +101,23 @@ class StepNumbers(Generic[Record]):
         numbered = [Numbered(self._interpolate(held.call, step), held.call, held.record) for held in self._held]
         self._held.clear()
         gained, calls = step - self._last, self._calls - self._calls_then
+        if calls > 0:
+            self._names.append(_Named(self._calls_then, self._calls, self._last, step))
         if gained > 0:
             if calls > 0:
                 self._rhythm = (gained, calls)
             self._last = step
         self._calls_then, self._named = self._calls, True
         return max(0, gained), numbered
+
+    def find(self, call: int) -> int | None:
+        """The step of a call that returned before; None where the program has not named it yet."""
+        if call >= self._calls_then:
+            return None
+        for named in reversed(self._names):
+            if named.first_call <= call:
+                return _spread(call, named)
+        return self._last if self._last >= 0 else 0
 
     def is_overdue(self, now: int) -> bool:
         """Whether something was held too long."""
@@ -135,12 +160,7 @@ class StepNumbers(Generic[Record]):
 
     def _interpolate(self, call: int, step: int) -> int:
         """The step of a call after the last name, now that `step` is named."""
-        gained, calls, place = step - self._last, self._calls - self._calls_then, call - self._calls_then + 1
-        if gained <= 0 or calls < gained:
-            return step
-        if place <= 0:  # recorded after the last name, before another call
-            return max(0, self._last)
-        return self._last - (-place * gained // calls)
+        return _spread(call, _Named(self._calls_then, self._calls, self._last, step))
 
     def _likely(self, call: int) -> int:
         gained, calls = self._rhythm
@@ -150,3 +170,13 @@ class StepNumbers(Generic[Record]):
         if not self._named:
             return self._last + place
         return self._last + (gained if calls < gained else min(gained, -(-place * gained // calls)))
+
+
+def _spread(call: int, named: _Named) -> int:
+    """Calls are spread evenly over the steps that they are of."""
+    gained, calls, place = named.step - named.before, named.end_call - named.first_call, call - named.first_call + 1
+    if gained <= 0 or calls < gained:
+        return named.step
+    if place <= 0:  # recorded after the last name, before another call
+        return max(0, named.before)
+    return named.before - (-place * gained // calls)

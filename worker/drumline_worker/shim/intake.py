@@ -34,7 +34,19 @@ from drumline_worker.shim.spawn import Runner
 _READ_BYTES = 65_536
 MAX_REFUSALS_NOTED = 20
 _FROM_PROGRAM = frozenset(
-    {"state", "placement", "variable", "progress", "metrics", "reduction", "checkpoint", "restored", "gap", "result"}
+    {
+        "state",
+        "placement",
+        "variable",
+        "progress",
+        "metrics",
+        "reduction",
+        "non_finite",
+        "checkpoint",
+        "restored",
+        "gap",
+        "result",
+    }
 )
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from fastapi import Query, Response
 from fastapi.responses import StreamingResponse
+from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.base import Text
@@ -12,8 +13,10 @@ from drumline.contracts.events import MetricName
 from drumline.contracts.ids import AttemptId, RunId
 from drumline_server.http.dependencies import EXPORT, LARGE, AppDep, CursorText, KnownQuery, ReaderDep, api_router
 from drumline_server.http.json_bodies import in_pieces
+from drumline_server.scheduling.snapshot import SchedulingTerms
+from drumline_server.services import runs as details
 from drumline_server.storage.database import Database
-from drumline_server.telemetry import comparison, export, metrics
+from drumline_server.telemetry import comparison, export, metric_names, metrics
 from drumline_server.telemetry.buckets import Axis, Span
 from drumline_server.telemetry.tables import Format, write_table
 
@@ -22,6 +25,10 @@ router = api_router(tags=["telemetry"])
 _SAFE = 2**53
 Bound = Annotated[float | None, Query(ge=-_SAFE, le=_SAFE, allow_inf_nan=False)]
 Names = Annotated[list[MetricName], Query(max_length=metrics.MAX_NAMES, description="Metrics to show; all if none.")]
+Search = Annotated[Text, Query(max_length=200, description="What the names hold, ignoring case.")]
+Group = Annotated[
+    Text | None, Query(max_length=200, description="What the names have before the first `/`; nothing if it is empty.")
+]
 Buckets = Annotated[int, Query(ge=1, le=2_000)]
 Runs = Annotated[
     list[RunId], Query(min_length=1, max_length=comparison.MAX_RUNS, description="Runs to show, in this order.")
@@ -59,14 +66,63 @@ async def list_metric_names(
     principal: ReaderDep,
     _: KnownQuery,
     app: AppDep,
-    prefix: Annotated[Text, Query(max_length=200, description="How the names begin.")] = "",
+    search: Search = "",
+    group: Group = None,
     cursor: CursorText = None,
     limit: Annotated[int, Query(ge=1, le=1_000, description="Names on the page.")] = 200,
 ) -> Response:
     """The names of the run's metrics, by name, with how much there is of each; it may have thousands."""
+    sought = metric_names.Sought(search, group)
     page = await app.database.read(
-        lambda session: metrics.list_names(
-            session, principal.project_id, run_id, prefix=prefix, cursor=cursor, limit=limit
+        lambda session: metric_names.list_names(
+            session, principal.project_id, run_id, sought, cursor=cursor, limit=limit
+        )
+    )
+    return in_pieces(page, "items")
+
+
+@router.get("/runs/{run_id}/metrics/groups")
+async def list_metric_groups(
+    run_id: RunId, principal: ReaderDep, _: KnownQuery, app: AppDep, search: Search = ""
+) -> api.MetricGroups:
+    """How many metrics begin with each word before a `/`, and which steps all of them span."""
+    sought = metric_names.Sought(search)
+    return await app.database.read(
+        lambda session: metric_names.read_groups(session, principal.project_id, run_id, sought)
+    )
+
+
+@router.get("/runs:details", response_model=api.Page[api.Run])
+async def compare_runs(runs: Runs, principal: ReaderDep, _: KnownQuery, app: AppDep) -> Response:
+    """Several runs whole, in the order asked for: what they were given and what came out, to be put side by side."""
+    terms = SchedulingTerms.of(app.settings)
+    found: list[api.Run] = []
+    for run in dict.fromkeys(runs):  # each is a read of its own: nobody waits for all of them
+        read = partial(_read_run, project_id=principal.project_id, run_id=run, terms=terms, now=app.clock.now())
+        found.append(await app.database.read(read))
+    return in_pieces(api.Page[api.Run](items=tuple(found)), "items")
+
+
+def _read_run(session: Session, *, project_id: str, run_id: str, terms: SchedulingTerms, now: int) -> api.Run:
+    return details.get_run(session, project_id, run_id, terms, now=now)
+
+
+@router.get("/runs:metric-names", response_model=api.Page[api.SharedName])
+async def list_shared_names(
+    *,
+    runs: Runs,
+    principal: ReaderDep,
+    _: KnownQuery,
+    app: AppDep,
+    search: Search = "",
+    cursor: CursorText = None,
+    limit: Annotated[int, Query(ge=1, le=1_000, description="Names on the page.")] = 200,
+) -> Response:
+    """The names that any of the runs logged, by name, with how many of them did. Unknown runs add none."""
+    sought = metric_names.Sought(search)
+    page = await app.database.read(
+        lambda session: metric_names.list_shared(
+            session, principal.project_id, runs, sought, cursor=cursor, limit=limit
         )
     )
     return in_pieces(page, "items")

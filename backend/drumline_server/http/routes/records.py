@@ -21,7 +21,7 @@ from drumline_server.http.dependencies import (
 )
 from drumline_server.http.json_bodies import in_pieces
 from drumline_server.lifecycle import checkpoints
-from drumline_server.telemetry import gaps, logs, placement, reductions
+from drumline_server.telemetry import gaps, logs, non_finite, placement, reductions
 from drumline_server.telemetry.log_search import LogQuery, find_sources
 from drumline_server.telemetry.log_search_child import MAX_PATTERN
 
@@ -83,6 +83,16 @@ async def get_reduction(run_id: RunId, reduction_id: ReductionId, principal: Rea
     """One reduction: what each replica put in, and what came out."""
     return await app.database.read(
         lambda session: reductions.get_reduction(session, principal.project_id, run_id, reduction_id)
+    )
+
+
+@router.get("/non-finite")
+async def list_non_finite(
+    run_id: RunId, principal: ReaderDep, _: KnownQuery, app: AppDep, attempt: AttemptId | None = None
+) -> api.NonFinites:
+    """Where reductions were NaN or infinite first, by name: step, replicas, counts."""
+    return await app.database.read(
+        lambda session: non_finite.list_non_finite(session, principal.project_id, run_id, attempt)
     )
 
 

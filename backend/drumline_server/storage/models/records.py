@@ -180,6 +180,25 @@ class ReductionKind(Base):
     last_step: Mapped[int]
 
 
+class NonFiniteRecord(Base):
+    """The first reduction of a name, as one member saw it, whose result was NaN or infinite."""
+
+    __tablename__ = "non_finite"
+    __table_args__ = (Index("ix_non_finite_run_id_call_seq", "run_id", "call", "seq"),)
+
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    seq: Mapped[int]
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
+    step: Mapped[int]
+    call: Mapped[int]
+    body: Mapped[dict[str, Any]]
+    """`op`, `shape`, `replicas`, `result_count` as in `events.NonFiniteEvent`."""
+    recorded_at: Mapped[int]
+
+
 class PlacementRecord(Base):
     """What the engine of one member really built."""
 

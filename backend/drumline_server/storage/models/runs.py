@@ -216,6 +216,8 @@ class Run(Base):
     """The result's numbers by name, for tables of many runs."""
     not_finite: Mapped[dict[str, Any] | None]
     """The result's values that are NaN or infinite, by name; `None` where there are none."""
+    first_non_finite: Mapped[dict[str, Any] | None]
+    """The first reduction that was NaN or infinite, as `api.NonFinite`; of the newest attempt that had one."""
 
 
 class RunLabel(Base):

@@ -1,4 +1,5 @@
-const MOST_ROWS = 100;
+import { memo, useState } from "react";
+import { Button } from "@/components/ui/button";
 
 /** Parallel columns over x; `null` where there is nothing to draw: no line and no band goes across it. */
 export interface TimeChartColumns {
@@ -16,32 +17,40 @@ export interface TimeChartColumns {
 interface ChartTableProps {
   title: string;
   xName: string;
-  columns: TimeChartColumns;
+  lines: readonly { label: string; columns: TimeChartColumns }[];
   formatX: (value: number) => string;
 }
 
-/** The chart's numbers for screen readers: evenly thinned to 100 rows. */
-export function ChartTable({ title, xName, columns, formatX }: ChartTableProps) {
-  const every = Math.max(1, Math.ceil(columns.x.length / MOST_ROWS));
-  const rows = columns.x.map((_, at) => at).filter((at) => at % every === 0 || at === columns.x.length - 1);
+const PAGE = 50;
+
+/** The chart's numbers for screen readers, page by page; in sight while the keyboard is in it. */
+export const ChartTable = memo(function ChartTable({ title, xName, lines, formatX }: ChartTableProps) {
+  const [page, setPage] = useState(0);
+  const total = lines.reduce((sum, { columns }) => sum + columns.x.length, 0);
+  const pages = Math.max(1, Math.ceil(total / PAGE));
+  const shown = Math.min(page, pages - 1);
+  const rows = rowsOf(lines, shown * PAGE, PAGE);
   return (
-    <div className="sr-only">
+    <div className="sr-only focus-within:not-sr-only focus-within:max-h-64 focus-within:overflow-auto focus-within:py-2">
       <table>
         <caption>
           {title}
-          {every > 1 ? `, one of ${every} points` : ""}
+          {pages > 1 ? `, page ${shown + 1} of ${pages}` : ""}
         </caption>
         <thead>
           <tr>
-            <th scope="col">{xName}</th>
-            <th scope="col">mean</th>
-            <th scope="col">min</th>
-            <th scope="col">max</th>
+            {lines.length > 1 && <th scope="col">line</th>}
+            {[xName, "mean", "min", "max"].map((name) => (
+              <th key={name} scope="col">
+                {name}
+              </th>
+            ))}
           </tr>
         </thead>
         <tbody>
-          {rows.map((at) => (
-            <tr key={at}>
+          {rows.map(({ label, columns, at }) => (
+            <tr key={`${label} ${at}`}>
+              {lines.length > 1 && <td>{label}</td>}
               <td>{formatX(columns.x[at] ?? 0)}</td>
               <td>{textOf(columns.mean[at], columns.odd[at])}</td>
               <td>{textOf(columns.min[at], columns.odd[at])}</td>
@@ -50,11 +59,34 @@ export function ChartTable({ title, xName, columns, formatX }: ChartTableProps) 
           ))}
         </tbody>
       </table>
+      {pages > 1 && (
+        <p>
+          <Button compact disabled={shown === 0} onClick={() => setPage(shown - 1)}>
+            Earlier rows of {title}
+          </Button>
+          <Button compact disabled={shown === pages - 1} onClick={() => setPage(shown + 1)}>
+            Further rows of {title}
+          </Button>
+        </p>
+      )}
     </div>
   );
+});
+
+function rowsOf(lines: ChartTableProps["lines"], first: number, most: number) {
+  const rows: { label: string; columns: TimeChartColumns; at: number }[] = [];
+  let before = 0;
+  for (const { label, columns } of lines) {
+    const start = Math.max(0, first - before);
+    for (let at = start; at < columns.x.length && rows.length < most; at += 1)
+      rows.push({ label, columns, at });
+    before += columns.x.length;
+    if (rows.length === most) break;
+  }
+  return rows;
 }
 
 /** A number without the noise of its binary form. */
-function textOf(value: number | null | undefined, odd: string | null | undefined): string {
+export function textOf(value: number | null | undefined, odd: string | null | undefined): string {
   return typeof value === "number" ? String(Number(value.toPrecision(12))) : (odd ?? "not finite");
 }

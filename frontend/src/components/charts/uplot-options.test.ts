@@ -5,18 +5,26 @@ const colors: ChartColors = {
   text: "#98a1ae",
   line: "#232833",
   strong: "#626c7c",
-  curve: "#8cb0ff",
-  band: "#8cb0ff2e",
+  accent: "#8cb0ff",
+  warn: "#f5b83d",
   font: "11px Inter",
 };
 
-function options(log = false) {
+function options(log = false, limits: Limits = { low: null, high: null }) {
   return chartOptions({
     width: 400,
     height: 180,
     colors,
     group: "run",
     log,
+    layers: (["max", "min", "main"] as const).map((part) => ({
+      part,
+      color: colors.accent,
+      dash: [],
+      wide: false,
+    })),
+    limits: () => limits,
+    onDrawn: () => undefined,
     formatX: String,
     domain: () => [2, 40],
     numberAt: (drawn) => drawn,
@@ -24,6 +32,8 @@ function options(log = false) {
     onCursor: () => undefined,
   });
 }
+
+type Limits = { low: number | null; high: number | null };
 
 describe("chartOptions", () => {
   it("sets the colour of every axis, grid and border: uPlot's own text is black on any theme", () => {
@@ -39,7 +49,7 @@ describe("chartOptions", () => {
   it("fills the band between the largest and the smallest value, and shares the cursor of its group", () => {
     const { bands, cursor } = options();
 
-    expect(bands).toEqual([{ series: [2, 3], fill: colors.band }]);
+    expect(bands).toEqual([{ series: [1, 2], fill: "#8cb0ff2e" }]);
     expect(cursor?.sync?.key).toBe("run");
   });
 
@@ -47,6 +57,23 @@ describe("chartOptions", () => {
     const range = options().scales?.x?.range as () => [number, number];
 
     expect(range()).toEqual([2, 40]);
+  });
+});
+
+describe("limits of y", () => {
+  const ends = (limits: Limits) => {
+    const range = options(false, limits).scales?.y?.range as (...all: unknown[]) => [number, number];
+    return range(null, 1, 3);
+  };
+
+  it("hold where they are chosen, and leave the other end to the values", () => {
+    expect(ends({ low: -1, high: 2 })).toEqual([-1, 2]);
+    expect(ends({ low: null, high: 2 })).toEqual([0.8, 2]);
+  });
+
+  it("have a span even where all values lie beyond the one that is chosen", () => {
+    expect(ends({ low: 9, high: null })).toEqual([9, 10]);
+    expect(ends({ low: null, high: -9 })).toEqual([-10, -9]);
   });
 });
 
@@ -118,6 +145,7 @@ describe("alone", () => {
   it("finds the points between two holes, which no line reaches", () => {
     expect(alone([1, null, 2, null, 3, 4])).toEqual([0, 2]);
     expect(alone([null, 1])).toEqual([1]);
+    expect(alone([1, undefined, 2, undefined, null, undefined, 3, null])).toEqual([6]);
     expect(alone([])).toEqual([]);
   });
 });

@@ -6,8 +6,8 @@ export interface ChartColors {
   text: string;
   line: string;
   strong: string;
-  curve: string;
-  band: string;
+  accent: string;
+  warn: string;
   font: string;
 }
 
@@ -17,10 +17,18 @@ export function chartColors(): ChartColors {
     text: token("--muted"),
     line: token("--line"),
     strong: token("--line-strong"),
-    curve: token("--accent"),
-    band: withAlpha(token("--accent"), "2e"),
+    accent: token("--accent"),
+    warn: token("--warn"),
     font: `11px ${token("--font-ui")}`,
   };
+}
+
+/** One drawn column, as uPlot is told of it. */
+export interface LayerLook {
+  part: "main" | "raw" | "max" | "min";
+  color: string;
+  dash: number[];
+  wide: boolean;
 }
 
 interface ChartSettings {
@@ -30,6 +38,9 @@ interface ChartSettings {
   /** Charts of one group share their cursor. */
   group: string;
   log: boolean;
+  layers: readonly LayerLook[];
+  /** Ends of the vertical axis that are chosen, as they are drawn. */
+  limits: () => { low: number | null; high: number | null };
   /** How points are joined; straight lines if left out. */
   path?: uPlot.Series.PathBuilder | undefined;
   formatX: (value: number) => string;
@@ -40,6 +51,8 @@ interface ChartSettings {
   /** A range was drawn with the pointer. */
   onRange: (from: number, to: number) => void;
   onCursor: (index: number | null) => void;
+  /** Draws over the curves. */
+  onDrawn: (chart: uPlot) => void;
 }
 
 /** Up to so many points are shown one by one. */
@@ -99,18 +112,17 @@ function ySplits(log: boolean): uPlot.Axis.Splits {
   };
 }
 
-/** Indices of points that no line reaches: both neighbours are holes. */
+/** Indices of points that no line reaches: both neighbours are holes. What is undefined is another line's place. */
 export function alone(values: ArrayLike<number | null | undefined>): number[] {
-  const isHole = (at: number) => values[at] === null || values[at] === undefined;
-  return Array.from({ length: values.length }, (_, at) => at).filter(
-    (at) => !isHole(at) && isHole(at - 1) && isHole(at + 1),
-  );
+  const own = Array.from({ length: values.length }, (_, at) => at).filter((at) => values[at] !== undefined);
+  const isHole = (nth: number) => own[nth] === undefined || values[own[nth]] === null;
+  return own.filter((_, nth) => !isHole(nth) && isHole(nth - 1) && isHole(nth + 1));
 }
 
-/** Series are x, mean, max, min; the band lies between the last two. */
+/** A column for each layer; a band lies between each `max` and the `min` after it. */
 export function chartOptions(settings: ChartSettings): uPlot.Options {
-  const { width, height, colors, group, log, path } = settings;
-  const joined = path ? { paths: path } : {};
+  const { width, height, colors, group, log, layers, path } = settings;
+  const range = log ? logRange : yRange;
   return {
     width,
     height,
@@ -118,12 +130,13 @@ export function chartOptions(settings: ChartSettings): uPlot.Options {
     padding: [8, 12, 0, 0],
     scales: {
       x: { time: false, range: settings.domain },
-      y: { range: log ? logRange : yRange },
+      y: { range: (chart, low, high) => within(range(chart, low, high), settings.limits()) },
     },
     cursor: {
       sync: { key: group, setSeries: false, scales: ["x", null] },
+      y: false,
       drag: { x: true, y: false, setScale: false },
-      points: { size: 7, fill: colors.curve, stroke: colors.curve },
+      points: { show: (_chart, series) => dotOf(layers, series) },
     },
     axes: [
       {
@@ -139,30 +152,58 @@ export function chartOptions(settings: ChartSettings): uPlot.Options {
         values: (_chart, splits) => tickTexts(splits.map(settings.numberAt)),
       },
     ],
-    series: [
-      {},
-      {
-        stroke: colors.curve,
-        width: 1.5,
-        // Few values are dots as well, and so is one between two holes: it would draw no line at all.
-        points: {
-          show: (chart) => chart.data[0].length <= MOST_DOTS,
-          filter: (chart, series, show) => (show ? null : alone(chart.data[series] ?? [])),
-          size: 5,
-          fill: colors.curve,
-        },
-        spanGaps: false,
-        ...joined,
-      },
-      { stroke: "transparent", points: { show: false }, ...joined },
-      { stroke: "transparent", points: { show: false }, ...joined },
-    ],
-    bands: [{ series: [2, 3], fill: colors.band }],
+    series: [{}, ...layers.map((layer) => seriesOf(layer, path ? { paths: path } : {}))],
+    bands: layers.flatMap(({ part, color }, at) =>
+      part === "max" ? [{ series: [at + 1, at + 2] as [number, number], fill: withAlpha(color, "2e") }] : [],
+    ),
     hooks: {
       setSelect: [(chart) => reportSelection(chart, settings.onRange)],
       setCursor: [(chart) => settings.onCursor(chart.cursor.idx ?? null)],
+      draw: [settings.onDrawn],
     },
   };
+}
+
+function seriesOf({ part, color, dash, wide }: LayerLook, joined: Partial<uPlot.Series>): uPlot.Series {
+  if (part === "max" || part === "min") return { stroke: "transparent", points: { show: false }, ...joined };
+  if (part === "raw")
+    return { stroke: withAlpha(color, "59"), width: 1, points: { show: false }, spanGaps: false, ...joined };
+  return {
+    stroke: color,
+    width: wide ? 2.5 : 1.5,
+    ...(dash.length > 0 && { dash }),
+    // Few values are dots as well, and so is one between two holes: it would draw no line at all.
+    points: {
+      show: (chart) => chart.data[0].length <= MOST_DOTS,
+      filter: (chart, series, show) => (show ? null : alone(chart.data[series] ?? [])),
+      size: 5,
+      fill: color,
+    },
+    spanGaps: false,
+    ...joined,
+  };
+}
+
+/** More dots on one vertical are a smear. */
+const MOST_CURSOR_DOTS = 8;
+
+/** The dot that follows the cursor on a curve. uPlot takes anything else for none, though its types do not say so. */
+function dotOf(layers: readonly LayerLook[], series: number): HTMLElement {
+  const mains = layers.filter(({ part }) => part === "main").length;
+  if (layers[series - 1]?.part !== "main" || mains > MOST_CURSOR_DOTS)
+    return undefined as unknown as HTMLElement;
+  const dot = document.createElement("div");
+  Object.assign(dot.style, { width: "7px", height: "7px", margin: "-3.5px" });
+  return dot;
+}
+
+function within(
+  [low, high]: [number, number],
+  chosen: { low: number | null; high: number | null },
+): [number, number] {
+  const ends: [number, number] = [chosen.low ?? low, chosen.high ?? high];
+  // One end that is chosen may lie beyond all values.
+  return ends[0] < ends[1] ? ends : chosen.low !== null ? [ends[0], ends[0] + 1] : [ends[1] - 1, ends[1]];
 }
 
 function axis(colors: ChartColors, some: { size: number; space: number }): uPlot.Axis {

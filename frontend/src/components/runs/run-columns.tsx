@@ -133,7 +133,7 @@ export function RunLink({ run }: { run: Pick<RunSummary, "id" | "job"> & { versi
       className="inline-flex h-6 min-w-0 items-center gap-2 align-middle hover:underline"
       params={{ runId: run.id }}
       title={run.id}
-      to="/runs/$runId/placement"
+      to="/runs/$runId/metrics"
     >
       <span className="max-w-36 truncate sm:max-w-52 font-strong">{run.job}</span>
       {run.version !== undefined && <span className="text-muted">v{run.version}</span>}

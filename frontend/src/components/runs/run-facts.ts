@@ -1,6 +1,6 @@
-import type { RunSummary } from "@/api/schema";
+import type { NonFinite, RunSummary } from "@/api/schema";
 import { isTerminal } from "@/api/states";
-import { secondsBetween } from "@/lib/format";
+import { formatInteger, secondsBetween } from "@/lib/format";
 
 /** How long the run's program has run, in seconds; null where it never started. */
 export function runningSeconds(run: RunSummary, now: number): number | null {
@@ -15,8 +15,30 @@ export function secondsLeft(run: RunSummary): number | null {
   return Math.max(0, total_steps - step) / steps_per_s;
 }
 
+/** `NaN at step 7`: the first reduction that was not finite; else what its result holds that is no finite number. */
+export function flawOf(
+  run: Pick<RunSummary, "not_finite"> & Partial<Pick<RunSummary, "first_non_finite">>,
+): string | null {
+  const first = run.first_non_finite;
+  return first ? `${kindOf(first)} at step ${formatInteger(first.step)}` : resultFlaw(run);
+}
+
+/** What went into a reduction first that is no finite number; an infinity alone may also be a sum that was too large. */
+export function kindOf({ replicas }: NonFinite): "NaN" | "Infinity" {
+  return replicas.some(({ nan_count }) => nan_count > 0) ? "NaN" : "Infinity";
+}
+
+/** `replica 3`, `replicas 0, 1, 2 and 5 more`. */
+export function replicasOf({ replicas, replicas_in_all: all }: NonFinite): string {
+  const shown = replicas.slice(0, MOST_REPLICAS_NAMED).map(({ replica }) => replica);
+  const more = all - shown.length;
+  return `${all === 1 ? "replica" : "replicas"} ${shown.join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
+}
+
+const MOST_REPLICAS_NAMED = 4;
+
 /** `NaN`, `NaN and Infinity`: what its result holds that is no finite number; null where it holds none. */
-export function flawOf(run: Pick<RunSummary, "not_finite">): string | null {
+export function resultFlaw(run: Pick<RunSummary, "not_finite">): string | null {
   return [...new Set(Object.values(run.not_finite ?? {}))].sort().join(" and ") || null;
 }
 

@@ -50,9 +50,9 @@ describe("why a run waits", () => {
       "Starts when r-nf011, r-nf022 end.",
     ]);
     expect(screen.getAllByRole("link").map((link) => link.getAttribute("href"))).toEqual([
-      `/runs/${FIRST}/placement`,
-      `/runs/${SECOND}/placement`,
-      `/runs/${SECOND}/placement`,
+      `/runs/${FIRST}/metrics`,
+      `/runs/${SECOND}/metrics`,
+      `/runs/${SECOND}/metrics`,
     ]);
     expect(why.textContent).toContain("by the time limit of r-nf022.");
     expect(why.textContent).toContain("wanted 4free 2missing records alpha 3, beta 1hosts alpha, beta");

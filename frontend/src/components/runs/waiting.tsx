@@ -85,7 +85,7 @@ function cutAt(sentence: string, ids: readonly string[]): string[] {
 
 function RunId({ id }: { id: string }) {
   return (
-    <Link className="link" params={{ runId: id }} title={id} to="/runs/$runId/placement">
+    <Link className="link" params={{ runId: id }} title={id} to="/runs/$runId/metrics">
       <code>{shortId(id)}</code>
     </Link>
   );

@@ -23,6 +23,7 @@ const SHAPES = {
   keyboard: <path d="M1.5 4h13v8h-13zM4 6.500h.01M6.7 6.500h.01M9.3 6.500h.01M12 6.500h.01M5 9.500h6" />,
   right: <path d="m6 3.5 4.5 4.500L6 12.5" />,
   down: <path d="m3.5 6 4.5 4.500L12.5 6" />,
+  more: <path d="M3.500 8h.01M8 8h.01M12.500 8h.01" strokeWidth="2" />,
   upload: <path d="M8 10.500V2.500M4.8 5.5 8 2.300l3.2 3.200M2.5 10.500v3h11v-3" />,
   warning: <path d="M8 2.3 14.3 13.300H1.700zM8 6.500v3M8 11.500h.01" />,
   link: (

@@ -2,6 +2,8 @@ import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { keys } from "@/api/queries";
 import type { Outcomes } from "@/api/schema";
+import { ParallelPlot } from "@/components/outcomes/parallel-plot";
+import { ScatterPlot } from "@/components/outcomes/scatter-plot";
 import { buttonClass } from "@/components/ui/button";
 import { Section } from "@/components/ui/section";
 import { Segmented } from "@/components/ui/segmented";
@@ -11,9 +13,7 @@ import { count, formatInteger, shortId } from "@/lib/format";
 import { useLiveList } from "@/lib/live";
 import { CancelBatch } from "./cancel-batch";
 import { OutcomeTable } from "./outcome-table";
-import { ParallelPlot } from "./parallel-plot";
 import { batchQuery, outcomesQuery } from "./queries";
-import { ScatterPlot } from "./scatter-plot";
 import { BatchStates } from "./states";
 
 const route = getRouteApi("/batches/$batchId");
@@ -63,6 +63,9 @@ export function BatchPage() {
             </p>
           )}
         </div>
+        <Link className={buttonClass("plain", true)} search={{ batch: batchId }} to="/compare">
+          Compare runs
+        </Link>
         <a className={buttonClass("plain", true)} download href={csv}>
           CSV
         </a>

@@ -16,7 +16,7 @@ export function OutcomeTable({ outcomes, sort }: { outcomes: Outcomes; sort: str
         id: "run",
         header: <Sorter first="index" label="Run" sort={sort} />,
         cell: (row) => (
-          <Link className="hover:underline" params={{ runId: row.run }} to="/runs/$runId/placement">
+          <Link className="hover:underline" params={{ runId: row.run }} to="/runs/$runId/metrics">
             {row.index} <code className="text-muted">{shortId(row.run)}</code>
           </Link>
         ),

@@ -1,6 +1,7 @@
 import { Link } from "@tanstack/react-router";
 import type { Overview, RunSummary } from "@/api/schema";
 import { Age, RunLink } from "@/components/runs/run-columns";
+import { flawOf } from "@/components/runs/run-facts";
 import { LineText } from "@/components/ui/line-text";
 import { Section } from "@/components/ui/section";
 import { StateBadge } from "@/components/ui/state-badge";
@@ -51,7 +52,7 @@ function FailedRun({ run }: { run: RunSummary }) {
   return (
     <li className="flex min-h-8 items-center gap-4 border-line border-b max-sm:flex-wrap max-sm:gap-y-0 max-sm:py-1">
       <span className="w-24">
-        <StateBadge state={run.state} />
+        <StateBadge flaw={flawOf(run)} state={run.state} />
       </span>
       <span className="flex min-w-0 sm:w-64">
         <RunLink run={run} />

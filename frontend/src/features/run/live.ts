@@ -25,6 +25,7 @@ const CONSEQUENCES: Record<
   reduction: { keys: (id) => [[...runKeys.reductions(id), "names"]], pauseMs: 500 },
   /** The first of an attempt rolls back what others recorded. */
   "first reduction": { keys: (id) => [runKeys.reductions(id)], pauseMs: 500 },
+  non_finite: { keys: (id) => [keys.run(id)], pauseMs: 100 },
   checkpoint: { keys: (id) => [runKeys.checkpoints(id)], pauseMs: 300 },
   restored: { keys: (id) => [runKeys.checkpoints(id), runKeys.attempts(id)], pauseMs: 100 },
   gap: { keys: (id) => [runKeys.gaps(id), runKeys.metrics(id)], pauseMs: 500 },

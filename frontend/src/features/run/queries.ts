@@ -12,6 +12,8 @@ export const runKeys = {
   placement: (id: string) => [...keys.run(id), "placement"] as const,
   attempts: (id: string) => [...keys.run(id), "attempts"] as const,
   metrics: (id: string) => [...keys.run(id), "metrics"] as const,
+  /** Apart from the values: each new one would ask for all names again. */
+  metricNames: (id: string) => ["metric names", id] as const,
   reductions: (id: string) => [...keys.run(id), "reductions"] as const,
   checkpoints: (id: string) => [...keys.run(id), "checkpoints"] as const,
   gaps: (id: string) => [...keys.run(id), "gaps"] as const,
@@ -91,14 +93,6 @@ interface MetricsRange {
   names?: string[] | undefined;
 }
 
-export function metricsQuery(id: string, range: MetricsRange) {
-  return queryOptions({
-    queryKey: [...runKeys.metrics(id), range] as const,
-    queryFn: ({ signal }) => fetchMetrics(id, range, signal),
-    placeholderData: (previous) => previous,
-  });
-}
-
 export function fetchMetrics(id: string, range: MetricsRange, signal?: AbortSignal) {
   return body(
     api.GET("/api/v1/runs/{run_id}/metrics", {
@@ -106,6 +100,47 @@ export function fetchMetrics(id: string, range: MetricsRange, signal?: AbortSign
       ...(signal ? { signal } : {}),
     }),
   );
+}
+
+/** New names are rare: they are looked for beside the values, which come each second. */
+const NAMES_EVERY_MS = 5_000;
+
+/** The groups of a run's metrics, and where all of them begin and end. */
+export function metricGroupsQuery(id: string, search: string | undefined, ended: boolean) {
+  return queryOptions({
+    queryKey: [...runKeys.metricNames(id), "groups", search] as const,
+    queryFn: ({ signal }) =>
+      body(
+        api.GET("/api/v1/runs/{run_id}/metrics/groups", {
+          params: { path: path(id), query: { search } },
+          signal,
+        }),
+      ),
+    placeholderData: (previous) => previous,
+    refetchInterval: ended ? false : NAMES_EVERY_MS,
+  });
+}
+
+/** The names of one group, or of all of them, page by page. */
+export function metricNamesQuery(
+  id: string,
+  search: string | undefined,
+  group: string | undefined,
+  limit = 120,
+) {
+  return infiniteQueryOptions({
+    queryKey: [...runKeys.metricNames(id), "names", search, group, limit] as const,
+    initialPageParam: undefined as string | undefined,
+    queryFn: ({ pageParam, signal }) =>
+      body(
+        api.GET("/api/v1/runs/{run_id}/metrics/names", {
+          params: { path: path(id), query: { search, group, limit, cursor: pageParam } },
+          signal,
+        }),
+      ),
+    getNextPageParam: (page) => page.next ?? undefined,
+    placeholderData: (previous) => previous,
+  });
 }
 
 /** Of one attempt, or of the run without what was rolled back. */

@@ -47,9 +47,9 @@ function LivePage({ run }: { run: SteadyRun }) {
         <TabNav
           label="Views of this run"
           tabs={[
+            { label: "Metrics", link: { to: "/runs/$runId/metrics", params } },
             { label: "Placement", link: { to: "/runs/$runId/placement", params } },
             { label: "Reductions", link: { to: "/runs/$runId/reductions", params } },
-            { label: "Throughput", link: { to: "/runs/$runId/throughput", params } },
             { label: "Logs", link: { to: "/runs/$runId/logs", params } },
             ...(run.plan ? [{ label: "Plan", link: { to: "/runs/$runId/plan" as const, params } }] : []),
             { label: "Attempts", link: { to: "/runs/$runId/attempts", params } },

@@ -1,5 +1,7 @@
 /** What each tab of a run keeps in the address. Values that mean nothing fall away, and the tab shows its default. */
-import { finiteNumber, flag, nonEmpty, oneOf, optional, wholeNumber } from "@/lib/search-params";
+import { chartView } from "@/components/metrics/chart-view";
+import { formatSpecs, parseSpecs } from "@/components/metrics/view";
+import { flag, nonEmpty, oneOf, optional, wholeNumber } from "@/lib/search-params";
 
 type Search = Record<string, unknown>;
 
@@ -22,6 +24,8 @@ export function reductionsSearch(search: Search) {
     var: nonEmpty(search.var),
     /** Without a step the newest one is followed. */
     step: wholeNumber(search.step),
+    /** Instead of a step: the recorded one nearest to it, as a chart leads here from any place. */
+    near: wholeNumber(search.near),
     origin: oneOf(search.origin, ["host", "in_step"]),
     attempt: nonEmpty(search.attempt),
     /** Which one, where a step holds several of the name. */
@@ -29,15 +33,15 @@ export function reductionsSearch(search: Search) {
   });
 }
 
-export function throughputSearch(search: Search) {
-  const [from, to] = [finiteNumber(search.from), finiteNumber(search.to)];
-  const range =
-    from !== undefined && to !== undefined && from < to ? { from, to } : { from: undefined, to: undefined };
+export function metricsSearch(search: Search) {
   return optional({
-    x: oneOf(search.x, ["step", "time"]),
-    log: flag(search.log),
+    ...chartView(search),
     attempt: nonEmpty(search.attempt),
-    ...range,
+    /** What the names hold. */
+    q: nonEmpty(search.q),
+    /** Groups that are open or shut otherwise than they would be. */
+    open: formatSpecs(parseSpecs(nonEmpty(search.open))),
+    shut: formatSpecs(parseSpecs(nonEmpty(search.shut))),
   });
 }
 

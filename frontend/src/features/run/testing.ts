@@ -1,4 +1,4 @@
-import type { ArraySummary, LogSegment, Logs, MetricSeries, PlacedDevice, Reduction } from "@/api/schema";
+import type { ArraySummary, LogSegment, Logs, PlacedDevice, Reduction } from "@/api/schema";
 
 let made = 0;
 
@@ -91,18 +91,6 @@ export function logsOf(whole: string, from: number, to: number, some: Partial<Lo
     lines: whole.split("\n").length - 1,
     ended: false,
     complete: false,
-    ...some,
-  };
-}
-
-export function metricSeries(some: Partial<MetricSeries> = {}): MetricSeries {
-  return {
-    name: "loss",
-    unit: "",
-    n: 2,
-    last_step: 1,
-    bucket_width: 0,
-    points: { x: [0, 1], min: [2, 1], max: [2, 1], mean: [2, 1], last: [2, 1], count: [1, 1] },
     ...some,
   };
 }

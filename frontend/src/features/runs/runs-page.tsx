@@ -82,7 +82,7 @@ function Rows({ rows, filtered }: { rows: readonly RunSummary[]; filtered: boole
       columns={COLUMNS}
       keyboard
       label="Runs"
-      onRowClick={(run) => void navigate({ to: "/runs/$runId/placement", params: { runId: run.id } })}
+      onRowClick={(run) => void navigate({ to: "/runs/$runId/metrics", params: { runId: run.id } })}
       rowKey={(run) => run.id}
       rows={rows}
       twoLines

@@ -24,7 +24,7 @@ export function useSubmit(onDone: () => void) {
       last.current = { text: "", key: "" };
       onDone();
       if ("batch" in made) await navigate({ to: "/batches/$batchId", params: { batchId: made.batch.id } });
-      else await navigate({ to: "/runs/$runId/placement", params: { runId: made.run.id } });
+      else await navigate({ to: "/runs/$runId/metrics", params: { runId: made.run.id } });
     },
   });
 }

@@ -7,6 +7,7 @@ from pydantic import Field, JsonValue
 from drumline.contracts.api.access import PrincipalRef
 from drumline.contracts.api.programs import JobVersion
 from drumline.contracts.base import Contract, Reply, Timestamp
+from drumline.contracts.events import NonFiniteReplica
 from drumline.contracts.ids import AttemptId, BatchId, CheckpointId, HostId, MemberId, PlanId, ProjectId, RunId
 from drumline.contracts.reasons import Category, EndReason
 from drumline.contracts.spec import Limits, Resources, Retries
@@ -101,6 +102,30 @@ class Progress(Reply):
     updated_at: Timestamp | None = None
 
 
+class NonFinite(Reply):
+    """The first reduction of a name whose result was NaN or infinite."""
+
+    attempt: AttemptId
+    name: str
+    """The variable's, where the result is written into one."""
+    step: int
+    call: int
+    op: Literal["sum", "mean"]
+    shape: tuple[int, ...]
+    replicas: tuple[NonFiniteReplica, ...]
+    """Those that put them in, the first 16; none where a sum of finite numbers was too large."""
+    replicas_in_all: int
+    result_count: int
+    """Elements of the result that are not finite."""
+    at: Timestamp
+
+
+class NonFinites(Reply):
+    """The first of each name, earliest first."""
+
+    items: tuple[NonFinite, ...]
+
+
 class RunSummary(Reply):
     """A run as a row of a list."""
 
@@ -135,6 +160,8 @@ class RunSummary(Reply):
     """The batch that it was submitted with."""
     not_finite: dict[str, NotFinite] = Field(default_factory=dict)
     """Values of its result that are NaN or infinite, by name, the first 20."""
+    first_non_finite: NonFinite | None = None
+    """The first reduction that was NaN or infinite, of the newest attempt that had one; every call is looked at."""
 
 
 class RunWarning(Reply):

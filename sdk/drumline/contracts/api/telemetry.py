@@ -56,6 +56,8 @@ class MetricPoints(Reply):
     last: tuple[float | None, ...]
     count: tuple[int, ...]
     """Values in the bucket, NaN and infinities included; those are left out of min, max and mean."""
+    not_finite: tuple[int, ...] = ()
+    """How many of them are NaN or infinite."""
 
 
 class MetricSeries(Reply):
@@ -95,6 +97,38 @@ class Metrics(Reply):
     series: tuple[MetricSeries, ...]
     gaps: tuple[MetricGap, ...] = ()
     """Of the attempts that are shown; at most 1000."""
+    began: Timestamp | None = None
+    """Where an axis of time has its zero: when the first attempt shown began; `None` where nothing was logged."""
+
+
+class SharedName(Reply):
+    """A metric that runs of a comparison logged."""
+
+    name: str
+    unit: str
+    runs: int
+    """How many of the runs."""
+
+
+class MetricGroup(Reply):
+    """Metrics whose names begin with the same word and `/`."""
+
+    group: str
+    """`train` of `train/loss`; empty for names without one."""
+    names: int
+
+
+class MetricGroups(Reply):
+    """The groups of a run's metrics by name; what the engine measures itself (`sys`) is the last."""
+
+    groups: tuple[MetricGroup, ...]
+    total: int
+    """Names in all groups."""
+    complete: bool
+    """Whether there are no further names: at most 20 000 are counted."""
+    first_step: int | None
+    """The least step of any of them."""
+    last_step: int | None
 
 
 class MetricName(Reply):

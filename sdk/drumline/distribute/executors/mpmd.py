@@ -24,6 +24,8 @@ from drumline.distribute.observe import ProgramMemory
 from drumline.distribute.observe.observation import Observation
 from drumline.distribute.tracing import jaxprs
 from drumline.distribute.tracing.arguments import StepArguments
+from drumline.distribute.tracing.instrumentation import is_instrumented
+from drumline.distribute.tracing.reduction_names import variables_of
 from drumline.distribute.tracing.step import TracedStep, unflattener
 from drumline.distribute.tracing.uniformity import mark_uniform
 from drumline.distribute.values.device_group import DeviceGroup
@@ -45,7 +47,7 @@ class MpmdStep:
         arguments: StepArguments,
     ) -> None:
         self._group = group
-        self._rendezvous = Rendezvous(group.devices, ops, observation)
+        self._rendezvous = Rendezvous(group.devices, ops, observation, variables_of(traces[0], is_instrumented))
         self._traces = traces
         distinct = {id(traced): without_plain_refs(traced.jaxpr.jaxpr) for traced in traces}
         # Sums of one level go in one exchange only if all replicas come to the same ones.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,7 +22,8 @@ from drumline.distribute.executors.host_collectives import run_collective
 from drumline.distribute.observe import MAX_FREQUENT_ELEMENTS
 from drumline.distribute.observe.observation import Observation
 from drumline.distribute.tracing import jaxprs
-from drumline.distribute.tracing.instrumentation import SUMS, all_reduce_name
+from drumline.distribute.tracing.instrumentation import SUMS
+from drumline.distribute.tracing.reduction_names import all_reduce_name
 
 #: Collectives over arrays of different shapes.
 _RAGGED_COLLECTIVES = {gather_components_p: exchange_components, return_gradients_p: sum_gradients}
@@ -47,10 +48,13 @@ class Request:
 class Rendezvous:
     """Does the collectives of one strategy's lock-step programs."""
 
-    def __init__(self, devices: Sequence[jax.Device], ops: CrossDeviceOps, observation: Observation) -> None:
+    def __init__(
+        self, devices: Sequence[jax.Device], ops: CrossDeviceOps, observation: Observation, names: Mapping[Any, str]
+    ) -> None:
         self._devices = devices
         self._ops = ops
         self._observation = observation
+        self._names = names
 
     def exchange(self, requests: list[Request]) -> list[list[Any]]:
         """Each replica's results, from one request per replica; CollectiveError where these are not the same."""
@@ -79,15 +83,16 @@ class Rendezvous:
             _check_alike(column, eqn)
         results = run_collective(first.name, first.eqn.params, columns, self._ops, self._devices)
         if first.name in SUMS and self._observation.wants_in_step:
-            for column, result, eqn in zip(columns, results, first.eqns, strict=True):
-                self._report(column, result[0], eqn)
+            for at, (column, result, eqn) in enumerate(zip(columns, results, first.eqns, strict=True)):
+                out = eqn.outvars[sum(before is eqn for before in first.eqns[:at])]
+                self._report(column, result[0], eqn, self._names.get(out))
         return [[column[r] for column in results] for r in range(len(requests))]
 
-    def _report(self, operands: list[Any], result: Any, eqn: Any) -> None:
+    def _report(self, operands: list[Any], result: Any, eqn: Any, variable: str | None) -> None:
         if jnp.size(operands[0]) > MAX_FREQUENT_ELEMENTS and not self._observation.wants_large:
             return
         op: Literal["sum", "mean"] = "mean" if eqn.params.get("op") == "MEAN" else "sum"
-        self._observation.report_in_step(all_reduce_name(eqn), op, operands, result)
+        self._observation.report_in_step(variable or all_reduce_name(eqn), op, operands, result)
 
 
 def _check_alike(operands: list[Any], eqn: Any) -> None:

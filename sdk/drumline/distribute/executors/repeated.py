@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from drumline.distribute.executors.observed_variants import WatchState
 from drumline.distribute.executors.spmd import SpmdStep
 from drumline.distribute.observe import ProgramMemory
 from drumline.distribute.observe.observation import Observation
@@ -26,6 +27,8 @@ class RepeatedSpmdStep(SpmdStep):
     Outputs have a leading axis, an entry per step.
     """
 
+    _counts_looks = False
+
     @property
     def steps(self) -> int:
         """For how many it makes room."""
@@ -38,6 +41,16 @@ class RepeatedSpmdStep(SpmdStep):
         if repeated.stop - repeated.first == repeated.room:
             return results
         return jax.tree.map(partial(_cut_leaf, first=repeated.first, stop=repeated.stop), results)
+
+    def _report_watched(self, watched: WatchState, arguments: StepArguments, outputs: list[jax.Array]) -> None:
+        assert arguments.repeated is not None
+        numbers, first = outputs[self._watched_at], arguments.repeated.first
+        self._observation.report_watched(
+            watched.all_reduces, numbers, counts_on=False, steps=self._observation.sent, first=first
+        )
+
+    def _with_looks(self, leaves: list[Any], watched: WatchState) -> list[Any]:
+        return leaves
 
     def _report(self, arguments: StepArguments, outputs: list[jax.Array]) -> None:
         """Each sampled step's all-reduces, as that step's."""

@@ -17,12 +17,13 @@ from jax.sharding import PartitionSpec as P
 from drumline.distribute.errors import InvalidValueError
 from drumline.distribute.executors.divided import dividable, refuse_unequal_branches, whole_where_paths_differ
 from drumline.distribute.executors.given import GivenArgument
+from drumline.distribute.executors.observed_variants import ObservedVariants, Wanted, WatchState
 from drumline.distribute.executors.same_program import require_same_program
 from drumline.distribute.observe import ProgramMemory
 from drumline.distribute.observe.observation import Observation
 from drumline.distribute.tracing import jaxprs
 from drumline.distribute.tracing.arguments import StepArguments
-from drumline.distribute.tracing.instrumentation import InstrumentedCollective, has_instrumented, instrument
+from drumline.distribute.tracing.instrumentation import InstrumentedCollective
 from drumline.distribute.tracing.known_trees import picker
 from drumline.distribute.tracing.step import TracedStep, unflattener
 from drumline.distribute.values.device_group import DeviceGroup
@@ -38,6 +39,8 @@ class SpmdStep:
     """A compiled step. Calling it reads the variables, dispatches, and writes them back."""
 
     name = "spmd"
+    #: Does a program that watches count its looks on from call to call?
+    _counts_looks = True
     #: Can it be given arguments for good?
     _can_give = True
 
@@ -51,6 +54,7 @@ class SpmdStep:
         donate: bool,
         given: Mapping[str, Sequence[int]] = MappingProxyType({}),
         instrumented: Sequence[InstrumentedCollective] = (),
+        watched: WatchState | None = None,
     ) -> None:
         self._group = group
         self._observation = observation
@@ -70,22 +74,26 @@ class SpmdStep:
         self._donated_stacked = [traced.read[i].storage == "stacked" for i in self._donated]
         self._kept_stacked = [traced.read[i].storage == "stacked" for i in self._kept]
         self._new_stacked = [variable.storage == "stacked" for variable in traced.written]
-        self._instrumented = instrumented
-        self._variants: dict[bool, SpmdStep] = {}  # instrumented, made when first needed; True: large arrays too
-        can_instrument = not instrumented and not self._is_single
-        self._has_small_instrumented = can_instrument and has_instrumented(traced.jaxpr.jaxpr, large=False)
-        self._has_large_instrumented = can_instrument and has_instrumented(traced.jaxpr.jaxpr, large=True)
+        self._observe_by(instrumented, watched)
         self._find_outputs()
         self._find_leaves(arguments)
         self._set_arguments(arguments)
         self._call = self._compile()
 
+    def _observe_by(self, instrumented: Sequence[InstrumentedCollective], watched: WatchState | None) -> None:
+        """What it tells of itself, as a variant of a step; what variants of it would tell, as a plain one."""
+        self._instrumented, self._watched = instrumented, watched
+        self._watched_at = self._traced.num_outputs - 2 * len(instrumented) - 1
+        replicas, is_plain = self._group.num_replicas_in_sync, not instrumented and watched is None
+        self._observable = (
+            ObservedVariants(self._traced, replicas, counts_looks=self._counts_looks) if is_plain else None
+        )
+        self._variants: dict[Wanted, SpmdStep] = {}
+
     def __call__(self, arguments: StepArguments) -> Any:
-        observation = self._observation
-        if observation.wants_in_step:
-            with_large = self._has_large_instrumented and observation.wants_large
-            if with_large or self._has_small_instrumented:
-                return self._instrumented_variant(arguments, with_large)(arguments)
+        wanted = None if self._observable is None else self._observable.wanted(self._observation)
+        if wanted is not None:
+            return self._variant(arguments, wanted)(arguments)
         try:
             outputs, new_values = self._call(*self._inputs(arguments, self._donate))
         except jax.errors.JaxRuntimeError as error:
@@ -95,6 +103,8 @@ class SpmdStep:
         for variable, value in zip(self._traced.written, new_values, strict=True):
             variable.commit_buffer(value)
         self._group.window.admit(outputs[-1])
+        if self._watched is not None:
+            self._report_watched(self._watched, arguments, outputs)
         if self._instrumented:
             self._report(arguments, outputs)
         return self._results(arguments, outputs)
@@ -163,6 +173,8 @@ class SpmdStep:
 
     def _set_arguments(self, arguments: StepArguments) -> None:
         """What a kind of step learns of its arguments before it is compiled."""
+        if self._watched is not None:
+            self._kinds = [*self._kinds, "stacked"]
 
     def _find_outputs(self) -> None:
         """How the program's outputs become the results; most often they are these, in this order."""
@@ -211,13 +223,18 @@ class SpmdStep:
             else:
                 chosen[position] = self._group.replicated.place(leaf)
         refuse_deleted(chosen)
-        return chosen
+        return chosen if self._watched is None else self._with_looks(chosen, self._watched)
 
-    def _instrumented_variant(self, arguments: StepArguments, with_large: bool) -> SpmdStep:
-        variant = self._variants.get(with_large)
+    def _with_looks(self, leaves: list[Any], watched: WatchState) -> list[Any]:
+        """The looks of the calls before, which the program counts on."""
+        return [*leaves, watched.start(self._group.num_replicas_in_sync, self._group.batch_sharding)]
+
+    def _variant(self, arguments: StepArguments, wanted: Wanted) -> SpmdStep:
+        variant = self._variants.get(wanted)
         if variant is None:
-            traced, instrumented = instrument(self._traced, self._group.num_replicas_in_sync, with_large=with_large)
-            variant = type(self)(
+            assert self._observable is not None
+            traced, instrumented, watched = self._observable.make(wanted)
+            variant = self._variants[wanted] = type(self)(
                 self._group,
                 self._observation,
                 traced,
@@ -225,11 +242,16 @@ class SpmdStep:
                 donate=self._donate,
                 given=self._given_by_name,
                 instrumented=instrumented,
+                watched=watched,
             )
-            self._variants[with_large] = variant
             if self._group.exchange is not None:
-                require_same_program(self._group, variant.text(arguments), "the sampled variant of the step")
+                require_same_program(self._group, variant.text(arguments), "the observed variant of the step")
         return variant
+
+    def _report_watched(self, watched: WatchState, arguments: StepArguments, outputs: list[jax.Array]) -> None:
+        numbers = outputs[self._watched_at]
+        watched.numbers = numbers
+        self._observation.report_watched(watched.all_reduces, numbers, counts_on=True)
 
     def _report(self, arguments: StepArguments, outputs: list[jax.Array]) -> None:
         count = len(self._instrumented)

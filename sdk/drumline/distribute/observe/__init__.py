@@ -15,6 +15,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from drumline.distribute.input.explain import InputExplanation
+    from drumline.distribute.observe.non_finite import WatchedResult, WatchedStep
 
 #: Values are shown in full up to this many elements; larger arrays are summarized.
 MAX_LISTED_ELEMENTS = 1024
@@ -256,6 +257,17 @@ class ProgramObserver(Protocol):
         Where it is new and runs over several processes, they compare it first. For steps of the same program it is
         the same object.
         """
+
+
+@runtime_checkable
+class NonFiniteObserver(Protocol):
+    """What an observer implements as well to be told of every call that watches for NaN and infinities.
+
+    Small reductions outside of steps are told at every call as well, of which other records are samples.
+    """
+
+    def watched(self, one: WatchedStep | WatchedResult) -> None:
+        """It was sent; reading what it found waits for it, so let another thread do that."""
 
 
 @dataclass(frozen=True, slots=True)

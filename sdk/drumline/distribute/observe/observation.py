@@ -13,13 +13,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from drumline.distribute.base.enums import ReduceOp
 from drumline.distribute.combine import reduction
 from drumline.distribute.observe import (
+    MAX_FREQUENT_ELEMENTS,
     CollectiveRecord,
     DispatchedProgram,
+    NonFiniteObserver,
     Observer,
     PlacementRecord,
     PlanObserver,
@@ -29,6 +32,7 @@ from drumline.distribute.observe import (
     StepRecord,
     VariableRecord,
 )
+from drumline.distribute.observe.non_finite import Watched, WatchedResult, WatchedStep
 from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.indexed_slices import IndexedSlices
 from drumline.distribute.values.per_replica import REPLICA_AXIS, PerReplica, PerReplicaSlices
@@ -69,6 +73,8 @@ class Observation:
         self.planner: PlanObserver | None = None
         #: The same one, if it wants to know which program each step runs.
         self._follower: ProgramObserver | None = None
+        #: Whoever wants to know of NaN and infinities, in every process of its own replicas.
+        self._watcher: NonFiniteObserver | None = None
         self._every = 10
         self._placed_executor: str | None = None
         #: Do reductions outside of steps go to the observer? Those of sampled and of ragged steps do.
@@ -101,6 +107,8 @@ class Observation:
         self.observer, self._every = observer, max(1, reductions_every)
         self.planner = observer if isinstance(observer, PlanObserver) else None
         self._follower = observer if isinstance(observer, ProgramObserver) else None
+        can_watch = self.planner is None and not self._group.logical_axes
+        self._watcher = observer if can_watch and isinstance(observer, NonFiniteObserver) else None
         self._placed_executor = None
         # On until the first step decides: a reduction may come before any step.
         self.wants_reduction = self.wants_in_step = self.wants_large = observer is not None
@@ -202,6 +210,32 @@ class Observation:
         # A planner is told of the all-reduces inside a step by its program: no second variant is compiled for it.
         self.wants_in_step = is_sampled and self.planner is None
         self.wants_large = self.wants_in_step and self._step % (self._every * LARGE_EVERY) == 0
+
+    @property
+    def watches(self) -> bool:
+        """Whether programs are to watch their all-reduces for NaN and infinities."""
+        return self._watcher is not None
+
+    def report_watched(
+        self, watched: tuple[Watched, ...], numbers: Any, *, counts_on: bool, steps: range | None = None, first: int = 0
+    ) -> None:
+        """What a watching program put out for the step that has just been sent, or for several."""
+        if self._watcher is not None:
+            steps = range(self._step, self._step + 1) if steps is None else steps
+            self._watcher.watched(WatchedStep(steps, watched, numbers, counts_on, first))
+
+    def watch_result(self, op: ReduceOp, value: Any, result: Any, name: str | None) -> None:
+        """A reduction outside of a step; one of many elements is looked at where it is recorded only."""
+        is_small = getattr(result, "size", MAX_FREQUENT_ELEMENTS + 1) <= MAX_FREQUENT_ELEMENTS
+        if self._watcher is None or not is_small or not jnp.issubdtype(result.dtype, jnp.floating):
+            return
+        steps = self._steps_of(value)
+        if steps is None or isinstance(steps, int):
+            step = self._step if steps is None else steps
+            kind: Literal["sum", "mean"] = "sum" if op is ReduceOp.SUM else "mean"
+            self._watcher.watched(
+                WatchedResult(step, name or _call_site(), kind, value, result, self._group.local_replicas)
+            )
 
     @property
     def is_followed(self) -> bool:

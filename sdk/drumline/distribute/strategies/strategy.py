@@ -213,6 +213,8 @@ class Strategy(VariableOwner, ExperimentalNames):
             result = self._reduce_plain(op, leaf, axis)
         if self._observation.wants_reduction:
             self._observation.report_reduction(op, leaf, axis, result, name)
+        if self._observation.watches:
+            self._observation.watch_result(op, leaf, result, name)
         return result
 
     def _reduce_plain(self, op: ReduceOp, leaf: Any, axis: Any) -> Any:

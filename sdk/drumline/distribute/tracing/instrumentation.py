@@ -7,7 +7,7 @@ are not recorded, since they may not happen.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from jax import lax
 from drumline.distribute.combine.quotient import quotient_p
 from drumline.distribute.observe import MAX_FREQUENT_ELEMENTS, MAX_LISTED_ELEMENTS, SummaryOnDevice
 from drumline.distribute.tracing import jaxprs
-from drumline.distribute.tracing.leaf_names import leaf_of
+from drumline.distribute.tracing.reduction_names import all_reduce_name, variables_of
 from drumline.distribute.tracing.step import TracedStep
 from drumline.distribute.values.per_replica import REPLICA_AXIS
 
@@ -54,10 +54,11 @@ def instrument(
     Arrays of more than 32 elements are taken only ``with_large``; those of more than 1024 the step itself summarizes.
     """
     instrumented: list[InstrumentedCollective] = []
+    names = variables_of(traced, is_instrumented)
 
     def body(*inputs: Any) -> list[Any]:
         seen: list[_Seen] = []
-        results = _Interpreter(num_replicas, with_large).evaluate(traced.jaxpr.jaxpr, (), inputs, seen)
+        results = _Interpreter(num_replicas, with_large, names).evaluate(traced.jaxpr.jaxpr, (), inputs, seen)
         instrumented[:] = [one for one, _, _ in seen]
         operands, reduced = [operand for _, operand, _ in seen], [result for _, _, result in seen]
         # Variables stay last: an executor tells them from outputs by position.
@@ -80,9 +81,10 @@ def instrument(
 class _Interpreter:
     """Evaluates a jaxpr on tracers and notes its all-reduces."""
 
-    def __init__(self, num_replicas: int, with_large: bool) -> None:
+    def __init__(self, num_replicas: int, with_large: bool, names: Mapping[Any, str]) -> None:
         self._num_replicas = num_replicas
         self._with_large = with_large
+        self._names = names
 
     def evaluate(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Any], seen: list[_Seen]) -> list[Any]:
         """Outputs of the jaxpr; what its all-reduces took in and gave out is added to ``seen``."""
@@ -112,7 +114,7 @@ class _Interpreter:
 
     def _scan(self, params: dict[str, Any], operands: list[Any], seen: list[_Seen]) -> list[Any]:
         body, consts = jaxprs.open_with_consts(params["jaxpr"])
-        small_only = _Interpreter(self._num_replicas, with_large=False)
+        small_only = _Interpreter(self._num_replicas, with_large=False, names={})
         fixed, carried = jaxprs.scan_counts(params)
         constants, carry, xs = operands[:fixed], operands[fixed : fixed + carried], operands[fixed + carried :]
         inner_collectives: list[InstrumentedCollective] = []
@@ -135,13 +137,19 @@ class _Interpreter:
             if np.size(operand) > MAX_FREQUENT_ELEMENTS and not self._with_large:
                 continue
             is_summary = np.size(operand) > MAX_LISTED_ELEMENTS
-            is_mean = eqn.params.get("op") == "MEAN"
-            if not is_mean and becomes_mean(jaxpr, position, out, self._num_replicas):
-                is_mean, result = True, result / self._num_replicas
+            means = is_mean(jaxpr, position, out, self._num_replicas)
+            if means and eqn.params.get("op") != "MEAN":
+                result = result / self._num_replicas
+            name = self._names.get(out) or all_reduce_name(eqn)
             one = InstrumentedCollective(
-                all_reduce_name(eqn), "mean" if is_mean else "sum", np.shape(operand), str(out.aval.dtype), is_summary
+                name, "mean" if means else "sum", np.shape(operand), str(out.aval.dtype), is_summary
             )
             seen.append((one, summary_words(operand), summary_words(result)) if is_summary else (one, operand, result))
+
+
+def is_mean(jaxpr: Any, position: int, out: Any, num_replicas: int) -> bool:
+    """Whether the all-reduce at ``position`` is a mean, of its own or by what is done to its result."""
+    return jaxpr.eqns[position].params.get("op") == "MEAN" or becomes_mean(jaxpr, position, out, num_replicas)
 
 
 def becomes_mean(jaxpr: Any, position: int, out: Any, num_replicas: int) -> bool:
@@ -152,17 +160,6 @@ def becomes_mean(jaxpr: Any, position: int, out: Any, num_replicas: int) -> bool
         if eqn.primitive.name == "div" and eqn.invars[0] is out and jaxprs.is_literal(eqn.invars[1]):
             return bool(np.all(np.asarray(eqn.invars[1].val) == num_replicas))
     return False
-
-
-def collective_name(kind: str, eqn: Any) -> str:
-    """The kind, file:line of the user's code, and the leaf's path where it is one of several."""
-    site, leaf = jaxprs.source_line(eqn).rpartition("/")[2], leaf_of(eqn)
-    return f"{kind} {site} {leaf}" if leaf else f"{kind} {site}"
-
-
-def all_reduce_name(eqn: Any) -> str:
-    """What an observed all-reduce is called."""
-    return collective_name("all_reduce", eqn)
 
 
 def has_instrumented(jaxpr: Any, *, large: bool) -> bool:

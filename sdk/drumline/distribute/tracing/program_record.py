@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from drumline.distribute.combine.aggregate import aggregate_p
 from drumline.distribute.observe import CollectiveOperation, DispatchedProgram, StepProgramRecord
 from drumline.distribute.tracing import jaxprs
-from drumline.distribute.tracing.instrumentation import becomes_mean, collective_name, is_instrumented
+from drumline.distribute.tracing.instrumentation import becomes_mean, is_instrumented
+from drumline.distribute.tracing.reduction_names import collective_name
 from drumline.distribute.tracing.uniformity import COLLECTIVES, over_replicas
 
 if TYPE_CHECKING:

@@ -53,7 +53,7 @@ function beginning(attempt: Attempt): string {
 function Views({ runId, attempt, member }: { runId: string; attempt: string; member: string | undefined }) {
   return (
     <span className="flex gap-3 text-xs">
-      <Link className="link" params={{ runId }} search={{ attempt }} to="/runs/$runId/throughput">
+      <Link className="link" params={{ runId }} search={{ attempt }} to="/runs/$runId/metrics">
         Curves
       </Link>
       <Link className="link" params={{ runId }} search={{ attempt }} to="/runs/$runId/reductions">

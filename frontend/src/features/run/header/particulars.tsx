@@ -1,7 +1,7 @@
 import { Link } from "@tanstack/react-router";
 import type { JsonValue } from "@/api/schema";
 import { ownerFilter } from "@/components/runs/owner";
-import { flawOf } from "@/components/runs/run-facts";
+import { resultFlaw } from "@/components/runs/run-facts";
 import { StrategyMark } from "@/components/ui/glyphs";
 import { LineText } from "@/components/ui/line-text";
 import { PrincipalName } from "@/components/ui/principal-name";
@@ -20,7 +20,7 @@ export function Particulars({ run }: { run: SteadyRun }) {
       {run.state === "SUCCEEDED" && (
         <Line name="Result">
           <code
-            className={classNames("break-words", flawOf(run) ? "text-warn" : "text-text")}
+            className={classNames("break-words", resultFlaw(run) ? "text-warn" : "text-text")}
             data-testid="run-result"
           >
             <LineText text={JSON.stringify(run.result)} />
@@ -84,7 +84,7 @@ function Origin({ run }: { run: SteadyRun }) {
       )}
       {run.rerun_of && (
         <Line name="Repeats">
-          <Link className="link" params={{ runId: run.rerun_of }} to="/runs/$runId/placement">
+          <Link className="link" params={{ runId: run.rerun_of }} to="/runs/$runId/metrics">
             <code>{shortId(run.rerun_of)}</code>
           </Link>
         </Line>

@@ -19,7 +19,7 @@ export function RunAgain({ run }: { run: SteadyRun }) {
       ),
     onSuccess: async ({ run: started }) => {
       key.current = idempotencyKey();
-      await navigate({ to: "/runs/$runId/placement", params: { runId: started.id } });
+      await navigate({ to: "/runs/$runId/metrics", params: { runId: started.id } });
     },
   });
   return (

@@ -10,6 +10,7 @@ import type { SteadyRun } from "../queries";
 import { CancelRun } from "./cancel-run";
 import { Failure } from "./failure";
 import { Figures } from "./figures";
+import { FirstNonFinite } from "./first-non-finite";
 import { LiveStacks } from "./live-stacks";
 import { Particulars } from "./particulars";
 import { RunAgain } from "./run-again";
@@ -57,6 +58,7 @@ export function RunHeader({ run }: { run: SteadyRun }) {
       </div>
       {run.why && !isTerminal(run.state) && <Waiting why={run.why} />}
       <RunWarnings run={run} />
+      <FirstNonFinite run={run} />
       {run.hosts.length > 0 && !isTerminal(run.state) && <SilentHosts run={run} />}
       <Figures runId={run.id} />
       {run.state === "RUNNING" && <LiveStacks runId={run.id} />}

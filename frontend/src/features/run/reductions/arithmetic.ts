@@ -1,5 +1,5 @@
 import type { ArraySummary, Reduction } from "@/api/schema";
-import { valuesFromWire } from "./numbers";
+import { valuesFromWire } from "@/lib/wire-numbers";
 
 /** An array with all its values, row-major. */
 export interface Tensor {

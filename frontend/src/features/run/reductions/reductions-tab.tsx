@@ -2,12 +2,13 @@ import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import type { ReductionName } from "@/api/schema";
 import { EmptyState, ErrorState, SkeletonRows, StaleBanner } from "@/components/ui/view-states";
+import { formatInteger } from "@/lib/format";
 import { AttemptSelect } from "../attempt-select";
 import { GapNote } from "../gap-note";
 import { reductionNamesQuery, runEndedQuery } from "../queries";
 import { Inspector } from "./inspector";
 import { NameList } from "./name-list";
-import { inOrder, nameKey } from "./names";
+import { inOrder, nameKey, nearestStep } from "./names";
 import { StepScrubber } from "./step-scrubber";
 
 const route = getRouteApi("/runs/$runId/reductions");
@@ -63,7 +64,9 @@ function Chosen({ runId, ended, names, search, change }: ChosenProps) {
   const wanted = ordered.filter(({ name }) => name === search.var);
   const chosen = wanted.find(({ origin }) => origin === search.origin) ?? wanted[0] ?? ordered[0];
   if (!chosen) return <NoReductions ended={ended} />;
-  const step = search.step ?? chosen.steps.at(-1) ?? 0;
+  const near = search.step === undefined && search.near !== undefined ? search.near : null;
+  const nearest = near === null ? undefined : nearestStep(chosen.steps, near);
+  const step = search.step ?? nearest ?? chosen.steps.at(-1) ?? 0;
   return (
     <div className="grid gap-x-8 gap-y-6 lg:grid-cols-[200px_minmax(0,1fr)]">
       <NameList
@@ -72,12 +75,18 @@ function Chosen({ runId, ended, names, search, change }: ChosenProps) {
         onChoose={({ name, origin }) => change({ var: name, origin, step: undefined, nth: undefined })}
       />
       <div className="flex min-w-0 flex-col gap-6">
+        {near !== null && nearest != null && nearest !== near && (
+          <p className="text-muted" role="status">
+            Nothing is recorded of {chosen.name} at step {formatInteger(near)}: step {formatInteger(nearest)}{" "}
+            is the nearest.
+          </p>
+        )}
         <StepScrubber
-          following={search.step === undefined}
+          following={search.step === undefined && near === null}
           live={ended === false}
           name={chosen}
-          onFollow={(follow) => change({ step: follow ? undefined : step })}
-          onStep={(next) => change({ step: next })}
+          onFollow={(follow) => change({ step: follow ? undefined : step, near: undefined })}
+          onStep={(next) => change({ step: next, near: undefined })}
           step={step}
         />
         <Inspector

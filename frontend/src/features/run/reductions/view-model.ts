@@ -1,8 +1,8 @@
 import type { ArraySummary, Reduction } from "@/api/schema";
 import { type HeatScale, heatScale } from "@/components/charts/heat-strip";
 import { type Scale, scaleOver } from "@/components/charts/scale";
+import { fromWire } from "@/lib/wire-numbers";
 import { meanOfMeans, ownValue, type Recomputed, recompute, type Tensor, tensorOf } from "./arithmetic";
-import { fromWire } from "./numbers";
 import { type Outlier, outliersOf, type Spread, spreadOf } from "./statistics";
 
 /** One replica's part in a reduction. */

@@ -101,7 +101,7 @@ export function ScatterPlot({
               cx={x(left)}
               cy={y(top)}
               key={row.run}
-              onClick={() => void navigate({ to: "/runs/$runId/placement", params: { runId: row.run } })}
+              onClick={() => void navigate({ to: "/runs/$runId/metrics", params: { runId: row.run } })}
               onPointerEnter={() => setPointed(row.run)}
               opacity={on ? 1 : 0.6}
               r={on ? 5 : 4}

@@ -1,5 +1,6 @@
 import type { MetricSeries } from "@/api/schema";
-import { fromWire, type WireNumber } from "../reductions/numbers";
+import { cell } from "@/lib/csv";
+import { fromWire, type WireNumber } from "@/lib/wire-numbers";
 
 /** The server answers with at most this many buckets at once. */
 export const MAX_BUCKETS = 2000;
@@ -25,7 +26,7 @@ function rowsOf(series: MetricSeries): string[] {
   const { points } = series;
   return points.x.map((x, i) =>
     [
-      quote(series.name),
+      cell(series.name),
       numberText(x),
       numberText(points.count[i]),
       numberText(points.min[i]),
@@ -39,10 +40,4 @@ function rowsOf(series: MetricSeries): string[] {
 function numberText(value: WireNumber): string {
   const number = fromWire(value);
   return number === null ? "" : String(number);
-}
-
-/** RFC 4180 quoting; a leading sign that a spreadsheet would run as a formula is kept as text. */
-function quote(text: string): string {
-  const safe = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
-  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
-import { metricSeries } from "../testing";
 import { csvOf, exportWindows } from "./csv";
-import { bucketCaption, curveOf, domainOf, hasBand, inOrder, nearestIndex } from "./series";
+import { bucketCaption, curveOf, hasBand, inOrder, nearestIndex, notFiniteMarkers } from "./series";
+import { metricSeries } from "./testing";
 
 const points = (some: object) => ({ ...metricSeries().points, ...some });
 
@@ -47,6 +47,7 @@ describe("curveOf of odd numbers", () => {
         mean: [1, 1, 1],
         last: [1, 1, 1],
         count: [1, 1, 1],
+        not_finite: [0, 0, 0],
       },
     });
     const curve = curveOf(series, [
@@ -71,24 +72,15 @@ describe("curveOf of odd numbers", () => {
   });
 });
 
-describe("domainOf", () => {
-  const over = (...x: number[]) =>
-    curveOf(
-      metricSeries({
-        points: { x, min: x, max: x, mean: x, last: x, count: x.map(() => 1) },
-      }),
+describe("notFiniteMarkers", () => {
+  it("marks each bucket that holds a NaN, also where its other values are drawn", () => {
+    const curve = curveOf(
+      metricSeries({ points: points({ x: [4, 9], not_finite: [0, 2], count: [3, 7], last: [1, 2] }) }),
     );
 
-  it("is one for all curves, and what is zoomed to where that is said", () => {
-    const curves = [over(0, 50), over(20, 99), over()];
-
-    expect(domainOf(curves, undefined, undefined)).toEqual([0, 99]);
-    expect(domainOf(curves, 10, 30)).toEqual([10, 30]);
-  });
-
-  it("has a span around one place, and where there is none", () => {
-    expect(domainOf([over(7)], undefined, undefined)).toEqual([6.5, 7.5]);
-    expect(domainOf([], undefined, undefined)).toEqual([0, 1]);
+    expect(notFiniteMarkers(curve)).toEqual([
+      { x: 9, kind: "not finite", text: "loss: 2 values not finite" },
+    ]);
   });
 });
 
@@ -114,16 +106,16 @@ describe("bucketCaption", () => {
 });
 
 describe("inOrder", () => {
-  it("puts speed first in its fixed order, then the program's metrics as people count", () => {
+  it("puts the program's metrics as people count, then speed in its fixed order", () => {
     const names = ["loss", "layer10", "sys/step_ms", "layer2", "sys/gpu", "sys/steps_per_s"];
 
     expect(inOrder(names.map((name) => ({ name }))).map((each) => each.name)).toEqual([
-      "sys/steps_per_s",
-      "sys/step_ms",
-      "sys/gpu",
       "layer2",
       "layer10",
       "loss",
+      "sys/steps_per_s",
+      "sys/step_ms",
+      "sys/gpu",
     ]);
   });
 });

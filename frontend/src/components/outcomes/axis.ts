@@ -12,7 +12,7 @@ export interface Axis {
 const LOG_FROM = 50;
 const MAX_TEXTS = 12;
 
-/** The axis of an outcome: round numbers, as there is no value that was chosen. */
+/** The axis of an outcome: round numbers, as there is no value that was chosen; by its logarithm where it spans much. */
 export function metricAxis(name: string, values: readonly (number | undefined)[]): Axis {
   return numeric(
     name,

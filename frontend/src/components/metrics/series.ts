@@ -1,9 +1,8 @@
 import type { MetricGap, MetricSeries } from "@/api/schema";
-import { extentOf } from "@/components/charts/scale";
+import type { Marker } from "@/components/charts/markers";
 import { count, formatNumber } from "@/lib/format";
-import { fromWire, type WireNumber } from "../reductions/numbers";
-
-export type XAxis = "step" | "time";
+import { fromWire, type WireNumber } from "@/lib/wire-numbers";
+import type { XAxis } from "./x-axis";
 
 /** A metric ready to draw: parallel columns over x; `null` where a bucket holds no finite value. */
 export interface Curve {
@@ -21,6 +20,8 @@ export interface Curve {
   bucketWidth: number;
   /** How many values were logged in all. */
   n: number;
+  /** How many values of each bucket are NaN or infinite. */
+  notFiniteCount: number[];
   /** x of buckets without any finite value. */
   notFinite: number[];
   /** At how many places between its values some were lost. */
@@ -34,7 +35,15 @@ const SYSTEM: Record<string, { title: string; unit: string }> = {
   "sys/step_ms": { title: "Step time", unit: "ms" },
 };
 
-export function curveOf(series: MetricSeries, gaps: readonly MetricGap[] = []): Curve {
+/** How a metric is called on pages: the engine's own have words, others their name. */
+export function titleOf(name: string): string {
+  return SYSTEM[name]?.title ?? name;
+}
+
+/** What is drawn of a metric: of one run, or of one among several. */
+type Bucketed = Pick<MetricSeries, "name" | "unit" | "n" | "points"> & { bucket_width: number };
+
+export function curveOf(series: Bucketed, gaps: readonly MetricGap[] = []): Curve {
   const { points } = series;
   const column = (values: readonly WireNumber[]): (number | null)[] => values.map(finiteOrNull);
   const [min, max] = [column(points.min), column(points.max)];
@@ -42,7 +51,7 @@ export function curveOf(series: MetricSeries, gaps: readonly MetricGap[] = []): 
   const x = points.x.map((value) => fromWire(value) ?? Number.NaN);
   return withGaps(gaps, {
     name: series.name,
-    title: SYSTEM[series.name]?.title ?? series.name,
+    title: titleOf(series.name),
     unit: SYSTEM[series.name]?.unit ?? series.unit,
     x,
     min,
@@ -51,6 +60,7 @@ export function curveOf(series: MetricSeries, gaps: readonly MetricGap[] = []): 
     last: column(points.last),
     odd: points.last.map(oddText),
     count: [...points.count],
+    notFiniteCount: x.map((_, at) => points.not_finite?.[at] ?? 0),
     bucketWidth: series.bucket_width,
     n: series.n,
     notFinite: x.filter((_, i) => mean[i] === null && (points.count[i] ?? 0) > 0),
@@ -85,21 +95,9 @@ function insert(curve: Curve, at: number, x: number, odd: string): void {
   curve.x = curve.x.toSpliced(at, 0, x);
   curve.odd = curve.odd.toSpliced(at, 0, odd);
   curve.count = curve.count.toSpliced(at, 0, 0);
+  curve.notFiniteCount = curve.notFiniteCount.toSpliced(at, 0, 0);
   for (const column of ["min", "max", "mean", "last"] as const)
     curve[column] = curve[column].toSpliced(at, 0, null);
-}
-
-/** Both ends of x that all of the curves share: what is zoomed to, else everything there is. */
-export function domainOf(
-  curves: readonly Curve[],
-  from: number | undefined,
-  to: number | undefined,
-): [number, number] {
-  if (from !== undefined && to !== undefined && from < to) return [from, to];
-  const ends = curves.flatMap(({ x }) => [x[0], x.at(-1)]).filter((end) => end !== undefined);
-  const [low, high] = extentOf(ends.filter(Number.isFinite));
-  if (!(low <= high)) return [0, 1];
-  return low < high ? [low, high] : [low - 0.5, high + 0.5];
 }
 
 /** A mean may lie outside of what it is the mean of, by rounding. */
@@ -113,12 +111,28 @@ function oddText(value: WireNumber): string | null {
   return number === null || Number.isFinite(number) ? null : formatNumber(number);
 }
 
-/** Speed first in its fixed order, then the program's own metrics by name. */
+/** A mark at each place where a value is NaN or infinite. */
+export function notFiniteMarkers({ x, odd, notFiniteCount, title }: Curve): Marker[] {
+  return x.flatMap((place, at) => {
+    const some = notFiniteCount[at] ?? 0;
+    return some > 0
+      ? [
+          {
+            x: place,
+            kind: "not finite" as const,
+            text: `${title}: ${odd[at] ?? count(some, "value")} not finite`,
+          },
+        ]
+      : [];
+  });
+}
+
+/** Speed last, in its fixed order; before it the program's own metrics as people count. */
 export function inOrder<Named extends { name: string }>(curves: readonly Named[]): Named[] {
   const rank = (name: string): number => {
     const known = SYSTEM_ORDER.indexOf(name);
-    if (known >= 0) return known;
-    return name.startsWith("sys/") ? SYSTEM_ORDER.length : SYSTEM_ORDER.length + 1;
+    if (known >= 0) return known + 1;
+    return name.startsWith("sys/") ? SYSTEM_ORDER.length + 1 : 0;
   };
   return [...curves].sort(
     (a, b) => rank(a.name) - rank(b.name) || a.name.localeCompare(b.name, "en", { numeric: true }),
@@ -126,7 +140,7 @@ export function inOrder<Named extends { name: string }>(curves: readonly Named[]
 }
 
 /** `1 bucket = 25 steps · min/mean/max`, several values of one step, or that nothing is left out. */
-export function bucketCaption(curve: Curve, axis: XAxis): string {
+export function bucketCaption(curve: Pick<Curve, "count" | "bucketWidth">, axis: XAxis): string {
   const largest = curve.count.reduce((most, count) => Math.max(most, count), 0);
   if (largest <= 1) return "every value shown";
   if (curve.bucketWidth === 0)

@@ -55,7 +55,7 @@ export function ParallelPlot({ outcomes, metric }: { outcomes: Outcomes; metric:
             )}
             d={lineOf(row, axes, outcomes.parameters, metric.name, x)}
             key={row.run}
-            onClick={() => void navigate({ to: "/runs/$runId/placement", params: { runId: row.run } })}
+            onClick={() => void navigate({ to: "/runs/$runId/metrics", params: { runId: row.run } })}
             onPointerEnter={() => setPointed(row.run)}
             opacity={row.run === shown?.run ? 1 : rows.length > 100 ? 0.15 : 0.4}
             strokeLinejoin="round"

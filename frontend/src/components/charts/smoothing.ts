@@ -1,0 +1,16 @@
+/**
+ * An exponential moving average of the drawn values: `weight` (0 to below 1) of what was before, the rest of what is now.
+ * Divided by how much of the weights is used up, so that it begins at the first value and not at zero. A value that is no
+ * number stays a hole and adds nothing.
+ */
+export function smoothed(values: readonly (number | null)[], weight: number): (number | null)[] {
+  let average = 0;
+  let left = 1;
+  return values.map((value) => {
+    if (value === null) return null;
+    // Of two shares, as the sum of two large numbers may have no place in one.
+    average = weight * average + (1 - weight) * value;
+    left *= weight;
+    return left < 1 ? average / (1 - left) : value;
+  });
+}

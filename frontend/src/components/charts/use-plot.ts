@@ -1,0 +1,158 @@
+import { type RefObject, useEffect, useEffectEvent, useRef } from "react";
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import type { CursorStore } from "./cursor";
+import { dropDraw, queueDraw } from "./draw-queue";
+import type { Drawing, Layer, Line } from "./drawing";
+import { lineStyle } from "./line-style";
+import { drawMarkers, type Marker } from "./markers";
+import { chartColors, chartOptions, type LayerLook, MOST_DOTS } from "./uplot-options";
+import { useSize } from "./use-size";
+import { useTheme } from "./use-theme";
+
+export interface PlotSettings {
+  lines: readonly Line[];
+  drawing: Drawing;
+  height: number;
+  group: string;
+  log: boolean;
+  since: boolean;
+  domain: readonly [number, number];
+  limits: { low?: number | undefined; high?: number | undefined };
+  markers: readonly Marker[];
+  picked: number | null;
+  formatX: (value: number) => string;
+  onRange: (from: number, to: number) => void;
+}
+
+const lines = uPlot.paths.linear?.();
+const steps = uPlot.paths.stepped?.({ align: -1 });
+
+/** Many measurements make a curve; a line between two of a few would tell of speeds that nobody measured. */
+const stepsOfFew: uPlot.Series.PathBuilder = (chart, ...rest) =>
+  (chart.data[0].length <= MOST_DOTS ? steps : lines)?.(chart, ...rest) ?? null;
+
+/** Keeps a drawn chart in `box`: made when there is room, drawn again in one of the next frames when something changes. */
+export function usePlot(
+  box: RefObject<HTMLDivElement | null>,
+  cursor: CursorStore,
+  settings: PlotSettings,
+): RefObject<uPlot | null> {
+  const chart = useRef<uPlot | null>(null);
+  const shown = useRef<unknown[]>([]);
+  const { width } = useSize(box);
+  const theme = useTheme();
+  const known = width > 0;
+  const now = useEffectEvent(() => settings);
+  const make = useEffectEvent((node: HTMLDivElement) => new uPlot(optionsOf(node), dataOf(), node));
+  const dataOf = () =>
+    [settings.drawing.x, ...settings.drawing.layers.map(({ values }) => values)] as uPlot.AlignedData;
+  const optionsOf = (node: HTMLDivElement) => {
+    const colors = chartColors();
+    return chartOptions({
+      width: node.clientWidth,
+      height: settings.height,
+      colors,
+      group: settings.group,
+      log: settings.log,
+      layers: looksOf(settings.lines, settings.drawing),
+      limits: () => limitsOf(now()),
+      path: settings.since ? stepsOfFew : undefined,
+      formatX: (value) => now().formatX(value),
+      domain: () => [...now().domain],
+      numberAt: (drawn) => now().drawing.places.from(drawn),
+      onRange: (from, to) => now().onRange(from, to),
+      onCursor: (at) => cursor.set(at === null ? null : placeOf(chart.current, at, now().drawing)),
+      onDrawn: (made) => drawMarkers(made, now().markers, now().picked, colors),
+    });
+  };
+  // What a chart is made of: a change of these makes another one.
+  const shape = looksKey(settings);
+
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the theme is read through its tokens, and so is the shape through its key
+  useEffect(() => {
+    const node = box.current;
+    if (!node || !known) return;
+    const owner = {};
+    queueDraw(owner, () => {
+      shown.current = shownOf(now());
+      chart.current = make(node);
+    });
+    return () => {
+      dropDraw(owner);
+      chart.current?.destroy();
+      chart.current = null;
+    };
+  }, [known, theme, shape]);
+
+  useEffect(() => {
+    if (width > 0) chart.current?.setSize({ width, height: settings.height });
+  }, [width, settings.height]);
+
+  const redraw = useEffectEvent(() => {
+    const next = shownOf(settings);
+    if (next.every((each, at) => each === shown.current[at])) return;
+    shown.current = next;
+    chart.current?.setData(dataOf());
+  });
+  const [first, last] = settings.domain;
+  const { low, high } = settings.limits;
+  // biome-ignore lint/correctness/useExhaustiveDependencies: what is drawn depends on them
+  useEffect(() => {
+    queueDraw(chart, redraw);
+    return () => dropDraw(chart);
+  }, [settings.drawing, settings.markers, settings.picked, first, last, low, high]);
+  return chart;
+}
+
+/** What a picture depends on. */
+function shownOf({ drawing, markers, picked, domain, limits }: PlotSettings): unknown[] {
+  return [drawing, markers, picked, ...domain, limits.low, limits.high];
+}
+
+function looksOf(lines: readonly Line[], { layers }: Drawing): LayerLook[] {
+  return layers.map(({ line, part }) => {
+    const { color, dash } = lineStyle(lines[line]?.style ?? null);
+    const style = getComputedStyle(document.documentElement).getPropertyValue(color).trim();
+    return { part, color: style, dash, wide: lines[line]?.strong === true };
+  });
+}
+
+function looksKey({ lines, drawing, group, log, since }: PlotSettings): string {
+  const layers = drawing.layers.map(({ line, part }) => `${part}${line}`);
+  return JSON.stringify([lines.map(({ style, strong }) => [style, strong]), layers, group, log, since]);
+}
+
+function limitsOf({ limits, drawing }: PlotSettings): { low: number | null; high: number | null } {
+  const place = (value: number | undefined) => (value === undefined ? null : drawing.places.to(value));
+  return { low: place(limits.low), high: place(limits.high) };
+}
+
+/** The cursor's place, with the line whose value is nearest to the pointer. */
+function placeOf(chart: uPlot | null, at: number, { layers }: Drawing) {
+  const top = chart?.cursor.top ?? -1;
+  const own =
+    chart?.over.matches(":hover, :focus-visible") === true ||
+    document.activeElement === chart?.root.parentElement;
+  if (!chart || top < 0) return { at, line: null, own };
+  let [line, least] = [null as number | null, Number.POSITIVE_INFINITY];
+  for (const layer of layers) {
+    const value = layer.part === "main" ? nearestValue(layer, at) : null;
+    if (value === null) continue;
+    const away = Math.abs(chart.valToPos(value, "y") - top);
+    if (away < least) [line, least] = [layer.line, away];
+  }
+  return { at, line, own };
+}
+
+/** How far from its own points a line is still found: bucket ends of runs differ by a few places. */
+const REACH = 64;
+
+function nearestValue({ values }: Layer, at: number): number | null {
+  for (let off = 0; off < REACH; off += 1) {
+    const value = values[at - off] ?? values[at + off];
+    if (value !== undefined && value !== null) return value;
+    if (values[at - off] === null) return null;
+  }
+  return null;
+}

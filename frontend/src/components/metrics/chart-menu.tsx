@@ -1,0 +1,87 @@
+import { Menu } from "@base-ui/react/menu";
+import { useState } from "react";
+import { csvOfChart, fileName, type Pictured, pageColors, svgOfChart } from "@/components/charts/export";
+import { savePng, saveText } from "@/components/charts/save";
+import { Icon } from "@/components/ui/icons";
+import { popupContainer } from "@/components/ui/page-portal";
+import { notify } from "@/lib/notices";
+import { LimitsDialog } from "./limits-dialog";
+import type { Limits } from "./view";
+
+/** What a person can do with one chart; what is left out is not offered. */
+export interface ChartActions {
+  pinned?: boolean | undefined;
+  onPin?: (() => void) | undefined;
+  onOverlay?: (() => void) | undefined;
+  wide: boolean;
+  onWide: () => void;
+  log: boolean;
+  onLog: () => void;
+  limits: Limits;
+  onLimits: (limits: Limits) => void;
+}
+
+interface ChartMenuProps extends ChartActions {
+  title: string;
+  picture: () => Pictured;
+}
+
+const SIZE = [960, 420] as const;
+
+export function ChartMenu({ title, picture, ...actions }: ChartMenuProps) {
+  const [asking, setAsking] = useState(false);
+  const { limits } = actions;
+  const limited = limits.low !== undefined || limits.high !== undefined;
+  const svg = () => svgOfChart(picture(), ...SIZE, pageColors());
+  const name = fileName(title);
+  return (
+    <>
+      <Menu.Root modal={false}>
+        <Menu.Trigger
+          aria-label={`Chart of ${title}`}
+          className="-mr-1.5 inline-flex size-6 shrink-0 cursor-pointer items-center justify-center rounded-control text-muted hover:bg-hover hover:text-text"
+        >
+          <Icon name="more" size={14} />
+        </Menu.Trigger>
+        <Menu.Portal container={popupContainer()}>
+          <Menu.Positioner align="end" className="z-50 outline-none" sideOffset={4}>
+            <Menu.Popup className="min-w-48 rounded-panel border border-line-strong bg-bg p-1 outline-none">
+              {actions.onPin && <Item on={actions.onPin}>{actions.pinned ? "Unpin" : "Pin to the top"}</Item>}
+              {actions.onOverlay && <Item on={actions.onOverlay}>Overlay with…</Item>}
+              <Item on={actions.onWide}>{actions.wide ? "Usual size" : "Enlarge"}</Item>
+              <Item on={actions.onLog}>{actions.log ? "Linear scale" : "Log scale"}</Item>
+              <Item on={() => setAsking(true)}>{limited ? "Limits of y (set)…" : "Limits of y…"}</Item>
+              <Menu.Separator className="my-1 h-px bg-line" />
+              <Item
+                on={() => void savePng(`${name}.png`, svg()).catch((error: Error) => notify(error.message))}
+              >
+                Save as PNG
+              </Item>
+              <Item on={() => saveText(`${name}.svg`, "image/svg+xml", svg())}>Save as SVG</Item>
+              <Item on={() => saveText(`${name}.csv`, "text/csv", csvOfChart(picture()))}>Save as CSV</Item>
+            </Menu.Popup>
+          </Menu.Positioner>
+        </Menu.Portal>
+      </Menu.Root>
+      {asking && (
+        <LimitsDialog
+          limits={limits}
+          onChoose={actions.onLimits}
+          onClose={() => setAsking(false)}
+          title={title}
+        />
+      )}
+    </>
+  );
+}
+
+function Item({ on, children }: { on: () => void; children: string }) {
+  return (
+    <Menu.Item
+      className="cursor-pointer rounded-control px-2 py-1 outline-none data-[highlighted]:bg-accent-soft"
+      onClick={on}
+    >
+      {children}
+    </Menu.Item>
+  );
+}

@@ -1,0 +1,140 @@
+import { useQuery } from "@tanstack/react-query";
+import { getRouteApi } from "@tanstack/react-router";
+import { useEffect, useMemo } from "react";
+import type { Line } from "@/components/charts/drawing";
+import { extentOf } from "@/components/charts/scale";
+import { yRange } from "@/components/charts/uplot-options";
+import { MetricFigure } from "@/components/metrics/chart-cell";
+import { actionsOf } from "@/components/metrics/chart-view";
+import { type DomainStore, domainWithin, useEnds } from "@/components/metrics/domain";
+import { bucketCaption, titleOf } from "@/components/metrics/series";
+import { bucketsFor, formatOf, roundRange, type XAxis, xNameOf } from "@/components/metrics/x-axis";
+import { ErrorState, Skeleton } from "@/components/ui/view-states";
+import { count } from "@/lib/format";
+import { type Compared, linesOf } from "./model";
+import { type Curves, curvesQuery } from "./queries";
+import type { CompareSearch } from "./search";
+
+const route = getRouteApi("/compare");
+const LIVE_MS = 3_000;
+/** Points of all lines of a chart: many runs are drawn in fewer buckets each, which the caption tells. */
+const MOST_POINTS = 20_000;
+/** Charts of one run each, of one metric. */
+const MOST_EACH = 24;
+
+interface CompareChartProps {
+  name: string;
+  ids: readonly string[];
+  compared: readonly Compared[];
+  domain: DomainStore;
+  width: number;
+  live: boolean;
+  change: (next: Partial<CompareSearch>) => void;
+}
+
+/** One metric of all runs, in one chart or one each. */
+export function CompareChart(props: CompareChartProps) {
+  const { name, ids, compared, domain, width, live } = props;
+  const { x = "step", from, to, each } = route.useSearch();
+  const most = Math.max(100, Math.floor(MOST_POINTS / ids.length / 100) * 100);
+  const buckets = Math.min(most, bucketsFor(width / 2, 600));
+  const asked = useQuery({
+    ...curvesQuery({ ids, name, x, from, to, buckets }),
+    refetchInterval: live ? LIVE_MS : false,
+  });
+  const lines = useMemo(
+    () => (asked.data ? linesOf(asked.data, compared, name) : []),
+    [asked.data, compared, name],
+  );
+  useEffect(() => {
+    for (const { columns } of lines) domain.cover([columns.x[0], columns.x.at(-1)]);
+  }, [lines, domain]);
+  if (!asked.data) {
+    return asked.error ? (
+      <ErrorState
+        error={asked.error}
+        onRetry={() => void asked.refetch()}
+        what={`${titleOf(name)} could not be loaded`}
+      />
+    ) : (
+      <Skeleton className="mt-2 w-40" />
+    );
+  }
+  const caption = captionOf(asked.data, ids.length, x, asked.error !== null);
+  if (!each) return <Figure {...props} caption={caption} lines={lines} title={titleOf(name)} />;
+  const [low, high] = extentOf(
+    lines.flatMap(({ columns }) => [...columns.min, ...columns.max].filter(isNumber)),
+  );
+  const [floor, ceiling] = yRange(null, low, high);
+  return (
+    <>
+      <h3 className="font-strong">{titleOf(name)}</h3>
+      <div className="grid gap-x-6 gap-y-4 pt-2 sm:grid-cols-2 xl:grid-cols-3">
+        {lines.slice(0, MOST_EACH).map((line) => (
+          <Figure
+            {...props}
+            caption={caption}
+            key={line.id}
+            limits={{ low: floor, high: ceiling }}
+            lines={[line]}
+            title={`${titleOf(name)}, ${line.label}`}
+          />
+        ))}
+      </div>
+      {lines.length > MOST_EACH && (
+        <p className="pt-2 text-muted">
+          The first {MOST_EACH} of {lines.length} runs have a chart; hide some to see others.
+        </p>
+      )}
+    </>
+  );
+}
+
+interface FigureProps extends CompareChartProps {
+  title: string;
+  caption: string;
+  lines: readonly Line[];
+  limits?: { low: number; high: number };
+}
+
+function Figure({ name, title, lines, caption, limits, domain, change }: FigureProps) {
+  const view = route.useSearch();
+  const { x = "step" } = view;
+  const ends = useEnds(domain);
+  const shown = useMemo(() => domainWithin(ends, view.from, view.to), [ends, view.from, view.to]);
+  const actions = actionsOf(view, change, [name]);
+  return (
+    <MetricFigure
+      actions={{ ...actions, onPin: undefined, limits: { ...limits, ...actions.limits } }}
+      caption={caption}
+      domain={shown}
+      formatX={formatOf(x, 0, shown)}
+      group="compare"
+      lines={lines}
+      markers={NONE}
+      onPick={(at) => change({ at: at === view.at ? undefined : at })}
+      onRange={(from, to) => change(roundRange(x, from, to))}
+      onReset={() => change({ from: undefined, to: undefined })}
+      picked={view.at ?? null}
+      since={false}
+      smooth={view.smooth ?? 0}
+      title={title}
+      unit=""
+      xName={xNameOf(x)}
+    />
+  );
+}
+
+const NONE: never[] = [];
+
+function captionOf({ curves, width }: Curves, runs: number, axis: XAxis, stale: boolean): string {
+  const counts = curves.flatMap(({ points }) => points.count);
+  const told = [
+    stale && "could not be renewed",
+    bucketCaption({ bucketWidth: width, count: counts }, axis),
+    curves.length < runs && `${count(runs - curves.length, "run")} did not log it`,
+  ];
+  return told.filter(Boolean).join(" · ");
+}
+
+const isNumber = (value: number | null): value is number => value !== null;

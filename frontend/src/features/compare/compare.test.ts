@@ -1,0 +1,134 @@
+import { describe, expect, it } from "vitest";
+import type { ComparedCurve, Run } from "@/api/schema";
+import { comparedOf, linesOf } from "./model";
+import { devicesByReplica } from "./placements";
+import { bandOf } from "./quantiles";
+import { compareSearch, parseRuns } from "./search";
+import { labelOf, numbersOf, rowsOf } from "./table";
+
+const id = (nth: number) => `run_${String(nth).padStart(26, "0")}`;
+
+function run(nth: number, parameters: Run["parameters"], result: Run["result"] = null): Run {
+  return {
+    id: id(nth),
+    job: "digits",
+    version: 1,
+    state: "SUCCEEDED",
+    parameters,
+    result,
+    labels: {},
+    hosts: [],
+    spec: { program: { entrypoint: "digits:main" } },
+    started_at: null,
+    ended_at: null,
+  } as unknown as Run;
+}
+
+function curve(nth: number, means: (number | "NaN" | null)[]): ComparedCurve {
+  const numbers = means.map((mean) => (mean === "NaN" ? null : mean));
+  return {
+    run: id(nth),
+    name: "loss",
+    unit: "",
+    n: means.length,
+    last_step: 0,
+    points: {
+      bucket: means.map((_, at) => at),
+      x: means.map((_, at) => at),
+      min: numbers,
+      max: numbers,
+      mean: numbers,
+      last: numbers,
+      count: means.map(() => 1),
+      not_finite: means.map(() => 0),
+    },
+  };
+}
+
+describe("parseRuns", () => {
+  it("keeps ids of runs, each once, and drops what is none", () => {
+    expect(parseRuns(`${id(1)},nonsense,${id(2)},${id(1)}`)).toEqual([id(1), id(2)]);
+    expect(compareSearch({ runs: "x", base: id(3) })).toMatchObject({ runs: undefined, base: id(3) });
+  });
+});
+
+describe("rowsOf", () => {
+  const runs = [
+    run(1, { rate: 0.1, width: 4 }, { loss: 1 }),
+    run(2, { rate: 1, width: 4 }, { loss: 1, extra: { a: 2 } }),
+  ];
+
+  it("puts what differs first in each section, and knows what one of them lacks", () => {
+    const rows = rowsOf(runs, 0);
+    const of = (section: string) =>
+      rows.filter((row) => row.section === section).map((row) => [row.name, row.differs]);
+
+    expect(of("Parameters")).toEqual([
+      ["rate", true],
+      ["width", false],
+    ]);
+    expect(of("Results")[0]).toEqual(["extra.a", true]);
+    expect(rows.find(({ name }) => name === "extra.a")?.values).toEqual([undefined, "2"]);
+    expect(rows.find(({ name }) => name === "program.entrypoint")?.differs).toBe(false);
+  });
+
+  it("calls a run by what tells it apart", () => {
+    expect(labelOf(runs[0] as Run, ["rate"], "r-1")).toBe("rate=0.1 r-1");
+    expect(labelOf(runs[0] as Run, [], "r-1")).toBe("digits v1 r-1");
+  });
+
+  it("takes the numbers of a result, however deep", () => {
+    expect(numbersOf({ loss: 1, a: { b: 2 }, text: "x" })).toEqual({ loss: 1, "a.b": 2 });
+    expect(numbersOf(3)).toEqual({ result: 3 });
+  });
+});
+
+describe("comparedOf and linesOf", () => {
+  const curvesOf = (many: number) => ({
+    curves: Array.from({ length: many }, (_, nth) => curve(nth, [nth, nth])),
+    runs: [],
+    width: 1,
+    start: 0,
+    end: 1,
+  });
+  const ids = (many: number) => Array.from({ length: many }, (_, nth) => id(nth));
+
+  it("draws all but the hidden ones, the base over the others", () => {
+    const compared = comparedOf(ids(3), [], { hide: id(2), base: id(1) });
+    const lines = linesOf(curvesOf(3), compared, "loss");
+
+    expect(lines.map((line) => [line.id, line.strong])).toEqual([
+      [id(0), false],
+      [id(1), true],
+    ]);
+  });
+
+  it("draws of more than a hundred the band, the base and those that are chosen", () => {
+    const compared = comparedOf(ids(101), [], { draw: id(7) });
+    const lines = linesOf(curvesOf(101), compared, "loss");
+
+    expect(lines.map((line) => line.id)).toEqual(["band", id(0), id(7)]);
+    expect(lines[0]?.columns).toMatchObject({ min: [10, 10], mean: [50, 50], max: [90, 90] });
+  });
+});
+
+describe("bandOf", () => {
+  it("takes only finite values, and is a hole where there are none", () => {
+    const band = bandOf([curve(0, [1, "NaN"]), curve(1, [3, null])]);
+
+    expect(band.mean).toEqual([2, null]);
+    expect(band.count).toEqual([2, 0]);
+  });
+});
+
+describe("devicesByReplica", () => {
+  it("names every device of a replica", () => {
+    const device = (replica: number | null, index: number) => ({ replica, index, host_name: "a" });
+    const devices = [device(0, 0), device(0, 1), device(1, 2), device(null, 3)];
+
+    expect([...devicesByReplica({ devices } as Parameters<typeof devicesByReplica>[0])]).toEqual([
+      [0, "a 0, a 1"],
+      [1, "a 2"],
+    ]);
+  });
+});

@@ -1,0 +1,82 @@
+import type { OutcomeMetric, Outcomes, Run } from "@/api/schema";
+import { isTerminal } from "@/api/states";
+import type { Line } from "@/components/charts/drawing";
+import { curveOf } from "@/components/metrics/series";
+import { shortId } from "@/lib/format";
+import { bandOf } from "./quantiles";
+import type { Curves } from "./queries";
+import { type CompareSearch, parseRuns } from "./search";
+import { differing, labelOf, numbersOf } from "./table";
+
+/** More lines than these are no picture. */
+export const MOST_LINES = 100;
+
+/** A run of the comparison, with how it is drawn and called everywhere on the page. */
+export interface Compared {
+  id: string;
+  run: Run | undefined;
+  label: string;
+  style: number;
+  drawn: boolean;
+  base: boolean;
+}
+
+export function comparedOf(ids: readonly string[], runs: readonly Run[], search: CompareSearch): Compared[] {
+  const byId = new Map(runs.map((run) => [run.id, run]));
+  const names = differing(runs);
+  const base = search.base && ids.includes(search.base) ? search.base : ids[0];
+  const many = ids.length > MOST_LINES;
+  const [hidden, chosen] = [new Set(parseRuns(search.hide)), new Set(parseRuns(search.draw))];
+  return ids.map((id, style) => {
+    const run = byId.get(id);
+    return {
+      id,
+      run,
+      label: run ? labelOf(run, names, shortId(id)) : shortId(id),
+      style,
+      drawn: many ? id === base || chosen.has(id) : !hidden.has(id),
+      base: id === base,
+    };
+  });
+}
+
+/** The lines of one metric: each drawn run, and where they are too many the band of all. */
+export function linesOf(curves: Curves, compared: readonly Compared[], name: string): Line[] {
+  const byRun = new Map(curves.curves.map((curve) => [curve.run, curve]));
+  const gaps = new Map(curves.runs.map((run) => [run.run, run.gaps]));
+  const lines = compared.flatMap(({ id, label, style, drawn, base }) => {
+    const curve = byRun.get(id);
+    if (!curve || !drawn) return [];
+    const columns = curveOf({ ...curve, name, bucket_width: curves.width }, gaps.get(id) ?? []);
+    return [{ id, label, style, columns, strong: base && compared.length > 1 }];
+  });
+  if (compared.length <= MOST_LINES) return lines;
+  const label = `median of ${curves.curves.length} runs, band from the 10th to the 90th of 100`;
+  return [{ id: "band", label, style: null, columns: bandOf(curves.curves), strong: true }, ...lines];
+}
+
+/** The runs as a table of outcomes, to be drawn by parameter. */
+export function outcomesOf(compared: readonly Compared[]): Outcomes {
+  const runs = compared.flatMap(({ run }) => run ?? []);
+  const results = runs.map((run) => numbersOf(run.result));
+  const metrics = [...new Set(results.flatMap((result) => Object.keys(result)))];
+  return {
+    total: runs.length,
+    parameters: differing(runs),
+    metrics: metrics.map((name): OutcomeMetric => ({ name, better: betterOf(name) })),
+    items: runs.map((run, index) => ({
+      index,
+      run: run.id,
+      state: run.state,
+      reason: isTerminal(run.state) ? (run.reason?.code ?? null) : null,
+      parameters: run.parameters,
+      metrics: results[index] ?? {},
+      duration_s: null,
+    })),
+  };
+}
+
+/** Of a loss or an error less is better. */
+function betterOf(name: string): OutcomeMetric["better"] {
+  return /loss|err|nll|perplexity|mse|mae/i.test(name) ? "lower" : "higher";
+}

@@ -1,0 +1,102 @@
+/** Runs side by side: what was asked for and what came out, row by row. */
+import type { JsonValue, Run } from "@/api/schema";
+import { formatDuration, formatNumber, secondsBetween } from "@/lib/format";
+
+export interface Row {
+  section: "Parameters" | "Results" | "Configuration";
+  name: string;
+  /** One text a run; undefined where it has none. */
+  values: (string | undefined)[];
+  /** Whether any run has it otherwise than another. */
+  differs: boolean;
+}
+
+/** All rows, in each section those that differ first. */
+export function rowsOf(runs: readonly Run[], now: number): Row[] {
+  const sections: [Row["section"], Record<string, JsonValue | undefined>[]][] = [
+    ["Parameters", runs.map(({ parameters }) => parameters)],
+    ["Results", runs.map((run) => resultsOf(run, now))],
+    ["Configuration", runs.map(configurationOf)],
+  ];
+  return sections.flatMap(([section, things]) => {
+    const names = [...new Set(things.flatMap((thing) => Object.keys(thing)))];
+    const rows = names.map((name) => {
+      const values = things.map((thing) => textOf(thing[name]));
+      return { section, name, values, differs: new Set(values).size > 1 };
+    });
+    return [...rows.filter(({ differs }) => differs), ...rows.filter(({ differs }) => !differs)];
+  });
+}
+
+function resultsOf(run: Run, now: number): Record<string, JsonValue | undefined> {
+  const took = secondsBetween(run.started_at, run.ended_at, now);
+  return {
+    state: run.state.toLowerCase(),
+    ...flat(run.result, run.result !== null && typeof run.result !== "object" ? "result" : ""),
+    took: took === null ? undefined : formatDuration(took),
+    attempts: run.attempts,
+  };
+}
+
+function configurationOf(run: Run): Record<string, JsonValue | undefined> {
+  return {
+    job: run.job,
+    version: run.version,
+    strategy: run.strategy,
+    replicas: run.replicas,
+    platform: run.platform,
+    hosts: run.hosts.join(", ") || undefined,
+    ...flat(run.limits as unknown as JsonValue, "limits"),
+    ...flat(run.retries as unknown as JsonValue, "retries"),
+    ...flat(run.resources as unknown as JsonValue, "resources"),
+    ...flat(run.labels, "labels"),
+    ...flat(programOf(run), ""),
+  };
+}
+
+/** What the version says, but for what names and dates it. */
+function programOf({ spec }: Run): JsonValue {
+  const { id: _, created_at: __, job: ___, number: ____, runs: _____, strategy: ______, ...rest } = spec;
+  return rest as unknown as JsonValue;
+}
+
+/** `{a: {b: 1}}` as `a.b`; more than three levels stay JSON. */
+function flat(value: JsonValue | undefined, path: string, depth = 3): Record<string, JsonValue | undefined> {
+  if (value === null || value === undefined) return path ? { [path]: undefined } : {};
+  if (typeof value !== "object" || Array.isArray(value) || depth === 0) return { [path]: value };
+  return Object.assign(
+    {},
+    ...Object.entries(value).map(([name, inner]) => flat(inner, path ? `${path}.${name}` : name, depth - 1)),
+  );
+}
+
+function textOf(value: JsonValue | undefined): string | undefined {
+  if (value === undefined || value === null) return undefined;
+  if (typeof value === "number") return formatNumber(value, 6);
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
+
+/** Parameters by which the runs differ. */
+export function differing(runs: readonly Run[]): string[] {
+  const names = [...new Set(runs.flatMap(({ parameters }) => Object.keys(parameters)))];
+  return names.filter(
+    (name) => new Set(runs.map(({ parameters }) => JSON.stringify(parameters[name]))).size > 1,
+  );
+}
+
+const MOST_NAMED = 3;
+
+/** What tells a run apart: its differing parameters, else its job and version; always with the end of its id. */
+export function labelOf(run: Run, names: readonly string[], short: string): string {
+  const told = names
+    .slice(0, MOST_NAMED)
+    .filter((name) => run.parameters[name] !== undefined)
+    .map((name) => `${name}=${textOf(run.parameters[name])}`);
+  return `${told.length > 0 ? told.join(" ") : `${run.job} v${run.version}`} ${short}`;
+}
+
+/** Numbers of a result, as the batch page has them. */
+export function numbersOf(result: JsonValue): Record<string, number> {
+  const found = Object.entries(flat(result, typeof result === "number" ? "result" : ""));
+  return Object.fromEntries(found.filter((entry): entry is [string, number] => typeof entry[1] === "number"));
+}

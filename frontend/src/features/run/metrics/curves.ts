@@ -1,0 +1,75 @@
+import { type QueryClient, queryOptions } from "@tanstack/react-query";
+import type { Metrics } from "@/api/schema";
+import { type Curve, curveOf } from "@/components/metrics/series";
+import type { XAxis } from "@/components/metrics/x-axis";
+import { fetchMetrics, runKeys } from "../queries";
+
+export interface CurveRange {
+  attempt?: string | undefined;
+  x: XAxis;
+  from?: number | undefined;
+  to?: number | undefined;
+  buckets: number;
+}
+
+/** A curve with where its axis of time has its zero, in ms since 1970. */
+interface RunCurve {
+  curve: Curve | null;
+  zero: number | null;
+}
+
+/** Names of one request: so many curves answer in one piece of work of the server. */
+const MOST_NAMES = 12;
+
+/** The curve of one metric. Those that are wanted at the same moment are asked for together. */
+export function curveQuery(client: QueryClient, runId: string, name: string, range: CurveRange) {
+  return queryOptions({
+    queryKey: [...runKeys.metrics(runId), "curve", name, range] as const,
+    queryFn: () => gather(client, runId, range, name),
+    placeholderData: (previous) => previous,
+  });
+}
+
+interface Waiting {
+  names: Map<string, { done: (curve: RunCurve) => void; fail: (error: unknown) => void }[]>;
+}
+
+const waiting = new WeakMap<QueryClient, Map<string, Waiting>>();
+
+function gather(client: QueryClient, runId: string, range: CurveRange, name: string): Promise<RunCurve> {
+  const ofClient = waiting.get(client) ?? new Map<string, Waiting>();
+  waiting.set(client, ofClient);
+  const key = JSON.stringify([runId, range]);
+  const found = ofClient.get(key) ?? { names: new Map() };
+  if (!ofClient.has(key)) {
+    ofClient.set(key, found);
+    window.setTimeout(() => {
+      ofClient.delete(key);
+      ask(runId, range, found);
+    });
+  }
+  return new Promise((done, fail) => {
+    found.names.set(name, [...(found.names.get(name) ?? []), { done, fail }]);
+  });
+}
+
+function ask(runId: string, range: CurveRange, { names }: Waiting): void {
+  const all = [...names.keys()].sort();
+  const x = range.x === "step" ? ("step" as const) : ("time" as const);
+  for (let at = 0; at < all.length; at += MOST_NAMES) {
+    const some = all.slice(at, at + MOST_NAMES);
+    fetchMetrics(runId, { ...range, x, names: some }).then(
+      (answer) => {
+        for (const name of some) for (const each of names.get(name) ?? []) each.done(pick(answer, name));
+      },
+      (error) => {
+        for (const name of some) for (const each of names.get(name) ?? []) each.fail(error);
+      },
+    );
+  }
+}
+
+function pick({ series, gaps, began }: Metrics, name: string): RunCurve {
+  const found = series.find((each) => each.name === name);
+  return { curve: found ? curveOf(found, gaps) : null, zero: began ? Date.parse(began) : null };
+}

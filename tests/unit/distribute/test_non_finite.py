@@ -1,0 +1,142 @@
+"""The first NaN or infinity of an all-reduce is found at its step, with its variable and replica, whatever runs it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import drumline.distribute as dist
+from drumline.distribute import observe
+from drumline.distribute.observe.non_finite import NonFiniteReplica, NonFiniteWatch, WatchedResult, WatchedStep
+
+ODD_STEP, ODD_REPLICA = 7, 3
+
+
+class Watcher:
+    """Looks at every call, and records reductions as well."""
+
+    def __init__(self) -> None:
+        self.watch = NonFiniteWatch()
+        self.reductions: list[observe.ReductionRecord] = []
+
+    def placement(self, record: observe.PlacementRecord) -> None: ...
+
+    def variable_created(self, record: observe.VariableRecord) -> None: ...
+
+    def step_began(self, step: int) -> None: ...
+
+    def step_ended(self, record: observe.StepRecord) -> None: ...
+
+    def collective(self, record: observe.CollectiveRecord) -> None: ...
+
+    def reduction(self, record: observe.ReductionRecord) -> None:
+        self.reductions.append(record)
+
+    def watched(self, one: WatchedStep | WatchedResult) -> None:
+        self.watch.add(one)
+
+
+class Model:
+    """Trains on numbers of which one replica's gradient goes wrong in one step, and heals itself after it."""
+
+    def __init__(self, strategy: dist.Strategy, wrong: float = np.nan) -> None:
+        self.strategy = strategy
+        self.wrong = wrong
+        with strategy.scope():
+            self.weights = dist.Variable(np.ones((48, 40), np.float32), aggregation="mean", name="weights")
+            self.bias = dist.Variable(np.zeros(40, np.float32), aggregation="mean", name="bias")
+        self.rows = strategy.experimental_distribute_values_from_function(lambda _: jnp.ones((4, 48)))
+
+    def step(self, rows: jax.Array, number: jax.Array) -> jax.Array:
+        def loss_of(weights: jax.Array, bias: jax.Array) -> jax.Array:
+            is_odd = (number == ODD_STEP) & (jax.lax.axis_index("replica") == ODD_REPLICA)
+            odd = jnp.where(is_odd, jnp.float32(self.wrong), jnp.float32(1))
+            loss: jax.Array = jnp.mean((rows @ weights + bias) * odd)
+            return loss
+
+        loss, gradients = jax.value_and_grad(loss_of, (0, 1))(self.weights.value, self.bias.value)
+        for variable, gradient in zip((self.weights, self.bias), dist.all_reduce("mean", gradients), strict=True):
+            variable.assign_sub(jnp.where(jnp.isfinite(gradient), gradient, 0))
+        result: jax.Array = loss
+        return result
+
+    def run(self, steps: int) -> None:
+        for number in range(steps):
+            self.strategy.run(self.step, args=(self.rows, jnp.int32(number)))
+
+
+@pytest.mark.parametrize("executor", ["spmd", "pmap"])
+def test_a_nan_is_found_at_its_step_with_its_variable_and_replica(executor: Literal["spmd", "pmap"]) -> None:
+    strategy = dist.MirroredStrategy(jax.devices()[:4], executor=executor)
+    model, watcher = Model(strategy), Watcher()
+    strategy.observe(watcher, reductions_every=5)
+    model.run(12)
+    found = watcher.watch.take()
+    assert [(one.step, one.name, one.op, one.shape) for one in found] == [
+        (ODD_STEP, "weights", "mean", (48, 40)),
+        (ODD_STEP, "bias", "mean", (40,)),
+    ]
+    assert [one.replicas for one in found] == [
+        (NonFiniteReplica(ODD_REPLICA, 48 * 40, 0),),
+        (NonFiniteReplica(ODD_REPLICA, 40, 0),),
+    ]
+    model.run(3)
+    assert watcher.watch.take() == []  # what was told is not told again
+    assert {record.name for record in watcher.reductions} == {"weights", "bias"}
+
+
+def test_a_sum_of_finite_numbers_that_is_too_large_names_no_replica(four: dist.MirroredStrategy) -> None:
+    with four.scope():
+        total = dist.Variable(np.zeros(8, np.float32), aggregation="sum", name="total")
+
+    def step(number: jax.Array) -> jax.Array:
+        part = jnp.where(number == 2, jnp.float32(3e38), jnp.float32(1))
+        total.assign(dist.all_reduce("sum", jnp.full(8, part)))
+        return part
+
+    watcher = Watcher()
+    four.observe(watcher)
+    for number in range(4):
+        four.run(step, args=(jnp.int32(number),))
+    assert [(one.step, one.name, one.replicas, one.result_count) for one in watcher.watch.take()] == [
+        (2, "total", (), 8)
+    ]
+
+
+def test_each_of_several_steps_in_one_program_is_looked_at(four: dist.MirroredStrategy) -> None:
+    model, watcher = Model(four, wrong=np.inf), Watcher()
+    four.observe(watcher)
+    numbers = np.arange(12, dtype=np.int32)
+
+    def step(batch: Any) -> jax.Array:
+        return model.step(batch["rows"], batch["number"].reshape(-1)[0])
+
+    dataset = dist.Dataset.from_tensor_slices(
+        {"rows": np.ones((12 * 4, 48), np.float32), "number": np.repeat(numbers, 4)}
+    ).batch(4)
+    four.run_steps(step, iter(four.distribute_dataset(dataset)), 12)
+    found = watcher.watch.take()
+    assert [(one.step, one.name) for one in found] == [(ODD_STEP, "weights"), (ODD_STEP, "bias")]
+    assert [one.replica for one in found[0].replicas] == [ODD_REPLICA]
+
+
+def test_a_small_reduction_outside_of_steps_is_looked_at_in_every_step(four: dist.MirroredStrategy) -> None:
+    watcher = Watcher()
+    four.observe(watcher, reductions_every=1_000)
+    for number in range(5):
+        parts = [np.float32(np.nan if (number, replica) == (3, 2) else 1) for replica in range(4)]
+        four.run(lambda: None)
+        four.reduce("mean", dist.PerReplica.from_components(parts), axis=None, name="loss")
+    (found,) = watcher.watch.take()
+    assert (found.step, found.name, found.replicas) == (3, "loss", (NonFiniteReplica(2, 1, 0),))
+
+
+def test_values_that_are_not_proven_finite_but_are_tell_nothing(four: dist.MirroredStrategy) -> None:
+    model, watcher = Model(four, wrong=1e25), Watcher()
+    four.observe(watcher)
+    model.run(9)
+    assert watcher.watch.take() == []
