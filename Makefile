@@ -118,6 +118,10 @@ bench-fairness: .venv/.dev ## what each route's costliest request costs everybod
 bench-telemetry: .venv/.dev frontend/dist/index.html ## bursts of values and lines arrive whole, and how soon; JSON in build/bench/
 	PYTHONPATH=tests $(PY) tests/bench/telemetry.py
 
+.PHONY: bench-fields
+bench-fields: .venv/.dev ## 100 000 runs with 20 fields: any sort, filter, page and count, and submissions beside them; JSON in build/bench/
+	PYTHONPATH=tests $(PY) tests/bench/fields.py
+
 bench-ui: .venv/.dev frontend/dist/index.html .venv/.chromium ## how soon the dashboard draws curves in a browser that is held back; JSON in build/bench/
 	PYTHONPATH=tests $(PY) tests/bench/ui.py
 

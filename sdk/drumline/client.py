@@ -36,6 +36,7 @@ from drumline.program import PackedProgram
 from drumline.resources.batches import Batch
 from drumline.resources.jobs import Job, job_path
 from drumline.resources.plans import Plan, make_plan
+from drumline.resources.run_lists import RunLists
 from drumline.resources.runs import Run, submit_run
 from drumline.strategy_options import parse_strategy
 
@@ -66,7 +67,7 @@ class SubmitOptions(TypedDict, total=False):
     resume_from: str | None
 
 
-class Client:
+class Client(RunLists):
     """One Drumline server. Without arguments: DRUMLINE_URL and DRUMLINE_TOKEN, else what `drumline up` runs here.
 
         with Client() as client:
@@ -120,10 +121,7 @@ class Client:
         return submit_run(self._transport, request, idempotency_key)
 
     def prepare(self, source: str | Path | PackedProgram, **options: Unpack[SubmitOptions]) -> RunSubmit:
-        """Uploads a program, and gives the submission that `submit` would send: for `submit_batch`, and to look at.
-
-        Raises as `submit` does, but for what only the server knows.
-        """
+        """Uploads a program, and gives the submission that `submit` would send; refuses what needs no server to see."""
         packed = _pack(source, options.get("parameters"))
         chosen = program.find(packed.entrypoints, options.get("entrypoint"))
         checked = program.check_parameters(chosen, options.get("parameters") or {})
@@ -165,8 +163,7 @@ class Client:
     ) -> Batch:
         """Submits up to 10 000 prepared runs at once; where one of them is refused, none is queued.
 
-            requests = [client.prepare("digits.py", parameters={"seed": seed}) for seed in range(5)]
-            client.submit_batch(requests).wait()
+            client.submit_batch([client.prepare("digits.py", parameters={"seed": seed}) for seed in range(5)]).wait()
 
         Raises InvalidRequestError whose `problem.errors` name each run and field.
         """
@@ -236,14 +233,13 @@ class Client:
         """
         if not isinstance(labels, Mapping | None):
             refuse("labels", labels, 'pass a dict, such as {"team": "vision"}')
-        wanted_labels = [f"{name}={value}" for name, value in (labels or {}).items()]
         params = {
             "state": [states] if isinstance(states, str) else [*states],
             "job": job,
             "version": version,
             "owner": owner,
             "batch": batch,
-            "label": wanted_labels,
+            "label": [f"{name}={value}" for name, value in (labels or {}).items()],
             "q": search,
             "sort": sort,
         }
@@ -273,6 +269,10 @@ class Client:
     def devices(self) -> Iterator[api.Device]:
         """Every device of every host."""
         return iterate_pages(self._transport, "/devices", api.Device)
+
+    def links(self, slice_name: str) -> Iterator[api.ChipLink]:
+        """The links between the chips of a TPU slice, by the name that its hosts have (`host.slice.name`)."""
+        return iterate_pages(self._transport, "/links", api.ChipLink, {"slice": slice_name})
 
     def drain_host(self, host_id: str) -> api.Host:
         """Gives the host no more runs; programs there stop in their grace and resume elsewhere."""

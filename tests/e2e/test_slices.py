@@ -65,6 +65,28 @@ JOB_STRATEGY = """
 """
 
 
+RAGGED = """
+    import jax.numpy as jnp
+
+    import drumline.distribute as dist
+
+
+    def main(run):
+        \"\"\"Means over rows of which the last batch has too few for all replicas.\"\"\"
+        strategy, total, rows = run.strategy, 0.0, 0.0
+
+        def step(x):
+            weights = dist.row_weights()
+            return dist.all_reduce("sum", (x * weights).sum()), dist.all_reduce("sum", weights.sum())
+
+        for batch in strategy.distribute_dataset(dist.Dataset.from_tensor_slices(jnp.arange(20.0)).batch(16)):
+            part, count = strategy.run(step, args=(batch,))
+            total += float(strategy.local_results(part)[0])
+            rows += float(strategy.local_results(count)[0])
+        return {"replicas": strategy.num_replicas_in_sync, "mean": total / rows, "rows": rows}
+"""
+
+
 @pytest.fixture(scope="module")
 def slices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """A v3 host of 8 cores, two v4 hosts of 4 chips, and a host of 8 GPUs, on CPU devices."""
@@ -129,6 +151,41 @@ def test_a_job_with_the_strategy_tpu_gets_a_box_and_shows_its_logical_devices(
     assert set(placement["variables"][0]["homes"]) == set(by_id)
 
 
+def test_a_job_over_the_hosts_of_a_slice_computes_on_their_box(slices: Deployment, programs: Programs) -> None:
+    """Two v4 hosts of 4 chips each: a replica of 2 x 2 chips on each, in one program."""
+    spec = TpuSpec(computation_shape=(2, 2, 1, 1), topology="v4:2x2x2")
+    with connect(slices) as client:
+        run = submit(client, programs, JOB_STRATEGY, strategy=spec, replicas=2)
+        result = run.wait(timeout=END_S).result
+        assert result == {"kind": "TPUStrategy", "replicas": 2, "logical": [4, 4], "mesh": [2, 2, 2, 1], "reduced": 4.0}
+        placement = slices.get(f"/runs/{run.id}/placement")
+        links = list(client.links("v4:2x2x2"))
+    by_replica: dict[int, set[str]] = {}
+    for device in placement["devices"]:
+        by_replica.setdefault(device["replica"], set()).add(device["host_name"])
+    assert by_replica == {0: {"v4-2x2x2-host-0"}, 1: {"v4-2x2x2-host-1"}}
+    hosts = {host["name"]: host for host in slices.get("/hosts")["items"]}
+    assert hosts["v4-2x2x2-host-1"]["slice"] == {
+        "name": "v4:2x2x2",
+        "topology": "v4:2x2x2",
+        "chips": [2, 2, 2],
+        "wraps": [False, False, False],
+    }
+    assert hosts["gpu-8-host-0"]["slice"] is None
+    between = [link for link in links if len(set(link.hosts)) == 2]
+    assert (len(links), len(between)) == (12, 4)
+
+
+def test_replicas_of_one_core_over_the_hosts_of_a_slice_share_their_data(
+    slices: Deployment, programs: Programs
+) -> None:
+    """A last batch that does not divide is filled up, as over any processes."""
+    with connect(slices) as client:
+        run = submit(client, programs, RAGGED, strategy=TpuSpec(topology="v4:2x2x2"), replicas=8)
+        result = run.wait(timeout=END_S).result
+    assert result == {"replicas": 8, "mean": 9.5, "rows": 20.0}
+
+
 def test_the_same_job_runs_on_devices_that_lie_on_no_slice(slices: Deployment, programs: Programs) -> None:
     spec = TpuSpec(computation_shape=(1, 1, 1, 2), topology="v3:2x2")
     with connect(slices) as client:
@@ -143,6 +200,9 @@ def test_the_same_job_runs_on_devices_that_lie_on_no_slice(slices: Deployment, p
         (TpuSpec(computation_shape=(2, 2, 1, 1), topology="v4:2x2x1"), 2, "v4:2x2x1"),
         (TpuSpec(computation_shape=(2, 2, 1)), 1, "4 positive numbers"),
         (TpuSpec(topology="v9:2x2"), 1, "no TPU 'v9'"),
+        (TpuSpec(computation_shape=(2, 2, 2, 1)), 1, "each replica lies on one host"),
+        (TpuSpec(computation_shape=(1, 1, 2, 1)), 4, "each replica lies on one host"),
+        (TpuSpec(), 9, "the largest slice has room for 8 replicas"),
     ],
 )
 def test_a_shape_that_no_host_has_is_refused_at_submit(

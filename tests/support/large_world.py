@@ -47,6 +47,16 @@ class LargeWorld:
         self._make_fleet()
         self._make_programs()
         self._make_lists()
+        self._make_run_lists()
+
+    def _make_run_lists(self) -> None:
+        """A change of many runs and as many saved views as there may be."""
+        change = {"action": {"kind": "label", "labels": dict.fromkeys(_LABELS, "x" * 200)}, "where": ""}
+        self.names["bulk"] = self._post("runs:change", change, "-")["id"]
+        view = {"columns": ["job" * 80] * 30, "where": " " * 2000}
+        for number in range(200):
+            answer = self.client.put(f"{V1}/run-views/view {number}", json=view)
+            assert answer.status_code == 200, answer.text[:2000]
 
     def _post(self, path: str, body: Any, key: str = "") -> Any:
         headers = {"Idempotency-Key": key or path} if key != "-" else {}

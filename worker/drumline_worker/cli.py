@@ -32,6 +32,7 @@ def worker() -> None:
 @click.option("--cpu-devices", type=int, help="Simulated CPU devices where there is no accelerator; default 8.")
 @click.option("--simulate", help="Slice that CPU devices of this host stand for, such as v4:2x2x4 or gpu:8.")
 @click.option("--simulated-host", type=int, help="Which host of that slice this one is, from 0; default 0.")
+@click.option("--slice-name", help="Name of that slice, alike on all of its hosts; default: what is simulated.")
 @click.option(
     "--checkpoint-dir",
     type=click.Path(path_type=Path, file_okay=False),

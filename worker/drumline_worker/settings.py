@@ -32,6 +32,8 @@ class WorkerSettings(BaseSettings):
     """The slice that this host's CPU devices stand for, such as `v4:2x2x4`; empty for the devices that it has."""
     simulated_host: int = Field(default=0, ge=0, lt=MAX_SIMULATED_HOSTS)
     """Which host of that slice this one stands for."""
+    slice_name: str = Field(default="", max_length=100)
+    """Names that slice, where a fleet has several alike; default: what is simulated, such as `v4:2x2x4`."""
     bundle_cache_bytes: int = Field(default=2 * 1024**3, ge=0)
     """Bundles kept on disk beyond their use."""
     compile_cache_bytes: int = Field(default=4 * 1024**3, ge=0)

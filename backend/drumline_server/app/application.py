@@ -32,6 +32,7 @@ from drumline_server.http.routes import (
     jobs,
     plans,
     records,
+    run_lists,
     runs,
     stream,
 )
@@ -141,6 +142,7 @@ def _add_routes(app: Application) -> None:
         plans,
         fleet,
         health,
+        run_lists,
     ):
         app.router.routes.extend(domain.router.routes)
 

@@ -148,7 +148,9 @@ def worker_places(data_dir: Path, cpu_devices: int, simulate: Sequence[str]) -> 
         for number, host in enumerate(hosts):
             seen[host.name] += 1
             name = host.name if seen[host.name] == 1 else f"{host.name}-copy-{seen[host.name]}"
-            told = ("--name", name, "--simulate", asked, "--simulated-host", str(number), *store)
+            of = f"{asked.strip().lower()[:40]}" + ("" if seen[host.name] == 1 else f", copy {seen[host.name]}")
+            one = ("--simulate", asked, "--simulated-host", str(number), "--slice-name", of)
+            told = ("--name", name, *one, *store)
             places.append(WorkerPlace(f"worker-{name}", root / name, told))
     return tuple(places)
 

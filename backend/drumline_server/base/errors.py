@@ -3,7 +3,8 @@
 A caller is told of a DrumlineError, whose code `http.errors` maps to a status; others end a process or a turn of it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from drumline.contracts.problems import FieldProblem, ProblemCode
@@ -49,6 +50,29 @@ class InvalidRequestError(DrumlineError):
             ProblemCode.INVALID_REQUEST,
             f"{field}: {message}",
             hint=hint,
+            errors=(FieldProblem(field=field, message=message),),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something stands in a text, in characters."""
+
+    at: int
+    length: int
+
+
+class FilterError(DrumlineError):
+    """A filter, sort or column that cannot be read: where, and what was meant perhaps."""
+
+    def __init__(self, message: str, place: Place, *, field: str = "where", nearest: Sequence[str] = ()) -> None:
+        where = f"at character {place.at + 1}: " if field == "where" else ""
+        hint = f"Did you mean {' or '.join(nearest)}?" if nearest else "docs/design/lists.md says what a filter takes."
+        super().__init__(
+            ProblemCode.INVALID_REQUEST,
+            f"{field}: {where}{message}",
+            hint=hint,
+            context={"at": place.at, "length": place.length, "nearest": list(nearest)},
             errors=(FieldProblem(field=field, message=message),),
         )
 

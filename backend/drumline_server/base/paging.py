@@ -9,7 +9,8 @@ from typing import TypeVar
 from drumline.contracts.api import Page
 from drumline_server.base.errors import InvalidRequestError
 
-MAX_CURSOR = 500
+MAX_CURSOR = 900
+"""Characters: of a list by a text, its beginning is in it."""
 _INT64 = 2**63
 
 Row = TypeVar("Row")

@@ -11,11 +11,11 @@ from typing import Any, Self
 
 from drumline.slices import Blocks
 
-_ONE_HOST_KINDS = frozenset({"central_storage", "one_device", "tpu"})
-"""Strategies whose variables live on one device that every replica reaches directly, or whose box is of one host."""
+_ONE_HOST_KINDS = frozenset({"central_storage", "one_device"})
+"""Strategies whose variables live on one device that every replica reaches directly."""
 ONE_HOST_EXECUTORS = frozenset({"mpmd", "pmap"})
 """Executors that drive each device from one process."""
-_SAVED = "saved"
+_SAVED, _ONE_SLICE = "saved", "one_slice"
 Stores = Mapping[str, str]
 """By host the checkpoint store that it shares with others; a host that is not there has its own."""
 
@@ -28,7 +28,7 @@ class Shape:
     devices_per_replica: int
     platform: str
     spread: str
-    """As asked, or `one_host` where the strategy cannot span hosts."""
+    """As asked, or `one_host` where the strategy cannot span hosts, `one_slice` where its devices form a box."""
     blocks: Blocks | None = None
     """How the devices of each replica lie on a slice; None where that is of no matter."""
     is_saved: bool = False
@@ -56,6 +56,19 @@ class Shape:
         """Whether the gang must not be split over hosts."""
         return self.spread == "one_host"
 
+    @property
+    def is_one_slice(self) -> bool:
+        """Whether the gang must not be split but over the hosts of one TPU slice."""
+        return self.spread == _ONE_SLICE
+
+    def on_one_host(self) -> Self:
+        """Room for the same on one host."""
+        return replace(self, spread="one_host")
+
+    def by_slice(self) -> Self:
+        """Room for the same where hosts are told apart by their slice, as those that may share a gang."""
+        return replace(self, spread="pack", is_saved=True) if self.is_one_slice else self
+
     def of(self, *, replicas: int | None = None, platform: str | None = None) -> Self:
         """The same with another number of replicas or platform."""
         return replace(self, replicas=replicas or self.replicas, platform=platform or self.platform)
@@ -74,8 +87,9 @@ def shape_of(
     strategy: Mapping[str, Any], resources: Mapping[str, Any], checkpoint: Mapping[str, Any]
 ) -> Shape:  # Any: JSON of the contracts
     """The shape of a run with that strategy, those resources and that `CheckpointSpec`."""
-    spread = "one_host" if tie_to_one_host(strategy) else resources["spread"]
     platform, blocks = platform_of(strategy, resources), blocks_of(strategy)
+    spread = "one_host" if tie_to_one_host(strategy) else resources["spread"]
+    spread = _ONE_SLICE if blocks and spread != "one_host" else spread
     is_saved = checkpoint.get("every_steps") is not None and spread != "one_host"
     return Shape(resources["replicas"], devices_per_replica(strategy), platform, spread, blocks, is_saved)
 
@@ -110,6 +124,16 @@ def tie_to_one_host(strategy: Mapping[str, Any]) -> str:  # Any: JSON of a Strat
     if strategy.get("executor") in ONE_HOST_EXECUTORS:
         return f"the executor {strategy['executor']}"
     return ""
+
+
+def slices_of(shape: Shape, slices: Mapping[str, str], stores: Stores) -> dict[str, str]:
+    """By host the slice that a gang of the shape may be split over; of one that saves, with the store as well.
+
+    A host that is not there is a slice by itself.
+    """
+    return {
+        host: f"{name}/{stores.get(host, host)}" if shape.is_saved else name for host, name in slices.items() if name
+    }
 
 
 @dataclass(frozen=True, slots=True)

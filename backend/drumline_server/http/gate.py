@@ -48,7 +48,7 @@ def _value_of(headers: Iterable[bytes], name: bytes) -> str | None:
     return None
 
 
-METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "DELETE"})
+METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
 """Every method that some endpoint has; others are refused before routing."""
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 MAX_HEADERS = 100

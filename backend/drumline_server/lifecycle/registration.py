@@ -261,6 +261,7 @@ def _begin_incarnation(session: Session, host: Host, body: Register, *, now: int
     host.cpu_count = body.cpu_count
     host.memory_bytes = body.memory_bytes
     host.checkpoint_store = body.checkpoint_store
+    host.slice_name, host.slice_topology = ("", "") if body.slice is None else (body.slice.name, body.slice.topology)
     host.warnings = [warning.model_dump() for warning in body.notices]
     host.registered_at = now
     # Never earlier: another server's clock may have granted a lease that ends later.

@@ -15,6 +15,7 @@ from drumline.contracts.events import MAX_RESULT_BYTES, GapEvent, ProgressEvent,
 from drumline.contracts.states import TERMINAL_MEMBER, AttemptState, MemberState, RunState
 from drumline.contracts.storable import is_too_deep, make_storable
 from drumline_server.lifecycle.transitions import transition_attempt, transition_member, transition_run
+from drumline_server.storage.fields import put_fields, result_fields
 from drumline_server.storage.history import Loss, record_event, record_gap
 from drumline_server.storage.models import Attempt, Member, Run
 from drumline_server.storage.notifications import announce, run_list
@@ -128,6 +129,7 @@ def apply_result(write: TelemetryWrite, events: Sequence[ResultEvent]) -> None:
         return
     columns = {"result": {"value": value}, "outcomes": numeric_outcomes(value), "not_finite": not_finite or None}
     _update_run(write.session, write.run, columns)
+    put_fields(write.session, write.run.project_id, {write.run.number: result_fields(value, not_finite or {})})
     write.record("result", {"value": value})
 
 

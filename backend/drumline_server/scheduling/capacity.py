@@ -9,9 +9,9 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.states import DeviceState
-from drumline.slices import MAX_SIMULATED_DEVICES, KnownSlice, Place, find_places
+from drumline.slices import MAX_SIMULATED_DEVICES, KnownSlice, Place, find_places, find_places_over_hosts
 from drumline.wording import counted
-from drumline_server.base.shapes import Chips, Shape, most_replicas
+from drumline_server.base.shapes import Chips, Shape, most_replicas, slices_of
 from drumline_server.lifecycle import checkpoints
 from drumline_server.lifecycle.checkpoints import checkpoints_up_to, resume_candidates
 from drumline_server.scheduling.placement import platforms_of
@@ -44,6 +44,8 @@ class HostCapacity:
     """1 where its devices are; 0 else, as SQL counts."""
     store: str = ""
     """Where it keeps checkpoints; empty: in its own directory."""
+    slice_name: str = ""
+    """The TPU slice that it is of, empty for none; `topology` has its chips."""
     places: tuple[Place, ...] = ()
     """Of its devices, where they lie on a slice."""
     free_places: tuple[Place, ...] = ()
@@ -92,10 +94,11 @@ def capacities(session: Session, project_id: str, platform: str = "any") -> list
             kind,
             simulated,
             Host.checkpoint_store,
+            Host.slice_name,
         )
         .join(Host, Host.id == Device.host_id)
         .where(Device.project_id == project_id, Device.present.is_(True))
-        .group_by(Host.id, Host.name, Device.platform, Host.checkpoint_store)
+        .group_by(Host.id, Host.name, Device.platform, Host.checkpoint_store, Host.slice_name)
         .order_by(func.count().desc(), Host.name)
     )
     if platform != "any":
@@ -153,11 +156,38 @@ def chips_of(hosts: Sequence[HostCapacity], shape: Shape) -> Chips | None:
 
 
 def lacks_box(hosts: Sequence[HostCapacity], shape: Shape) -> bool:
-    """Whether enough devices are free on a host, and on none of those a box that the run could have."""
+    """Whether enough devices are free on a host, or a slice, and on none of those a box that the run could have."""
     enough = [host for host in hosts if host.free >= shape.devices]
-    return bool(enough) and all(
-        host.places and find_places(host.free_places, shape.replicas, shape.blocks) is None for host in enough
+    together = [each for each in slices_with(hosts, shape) if sum(host.free for host in each) >= shape.devices]
+    return bool(enough or together) and not (
+        any(not host.places or find_places(host.free_places, shape.replicas, shape.blocks) for host in enough)
+        or any(has_box(each, shape, lambda host: host.free_places) for each in together)
     )
+
+
+def slices_with(hosts: Sequence[HostCapacity], shape: Shape) -> list[list[HostCapacity]]:
+    """The hosts of each slice that a gang of the shape may be split over, by the slice's name."""
+    if not shape.is_one_slice:
+        return []
+    slices = _slices_by_host(hosts, shape)
+    together: dict[str, list[HostCapacity]] = {}
+    for host in hosts:
+        if host.host_id in slices:
+            together.setdefault(slices[host.host_id], []).append(host)
+    return [each for _, each in sorted(together.items()) if len(each) > 1]
+
+
+def has_box(hosts: Sequence[HostCapacity], shape: Shape, places: Callable[[HostCapacity], Sequence[Place]]) -> bool:
+    """Whether those places of the hosts of one slice hold the gang; never where two slices go by one name."""
+    host_of = {place: host.host_id for host in hosts for place in places(host)}
+    if shape.blocks is None or len(host_of) < sum(len(places(host)) for host in hosts):
+        return False
+    return find_places_over_hosts(host_of, shape.replicas, shape.blocks) is not None
+
+
+def _slices_by_host(hosts: Sequence[HostCapacity], shape: Shape) -> dict[str, str]:
+    stores = {host.host_id: host.store for host in hosts if host.store}
+    return slices_of(shape, {host.host_id: host.slice_name for host in hosts}, stores)
 
 
 def best_platform(hosts: Sequence[HostCapacity], shape: Shape) -> PlatformCapacity:
@@ -181,7 +211,8 @@ def room(hosts: Sequence[HostCapacity], shape: Shape, devices: Callable[[HostCap
 
 def _replicas_on(hosts: Sequence[HostCapacity], shape: Shape, devices: Callable[[HostCapacity], int]) -> int:
     stores = {host.host_id: host.store for host in hosts if host.store}
-    return most_replicas({host.host_id: devices(host) for host in hosts}, shape, stores)
+    apart = _slices_by_host(hosts, shape) if shape.is_one_slice else stores
+    return most_replicas({host.host_id: devices(host) for host in hosts}, shape.by_slice(), apart)
 
 
 def shares_no_store(hosts: Sequence[HostCapacity], shape: Shape) -> bool:
@@ -194,7 +225,8 @@ def shares_no_store(hosts: Sequence[HostCapacity], shape: Shape) -> bool:
 def describe_need(shape: Shape) -> str:
     """What a shape needs, in words: `3 replicas of 2 devices on one host`."""
     of_devices = f" of {counted(shape.devices_per_replica, 'device')}" if shape.devices_per_replica > 1 else ""
-    where = " on one host" if shape.is_one_host else " on hosts that share a checkpoint store" if shape.is_saved else ""
+    where = " on hosts that share a checkpoint store" if shape.is_saved else ""
+    where = " on one host" if shape.is_one_host else " on one slice" if shape.is_one_slice else where
     if shape.replicas == 1:
         where = ""
     return f"{counted(shape.replicas, 'replica')}{of_devices}{where}"
@@ -207,6 +239,8 @@ def describe_room(shape: Shape, possible: PlatformCapacity) -> str:
         return f"no host with {kind}s is registered"
     if shape.is_one_host or len(possible.hosts) == 1 or possible.largest < shape.devices_per_replica:
         return f"the largest host has {counted(possible.largest, kind)}"
+    if shape.is_one_slice:
+        return f"the largest slice has room for {counted(possible.replicas, 'replica')}"
     if shape.is_saved:
         return f"no hosts of one store have room for more than {counted(possible.replicas, 'replica')}"
     return f"the {len(possible.hosts)} hosts together have {counted(possible.devices, kind)}" + (

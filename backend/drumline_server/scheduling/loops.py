@@ -1,4 +1,5 @@
-"""The loops of the server, as tasks of the API process: lead, schedule, cancel, deadlines, forget.
+"""The loops of the server, as tasks of the API process: lead, schedule, cancel, bulk, fields, deadlines,
+forget.
 
 `lead` keeps the lease that lets this server run the others. Commits wake `schedule` and `cancel`, many in a row for one
 round; each loop also looks by itself. A round that fails is logged and tried again a little later; a loop never ends
@@ -21,6 +22,7 @@ from drumline_server.lifecycle.cancel import batches_to_cancel, cancel_part
 from drumline_server.lifecycle.checkpoints import forget_deleted as forget_deleted_checkpoints
 from drumline_server.lifecycle.deadlines import Deadlines, OverdueAction, longest_takeover_s, overdue_actions
 from drumline_server.lifecycle.guard import clamp_timestamps
+from drumline_server.lifecycle.marks import bulk_part, open_bulks
 from drumline_server.scheduling.dispatch import schedule
 from drumline_server.scheduling.leadership import (
     Leadership,
@@ -32,14 +34,16 @@ from drumline_server.scheduling.leadership import (
 )
 from drumline_server.scheduling.snapshot import SchedulingTerms
 from drumline_server.storage.database import Database
+from drumline_server.storage.fields import spread_due
 from drumline_server.storage.idempotency import forget_old_keys
-from drumline_server.storage.notifications import CANCELS, QUEUE
+from drumline_server.storage.notifications import BULKS, CANCELS, QUEUE
 from drumline_server.storage.runs import forget_old_plans
 
 log = logging.getLogger(__name__)
 
 _MICROS = 1_000_000
 _FORGET_EVERY_S = 3600.0
+_SPREAD_EVERY_S = 1.0
 _FIRST_BACKOFF_S = 0.2
 _LAST_BACKOFF_S = 10.0
 _REST_FACTOR = 4.0
@@ -73,13 +77,15 @@ class Loops:
 def start_loops(database: Database, settings: Settings, clock: Clock) -> Loops:
     """Starts the loops in the running event loop."""
     leadership = leadership_of(database, lease_s=settings.lease_s)
-    scheduling, cancelling = _LoopTrigger(), _LoopTrigger()
+    scheduling, cancelling, changing = _LoopTrigger(), _LoopTrigger(), _LoopTrigger()
 
     def on_commit(topics: frozenset[str]) -> None:
         if QUEUE in topics:
             scheduling.wake()
         if CANCELS in topics:
             cancelling.wake()
+        if BULKS in topics:
+            changing.wake()
 
     stalls = Stalls()
     deadline_loop = DeadlineLoop(database, settings, clock, leadership, stalls)
@@ -88,6 +94,8 @@ def start_loops(database: Database, settings: Settings, clock: Clock) -> Loops:
             "schedule", scheduling, settings.schedule_every_s, lambda: _schedule(database, settings, clock, leadership)
         ),
         _Round("cancel", cancelling, settings.schedule_every_s, lambda: cancel_batches(database, clock, leadership)),
+        _Round("bulk", changing, settings.schedule_every_s, lambda: change_runs(database, clock, leadership)),
+        _Round("fields", _LoopTrigger(), _SPREAD_EVERY_S, lambda: spread_fields(database, clock, leadership)),
         _Round("deadlines", _LoopTrigger(), settings.deadlines_every_s, deadline_loop.round),
         _Round("forget", _LoopTrigger(), _FORGET_EVERY_S, lambda: _delete_expired(database, clock)),
     ]
@@ -178,23 +186,46 @@ async def cancel_batches(database: Database, clock: Clock, leadership: Leadershi
 
     What this server does not come to, another one does, or this one after a restart: the mark stays until then.
     """
+    left = await database.read(batches_to_cancel)
+    await _do_in_parts(database, left, lambda session, each: cancel_part(session, each, now=clock.now()), leadership)
 
-    def part(session: Session, batch_id: str) -> bool:
+
+async def change_runs(database: Database, clock: Clock, leadership: Leadership) -> None:
+    """Does what is left of changes of many runs, a part in each transaction and change by turns."""
+    left = await database.read(open_bulks)
+    await _do_in_parts(database, left, lambda session, each: bulk_part(session, each, now=clock.now()), leadership)
+
+
+async def _do_in_parts(
+    database: Database, ids: Sequence[str], do_part: Callable[[Session, str], bool], leadership: Leadership
+) -> None:
+    def part(session: Session, each: str) -> bool:
         leadership.guard(session)
-        return cancel_part(session, batch_id, now=clock.now())
+        return do_part(session, each)
 
-    async def has_more(batch_id: str) -> bool:
+    async def has_more(each: str) -> bool:
         try:
-            return await database.write(partial(part, batch_id=batch_id))
+            return await database.write(partial(part, each=each))
         except LeadershipLostError:
             raise
         except Exception:
-            log.exception("batch %s could not be cancelled further; it is tried again", batch_id)
+            log.exception("%s could not be done further; it is tried again", each)
             return False
 
-    left = await database.read(batches_to_cancel)
+    left = list(ids)
     while left:
         left = [each for each in left if await has_more(each)]
+
+
+async def spread_fields(database: Database, clock: Clock, leadership: Leadership) -> None:
+    """Makes fields of the metrics that runs logged meanwhile, some runs in each transaction."""
+
+    def part(session: Session) -> bool:
+        leadership.guard(session)
+        return spread_due(session, now=clock.now())
+
+    while await database.write(part):
+        pass
 
 
 async def _delete_expired(database: Database, clock: Clock) -> None:

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from drumline.slices import MAX_SIMULATED_DEVICES, Place, find_places
-from drumline_server.base.shapes import Shape, Share, Stores, fit
+from drumline.slices import MAX_SIMULATED_DEVICES, Place, find_places, find_places_over_hosts
+from drumline_server.base.shapes import Shape, Share, Stores, fit, slices_of
 
 PREFERRED = ("tpu", "gpu", "cpu")
 """Where a run that takes any platform goes first."""
@@ -60,6 +60,8 @@ class Snapshot:
     releases: tuple[Release, ...]
     queue: tuple[QueuedRun, ...]
     stores: Stores = field(default_factory=dict)
+    slices: Mapping[str, str] = field(default_factory=dict)
+    """By host the TPU slice that it is of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,10 @@ class DeviceAssignment:
 
 @dataclass(frozen=True, slots=True)
 class MemberPlacement:
-    """What one host gives to a gang. The replicas of a gang are numbered through, in the order of its members."""
+    """What one host gives to a gang.
+
+    The replicas of a gang are numbered through, in the order of its members; on a slice as they lie on it.
+    """
 
     host_id: str
     devices: tuple[DeviceAssignment, ...]
@@ -180,9 +185,42 @@ class _Table:
         # Elsewhere first after a failure, on the same host only where nothing else has room.
         for avoid in (run.avoid, None) if run.avoid else (None,):
             for platform in platforms_of(run.shape):
-                shares = self._fit(self._available_devices(platform, run, avoid), run)
-                if shares is not None:
-                    return self._assign_devices(run, platform, shares)
+                placement = self._place_on(platform, run, avoid)
+                if placement is not None:
+                    return placement
+        return None
+
+    def _place_on(self, platform: str, run: QueuedRun, avoid: str | None) -> Placement | None:
+        # What several hosts of a slice saved is resumed over as many of them.
+        resumed = self._box(platform, run, avoid, run.members) if run.members > 1 else None
+        if resumed is not None:
+            return self._assign_box(run, platform, resumed)
+        shape = run.shape.on_one_host() if run.shape.is_one_slice else run.shape
+        shares = fit(self._available_devices(platform, run, avoid), shape, self.snapshot.stores, run.members)
+        if shares is not None:
+            return self._assign_devices(run, platform, shares)
+        box = self._box(platform, run, avoid, 0)
+        return None if box is None else self._assign_box(run, platform, box)
+
+    def _box(self, platform: str, run: QueuedRun, avoid: str | None, hosts: int) -> list[list[FreeDevice]] | None:
+        """[replica][logical]: free devices of several hosts of one slice, that no run ahead of this one waits for."""
+        if not run.shape.is_one_slice or run.shape.blocks is None:
+            return None
+        reservation = self.reservations.get(platform)
+        kept = {} if reservation is None or reservation.is_over_before(self._until(run)) else reservation.spare
+        slices = slices_of(run.shape, self.snapshot.slices, self.snapshot.stores)
+        by_slice: dict[str, list[FreeDevice]] = {}
+        for host, devices in self.free.get(platform, {}).items():
+            if host in slices and host not in kept and host != avoid and (run.only is None or host in run.only):
+                by_slice.setdefault(slices[host], []).extend(devices)
+        for _, devices in sorted(by_slice.items()):
+            at = {device.place: device for device in devices if device.place is not None}
+            if len(at) < len(devices) or is_too_much_to_simulate(devices, run.shape):
+                continue  # two slices go by one name
+            host_of = {place: device.host_id for place, device in at.items()}
+            found = find_places_over_hosts(host_of, run.shape.replicas, run.shape.blocks, hosts)
+            if found is not None:
+                return [[at[place] for place in replica] for replica in found]
         return None
 
     def reserve(self, run: QueuedRun) -> None:
@@ -197,14 +235,18 @@ class _Table:
 
     def _available_devices(self, platform: str, run: QueuedRun, avoid: str | None) -> dict[str, int]:
         """Devices of each host that the run may take."""
-        counts = {host: count for host, count in self._devices_after(platform, run, ()).items() if host != avoid}
+        usable = self._devices_after(platform, run, (), boxes=True)
+        counts = {host: count for host, count in usable.items() if host != avoid}
         reservation = self.reservations.get(platform)
         if reservation is None or reservation.is_over_before(self._until(run)):
             return counts
         return {host: min(count, reservation.spare.get(host, count)) for host, count in counts.items()}
 
     def _fit(self, devices: Mapping[str, int], run: QueuedRun) -> list[Share] | None:
-        return fit(devices, run.shape, self.snapshot.stores, run.members)
+        """By numbers of devices alone, over the hosts of a slice too."""
+        shape, stores = run.shape, self.snapshot.stores
+        apart = slices_of(shape, self.snapshot.slices, stores) if shape.is_one_slice else stores
+        return fit(devices, shape.by_slice(), apart, run.members)
 
     def _until(self, run: QueuedRun) -> int | None:
         return None if run.limit_us is None else self.snapshot.now + run.limit_us
@@ -230,6 +272,22 @@ class _Table:
             members.append(MemberPlacement(share.host_id, assigned))
             first_replica += share.replicas
         return Placement(run.id, tuple(members))
+
+    def _assign_box(self, run: QueuedRun, platform: str, box: list[list[FreeDevice]]) -> Placement:
+        """Its hosts by rank in the order in which they lie on the slice: x fastest, then y and z."""
+        by_host: dict[str, list[DeviceAssignment]] = {}
+        in_order = sorted((device for replica in box for device in replica), key=_along_slice)
+        for device in in_order:
+            by_host.setdefault(device.host_id, [])
+        for replica, devices in enumerate(box):
+            for logical, device in enumerate(devices):
+                by_host[device.host_id].append(DeviceAssignment(device.id, replica, logical))
+        for host, assigned in by_host.items():
+            chosen = {each.device_id for each in assigned}
+            self.free[platform][host] = [device for device in self.free[platform][host] if device.id not in chosen]
+            release = Release(run.id, host, platform, len(assigned), self._until(run))
+            self.releases.setdefault(platform, []).append(release)
+        return Placement(run.id, tuple(MemberPlacement(host, tuple(assigned)) for host, assigned in by_host.items()))
 
     def _earliest_reservation(self, platform: str, run: QueuedRun) -> Reservation | None:
         """The room after as few ends of runs as are needed, those with a known end first; None if there never is."""
@@ -257,21 +315,35 @@ class _Table:
         spare = {share.host_id: counts[share.host_id] - share.replicas * per_replica for share in shares}
         return Reservation(run.id, at, spare)
 
-    def _devices_after(self, platform: str, run: QueuedRun, releases: Iterable[Release]) -> dict[str, int]:
-        """Devices by host, of those that the run may have, once others have given theirs back."""
-        counts = {host: usable_devices(devices, run.shape) for host, devices in self.free.get(platform, {}).items()}
+    def _devices_after(
+        self, platform: str, run: QueuedRun, releases: Iterable[Release], *, boxes: bool = False
+    ) -> dict[str, int]:
+        """Devices by host, of those that the run may have, once others have given theirs back.
+
+        `boxes`: of a run that may have several hosts of a slice too those of boxes on one of them.
+        """
+        here = self.free.get(platform, {})
+        counts = {host: usable_devices(devices, run.shape, boxes=boxes) for host, devices in here.items()}
         for release in releases:
             counts[release.host_id] = counts.get(release.host_id, 0) + release.devices
         return {host: count for host, count in counts.items() if run.only is None or host in run.only}
 
 
-def usable_devices(devices: Sequence[FreeDevice], shape: Shape) -> int:
+def is_too_much_to_simulate(devices: Sequence[FreeDevice], shape: Shape) -> bool:
+    """Whether the devices are simulated, and the shape takes more than a machine can simulate."""
+    return shape.devices > MAX_SIMULATED_DEVICES and bool(devices) and devices[0].simulated
+
+
+def usable_devices(devices: Sequence[FreeDevice], shape: Shape, *, boxes: bool = False) -> int:
     """How many of a host's devices the shape can use.
 
     Of simulated ones none where it takes more than a machine can simulate; of those on a slice as many as form a box.
+    Where the shape may have several hosts of the slice all of them, unless just those of `boxes` are asked for.
     """
-    if not devices or (shape.devices > MAX_SIMULATED_DEVICES and devices[0].simulated):
+    if not devices or is_too_much_to_simulate(devices, shape):
         return 0
+    if shape.is_one_slice and not boxes:
+        return len(devices)
     places = [device.place for device in devices if device.place is not None]
     if len(places) < len(devices) or find_places(places, shape.replicas, shape.blocks) is not None:
         return len(devices)
@@ -289,6 +361,11 @@ def _choose(devices: Sequence[FreeDevice], replicas: int, shape: Shape) -> list[
     if places is None:
         return list(devices[: replicas * shape.devices_per_replica])
     return [at[place] for replica in places for place in replica]
+
+
+def _along_slice(device: FreeDevice) -> tuple[int, ...]:
+    x, y, z, core = device.place or (0, 0, 0, 0)
+    return z, y, x, core
 
 
 AGEING_MAX = 2000

@@ -76,12 +76,14 @@ def take_snapshot(session: Session, project_id: str, terms: SchedulingTerms, *, 
     """The fleet and queue of a project. Hosts that drain, or are silent for longer than `terms` allow, take no more."""
     silent_since = terms.silent_since(now)
     of_project = {"project": project_id, "silent_since": silent_since}
+    ties = session.execute(_TIES, {"project": project_id}).all()
     return Snapshot(
         now=now,
         free=tuple(map(_free_device, session.execute(_FREE, of_project))),
         releases=_releases(session, project_id, silent_since, now),
         queue=_queue(session, project_id, terms.ageing, now),
-        stores={host: store for host, store in session.execute(_STORES, {"project": project_id})},
+        stores={host: store for host, store, _ in ties if store},
+        slices={host: of for host, _, of in ties if of},
     )
 
 
@@ -263,8 +265,8 @@ def _select_runs() -> Select[str, str, str, int, int, int, str | None, str | Non
     )
 
 
-_STORES = select(Host.id, Host.checkpoint_store).where(
-    Host.project_id == bindparam("project"), Host.checkpoint_store != ""
+_TIES = select(Host.id, Host.checkpoint_store, Host.slice_name).where(
+    Host.project_id == bindparam("project"), (Host.checkpoint_store != "") | (Host.slice_name != "")
 )
 _PROJECTS, _FREE, _RELEASES = _select_projects(), _select_free(), _select_releases()
 _GROUPS, _RUNS = _select_groups(), _select_runs()

@@ -111,10 +111,12 @@ def _check_simulated(shape: Shape, hosts: Sequence[HostCapacity]) -> None:
 
 
 def _check_boxes(shape: Shape, hosts: Sequence[HostCapacity]) -> None:
-    """Raises InvalidRequestError where the replicas' blocks form no box that any host has."""
+    """Raises InvalidRequestError where the replicas' blocks form no box that any host or slice has."""
     if shape.blocks is None:
         return
     misfit = ""
+    if any(capacity.has_box(each, shape, lambda host: host.places) for each in capacity.slices_with(hosts, shape)):
+        return
     for host in hosts:
         if host.devices < shape.devices:
             continue
@@ -127,14 +129,13 @@ def _check_boxes(shape: Shape, hosts: Sequence[HostCapacity]) -> None:
             found, misfit = False, f": {error}"
         if found:
             return
-    block, named = (
-        "x".join(map(str, shape.blocks.shape)),
-        f" of {shape.blocks.tpu_slice}" * bool(shape.blocks.tpu_slice),
-    )
+    block = "x".join(map(str, shape.blocks.shape))
+    named = f" of {shape.blocks.tpu_slice}" if shape.blocks.tpu_slice else ""
+    where = "host or slice" if capacity.slices_with(hosts, shape) else "host"
     raise InvalidRequestError(
         "job.strategy.computation_shape",
-        f"{counted(shape.replicas, 'replica')} of {block} cores each form no box{named} that a host of this fleet has"
-        f"{misfit or _meshes(hosts)}",
+        f"{counted(shape.replicas, 'replica')} of {block} cores each form no box{named} that a {where} of this fleet "
+        f"has, and each replica lies on one host{misfit or _meshes(hosts)}",
         hint="Ask for another number of replicas or another computation_shape (x, y, z, core).",
     )
 

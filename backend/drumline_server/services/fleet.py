@@ -12,6 +12,7 @@ from drumline.contracts import api
 from drumline.contracts.base import from_micros
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.states import DeviceState
+from drumline.slices import KnownSlice
 from drumline_server.base.errors import DrumlineError, NotFoundError
 from drumline_server.base.paging import decode_cursor, page_of
 from drumline_server.lifecycle.release import FREED
@@ -136,6 +137,8 @@ def _totals(session: Session, project_id: str) -> tuple[int, int]:
 
 
 _SECOND = 1_000_000
+Place3 = tuple[int, int, int]
+"""Where a chip is on its slice."""
 _ALL = DeviceFilter()
 _DOUBTS = {
     "lease_ran_out": "Its host fell silent while a run held it, and nobody saw the processes die.",
@@ -165,6 +168,31 @@ def list_devices(
     after = decode_cursor(cursor, str, str, int) if cursor else None
     rows = devices_after(session, project_id, wanted, after, limit + 1)
     return page_of(rows, limit, item=_device, key=lambda row: (row.host_name, row.device.platform, row.device.position))
+
+
+def list_links(
+    session: Session, project_id: str, slice_name: str, *, cursor: str | None, limit: int
+) -> api.Page[api.ChipLink]:
+    """The links between the chips of a slice: x fastest, then y and z, of each chip those to the next along x, y, z.
+
+    Raises NotFoundError for a slice that no host is of.
+    """
+    after = max(0, int(decode_cursor(cursor, int)[0])) if cursor else 0
+    of_slice = (Host.project_id == project_id, Host.slice_name == slice_name, Host.registered_at.is_not(None))
+    topology = session.scalar(select(func.min(Host.slice_topology)).where(*of_slice))
+    if not topology:
+        raise NotFoundError("slice", slice_name)
+    chips = select(Device.coords, Device.host_id).join(Host, Host.id == Device.host_id)
+    rows = session.execute(chips.where(*of_slice, Device.present, Device.platform == "tpu"))
+    hosts = {tuple(coords): host for coords, host in rows if coords is not None}
+    links = KnownSlice.parse(topology).links()
+    found = [(number, one, other) for number, (one, other) in enumerate(links[after : after + limit + 1], after + 1)]
+
+    def shown(link: tuple[int, Place3, Place3]) -> api.ChipLink:
+        _, one, other = link
+        return api.ChipLink(chips=(one, other), hosts=(hosts.get(one), hosts.get(other)), wraps=other < one)
+
+    return page_of(found, limit, item=shown, key=lambda link: (link[0],))
 
 
 def one_host(session: Session, host: Host, *, now: int, suspect_s: float) -> api.Host:
@@ -197,6 +225,7 @@ def _host(host: Host, counts: HostCounts, runs: Sequence[str], *, now: int, susp
             "protocol": host.protocol,
             "jax_version": host.jax_version,
             "checkpoint_store": host.checkpoint_store,
+            "slice": _slice(host),
             "cpu_count": host.cpu_count,
             "memory_bytes": host.memory_bytes,
             "registered_at": host.registered_at,
@@ -208,6 +237,13 @@ def _host(host: Host, counts: HostCounts, runs: Sequence[str], *, now: int, susp
             "warnings": tuple(host.warnings or ()),
         }
     )
+
+
+def _slice(host: Host) -> api.HostSlice | None:
+    if not host.slice_topology:
+        return None
+    known = KnownSlice.parse(host.slice_topology)
+    return api.HostSlice(name=host.slice_name, topology=str(known), chips=known.chips, wraps=known.wraps)
 
 
 def _state(host: Host, now: int, suspect_s: float) -> Literal["live", "suspect", "lost", "draining", "quarantined"]:

@@ -1,6 +1,7 @@
 """Runs as the API shows them."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from sqlalchemy.orm import Session
 
@@ -17,11 +18,12 @@ from drumline_server.scheduling.snapshot import SchedulingTerms
 from drumline_server.services import jobs
 from drumline_server.services.explain import warnings_of, why_waiting
 from drumline_server.services.explain_start import explain, rules_of
+from drumline_server.services.run_lists import ListQuery, RunList, field_values
 from drumline_server.storage import runs
 from drumline_server.storage.history import lock_run
 from drumline_server.storage.models import Attempt, Host, Member, Run, RunEvent, principal_in, set_principal
 from drumline_server.storage.notifications import notify
-from drumline_server.storage.runs import RunFilters, require_run
+from drumline_server.storage.runs import RunFilters, conditions_of, require_run
 
 
 def view_reason(code: str | None, message: str, run: Run) -> api.Reason | None:
@@ -57,9 +59,11 @@ _PHRASES: dict[api.WaitRule, str] = {
 }
 
 
-def view_summary(run: Run, rule: api.WaitRule | None) -> api.RunSummary:
-    """A run as a row of a list, with the rule that it waits for if it does."""
-    return api.RunSummary.model_validate(_summary_fields(run, rule))
+def view_summary(
+    run: Run, rule: api.WaitRule | None, values: Mapping[str, int | float | str] | None = None
+) -> api.RunSummary:
+    """A run as a row of a list, with the rule that it waits for if it does, and values of columns."""
+    return api.RunSummary.model_validate({**_summary_fields(run, rule), "fields": values or {}})
 
 
 def _summary_fields(run: Run, rule: api.WaitRule | None) -> dict[str, object]:
@@ -93,6 +97,9 @@ def _summary_fields(run: Run, rule: api.WaitRule | None) -> dict[str, object]:
         "hosts": run.hosts,
         "batch": run.batch_id,
         "not_finite": run.not_finite or {},
+        "note": run.note or "",
+        "starred": run.starred_at is not None,
+        "archived_at": run.archived_at,
         "first_non_finite": run.first_non_finite,
     }
 
@@ -201,6 +208,35 @@ def list_runs(
         item=lambda run: view_summary(run, rules.get(run.id)),
         key=lambda run: (run.created_at, run.id),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A page of runs that is asked for."""
+
+    query: ListQuery
+    filters: RunFilters
+    columns: Sequence[str]
+    cursor: str | None
+    offset: int
+    limit: int
+
+
+_BY_AGE = ("-created", "created")
+
+
+def list_or_find(session: Session, wanted: Wanted, terms: SchedulingTerms) -> api.Page[api.RunSummary]:
+    """A page of runs: by age and the plain filters alone from the index of it, else by sets. Raises FilterError."""
+    query, cursor, limit, now = wanted.query, wanted.cursor, wanted.limit, wanted.query.now
+    if not (query.where or wanted.columns or wanted.offset) and query.sort in _BY_AGE:
+        filters = replace(wanted.filters, newest_first=query.sort == "-created")
+        return list_runs(session, query.project_id, filters, terms, cursor=cursor, limit=limit, now=now)
+    query = replace(query, conditions=tuple(conditions_of(wanted.filters)))
+    found = RunList(session, query).page(cursor, wanted.offset, limit)
+    rules = rules_of(session, query.project_id, found.runs, terms, now=now)
+    values = field_values(session, query.project_id, found.runs, wanted.columns, now=now)
+    items = [view_summary(run, rules.get(run.id), values[run.id]) for run in found.runs]
+    return api.Page(items=tuple(items), next=found.next)
 
 
 def get_run(session: Session, project_id: str, run_id: str, terms: SchedulingTerms, *, now: int) -> api.Run:

@@ -18,7 +18,7 @@ from drumline_server.lifecycle import checkpoints
 from drumline_server.services import jobs
 from drumline_server.services.checking import Checked, Checker
 from drumline_server.services.runs import view_run
-from drumline_server.storage import history
+from drumline_server.storage import fields, history
 from drumline_server.storage.history import record_first_events
 from drumline_server.storage.idempotency import IdempotentRequest, idempotent_request, remember, replay, replays
 from drumline_server.storage.models import JobVersion, Run, RunLabel, principal_columns, principal_in, table_of
@@ -60,7 +60,10 @@ def queue_rows(session: Session, orders: Sequence[CheckedRun], *, now: int) -> l
         _queued_row(order, now + place)
         for place, order in enumerate(orders)
     ]
+    for row, number in zip(rows, fields.take_numbers(session, len(rows)), strict=True):
+        row["number"] = number
     session.execute(_INSERT, rows)
+    _add_fields(session, rows)
     labels = [
         {"run_id": row["id"], "key": key, "value": value, "project_id": row["project_id"]}
         for row in rows
@@ -72,6 +75,15 @@ def queue_rows(session: Session, orders: Sequence[CheckedRun], *, now: int) -> l
     record_first_events(session, rows, "state", {"state": RunState.QUEUED, "from": None})
     announce(session, QUEUE, *(run_list(row["id"]) for row in rows))
     return rows
+
+
+def _add_fields(session: Session, rows: Sequence[Row]) -> None:
+    by_project: dict[str, dict[int, fields.Fields]] = {}
+    for row in rows:
+        found = fields.parameter_fields(row["parameters"]) | fields.label_fields(row["labels"])
+        by_project.setdefault(row["project_id"], {})[row["number"]] = found
+    for project_id, runs in sorted(by_project.items()):
+        fields.add_fields(session, project_id, runs)
 
 
 def room_to_wait(session: Session, project_id: str, most: int) -> int:

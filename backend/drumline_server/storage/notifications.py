@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 Listener = Callable[[frozenset[str]], None]
 QUEUE = "queue"
 CANCELS = "cancels"
+BULKS = "bulks"
 CREDENTIALS = "credentials"
 _NOTIFY = "notify:"
 _KEY = "drumline.topics"

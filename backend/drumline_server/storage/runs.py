@@ -80,6 +80,8 @@ class RunFilters:
     labels: tuple[tuple[str, str], ...] = ()
     search: str = ""
     newest_first: bool = True
+    archived: bool = False
+    """Whether archived ones are among them."""
 
 
 def find_run(session: Session, project_id: str, run_id: str) -> Run | None:
@@ -93,7 +95,9 @@ def runs_page(
 ) -> Sequence[Run]:
     """Up to `limit` runs that match, from behind the (created_at, id) `after`."""
     key = tuple_(Run.created_at, Run.id)
-    query = select(Run).where(Run.project_id == project_id, *_conditions(filters))
+    query = select(Run).where(Run.project_id == project_id, *conditions_of(filters))
+    if not filters.archived:
+        query = query.where(Run.archived_at.is_(None))
     if after is not None:
         border = tuple_(*after)
         query = query.where(key < border if filters.newest_first else key > border)
@@ -165,7 +169,8 @@ def events_after(
     return session.scalars(query.order_by(RunEvent.seq).limit(limit)).all()
 
 
-def _conditions(filters: RunFilters) -> list[ColumnElement[bool]]:
+def conditions_of(filters: RunFilters) -> list[ColumnElement[bool]]:
+    """What holds of the runs that the filters show, archived or not."""
     conditions: list[ColumnElement[bool]] = []
     if filters.states:
         conditions.append(Run.state.in_(filters.states))

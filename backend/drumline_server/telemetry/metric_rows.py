@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 from drumline.contracts.events import MetricsEvent
 from drumline_server.base.errors import InvalidRequestError
 from drumline_server.lifecycle.status_events import TelemetryWrite
+from drumline_server.storage.fields import note_metrics
 from drumline_server.storage.models import Metric, MetricChunk, MetricPage, table_of
 from drumline_server.storage.models.base import Columns, insert_or_merge
 from drumline_server.telemetry.buckets import Chunk, Summary
@@ -68,9 +69,12 @@ def _pack(column: array[float]) -> bytes:
 
 def store_metrics(write: TelemetryWrite, events: Sequence[MetricsEvent]) -> None:
     """Adds values to the metrics of the member. Raises InvalidRequestError for columns of different lengths."""
-    rows = [{**write.owner, **_row(name, values)} for name, values in _by_name(events).items()]
+    logged = _by_name(events)
+    rows = [{**write.owner, **_row(name, values)} for name, values in logged.items()]
     if not rows:
         return
+    noted = {name: (values.steps, values.points) for name, values in logged.items()}
+    note_metrics(write.session, write.run, noted, fence=write.attempt.fence, now=write.now)
     metrics = insert_or_merge(write.session, Metric, rows, _append_values)
     if filling := [metric for metric in metrics if len(metric.steps) >= CHUNK * VALUE_BYTES]:
         _fill_chunks(write.session, filling)

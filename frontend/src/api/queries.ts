@@ -46,7 +46,10 @@ export interface RunsFilter {
   readonly owner?: string | undefined;
   readonly batch?: string | undefined;
   readonly label?: readonly string[] | undefined;
-  readonly sort?: "-created" | "created" | undefined;
+  readonly sort?: string | undefined;
+  readonly where?: string | undefined;
+  readonly column?: readonly string[] | undefined;
+  readonly archived?: boolean | undefined;
 }
 
 /** Runs page by page, newest first unless sorted otherwise. */
@@ -104,5 +107,10 @@ async function allPages<Item>(page: (cursor: string | undefined) => Promise<Page
 }
 
 function mutable(filter: RunsFilter) {
-  return { ...filter, state: filter.state && [...filter.state], label: filter.label && [...filter.label] };
+  return {
+    ...filter,
+    state: filter.state && [...filter.state],
+    label: filter.label && [...filter.label],
+    column: filter.column && [...filter.column],
+  };
 }

@@ -106,6 +106,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/bulk-changes/{bulk_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Bulk Change
+         * @description A change of many runs, and how far it is.
+         */
+        get: operations["get_bulk_change"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/bundles": {
         parameters: {
             query?: never;
@@ -426,6 +446,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/links": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Links
+         * @description The links between the chips of a TPU slice, which its hosts name (`Host.slice`).
+         */
+        get: operations["list_links"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/login-codes": {
         parameters: {
             query?: never;
@@ -526,6 +566,50 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/run-views": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Run Views
+         * @description The project's saved views of the list of runs, by name; always one page.
+         */
+        get: operations["list_run_views"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/run-views/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Save Run View
+         * @description Saves a view under its name, in place of one that had it.
+         */
+        put: operations["save_run_view"];
+        post?: never;
+        /**
+         * Delete Run View
+         * @description Forgets a saved view.
+         */
+        delete: operations["delete_run_view"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs": {
         parameters: {
             query?: never;
@@ -567,7 +651,11 @@ export interface paths {
         delete?: never;
         options?: never;
         head?: never;
-        patch?: never;
+        /**
+         * Patch Run
+         * @description Changes labels, note, star, or whether lists show the run; at any time, also after its end.
+         */
+        patch: operations["patch_run"];
         trace?: never;
     };
     "/api/v1/runs/{run_id}/attempts": {
@@ -1002,6 +1090,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs:change": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Change Runs
+         * @description Cancels, archives, stars, labels or notes many runs, a part at a time; ask `GET /bulk-changes/{id}` how far.
+         */
+        post: operations["change_runs"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs:count": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Count Runs
+         * @description How many runs match a filter.
+         */
+        get: operations["count_runs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs:details": {
         parameters: {
             query?: never;
@@ -1014,6 +1142,46 @@ export interface paths {
          * @description Several runs whole, in the order asked for: what they were given and what came out, to be put side by side.
          */
         get: operations["compare_runs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs:fields": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Run Fields
+         * @description Names that the project's runs can be sorted and filtered by.
+         */
+        get: operations["list_run_fields"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs:groups": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Group Runs
+         * @description The largest groups of the matching runs by the value of a field.
+         */
+        get: operations["group_runs"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1648,6 +1816,74 @@ export interface components {
             runs: components["schemas"]["RunSubmit"][];
         };
         /**
+         * BulkAction
+         * @description What is done to each of many runs.
+         */
+        BulkAction: {
+            /** Grace S */
+            grace_s?: number | null;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "cancel" | "archive" | "unarchive" | "star" | "unstar" | "label" | "note";
+            /** Labels */
+            labels?: {
+                [key: string]: string | null;
+            };
+            /**
+             * Note
+             * @default
+             */
+            note: string;
+        };
+        /**
+         * BulkChange
+         * @description A change of many runs, and how far it is.
+         */
+        BulkChange: {
+            action: components["schemas"]["BulkAction"];
+            asked_by: components["schemas"]["PrincipalRef"];
+            /** Changed */
+            changed: number;
+            /** Created At */
+            created_at: string;
+            /** Done */
+            done: number;
+            /** Ended At */
+            ended_at: string | null;
+            /** Id */
+            id: string;
+            state: components["schemas"]["BulkState"];
+            /** Total */
+            total: number;
+        };
+        /**
+         * BulkRequest
+         * @description A change of many runs: of those named, or of all that match a filter when it is asked for.
+         */
+        BulkRequest: {
+            action: components["schemas"]["BulkAction"];
+            /**
+             * Archived
+             * @default false
+             */
+            archived: boolean;
+            /**
+             * Runs
+             * @default []
+             */
+            runs: string[];
+            /** Where */
+            where?: string | null;
+        };
+        /**
+         * BulkState
+         * @description Whether a bulk change is over.
+         * @enum {string}
+         */
+        BulkState: "RUNNING" | "DONE";
+        /**
          * Bundle
          * @description A program as it is stored: a zip, by content.
          */
@@ -1811,6 +2047,18 @@ export interface components {
             name: string;
             /** Size Bytes */
             size_bytes: number;
+        };
+        /**
+         * ChipLink
+         * @description A link between two chips of a slice.
+         */
+        ChipLink: {
+            /** Chips */
+            chips: number[][];
+            /** Hosts */
+            hosts: (string | null)[];
+            /** Wraps */
+            wraps: boolean;
         };
         /**
          * ChipMemory
@@ -2486,6 +2734,7 @@ export interface components {
              * @default 0
              */
             simulated_devices: number;
+            slice?: components["schemas"]["HostSlice-Output"] | null;
             /**
              * State
              * @enum {string}
@@ -2512,6 +2761,30 @@ export interface components {
             reason: components["schemas"]["EndReason"];
             /** Run */
             run: string;
+        };
+        /**
+         * HostSlice
+         * @description The TPU slice that a host is of; hosts that name the same one are linked, and may share a run of TPUStrategy.
+         */
+        "HostSlice-Input": {
+            /** Name */
+            name: string;
+            /** Topology */
+            topology: string;
+        };
+        /**
+         * HostSlice
+         * @description The TPU slice that a host is of, with hosts that name the same.
+         */
+        "HostSlice-Output": {
+            /** Chips */
+            chips: number[];
+            /** Name */
+            name: string;
+            /** Topology */
+            topology: string;
+            /** Wraps */
+            wraps: boolean[];
         };
         /**
          * HostTrouble
@@ -3512,6 +3785,13 @@ export interface components {
             /** Next */
             next?: string | null;
         };
+        /** Page[ChipLink] */
+        Page_ChipLink_: {
+            /** Items */
+            items: components["schemas"]["ChipLink"][];
+            /** Next */
+            next?: string | null;
+        };
         /** Page[Device] */
         Page_Device_: {
             /** Items */
@@ -3579,6 +3859,13 @@ export interface components {
         Page_RunSummary_: {
             /** Items */
             items: components["schemas"]["RunSummary"][];
+            /** Next */
+            next?: string | null;
+        };
+        /** Page[RunView] */
+        Page_RunView_: {
+            /** Items */
+            items: components["schemas"]["RunView"][];
             /** Next */
             next?: string | null;
         };
@@ -4585,6 +4872,7 @@ export interface components {
             protocol: number;
             /** Replaces */
             replaces?: string | null;
+            slice?: components["schemas"]["HostSlice-Input"] | null;
             /**
              * Unproven
              * @default []
@@ -4793,6 +5081,8 @@ export interface components {
          * @description A run whole: what was asked for, where it is, and what came out.
          */
         Run: {
+            /** Archived At */
+            archived_at?: string | null;
             /** Attempts */
             attempts: number;
             /** Batch */
@@ -4804,6 +5094,10 @@ export interface components {
             created_at: string;
             /** Ended At */
             ended_at: string | null;
+            /** Fields */
+            fields?: {
+                [key: string]: number | string;
+            };
             first_non_finite?: components["schemas"]["NonFinite"] | null;
             /** Hosts */
             hosts: string[];
@@ -4822,6 +5116,11 @@ export interface components {
             not_finite?: {
                 [key: string]: "NaN" | "Infinity" | "-Infinity";
             };
+            /**
+             * Note
+             * @default
+             */
+            note: string;
             /** @default {} */
             owner: components["schemas"]["PrincipalRef"];
             /** Parameters */
@@ -4848,6 +5147,11 @@ export interface components {
             resume_from?: string | null;
             retries: components["schemas"]["Retries"];
             spec: components["schemas"]["JobVersion"];
+            /**
+             * Starred
+             * @default false
+             */
+            starred: boolean;
             /** Started At */
             started_at: string | null;
             state: components["schemas"]["RunState"];
@@ -4864,6 +5168,14 @@ export interface components {
              */
             warnings: components["schemas"]["RunWarning"][];
             why: components["schemas"]["Why"] | null;
+        };
+        /**
+         * RunCount
+         * @description How many runs match.
+         */
+        RunCount: {
+            /** Matching */
+            matching: number;
         };
         /**
          * RunEvent
@@ -4885,6 +5197,99 @@ export interface components {
             kind: string;
             /** Seq */
             seq: number;
+        };
+        /**
+         * RunField
+         * @description A name that runs can be sorted and filtered by.
+         */
+        RunField: {
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "number" | "text" | "time" | "duration" | "flag";
+            /** Name */
+            name: string;
+        };
+        /**
+         * RunFields
+         * @description Names that begin with, or contain, what was asked for; the nearest first.
+         */
+        RunFields: {
+            /** Items */
+            items: components["schemas"]["RunField"][];
+            /** More */
+            more: boolean;
+        };
+        /**
+         * RunGroup
+         * @description Runs that have the same value of a field.
+         */
+        RunGroup: {
+            /** Runs */
+            runs: number;
+            /** Value */
+            value: number | string | null;
+            /** Where */
+            where: string;
+        };
+        /**
+         * RunGroups
+         * @description The largest groups of runs by a field, the largest first.
+         */
+        RunGroups: {
+            /** Items */
+            items: components["schemas"]["RunGroup"][];
+            /** Others */
+            others: number;
+        };
+        /**
+         * RunListView
+         * @description How a list of runs is shown.
+         */
+        RunListView: {
+            /**
+             * Archived
+             * @default false
+             */
+            archived: boolean;
+            /**
+             * Columns
+             * @default []
+             */
+            columns: string[];
+            /**
+             * Group
+             * @default
+             */
+            group: string;
+            /**
+             * Sort
+             * @default
+             */
+            sort: string;
+            /**
+             * Where
+             * @description Such as `params.lr > 0.1 and loss < 0.3`.
+             * @default
+             */
+            where: string;
+        };
+        /**
+         * RunPatch
+         * @description What is to change of a run after the fact; what is left out stays as it is.
+         */
+        RunPatch: {
+            /** Archived */
+            archived?: boolean | null;
+            /** Labels */
+            labels?: {
+                [key: string]: string | null;
+            } | null;
+            /** Note */
+            note?: string | null;
+            /** Starred */
+            starred?: boolean | null;
         };
         /**
          * RunStacks
@@ -4972,6 +5377,8 @@ export interface components {
          * @description A run as a row of a list.
          */
         RunSummary: {
+            /** Archived At */
+            archived_at?: string | null;
             /** Attempts */
             attempts: number;
             /** Batch */
@@ -4983,6 +5390,10 @@ export interface components {
             created_at: string;
             /** Ended At */
             ended_at: string | null;
+            /** Fields */
+            fields?: {
+                [key: string]: number | string;
+            };
             first_non_finite?: components["schemas"]["NonFinite"] | null;
             /** Hosts */
             hosts: string[];
@@ -4998,6 +5409,11 @@ export interface components {
             not_finite?: {
                 [key: string]: "NaN" | "Infinity" | "-Infinity";
             };
+            /**
+             * Note
+             * @default
+             */
+            note: string;
             /** @default {} */
             owner: components["schemas"]["PrincipalRef"];
             /** Platform */
@@ -5010,6 +5426,11 @@ export interface components {
             reason: components["schemas"]["Reason"] | null;
             /** Replicas */
             replicas: number;
+            /**
+             * Starred
+             * @default false
+             */
+            starred: boolean;
             /** Started At */
             started_at: string | null;
             state: components["schemas"]["RunState"];
@@ -5018,6 +5439,18 @@ export interface components {
             /** Version */
             version: number;
             wait?: components["schemas"]["Wait"] | null;
+        };
+        /**
+         * RunView
+         * @description A saved view of the list of runs.
+         */
+        RunView: {
+            /** Created At */
+            created_at: string;
+            made_by: components["schemas"]["PrincipalRef"];
+            /** Name */
+            name: string;
+            view: components["schemas"]["RunListView"];
         };
         /**
          * RunWarning
@@ -5456,6 +5889,10 @@ export type Batch = components['schemas']['Batch'];
 export type BatchCancel = components['schemas']['BatchCancel'];
 export type BatchSearch = components['schemas']['BatchSearch'];
 export type BatchSubmit = components['schemas']['BatchSubmit'];
+export type BulkAction = components['schemas']['BulkAction'];
+export type BulkChange = components['schemas']['BulkChange'];
+export type BulkRequest = components['schemas']['BulkRequest'];
+export type BulkState = components['schemas']['BulkState'];
 export type Bundle = components['schemas']['Bundle'];
 export type BundleSource = components['schemas']['BundleSource'];
 export type CancelRequest = components['schemas']['CancelRequest'];
@@ -5467,6 +5904,7 @@ export type CheckpointSpec = components['schemas']['CheckpointSpec'];
 export type CheckpointState = components['schemas']['CheckpointState'];
 export type ChipAllocation = components['schemas']['ChipAllocation'];
 export type ChipExchange = components['schemas']['ChipExchange'];
+export type ChipLink = components['schemas']['ChipLink'];
 export type ChipMemory = components['schemas']['ChipMemory'];
 export type ChipPlan = components['schemas']['ChipPlan'];
 export type ChipProgram = components['schemas']['ChipProgram'];
@@ -5498,6 +5936,8 @@ export type Heartbeat = components['schemas']['Heartbeat'];
 export type HeartbeatReply = components['schemas']['HeartbeatReply'];
 export type Host = components['schemas']['Host'];
 export type HostFailure = components['schemas']['HostFailure'];
+export type HostSliceInput = components['schemas']['HostSlice-Input'];
+export type HostSliceOutput = components['schemas']['HostSlice-Output'];
 export type HostTrouble = components['schemas']['HostTrouble'];
 export type HostWarningInput = components['schemas']['HostWarning-Input'];
 export type HostWarningOutput = components['schemas']['HostWarning-Output'];
@@ -5549,6 +5989,7 @@ export type Overview = components['schemas']['Overview'];
 export type PageAttempt = components['schemas']['Page_Attempt_'];
 export type PageBatch = components['schemas']['Page_Batch_'];
 export type PageCheckpoint = components['schemas']['Page_Checkpoint_'];
+export type PageChipLink = components['schemas']['Page_ChipLink_'];
 export type PageDevice = components['schemas']['Page_Device_'];
 export type PageGap = components['schemas']['Page_Gap_'];
 export type PageHost = components['schemas']['Page_Host_'];
@@ -5559,6 +6000,7 @@ export type PageMetricName = components['schemas']['Page_MetricName_'];
 export type PageReductionSummary = components['schemas']['Page_ReductionSummary_'];
 export type PageRunEvent = components['schemas']['Page_RunEvent_'];
 export type PageRunSummary = components['schemas']['Page_RunSummary_'];
+export type PageRunView = components['schemas']['Page_RunView_'];
 export type PageRun = components['schemas']['Page_Run_'];
 export type PageSharedName = components['schemas']['Page_SharedName_'];
 export type PageToken = components['schemas']['Page_Token_'];
@@ -5617,11 +6059,19 @@ export type ResumePoint = components['schemas']['ResumePoint'];
 export type Retries = components['schemas']['Retries'];
 export type RollbackRequest = components['schemas']['RollbackRequest'];
 export type Run = components['schemas']['Run'];
+export type RunCount = components['schemas']['RunCount'];
 export type RunEvent = components['schemas']['RunEvent'];
+export type RunField = components['schemas']['RunField'];
+export type RunFields = components['schemas']['RunFields'];
+export type RunGroup = components['schemas']['RunGroup'];
+export type RunGroups = components['schemas']['RunGroups'];
+export type RunListView = components['schemas']['RunListView'];
+export type RunPatch = components['schemas']['RunPatch'];
 export type RunStacks = components['schemas']['RunStacks'];
 export type RunState = components['schemas']['RunState'];
 export type RunSubmit = components['schemas']['RunSubmit'];
 export type RunSummary = components['schemas']['RunSummary'];
+export type RunView = components['schemas']['RunView'];
 export type RunWarning = components['schemas']['RunWarning'];
 export type Session = components['schemas']['Session'];
 export type SharedName = components['schemas']['SharedName'];
@@ -5803,6 +6253,37 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Batch"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_bulk_change: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                bulk_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkChange"];
                 };
             };
             /** @description An error, told in words and with a code. */
@@ -6349,6 +6830,41 @@ export interface operations {
             };
         };
     };
+    list_links: {
+        parameters: {
+            query: {
+                slice: string;
+                /** @description `next` of the page before; the first page without. */
+                cursor?: string | null;
+                /** @description Items on the page. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_ChipLink_"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     create_login_code: {
         parameters: {
             query?: never;
@@ -6505,6 +7021,99 @@ export interface operations {
             };
         };
     };
+    list_run_views: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_RunView_"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    save_run_view: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RunListView"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunView"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_run_view: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     list_runs: {
         parameters: {
             query?: {
@@ -6519,9 +7128,18 @@ export interface operations {
                 batch?: string | null;
                 /** @description Part of the job's name, or the start of a run id. */
                 q?: string | null;
-                sort?: "-created" | "created";
+                /** @description Such as `params.lr > 0.1 and loss < 0.3`. */
+                where?: string;
+                /** @description A field, with `-` before it the greatest first. */
+                sort?: string;
+                /** @description Fields to give with each run; repeatable. */
+                column?: string[];
+                /** @description Whether archived runs are among them. */
+                archived?: boolean;
                 /** @description `next` of the page before; the first page without. */
                 cursor?: string | null;
+                /** @description So many runs are passed over first. */
+                offset?: number;
                 /** @description Items on the page. */
                 limit?: number;
             };
@@ -6597,6 +7215,41 @@ export interface operations {
             cookie?: never;
         };
         requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Run"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    patch_run: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RunPatch"];
+            };
+        };
         responses: {
             /** @description Successful Response */
             200: {
@@ -7399,6 +8052,73 @@ export interface operations {
             };
         };
     };
+    change_runs: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BulkRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkChange"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    count_runs: {
+        parameters: {
+            query?: {
+                /** @description Such as `params.lr > 0.1 and loss < 0.3`. */
+                where?: string;
+                /** @description Whether archived runs are among them. */
+                archived?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunCount"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     compare_runs: {
         parameters: {
             query: {
@@ -7418,6 +8138,76 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Page_Run_"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_run_fields: {
+        parameters: {
+            query?: {
+                /** @description Part of the name, in any case. */
+                q?: string;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunFields"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    group_runs: {
+        parameters: {
+            query: {
+                /** @description The field to group by. */
+                by: string;
+                /** @description Such as `params.lr > 0.1 and loss < 0.3`. */
+                where?: string;
+                /** @description Whether archived runs are among them. */
+                archived?: boolean;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunGroups"];
                 };
             };
             /** @description An error, told in words and with a code. */

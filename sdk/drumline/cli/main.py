@@ -23,6 +23,7 @@ _OWN = {
     "stacks": "Say where each process of a run stands.",
     "checkpoints": "List the checkpoints of a run.",
     "cancel": "Stop a run.",
+    "mark": "Label, note, star or archive runs.",
     "rerun": "Run an old run again.",
     "jobs": "List jobs; compare, roll back and run their versions.",
     "batches": "List batches; show and cancel one, and what came of it.",

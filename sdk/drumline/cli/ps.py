@@ -1,5 +1,6 @@
 """`drumline ps`."""
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -75,9 +76,10 @@ class Word(click.ParamType[str]):
 @click.option("--mine", is_flag=True, help="Only runs submitted under the name that you have here.")
 @click.option("--batch", help="Only runs of this batch.")
 @click.option("--label", "labels", type=KeyValue(), multiple=True, help="Only runs with this label; repeatable.")
-@click.option(
-    "--sort", type=click.Choice(["-created", "created"]), default="-created", show_default=True, help="Newest first."
-)
+@click.option("--where", default="", help='Only runs that match, such as "params.lr > 0.1 and loss < 0.3".')
+@click.option("--archived", is_flag=True, help="Archived runs too.")
+@click.option("--sort", default="-created", show_default=True, help="By a field; with - before it the greatest first.")
+@click.option("--columns", default="", help='In place of the usual columns, such as "params.lr,loss,owner".')
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many.")
 @json_option
 @server_options
@@ -87,25 +89,61 @@ def ps(words: tuple[str, ...], live: bool, limit: int, as_json: bool, url: str |
         raise click.UsageError("--version needs --job: each job counts its own versions")
     if wanted["owner"] and wanted["mine"]:
         raise click.UsageError("--mine and --owner say the same in two ways; use one of them")
+    states = [*wanted["states"], *(_LIVE if live else ())]
+    columns = [name.strip() for name in wanted["columns"].split(",") if name.strip()]
     with connect(url) as client:
-        found = client.list(
-            states=[*wanted["states"], *(_LIVE if live else ())],
-            job=wanted["job"],
-            version=wanted["version"],
-            owner=client.who().principal if wanted["mine"] else wanted["owner"],
-            batch=wanted["batch"],
-            labels=dict(wanted["labels"]),
-            search=" ".join(words) or None,
-            sort=wanted["sort"],
-        )
+        if wanted["mine"]:
+            wanted["owner"] = client.who().principal
+        if wanted["where"] or wanted["archived"] or columns or wanted["sort"] not in ("-created", "created"):
+            where = _where(" ".join(words), states, wanted)
+            found = iter(client.runs(where, sort=wanted["sort"], columns=columns, archived=wanted["archived"]))
+        else:
+            found = client.list(
+                states=states,
+                job=wanted["job"],
+                version=wanted["version"],
+                owner=wanted["owner"],
+                batch=wanted["batch"],
+                labels=dict(wanted["labels"]),
+                search=" ".join(words) or None,
+                sort=wanted["sort"],
+            )
         runs = list(islice(found, limit))
     if as_json:
         click.echo(json_text(runs))
     elif not runs:
         click.echo("no runs", err=True)
+    elif columns:
+        rows = [(run.id, *(_cell(run.fields.get(name)) for name in columns)) for run in runs]
+        click.echo(table(("RUN", *(name.upper() for name in columns)), rows))
     else:
         headings = ("RUN", "JOB", "OWNER", "STATE", "REPLICAS", "STEP", "RATE", "AGE")
         click.echo(table(headings, [_row(run) for run in runs]))
+
+
+def _where(words: str, states: Sequence[str], wanted: dict[str, Any]) -> str:  # Any: values of options
+    """All that is asked for as one filter."""
+    parts = []
+    if words:
+        parts.append(f"(job ~ {_quoted(words)} or id ~ {_quoted(words)})")
+    if states:
+        parts.append(f"state in ({', '.join(states)})")
+    parts += [f"{name} = {_quoted(str(wanted[name]))}" for name in ("job", "owner", "batch") if wanted[name]]
+    if wanted["version"]:
+        parts.append(f"version = {wanted['version']}")
+    parts += [f"labels.{_quoted(key)} = {_quoted(value)}" for key, value in wanted["labels"]]
+    if parts and wanted["where"]:  # last, and alone as it is: the place of an error is that in what was typed
+        parts.append(f"({wanted['where']})")
+    return " and ".join(parts) or str(wanted["where"])
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _cell(value: float | str | None) -> str:
+    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _row(run: "RunSummary") -> tuple[str, ...]:

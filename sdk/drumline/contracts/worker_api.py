@@ -6,7 +6,7 @@ ignored, and fields that a worker sends have defaults where older workers do not
 
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, PlainSerializer, SecretStr, StringConstraints
+from pydantic import Field, JsonValue, PlainSerializer, SecretStr, StringConstraints, field_validator
 
 from drumline.contracts.base import AtMost, Contract, Reply, Secret, Text, Timestamp
 from drumline.contracts.events import MemberTick
@@ -27,6 +27,7 @@ from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import CheckpointSpec, Entrypoint, Limits, RecordSpec, StrategySpec
 from drumline.contracts.stacks import StacksRequest
 from drumline.contracts.timing import TimeScale
+from drumline.slices import KnownSlice
 
 PROTOCOL_VERSION = 3
 """Server and worker may be one apart, either being the newer one."""
@@ -84,6 +85,19 @@ class HostWarning(Contract):
     """What to do about it."""
 
 
+class HostSlice(Contract):
+    """The TPU slice that a host is of; hosts that name the same one are linked, and may share a run of TPUStrategy."""
+
+    name: Annotated[Text, StringConstraints(min_length=1, max_length=100)]
+    topology: Annotated[Text, StringConstraints(max_length=40)]
+    """Its chips, such as `v4:2x2x4`."""
+
+    @field_validator("topology")
+    @classmethod
+    def _exists(cls, topology: str) -> str:
+        return str(KnownSlice.parse(topology))
+
+
 class LiveMember(Contract):
     """A member that is alive on the host when its worker (re)starts."""
 
@@ -130,6 +144,8 @@ class Register(Contract):
     """Warnings, by the name that workers of every version send them under."""
     checkpoint_store: Annotated[Text, StringConstraints(max_length=100)] = ""
     """Names the volume that holds the checkpoints where hosts may share it; empty for a directory of this host."""
+    slice: HostSlice | None = None
+    """None: its devices are linked with those of no other host, as far as the worker knows."""
     replaces: Annotated[Text, StringConstraints(max_length=100)] | None = None
     """The host's incarnation until now, empty if the worker knows none: a registration that arrives late, after a newer
     one, names an older incarnation and is refused. None from workers that do not say."""

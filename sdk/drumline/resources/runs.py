@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING
 from urllib.parse import quote
@@ -264,6 +264,22 @@ class Run:
         Of one attempt by id, else of the run without what was rolled back.
         """
         return Reductions(self._transport, self.id, f"{self._path}/reductions", name, attempt)
+
+    def mark(
+        self,
+        *,
+        labels: Mapping[str, str | None] | None = None,
+        note: str | None = None,
+        starred: bool | None = None,
+        archived: bool | None = None,
+    ) -> "Run":
+        """Changes labels (None takes one away), note, star, or whether lists show it; what is None stays."""
+        with typed_errors():
+            patch = api.RunPatch(
+                labels=None if labels is None else dict(labels), note=note, starred=starred, archived=archived
+            )
+        self._transport.send("PATCH", self._path, Body.of(patch), repeatable=True)
+        return self.refresh()
 
     def non_finite(self, *, attempt: str | None = None) -> tuple[api.NonFinite, ...]:
         """Where reductions were NaN or infinite first: by variable the step and the replicas, earliest first.

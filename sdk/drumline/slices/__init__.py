@@ -3,7 +3,7 @@
 Engine and service both build on this: where a chip is means the same to the scheduler and to ``TPUStrategy``.
 """
 
-from drumline.slices.blocks import Blocks, find_places
+from drumline.slices.blocks import Blocks, find_places, find_places_over_hosts
 from drumline.slices.errors import SliceError
 from drumline.slices.gpus import GPUS, Gpu, KnownGpus, parse_chips
 from drumline.slices.known import GENERATIONS, Generation, KnownSlice
@@ -28,6 +28,7 @@ __all__ = [
     "SliceError",
     "extents",
     "find_places",
+    "find_places_over_hosts",
     "parse_chips",
     "place_in_task_order",
     "simulated_hosts",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -93,11 +94,51 @@ def _find_places(free: frozenset[Place], replicas: int, blocks: Blocks | None) -
     high = [max(place[axis] for place in free) for axis in range(MESH_RANK)]
     mesh = [top - bottom + 1 for bottom, top in zip(low, high, strict=True)]
     for box in _boxes(mesh, replicas, blocks):
-        corner = _free_corner(free, low, high, box)
+        corner = next(_free_corners(free, low, high, box), None)
         if corner is not None:
             inside = _inside(box, replicas, blocks)
             return [[_moved(corner, place) for place in replica] for replica in inside]
     return None
+
+
+def find_places_over_hosts(
+    free: Mapping[Place, str], replicas: int, blocks: Blocks, hosts: int = 0
+) -> list[list[Place]] | None:
+    """[replica][core]: a box of free cores of one slice, whose hosts `free` tells, that the replicas' blocks fill.
+
+    Each replica lies on one host, and each host of the box has equally many of them, as the processes of a topology
+    have. `hosts`: over just so many, 0 for any number. None where there is none; best first as in `find_places`.
+    """
+    if len(free) < replicas * blocks.cores:
+        return None
+    return _find_over_hosts(frozenset(free.items()), replicas, blocks, hosts)
+
+
+@lru_cache(1024)
+def _find_over_hosts(
+    free: frozenset[tuple[Place, str]], replicas: int, blocks: Blocks, hosts: int
+) -> list[list[Place]] | None:
+    host_of = dict(free)
+    places = frozenset(host_of)
+    low = [min(place[axis] for place in places) for axis in range(MESH_RANK)]
+    high = [max(place[axis] for place in places) for axis in range(MESH_RANK)]
+    mesh = [top - bottom + 1 for bottom, top in zip(low, high, strict=True)]
+    for box in _boxes(mesh, replicas, blocks):
+        inside = _inside(box, replicas, blocks)
+        for corner in _free_corners(places, low, high, box):
+            found = [[_moved(corner, place) for place in replica] for replica in inside]
+            if _is_even(found, host_of, hosts):
+                return found
+    return None
+
+
+def _is_even(replicas: Sequence[Sequence[Place]], host_of: Mapping[Place, str], hosts: int) -> bool:
+    """Whether no replica has cores of two hosts, and every host has equally many replicas."""
+    homes = [{host_of[place] for place in replica} for replica in replicas]
+    if any(len(home) > 1 for home in homes):
+        return False
+    counts = Counter(host for home in homes for host in home)
+    return len(set(counts.values())) == 1 and hosts in (0, len(counts))
 
 
 def _boxes(mesh: Sequence[int], replicas: int, blocks: Blocks | None) -> list[tuple[int, ...]]:
@@ -113,15 +154,15 @@ def _boxes(mesh: Sequence[int], replicas: int, blocks: Blocks | None) -> list[tu
     return sorted(boxes, key=lambda box: (math.prod(box), -box[3], max(box[:3]) - min(box[:3]), box[::-1]))
 
 
-def _free_corner(
+def _free_corners(
     free: frozenset[Place], low: Sequence[int], high: Sequence[int], box: Sequence[int]
-) -> Sequence[int] | None:
+) -> Iterator[Sequence[int]]:
+    """Where such a box of free cores may begin, nearest to the origin first."""
     x, y, z, core = (range(bottom, top - size + 2) for bottom, top, size in zip(low, high, box, strict=True))
     cells = list(product(*map(range, box)))
     for corner in ((x0, y0, z0, core0) for z0, y0, x0, core0 in product(z, y, x, core)):
         if all(_moved(corner, cell) in free for cell in cells):
-            return corner
-    return None
+            yield corner
 
 
 def _inside(box: Sequence[int], replicas: int, blocks: Blocks | None) -> list[list[Place]]:

@@ -34,7 +34,21 @@ class Generation:
     kind: str
     host_bounds: tuple[int, int, int] = (2, 2, 1)
 
+    def wraps(self, chips: tuple[int, int, int]) -> tuple[bool, bool, bool]:
+        """Along which of (x, y, z) a slice's last chip is linked to its first, as Google's documents describe it.
 
+        A slice of three dimensions is a torus where it consists of cubes of 4 x 4 x 4 chips; one of two along an axis
+        that is as long as its whole pod's.
+        """
+        if self.dimensions == 3:
+            whole = all(size % _CUBE == 0 for size in chips)
+            return whole, whole, whole
+        x, y, _ = (size == math.isqrt(self.max_chips) for size in chips)
+        return x, y, False
+
+
+_CUBE = 4
+"""Chips along an edge of what slices of three dimensions are put together from."""
 GENERATIONS = {
     generation.name: generation
     for generation in (
@@ -137,6 +151,21 @@ class KnownSlice:
     def mesh_shape(self) -> tuple[int, int, int, int]:
         """(x, y, z, core) of the slice's topology."""
         return (*self.chips, self.generation.devices_per_chip)
+
+    @property
+    def wraps(self) -> tuple[bool, bool, bool]:
+        """Along which of (x, y, z) the last chip is linked to the first."""
+        return self.generation.wraps(self.chips)
+
+    def links(self) -> list[tuple[tuple[int, int, int], tuple[int, int, int]]]:
+        """Pairs of chips that are linked, each once: from every chip to the next along x, y and z."""
+        found = []
+        for chip in _box(self.chips):
+            for axis, (size, wraps) in enumerate(zip(self.chips, self.wraps, strict=True)):
+                if chip[axis] + 1 < size or (wraps and size > 1):
+                    x, y, z = ((place + 1) % size if at == axis else place for at, place in enumerate(chip))
+                    found.append((chip, (x, y, z)))
+        return found
 
     def device_coordinates(self) -> list[list[tuple[int, int, int, int]]]:
         """[host][device] (x, y, z, core): hosts and the chips of each x fastest, then y, z; a chip's cores together."""

@@ -67,7 +67,7 @@ def test_a_host_can_be_allowed(sqlite_url: str, tmp_path: Path) -> None:
         assert server.client(Host="drumline.example").get("/healthz").status_code == 200
 
 
-@pytest.mark.parametrize("method", ["PUT", "PATCH", "TRACE", "CONNECT", "FOO", "delete2"])
+@pytest.mark.parametrize("method", ["TRACE", "CONNECT", "FOO", "delete2"])
 def test_unknown_methods_are_refused(server: EdgeServer, method: str) -> None:
     answer = server.admin.request(method, "/api/v1/runs")
 

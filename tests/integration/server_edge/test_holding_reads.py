@@ -26,11 +26,16 @@ def _own(path: str, query: Query | None = None) -> Costliest:
     return lambda _: (path, query or {})
 
 
+_WHERE = " or ".join(f"not (labels.label-{number} = a or labels.label-{number + 25} ~ b)" for number in range(25))
+"""As many comparisons as a filter may have."""
+_COLUMNS = [f"labels.label-{number}" for number in range(30)]
+
 _COSTLIEST: Mapping[str, Costliest] = {
     "/batches": _own("/batches", ONE_PAGE),
     "/batches/{batch_id}": _of("/batches/{}", "batch"),
     "/batches/{batch_id}/outcomes": _of("/batches/{}/outcomes", "batch", {"limit": 1000, "sort": "best.m0"}),
     "/batches/{batch_id}/outcomes.csv": _of("/batches/{}/outcomes.csv", "batch"),
+    "/bulk-changes/{bulk_id}": _of("/bulk-changes/{}", "bulk"),
     "/bundles/{sha256}": _of("/bundles/{}", "bundle"),
     "/bundles/{sha256}/source": _of("/bundles/{}/source", "bundle"),
     "/devices": _own("/devices", ONE_PAGE),
@@ -44,6 +49,7 @@ _COSTLIEST: Mapping[str, Costliest] = {
     "/overview": _own("/overview"),
     "/plan/{plan_id}": _of("/plan/{}", "plan"),
     "/runs": _own("/runs", {"limit": 200, "state": "QUEUED"}),
+    "/runs, by fields": _own("/runs", {"limit": 200, "where": _WHERE, "sort": "-params.epochs", "column": _COLUMNS}),
     "/runs/{run_id}": _of("/runs/{}", "told"),
     "/runs/{run_id}/attempts": _of("/runs/{}/attempts", "gang", ONE_PAGE),
     "/runs/{run_id}/checkpoints": _of("/runs/{}/checkpoints", "told", ONE_PAGE),
@@ -64,6 +70,10 @@ _COSTLIEST: Mapping[str, Costliest] = {
     "/runs/{run_id}/reductions/names": _of("/runs/{}/reductions/names", "told"),
     "/runs/{run_id}/reductions/{reduction_id}": _of("/runs/{}", "reduction"),
     "/runs/{run_id}/stacks": _of("/runs/{}/stacks", "gang"),
+    "/runs:count": _own("/runs:count", {"where": _WHERE}),
+    "/runs:fields": _own("/runs:fields", {"q": "label", "limit": 200}),
+    "/runs:groups": _own("/runs:groups", {"by": "params.epochs", "where": _WHERE, "limit": 200}),
+    "/run-views": _own("/run-views"),
     "/runs:metrics": lambda world: (
         "/runs:metrics",
         {"runs": world.names["told"], "names": [f"metric-{name}" for name in range(NAMES)][:100], "buckets": 1200},

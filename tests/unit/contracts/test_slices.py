@@ -5,7 +5,15 @@ from itertools import product
 
 import pytest
 
-from drumline.slices import Blocks, KnownSlice, Place, SliceError, find_places, simulated_hosts
+from drumline.slices import (
+    Blocks,
+    KnownSlice,
+    Place,
+    SliceError,
+    find_places,
+    find_places_over_hosts,
+    simulated_hosts,
+)
 
 
 def cores_of(name: str) -> list[Place]:
@@ -115,3 +123,57 @@ def test_without_a_slice_blocks_stand_in_a_row() -> None:
     assert Blocks((1, 1, 1, 2)).places(2) == [[(0, 0, 0, 0), (0, 0, 0, 1)], [(1, 0, 0, 0), (1, 0, 0, 1)]]
     with pytest.raises(SliceError, match="ask for a multiple"):
         Blocks((1, 1, 1, 1), (2, 1, 1, 1)).places(3)
+
+
+def test_a_box_over_hosts_has_whole_replicas_on_each_and_as_many_on_all() -> None:
+    """Random leftovers of slices of several hosts."""
+    source, found_over_hosts = random.Random(20261125), 0
+    for _ in range(300):
+        hosts = KnownSlice.parse(source.choice(["v4:2x2x4", "v5e:4x4", "v3:4x4", "tpu7x:2x2x2"])).device_coordinates()
+        free = {place: f"h{number}" for number, host in enumerate(hosts) for place in host if source.random() < 0.9}
+        blocks = Blocks(source.choice([(1, 1, 1, 1), (2, 2, 1, 1), (1, 1, 2, 1), (2, 1, 1, 1)]))
+        found = find_places_over_hosts(free, source.randrange(1, 7), blocks)
+        if found is None:
+            continue
+        homes = [{free[place] for place in replica} for replica in found]
+        assert all(len(home) == 1 for home in homes)
+        counts = [sum(host in home for home in homes) for host in set.union(*homes)]
+        assert len(set(counts)) == 1
+        taken = [place for replica in found for place in replica]
+        assert is_box(taken)
+        assert set(taken) <= set(free)
+        found_over_hosts += len(counts) > 1
+    assert found_over_hosts > 20
+
+
+def test_a_replica_never_has_cores_of_two_hosts() -> None:
+    hosts = KnownSlice.parse("v4:2x2x2").device_coordinates()
+    free = {place: str(number) for number, host in enumerate(hosts) for place in host}
+    assert find_places_over_hosts(free, 1, Blocks((2, 2, 2, 1))) is None
+    assert find_places_over_hosts(free, 4, Blocks((1, 1, 2, 1))) is None
+    over_two = find_places_over_hosts(free, 4, Blocks((1, 2, 1, 1)), hosts=2)
+    assert over_two is not None
+    assert {free[place] for replica in over_two for place in replica} == {"0", "1"}
+    assert find_places_over_hosts(free, 4, Blocks((1, 2, 1, 1)), hosts=1) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "wraps", "links"),
+    [
+        ("v4:2x2x4", (False, False, False), 8 * 2 + 4 * 3),
+        ("v4:4x4x4", (True, True, True), 64 * 3),
+        ("v5p:4x4x8", (True, True, True), 128 * 3),
+        ("v5e:4x4", (False, False, False), 2 * 12),
+        ("v5e:8x16", (False, True, False), 7 * 16 + 8 * 16),
+        ("v6e:16x16", (True, True, False), 2 * 256),
+        ("v3:32x32", (True, True, False), 2 * 1024),
+    ],
+)
+def test_a_slice_tells_its_links_and_where_they_wrap_around(
+    name: str, wraps: tuple[bool, bool, bool], links: int
+) -> None:
+    known = KnownSlice.parse(name)
+    found = known.links()
+    assert (known.wraps, len(found)) == (wraps, links)
+    assert len({frozenset(link) for link in found}) == links
+    assert all(sum(a != b for a, b in zip(one, other, strict=True)) == 1 for one, other in found)

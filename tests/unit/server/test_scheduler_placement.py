@@ -1,13 +1,13 @@
 """Placement: whole gangs on real devices, in order of the queue, without starving the large."""
 
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
 
 import pytest
 
-from drumline.slices import Blocks, KnownSlice
+from drumline.slices import Blocks
 from drumline_server.base.shapes import Shape
 from drumline_server.scheduling.placement import FreeDevice, Placement, QueuedRun, Release, Snapshot, place
 
@@ -247,34 +247,6 @@ def _calls_of_python(act: Callable[[], object]) -> int:
     finally:
         sys.setprofile(None)
     return entered
-
-
-def on_slice(host: str, name: str, taken: Collection[int] = ()) -> tuple[FreeDevice, ...]:
-    places = [place for each in KnownSlice.parse(name).device_coordinates() for place in each]
-    return tuple(
-        FreeDevice(f"{host}-{index}", host, "tpu", index, place)
-        for index, place in enumerate(places)
-        if index not in taken
-    )
-
-
-def on_blocks(name: str, replicas: int, blocks: Blocks) -> QueuedRun:
-    return QueuedRun(name, Shape(replicas, blocks.cores, "tpu", "one_host", blocks), HOUR)
-
-
-def test_a_run_on_a_slice_gets_a_box_and_waits_where_there_is_none() -> None:
-    squares = Blocks((2, 2, 1, 1))
-    whole = Snapshot(0, on_slice("a", "v5e:2x2"), (), (on_blocks("square", 1, squares),))
-    (placement,) = place(whole).placements
-    assert [device.device_id for device in placement.members[0].devices] == ["a-0", "a-1", "a-3", "a-2"]
-    assert [(device.replica, device.logical) for device in placement.members[0].devices] == [(0, n) for n in range(4)]
-
-    diagonal = on_slice("a", "v5e:2x2", {1, 2})
-    pair = Blocks((2, 1, 1, 1))
-    assert place(Snapshot(0, diagonal, (), (on_blocks("pair", 1, pair),))).placements == ()
-    elsewhere = (*diagonal, *on_slice("b", "v5e:2x2"))
-    (placement,) = place(Snapshot(0, elsewhere, (), (on_blocks("pair", 1, pair),))).placements
-    assert placement.members[0].host_id == "b"
 
 
 def test_simulated_devices_compute_for_runs_of_at_most_64() -> None:

@@ -17,8 +17,8 @@ from pydantic import SecretStr
 from drumline.checkpoints.store import volume_name
 from drumline.contracts.ids import is_id
 from drumline.contracts.timing import HEARTBEAT_S
-from drumline.contracts.worker_api import DeviceReport, Enroll, HostWarning, Register
-from drumline.slices import simulated_hosts
+from drumline.contracts.worker_api import DeviceReport, Enroll, HostSlice, HostWarning, Register
+from drumline.slices import KnownSlice, simulated_hosts
 from drumline_worker.agent import accelerators, compile_cache
 from drumline_worker.agent.agent_context import AgentContext, CoordinatorPort, Layout, own_address
 from drumline_worker.agent.api import Api, RefusedError, UnreachableError
@@ -236,6 +236,7 @@ class Agent:
         return Register(
             name=self._settings.name,
             checkpoint_store=self._checkpoint_store(),
+            slice=_simulated_slice(self._settings),
             boot_id=boot_id(),
             place=location_of(self._layout.root),
             version=importlib.metadata.version("drumline"),
@@ -320,6 +321,14 @@ def _simulated_devices(asked: str, number: int) -> tuple[DeviceReport, ...]:
         )
         for index, place in enumerate(host.places)
     )
+
+
+def _simulated_slice(settings: WorkerSettings) -> HostSlice | None:
+    """GPUs, and what this host really has, are of none: what a machine's chips are linked with it does not tell us."""
+    if not settings.simulate or simulated_hosts(settings.simulate)[settings.simulated_host].platform != "tpu":
+        return None
+    topology = str(KnownSlice.parse(settings.simulate))
+    return HostSlice(name=settings.slice_name or topology, topology=topology)
 
 
 def _find_unused_accelerators(listed: DevicesListed) -> tuple[HostWarning, ...]:

@@ -125,7 +125,7 @@ class Api:
 
     async def register(self, body: Register) -> Registered:
         """Starts a new incarnation."""
-        return await self._post("/register", body.model_dump_json().encode(), Registered)
+        return await self._post("/register", _json(body, "slice"), Registered)
 
     async def heartbeat(self, body: Heartbeat, answer_s: float) -> HeartbeatReply:
         """Says that the worker lives; brings news. UnreachableError after `answer_s` without an answer."""

@@ -192,7 +192,9 @@ class Registration:
         return sent_at
 
     def _introduce(self, members: HostMembers, protocol: int) -> Register:
-        news = {"members": members.live(), "unstarted": members.unstarted()}  # in this order
+        news: dict[str, object] = {"members": members.live(), "unstarted": members.unstarted()}  # in this order
+        if protocol < PROTOCOL_VERSION:
+            news["slice"] = None  # which that version does not know
         return self._introduction.model_copy(update={**news, "replaces": self._replaces, "protocol": protocol})
 
     async def _heartbeat_until_unknown(self, members: HostMembers) -> None:

@@ -1,8 +1,11 @@
 """`/hosts` and `/devices`: what there is to run on; `/overview`: what runs there."""
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from fastapi import Query
 
 from drumline.contracts import api
+from drumline.contracts.base import Text
 from drumline.contracts.ids import DeviceId, HostId
 from drumline.contracts.states import DeviceState
 from drumline_server.base.credentials import Principal
@@ -66,6 +69,22 @@ async def list_devices(
     wanted = DeviceFilter(host=host, platform=platform, state=state)
     return await app.database.read(
         lambda session: fleet.list_devices(session, principal.project_id, wanted, cursor=cursor, limit=limit)
+    )
+
+
+@router.get("/links")
+async def list_links(
+    *,
+    principal: ReaderDep,
+    _: KnownQuery,
+    app: AppDep,
+    slice_name: Annotated[Text, Query(alias="slice", min_length=1, max_length=100)],
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_PAGE,
+) -> api.Page[api.ChipLink]:
+    """The links between the chips of a TPU slice, which its hosts name (`Host.slice`)."""
+    return await app.database.read(
+        lambda session: fleet.list_links(session, principal.project_id, slice_name, cursor=cursor, limit=limit)
     )
 
 

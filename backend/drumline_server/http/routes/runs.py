@@ -1,6 +1,6 @@
 """`/runs`: submitting, listing, one run, cancelling, its attempts and events."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import Body, Query, Response, status
 
@@ -22,8 +22,9 @@ from drumline_server.http.dependencies import (
     api_router,
 )
 from drumline_server.scheduling.snapshot import SchedulingTerms
-from drumline_server.services import cancel, runs, submit
+from drumline_server.services import cancel, marks, runs, submit
 from drumline_server.services.checking import require_storable
+from drumline_server.services.run_lists import ListQuery
 from drumline_server.storage.runs import RunFilters
 
 router = api_router("/runs", tags=["runs"])
@@ -38,6 +39,17 @@ Owner = Annotated[
     Text | None, Query(max_length=100, description="Name of who submitted it, or the id of that token or session.")
 ]
 Version = Annotated[int | None, Query(ge=1, lt=2**31, description="Number of the version; with `job`.")]
+Where = Annotated[Text, Query(max_length=api.MAX_WHERE, description="Such as `params.lr > 0.1 and loss < 0.3`.")]
+SortText = Annotated[
+    Text,
+    Query(max_length=api.MAX_FIELD_NAME + 1, description="A field, with `-` before it the greatest first."),
+]
+Columns = Annotated[
+    list[Annotated[Text, Query(max_length=api.MAX_FIELD_NAME)]],
+    Query(alias="column", max_length=api.MAX_COLUMNS, description="Fields to give with each run; repeatable."),
+]
+Archived = Annotated[bool, Query(description="Whether archived runs are among them.")]
+Offset = Annotated[int, Query(ge=0, le=10_000_000, description="So many runs are passed over first.")]
 After = Annotated[int, Query(ge=0, lt=2**53)]
 Kinds = Annotated[
     list[Annotated[Text, Query(max_length=40)]],
@@ -71,12 +83,15 @@ async def list_runs(
     owner: Owner = None,
     batch: BatchId | None = None,
     q: Search = None,
-    sort: Literal["-created", "created"] = "-created",
+    where: Where = "",
+    sort: SortText = "-created",
+    columns: Columns = [],  # noqa: B006 - FastAPI copies defaults
+    archived: Archived = False,
     cursor: CursorText = None,
+    offset: Offset = 0,
     limit: Limit = DEFAULT_PAGE,
 ) -> api.Page[api.RunSummary]:
     """The project's runs that match all filters, each with what it waits for if it does."""
-    terms = SchedulingTerms.of(app.settings)
     filters = RunFilters(
         states=tuple(states),
         job=job,
@@ -85,12 +100,19 @@ async def list_runs(
         batch=batch,
         labels=runs.parse_labels(labels),
         search=q or "",
-        newest_first=sort == "-created",
+        archived=archived,
     )
-    return await app.database.read(
-        lambda session: runs.list_runs(
-            session, principal.project_id, filters, terms, cursor=cursor, limit=limit, now=app.clock.now()
-        )
+    query = ListQuery(principal.project_id, where, sort, archived, app.clock.now())
+    wanted = runs.Wanted(query, filters, columns, cursor, offset, limit)
+    terms = SchedulingTerms.of(app.settings)
+    return await app.database.read(lambda session: runs.list_or_find(session, wanted, terms))
+
+
+@router.patch("/{run_id}")
+async def patch_run(run_id: RunId, body: api.RunPatch, principal: SubmitterDep, app: AppDep) -> api.Run:
+    """Changes labels, note, star, or whether lists show the run; at any time, also after its end."""
+    return await app.database.write(
+        lambda session: marks.patch(session, principal.project_id, run_id, body, by=principal.ref, now=app.clock.now())
     )
 
 

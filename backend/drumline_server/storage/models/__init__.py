@@ -26,6 +26,7 @@ from drumline_server.storage.models.records import (
     ReductionKind,
     VariableRecord,
 )
+from drumline_server.storage.models.run_lists import BulkChange, Field, RunField, RunFigures, RunView
 from drumline_server.storage.models.runs import (
     Attempt,
     Batch,
@@ -46,9 +47,11 @@ __all__ = [
     "Base",
     "Batch",
     "BrowserSession",
+    "BulkChange",
     "Bundle",
     "Checkpoint",
     "Device",
+    "Field",
     "Gap",
     "Hold",
     "Host",
@@ -72,7 +75,10 @@ __all__ = [
     "ReductionKind",
     "Run",
     "RunEvent",
+    "RunField",
+    "RunFigures",
     "RunLabel",
+    "RunView",
     "ServerProcess",
     "Store",
     "Token",

@@ -17,6 +17,7 @@ from sqlalchemy import (
     Table,
     Text,
     TypeDecorator,
+    or_,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql import Insert as PostgresInsert
@@ -103,6 +104,25 @@ def insert_or_ignore(session: Session, table: type[Base], rows: Sequence[Mapping
         return
     insert = _insert(session.get_bind().dialect.name, table_of(table))
     session.execute(insert.on_conflict_do_nothing(), list(rows))
+
+
+def insert_or_update(
+    session: Session,
+    table: type[Base],
+    rows: Sequence[Mapping[str, Any]],  # Any: columns
+) -> None:
+    """Adds rows, or gives those that are there their values; a row that has them already is not written."""
+    if rows:
+        session.execute(_make_update(session.get_bind().dialect.name, table), list(rows))
+
+
+@cache
+def _make_update(dialect: str, table: type[Base]) -> PostgresInsert | SqliteInsert:
+    known = table_of(table)
+    insert = _insert(dialect, known)
+    values = {column.name: insert.excluded[column.name] for column in known.c if not column.primary_key}
+    differs = or_(*(known.c[name].is_distinct_from(value) for name, value in values.items()))
+    return insert.on_conflict_do_update(index_elements=known.primary_key, set_=values, where=differs)
 
 
 def insert_or_merge(

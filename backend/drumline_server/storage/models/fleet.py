@@ -31,6 +31,10 @@ class Host(Base):
     memory_bytes: Mapped[int] = mapped_column(default=0)
     checkpoint_store: Mapped[str] = mapped_column(default="")
     """The volume of its checkpoints where other hosts may mount it too; empty for a directory of its own."""
+    slice_name: Mapped[str] = mapped_column(default="")
+    """The TPU slice that it is of; empty where its worker names none."""
+    slice_topology: Mapped[str] = mapped_column(default="")
+    """The chips of that slice, such as `v4:2x2x4`."""
     warnings: Mapped[list[Any] | None]
     """What its worker told at its registration that should be mended: `{code, message, fix}` each."""
     takeover_s: Mapped[float | None]

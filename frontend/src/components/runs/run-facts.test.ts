@@ -14,6 +14,14 @@ describe("what stands beside a run in a list", () => {
     expect(becauseOf({ state: "QUEUED", wait, reason: reason("KILLED") })).toBe("devices are busy");
   });
 
+  it("is what the program raised, by its last line", () => {
+    const raised = {
+      ...reason("PROGRAM_ERROR"),
+      message: "Traceback\n  File x\nValueError: lr is negative\n",
+    };
+    expect(becauseOf({ state: "FAILED", wait: null, reason: raised })).toBe("ValueError: lr is negative");
+  });
+
   it.each([
     ["FAILED", "HANG", "Sentence of HANG."],
     ["CANCELLED", "RUN_LIMIT", "Sentence of RUN_LIMIT."],

@@ -46,5 +46,13 @@ export function resultFlaw(run: Pick<RunSummary, "not_finite">): string | null {
 export function becauseOf(run: Pick<RunSummary, "state" | "wait" | "reason">): string | null {
   if (run.wait) return run.wait.phrase;
   const failed = run.state === "FAILED" || (run.state === "CANCELLED" && run.reason?.code !== "CANCELLED");
-  return (failed && run.reason?.sentence) || null;
+  return (failed && run.reason && exceptionOf(run.reason)) || null;
+}
+
+/** What the program raised, by the last line of it; of every other end the sentence. */
+function exceptionOf(
+  reason: Pick<NonNullable<RunSummary["reason"]>, "code" | "sentence" | "message">,
+): string {
+  const raised = reason.code === "PROGRAM_ERROR" ? reason.message?.trim().split("\n").at(-1)?.trim() : "";
+  return raised || reason.sentence;
 }

@@ -9,7 +9,7 @@ import { useLiveList } from "@/lib/live";
 import { Attention } from "./attention";
 import { FleetStrip } from "./fleet-strip";
 import { Queue } from "./queue";
-import { FirstRun, RecentRuns, RunningRuns } from "./run-lists";
+import { FirstRun, RecentRuns, RunningRuns } from "./lists";
 import { overviewSentence } from "./sentence";
 
 /** Is anything wrong, and is the fleet busy? */

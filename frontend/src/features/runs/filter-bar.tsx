@@ -1,10 +1,11 @@
-import { useEffect, useEffectEvent, useRef, useState } from "react";
+import type { RunListView } from "@/api/schema";
 import { Button, IconButton } from "@/components/ui/button";
 import { CopyMenu } from "@/components/ui/copy-menu";
 import { Icon } from "@/components/ui/icons";
 import { StateIcon } from "@/components/ui/state-badge";
 import { classNames } from "@/lib/class-names";
-import { useShortcut } from "@/lib/shortcuts";
+import { ColumnPicker } from "./column-picker";
+import { isExpression } from "./expression";
 import {
   flawOf,
   formatFilter,
@@ -14,85 +15,90 @@ import {
   type StateWord,
   toggleState,
 } from "./filter";
+import { FilterText, type Flaw } from "./filter-text";
+import { GroupBy } from "./group-by";
+import type { RunsSearch } from "./search";
 import { listRuns } from "./snippets";
+import { ViewsMenu } from "./views-menu";
 
-const WAIT_MS = 250;
 const SHOWN: readonly StateWord[] = ["queued", "running", "succeeded", "failed", "cancelled"];
 
 interface FilterBarProps {
   filter: ParsedFilter;
-  oldestFirst: boolean;
-  onChange: (filter: ParsedFilter) => void;
-  onTurn: () => void;
+  search: RunsSearch;
+  columns: readonly string[];
+  view: RunListView;
+  flaw: Flaw | null;
+  onSet: (next: RunsSearch) => void;
 }
 
-/** The filter as text, as switches for the usual states, and as chips that say what is in force. */
-export function FilterBar({ filter, oldestFirst, onChange, onTurn }: FilterBarProps) {
+/** The filter as text, as switches for the usual states, and as chips; then columns, groups and saved views. */
+export function FilterBar({ filter, search, columns, view, flaw, onSet }: FilterBarProps) {
+  const change = (next: ParsedFilter) => onSet({ q: formatFilter(next) });
   return (
     <div className="mb-2">
-      <div className="flex flex-wrap items-center gap-x-3 gap-y-2">
-        <FilterText onChange={onChange} text={formatFilter(filter) ?? ""} />
+      <div className="flex flex-wrap items-start gap-x-3 gap-y-2">
+        <FilterText
+          flaw={flaw}
+          onChange={(text) => onSet(taken(text, filter))}
+          same={isSame}
+          text={search.where ?? formatFilter(filter) ?? ""}
+        />
         <fieldset className="flex flex-wrap max-sm:-ml-2">
           <legend className="sr-only">States</legend>
           {SHOWN.map((word) => (
             <StateSwitch
               key={word}
               on={filter.states.includes(word)}
-              onToggle={() => onChange(toggleState(filter, word))}
+              onToggle={() => change(toggleState(filter, word))}
               word={word}
             />
           ))}
         </fieldset>
-        <div className="ml-auto flex items-center gap-2 max-sm:-ml-2">
-          <Button compact look="quiet" onClick={onTurn}>
-            {oldestFirst ? "Oldest first" : "Newest first"}
+        <div className="ml-auto flex flex-wrap items-center gap-2 max-sm:-ml-2">
+          <Button
+            aria-pressed={search.archived ?? false}
+            compact
+            look="quiet"
+            onClick={() => onSet({ archived: search.archived ? undefined : true })}
+          >
+            {search.archived ? "Hide archived" : "Show archived"}
           </Button>
-          <CopyMenu choices={listRuns(filter, oldestFirst, window.location.origin)} label="Copy as" />
+          <GroupBy onChange={(by) => onSet({ group: by || undefined })} value={search.group ?? ""} />
+          <ColumnPicker
+            chosen={columns}
+            onChange={(next) => onSet({ columns: next.join(",") || undefined })}
+          />
+          <ViewsMenu current={view} onOpen={(saved) => onSet(opened(saved))} />
+          <CopyMenu choices={listRuns(filter, search, window.location.origin)} label="Copy as" />
         </div>
       </div>
-      <Chips filter={filter} onChange={onChange} />
+      <Chips filter={filter} onChange={change} />
     </div>
   );
 }
 
-/** What is typed is taken over after a pause, or at once by Enter. */
-function FilterText({ text, onChange }: { text: string; onChange: (filter: ParsedFilter) => void }) {
-  const input = useRef<HTMLInputElement>(null);
-  const [typed, setTyped] = useState(text);
-  const [inForce, setInForce] = useState(text);
-  if (text !== inForce) {
-    setInForce(text);
-    if (formatFilter(parseFilter(typed)) !== (text || undefined)) setTyped(text);
-  }
-  useShortcut({ keys: "/", meaning: "Filter", group: "List" }, () => input.current?.focus());
-  const takeOver = useEffectEvent(onChange);
-  useEffect(() => {
-    const filter = parseFilter(typed);
-    if ((formatFilter(filter) ?? "") === inForce) return;
-    const timer = window.setTimeout(() => takeOver(filter), WAIT_MS);
-    return () => window.clearTimeout(timer);
-  }, [typed, inForce]);
-  return (
-    <div className="relative w-full sm:w-[420px]">
-      <Icon className="pointer-events-none absolute top-2 left-2.5 text-muted" name="search" />
-      <input
-        aria-label="Filter runs"
-        className="h-8 w-full rounded-control border border-line-strong bg-bg pr-8 pl-8"
-        onChange={(event) => setTyped(event.target.value)}
-        onKeyDown={(event) => event.key === "Escape" && input.current?.blur()}
-        placeholder="state:failed job:digits owner:ci label:team=vision"
-        ref={input}
-        spellCheck={false}
-        value={typed}
-      />
-      <span
-        aria-hidden="true"
-        className="absolute top-1.5 right-2 rounded-control border border-line px-1 font-mono text-2xs text-muted"
-      >
-        /
-      </span>
-    </div>
-  );
+/** What the typed text asks for. An expression takes the place of words, and leaves the chips. */
+function taken(text: string, filter: ParsedFilter): RunsSearch {
+  if (isExpression(text))
+    return { where: text.trim(), q: formatFilter({ ...filter, words: [], unknown: [] }) };
+  return { where: undefined, q: formatFilter(parseFilter(text)) };
+}
+
+function isSame(typed: string, text: string): boolean {
+  if (isExpression(typed) || isExpression(text)) return typed.trim() === text.trim();
+  return (formatFilter(parseFilter(typed)) ?? "") === text;
+}
+
+function opened(view: RunListView): RunsSearch {
+  return {
+    q: undefined,
+    where: view.where || undefined,
+    sort: view.sort || undefined,
+    columns: view.columns?.join(",") || undefined,
+    group: view.group || undefined,
+    archived: view.archived || undefined,
+  };
 }
 
 function StateSwitch({ word, on, onToggle }: { word: StateWord; on: boolean; onToggle: () => void }) {

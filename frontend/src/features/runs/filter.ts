@@ -98,7 +98,7 @@ export function toQuery(filter: ParsedFilter, sort: RunsFilter["sort"]): RunsFil
     batch: filter.batch,
     label: filter.labels,
     q: filter.words.join(" ") || undefined,
-    sort: sort ?? "-created",
+    sort: sort || "-created",
   };
 }
 

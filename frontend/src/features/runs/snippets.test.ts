@@ -5,7 +5,7 @@ import { listRuns } from "./snippets";
 const ORIGIN = "http://127.0.0.1:7700";
 
 function textsOf(filter: string, oldestFirst = false) {
-  const choices = listRuns(parseFilter(filter), oldestFirst, ORIGIN);
+  const choices = listRuns(parseFilter(filter), oldestFirst ? { sort: "created" } : {}, ORIGIN);
   return Object.fromEntries(choices.map(({ name, text }) => [name, text]));
 }
 
@@ -24,6 +24,20 @@ describe("listRuns", () => {
     expect(Python).toContain('labels={"team": "it\'s"}, search="mnist", sort="created"');
     expect(CLI).toBe(`drumline ps mnist --label 'team=it'\\''s' --sort created --url ${ORIGIN}\n`);
     expect(curl).toContain("label=team%3Dit%27s&q=mnist&sort=created");
+  });
+
+  it("gives an expression with sort and columns in each language", () => {
+    const search = { where: "loss < 0.3", sort: "-params.lr", columns: 'params.lr,"a, b"' };
+    const choices = listRuns(parseFilter("state:failed"), search, ORIGIN);
+    const { Python, CLI, curl } = Object.fromEntries(choices.map(({ name, text }) => [name, text]));
+
+    expect(Python).toContain(
+      '.runs("loss < 0.3 and state in (FAILED)", sort="-params.lr", columns=["params.lr"',
+    );
+    expect(CLI).toContain(
+      "--where 'loss < 0.3 and state in (FAILED)' --sort -params.lr --columns 'params.lr,",
+    );
+    expect(curl).toContain("sort=-params.lr&column=params.lr&column=%22a%2C+b%22");
   });
 
   it("lists everything without a filter", () => {

@@ -8,8 +8,14 @@ export interface Blocks {
   mesh: readonly number[] | null;
 }
 
-/** How many replicas of up to `replicas` free places have a box for, by the scheduler's search (`slices/blocks.py`). */
-export function replicasInBox(free: readonly Place[], replicas: number, blocks: Blocks | null): number {
+/** A free core, and the host that it is of: each replica of a run over several hosts lies on one of them. */
+export interface FreeCore {
+  place: Place;
+  host: string;
+}
+
+/** How many replicas of up to `replicas` free cores have a box for, by the scheduler's search (`slices/blocks.py`). */
+export function replicasInBox(free: readonly FreeCore[], replicas: number, blocks: Blocks | null): number {
   const cores = blocks ? product(blocks.shape) : 1;
   for (let n = Math.min(replicas, Math.floor(free.length / cores)); n > 0; n -= 1) {
     if (hasBox(free, n, cores, blocks)) return n;
@@ -17,17 +23,40 @@ export function replicasInBox(free: readonly Place[], replicas: number, blocks: 
   return 0;
 }
 
-function hasBox(free: readonly Place[], replicas: number, cores: number, blocks: Blocks | null): boolean {
-  const taken = new Set(free.map(String));
+function hasBox(cores: readonly FreeCore[], replicas: number, each: number, blocks: Blocks | null): boolean {
+  const free = cores.map(({ place }) => place);
+  const hosts = new Map(cores.map(({ place, host }) => [String(place), host]));
   const low = AXES.map((axis) => Math.min(...free.map((place) => place[axis] ?? 0)));
   const high = AXES.map((axis) => Math.max(...free.map((place) => place[axis] ?? 0)));
   const mesh = AXES.map((axis) => (high[axis] ?? 0) - (low[axis] ?? 0) + 1);
-  return boxesOf(mesh, replicas * cores, blocks).some((box) =>
-    cellsOf(mesh.map((size, axis) => size - (box[axis] ?? 1) + 1)).some((corner) =>
-      cellsOf(box).every((cell) =>
-        taken.has(String(cell.map((step, axis) => step + (corner[axis] ?? 0) + (low[axis] ?? 0)))),
-      ),
-    ),
+  return boxesOf(mesh, replicas * each, blocks).some((box) =>
+    cellsOf(mesh.map((size, axis) => size - (box[axis] ?? 1) + 1)).some((corner) => {
+      const found = cellsOf(box).map((cell) => ({
+        replica: replicaOf(cell, blocks),
+        host: hosts.get(String(cell.map((step, axis) => step + (corner[axis] ?? 0) + (low[axis] ?? 0)))),
+      }));
+      return found.every(({ host }) => host !== undefined) && (!blocks || isEven(found));
+    }),
+  );
+}
+
+/** Names the replica whose block has that cell of a box: blocks with a stride lie inside one another. */
+function replicaOf(cell: readonly number[], blocks: Blocks | null): string {
+  return cell
+    .map((at, axis) => {
+      const stride = blocks?.stride[axis] ?? 1;
+      return Math.floor(at / (stride * (blocks?.shape[axis] ?? 1))) * stride + (at % stride);
+    })
+    .join();
+}
+
+/** Whether each replica is on one host, and all hosts have equally many. */
+function isEven(cells: readonly { replica: string; host: string | undefined }[]): boolean {
+  const homes = new Map(cells.map(({ replica, host }) => [replica, host]));
+  const counts = new Map<string | undefined, number>();
+  for (const host of homes.values()) counts.set(host, (counts.get(host) ?? 0) + 1);
+  return (
+    cells.every(({ replica, host }) => homes.get(replica) === host) && new Set(counts.values()).size === 1
   );
 }
 

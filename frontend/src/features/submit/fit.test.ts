@@ -167,13 +167,13 @@ describe("whether a run fits", () => {
     const fleet = devices("a", "ffff", "gpu");
     expect(fitFor(2, fleet, { draft: { strategy: "tpu" } })).toMatchObject({
       verdict: "never",
-      sentence: "It needs 2 TPU devices on one host, but no host with a TPU device is known.",
+      sentence: "It needs 2 TPU devices on one slice, but no host with a TPU device is known.",
     });
     expect(fitFor(2, fleet, { draft: { strategy: "tpu", platform: "gpu" } }).verdict).toBe("now");
     const slices = [...devices("a", "ffff", "tpu"), ...devices("b", "ff", "tpu")];
     expect(fitFor(6, slices, { draft: { strategy: "tpu" } })).toMatchObject({
       verdict: "never",
-      sentence: "It needs 6 TPU devices on one host, but the largest host has 4 TPU devices.",
+      sentence: "It needs 6 TPU devices on one slice, but the largest slice has room for 4 replicas.",
     });
   });
 
@@ -204,10 +204,43 @@ describe("whether a run fits", () => {
     ).toBe("now");
   });
 
+  it("splits a run over the hosts of one slice, with whole replicas on each", () => {
+    const fleet = ["a", "b"].flatMap((host, z) =>
+      devices(host, "ffff", "tpu").map((device, index) => ({
+        ...device,
+        coords: [index % 2, Math.floor(index / 2), z],
+        core_on_chip: 0,
+      })),
+    );
+    const hosts = ["a", "b"].map((id) => ({
+      ...hostIn(id, "live"),
+      slice: {
+        name: "v4:2x2x2",
+        topology: "v4:2x2x2",
+        chips: [2, 2, 2],
+        wraps: [false, false, false],
+      },
+    }));
+    const draft = { strategy: "tpu", topology: "v4-16" } as const;
+    expect(fitFor(8, fleet, { draft, hosts })).toMatchObject({
+      verdict: "now",
+      sentence: "8 TPU devices free on slice v4:2x2x2: it can start at once.",
+      hosts: [{ name: "a" }, { name: "b" }],
+    });
+    expect(fitFor(2, fleet, { draft: { ...draft, computationShape: "2, 2, 1, 1" }, hosts }).verdict).toBe(
+      "now",
+    );
+    expect(fitFor(4, fleet, { draft: { ...draft, computationShape: "1, 1, 2, 1" }, hosts }).verdict).toBe(
+      "waits",
+    );
+    expect(fitFor(8, fleet, { draft: { ...draft, spread: "one_host" }, hosts }).verdict).toBe("never");
+    expect(fitFor(8, fleet, { draft }).verdict).toBe("never");
+  });
+
   it("gives each replica all its devices on one host", () => {
     const draft = { strategy: "tpu", computationShape: "1, 1, 1, 2", platform: "cpu" } as const;
     const odd = [...devices("a", "fff"), ...devices("b", "fff")];
-    const as = { unsupported: null, oneHost: null };
+    const as = { unsupported: null, oneHost: null, oneSlice: false };
     expect(fitFor(2, odd, { draft, as }).verdict).toBe("now");
     expect(fitFor(3, odd, { draft, as })).toMatchObject({
       verdict: "never",

@@ -1,11 +1,13 @@
 import type { Device, Host } from "@/api/schema";
 import { count } from "@/lib/format";
-import { type Place, replicasInBox } from "./boxes";
+import { type FreeCore, replicasInBox } from "./boxes";
 import type { Shape } from "./shape";
 
 /** Devices of one platform on one host. */
 export interface HostFit {
   host: string;
+  /** The hosts that it stands for: itself, or those of a slice. */
+  members: readonly string[];
   name: string;
   platform: string;
   simulated: boolean;
@@ -35,7 +37,37 @@ const OUT_OF_SERVICE: ReadonlySet<Host["state"]> = new Set(["lost", "draining", 
  */
 export function fitOf(devices: readonly Device[], hosts: readonly Host[], shape: Shape, waits: boolean): Fit {
   const fleets = shape.platforms.map((platform) => fleetOf(devices, hosts, platform, shape));
-  return { ...judge(fleets, shape, waits), hosts: fleets.flat().sort(freestFirst) };
+  const judged = shape.oneSlice ? fleets.map((fleet) => withSlices(fleet, devices, hosts, shape)) : fleets;
+  return { ...judge(judged, shape, waits), hosts: fleets.flat().sort(freestFirst) };
+}
+
+/** The hosts, and beside them each slice of several as if it were one host: a run of TPUStrategy gets a box of either. */
+function withSlices(fleet: Fleet, devices: readonly Device[], hosts: readonly Host[], shape: Shape): Fleet {
+  const known = new Map(hosts.map((one) => [one.id, one]));
+  const slices = new Map<string, HostFit[]>();
+  for (const host of fleet) {
+    const name = known.get(host.host)?.slice?.name;
+    const key = shape.saved ? `${name}/${host.store}` : name;
+    if (name && key) slices.set(key, [...(slices.get(key) ?? []), host]);
+  }
+  const whole = [...slices.values()]
+    .filter((members) => members.length > 1)
+    .map((members) => sliceOf(members, known));
+  return [...fleet, ...whole.map((slice) => ({ ...slice, usable: usableOf(slice, devices, shape) }))].sort(
+    freestFirst,
+  );
+}
+
+function sliceOf(members: readonly HostFit[], known: ReadonlyMap<string, Host>): HostFit {
+  const [first] = members as [HostFit];
+  return {
+    ...first,
+    name: `slice ${known.get(first.host)?.slice?.name}`,
+    members: members.filter(({ outOfService }) => !outOfService).map(({ host }) => host),
+    free: sum(members, "free"),
+    total: sum(members, "total"),
+    outOfService: null,
+  };
 }
 
 /** The hosts with devices of the platform. Whatever is registered counts, also what is quarantined: it may come back. */
@@ -48,6 +80,7 @@ function fleetOf(devices: readonly Device[], hosts: readonly Host[], platform: s
     const outOfService = hostState && OUT_OF_SERVICE.has(hostState) ? hostState : null;
     const entry = fleet.get(host) ?? {
       host,
+      members: [host],
       name,
       platform,
       simulated,
@@ -67,21 +100,21 @@ function fleetOf(devices: readonly Device[], hosts: readonly Host[], platform: s
 }
 
 /** As the scheduler counts: all where the gang has its box or devices lie on no slice, else those of fewer replicas. */
-function usableOf({ host, platform, free }: HostFit, devices: readonly Device[], shape: Shape): number {
+function usableOf({ members, platform, free }: HostFit, devices: readonly Device[], shape: Shape): number {
   if (platform !== "tpu" || free === 0) return free;
   const here = devices.filter(
-    (one) => one.host === host && one.platform === platform && one.state === "FREE",
+    (one) => members.includes(one.host) && one.platform === platform && one.state === "FREE",
   );
-  const places = here.map(placeOf).filter((place) => place !== null);
-  if (places.length < here.length) return free;
+  const places = here.map(coreOf).filter((core) => core !== null);
+  if (places.length < here.length) return members.length > 1 ? 0 : free;
   const replicas = replicasInBox(places, shape.replicas, shape.blocks);
   return replicas >= shape.replicas ? free : replicas * shape.devicesPerReplica;
 }
 
-function placeOf({ platform, coords, core_on_chip: core }: Device): Place | null {
+function coreOf({ host, platform, coords, core_on_chip: core }: Device): FreeCore | null {
   const [x, y, z] = coords ?? [];
   if (platform !== "tpu" || x === undefined || y === undefined || z === undefined) return null;
-  return [x, y, z, core ?? 0];
+  return { host, place: [x, y, z, core ?? 0] };
 }
 
 function judge(fleets: readonly Fleet[], shape: Shape, waits: boolean): Omit<Fit, "hosts"> {
@@ -103,7 +136,7 @@ function judge(fleets: readonly Fleet[], shape: Shape, waits: boolean): Omit<Fit
 function room(fleet: Fleet, shape: Shape, devices: "usable" | "total"): number {
   const rooms = new Map<string, number>();
   for (const host of fleet) {
-    const group = shape.oneHost ? host.host : shape.saved ? host.store : "";
+    const group = isWhole(shape) ? String(host.members) : shape.saved ? host.store : "";
     const replicas = Math.floor(host[devices] / shape.devicesPerReplica);
     rooms.set(group, (rooms.get(group) ?? 0) + replicas);
   }
@@ -127,7 +160,7 @@ function startsOn(fleet: Fleet, shape: Shape): string {
 /** What to know where only hosts that cannot read each other's checkpoints have room together, and none alone. */
 function apart(fleet: Fleet, shape: Shape, devices: "usable" | "total"): string {
   // A host of its own store has no more room than its store.
-  return shape.oneHost || room(fleet, { ...shape, saved: true }, devices) >= shape.replicas
+  return isWhole(shape) || room(fleet, { ...shape, saved: true }, devices) >= shape.replicas
     ? ""
     : " They share no checkpoint store: run.checkpoint fails there.";
 }
@@ -137,11 +170,11 @@ function freeNow(fleet: Fleet, shape: Shape): string {
   if (!freest?.free) return "none is free now";
   const needed = shape.replicas * shape.devicesPerReplica;
   if (
-    sum(shape.oneHost ? [freest] : fleet, "free") >= needed &&
+    sum(isWhole(shape) ? [freest] : fleet, "free") >= needed &&
     fleet.some((host) => host.usable < host.free)
   )
     return `${freest.name} has ${freest.free} free now, but no box of them side by side is large enough`;
-  return shape.oneHost || fleet.length === 1
+  return isWhole(shape) || fleet.length === 1
     ? `${freest.name} has ${freest.free} free now`
     : `the ${fleet.length} hosts have ${sum(fleet, "free")} free now`;
 }
@@ -154,6 +187,7 @@ function need(shape: Shape): string {
       : count(shape.replicas, kind(shape));
   if (shape.replicas === 1) return devices;
   if (shape.oneHost) return `${devices} on one host`;
+  if (shape.oneSlice) return `${devices} on one slice`;
   return shape.saved ? `${devices} on hosts that share a checkpoint store` : devices;
 }
 
@@ -162,12 +196,19 @@ function largestRoom(fleet: Fleet, shape: Shape): string {
   if (fleet.length === 0) return `no host with a ${kind(shape)} is known`;
   if (shape.oneHost || fleet.length === 1 || largest < shape.devicesPerReplica)
     return `the largest host has ${count(largest, kind(shape))}`;
+  if (shape.oneSlice)
+    return `the largest slice has room for ${count(room(fleet, shape, "total"), "replica")}`;
   if (shape.saved)
     return `no hosts of one store have room for more than ${count(room(fleet, shape, "total"), "replica")}`;
   const together = `the ${fleet.length} hosts together have ${count(sum(fleet, "total"), kind(shape))}`;
   return shape.devicesPerReplica > 1
     ? `${together}, room for ${count(room(fleet, shape, "total"), "replica")}`
     : together;
+}
+
+/** Whether the gang is on one host, or on one slice that stands for one, and is never split further. */
+function isWhole(shape: Shape): boolean {
+  return shape.oneHost !== null || shape.oneSlice;
 }
 
 function kind({ platforms: [platform, another] }: Shape): string {

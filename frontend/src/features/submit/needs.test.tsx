@@ -7,6 +7,7 @@ import { shapeOf } from "./shape";
 
 const BOX: HostFit = {
   host: "hst_1",
+  members: ["hst_1"],
   name: "box",
   platform: "cpu",
   simulated: false,
@@ -28,7 +29,7 @@ describe("what a run needs", () => {
   it.each([
     [{}, /else they are split over several/],
     [{ executor: "pmap" }, /All replicas share one host, as the executor PMAP needs/],
-    [{ strategy: "tpu" }, /as the strategy tpu needs/],
+    [{ strategy: "tpu" }, /split over several of one slice/],
     [{ spread: "one_host" }, /All replicas share one host, as the spread needs/],
     [{ executor: "mpmd" }, /All replicas share one host, as the executor MPMD needs/],
     [{ strategy: "central_storage" }, /as the strategy central_storage needs/],

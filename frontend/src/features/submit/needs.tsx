@@ -45,7 +45,7 @@ export function Needs({ fit, shape }: { fit: Fit; shape: Shape }) {
       <p className="mt-2 text-muted text-xs">
         {shape.oneHost
           ? `All replicas share one host, as ${shape.oneHost} needs.`
-          : "The replicas share one host if one has room for all, else they are split over several."}{" "}
+          : `The replicas share one host if one has room for all, else they are split over several${shape.oneSlice ? " of one slice" : ""}.`}{" "}
         The server places the run when it starts, so this can change until then.
       </p>
     </div>

@@ -2,6 +2,7 @@ import type { TpuSpec } from "@/api/schema";
 import type { Blocks } from "./boxes";
 import type { Draft } from "./draft";
 import { buildStrategy } from "./request";
+import { meshOf } from "./slices";
 
 /** Where a run that takes any platform goes first. */
 const PREFERRED = ["tpu", "gpu", "cpu"] as const;
@@ -14,6 +15,8 @@ export interface Shape {
   platforms: readonly string[];
   /** What keeps the gang on one host; null where it may be split over several. */
   oneHost: string | null;
+  /** Whether it may be split over the hosts of one TPU slice, and over no others. */
+  oneSlice: boolean;
   /** Whether it asks for checkpoints: hosts that it is split over must share the store of them. */
   saved: boolean;
   /** Why no worker can run it; null for a strategy that runs. */
@@ -31,6 +34,7 @@ export function shapeOf(draft: Draft): Shape {
     devicesPerReplica: computation.reduce((product, size) => product * size, 1),
     platforms: platformsOf(draft.platform, strategy.kind),
     oneHost: draft.spread === "one_host" ? "the spread" : strategyOnOneHost(draft),
+    oneSlice: strategy.kind === "tpu" && draft.spread !== "one_host",
     saved: draft.checkpointEvery.trim() !== "",
     unsupported: unsupportedStrategy(draft),
     blocks: strategy.kind === "tpu" ? blocksOf(strategy) : null,
@@ -38,17 +42,12 @@ export function shapeOf(draft: Draft): Shape {
 }
 
 const ONE_CORE = [1, 1, 1, 1];
-const SLICE = /^(v2|v3|v4|v5e|v5p|v6e|tpu7x):(\d+)x(\d+)(?:x(\d+))?$/i;
-/** Kinds whose chips show each of their two cores as a device. */
-const TWO_CORES = new Set(["v2", "v3", "tpu7x"]);
 
 function blocksOf(spec: Partial<TpuSpec>): Blocks {
-  const [, kind = "", x, y, z = "1"] = SLICE.exec(spec.topology?.trim() ?? "") ?? [];
-  const cores = TWO_CORES.has(kind.toLowerCase()) ? 2 : 1;
   return {
     shape: spec.computation_shape ?? ONE_CORE,
     stride: spec.computation_stride ?? ONE_CORE,
-    mesh: x ? [Number(x), Number(y), Number(z), cores] : null,
+    mesh: meshOf(spec.topology ?? ""),
   };
 }
 
@@ -71,7 +70,6 @@ export function unsupportedStrategy({ strategy, batch, executor }: Draft): strin
 export function strategyOnOneHost({ strategy, executor }: Draft): string | null {
   if (strategy === "central_storage") return "the strategy central_storage";
   if (strategy === "one_device") return "the strategy one_device";
-  if (strategy === "tpu") return "the strategy tpu";
   if (executor === "mpmd" || executor === "pmap") return `the executor ${executor.toUpperCase()}`;
   return null;
 }

@@ -77,6 +77,33 @@ class HostTrouble(Reply):
     failures: tuple[HostFailure, ...]
 
 
+Chip = tuple[int, ...]
+"""Where a chip is on its slice: (x, y, z)."""
+
+
+class HostSlice(Reply):
+    """The TPU slice that a host is of, with hosts that name the same."""
+
+    name: str
+    topology: str
+    """Such as `v4:2x2x4`."""
+    chips: Chip
+    """Its chips along (x, y, z)."""
+    wraps: tuple[bool, ...]
+    """Along which of (x, y, z) the last chip is linked to the first."""
+
+
+class ChipLink(Reply):
+    """A link between two chips of a slice."""
+
+    chips: tuple[Chip, ...]
+    """The two of them."""
+    hosts: tuple[HostId | None, ...]
+    """The hosts that drive the two; None where the one that does is not registered."""
+    wraps: bool
+    """Whether it goes from the last chip of a row to the first."""
+
+
 class Host(Reply):
     """A machine with a worker."""
 
@@ -100,6 +127,8 @@ class Host(Reply):
     runs: tuple[RunId, ...]
     checkpoint_store: str = ""
     """The volume on which it keeps checkpoints, shared by hosts that name the same; empty: a directory of its own."""
+    slice: HostSlice | None = None
+    """None: its devices are linked with those of no other host, as far as is known."""
     drain_requested: bool = False
     """An operator wants no more runs here; `undrain` takes that back."""
     drain_requested_by: PrincipalRef | None = None

@@ -160,6 +160,11 @@ class RunSummary(Reply):
     """The batch that it was submitted with."""
     not_finite: dict[str, NotFinite] = Field(default_factory=dict)
     """Values of its result that are NaN or infinite, by name, the first 20."""
+    note: str = ""
+    starred: bool = False
+    archived_at: Timestamp | None = None
+    fields: dict[str, int | float | str] = Field(default_factory=dict)
+    """Of a list: what it has in the columns asked for; numbers that JSON does not have as their names."""
     first_non_finite: NonFinite | None = None
     """The first reduction that was NaN or infinite, of the newest attempt that had one; every call is looked at."""
 

@@ -1,0 +1,199 @@
+"""What a filter means: which runs of a project it matches."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sqlalchemy import ColumnElement, Select, and_, not_, or_
+from sqlalchemy.orm import Session
+
+from drumline.contracts.base import to_micros
+from drumline.contracts.ids import is_id
+from drumline_server.base.errors import FilterError
+from drumline_server.services.field_names import full_name, unknown_name
+from drumline_server.services.filters import Both, Comparison, Filter, Not, Value
+from drumline_server.storage import run_sets
+from drumline_server.storage.fields import FieldValue, find_fields, number_value, text_value
+from drumline_server.storage.models import Run, RunField
+from drumline_server.storage.run_sets import RUN_COLUMNS
+
+MICROS = 1_000_000
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+@dataclass(frozen=True, slots=True)
+class Matcher:
+    """Matches parts of one filter against the runs of a project. Raises FilterError where one cannot be compared so."""
+
+    session: Session
+    project_id: str
+    now: int
+    known: Mapping[str, int]
+    """Ids of the fields that are compared, by name as it is written."""
+
+    def match(self, part: Filter) -> set[int]:
+        """Numbers of the runs that meet a part of the filter. What is of a run's own row is asked for at once."""
+        condition = self._condition(part)
+        if condition is not None:
+            return self._read(run_sets.with_columns(self.project_id, condition))
+        if isinstance(part, Not):
+            return self._read(run_sets.with_columns(self.project_id)) - self.match(part.inner)
+        if isinstance(part, Both):
+            return self._match_both(part)
+        if part.operator == "has":
+            return self._read(run_sets.with_field(self.known[part.name]))
+        return self._read(run_sets.with_field(self.known[part.name], _field_condition(part)))
+
+    def _match_both(self, both: Both) -> set[int]:
+        columns = [part for part in both.parts if self._condition(part) is not None]
+        others = [part for part in both.parts if self._condition(part) is None]
+        parts = [Both(both.is_and, tuple(columns)), *others] if len(columns) > 1 else [*columns, *others]
+        parts.sort(key=lambda part: both.is_and and isinstance(part, Not))  # these only take away from the others
+        matched = self.match(parts[0])
+        for part in parts[1:]:
+            if not both.is_and:
+                matched |= self.match(part)
+            elif not matched:
+                break
+            elif isinstance(part, Not):
+                matched -= self.match(part.inner)
+            else:
+                matched &= self.match(part)
+        return matched
+
+    def _read(self, query: Select[int]) -> set[int]:
+        return set(run_sets.read_numbers(self.session, query))
+
+    def _condition(self, part: Filter) -> ColumnElement[bool] | None:
+        """The part as a condition on a run's own row; None where it asks for anything else."""
+        if isinstance(part, Not):
+            inner = self._condition(part.inner)
+            return None if inner is None else not_(inner)
+        if isinstance(part, Both):
+            inner_conditions = [self._condition(each) for each in part.parts]
+            known = [each for each in inner_conditions if each is not None]
+            if len(known) < len(inner_conditions):
+                return None
+            return and_(*known) if part.is_and else or_(*known)
+        if part.name not in RUN_COLUMNS:
+            return None
+        return self._column_condition(part)
+
+    def _column_condition(self, part: Comparison) -> ColumnElement[bool]:
+        now = self.now
+        column = run_sets.column_of(self.session, part.name, now)
+        kind = RUN_COLUMNS[part.name].kind
+        if kind == "flag" and part.operator != "has":
+            return _flag_condition(part, column)
+        if part.operator == "has":
+            return column.is_not(None)
+        if part.name == "owner" and all(_is_credential(value.text) for value in part.values):
+            column = Run.submitted_by_id  # type: ignore[assignment] # a mapped attribute is a column
+        if part.operator == "~":
+            if kind != "text":
+                raise FilterError(f"{part.name} is no text; compare it with = or <", part.place)
+            return and_(column.is_not(None), column.icontains(part.values[0].text, autoescape=True))
+        values = [_column_value(part.name, value, now) for value in part.values]
+        if part.operator == "in":
+            return or_(*(run_sets.compare_column(column, "=", value) for value in values))
+        return run_sets.compare_column(column, part.operator, values[0])
+
+
+def _is_credential(text: str) -> bool:
+    return is_id(text, "tok") or is_id(text, "ses")
+
+
+def comparisons_in(part: Filter | None) -> Iterable[Comparison]:
+    """Every comparison of a filter."""
+    if part is None:
+        return ()
+    if isinstance(part, Comparison):
+        return (part,)
+    parts = (part.inner,) if isinstance(part, Not) else part.parts
+    return (found for each in parts for found in comparisons_in(each))
+
+
+def asks_for(part: Filter | None, name: str) -> bool:
+    """Whether a filter compares what has the name."""
+    return any(each.name == name for each in comparisons_in(part))
+
+
+def known_fields(session: Session, project_id: str, comparisons: Iterable[Comparison]) -> Mapping[str, int]:
+    """Ids of the fields that are compared, by name as it is written. Raises FilterError for one that nobody has."""
+    asked = [each for each in comparisons if each.name not in RUN_COLUMNS]
+    ids = find_fields(session, project_id, [full_name(each.name) for each in asked])
+    for each in asked:
+        if full_name(each.name) not in ids:
+            raise unknown_name(session, project_id, full_name(each.name), each.place, "where")
+    return {each.name: ids[full_name(each.name)] for each in asked}
+
+
+def _field_condition(part: Comparison) -> ColumnElement[bool]:
+    if part.operator == "~":
+        return and_(RunField.kind == 3, RunField.text.icontains(part.values[0].text, autoescape=True))
+    values = [_field_value(part.name, value) for value in part.values]
+    if part.operator == "in":
+        return or_(*(run_sets.compare_field("=", value) for value in values))
+    assert part.operator != "has"
+    return run_sets.compare_field(part.operator, values[0])
+
+
+def _field_value(name: str, value: Value) -> FieldValue:
+    number = None if value.is_quoted or name.startswith("labels.") else _read_number(value.text)
+    return text_value(value.text) if number is None else number_value(number)
+
+
+def _read_number(text: str) -> float | None:
+    """A whole number as it is, which may be larger than float64 holds exactly. None for a text."""
+    if "_" in text:
+        return None
+    try:
+        return int(text) if len(text) <= 21 else float(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _flag_condition(part: Comparison, column: run_sets.Column) -> ColumnElement[bool]:
+    word = part.values[0].text.lower()
+    if part.operator not in ("=", "!=") or word not in ("true", "false"):
+        raise FilterError(f"{part.name} is true or false; write '{part.name}' or 'not {part.name}'", part.place)
+    return column.is_not(None) if (word == "true") == (part.operator == "=") else column.is_(None)
+
+
+def _column_value(name: str, value: Value, now: int) -> float | str:
+    kind = RUN_COLUMNS[name].kind
+    if kind == "text":
+        return value.text.upper() if name == "state" else value.text.lower() if name == "reason" else value.text
+    if kind == "time":
+        return _read_time(value, now)
+    number = _read_number(value.text) if kind == "number" else _read_duration(value.text)
+    if number is None or not abs(number) < 2**53:
+        example = "90, 90s, 5m, 2h or 1d" if kind == "duration" else "a number"
+        raise FilterError(f"{value.text[:80]!r} is not {example}, which {name} is compared with", value.place)
+    return int(number * MICROS) if kind == "duration" else number
+
+
+def _read_duration(text: str) -> float | None:
+    """Seconds, or a number of another unit."""
+    unit = _UNITS_S.get(text[-1:])
+    number = _read_number(text[:-1] if unit else text)
+    return None if number is None else number * (unit or 1)
+
+
+def _read_time(value: Value, now: int) -> int:
+    """Microseconds of a day or moment in UTC, or of so long before now."""
+    text = value.text
+    if text.startswith("-"):
+        ago = _read_duration(text[1:])
+        if ago is not None and 0 <= ago < 2**33:
+            return now - int(ago * MICROS)
+    try:
+        moment = datetime.fromisoformat(text)
+        return to_micros(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    except (ValueError, OverflowError):
+        message = f"{text[:80]!r} is no time; write 2026-11-25, 2026-11-25T09:30Z, or -2d for the last two days"
+        raise FilterError(message, value.place) from None

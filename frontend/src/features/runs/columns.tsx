@@ -1,0 +1,153 @@
+import type { RunSummary } from "@/api/schema";
+import { RUN_COLUMNS } from "@/components/runs/run-columns";
+import type { Column } from "@/components/ui/data-table";
+import { Icon } from "@/components/ui/icons";
+import { classNames } from "@/lib/class-names";
+import { formatDuration, formatUtc } from "@/lib/format";
+import type { Selection } from "./use-selection";
+
+type RunColumn = Column<RunSummary>;
+
+const { state, jobOnly, owner, because, strategy, replicas, progress, rate, duration, hosts, created } =
+  RUN_COLUMNS;
+const USUAL: readonly RunColumn[] = [
+  state,
+  jobOnly,
+  owner,
+  because,
+  strategy,
+  replicas,
+  progress,
+  rate,
+  duration,
+  hosts,
+  created,
+];
+/** What a click on the heading of a usual column sorts by. */
+const SORTS: Record<string, string> = {
+  state: "state",
+  job: "job",
+  owner: "owner",
+  strategy: "strategy",
+  replicas: "replicas",
+  duration: "duration",
+  created: "created",
+};
+const OWN: Record<string, RunColumn> = { owner, strategy, replicas, duration, created, state };
+
+export interface Sorting {
+  sort: string | undefined;
+  onSort: (name: string) => void;
+}
+
+/** The columns of the list: the usual ones, or state, run and why beside those chosen. */
+export function columnsOf(
+  chosen: readonly string[],
+  sorting: Sorting,
+  selection: Selection,
+  rows: readonly RunSummary[],
+): RunColumn[] {
+  const order = rows.map((run) => run.id);
+  const shown =
+    chosen.length === 0 ? USUAL : [state, jobOnly, narrow, ...chosen.map((name) => chosenColumn(name, rows))];
+  return [selectColumn(selection, order), ...shown.map((column) => sortable(column, chosen, sorting))];
+}
+
+/** Beside many columns: some words of why, the rest in its title. */
+const narrow: RunColumn = { ...because, className: "min-w-32 max-w-64 truncate max-sm:hidden" };
+
+function chosenColumn(name: string, rows: readonly RunSummary[]): RunColumn {
+  const own = OWN[name];
+  if (own && name !== "state") return { ...own, id: name, className: undefined as unknown as string };
+  return {
+    id: name,
+    header: <code className="text-xs">{name}</code>,
+    cell: (run) => <FieldValue name={name} value={run.fields?.[name]} />,
+    ...(isNumeric(name, rows) && { align: "right" }),
+    className: "max-w-56 truncate",
+  };
+}
+
+function isNumeric(name: string, rows: readonly RunSummary[]): boolean {
+  return rows.some((run) => typeof run.fields?.[name] === "number");
+}
+
+function FieldValue({ name, value }: { name: string; value: number | string | undefined }) {
+  if (value === undefined) return <span className="text-muted">–</span>;
+  if (name === "duration" && typeof value === "number") return formatDuration(value);
+  if (typeof value === "number") return <span title={String(value)}>{plainNumber(value)}</span>;
+  if (value === "NaN" || value === "Infinity" || value === "-Infinity")
+    return <span className="text-warn">{value}</span>;
+  const isTime = ["started", "ended", "starred", "archived"].includes(name);
+  return <span title={value}>{isTime ? formatUtc(value) : value}</span>;
+}
+
+/** Six digits, in scientific notation beyond what reads well. */
+function plainNumber(value: number): string {
+  if (Number.isInteger(value) && Math.abs(value) < 1e15) return String(value);
+  const size = Math.abs(value);
+  return size !== 0 && (size < 1e-4 || size >= 1e6)
+    ? value.toExponential(3)
+    : String(Number(value.toPrecision(6)));
+}
+
+function sortable(column: RunColumn, chosen: readonly string[], { sort, onSort }: Sorting): RunColumn {
+  const name = chosen.includes(column.id) ? column.id : SORTS[column.id];
+  if (!name) return column;
+  const direction =
+    sort === name ? "ascending" : sort === `-${name}` || (!sort && name === "created") ? "descending" : null;
+  return {
+    ...column,
+    header: (
+      <button
+        aria-label={`Sort by ${name}${direction ? `, now ${direction}` : ""}`}
+        className={classNames("inline-flex items-center gap-1 hover:text-text", direction && "text-text")}
+        onClick={() => onSort(name)}
+        type="button"
+      >
+        {column.header}
+        <span aria-hidden="true" className={classNames("w-2 text-2xs", !direction && "invisible")}>
+          {direction === "ascending" ? "↑" : "↓"}
+        </span>
+      </button>
+    ),
+  };
+}
+
+function selectColumn(selection: Selection, order: readonly string[]): RunColumn {
+  const some = order.some((id) => selection.ids.has(id));
+  const every = selection.all || (some && order.every((id) => selection.ids.has(id)));
+  return {
+    id: "select",
+    className: "w-8",
+    header: (
+      <input
+        aria-label="Choose all rows shown"
+        checked={every}
+        className="block accent-accent"
+        onChange={() => selection.toggleShown(order)}
+        ref={(box) => {
+          if (box) box.indeterminate = some && !every;
+        }}
+        type="checkbox"
+      />
+    ),
+    cell: (run) => (
+      <span className="flex items-center gap-1.5">
+        <input
+          aria-label={`Choose ${run.job} ${run.id}`}
+          checked={selection.all || selection.ids.has(run.id)}
+          className="accent-accent"
+          onChange={(event) => selection.toggle(run.id, order, (event.nativeEvent as MouseEvent).shiftKey)}
+          type="checkbox"
+        />
+        {run.starred && (
+          <span className="text-warn" title="Starred">
+            <Icon name="star" size={12} />
+            <span className="sr-only">starred</span>
+          </span>
+        )}
+      </span>
+    ),
+  };
+}

@@ -1,0 +1,185 @@
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { isApiError } from "@/api/errors";
+import { keys } from "@/api/queries";
+import type { BulkAction } from "@/api/schema";
+import { Button, buttonClass } from "@/components/ui/button";
+import { count } from "@/lib/format";
+import { notify } from "@/lib/notices";
+import { type Chosen, changeRuns } from "./queries";
+import type { Selection } from "./use-selection";
+
+const MOST = 10_000;
+const NAMED = 1_000;
+const COMPARED = 100;
+
+type Action = Partial<BulkAction> & Pick<BulkAction, "kind">;
+
+interface SelectionBarProps {
+  selection: Selection;
+  /** How many runs match the filter; undefined until that is known. */
+  matching: number | undefined;
+  /** The filter as one expression. */
+  where: string;
+  archived: boolean;
+}
+
+/** What can be done with the chosen runs, and how far it is. */
+export function SelectionBar({ selection, matching, where, archived }: SelectionBarProps) {
+  const client = useQueryClient();
+  const [asking, setAsking] = useState<"cancel" | "label" | "note" | null>(null);
+  const [progress, setProgress] = useState("");
+  const size = selection.all ? (matching ?? 0) : selection.ids.size;
+  const change = useMutation({
+    mutationFn: (action: Action) => {
+      const chosen: Chosen = selection.all ? { where, archived } : { runs: [...selection.ids] };
+      return changeRuns(action, chosen, (now) => setProgress(`${now.done} of ${now.total}`));
+    },
+    onSuccess: (done) => {
+      notify(`${count(done.changed, "run")} of ${done.total} changed`);
+      if (done.action.kind === "archive") selection.clear();
+    },
+    onSettled: () => {
+      setAsking(null);
+      setProgress("");
+      void client.invalidateQueries({ queryKey: keys.runs });
+    },
+  });
+  if (size === 0) return null;
+  const tooMany = selection.all ? size > MOST : size > NAMED;
+  const off = change.isPending || tooMany;
+  const ids = [...selection.ids].slice(0, COMPARED);
+  return (
+    <section
+      aria-label="Chosen runs"
+      className="sticky top-12 z-20 mb-2 flex flex-wrap items-center gap-2 rounded-panel border border-line-strong bg-bg px-3 py-1.5"
+    >
+      <span className="font-strong tabular-nums">{count(size, "run")} chosen</span>
+      {!selection.all && matching !== undefined && matching > size && (
+        <Button compact look="quiet" onClick={selection.chooseAll}>
+          Choose all {matching.toLocaleString("en")} that match
+        </Button>
+      )}
+      <Button compact look="quiet" onClick={selection.clear}>
+        Clear
+      </Button>
+      {change.isPending && (
+        <span aria-live="polite" className="text-muted tabular-nums">
+          Changing, {progress || "asked for"}
+        </span>
+      )}
+      {tooMany && (
+        <span className="text-warn">
+          at most {(selection.all ? MOST : NAMED).toLocaleString("en")} are changed by one request; narrow the
+          filter
+        </span>
+      )}
+      {change.error && (
+        <span className="text-bad text-xs" role="alert">
+          {isApiError(change.error) ? change.error.message : "The runs could not be changed."}
+        </span>
+      )}
+      <div className="ml-auto flex flex-wrap items-center gap-2">
+        {asking === null ? (
+          <>
+            {!selection.all && (
+              <a
+                aria-disabled={size < 2}
+                className={buttonClass("plain", true)}
+                href={`/compare?runs=${ids.join(",")}`}
+                title={size > COMPARED ? `The first ${COMPARED} of them` : undefined}
+              >
+                Compare
+              </a>
+            )}
+            <Button compact disabled={off} onClick={() => setAsking("label")}>
+              Label
+            </Button>
+            <Button compact disabled={off} onClick={() => setAsking("note")}>
+              Note
+            </Button>
+            <Button compact disabled={off} onClick={() => change.mutate({ kind: "star" })}>
+              Star
+            </Button>
+            <Button
+              compact
+              disabled={off}
+              onClick={() => change.mutate({ kind: archived ? "unarchive" : "archive" })}
+            >
+              {archived ? "Show again" : "Archive"}
+            </Button>
+            <Button compact disabled={off} look="danger" onClick={() => setAsking("cancel")}>
+              Cancel
+            </Button>
+          </>
+        ) : (
+          <Question
+            kind={asking}
+            onClose={() => setAsking(null)}
+            onDone={(action) => change.mutate(action)}
+            pending={change.isPending}
+            size={size}
+          />
+        )}
+      </div>
+    </section>
+  );
+}
+
+interface QuestionProps {
+  kind: "cancel" | "label" | "note";
+  size: number;
+  pending: boolean;
+  onDone: (action: Action) => void;
+  onClose: () => void;
+}
+
+function Question({ kind, size, pending, onDone, onClose }: QuestionProps) {
+  const [text, setText] = useState("");
+  const action = actionOf(kind, text);
+  const word = { cancel: "Stop them", label: "Set label", note: "Set note" }[kind];
+  return (
+    <form
+      className="flex flex-wrap items-center gap-2"
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (action) onDone(action);
+      }}
+    >
+      {kind === "cancel" ? (
+        <span>Stop those of {count(size, "run")} that have not ended?</span>
+      ) : (
+        <input
+          aria-label={kind === "label" ? "Label, as name=value; name= takes it away" : "Note"}
+          // biome-ignore lint/a11y/noAutofocus: the button that asks for it was just pressed
+          autoFocus
+          className="h-7 w-64 rounded-control border border-line-strong bg-bg px-2"
+          maxLength={kind === "label" ? 264 : 2000}
+          onChange={(event) => setText(event.target.value)}
+          onKeyDown={(event) => event.key === "Escape" && onClose()}
+          placeholder={kind === "label" ? "name=value, or name= to take it away" : "note for each of them"}
+          value={text}
+        />
+      )}
+      <Button
+        autoFocus={kind === "cancel"}
+        compact
+        disabled={pending || action === null}
+        look={kind === "cancel" ? "danger" : "primary"}
+        type="submit"
+      >
+        {word}
+      </Button>
+      <Button compact look="quiet" onClick={onClose}>
+        {kind === "cancel" ? "Keep running" : "Leave it"}
+      </Button>
+    </form>
+  );
+}
+
+function actionOf(kind: QuestionProps["kind"], text: string): Action | null {
+  if (kind === "cancel") return { kind };
+  if (kind === "note") return { kind, note: text };
+  const at = text.indexOf("=");
+  return at > 0 ? { kind, labels: { [text.slice(0, at).trim()]: text.slice(at + 1) || null } } : null;
+}

@@ -1,0 +1,91 @@
+"""The runs of a project that match a filter: iterated, counted, grouped, and changed together."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+from drumline._transport import Body, Transport, iterate_pages
+from drumline._validation import refuse, typed_errors
+from drumline.contracts import api
+
+_ASK_AGAIN_S = 0.2
+
+Action = Literal["cancel", "archive", "unarchive", "star", "unstar", "label", "note"]
+
+
+class RunList:
+    """Runs that match a filter. Iterating fetches them page by page: `for run in client.runs("loss < 0.3")`."""
+
+    def __init__(self, transport: Transport, where: str, sort: str, columns: Sequence[str], archived: bool) -> None:
+        if not isinstance(where, str):
+            refuse("where", where, 'pass a filter, such as "params.lr > 0.1 and loss < 0.3"')
+        if isinstance(columns, str):
+            refuse("columns", columns, 'pass a list, such as ["params.lr", "loss"]')
+        self._transport = transport
+        self._where = where
+        self._archived = archived
+        self._params = {"where": where, "sort": sort, "column": [*columns], "archived": archived}
+
+    def __iter__(self) -> Iterator[api.RunSummary]:
+        """Each run in order; `run.fields` has what it has in the columns asked for."""
+        return iterate_pages(self._transport, "/runs", api.RunSummary, self._params)
+
+    def count(self) -> int:
+        """How many there are."""
+        return self._transport.get("/runs:count", api.RunCount, self._matched()).matching
+
+    def groups(self, by: str, limit: int = 50) -> api.RunGroups:
+        """The largest groups of them by the value of a field."""
+        return self._transport.get("/runs:groups", api.RunGroups, {**self._matched(), "by": by, "limit": limit})
+
+    def cancel(self, grace_s: float | None = None) -> api.BulkChange:
+        """Asks each to stop. Returns once all were asked."""
+        return self._change("cancel", grace_s=grace_s)
+
+    def mark(
+        self,
+        *,
+        labels: Mapping[str, str | None] | None = None,
+        note: str | None = None,
+        starred: bool | None = None,
+        archived: bool | None = None,
+    ) -> list[api.BulkChange]:
+        """Changes labels (None takes one away), note, star, or whether lists show them; what is None stays.
+
+        Of at most 10 000 runs. Which they are is settled by each change when it is asked for, the archive last.
+        """
+        changes = []
+        if labels:
+            changes.append(self._change("label", labels=dict(labels)))
+        if note is not None:
+            changes.append(self._change("note", note=note))
+        if starred is not None:
+            changes.append(self._change("star" if starred else "unstar"))
+        if archived is not None:
+            changes.append(self._change("archive" if archived else "unarchive"))
+        return changes
+
+    def _change(self, kind: Action, **more: object) -> api.BulkChange:
+        with typed_errors():
+            action = api.BulkAction.model_validate({"kind": kind, **more})
+            request = api.BulkRequest(action=action, where=self._where, archived=self._archived)
+        change = self._transport.post("/runs:change", api.BulkChange, Body.of(request))
+        while change.state != api.BulkState.DONE:
+            time.sleep(_ASK_AGAIN_S)
+            change = self._transport.get(f"/bulk-changes/{change.id}", api.BulkChange)
+        return change
+
+    def _matched(self) -> dict[str, str | bool]:
+        return {"where": self._where, "archived": self._archived}
+
+
+class RunLists:
+    """What a client asks of many runs at once."""
+
+    _transport: Transport
+
+    def runs(
+        self, where: str = "", *, sort: str = "-created", columns: Sequence[str] = (), archived: bool = False
+    ) -> RunList:
+        """The runs that match a filter, such as `"params.lr > 0.1 and loss < 0.3"`: docs/design/lists.md."""
+        return RunList(self._transport, where, sort, columns, archived)

@@ -1,0 +1,102 @@
+"""Runs filtered, listed with columns, and marked, from the command line and the SDK, against a real server."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from drumline import Client
+from drumline.cli.main import main
+from drumline.errors import InvalidRequestError
+from support.edge import EdgeServer, edge_server
+from support.run_lists import change_runs
+
+
+class Cli:
+    """The command, run in this process."""
+
+    def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
+        self._capture = capture
+        self.out = self.err = ""
+
+    def __call__(self, *arguments: str) -> int:
+        with pytest.raises(SystemExit) as caught:
+            main([*arguments])
+        self.out, self.err = self._capture.readouterr()
+        return int(caught.value.code or 0)
+
+
+@pytest.fixture
+def edge(sqlite_url: str, tmp_path: Path) -> Iterator[EdgeServer]:
+    with edge_server(sqlite_url, tmp_path / "server") as running:
+        yield running
+
+
+@pytest.fixture
+def cli(edge: EdgeServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
+    monkeypatch.setenv("DRUMLINE_URL", edge.url)
+    monkeypatch.setenv("DRUMLINE_TOKEN", edge.admin_token)
+    monkeypatch.setenv("DRUMLINE_DATA_DIR", str(tmp_path / "nothing"))
+    return Cli(capsys)
+
+
+@contextmanager
+def changing(edge: EdgeServer) -> Iterator[None]:
+    """The loop that does bulk changes runs meanwhile."""
+    over = threading.Event()
+
+    def loop() -> None:
+        while not over.wait(0.05):
+            change_runs(edge.core)
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_ps_filters_sorts_and_shows_columns(edge: EdgeServer, cli: Cli) -> None:
+    runs = [edge.core.queue(parameters={"lr": lr, "opt": "adam"}, labels={"team": "a b"}).id for lr in (0.1, 0.3, 0.2)]
+    assert cli("ps", "--where", "params.lr > 0.1", "--sort", "-params.lr", "--columns", "params.lr, owner") == 0
+    first, *rows = cli.out.splitlines()
+
+    assert first.split() == ["RUN", "PARAMS.LR", "OWNER"]
+    assert [row.split() for row in rows] == [[runs[1], "0.3", "tester"], [runs[2], "0.2", "tester"]]
+    assert cli("ps", "digits", "--state", "queued", "--label", "team=a b", "--sort", "params.lr") == 0
+    assert [row.split()[0] for row in cli.out.splitlines()[1:]] == [runs[0], runs[2], runs[1]]
+    assert cli("ps", "--where", "params.rl > 1") == 2
+    assert "character 1" in cli.err
+    assert "params.lr" in cli.err
+
+
+def test_mark_changes_runs_by_name_or_all_that_match(edge: EdgeServer, cli: Cli) -> None:
+    runs = [edge.core.queue(parameters={"lr": lr}).id for lr in (0.1, 0.2, 0.3)]
+    assert cli("mark", runs[0], "--label", "best=yes", "--note", "keep", "--star") == 0
+    kept = edge.core.run(runs[0])
+    assert (kept.labels, kept.note, kept.starred) == ({"best": "yes"}, "keep", True)
+    with changing(edge):
+        assert cli("mark", "--where", "not labels.best", "--archive") == 0
+    assert cli.out.strip() == "archive: 2 of 2 runs changed"
+    assert cli("mark", "--archive") == cli("mark", runs[0]) == 2
+
+
+def test_the_sdk_counts_groups_and_changes_what_matches(edge: EdgeServer) -> None:
+    for lr in (0.1, 0.2, 0.3):
+        edge.core.queue(parameters={"lr": lr, "opt": "adam" if lr < 0.3 else "sgd"})
+    with Client(edge.url, edge.admin_token) as client:
+        few = client.runs("params.lr < 0.3", sort="-params.lr", columns=["params.lr"])
+        assert [run.fields["params.lr"] for run in few] == [0.2, 0.1]
+        assert few.count() == 2
+        assert {group.value: group.runs for group in client.runs().groups("params.opt").items} == {"adam": 2, "sgd": 1}
+        with changing(edge):
+            assert few.cancel().changed == 2
+        assert client.runs("state = cancelled").count() == 2
+        run = client.get(next(iter(few)).id).mark(labels={"a": "1"}).mark(labels={"a": None, "b": "2"})
+        assert run.details.labels == {"b": "2"}
+        with pytest.raises(InvalidRequestError, match="no run has 'lr'"):
+            client.runs("lr > 1").count()
