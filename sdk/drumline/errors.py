@@ -56,6 +56,10 @@ class ConfigError(DrumlineError):
         self.hint = hint
 
 
+class MissingExtraError(DrumlineError, ImportError):
+    """What was asked for needs a library that an extra of drumline brings."""
+
+
 class BundleError(DrumlineError):
     """A program cannot be packed, or an archive breaks a rule. `code` names the rule, `entry` the archive's entry."""
 

@@ -258,6 +258,7 @@ def _make_parts(app: Application, database: Database) -> AppState:
             reads=settings.reads_per_token,
             uploads=settings.uploads_per_token,
             large=settings.large_answers_per_token,
+            exports=settings.exports,
         ),
         logins=LoginLimiter(settings.logins_per_minute),
         statistics=Statistics(),

@@ -81,6 +81,8 @@ class Settings(BaseSettings):
     """Of those that only read, so many of a token and its sessions are worked on at once; further ones wait."""
     large_answers_per_token: Annotated[int, Field(ge=1)] = 8
     """Sources, comparisons and tables of batches, of up to 30 MB each, that a token may be reading at once."""
+    exports: Annotated[int, Field(ge=1, le=32)] = 4
+    """Files of metrics that a server writes at once, each of any length and with some 10 MB of memory."""
 
     proxy_addresses: Annotated[tuple[str, ...], NoDecode] = ()
     """Addresses and networks of the proxies in front, comma separated, such as `10.0.0.7,172.18.0.0/16`: of what they

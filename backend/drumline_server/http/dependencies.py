@@ -150,12 +150,19 @@ async def hold_large(connection: HTTPConnection) -> AsyncIterator[None]:
         yield
 
 
+async def hold_export(app: Annotated[AppState, Depends(app_state)]) -> AsyncIterator[None]:
+    """Counts a file until it is sent. Raises CapError."""
+    async with app.shares.hold_export():
+        yield
+
+
 DEFAULT_PAGE = 50
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Items on the page.")]
 CursorText = Annotated[
     str | None, Query(max_length=MAX_CURSOR, description="`next` of the page before; the first page without.")
 ]
 LARGE = Depends(hold_large)
+EXPORT = Depends(hold_export)
 AppDep = Annotated[AppState, Depends(app_state)]
 """The parts of the running server; one dependency for all, as each costs a request some forty microseconds."""
 KnownQuery = Annotated[None, Depends(require_known_query)]

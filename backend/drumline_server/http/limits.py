@@ -25,11 +25,12 @@ _STATE = "counted_for"
 class Shares:
     """The requests under way of each token, streams among them. Used in the event loop only."""
 
-    def __init__(self, per_token: int, *, reads: int, uploads: int, large: int, batches: int = 1) -> None:
+    def __init__(self, per_token: int, *, reads: int, uploads: int, large: int, exports: int, batches: int = 1) -> None:
         self._per_token = per_token
         self._under_way: Counter[str] = Counter()
         self._most = {"read": reads, "upload": uploads, "batch": batches, "large": large}
         self._turns: dict[str, dict[str, Semaphore]] = defaultdict(dict)
+        self._exports, self._most_exports = Semaphore(exports), exports
 
     def begin(self, scope: Scope, token: str) -> None:
         """Counts a request for the token that it came with, once. Raises CapError if too many are under way."""
@@ -76,6 +77,17 @@ class Shares:
                 retry_after_s=1,
             )
         return turn
+
+    def hold_export(self) -> AbstractAsyncContextManager[None]:
+        """A place for a file that is written as its reader takes it. Raises CapError where all are taken."""
+        if self._exports.locked():
+            raise CapError(
+                "Too many files are being read",
+                self._most_exports,
+                "DRUMLINE_EXPORTS",
+                hint="Try again when some have been read to their end.",
+            )
+        return self._exports
 
     def end(self, scope: Scope) -> None:
         """Counts a request no more; for one that was never counted, nothing."""

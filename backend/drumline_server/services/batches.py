@@ -14,6 +14,7 @@ from sqlalchemy import func, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
+from drumline_server.base.cells import inert_cell
 from drumline_server.base.errors import InvalidRequestError, NotFoundError
 from drumline_server.base.paging import decode_cursor, encode_cursor, page_of
 from drumline_server.storage.models import Batch, Run, principal_in
@@ -172,8 +173,6 @@ def _view(batch: Batch, states: Mapping[str, int], left: int) -> api.Batch:
 
 
 _LOWER_IS_BETTER = re.compile(r"(^|[._-])(loss|error|err|perplexity|ppl|nll|mse|mae|rmse|cost|latency|seconds|s|ms)$")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What a spreadsheet takes for the beginning of a formula."""
 _MOST_CELLS = 500_000
 """Of a table as CSV: 1000 runs with the 200 parameters and the 50 metrics that each may have, twice over."""
 _OTHER_KEYS = ("index", "state", "duration")
@@ -341,5 +340,4 @@ def _cell(value: JsonValue) -> str:
         return ""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return repr(value)
-    text = value if isinstance(value, str) else json.dumps(value)
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return inert_cell(value if isinstance(value, str) else json.dumps(value))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations  # array[float] is a type only from Python 3.12 on
 
-import sys
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -20,29 +19,10 @@ from drumline_server.storage.fields import note_metrics
 from drumline_server.storage.models import Metric, MetricChunk, MetricPage, table_of
 from drumline_server.storage.models.base import Columns, insert_or_merge
 from drumline_server.telemetry.buckets import Chunk, Summary
-
-VALUE_BYTES = 8
-
-
-def pack(typecode: str, values: Iterable[float]) -> bytes:
-    """The values as they are stored."""
-    column: array[float] = array(typecode, values)
-    if sys.byteorder == "big":
-        column.byteswap()
-    return column.tobytes()
-
-
-def unpack(typecode: str, stored: bytes) -> array[float]:
-    """The values of a stored column."""
-    column: array[float] = array(typecode)
-    column.frombytes(stored)
-    if sys.byteorder == "big":
-        column.byteswap()
-    return column
-
+from drumline_server.telemetry.columns import VALUE_BYTES, compress, decompress, pack, unpack
 
 CHUNK = 64
-"""Values in a chunk: so many that PostgreSQL keeps the row in one piece, which it does up to 2 kB."""
+"""Values in a chunk: as many as may wait in a row that PostgreSQL keeps in one piece, which it does up to 2 kB."""
 PAGE = 64
 """Chunks in a page."""
 _METRIC, _CHUNK = table_of(Metric), table_of(MetricChunk)
@@ -74,13 +54,17 @@ class _Values:
     times: array[float] = field(default_factory=partial(unpack, "q", b""))
     points: array[float] = field(default_factory=partial(unpack, "d", b""))
 
-    def to_columns(self, start: int, stop: int) -> Stored:
+    def to_columns(self, start: int, stop: int, store: Callable[[array[float]], bytes]) -> Stored:
         """Some of them as the columns of a row."""
         return {
-            "steps": pack("q", self.steps[start:stop]),
-            "times": pack("q", self.times[start:stop]),
-            "points": pack("d", self.points[start:stop]),
+            "steps": store(self.steps[start:stop]),
+            "times": store(self.times[start:stop]),
+            "points": store(self.points[start:stop]),
         }
+
+
+def _pack(column: array[float]) -> bytes:
+    return pack(column.typecode, column)
 
 
 def store_metrics(write: TelemetryWrite, events: Sequence[MetricsEvent]) -> None:
@@ -118,7 +102,7 @@ def _by_name(events: Sequence[MetricsEvent]) -> Mapping[str, _Values]:
 def _row(name: str, logged: _Values) -> Stored:
     steps = logged.steps
     found = {"name": name, "n": len(steps), "first_step": int(min(steps)), "last_step": int(max(steps))}
-    return {**found, **logged.to_columns(0, len(steps))}
+    return {**found, **logged.to_columns(0, len(steps), _pack)}
 
 
 def _append_values(known: Columns, logged: Columns) -> dict[str, ColumnElement[Any]]:  # Any: of whatever type
@@ -142,8 +126,10 @@ def _fill_chunks(session: Session, metrics: Sequence[MetricRow]) -> None:
         kept, full = len(values.steps) // CHUNK * CHUNK, metric.n // CHUNK
         first = full - kept // CHUNK
         parts = enumerate(range(0, kept, CHUNK), first)
-        chunks += [{**key, "number": number, **values.to_columns(at, at + CHUNK)} for number, at in parts]
-        rests.append({"of_member": metric.member_id, "of_name": metric.name, **values.to_columns(kept, metric.n)})
+        chunks += [{**key, "number": number, **values.to_columns(at, at + CHUNK, compress)} for number, at in parts]
+        rests.append(
+            {"of_member": metric.member_id, "of_name": metric.name, **values.to_columns(kept, metric.n, _pack)}
+        )
         pages += [{**key, "number": number} for number in range(first // PAGE, full // PAGE)]
     session.execute(_INSERT_CHUNKS, chunks)
     session.execute(_KEEP_WAITING, rests)
@@ -154,7 +140,7 @@ def _fill_chunks(session: Session, metrics: Sequence[MetricRow]) -> None:
 def _summarise_page(session: Session, page: Stored) -> Stored:
     """What the chunks of a page hold."""
     rows = [
-        (unpack("q", steps), unpack("q", times), unpack("d", points))
+        (decompress("q", steps, CHUNK), decompress("q", times, CHUNK), decompress("d", points, CHUNK))
         for steps, times, points in session.execute(_CHUNKS_OF_PAGE, page)
     ]
     by_step = [Chunk.of(steps, points) for steps, _, points in rows]

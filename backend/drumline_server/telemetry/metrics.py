@@ -18,7 +18,8 @@ from drumline_server.storage.history import IN_METRICS
 from drumline_server.storage.models import Attempt, Gap, Metric, MetricChunk, MetricPage
 from drumline_server.storage.runs import require_run
 from drumline_server.telemetry.buckets import Axis, Chunk, Overview, Piece, points
-from drumline_server.telemetry.metric_rows import CHUNK, PAGE, unpack
+from drumline_server.telemetry.columns import decompress, unpack
+from drumline_server.telemetry.metric_rows import CHUNK, PAGE
 
 _SECOND = 1_000_000
 _AT_ONCE = 1_000
@@ -44,16 +45,16 @@ class View:
     first_step: int | None
     last_step: int | None
 
-    def xs(self, stored: bytes) -> array[float]:
-        """Stored steps or times as they stand on the axis."""
-        column = unpack("q", stored)
+    def xs(self, column: array[float]) -> array[float]:
+        """Steps or times as they stand on the axis."""
         return column if self.x == "step" else array("d", ((at - self.began) / _SECOND for at in column))
 
-    def chunk(self, steps: bytes, times: bytes, values: bytes) -> Chunk:
-        """The stored values that count."""
-        xs, points = self.xs(steps if self.x == "step" else times), unpack("d", values)
+    def chunk(self, steps: bytes, times: bytes, values: bytes, n: int = CHUNK) -> Chunk:
+        """The stored values that count, of `n`."""
+        xs = self.xs(decompress("q", steps if self.x == "step" else times, n))
+        points = decompress("d", values, n)
         if self.before_step is not None:
-            kept = [at for at, step in enumerate(unpack("q", steps)) if step < self.before_step]
+            kept = [at for at, step in enumerate(decompress("q", steps, n)) if step < self.before_step]
             xs, points = array(xs.typecode, (xs[at] for at in kept)), array("d", (points[at] for at in kept))
         return Chunk.of(xs, points)
 
@@ -82,7 +83,7 @@ def read_pieces(session: Session, metric: Metric, view: View) -> Iterator[Piece]
         else:
             yield from filter(_has_values, load(numbers))
     yield from filter(_has_values, load(range(metric.n // (CHUNK * PAGE) * PAGE, metric.n // CHUNK)))
-    yield from filter(_has_values, [view.chunk(metric.steps, metric.times, metric.points)])
+    yield from filter(_has_values, [view.chunk(metric.steps, metric.times, metric.points, metric.n % CHUNK)])
 
 
 def _pages(session: Session, metric: Metric, view: View) -> Sequence[PageRow]:
@@ -102,8 +103,8 @@ def _overview(
     return Overview(
         size=CHUNK,
         numbers=numbers,
-        starts=view.xs(starts),
-        ends=view.xs(ends),
+        starts=view.xs(unpack("q", starts)),
+        ends=view.xs(unpack("q", ends)),
         lasts=unpack("d", lasts),
         finite=unpack("q", finite),
         minima=unpack("d", minima),

@@ -824,6 +824,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{run_id}/metrics.{form}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Export Metrics
+         * @description Every point of the run's metrics as CSV, Parquet or a stream of Arrow, a row each, by name and as logged.
+         *
+         *     Of the attempt named, else of the run as a whole, without what was rolled back.
+         */
+        get: operations["export_metrics"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run_id}/metrics/groups": {
         parameters: {
             query?: never;
@@ -1202,6 +1224,26 @@ export interface paths {
          *     Each run as a whole, without what was rolled back. A run that logged none of the metrics has no curve.
          */
         get: operations["compare_metrics"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs:metrics.{form}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Export Metrics Of Runs
+         * @description Every point of the metrics of several runs in one file, run by run.
+         */
+        get: operations["export_metrics_of_runs"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2456,6 +2498,12 @@ export interface components {
             /** Removed Lines */
             removed_lines: number;
         };
+        /**
+         * Format
+         * @description A kind of file.
+         * @enum {string}
+         */
+        Format: "csv" | "parquet" | "arrow";
         /**
          * Gap
          * @description Telemetry of one member that is lost, with its size and its place. What is not known is `None`.
@@ -5880,6 +5928,7 @@ export type ExpiredRuns = components['schemas']['ExpiredRuns'];
 export type FieldChange = components['schemas']['FieldChange'];
 export type FieldProblem = components['schemas']['FieldProblem'];
 export type FileChange = components['schemas']['FileChange'];
+export type Format = components['schemas']['Format'];
 export type Gap = components['schemas']['Gap'];
 export type GapEvent = components['schemas']['GapEvent'];
 export type GridSweep = components['schemas']['GridSweep'];
@@ -7522,6 +7571,40 @@ export interface operations {
             };
         };
     };
+    export_metrics: {
+        parameters: {
+            query?: {
+                /** @description Metrics to show; all if none. */
+                names?: string[];
+                attempt?: string | null;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+                form: components["schemas"]["Format"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     list_metric_groups: {
         parameters: {
             query?: {
@@ -8201,6 +8284,40 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["ComparedMetrics"];
                 };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    export_metrics_of_runs: {
+        parameters: {
+            query: {
+                /** @description Runs to show, in this order. */
+                runs: string[];
+                /** @description Metrics to show; all if none. */
+                names?: string[];
+            };
+            header?: never;
+            path: {
+                form: components["schemas"]["Format"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description An error, told in words and with a code. */
             default: {

@@ -19,6 +19,7 @@ _OWN = {
     "watch": "Watch a run until it ends.",
     "why": "Say what a run waits for.",
     "logs": "Print a run's output.",
+    "metrics": "Print every point of a run's metrics.",
     "stacks": "Say where each process of a run stands.",
     "checkpoints": "List the checkpoints of a run.",
     "cancel": "Stop a run.",

@@ -4,18 +4,20 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from typing import IO, TYPE_CHECKING
 from urllib.parse import quote
 
 from pydantic import JsonValue
 
 from drumline import errors
-from drumline._transport import Body, Transport, iterate_pages
+from drumline._transport import Body, Params, Transport, iterate_pages
 from drumline._validation import typed_errors
 from drumline.contracts import api
 from drumline.contracts.spec import RunSubmit
 from drumline.contracts.stacks import RunStacks
 from drumline.contracts.states import TERMINAL_RUN, RunState
 from drumline.resources import notebook
+from drumline.resources.frames import read_points, save_points
 from drumline.resources.reductions import Reductions
 from drumline.resources.run_events import CutCallback, stream_events
 from drumline.resources.run_logs import (
@@ -29,6 +31,10 @@ from drumline.resources.run_logs import (
 )
 from drumline.resources.text import stacks_text
 from drumline.resources.waiting import Pauses, wait_until
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from pyarrow import Table
 
 PAUSES = Pauses(0.05, 1.0)
 """Of a `wait` with a time limit. It asks again and again: a silent stream can't be left in time."""
@@ -236,6 +242,22 @@ class Run:
         params = {"names": list(names), "x": x, "buckets": buckets, "from": start, "to": end, "attempt": attempt}
         return self._transport.get(f"{self._path}/metrics", api.Metrics, params)
 
+    def save_metrics(self, target: IO[bytes], *names: str, form: str = "csv", attempt: str | None = None) -> None:
+        """Writes every point of its metrics, or of those named, as `csv`, `parquet` or `arrow`: a row each.
+
+        Of one attempt by id, else of the run without what was rolled back. Columns: run, attempt, rank, name, step,
+        time, value. In CSV a name that a spreadsheet would compute has an apostrophe before it.
+        """
+        save_points(self._transport, f"{self._path}/metrics.{form}", _points(names, attempt), target)
+
+    def to_arrow(self, *names: str, attempt: str | None = None) -> "Table":
+        """The same as a table of pyarrow, bit for bit. Raises MissingExtraError without the extra `data`."""
+        return read_points(self._transport, f"{self._path}/metrics.arrow", _points(names, attempt))
+
+    def to_pandas(self, *names: str, attempt: str | None = None) -> "DataFrame":
+        """The same as a frame of pandas. Raises MissingExtraError without the extra `data`."""
+        return self.to_arrow(*names, attempt=attempt).to_pandas()
+
     def reductions(self, name: str | None = None, *, attempt: str | None = None) -> Reductions:
         """Its recorded reductions: `run.reductions("loss").at(step=10)`.
 
@@ -307,6 +329,10 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<Run {self.id} of {self.job}: {self.state}>"
+
+
+def _points(names: tuple[str, ...], attempt: str | None) -> Params:
+    return {"names": list(names), "attempt": attempt}
 
 
 def submit_run(transport: Transport, request: RunSubmit, idempotency_key: str | None) -> Run:

@@ -199,7 +199,7 @@ def test_things_of_another_project_are_not_there(any_server: EdgeServer) -> None
     stranger = any_server.client(any_server.token("admin", any_server.core.add_project("other")))
 
     shown = ("", "/placement", "/reductions", "/reductions/names", "/logs", "/logs/raw", "/events")
-    for path in (*shown, "/metrics", "/metrics/names", "/metrics/groups"):
+    for path in (*shown, "/metrics", "/metrics/names", "/metrics/groups", "/metrics.csv"):
         answer = stranger.get(f"/api/v1/runs/{run.id}{path}")
         assert answer.status_code == 404, path
     assert stranger.get("/api/v1/runs:metrics", params={"runs": run.id, "names": "loss"}).status_code == 404

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from sqlalchemy import select
 from starlette.types import Scope
 
-from drumline_server.base.errors import DrumlineError
+from drumline_server.base.errors import CapError, DrumlineError
 from drumline_server.base.settings import Settings
 from drumline_server.http.limits import LoginLimiter, Shares
 from drumline_server.http.request_context import Proxies
@@ -197,9 +197,21 @@ def test_addresses_of_one_network_of_ipv6_fail_together() -> None:
     limiter.check("2001:db8:0:1::1", 1)
 
 
+def test_of_files_only_so_many_are_written_at_once() -> None:
+    async def take() -> None:
+        shares = Shares(100, reads=2, uploads=2, large=2, exports=1)
+        async with shares.hold_export():
+            with pytest.raises(CapError, match="DRUMLINE_EXPORTS"):
+                shares.hold_export()
+        async with shares.hold_export():
+            pass
+
+    asyncio.run(take())
+
+
 def test_a_token_takes_turns_and_others_do_not_wait_for_it() -> None:
     async def take_turns() -> None:
-        shares = Shares(100, reads=2, uploads=2, large=2)
+        shares = Shares(100, reads=2, uploads=2, large=2, exports=1)
         mine, others = [_begun(shares, "mine") for _ in range(3)], _begun(shares, "other")
         async with shares.turn(mine[0], "read"), shares.turn(mine[1], "read"):
             waiting = asyncio.create_task(_pass(shares, mine[2]))

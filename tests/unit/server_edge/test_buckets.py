@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from drumline.contracts import api
 from drumline_server.telemetry.buckets import Axis, Chunk, points
-from drumline_server.telemetry.metric_rows import pack, unpack
+from drumline_server.telemetry.columns import pack, unpack
 
 
 def chunks(xs: Sequence[float], values: Sequence[float], size: int) -> list[Chunk]:

@@ -1,21 +1,24 @@
-"""Metrics as curves: of one run, and of several on one axis."""
+"""Metrics as curves, of one run and of several on one axis, and every point of them as a file."""
 
 from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import Query, Response
+from fastapi.responses import StreamingResponse
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.base import Text
 from drumline.contracts.events import MetricName
 from drumline.contracts.ids import AttemptId, RunId
-from drumline_server.http.dependencies import AppDep, CursorText, KnownQuery, ReaderDep, api_router
+from drumline_server.http.dependencies import EXPORT, LARGE, AppDep, CursorText, KnownQuery, ReaderDep, api_router
 from drumline_server.http.json_bodies import in_pieces
 from drumline_server.scheduling.snapshot import SchedulingTerms
 from drumline_server.services import runs as details
-from drumline_server.telemetry import comparison, metric_names, metrics
+from drumline_server.storage.database import Database
+from drumline_server.telemetry import comparison, export, metric_names, metrics
 from drumline_server.telemetry.buckets import Axis, Span
+from drumline_server.telemetry.tables import Format, write_table
 
 router = api_router(tags=["telemetry"])
 
@@ -154,6 +157,49 @@ async def compare_metrics(
         for run in asked
     ]
     return in_pieces(_answer(x, axis, found), "curves")
+
+
+@router.get("/runs/{run_id}/metrics.{form}", response_class=Response, dependencies=[LARGE, EXPORT])
+async def export_metrics(
+    *,
+    run_id: RunId,
+    form: Format,
+    principal: ReaderDep,
+    _: KnownQuery,
+    app: AppDep,
+    names: Names = [],  # noqa: B006 - FastAPI copies defaults
+    attempt: AttemptId | None = None,
+) -> Response:
+    """Every point of the run's metrics as CSV, Parquet or a stream of Arrow, a row each, by name and as logged.
+
+    Of the attempt named, else of the run as a whole, without what was rolled back.
+    """
+    read = partial(export.find_sources, project_id=principal.project_id, run_id=run_id, names=names, attempt=attempt)
+    return _file(app.database, await app.database.read(read), form, run_id)
+
+
+@router.get("/runs:metrics.{form}", response_class=Response, dependencies=[LARGE, EXPORT])
+async def export_metrics_of_runs(
+    *,
+    runs: Runs,
+    form: Format,
+    principal: ReaderDep,
+    _: KnownQuery,
+    app: AppDep,
+    names: Names = [],  # noqa: B006
+) -> Response:
+    """Every point of the metrics of several runs in one file, run by run."""
+    sources: list[export.Source] = []
+    for run in dict.fromkeys(runs):
+        read = partial(export.find_sources, project_id=principal.project_id, run_id=run, names=names, attempt=None)
+        sources += await app.database.read(read)
+    return _file(app.database, sources, form, "metrics")
+
+
+def _file(database: Database, sources: list[export.Source], form: Format, name: str) -> StreamingResponse:
+    blocks = (database.read_now(partial(export.read_blocks, stretches=stretches)) for stretches in export.cut(sources))
+    headers = {"Content-Disposition": f'attachment; filename="{name}.{form}"'}
+    return StreamingResponse(write_table(blocks, form), media_type=form.media_type, headers=headers)
 
 
 def _answer(

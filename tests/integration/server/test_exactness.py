@@ -1,0 +1,82 @@
+"""Points come out as they went in, bit for bit and in order, and no spike is hidden at any zoom."""
+
+from __future__ import annotations  # array[float] is a type only from Python 3.12 on
+
+import math
+from array import array
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import pytest
+
+from drumline_server.telemetry import export
+from drumline_server.telemetry.columns import unpack
+from drumline_server.telemetry.metrics import Window, read_metrics
+from support.core import Core, Member
+
+pytestmark = pytest.mark.both_databases
+SECOND = 1_000_000
+AT_ONCE = 10_000
+SPIKES = 20
+ODD = (math.nan, math.inf, -math.inf, 5e-324, 2.2250738585072014e-308 / 3, 1e308, -1e308, -0.0)
+_MILLION = pytest.param(1_000_000, marks=pytest.mark.long("a million points, of which 40 000 show the same"))
+
+
+@pytest.fixture
+def member(core: Core) -> Member:
+    """A running member."""
+    worker = core.add_worker()
+    core.submit(resources={"replicas": 8})
+    core.schedule()
+    return worker.take().start()
+
+
+@pytest.mark.parametrize("n", [40_000, _MILLION])
+def test_every_point_comes_out_bit_for_bit_and_every_spike_is_seen_at_every_zoom(
+    core: Core, member: Member, n: int
+) -> None:
+    values = array("d", [1.0]) * n
+    values[n // 3 : n // 3 + 5_000] = array("d", (math.sin(step) / 3 for step in range(5_000)))
+    spikes = [37 + (n // SPIKES - 1) * number for number in range(SPIKES)]
+    for at in spikes:
+        values[at] = 4.0
+    for at, odd in enumerate(ODD):
+        values[n // 2 + n // 40 + 11 * at] = odd
+    began = core.clock.now()
+    for first in range(0, n, AT_ONCE):
+        _log(member, ["loss"] * AT_ONCE, range(first, first + AT_ONCE), began, values[first : first + AT_ONCE])
+
+    run = member.claimed.run
+    steps, times, stored = _columns(_read_out(core, member))
+    assert stored.tobytes() == values.tobytes()
+    assert list(steps) == list(range(n))
+    assert list(times) == [began + step for step in range(n)]
+    for width in (n, n // 3, n // 30, n // 1_000):
+        for spike in spikes:
+            first = max(0, spike - width // 2)
+            window = Window(("loss",), "step", first, first + width, 1_200)
+            read = partial(read_metrics, project_id=core.project_id, run_id=run, window=window)
+            (series,) = core.read(read).series
+            shown = [high for high in series.points.max if high is not None and 1.0 < high < 1e300]
+            assert len(series.points.x) <= 1_200
+            assert shown == [4.0] * len([at for at in spikes if first <= at <= first + width])
+
+
+def _log(member: Member, names: Sequence[str], steps: Sequence[int], began: int, values: Sequence[float]) -> None:
+    times = [began + step for step in steps]
+    member.send(member.event("metrics", names=names, steps=steps, times=times, values=values))
+
+
+def _read_out(core: Core, member: Member) -> Iterator[export.Block]:
+    find = partial(export.find_sources, project_id=core.project_id, run_id=member.claimed.run, names=(), attempt=None)
+    for stretches in export.cut(core.read(find)):
+        assert sum(stretch.stop - stretch.first for stretch in stretches) <= export.AT_ONCE
+        yield from core.read(partial(export.read_blocks, stretches=stretches))
+
+
+def _columns(blocks: Iterator[export.Block]) -> list[array[float]]:
+    columns = [unpack("q", b""), unpack("q", b""), unpack("d", b"")]
+    for block in blocks:
+        for column, some in zip(columns, block[1:], strict=True):
+            column.extend(some)
+    return columns
