@@ -8782,9 +8782,9 @@ export interface operations {
     end_member: {
         parameters: {
             query?: never;
-            header: {
+            header?: {
                 /** @description The key of the member's claim. */
-                "Drumline-Member-Key": string | null;
+                "Drumline-Member-Key"?: string | null;
             };
             path: {
                 member_id: string;
@@ -8820,9 +8820,9 @@ export interface operations {
     ingest_events: {
         parameters: {
             query?: never;
-            header: {
+            header?: {
                 /** @description The key of the member's claim. */
-                "Drumline-Member-Key": string | null;
+                "Drumline-Member-Key"?: string | null;
             };
             path: {
                 member_id: string;
@@ -8858,9 +8858,9 @@ export interface operations {
     report_stacks: {
         parameters: {
             query?: never;
-            header: {
+            header?: {
                 /** @description The key of the member's claim. */
-                "Drumline-Member-Key": string | null;
+                "Drumline-Member-Key"?: string | null;
             };
             path: {
                 member_id: string;

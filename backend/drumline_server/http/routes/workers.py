@@ -81,7 +81,7 @@ async def claim(member_id: MemberId, body: Claim, worker: WorkerDep, app: AppDep
 
 @router.post("/members/{member_id}/events")
 async def ingest_events(
-    member_id: MemberId, body: EventBatch, member_key: MemberKeyDep, worker: WorkerDep, app: AppDep
+    member_id: MemberId, body: EventBatch, worker: WorkerDep, app: AppDep, member_key: MemberKeyDep = None
 ) -> MemberAck:
     """Stores a batch of telemetry; what was stored before is ignored."""
     return await app.database.write(
@@ -93,7 +93,7 @@ async def ingest_events(
 
 @router.post("/members/{member_id}/stacks", status_code=status.HTTP_204_NO_CONTENT)
 async def report_stacks(
-    member_id: MemberId, body: StacksReport, member_key: MemberKeyDep, worker: WorkerDep, app: AppDep
+    member_id: MemberId, body: StacksReport, worker: WorkerDep, app: AppDep, member_key: MemberKeyDep = None
 ) -> None:
     """Tells where a member stands, as a heartbeat's answer asked."""
     await app.database.write(
@@ -103,7 +103,7 @@ async def report_stacks(
 
 @router.post("/members/{member_id}/end")
 async def end_member(
-    member_id: MemberId, body: MemberEnd, member_key: MemberKeyDep, worker: WorkerDep, app: AppDep
+    member_id: MemberId, body: MemberEnd, worker: WorkerDep, app: AppDep, member_key: MemberKeyDep = None
 ) -> MemberAck:
     """Reports how a member ended; its telemetry may still follow up to `last_seq`."""
     taken = await app.database.write(
