@@ -8,7 +8,7 @@ import { classNames } from "@/lib/class-names";
 import { useLiveList } from "@/lib/live";
 import { Attention } from "./attention";
 import { FleetStrip } from "./fleet-strip";
-import { FirstRun, RecentRuns, RunningRuns } from "./lists";
+import { FirstRun, RecentRuns, RunningRuns } from "./run-lists";
 import { Queue } from "./queue";
 import { overviewSentence } from "./sentence";
 
