@@ -8,8 +8,8 @@ import { classNames } from "@/lib/class-names";
 import { useLiveList } from "@/lib/live";
 import { Attention } from "./attention";
 import { FleetStrip } from "./fleet-strip";
-import { FirstRun, RecentRuns, RunningRuns } from "./run-lists";
 import { Queue } from "./queue";
+import { FirstRun, RecentRuns, RunningRuns } from "./run-lists";
 import { overviewSentence } from "./sentence";
 
 /** Is anything wrong, and is the fleet busy? */
