@@ -70,7 +70,7 @@ def test_commit_puts_a_notification_into_the_queue_of_the_host(core: Core, notif
     broker.start()
     told(core, "hst_a")
     wait_until(lambda: broker.notifications("hst_a") == 1, timeout_s=20, what="the notification arrived")
-    wait_until(counted(notifier, "sent", 1), timeout_s=5, what="it is counted")
+    wait_until(counted(notifier, "sent", 1), timeout_s=20, what="it is counted")
     assert notifier.counts() == {"sent": 1, "failed": 0, "dropped": 0}
 
 
