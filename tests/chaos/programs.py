@@ -49,6 +49,30 @@ PACING = '''
             time.sleep(0.1)
 '''
 
+TOGETHER = '''
+    import itertools
+    import os
+    import time
+
+    import jax
+    import jax.numpy as jnp
+    from jax.experimental import multihost_utils
+
+
+    def main(run, *, enough: str):
+        """Meets at every step, and saves each third one, until one of its members finds the file `enough`."""
+        value = int(run.restore({"value": 0})["value"])
+        for step in itertools.count(run.next_step):
+            own = jnp.int32([1 + jax.process_index(), os.path.exists(enough)])
+            ranks, over = multihost_utils.process_allgather(own).sum(axis=0).tolist()
+            value += ranks
+            run.log(step=step, value=float(value))
+            run.checkpoint({"value": value}, step=step)
+            if over:
+                return {"value": value, "steps": step + 1}
+            time.sleep(0.05)
+'''
+
 
 def write_program(directory: Path, source: str, name: str = "program") -> Path:
     """The file to submit."""

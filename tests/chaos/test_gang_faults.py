@@ -27,6 +27,7 @@ NOTICED_S = 5.0 + 5.0
 STOPPED_S = 15.0
 CLAIM_S = 8.0
 LOCKSTEP = '''
+    import os
     import threading
     import time
 
@@ -36,8 +37,9 @@ LOCKSTEP = '''
     from jax.experimental import multihost_utils
 
 
-    def main(run, *, steps: int = 30, hang: str = "", path: str = "", saves: bool = False):
-        """Meets at every step; rank 1 may hang at step 3, or never start with the first, and says so in a file."""
+    def main(run, *, steps: int = 4000, enough: str = "", hang: str = "", path: str = "", saves: bool = False):
+        """Meets at every step, until one member finds the file `enough`; rank 1 may hang at step 3, or never start with
+        the first, and says so in a file."""
         mesh = jax.sharding.Mesh(np.array(jax.devices()), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
         over_all = jax.sharding.NamedSharding(mesh, jax.P("d"))
         seen = jax.make_array_from_callback((4,), over_all, lambda index: np.zeros(4, np.int32)[index])
@@ -54,14 +56,18 @@ LOCKSTEP = '''
                     lock.acquire()
                     lock.acquire()
                 time.sleep(600)
-            ranks = multihost_utils.process_allgather(jnp.int32(step + jax.process_index()))
-            value = (value * 31 + int(ranks.sum())) % 1_000_003
+            own = jnp.int32([step + jax.process_index(), os.path.exists(enough)])
+            ranks, over = multihost_utils.process_allgather(own).sum(axis=0).tolist()
+            value = (value * 31 + ranks) % 1_000_003
             seen = jax.jit(lambda x: x + x.sum() % 7 + jnp.arange(4))(seen)
             run.log(step=step, value=float(value))
             if saves:
                 run.checkpoint({"value": value, "rank": jax.process_index(), "seen": seen}, step=step)
+            if over:
+                break
             time.sleep(0.1)
-        return {"value": value, "seen": multihost_utils.process_allgather(seen, tiled=True).tolist()}
+        all_seen = multihost_utils.process_allgather(seen, tiled=True).tolist()
+        return {"steps": step + 1, "value": value, "seen": all_seen}
 '''
 
 
@@ -72,7 +78,7 @@ def undisturbed(steps: int) -> dict[str, Any]:
         value = (value * 31 + 2 * step + 1) % 1_000_003
         total = sum(seen) % 7
         seen = [each + total + device for device, each in enumerate(seen)]
-    return {"value": value, "seen": seen}
+    return {"steps": steps, "value": value, "seen": seen}
 
 
 @pytest.fixture(scope="module")
@@ -98,13 +104,14 @@ def at_step(run: Run, step: int) -> None:
 def test_f24_a_lost_member_stops_its_gang_which_goes_on_at_its_size_from_its_checkpoint(
     gang_site: Site, tmp_path: Path, measured: Measure
 ) -> None:
+    enough = tmp_path / "enough"
     run = gang_site.submit(
         write_program(tmp_path, LOCKSTEP),
         replicas=4,
         strategy=GANG,
         retries=Retries(infrastructure=1),
         checkpoint=CheckpointSpec(every_steps=3),
-        parameters={"steps": 40, "saves": True},
+        parameters={"enough": str(enough), "saves": True},
     )
     at_step(run, 8)
     wait_until(lambda: [*run.checkpoints()] != [], timeout_s=PATIENCE_S, what="a checkpoint is registered")
@@ -112,12 +119,14 @@ def test_f24_a_lost_member_stops_its_gang_which_goes_on_at_its_size_from_its_che
     assert len(runners) == 2
     runners[1].send_signal(signal.SIGKILL)
     measured("all members are stopped", seconds_until(lambda: not living(runners), "stopped"), STOPPED_S)
+    enough.touch()
 
     assert gang_site.finish(run).state == "SUCCEEDED"
     second, first = run.attempts
     assert len(first.members) == len(second.members) == 2
     assert (second.resumed_step or 0) >= 2, "it resumes from what all members had saved"
-    assert run.result == undisturbed(40)
+    assert isinstance(run.result, dict)
+    assert run.result == undisturbed(int(str(run.result["steps"])))
 
 
 @pytest.mark.parametrize("hang", ["lock", "sleep", "stopped", "never starts"])
@@ -130,7 +139,7 @@ def test_f23_a_gang_that_hangs_ends_naming_the_member_that_stays_away(
         write_program(tmp_path, LOCKSTEP),
         replicas=4,
         strategy=GANG,
-        parameters={"steps": 4000, "hang": "" if hang == "stopped" else hang, "path": str(hangs)},
+        parameters={"hang": "" if hang == "stopped" else hang, "path": str(hangs)},
         limits=limits,
         retries=Retries(infrastructure=0),
     )

@@ -17,7 +17,7 @@ import pytest
 
 from chaos.conftest import Measure
 from chaos.harness import PATIENCE_S, Site, open_site
-from chaos.programs import write_program
+from chaos.programs import TOGETHER, write_program
 from drumline import Run
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import CheckpointSpec, Limits, MirroredSpec, RecordSpec, Retries
@@ -36,25 +36,6 @@ SILENT_S = 15.0
 """JAX ends who waits for a process that has been silent for so long."""
 RENDEZVOUS_S = 6.0
 NAMED_S = 5.0
-TOGETHER = '''
-    import time
-
-    import jax
-    import jax.numpy as jnp
-    from jax.experimental import multihost_utils
-
-
-    def main(run, *, steps: int):
-        """Meets at every step; saves each third one."""
-        value = int(run.restore({"value": 0})["value"])
-        for step in range(run.next_step, steps):
-            value += int(multihost_utils.process_allgather(jnp.int32(1 + jax.process_index())).sum())
-            run.log(step=step, value=float(value))
-            run.checkpoint({"value": value}, step=step)
-            time.sleep(0.05)
-        return value
-'''
-
 STEPS = '''
     import jax
     import jax.numpy as jnp
@@ -150,13 +131,13 @@ def gang_site(four_hosts: Site) -> Iterator[Site]:
     wait_until(lambda: not living(runners), timeout_s=PATIENCE_S, what="no process of a program is left")
 
 
-def start(site: Site, directory: Path, size: int, steps: int = 100_000, retries: int = 0, **options: Any) -> Run:
-    """Any: what `Client.submit` takes."""
+def start(site: Site, directory: Path, size: int, retries: int = 0, **options: Any) -> Run:
+    """It steps until there is a file `enough` in `directory`. Any: what `Client.submit` takes."""
     return site.submit(
         write_program(directory, TOGETHER),
         replicas=size,
         strategy=GANG,
-        parameters={"steps": steps},
+        parameters={"enough": str(directory / "enough")},
         retries=Retries(infrastructure=retries),
         checkpoint=CheckpointSpec(every_steps=3),
         **options,
@@ -180,6 +161,18 @@ def ended(site: Site, run: Run) -> tuple[EndReason, str]:
     return run.reason.code, run.reason.message
 
 
+def resumed(site: Site, run: Run, size: int) -> tuple[EndReason, str]:
+    """Why its first attempt ended; the second resumed from what was saved, and nothing is lost or added up twice."""
+    assert site.finish(run).state == "SUCCEEDED", [one.reason for one in run.attempts]
+    second, first = run.attempts
+    assert first.reason is not None
+    assert isinstance(run.result, dict)
+    steps = int(str(run.result["steps"]))
+    assert steps > (second.resumed_step or 0) >= 2
+    assert run.result["value"] == steps * sum(range(1, size + 1))
+    return first.reason.code, first.reason.message
+
+
 def decided(run: Run) -> float:
     """When it was, monotonic."""
     wait_until(lambda: [*run.attempts] != [], timeout_s=PATIENCE_S, what="it is placed")
@@ -195,7 +188,7 @@ def decided(run: Run) -> float:
 def test_a_killed_member_is_named_and_the_run_resumes_from_its_checkpoint(
     gang_site: Site, tmp_path: Path, chance: random.Random, measured: Measure, size: int
 ) -> None:
-    run = start(gang_site, tmp_path, size, steps=40, retries=1)
+    run = start(gang_site, tmp_path, size, retries=1)
     at_step(run, 5 + chance.randrange(10))
     wait_until(lambda: [*run.checkpoints()] != [], timeout_s=PATIENCE_S, what="a checkpoint is registered")
     rank = chance.randrange(size)
@@ -207,14 +200,11 @@ def test_a_killed_member_is_named_and_the_run_resumes_from_its_checkpoint(
         runner.send_signal(signal.SIGKILL)
     wait_until(lambda: not living(runners), timeout_s=PATIENCE_S, what="all members are stopped")
     measured(f"all {size} members are stopped", time.monotonic() - killed_at, STOPPED_S)
+    (tmp_path / "enough").touch()
 
-    assert gang_site.finish(run).state == "SUCCEEDED", [one.reason for one in run.attempts]
-    second, first = run.attempts
-    assert first.reason is not None
-    assert first.reason.code is EndReason.KILLED
-    assert first.reason.message.startswith(f"Rank {rank} on {host.name}: "), first.reason.message
-    assert (second.resumed_step or 0) >= 2
-    assert run.result == 40 * sum(range(1, size + 1))
+    reason, message = resumed(gang_site, run, size)
+    assert reason is EndReason.KILLED
+    assert message.startswith(f"Rank {rank} on {host.name}: "), message
 
 
 @SIZES

@@ -15,12 +15,15 @@ from drumline_worker.host.spool import SpoolReader
 from support.processes import living, wait_until
 
 CHATTY = '''
+    import os
     import time
 
 
-    def main(run, *, lines: int = 4000, path: str = ""):
-        """Prints numbered lines of 1 KiB, with a metric for each, and returns their number."""
+    def main(run, *, lines: int = 4000, path: str = "", go: str):
+        """Prints numbered lines of 1 KiB, with a metric for each, most of them once there is a file `go`."""
         for number in range(lines):
+            while number == 100 and not os.path.exists(go):
+                time.sleep(0.01)
             print(f"{number:06d}" + "x" * 1016, flush=True)
             run.log(step=number, x=float(number))
             if number % 100 == 99:
@@ -93,9 +96,11 @@ def test_f29_telemetry_of_an_outage_in_which_the_agent_dies_comes_without_gap_or
     with open_site(tmp_path, database_url, in_force("TAKEOVER_S", TAKEOVER_S + outage_s)) as site:
         line = site.proxy()
         host = site.add_host("alpha", through=line)
-        run = site.submit(write_program(tmp_path, CHATTY))
+        go = tmp_path / "go"
+        run = site.submit(write_program(tmp_path, CHATTY), parameters={"go": str(go)})
         wait_until(lambda: (run.refresh().details.progress.step or 0) > 0, timeout_s=PATIENCE_S, what="it is heard")
         line.hold() if chance.random() < 0.5 else line.cut()
+        go.touch()
         time.sleep(chance.uniform(0, 2))  # the agent dies at any time
         host.kill_agent()
         host.start()
@@ -113,10 +118,11 @@ def test_f36_what_a_garbled_spool_lost_is_told_and_the_rest_arrives(
 ) -> None:
     line = site.proxy()
     host = site.add_host("alpha", through=line)
-    printed = tmp_path / "printed"
-    run = site.submit(write_program(tmp_path, CHATTY), parameters={"path": str(printed)})
+    printed, go = tmp_path / "printed", tmp_path / "go"
+    run = site.submit(write_program(tmp_path, CHATTY), parameters={"path": str(printed), "go": str(go)})
     wait_until(lambda: (run.refresh().details.progress.step or 0) > 0, timeout_s=PATIENCE_S, what="it is heard")
     line.cut()
+    go.touch()
     wait_until(printed.exists, timeout_s=PATIENCE_S, what="all is printed")
     host.kill_agent()
     segments = sorted(host.data_dir.glob("runs/*/spool/*.seg"))

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
 from drumline import Client
+from e2e.seen import TIMEOUT_MS
 from support.deployment import QUICKER, Deployment
 from support.programs import Programs
+
+expect.set_options(timeout=TIMEOUT_MS)  # also where a test names none: Playwright's own 5 s are a limit that nobody set
 
 _FLAGS = [
     "--no-sandbox",

@@ -245,7 +245,7 @@ def test_further_uploads_of_a_token_wait_and_those_of_others_do_not(tmp_path: Pa
     ):
         token = server.token("submitter")
         uploads = [pool.submit(upload, server.client(token)) for _ in range(4)]
-        wait_until(lambda: len(list(incoming.iterdir())) == 2, timeout_s=5, what="two uploads are received")
+        wait_until(lambda: len(list(incoming.iterdir())) == 2, timeout_s=30, what="two uploads are received")
         assert _upload(server.admin, _ENTRY).status_code == httpx2.codes.CREATED
         assert len(list(incoming.iterdir())) == 2
         done.set()

@@ -361,11 +361,12 @@ def test_a_flood_of_notifications_brings_one_early_heartbeat_a_period(
         async with beating(counting, Population()) as session:
             loop = asyncio.get_running_loop()
             began, before = loop.time(), len(counting.heartbeats)
-            while loop.time() < began + 1.5:
-                session.notify()
-                await asyncio.sleep(0.001)
+            async with asyncio.timeout(30):
+                while loop.time() < began + 1.5 or len(counting.heartbeats) < before + 2:
+                    session.notify()
+                    await asyncio.sleep(0.001)
             flooded_s = loop.time() - began
-        assert 2 <= len(counting.heartbeats) - before <= 1 + flooded_s / 0.4
+        assert len(counting.heartbeats) - before <= 1 + flooded_s / 0.4
 
     asyncio.run(act())
 

@@ -12,7 +12,7 @@ import pytest
 from drumline.contracts.events import MAX_CUT_BYTES, EventBatch
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import Limits
-from drumline.wording import counted
+from drumline.wording import plural
 from support.layer import Answer, problem
 from support.processes import wait_until
 from support.worker_process import WorkerProcess
@@ -260,7 +260,7 @@ def test_what_a_killed_program_had_not_handed_over_is_a_gap_of_its_size_at_the_e
     assert all(gap.seq > newest for gap in member.of_kind("gap"))
     notes = "".join(event.text for event in member.of_kind("log") if event.stream == "system")
     nouns = {"metrics": "value", "reduction": "reduction"}
-    assert all(f"[drumline: {counted(count, nouns[what])} lost here" in notes for what, count in gaps.items())
+    assert all(f"[drumline: {plural(count, nouns[what])} lost here" in notes for what, count in gaps.items())
 
 
 def test_an_unfinished_line_is_seen_while_the_program_runs_and_outlives_its_kill(
