@@ -10,7 +10,7 @@ _CONTROL = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u
 """Escape sequences and control characters but tab and newline: they could repaint or drive the terminal."""
 
 
-def counted(number: int, noun: str) -> str:
+def plural(number: int, noun: str) -> str:
     """`1 replica`, `8 replicas`: a regular noun after its number."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 

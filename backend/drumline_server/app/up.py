@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from drumline.contracts.worker_reports import WorkerReport
-from drumline.wording import counted
+from drumline.wording import plural
 from drumline_server.app.children import Child, Command, FailureAdvice, Supervisor
 from drumline_server.app.local import LocalApi, address, listen, prepare, write_private
 from drumline_server.app.parts import EmbeddedRedis, WorkerChild, embedded_redis, missing_package, python, worker_places
@@ -246,7 +246,7 @@ class Up:
             self._all_ready.set()
         if was_ready and was_dying:
             self._lame.discard(name)
-            self._say(f"The worker is ready again, with {counted(devices, 'device')}.")
+            self._say(f"The worker is ready again, with {plural(devices, 'device')}.")
 
     def _listen(self) -> None:
         """Raises ListenError if the address cannot be used."""
@@ -313,8 +313,8 @@ class Up:
         if not self._options.worker:
             return "without a worker"
         kind = "simulated device" if self._options.simulate else "device"
-        hosts = f" on {counted(len(self._workers), 'simulated host')}" if self._options.simulate else ""
-        return f"with {counted(sum(self._devices.values()), kind)}{hosts}"
+        hosts = f" on {plural(len(self._workers), 'simulated host')}" if self._options.simulate else ""
+        return f"with {plural(sum(self._devices.values()), kind)}{hosts}"
 
     def _local_api(self) -> LocalApi:
         token = (self._options.data_dir / "admin_token").read_text().strip()

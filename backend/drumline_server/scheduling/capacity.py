@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.states import DeviceState
 from drumline.slices import MAX_SIMULATED_DEVICES, KnownSlice, Place, find_places, find_places_over_hosts
-from drumline.wording import counted
+from drumline.wording import plural
 from drumline_server.base.shapes import Chips, Shape, most_replicas, slices_of
 from drumline_server.lifecycle import checkpoints
 from drumline_server.lifecycle.checkpoints import checkpoints_up_to, resume_candidates
@@ -224,12 +224,12 @@ def shares_no_store(hosts: Sequence[HostCapacity], shape: Shape) -> bool:
 
 def describe_need(shape: Shape) -> str:
     """What a shape needs, in words: `3 replicas of 2 devices on one host`."""
-    of_devices = f" of {counted(shape.devices_per_replica, 'device')}" if shape.devices_per_replica > 1 else ""
+    of_devices = f" of {plural(shape.devices_per_replica, 'device')}" if shape.devices_per_replica > 1 else ""
     where = " on hosts that share a checkpoint store" if shape.is_saved else ""
     where = " on one host" if shape.is_one_host else " on one slice" if shape.is_one_slice else where
     if shape.replicas == 1:
         where = ""
-    return f"{counted(shape.replicas, 'replica')}{of_devices}{where}"
+    return f"{plural(shape.replicas, 'replica')}{of_devices}{where}"
 
 
 def describe_room(shape: Shape, possible: PlatformCapacity) -> str:
@@ -238,13 +238,13 @@ def describe_room(shape: Shape, possible: PlatformCapacity) -> str:
     if not possible.hosts:
         return f"no host with {kind}s is registered"
     if shape.is_one_host or len(possible.hosts) == 1 or possible.largest < shape.devices_per_replica:
-        return f"the largest host has {counted(possible.largest, kind)}"
+        return f"the largest host has {plural(possible.largest, kind)}"
     if shape.is_one_slice:
-        return f"the largest slice has room for {counted(possible.replicas, 'replica')}"
+        return f"the largest slice has room for {plural(possible.replicas, 'replica')}"
     if shape.is_saved:
-        return f"no hosts of one store have room for more than {counted(possible.replicas, 'replica')}"
-    return f"the {len(possible.hosts)} hosts together have {counted(possible.devices, kind)}" + (
-        f", room for {counted(possible.replicas, 'replica')}" if shape.devices_per_replica > 1 else ""
+        return f"no hosts of one store have room for more than {plural(possible.replicas, 'replica')}"
+    return f"the {len(possible.hosts)} hosts together have {plural(possible.devices, kind)}" + (
+        f", room for {plural(possible.replicas, 'replica')}" if shape.devices_per_replica > 1 else ""
     )
 
 
@@ -254,9 +254,9 @@ def store_warning(hosts: Sequence[HostCapacity], shape: Shape) -> tuple[api.RunW
         return ()
     most = best_platform(hosts, replace(shape, is_saved=True)).replicas
     return no_shared_store(
-        f"No host alone has room for {counted(shape.replicas, 'replica')}, and those that have it together share no "
+        f"No host alone has room for {plural(shape.replicas, 'replica')}, and those that have it together share no "
         "checkpoint store: run.checkpoint fails there.",
-        f", or ask for at most {counted(most, 'replica')}" if most else "",
+        f", or ask for at most {plural(most, 'replica')}" if most else "",
     )
 
 

@@ -16,7 +16,7 @@ from drumline.contracts.storable import unstorable
 from drumline.contracts.supported import find_unsupported
 from drumline.errors import ParameterError, ProgramError
 from drumline.slices import MAX_SIMULATED_DEVICES, SliceError, find_places
-from drumline.wording import counted
+from drumline.wording import plural
 from drumline_server.base.errors import DrumlineError, InvalidRequestError, NotFoundError
 from drumline_server.base.shapes import ONE_HOST_EXECUTORS, Chips, Shape, shape_of, tie_to_one_host
 from drumline_server.lifecycle import checkpoints
@@ -101,10 +101,10 @@ def _check_simulated(shape: Shape, hosts: Sequence[HostCapacity]) -> None:
     most = MAX_SIMULATED_DEVICES // shape.devices_per_replica
     raise DrumlineError(
         ProblemCode.TOO_MANY_SIMULATED,
-        f"The run needs {counted(shape.devices, 'device')}, and those of this fleet are simulated: CPU devices of one "
+        f"The run needs {plural(shape.devices, 'device')}, and those of this fleet are simulated: CPU devices of one "
         f"machine, of which a run computes on at most {MAX_SIMULATED_DEVICES}.",
         hint=f"Look at its plan (drumline plan, POST /plan), which needs no devices; or ask for at most "
-        f"{counted(most, 'replica')}; or start workers on machines that have the devices.",
+        f"{plural(most, 'replica')}; or start workers on machines that have the devices.",
         errors=(FieldProblem(field="resources.replicas", message=f"at most {most} on simulated devices"),),
         context={"devices": shape.devices, "most": MAX_SIMULATED_DEVICES},
     )
@@ -134,7 +134,7 @@ def _check_boxes(shape: Shape, hosts: Sequence[HostCapacity]) -> None:
     where = "host or slice" if capacity.slices_with(hosts, shape) else "host"
     raise InvalidRequestError(
         "job.strategy.computation_shape",
-        f"{counted(shape.replicas, 'replica')} of {block} cores each form no box{named} that a {where} of this fleet "
+        f"{plural(shape.replicas, 'replica')} of {block} cores each form no box{named} that a {where} of this fleet "
         f"has, and each replica lies on one host{misfit or _meshes(hosts)}",
         hint="Ask for another number of replicas or another computation_shape (x, y, z, core).",
     )
@@ -156,7 +156,7 @@ def check_readable(body: RunSubmit, home: ResumeLocation | None, hosts: Sequence
     possible = best_platform(readers, shape).replicas
     if possible >= shape.replicas:
         return
-    names, room = ", ".join(sorted(host.host_name for host in readers)), counted(possible, "replica")
+    names, room = ", ".join(sorted(host.host_name for host in readers)), plural(possible, "replica")
     where = f"only {names} can read it, with room for {room}" if readers else "no living host can read it"
     nearest = f"Ask for at most {room}, leave" if possible else "Leave"
     raise InvalidRequestError(
@@ -174,7 +174,7 @@ def _too_many(
     if shape.blocks and shape.platform == "tpu" and not possible.hosts:
         there += "; the strategy tpu takes tpu devices unless a platform is named"
     if tie:
-        there = f" ({counted(possible.devices, 'device')} on {len(possible.hosts)} hosts): {tie}, stays on one host"
+        there = f" ({plural(possible.devices, 'device')} on {len(possible.hosts)} hosts): {tie}, stays on one host"
     ask = f"Ask for {_changes(shape, nearest)}, or set" if nearest else "Set"
     return DrumlineError(
         ProblemCode.TOO_MANY_REPLICAS,
@@ -205,7 +205,7 @@ def _devices_by_platform(hosts: Sequence[HostCapacity]) -> dict[str, int]:
 
 
 def _describe_platforms(platforms: Mapping[str, int]) -> str:
-    return " and ".join(counted(devices, f"{platform} device") for platform, devices in platforms.items())
+    return " and ".join(plural(devices, f"{platform} device") for platform, devices in platforms.items())
 
 
 def _changes(shape: Shape, nearest: Shape) -> str:
@@ -214,9 +214,9 @@ def _changes(shape: Shape, nearest: Shape) -> str:
     if nearest.platform != shape.platform:
         changes.append(f"platform {nearest.platform}")
     if nearest.replicas != shape.replicas:
-        changes.append(f"at most {counted(nearest.replicas, 'replica')}")
+        changes.append(f"at most {plural(nearest.replicas, 'replica')}")
     if nearest.devices_per_replica != shape.devices_per_replica:
-        changes.append(f"at most {counted(nearest.devices_per_replica, 'device')} per replica")
+        changes.append(f"at most {plural(nearest.devices_per_replica, 'device')} per replica")
     return " and ".join(changes)
 
 
@@ -225,10 +225,10 @@ def _wrong_field(shape: Shape, nearest: Shape | None, platforms: Mapping[str, in
         message = f"{shape.platform}; the hosts have {_describe_platforms(platforms)}"
         return FieldProblem(field="resources.platform", message=message)
     if nearest and nearest.devices_per_replica != shape.devices_per_replica:
-        message = f"{counted(shape.devices_per_replica, 'device')} per replica; {describe_need(nearest)} can ever start"
+        message = f"{plural(shape.devices_per_replica, 'device')} per replica; {describe_need(nearest)} can ever start"
         return FieldProblem(field="job.strategy.computation_shape", message=message)
     most = nearest.replicas if nearest else 0
-    message = f"{counted(shape.replicas, 'replica')}; at most {most} can ever start"
+    message = f"{plural(shape.replicas, 'replica')}; at most {most} can ever start"
     return FieldProblem(field="resources.replicas", message=message)
 
 

@@ -10,7 +10,7 @@ from drumline.contracts import api
 from drumline.contracts.base import from_micros
 from drumline.contracts.states import TERMINAL_RUN, RunState
 from drumline.slices import MAX_SIMULATED_DEVICES
-from drumline.wording import counted
+from drumline.wording import plural
 from drumline_server.base.shapes import Shape
 from drumline_server.lifecycle import checkpoints
 from drumline_server.scheduling import capacity
@@ -121,7 +121,7 @@ def _why_tied_to_hosts(run: Run, why: api.Why, home: capacity.ResumeLocation, fl
             f"Bring that host back. {_how_to_start_over(run)}",
         )
     elif possible < shape.replicas:
-        sentence = f"{goes_on}, with room for {counted(possible, 'replica')}, not for {shape.replicas}."
+        sentence = f"{goes_on}, with room for {plural(possible, 'replica')}, not for {shape.replicas}."
         remedy = f"Submit it with as many, or share its --checkpoint-dir with a larger host. {_how_to_start_over(run)}"
         evidence |= {"possible": possible}
     elif blocked is None:
@@ -226,7 +226,7 @@ def _why(session: Session, run: Run, now: int) -> api.Why | None:
 
 def _why_too_few(shape: Shape, possible: PlatformCapacity) -> api.Why:
     evidence: dict[str, JsonValue] = {"wanted": shape.devices, "largest": possible.largest}
-    most = counted(possible.replicas, "replica")
+    most = plural(possible.replicas, "replica")
     nearest = f"Submit it with at most {most}, or start" if possible.replicas else "Start"
     return api.Why(
         rule="too_few_devices",
@@ -239,7 +239,7 @@ def _why_too_few(shape: Shape, possible: PlatformCapacity) -> api.Why:
 def _why_simulated(shape: Shape) -> api.Why:
     return api.Why(
         rule="too_few_devices",
-        sentence=f"Needs {counted(shape.devices, 'device')}; simulated devices compute for runs of at most "
+        sentence=f"Needs {plural(shape.devices, 'device')}; simulated devices compute for runs of at most "
         f"{MAX_SIMULATED_DEVICES}.",
         evidence={"wanted": shape.devices, "most": MAX_SIMULATED_DEVICES},
         remedy="Submit it with fewer replicas, or start workers on machines that have the devices.",
@@ -256,14 +256,14 @@ def _why_busy(hosts: Sequence[HostCapacity], shape: Shape) -> api.Why:
         verb = "has" if where == freest.host_name else "have"
         return api.Why(
             rule="devices_busy",
-            sentence=f"Needs {describe_need(shape)}; {where} {verb} {counted(free, 'device')} free.",
+            sentence=f"Needs {describe_need(shape)}; {where} {verb} {plural(free, 'device')} free.",
             evidence=evidence,
             remedy="It starts when enough devices are free; cancel a running run, or submit it with fewer replicas.",
         )
     if capacity.lacks_box(in_service, shape):
         return api.Why(
             rule="devices_busy",
-            sentence=f"Needs {describe_need(shape)} side by side on the slice; {counted(free, 'device')} are free, and "
+            sentence=f"Needs {describe_need(shape)} side by side on the slice; {plural(free, 'device')} are free, and "
             "no box of them is large enough.",
             evidence=evidence,
             remedy="It starts when runs beside the free devices have ended; or submit it with fewer replicas.",

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.base import from_micros
 from drumline.contracts.states import RunState
-from drumline.wording import counted
+from drumline.wording import plural
 from drumline_server.base.shapes import Shape
 from drumline_server.lifecycle import checkpoints
 from drumline_server.scheduling import capacity
@@ -189,7 +189,7 @@ def _suggestions(found: Counterfactuals, saved_step: int | None) -> list[api.Sug
     suggestions: list[api.Suggestion] = []
     loss = "" if saved_step is None else f" It then does again what it has done up to step {saved_step}."
     if found.replicas is not None:
-        text = f"Submitted with {counted(found.replicas, 'replica')} it would start now.{loss}"
+        text = f"Submitted with {plural(found.replicas, 'replica')} it would start now.{loss}"
         suggestions.append(api.Suggestion(kind="replicas", replicas=found.replicas, sentence=text))
     if found.platform is not None:
         text = f"Submitted for platform {found.platform} it would start now.{loss}"

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from drumline.contracts.api import PrincipalRef
 from drumline.contracts.events import MemberTick
 from drumline.contracts.ids import new_id
-from drumline.wording import counted
+from drumline.wording import plural
 from drumline_server.storage.models import Audit, Gap, LogChunk, Member, Run, RunEvent, principal_columns, table_of
 from drumline_server.storage.notifications import announce, run_events
 
@@ -211,7 +211,7 @@ def record_lost_chunk(
     session: Session, member: Member, lost_bytes: int | None, detail: str, *, ends_line: bool, now: int
 ) -> Mapping[str, Any]:  # Any: columns of a chunk
     """Records a gap after the stored output; returns the chunk that says so there, still to be stored."""
-    size = "output of unknown size" if lost_bytes is None else f"{counted(lost_bytes, 'byte')} of output"
+    size = "output of unknown size" if lost_bytes is None else f"{plural(lost_bytes, 'byte')} of output"
     because = f": {' '.join(detail.split())}" if detail else ""
     content = f"{'' if ends_line else chr(10)}[drumline: {size} lost here{because}]\n".encode()
     first_byte = member.log_bytes

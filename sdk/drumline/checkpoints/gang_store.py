@@ -117,14 +117,14 @@ class GangStore:
     def _all_parts(self, save: Path, step: int) -> dict[str, Any]:
         """The files of all members. Any: as `durable` gives them."""
 
-        def missing() -> list[int]:
+        def find_absent() -> list[int]:
             names = self._names(save, step)
             return [rank for rank in range(self._size) if f"part_{rank}" not in names]
 
         self._until(
-            lambda: not missing(),
+            lambda: not find_absent(),
             lambda: (
-                f"run.checkpoint of step {step} waits for {_ranks(missing())}; every member has to call it, at the "
+                f"run.checkpoint of step {step} waits for {_ranks(find_absent())}; every member has to call it, at the "
                 "same steps"
             ),
         )

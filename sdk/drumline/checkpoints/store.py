@@ -132,7 +132,7 @@ class CheckpointStore:
 
     def list_committed(self) -> list[CheckpointKey]:
         """Every checkpoint with a marker, the one to resume from first."""
-        return sorted((key for key, path in self._found() if (path / _MARKER).exists()), reverse=True)
+        return sorted((key for key, path in self._find_saved() if (path / _MARKER).exists()), reverse=True)
 
     def remove(self, key: CheckpointKey) -> None:
         """Deletes a checkpoint: first its marker, so that no half of it is taken for a whole."""
@@ -153,7 +153,7 @@ class CheckpointStore:
                         shutil.rmtree(path, ignore_errors=True)
                 directory.rmdir()  # raises while anything is in it
 
-    def _found(self) -> Iterator[tuple[CheckpointKey, Path]]:
+    def _find_saved(self) -> Iterator[tuple[CheckpointKey, Path]]:
         for directory, fence in self._fences():
             for path in directory.iterdir():
                 if match := _STEP.fullmatch(path.name):

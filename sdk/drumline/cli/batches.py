@@ -9,7 +9,7 @@ import click
 from drumline._flags import Duration
 from drumline.cli.options import connect, json_option, server_options
 from drumline.cli.terminal import age, json_text
-from drumline.wording import counted, duration, table
+from drumline.wording import duration, plural, table
 
 if TYPE_CHECKING:
     from drumline.contracts import api
@@ -87,7 +87,7 @@ def _states(batch: "api.Batch") -> str:
     if not batch.complete:
         states += f", {batch.size - sum(batch.states.values())} not queued yet"
     left = batch.cancel.left if batch.cancel else 0
-    return f"{states}; being cancelled, {counted(left, 'run')} still to be asked to stop" if left else states
+    return f"{states}; being cancelled, {plural(left, 'run')} still to be asked to stop" if left else states
 
 
 def _outcome_row(row: "api.Outcome", parameters: tuple[str, ...], metrics: tuple[str, ...]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from drumline.errors import DrumlineError
 from drumline.progress import Progress, open_progress
 from drumline.resources.runs import Run, describe_reason
 from drumline.resources.text import why_lines
-from drumline.wording import counted, duration, plain, size_text
+from drumline.wording import duration, plain, plural, size_text
 
 MAX_SCALARS = 8
 SYSTEM_PREFIX = "sys/"
@@ -281,7 +281,7 @@ class View:
         executor, replicas = str(body.get("executor")), body.get("replicas", 0)
         if body.get("confirmed") and executor not in self._executors | {"auto"}:
             self._executors.add(executor)
-            self._progress.line(plain(f"{counted(int(replicas), 'replica')}, executor {executor}"))
+            self._progress.line(plain(f"{plural(int(replicas), 'replica')}, executor {executor}"))
 
     def _show_gap(self, body: dict[str, Any]) -> None:
         count, size = self._lost.get(str(body.get("what")), (0, 0))
@@ -316,4 +316,4 @@ def _loss_text(what: str, count: int, size: int) -> str:
     """What is lost of a kind: output is told in bytes, what else there is in records."""
     if what == "log" and size:
         return f"{size_text(size)} of output lost"
-    return f"{counted(count, f'{what} record')} lost" if count else f"{what} records lost, nobody knows how many"
+    return f"{plural(count, f'{what} record')} lost" if count else f"{what} records lost, nobody knows how many"

@@ -6,7 +6,7 @@ from html import escape
 
 from drumline.contracts import api
 from drumline.contracts.states import RunState
-from drumline.wording import counted, rate_text
+from drumline.wording import plural, rate_text
 
 MAX_CELLS = 256
 """Larger placements are drawn as a count for each host."""
@@ -30,7 +30,7 @@ def as_text(details: api.Run, url: str) -> str:
     rate = f", {rate_text(progress.steps_per_s)} steps/s" if progress.steps_per_s is not None else ""
     odd = ", ".join(f"{name} is {value}" for name, value in details.not_finite.items())
     first = f"{details.id}  {details.job} v{details.version}  {details.state}{f'  ({odd})' if odd else ''}"
-    return f"{first}\n{counted(details.replicas, 'replica')}, {details.strategy}; {steps}{total}{rate}\n{url}"
+    return f"{first}\n{plural(details.replicas, 'replica')}, {details.strategy}; {steps}{total}{rate}\n{url}"
 
 
 def as_html(details: api.Run, url: str, placement: api.Placement | None, metrics: api.Metrics | None) -> str:
@@ -53,7 +53,7 @@ def _placement(placement: api.Placement) -> str:
         by_host[device.host_name].append(device)
     if len(placement.devices) > MAX_CELLS:
         return "".join(
-            f"<div>{escape(host)}: {counted(len(devices), 'device')}</div>" for host, devices in by_host.items()
+            f"<div>{escape(host)}: {plural(len(devices), 'device')}</div>" for host, devices in by_host.items()
         )
     return "".join(f"<div>{_strip(devices)} {escape(host)}</div>" for host, devices in by_host.items())
 
@@ -62,7 +62,7 @@ def _strip(devices: list[api.PlacedDevice]) -> str:
     cells = "".join(_cell(position, device) for position, device in enumerate(devices))
     width = len(devices) * (_CELL + _GAP)
     return (
-        f'<svg width="{width}" height="{_CELL}" role="img" aria-label="{counted(len(devices), "device")}">{cells}</svg>'
+        f'<svg width="{width}" height="{_CELL}" role="img" aria-label="{plural(len(devices), "device")}">{cells}</svg>'
     )
 
 

@@ -16,7 +16,7 @@ from drumline.contracts.plans import (
 )
 from drumline.contracts.stacks import DispatchedProgram, MemberStacks
 from drumline.resources.chip_text import chip_sections
-from drumline.wording import counted, duration, limit_rows, plain, size_text, table
+from drumline.wording import duration, limit_rows, plain, plural, size_text, table
 
 
 def plan_text(plan: api.Plan) -> str:
@@ -96,9 +96,9 @@ def _program(program: ProbedProgram) -> list[str]:
 
 def _describe_scope(program: ProbedProgram) -> str:
     """How much of the program was looked at; its calls where they are not its steps."""
-    steps = counted(program.steps, "step")
+    steps = plural(program.steps, "step")
     of_calls = program.calls is not None and program.calls != program.steps
-    calls = f" ({counted(program.calls or 0, 'call')} of strategy.run)" if of_calls else ""
+    calls = f" ({plural(program.calls or 0, 'call')} of strategy.run)" if of_calls else ""
     return f"the whole program, {steps}{calls}" if program.ended else f"the first {steps}{calls}"
 
 
@@ -159,7 +159,7 @@ def stacks_text(told: MemberStacks) -> str:
     standing = told.standing
     if standing is None:
         return told.missing
-    doing = f"{_ACTIVITIES[standing.activity]}, after {counted(standing.advances, 'step')} or logs"
+    doing = f"{_ACTIVITIES[standing.activity]}, after {plural(standing.advances, 'step')} or logs"
     lines = [f"{doing}; nothing changed for {duration(standing.idle_s)}"]
     if standing.program is not None:
         lines += _last_program(standing.program, standing.step)

@@ -97,7 +97,7 @@ def _find_places(free: frozenset[Place], replicas: int, blocks: Blocks | None) -
         corner = next(_free_corners(free, low, high, box), None)
         if corner is not None:
             inside = _inside(box, replicas, blocks)
-            return [[_moved(corner, place) for place in replica] for replica in inside]
+            return [[_move(corner, place) for place in replica] for replica in inside]
     return None
 
 
@@ -126,7 +126,7 @@ def _find_over_hosts(
     for box in _boxes(mesh, replicas, blocks):
         inside = _inside(box, replicas, blocks)
         for corner in _free_corners(places, low, high, box):
-            found = [[_moved(corner, place) for place in replica] for replica in inside]
+            found = [[_move(corner, place) for place in replica] for replica in inside]
             if _is_even(found, host_of, hosts):
                 return found
     return None
@@ -161,7 +161,7 @@ def _free_corners(
     x, y, z, core = (range(bottom, top - size + 2) for bottom, top, size in zip(low, high, box, strict=True))
     cells = list(product(*map(range, box)))
     for corner in ((x0, y0, z0, core0) for z0, y0, x0, core0 in product(z, y, x, core)):
-        if all(_moved(corner, cell) in free for cell in cells):
+        if all(_move(corner, cell) in free for cell in cells):
             yield corner
 
 
@@ -174,6 +174,6 @@ def _inside(box: Sequence[int], replicas: int, blocks: Blocks | None) -> list[li
     return [[(column, row, layer, core)] for layer, row, column, core in list(rows)[:replicas]]
 
 
-def _moved(corner: Sequence[int], place: Sequence[int]) -> Place:
+def _move(corner: Sequence[int], place: Sequence[int]) -> Place:
     x, y, z, core = (begin + step for begin, step in zip(corner, place, strict=True))
     return x, y, z, core

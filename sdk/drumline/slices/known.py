@@ -94,7 +94,7 @@ class KnownSlice:
             generation = _generation(accelerator["generation"], {**GENERATIONS, **_BY_TYPE}, name)
             return cls.of(generation, _compact_box(generation, int(accelerator["count"]), name))
         raise SliceError(
-            f"{_shown(name)} names no TPU slice; say its generation and its chips, such as 'v4:2x2x4' or 'v5e:4x4', "
+            f"{_shorten(name)} names no TPU slice; say its generation and its chips, such as 'v4:2x2x4' or 'v5e:4x4', "
             "or an accelerator type such as 'v4-32'"
         )
 
@@ -211,14 +211,14 @@ def _compact_box(generation: Generation, count: int, name: str) -> tuple[int, ..
     chips, rest = divmod(count, per_chip)
     if rest or not 1 <= chips <= generation.max_chips:
         raise SliceError(
-            f"{_shown(name)}: {generation.name} slices have {per_chip} to {generation.max_chips * per_chip} cores, "
+            f"{_shorten(name)}: {generation.name} slices have {per_chip} to {generation.max_chips * per_chip} cores, "
             f"{per_chip} on each chip"
         )
     if chips == 1:
         return (1,) * generation.dimensions
     boxes = [box for box in _boxes(chips, generation.dimensions) if _fits(generation, box)]
     if not boxes:
-        raise SliceError(f"{_shown(name)}: no box of whole {generation.name} hosts has {chips} chips")
+        raise SliceError(f"{_shorten(name)}: no box of whole {generation.name} hosts has {chips} chips")
     return min(boxes, key=lambda box: (max(box) - min(box), box))
 
 
@@ -244,10 +244,10 @@ def _box(sizes: tuple[int, ...]) -> list[tuple[int, int, int]]:
 
 def _generation(written: str, known: dict[str, Generation], name: str) -> Generation:
     if written not in known:
-        raise SliceError(f"{_shown(name)}: there is no TPU {written!r}; known are {', '.join(GENERATIONS)}")
+        raise SliceError(f"{_shorten(name)}: there is no TPU {written!r}; known are {', '.join(GENERATIONS)}")
     return known[written]
 
 
-def _shown(name: object) -> str:
+def _shorten(name: object) -> str:
     text = repr(name)
     return text if len(text) <= _MAX_NAME_CHARACTERS else text[:_MAX_NAME_CHARACTERS] + "..."

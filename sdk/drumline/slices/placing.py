@@ -128,7 +128,7 @@ def _place_in_mesh(computation: Computation) -> list[list[Place]]:
     block = [range(0, size * step, step) for size, step in zip(computation.shape, computation.stride, strict=True)]
     inside = list(product(*block))
     return [
-        [_moved(start, offset) for offset in inside]
+        [_move(start, offset) for offset in inside]
         for start in (_start(computation, replica, counts) for replica in range(computation.num_replicas))
     ]
 
@@ -140,12 +140,12 @@ def _place_in_rings(computation: Computation) -> list[list[Place]]:
     x_count, y_count, z_count, _ = computation.replica_shape()
     inside = [(*chip, core) for chip in ring(x_block, y_block, z_block) for core in range(cores)]
     return [
-        [_moved((x * x_block, y * y_block, z * z_block, 0), offset) for offset in inside]
+        [_move((x * x_block, y * y_block, z * z_block, 0), offset) for offset in inside]
         for x, y, z in ring(x_count, y_count, z_count)
     ]
 
 
-def _moved(start: Sequence[int], offset: Sequence[int]) -> Place:
+def _move(start: Sequence[int], offset: Sequence[int]) -> Place:
     x, y, z, core = (begin + step for begin, step in zip(start, offset, strict=True))
     return x, y, z, core
 

@@ -19,11 +19,11 @@ def ring(x_size: int, y_size: int, z_size: int) -> list[Chip]:
     if len(wide) > 1 and any(sizes[axis] % 2 for axis in wide):
         return [(x, y, z) for z, y, x in product(range(z_size), range(y_size), range(x_size))]
     if len(wide) < 2:
-        return [_placed({axis: step for axis in wide}) for step in range(max(sizes))]
+        return [_place({axis: step for axis in wide}) for step in range(max(sizes))]
     if len(wide) == 2:
         across, along = wide
         path = [(0, 0), *_open_path(sizes[across], sizes[along])]
-        return [_placed({across: column, along: row}) for column, row in path]
+        return [_place({across: column, along: row}) for column, row in path]
     return list(_stacked_layers(x_size, y_size, z_size))
 
 
@@ -47,5 +47,5 @@ def _open_path(columns: int, rows: int) -> Iterator[tuple[int, int]]:
     yield from ((0, row) for row in range(rows - 1, 0, -1))
 
 
-def _placed(coordinates: dict[int, int]) -> Chip:
+def _place(coordinates: dict[int, int]) -> Chip:
     return coordinates.get(0, 0), coordinates.get(1, 0), coordinates.get(2, 0)

@@ -41,7 +41,7 @@ def told(core: Core, host: str) -> None:
     core.write(lambda session: notify(session, host))
 
 
-def counted(notifier: Notifier, outcome: str, number: int) -> Callable[[], bool]:
+def plural(notifier: Notifier, outcome: str, number: int) -> Callable[[], bool]:
     return lambda: notifier.counts()[outcome] >= number
 
 
@@ -70,7 +70,7 @@ def test_commit_puts_a_notification_into_the_queue_of_the_host(core: Core, notif
     broker.start()
     told(core, "hst_a")
     wait_until(lambda: broker.notifications("hst_a") == 1, timeout_s=20, what="the notification arrived")
-    wait_until(counted(notifier, "sent", 1), timeout_s=20, what="it is counted")
+    wait_until(plural(notifier, "sent", 1), timeout_s=20, what="it is counted")
     assert notifier.counts() == {"sent": 1, "failed": 0, "dropped": 0}
 
 
@@ -79,7 +79,7 @@ def test_notifier_goes_on_when_the_broker_is_back(
 ) -> None:
     for number in range(3):
         told(core, f"hst_{number}")
-        wait_until(counted(notifier, "failed", number + 1), timeout_s=20, what="no broker took it")
+        wait_until(plural(notifier, "failed", number + 1), timeout_s=20, what="no broker took it")
     assert caplog.text.count("no broker: ") == 1, "an outage is told once"
     broker.start()
     told(core, "hst_a")
@@ -116,12 +116,12 @@ def test_commits_are_as_quick_while_the_broker_hangs(core: Core, notifier: Notif
 
     broker.start()
     told(core, "hst_a")
-    wait_until(counted(notifier, "sent", 1), timeout_s=20, what="the broker answers")
+    wait_until(plural(notifier, "sent", 1), timeout_s=20, what="the broker answers")
     before_s = median_s()
     broker.hang()
     try:
         hanging_s = median_s()
-        wait_until(counted(notifier, "failed", 1), timeout_s=20, what="the broker hangs")
+        wait_until(plural(notifier, "failed", 1), timeout_s=20, what="the broker hangs")
     finally:
         broker.go_on()
     assert hanging_s < max(3 * before_s, 0.1), "a publication that hangs takes half a second"

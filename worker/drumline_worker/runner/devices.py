@@ -7,7 +7,7 @@ import jax
 
 import drumline.distribute as dist
 from drumline.contracts.worker_api import AssignedDevice
-from drumline.wording import counted
+from drumline.wording import plural
 from drumline_worker.host.rundir import StartOrder
 from drumline_worker.runner.rendezvous import gang_devices, join
 
@@ -39,7 +39,7 @@ def claim_devices(order: StartOrder) -> list[tuple[AssignedDevice, jax.Device]]:
     present = jax.local_devices(backend=platform)
     if len(present) != len(assigned):
         raise DevicesUnavailableError(
-            f"JAX shows {counted(len(present), f'{platform} device')}; {len(assigned)} were assigned"
+            f"JAX shows {plural(len(present), f'{platform} device')}; {len(assigned)} were assigned"
         )
     if order.claimed.rendezvous.size > 1:
         pairs = gang_devices(order, platform)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drumline.contracts.reasons import REASONS, EndReason
-from drumline.wording import counted
+from drumline.wording import plural
 from drumline_worker.host.clock import now
 from drumline_worker.host.processes import end_all_children
 from drumline_worker.host.rundir import Ending
@@ -195,7 +195,7 @@ class Finish:
     def _report_loss(self, what: str, lost: int, noun: str, output: OutputBuffer) -> None:
         if lost > 0:
             self._journal.gap(what, min(lost, _MAX_LOST), detail=_NEVER_SENT)
-            output.note(f"[drumline: {counted(lost, noun)} lost here: {_NEVER_SENT}]")
+            output.note(f"[drumline: {plural(lost, noun)} lost here: {_NEVER_SENT}]")
 
     def make_ending(self, status: int, released: bool, output: OutputBuffer, pump: Pump, hang: str) -> Ending:
         """Writes the rest of the spool, judges."""

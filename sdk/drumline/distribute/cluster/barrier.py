@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from drumline.distribute.cluster.gang import Gang, checked_address
+from drumline.distribute.cluster.gang import Gang, check_address
 from drumline.distribute.errors import ClusterError
 
 #: Seconds between two attempts to reach process 0.
@@ -154,7 +154,7 @@ class _Host:
                 # The port has to be free before anybody is told to go on.
                 listener.close()
                 # Who gave up before has come: its limit began earlier.
-                absent = self._absent() and (self._missing(self._came) or self._absent())
+                absent = self._absent() and (self._find_missing(self._came) or self._absent())
                 differences = () if absent else self._differences()
                 address = self._own_address()
                 verdict = self._verdict(absent, differences, address)
@@ -162,7 +162,7 @@ class _Host:
                     _say(member, verdict)
                     member.connection.close()
         if absent:
-            why = f"after {self._timeout_s:g} s {_named(absent)} had not called dist.initialize()"
+            why = f"after {self._timeout_s:g} s {_name_processes(absent)} had not called dist.initialize()"
             raise _not_met(self._gang, why, tuple(absent))
         if differences:
             raise _differ(self._gang, differences)
@@ -184,7 +184,7 @@ class _Host:
 
     def _listen(self) -> socket.socket:
         address = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS") or self._gang.coordinator_address
-        host, _, port = checked_address(address).rpartition(":")
+        host, _, port = check_address(address).rpartition(":")
         host = host.strip("[]") if "JAX_COORDINATOR_BIND_ADDRESS" in os.environ else ""
         try:
             if socket.has_dualstack_ipv6() and host in ("", "::"):
@@ -201,7 +201,7 @@ class _Host:
             if now >= self._tell_at:
                 self._tell_at = now + _TELL_S
                 for member in self._present.values():
-                    _say(member, f"absent {_named(self._absent())}")
+                    _say(member, f"absent {_name_processes(self._absent())}")
             for key, _ in selector.select(min(self._tell_at, self._deadline) - now):
                 if key.data is None:
                     connection, _ = listener.accept()
@@ -241,9 +241,9 @@ class _Host:
         return True
 
     def _absent(self) -> list[int]:
-        return self._missing(self._present)
+        return self._find_missing(self._present)
 
-    def _missing(self, there: Collection[int]) -> list[int]:
+    def _find_missing(self, there: Collection[int]) -> list[int]:
         """Who is not among them: at most one more than are named, in order."""
         if len(there) == self._gang.num_processes - 1:
             return []
@@ -312,7 +312,7 @@ def _say(member: _Member, line: str) -> None:
         member.connection.send(f"{line}\n".encode())
 
 
-def _named(ranks: list[int]) -> str:
+def _name_processes(ranks: list[int]) -> str:
     shown = ", ".join(map(str, ranks[:_MOST_NAMED])) + (", ..." if len(ranks) > _MOST_NAMED else "")
     return f"{'process' if len(ranks) == 1 else 'processes'} {shown}"
 

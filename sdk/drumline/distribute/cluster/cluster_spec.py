@@ -79,7 +79,7 @@ class ClusterSpec:
         tasks = self._job(job_name)
         if not isinstance(task_index, int) or isinstance(task_index, bool) or task_index not in tasks:
             raise InvalidValueError(
-                f"job {job_name!r:.80} has no task {task_index!r:.80}; it has {_listed(sorted(tasks))}"
+                f"job {job_name!r:.80} has no task {task_index!r:.80}; it has {_list(sorted(tasks))}"
             )
         return tasks[task_index]
 
@@ -117,7 +117,7 @@ class ClusterSpec:
 
     def _job(self, job_name: str) -> dict[int, str]:
         if not isinstance(job_name, str) or job_name not in self._jobs:
-            raise InvalidValueError(f"there is no job {job_name!r:.80} in the cluster; it has {_listed(self.jobs)}")
+            raise InvalidValueError(f"there is no job {job_name!r:.80} in the cluster; it has {_list(self.jobs)}")
         return self._jobs[job_name]
 
     def _as_list_or_dict(self, job: str) -> Any:
@@ -175,6 +175,6 @@ def _address(job: str, index: int, address: Any) -> str:
     return address
 
 
-def _listed(values: list[Any]) -> str:
+def _list(values: list[Any]) -> str:
     shown = ", ".join(map(str, values[:8]))
     return (shown + (", ..." if len(values) > 8 else "")) or "none"

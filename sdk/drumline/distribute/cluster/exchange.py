@@ -113,8 +113,8 @@ class Exchange:
             by_process = {process: one.get(name) for process, one in zip(self.processes, told, strict=True)}
             if odd := odd_processes({process: json.dumps(value) for process, value in by_process.items()}):
                 raise ProcessesDifferError(
-                    f"{what}: {name} of {_listed(odd)} is not that of the other processes "
-                    f"({_shown(by_process[odd[0]])}, there {_shown(_usual(by_process, odd))}). It must be the same in "
+                    f"{what}: {name} of {_name_processes(odd)} is not that of the other processes "
+                    f"({_show(by_process[odd[0]])}, there {_show(_usual(by_process, odd))}). It must be the same in "
                     "all: compute it from the same numbers and seeds, or make it per replica",
                     odd,
                 )
@@ -218,9 +218,9 @@ def _usual(by_process: Mapping[int, Any], odd: Sequence[int]) -> Any:
     return next(value for process, value in by_process.items() if process not in odd)
 
 
-def _listed(processes: Sequence[int]) -> str:
+def _name_processes(processes: Sequence[int]) -> str:
     return f"process{'es' * (len(processes) > 1)} {', '.join(map(str, processes))}"
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     return "missing" if value is None else f"{value!r:.60}"

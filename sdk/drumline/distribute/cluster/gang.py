@@ -49,7 +49,7 @@ class Gang:
             )
         _check_device_ids(self.local_device_ids)
         if self.coordinator_address is not None:
-            object.__setattr__(self, "coordinator_address", checked_address(self.coordinator_address))
+            object.__setattr__(self, "coordinator_address", check_address(self.coordinator_address))
 
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments of ``jax.distributed.initialize``."""
@@ -70,16 +70,16 @@ def _check_device_ids(ids: object) -> None:
         raise InvalidTypeError(f"local_device_ids must be a tuple of numbers from 0, such as (0, 1); got {ids!r:.80}")
 
 
-def checked_address(address: object) -> str:
+def check_address(address: object) -> str:
     """``address`` as "host:port" without its scheme; InvalidValueError for another form or a port that is none."""
     match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
     if match is None:
         raise InvalidValueError(f"{address!r:.120} is no address; write host:port, such as 'worker0.example:2222'")
-    checked_port(int(match["port"]))
+    check_port(int(match["port"]))
     return f"{match['host']}:{match['port']}"
 
 
-def checked_port(port: object, last: int = 65_535) -> int:
+def check_port(port: object, last: int = 65_535) -> int:
     """``port`` if it is one from 1 to ``last``; InvalidValueError else."""
     if not isinstance(port, int) or isinstance(port, bool) or not 1 <= port <= last:
         raise InvalidValueError(f"{port!r:.80} is no port; use a number from 1 to {last}")
@@ -130,7 +130,7 @@ def _check_jobs(cluster: ClusterSpec) -> None:
 def _addresses(cluster: ClusterSpec, tasks: list[tuple[str, int]]) -> list[str]:
     owners: dict[str, tuple[str, int]] = {}
     for job, index in tasks:
-        address = checked_address(cluster.task_address(job, index))
+        address = check_address(cluster.task_address(job, index))
         if address in owners:
             other, number = owners[address]
             raise InvalidValueError(

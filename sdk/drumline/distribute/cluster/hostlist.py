@@ -53,7 +53,7 @@ def _parts(hostlist: str) -> Iterator[str]:
     for character in hostlist:
         if character == "," and depth == 0:
             if not part:
-                raise _refused(hostlist, "a host is missing before a comma")
+                raise _refusal(hostlist, "a host is missing before a comma")
             yield part
             part = ""
             continue
@@ -66,7 +66,7 @@ def _parts(hostlist: str) -> Iterator[str]:
 def _hosts(hostlist: str, part: str, room: int) -> list[str]:
     match = _HOST.fullmatch(part)
     if match is None:
-        raise _refused(hostlist, f"{part!r:.60} is no host; it may have one [...], at its end")
+        raise _refusal(hostlist, f"{part!r:.60} is no host; it may have one [...], at its end")
     prefix, ranges = match["prefix"], match["ranges"]
     if ranges is None and room:
         return [prefix]
@@ -79,13 +79,13 @@ def _hosts(hostlist: str, part: str, room: int) -> list[str]:
 def _numbers(hostlist: str, written: str, room: int) -> list[str]:
     match = _RANGE.fullmatch(written)
     if match is None:
-        raise _refused(hostlist, f"{written!r:.40} is no range; write 3, 3-5 or 3-9:2")
+        raise _refusal(hostlist, f"{written!r:.40} is no range; write 3, 3-5 or 3-9:2")
     first, last = int(match["first"]), int(match["last"] or match["first"])
     numbers = range(first, last + 1, int(match["step"] or 1) or 1)
     if last < first or match["step"] == "0":
-        raise _refused(hostlist, f"{written!r:.40} is an empty range")
+        raise _refusal(hostlist, f"{written!r:.40} is an empty range")
     if len(numbers) > room:
-        raise _refused(hostlist, f"it has more than {MAX_TASKS} hosts")
+        raise _refusal(hostlist, f"it has more than {MAX_TASKS} hosts")
     return [str(number).zfill(len(match["first"])) for number in numbers]
 
 
@@ -94,5 +94,5 @@ def _check_length(what: str, text: str) -> None:
         raise InvalidValueError(f"{what} must be a text of at most {_MAX_CHARACTERS} characters; got {text!r:.80}")
 
 
-def _refused(hostlist: str, why: str) -> InvalidValueError:
+def _refusal(hostlist: str, why: str) -> InvalidValueError:
     return InvalidValueError(f"hostlist {hostlist!r:.120}: {why}")

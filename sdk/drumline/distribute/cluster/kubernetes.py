@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from drumline.distribute.cluster.cluster_spec import MAX_TASKS, ClusterSpec
-from drumline.distribute.cluster.gang import Gang, checked_port, gang_of_tasks, number_in
+from drumline.distribute.cluster.gang import Gang, check_port, gang_of_tasks, number_in
 from drumline.distribute.cluster.resolver import ClusterResolver
 from drumline.distribute.errors import ClusterError, InvalidTypeError, InvalidValueError, MissingPackageError
 
@@ -72,11 +72,11 @@ class KubernetesClusterResolver(ClusterResolver):
             raise InvalidValueError(
                 f"executable_location must be WITHIN_CLUSTER or OFF_CLUSTER; got {executable_location!r:.80}"
             )
-        self._selectors = _checked_selectors(job_to_label_mapping or {"worker": ["job-name=tensorflow"]})
-        self._port = checked_port(tf_server_port)
+        self._selectors = _check_selectors(job_to_label_mapping or {"worker": ["job-name=tensorflow"]})
+        self._port = check_port(tf_server_port)
         self._client = override_client
         self._location = executable_location
-        self._namespaces = None if namespaces is None else _checked_namespaces(namespaces)
+        self._namespaces = None if namespaces is None else _check_namespaces(namespaces)
 
     def cluster_spec(self) -> ClusterSpec:
         """The running pods' hosts, sorted by the pods' names, as they are now."""
@@ -99,15 +99,15 @@ class KubernetesClusterResolver(ClusterResolver):
         """Any: what the client's package defines."""
         client = self._client if self._client is not None else _connect(self._location)
         return {
-            job: [pod for selector in selectors for pod in self._running(client, selector)]
+            job: [pod for selector in selectors for pod in self._list_running(client, selector)]
             for job, selectors in self._selectors.items()
         }
 
-    def _running(self, client: Any, selector: str) -> list[Any]:
+    def _list_running(self, client: Any, selector: str) -> list[Any]:
         if self._namespaces is None:
-            return _running(client.list_pod_for_all_namespaces, selector)
+            return _list_running(client.list_pod_for_all_namespaces, selector)
         within = (partial(client.list_namespaced_pod, namespace) for namespace in self._namespaces)
-        return [pod for list_pods in within for pod in _running(list_pods, selector)]
+        return [pod for list_pods in within for pod in _list_running(list_pods, selector)]
 
     def _own_task(self, pods: Mapping[str, list[Any]]) -> tuple[str | None, int | None]:
         if self.task_type is not None and self.task_id is not None:
@@ -163,7 +163,7 @@ def _gang_of_environment(default_port: int) -> Gang:
     address = os.environ[coordinator]
     has_port = ":" in (address.rpartition("]")[2] if address.startswith("[") else address)
     return Gang(
-        address if has_port else f"{address}:{checked_port(port)}",
+        address if has_port else f"{address}:{check_port(port)}",
         number_in(os.environ, count),
         number_in(os.environ, process),
     )
@@ -193,7 +193,7 @@ def _connect(location: ExecutableLocation) -> Any:
     return client.CoreV1Api()
 
 
-def _running(list_pods: Callable[..., Any], selector: str) -> list[Any]:
+def _list_running(list_pods: Callable[..., Any], selector: str) -> list[Any]:
     """The pods, sorted by name and namespace so that every process lists them in one order."""
     try:
         listed = list_pods(label_selector=selector, limit=MAX_TASKS, _request_timeout=_REQUEST_TIMEOUT_S)
@@ -228,7 +228,7 @@ def _is_texts(given: object) -> bool:
     return all(isinstance(one, str) for one in given)
 
 
-def _checked_namespaces(namespaces: Sequence[str]) -> list[str]:
+def _check_namespaces(namespaces: Sequence[str]) -> list[str]:
     if not _is_texts(namespaces):
         raise InvalidTypeError(f"namespaces must be a list such as ['team-a']; got {namespaces!r:.80}")
     wrong = [namespace for namespace in namespaces if not _NAMESPACE.fullmatch(namespace)]
@@ -247,7 +247,7 @@ def _address(pod: Any, field: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _checked_selectors(mapping: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+def _check_selectors(mapping: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     if not isinstance(mapping, Mapping):
         raise InvalidTypeError(
             f"job_to_label_mapping must be a dict such as {{'worker': ['job-name=tensorflow']}}; got {mapping!r:.80}"

@@ -191,7 +191,7 @@ class UnionClusterResolver(ClusterResolver):
     def cluster_spec(self) -> ClusterSpec:
         specs = [resolver.cluster_spec().as_dict() for resolver in self._resolvers]
         jobs = sorted({job for spec in specs for job in spec})
-        return ClusterSpec({job: _merged(job, [spec[job] for spec in specs if job in spec]) for job in jobs})
+        return ClusterSpec({job: _merge(job, [spec[job] for spec in specs if job in spec]) for job in jobs})
 
     def master(self, task_type: str | None = None, task_id: int | None = None, rpc_layer: str | None = None) -> str:
         if task_type is not None and task_id is not None:
@@ -255,7 +255,7 @@ def _forms_own_gang(resolver: ClusterResolver) -> bool:
     return type(resolver).gang is not ClusterResolver.gang
 
 
-def _merged(job: str, parts: list[Any]) -> list[str] | dict[int, str]:
+def _merge(job: str, parts: list[Any]) -> list[str] | dict[int, str]:
     if all(isinstance(part, list) for part in parts):
         return [address for part in parts for address in part]
     merged: dict[int, str] = {}

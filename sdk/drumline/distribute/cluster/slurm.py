@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from drumline.distribute.cluster.cluster_spec import MAX_TASKS, ClusterSpec
-from drumline.distribute.cluster.gang import Gang, checked_port, gang_of_tasks, number_in
+from drumline.distribute.cluster.gang import Gang, check_port, gang_of_tasks, number_in
 from drumline.distribute.cluster.hostlist import expand_hostlist, expand_tasks_per_node
 from drumline.distribute.cluster.resolver import ClusterResolver
 from drumline.distribute.errors import ClusterError, InvalidTypeError, InvalidValueError
@@ -60,9 +60,9 @@ class SlurmClusterResolver(ClusterResolver):
         super().__init__(rpc_layer=rpc_layer)
         self._rank = _number("SLURM_PROCID")
         self._tasks = _tasks_by_host(tasks_per_node)
-        self._jobs = _checked_jobs(jobs, sum(self._tasks.values()), self._rank)
+        self._jobs = _check_jobs(jobs, sum(self._tasks.values()), self._rank)
         most_on_a_node = max(self._tasks.values())
-        self._port_base = None if port_base is None else checked_port(port_base, 65_536 - most_on_a_node)
+        self._port_base = None if port_base is None else check_port(port_base, 65_536 - most_on_a_node)
         self._are_bound = gpus_per_node is None and "SLURM_GPUS_PER_TASK" in os.environ
         self._visible = _visible_gpus()
         self._gpus_per_node = _count("gpus_per_node", gpus_per_node, _gpus_here(self._visible))
@@ -209,7 +209,7 @@ def _tasks_by_host(tasks_per_node: int | Mapping[str, int] | None) -> dict[str, 
     return tasks
 
 
-def _checked_jobs(jobs: Mapping[str, int] | None, started: int, rank: int) -> dict[str, int]:
+def _check_jobs(jobs: Mapping[str, int] | None, started: int, rank: int) -> dict[str, int]:
     if jobs is None:
         jobs = {"worker": _number("SLURM_STEP_NUM_TASKS")}
     if not isinstance(jobs, Mapping):
@@ -235,7 +235,7 @@ def _task_of(jobs: Mapping[str, int], rank: int) -> tuple[str, int]:
     raise ClusterError(f"rank {rank} is beyond the tasks of {sorted(jobs)}")
 
 
-def _found() -> str | None:
+def _read_found() -> str | None:
     """CUDA_VISIBLE_DEVICES as the process found it: what a resolver wrote to it is no node's GPUs."""
     seen = os.environ.get(_VISIBLE)
     written, _, found = os.environ.get(_FOUND, "").partition("|")
@@ -245,12 +245,12 @@ def _found() -> str | None:
 
 
 def _visible_gpus() -> list[str]:
-    return [name for name in (_found() or "").split(",") if name.strip() not in ("", "-1")]
+    return [name for name in (_read_found() or "").split(",") if name.strip() not in ("", "-1")]
 
 
 def _gpus_here(visible: list[str]) -> int:
     """Those of the variable, if it is set, else those that nvidia-smi lists; none without it."""
-    if _found() is not None:
+    if _read_found() is not None:
         return len(visible)
     program = shutil.which("nvidia-smi")
     if program is None:

@@ -13,7 +13,7 @@ import jax
 
 from drumline.distribute.cluster import tpu_metadata
 from drumline.distribute.cluster.cluster_spec import MAX_TASKS, ClusterSpec
-from drumline.distribute.cluster.gang import Gang, checked_address, number_in
+from drumline.distribute.cluster.gang import Gang, check_address, number_in
 from drumline.distribute.cluster.meeting import meet
 from drumline.distribute.cluster.resolver import ClusterResolver, with_layer
 from drumline.distribute.errors import ClusterError, InvalidTypeError, InvalidValueError, UnsupportedError
@@ -70,7 +70,7 @@ class TPUClusterResolver(ClusterResolver):
             )
         self._coordinator: tuple[str, str] | None = None
         if coordinator_name is not None:
-            self._coordinator = coordinator_name, checked_address(coordinator_address)
+            self._coordinator = coordinator_name, check_address(coordinator_address)
         self._tpu = tpu or ""
         has_met = self.is_local or (not self._tpu and has_device_places())
         self._hosts = () if has_met else _hosts_of(self._tpu)
@@ -191,7 +191,7 @@ def _hosts_of(tpu: str) -> tuple[tuple[str, int], ...]:
         return hosts
     if "://" in tpu or "," in tpu:
         raise InvalidValueError(f"tpu={tpu!r:.120} is no list of addresses; write 'grpc://host:port,host:port'")
-    told = _told_hosts()
+    told = _read_hosts()
     if not told:
         named = f"no TPU {tpu!r:.80} is known here" if tpu else "no TPU is told"
         raise InvalidValueError(
@@ -204,7 +204,7 @@ def _hosts_of(tpu: str) -> tuple[tuple[str, int], ...]:
     return told
 
 
-def _told_hosts() -> tuple[tuple[str, int], ...]:
+def _read_hosts() -> tuple[tuple[str, int], ...]:
     if endpoints := os.environ.get(_ENDPOINTS):
         return tuple(_host_and_port(address) for address in endpoints.split(","))
     written = next((os.environ[name] for name in _HOSTNAMES if os.environ.get(name)), "")
@@ -220,7 +220,7 @@ def _host(address: str) -> str:
 
 
 def _host_and_port(address: str) -> tuple[str, int]:
-    host, _, port = checked_address(address).rpartition(":")
+    host, _, port = check_address(address).rpartition(":")
     return host, int(port)
 
 

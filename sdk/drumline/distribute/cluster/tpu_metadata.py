@@ -57,12 +57,12 @@ def _attribute(name: str) -> str | None:
         return None
     host = os.environ.get("GCE_METADATA_HOST") or os.environ.get("GCE_METADATA_IP") or _HOST
     try:
-        return _fetched(http.client.HTTPConnection(host, timeout=_TIMEOUT_S), name)
+        return _fetch(http.client.HTTPConnection(host, timeout=_TIMEOUT_S), name)
     except (http.client.HTTPException, OSError, ValueError):
         return None
 
 
-def _fetched(connection: http.client.HTTPConnection, name: str) -> str | None:
+def _fetch(connection: http.client.HTTPConnection, name: str) -> str | None:
     """What one request gives: it knows neither proxies nor redirects, which would tell of another machine."""
     with closing(connection):
         connection.connect()

@@ -84,7 +84,7 @@ class MpmdStep:
             self._commit(variable, held.get(key, ()), results)
         return self._outputs(arguments, results)
 
-    def given(self, arguments: StepArguments) -> Sequence[Any]:
+    def list_donated(self, arguments: StepArguments) -> Sequence[Any]:
         """Arguments that it took for good: none, as replicas share what they are given."""
         return ()
 

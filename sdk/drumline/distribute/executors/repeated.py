@@ -151,7 +151,7 @@ class EachStep:
         assert arguments.repeated is not None
         return str(self._step.text(arguments.at(arguments.repeated.first)))
 
-    def given(self, arguments: StepArguments) -> Sequence[Any]:
+    def list_donated(self, arguments: StepArguments) -> Sequence[Any]:
         """Arguments that it took for good: none, the next step has the same."""
         return ()
 

@@ -109,7 +109,7 @@ class SpmdStep:
             self._report(arguments, outputs)
         return self._results(arguments, outputs)
 
-    def given(self, arguments: StepArguments) -> Sequence[tuple[str, Sequence[jax.Array]]]:
+    def list_donated(self, arguments: StepArguments) -> Sequence[tuple[str, Sequence[jax.Array]]]:
         """The arrays that it took for good, by the argument that was named. None of them can be read any more."""
         return [(one.name, one.take(arguments)) for one in self._given_arguments]
 
@@ -314,9 +314,9 @@ class SpmdStep:
             axis_names={REPLICA_AXIS},
             check_vma=False,
         )
-        return jax.jit(mapped, donate_argnums=(0, 2) if self._donate else (), **self._kept_whole(len(out_specs)))
+        return jax.jit(mapped, donate_argnums=(0, 2) if self._donate else (), **self._keep_whole(len(out_specs)))
 
-    def _kept_whole(self, count: int) -> dict[str, Any]:
+    def _keep_whole(self, count: int) -> dict[str, Any]:
         """Of replicas with several devices: what a variable holds, or is mirrored, leaves the step whole on each.
 
         The next step would be compiled again for a variable that lies otherwise.

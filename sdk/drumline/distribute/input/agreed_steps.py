@@ -198,7 +198,7 @@ class RowsOfOwnPart:
     def take(self) -> Own | None:
         batch, found = self._stream.take(self._rows * len(self._own))
         if self._fills:
-            return self._filled(batch, found)
+            return self._fill(batch, found)
         if not found:
             return None
         return Own(tuple(cut(batch, *bounds) if bounds[0] < found else None for bounds in self._bounds(found)))
@@ -207,7 +207,7 @@ class RowsOfOwnPart:
         starts = [min(self._rows * position, found) for position in range(len(self._own))]
         return [(start, min(start + self._rows, found)) for start in starts]
 
-    def _filled(self, batch: Any, found: int) -> Own:
+    def _fill(self, batch: Any, found: int) -> Own:
         if found and self._filler is None:
             self._filler = cut(batch, 0, 1)
         if self._filler is None:

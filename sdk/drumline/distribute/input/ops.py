@@ -119,7 +119,7 @@ class Batch(Op):
         return dataset.batch(self.rows, drop_remainder=self.drop_remainder, batch_fn=stack)
 
     def spec(self, spec: Any, example: Callable[[], Any]) -> Any:
-        return specs.batched(spec, self.rows if self.drop_remainder else None)
+        return specs.batch_spec(spec, self.rows if self.drop_remainder else None)
 
     def cardinality(self, count: int) -> int:
         if count < 0:
@@ -309,7 +309,7 @@ class Unbatch(Op):
         return Unbatched(in_order(dataset))
 
     def spec(self, spec: Any, example: Callable[[], Any]) -> Any:
-        return specs.unbatched(spec)
+        return specs.unbatch_spec(spec)
 
     def cardinality(self, count: int) -> int:
         return count if count in (0, INFINITE) else UNKNOWN

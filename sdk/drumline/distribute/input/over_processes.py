@@ -66,7 +66,7 @@ class _Shared:
         self._exchange = share.exchange.branch("dataset")
         self._is_known = False
 
-    def _agreed(self, reader: OwnReader, *, drops: bool) -> StepReader:
+    def _agree(self, reader: OwnReader, *, drops: bool) -> StepReader:
         # Of its own for each iterator: each may have a thread that reads ahead.
         return AgreedSteps(reader, None if self._is_known else self._exchange.branch("iterator"), drops=drops)
 
@@ -81,7 +81,7 @@ class DividedOverProcesses(_Shared):
         self._reads_part = policy in (AutoShardPolicy.FILE, AutoShardPolicy.HINT)
         self._given = source
         self._source = dataset_of_worker(source, workers, self._share.index) if self._reads_part else source
-        self._fills = self._needed(fills)
+        self._fills = self._choose_fills(fills)
         self._whole = DividedBatches(self._source, self._share.replicas, pads=self._fills != "none", fills=self._fills)
         length = self._source.cardinality()
         if self._reads_part and not _is_static(self._source):
@@ -96,11 +96,11 @@ class DividedOverProcesses(_Shared):
 
     def open(self, iteration: int) -> StepReader:
         if not self._reads_part:
-            return self._agreed(OwnRows(self._whole.open(iteration), self._share.own), drops=False)
+            return self._agree(OwnRows(self._whole.open(iteration), self._share.own), drops=False)
         elements: Any = iter(self._source.at_iteration(iteration))
         fills = self._fills != "none"
         reader = RowsOfOwnPart(elements, self._rows_of_replica(), self._share.own, fills=fills)
-        return self._agreed(reader, drops=_is_static(self._source))
+        return self._agree(reader, drops=_is_static(self._source))
 
     def element_spec(self) -> Any:
         return self._whole.element_spec()
@@ -118,7 +118,7 @@ class DividedOverProcesses(_Shared):
         )
         return replace(told, readers=tuple(each))
 
-    def _needed(self, fills: Filled) -> Filled:
+    def _choose_fills(self, fills: Filled) -> Filled:
         """Weights are one more argument of each step: only where some may not count."""
         if fills != "uneven":
             return fills
@@ -172,7 +172,7 @@ class WholeOverProcesses(_Shared):
         taken = range(self._share.replicas) if self._is_common else self._share.own
         own = self._share.own if self._is_common else range(len(taken))
         drops = not self._pads or all(map(_is_static, self._sources))
-        return self._agreed(OwnElements(WholeElementReader(pipelines, len(taken), lambda: False), own), drops=drops)
+        return self._agree(OwnElements(WholeElementReader(pipelines, len(taken), lambda: False), own), drops=drops)
 
     def element_spec(self) -> Any:
         return specs.repeat_spec(self._sources[0].element_spec, self._share.replicas)

@@ -47,14 +47,14 @@ class PaddingReader:
         full = (self._rows,) * self._replicas
         if step.rows == full:
             return replace(step, counted=full)
-        return CutBatch(jax.tree.map(lambda leaf: self._filled(leaf, step.rows), step.batch), full, step.rows)
+        return CutBatch(jax.tree.map(lambda leaf: self._fill(leaf, step.rows), step.batch), full, step.rows)
 
     @property
     def dropped_rows(self) -> int:
         """As the reader's."""
         return self._reader.dropped_rows
 
-    def _filled(self, leaf: Any, rows: tuple[int, ...]) -> Any:
+    def _fill(self, leaf: Any, rows: tuple[int, ...]) -> Any:
         assert self._rows is not None
         filled = np.empty((self._replicas, self._rows, *leaf.shape[1:]), leaf.dtype)
         filled[:] = leaf[0]

@@ -123,12 +123,12 @@ class _ParallelIterator(grain.DatasetIterator[Any]):
 
     def _call_ahead(self) -> None:
         try:
-            while len(self._calls) < self._threads * _FURTHEST_AHEAD and self._waiting() < self._threads:
+            while len(self._calls) < self._threads * _FURTHEST_AHEAD and self._count_waiting() < self._threads:
                 self._call_next()
         except StopIteration:
             return
 
-    def _waiting(self) -> int:
+    def _count_waiting(self) -> int:
         return sum(call.future is not None for call in self._calls)
 
     def _call_next(self, *, is_given: bool = False) -> None:

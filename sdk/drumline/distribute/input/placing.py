@@ -85,7 +85,7 @@ class Placer:
             if self._replicas == 1:
                 return jax.tree.unflatten(tree, self._bare(leaves))
             return jax.tree.unflatten(
-                tree, self._even(leaves, rows) if len(set(rows)) == 1 else self._ragged(leaves, rows)
+                tree, self._even(leaves, rows) if len(set(rows)) == 1 else self._cut_ragged(leaves, rows)
             )
         if isinstance(step, OwnPieces):
             return self._own_step(step)
@@ -124,7 +124,7 @@ class Placer:
             return len(set(step.rows)) == 1 and not step.is_padded
         return all(map(_are_alike, zip(*map(jax.tree.leaves, step.elements), strict=True)))
 
-    def stacked(self, steps: Sequence[Step], room: int) -> Any:
+    def stack(self, steps: Sequence[Step], room: int) -> Any:
         """Steps that ``can_stack``, of equal shapes, and zeros up to ``room`` of them: leaves [replicas, room, ...]."""
         parts = [self._per_replica(step) for step in steps]
         columns = []
@@ -166,7 +166,7 @@ class Placer:
     def _even(self, leaves: list[Leaf], rows: tuple[int, ...]) -> list[PerReplica]:
         """Leaves [global rows, ...], of which every replica has as many rows."""
         if not self._one_platform:
-            return self._ragged(leaves, rows)
+            return self._cut_ragged(leaves, rows)
         stacked = [_in_shape(leaf, (self._replicas, rows[0], *leaf.shape[1:])) for leaf in leaves]
         return [
             PerReplica(placed, None, rows)
@@ -175,14 +175,14 @@ class Placer:
             for placed in self._put(stacked, self._split)
         ]
 
-    def _ragged(self, leaves: list[Leaf], rows: tuple[int, ...]) -> list[PerReplica]:
+    def _cut_ragged(self, leaves: list[Leaf], rows: tuple[int, ...]) -> list[PerReplica]:
         borders = np.cumsum(rows)[:-1]
         return self._components([(np.split(leaf, borders), rows) for leaf in leaves])
 
     def _pieces(self, columns: list[tuple[Leaf, ...]]) -> list[PerReplica]:
         """Columns of one leaf per replica."""
         if self._one_platform and all(map(_are_alike, columns)):
-            stacked = self._put([_stacked(column) for column in columns], self._split)
+            stacked = self._put([_stack_column(column) for column in columns], self._split)
             return [
                 PerReplica.from_stacked(placed)
                 if isinstance(placed, jax.Array)
@@ -219,7 +219,7 @@ def _in_shape(leaf: Leaf, shape: tuple[int, ...]) -> Leaf:
     return np.broadcast_to(np.zeros((), leaf.dtype), shape) if is_abstract() else leaf.reshape(shape)
 
 
-def _stacked(column: tuple[Leaf, ...]) -> Leaf:
+def _stack_column(column: tuple[Leaf, ...]) -> Leaf:
     return _in_shape(column[0], (len(column), *column[0].shape)) if is_abstract() else np.stack(column)
 
 

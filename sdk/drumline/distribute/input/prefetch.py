@@ -70,7 +70,7 @@ class Lookahead(Generic[T]):
             return [], None
         self._reader.stop(patience_s=None)
         reader, self._reader = self._reader, None
-        waiting = reader.waiting()
+        waiting = reader.take_waiting()
         error = next((error for _, error in waiting if error is not None), None)
         return [result for result, _ in waiting if result is not None], error
 
@@ -127,7 +127,7 @@ class _Reader(Generic[T]):
             raise error
         return result
 
-    def waiting(self) -> list[tuple[T | None, BaseException | None]]:
+    def take_waiting(self) -> list[tuple[T | None, BaseException | None]]:
         """What a stopped reader had ready."""
         found = []
         while not self._results.empty():

@@ -93,16 +93,16 @@ def take_steps(reader: HoldingReader, place: Placer, most: int, room_for: Callab
     if not place.can_stack(steps[0]):
         return TakenSteps(place(steps[0]), 1, is_one=True, is_last=is_last)
     room = room_for(len(steps))
-    return TakenSteps(place.stacked(steps, room), len(steps), is_one=False, is_last=is_last, room=room)
+    return TakenSteps(place.stack(steps, room), len(steps), is_one=False, is_last=is_last, room=room)
 
 
 def _shapes(step: Step) -> Any:
     if isinstance(step, CutBatch):
-        return step.rows, step.counted, *_described(step.batch)
+        return step.rows, step.counted, *_describe(step.batch)
     assert isinstance(step, Pieces)
-    return tuple(_described(element) for element in step.elements)
+    return tuple(_describe(element) for element in step.elements)
 
 
-def _described(nest: Any) -> tuple[Any, ...]:
+def _describe(nest: Any) -> tuple[Any, ...]:
     leaves, tree = jax.tree.flatten(nest)
     return tree, *((leaf.shape, leaf.dtype) for leaf in leaves)

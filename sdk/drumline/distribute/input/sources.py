@@ -83,7 +83,7 @@ class ArraySource(_WithoutFiles):
         return ArrayRows(self.arrays)
 
     def spec(self) -> Any:
-        return specs.unbatched(specs.spec_of(self.arrays))
+        return specs.unbatch_spec(specs.spec_of(self.arrays))
 
     def cardinality(self) -> int:
         return len(jax.tree.leaves(self.arrays)[0])
@@ -112,9 +112,9 @@ class IterableSource(_WithoutFiles):
         return self.declared_spec is not None
 
     def open(self) -> Grain:
-        return ReplayedIterable(lambda: self._converted(self.start()))
+        return ReplayedIterable(lambda: self._convert(self.start()))
 
-    def _converted(self, elements: Iterable[Any]) -> Iterator[Any]:
+    def _convert(self, elements: Iterable[Any]) -> Iterator[Any]:
         if self.signature is not None:
             return itertools.starmap(self.signature.convert, enumerate(elements))
         return map(copy_element if self.shares_buffers else host_element, elements)
@@ -127,7 +127,7 @@ class IterableSource(_WithoutFiles):
     def _peek(self) -> Grain:
         assert isinstance(self.start, OnceOnly)
         first = self.start.first
-        return ReplayedIterable(lambda: self._converted(first()))
+        return ReplayedIterable(lambda: self._convert(first()))
 
     def cardinality(self) -> int:
         return self.length

@@ -78,12 +78,12 @@ def leaf_spec(leaf: Any) -> ArraySpec | DatasetSpec:
     return ArraySpec(array.shape, array.dtype)
 
 
-def batched(spec: Any, rows: int | None) -> Any:
+def batch_spec(spec: Any, rows: int | None) -> Any:
     """The specs after stacking ``rows`` elements (None: not always the same number)."""
     return jax.tree.map(lambda leaf: ArraySpec((rows, *leaf.shape), leaf.dtype), spec)
 
 
-def unbatched(spec: Any) -> Any:
+def unbatch_spec(spec: Any) -> Any:
     """The specs of the rows of such elements; ValueError for elements without rows."""
     if any(not leaf.shape for leaf in jax.tree.leaves(spec)):
         raise InvalidValueError("unbatch() takes the rows of every element, but scalars have none; batch them first")

@@ -64,15 +64,15 @@ class _RecordIterator(grain.DatasetIterator[Any]):
             raise StopIteration
         left = os.fstat(self._file.fileno()).st_size - self._offset - _HEADER.size - _FOOTER.size
         if len(header) < _HEADER.size:
-            raise self._broken(f"the file ends within the {_HEADER.size} bytes before a record")
+            raise self._error(f"the file ends within the {_HEADER.size} bytes before a record")
         length, checksum = _HEADER.unpack(header)
         if masked_checksum(header[:8]) != checksum:
-            raise self._broken("the checksum of the record's length is wrong")
+            raise self._error("the checksum of the record's length is wrong")
         if length > left:  # also the bound on what is read: never more than the file holds
-            raise self._broken(f"a record of {length} bytes begins, but the file ends {length - left} bytes too early")
+            raise self._error(f"a record of {length} bytes begins, but the file ends {length - left} bytes too early")
         record = self._file.read(length)
         if masked_checksum(record) != _FOOTER.unpack(self._file.read(_FOOTER.size))[0]:
-            raise self._broken(f"the checksum of the record of {length} bytes is wrong")
+            raise self._error(f"the checksum of the record of {length} bytes is wrong")
         self._offset += _HEADER.size + length + _FOOTER.size
         return np.array(record, dtype=object)  # numpy's own byte strings lose trailing zeros
 
@@ -86,7 +86,7 @@ class _RecordIterator(grain.DatasetIterator[Any]):
         super().close()
         self._file.close()
 
-    def _broken(self, what: str) -> InvalidValueError:
+    def _error(self, what: str) -> InvalidValueError:
         return InvalidValueError(
             f"Not a valid TFRecord file: {self._path!r} at byte {self._offset}: {what}; write the file again (for "
             "compressed files name their compression_type)"
@@ -104,22 +104,22 @@ class _PackedRecordIterator(_RecordIterator):
         try:
             return self._next()
         except zlib.error as error:
-            raise self._broken(f"it can't be unpacked ({error})") from error
+            raise self._error(f"it can't be unpacked ({error})") from error
 
     def _next(self) -> Any:
         header = self._unpacked.read(_HEADER.size)
         if not header:
             raise StopIteration
         if len(header) < _HEADER.size:
-            raise self._broken(f"the content ends within the {_HEADER.size} bytes before a record")
+            raise self._error(f"the content ends within the {_HEADER.size} bytes before a record")
         length, checksum = _HEADER.unpack(header)
         if masked_checksum(header[:8]) != checksum:
-            raise self._broken("the checksum of the record's length is wrong")
+            raise self._error("the checksum of the record's length is wrong")
         record, footer = self._unpacked.read(length), self._unpacked.read(_FOOTER.size)
         if len(record) + len(footer) < length + _FOOTER.size:
-            raise self._broken(f"a record of {length} bytes begins, but the content ends before")
+            raise self._error(f"a record of {length} bytes begins, but the content ends before")
         if masked_checksum(record) != _FOOTER.unpack(footer)[0]:
-            raise self._broken(f"the checksum of the record of {length} bytes is wrong")
+            raise self._error(f"the checksum of the record of {length} bytes is wrong")
         self._offset += _HEADER.size + length + _FOOTER.size
         return np.array(record, dtype=object)
 

@@ -40,7 +40,7 @@ class Planned(SpmdStep):
             variable.commit_buffer(jnp.broadcast_to(value, stacked) if is_stacked else value)
         return self._results(arguments, outputs)
 
-    def given(self, arguments: StepArguments) -> Sequence[Any]:
+    def list_donated(self, arguments: StepArguments) -> Sequence[Any]:
         """Nothing: placeholders have no memory that a step could take."""
         return ()
 

@@ -94,7 +94,7 @@ def _showing_stops() -> Iterator[None]:
     printed = builtins.print
 
     def refuse(self: Any, *_: Any) -> str:
-        if _asked_by_program():
+        if _is_asked_by_program():
             raise _ValueShownError
         return repr(self)
 
@@ -118,7 +118,7 @@ def _showing_stops() -> Iterator[None]:
             setattr(tracer, name, method)
 
 
-def _asked_by_program() -> bool:
+def _is_asked_by_program() -> bool:
     """Whether code that is neither JAX's nor the engine's wants the text."""
     return not sys._getframe(2).f_code.co_filename.startswith((_JAX, _ENGINE))
 

@@ -161,7 +161,7 @@ class StepRunner:
         except Exception as error:
             self._raise_if_state_is_lost(error)
             raise
-        for name, arrays in step.given(arguments):
+        for name, arrays in step.list_donated(arguments):
             refuse_reads(arrays, name, self.step)
         return results
 

@@ -85,7 +85,7 @@ class TPUStrategy(Strategy):
                 "experimental_spmd_xla_partitioning divides every computation over all devices of a replica: use "
                 "split_to_logical_devices or replicate_to_logical_devices"
             )
-        return logical_devices.placed(self, tensor, logical_device_id) if callable(tensor) else tensor
+        return logical_devices.place_on(self, tensor, logical_device_id) if callable(tensor) else tensor
 
     def split_to_logical_devices(self, tensor: Any, partition_dimensions: Sequence[int]) -> Any:
         """Splits a value of a step over its replica's devices: a sharding constraint.

@@ -11,7 +11,7 @@ import numpy as np
 
 from drumline.distribute.base.enums import NamedEnum
 from drumline.distribute.errors import InvalidValueError, OutsideMeshError
-from drumline.distribute.topology.int_arrays import IntArray, int_array, shortened
+from drumline.distribute.topology.int_arrays import IntArray, int_array, shorten
 from drumline.distribute.topology.topology import Topology
 from drumline.slices import MESH_RANK, Computation, Order, SliceError, place_in_task_order
 
@@ -47,7 +47,7 @@ class DeviceAssignment:
 
     def __init__(self, topology: Topology, core_assignment: Any) -> None:
         if not isinstance(topology, Topology):
-            raise InvalidValueError(f"topology must be a Topology; got {shortened(topology)}")
+            raise InvalidValueError(f"topology must be a Topology; got {shorten(topology)}")
         cores = int_array("core_assignment", core_assignment)
         if cores.ndim != 3 or cores.shape[2] != topology.mesh_rank:
             raise InvalidValueError(
@@ -133,7 +133,7 @@ class DeviceAssignment:
         if isinstance(topology, bytes):
             topology = Topology(serialized=topology)
         if not isinstance(topology, Topology):
-            raise InvalidValueError(f"topology must be a Topology or its bytes; got {shortened(topology)}")
+            raise InvalidValueError(f"topology must be a Topology or its bytes; got {shorten(topology)}")
         mode = DeviceOrderMode.parse(device_order_mode)
         shape, stride = (
             _extents("computation_shape", computation_shape),
@@ -172,7 +172,7 @@ def _extents(name: str, value: Any) -> list[int] | None:
         return None
     numbers = int_array(name, value)
     if numbers.shape != (MESH_RANK,) or (numbers < 1).any():
-        raise InvalidValueError(f"{name} must be {MESH_RANK} positive numbers (x, y, z, core); got {shortened(value)}")
+        raise InvalidValueError(f"{name} must be {MESH_RANK} positive numbers (x, y, z, core); got {shorten(value)}")
     return list(numbers.tolist())
 
 
@@ -180,7 +180,7 @@ def _count(num_replicas: SupportsIndex) -> int:
     try:
         count = operator.index(num_replicas)
     except TypeError:
-        raise InvalidValueError(f"num_replicas must be a whole number; got {shortened(num_replicas)}") from None
+        raise InvalidValueError(f"num_replicas must be a whole number; got {shorten(num_replicas)}") from None
     if count < 0:
         raise InvalidValueError(f"num_replicas must be at least 0; got {count}")
     return count

@@ -18,18 +18,18 @@ def int_array(name: str, value: Any) -> IntArray:
     try:
         array = np.asarray(value)
     except ValueError:
-        raise InvalidValueError(f"{name} is ragged: {shortened(value)}; all its rows need one length") from None
+        raise InvalidValueError(f"{name} is ragged: {shorten(value)}; all its rows need one length") from None
     if array.size == 0:
         return array.astype(np.int32)
     if array.dtype.kind not in "iu":
-        raise InvalidValueError(f"{name} must hold whole numbers; got {shortened(value)}")
+        raise InvalidValueError(f"{name} must hold whole numbers; got {shorten(value)}")
     limits = np.iinfo(np.int32)
     if array.min() < limits.min or array.max() > limits.max:
-        raise InvalidValueError(f"{name} must hold 32-bit numbers; got {shortened(value)}")
+        raise InvalidValueError(f"{name} must hold 32-bit numbers; got {shorten(value)}")
     return array.astype(np.int32)
 
 
-def shortened(value: Any) -> str:
+def shorten(value: Any) -> str:
     """``value`` as a message shows it."""
     text = " ".join(repr(value).split())
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."

@@ -34,10 +34,10 @@ def encode(fields: TopologyFields) -> bytes:
     """The bytes that TensorFlow's ``SerializeToString`` gives for the same topology."""
     return b"".join(
         (
-            _packed(_MESH_SHAPE, fields.mesh_shape),
+            _pack(_MESH_SHAPE, fields.mesh_shape),
             _number(_NUM_TASKS, fields.num_tasks),
             _number(_NUM_DEVICES_PER_TASK, fields.num_devices_per_task),
-            _packed(_DEVICE_COORDINATES, fields.device_coordinates),
+            _pack(_DEVICE_COORDINATES, fields.device_coordinates),
         )
     )
 
@@ -67,23 +67,23 @@ def _fields(serialized: bytes) -> Iterator[tuple[int, list[int]]]:
         number, kind = tag >> 3, tag & 7
         if kind == _VARINT and number:
             value, position = _varint(serialized, position)
-            yield number, [_signed(value)]
+            yield number, [_as_signed(value)]
         elif kind == _LENGTH_DELIMITED and number:
             length, start = _varint(serialized, position)
             position = _skip(serialized, start, length)
             if number in (_MESH_SHAPE, _DEVICE_COORDINATES):
-                yield number, _unpacked(serialized[start:position])
+                yield number, _unpack(serialized[start:position])
         elif kind in (_FIXED64, _FIXED32) and number:
             position = _skip(serialized, position, 8 if kind == _FIXED64 else 4)
         else:
             raise InvalidValueError(f"the bytes are no serialized topology: byte {position - 1} is no field; {_FIX}")
 
 
-def _unpacked(packed: bytes) -> list[int]:
+def _unpack(packed: bytes) -> list[int]:
     values, position = [], 0
     while position < len(packed):
         value, position = _varint(packed, position)
-        values.append(_signed(value))
+        values.append(_as_signed(value))
     return values
 
 
@@ -103,7 +103,7 @@ def _skip(serialized: bytes, position: int, length: int) -> int:
     return position + length
 
 
-def _signed(value: int) -> int:
+def _as_signed(value: int) -> int:
     """A varint's 64 bits as the int32 they stand for: negative numbers are written with all their bits."""
     low = value & 0xFFFF_FFFF
     return low - 2**32 if low >= 2**31 else low
@@ -114,7 +114,7 @@ def _number(number: int, value: int) -> bytes:
     return _as_varint(number << 3 | _VARINT) + _as_varint(value) if value else b""
 
 
-def _packed(number: int, values: Sequence[int]) -> bytes:
+def _pack(number: int, values: Sequence[int]) -> bytes:
     body = b"".join(map(_as_varint, values))
     return _as_varint(number << 3 | _LENGTH_DELIMITED) + _as_varint(len(body)) + body if body else b""
 

@@ -60,7 +60,7 @@ def topology_of(devices: Sequence[Any], tpu_slice: str | None = None) -> Topolog
         )
     if tell_places(devices):
         _require_one_slice(devices)
-        return _told([[_own_place(device) for device in own] for own in by_task.values()])
+        return _from_coordinates([[_own_place(device) for device in own] for own in by_task.values()])
     if known is None:
         row = np.zeros((len(by_task), *counts, 4), np.int32)
         row[..., 0] = np.arange(len(devices)).reshape(row.shape[:2])
@@ -97,7 +97,7 @@ def _require_one_slice(devices: Sequence[Any]) -> None:
         )
 
 
-def _told(coordinates: list[list[tuple[int, ...]]]) -> Topology:
+def _from_coordinates(coordinates: list[list[tuple[int, ...]]]) -> Topology:
     """A part of a slice begins at its own first chip."""
     places = np.array(coordinates, np.int32)
     flat = places.reshape(-1, places.shape[-1])

@@ -10,7 +10,7 @@ import numpy as np
 
 from drumline.distribute.errors import InvalidValueError, OutsideMeshError
 from drumline.distribute.topology import serialization
-from drumline.distribute.topology.int_arrays import IntArray, int_array, shortened
+from drumline.distribute.topology.int_arrays import IntArray, int_array, shorten
 
 #: (x, y, z, core): chips in three dimensions and the cores of a chip.
 MESH_RANK = 4
@@ -37,15 +37,15 @@ class Topology:
 
     def __init__(self, serialized: bytes | None = None, mesh_shape: Any = None, device_coordinates: Any = None) -> None:
         if serialized:
-            mesh_shape, device_coordinates = _parsed(serialized)
+            mesh_shape, device_coordinates = _parse(serialized)
         elif mesh_shape is None or device_coordinates is None:
             raise InvalidValueError(
                 f"a topology needs mesh_shape and device_coordinates, or serialized; got mesh_shape="
-                f"{shortened(mesh_shape)}, device_coordinates={shortened(device_coordinates)}"
+                f"{shorten(mesh_shape)}, device_coordinates={shorten(device_coordinates)}"
             )
-        self._mesh_shape = _checked_mesh(mesh_shape)
-        self._device_coordinates = self._checked_coordinates(device_coordinates)
-        self._tasks, self._devices = self._inverted()
+        self._mesh_shape = _check_mesh(mesh_shape)
+        self._device_coordinates = self._check_coordinates(device_coordinates)
+        self._tasks, self._devices = self._invert()
 
     @property
     def mesh_shape(self) -> IntArray:
@@ -108,7 +108,7 @@ class Topology:
     def __repr__(self) -> str:
         return f"Topology({self._mesh_shape.tolist()}, {self.num_tasks} tasks of {self.num_tpus_per_task} devices)"
 
-    def _checked_coordinates(self, device_coordinates: Any) -> IntArray:
+    def _check_coordinates(self, device_coordinates: Any) -> IntArray:
         coordinates = int_array("device_coordinates", device_coordinates)
         if coordinates.ndim != 3 or coordinates.shape[2] != self.mesh_rank:
             raise InvalidValueError(
@@ -124,7 +124,7 @@ class Topology:
             )
         return coordinates
 
-    def _inverted(self) -> tuple[IntArray, IntArray]:
+    def _invert(self) -> tuple[IntArray, IntArray]:
         """The task and the device at each point of the mesh; -1 where none is."""
         shape = tuple(self._mesh_shape.tolist())
         tasks, devices = np.full(shape, -1, np.int32), np.full(shape, -1, np.int32)
@@ -137,7 +137,7 @@ class Topology:
         coordinates = int_array("device_coordinates", device_coordinates)
         if coordinates.shape != (self.mesh_rank,):
             raise InvalidValueError(
-                f"coordinates are {self.mesh_rank} numbers (x, y, z, core); got {shortened(device_coordinates)}"
+                f"coordinates are {self.mesh_rank} numbers (x, y, z, core); got {shorten(device_coordinates)}"
             )
         if (coordinates < 0).any() or (coordinates >= self._mesh_shape).any():
             raise OutsideMeshError(f"{coordinates.tolist()} lies outside the mesh {self._mesh_shape.tolist()}")
@@ -148,7 +148,7 @@ class Topology:
         return task, device
 
 
-def _parsed(serialized: bytes) -> tuple[list[int], IntArray]:
+def _parse(serialized: bytes) -> tuple[list[int], IntArray]:
     """The mesh and the coordinates that the bytes tell."""
     if not isinstance(serialized, (bytes, bytearray)):
         raise InvalidValueError(f"serialized must be bytes; got {type(serialized).__name__}")
@@ -162,11 +162,11 @@ def _parsed(serialized: bytes) -> tuple[list[int], IntArray]:
     return fields.mesh_shape, np.array(fields.device_coordinates, np.int32).reshape(counts)
 
 
-def _checked_mesh(mesh_shape: Any) -> IntArray:
+def _check_mesh(mesh_shape: Any) -> IntArray:
     mesh = int_array("mesh_shape", mesh_shape)
     if mesh.shape != (MESH_RANK,) or (mesh < 1).any():
         raise InvalidValueError(
-            f"mesh_shape must be {MESH_RANK} positive numbers (x, y, z, core); got {shortened(mesh_shape)}"
+            f"mesh_shape must be {MESH_RANK} positive numbers (x, y, z, core); got {shorten(mesh_shape)}"
         )
     cores = math.prod(mesh.tolist())
     if cores > MAX_CORES:

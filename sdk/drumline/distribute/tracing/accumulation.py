@@ -54,7 +54,7 @@ def accumulate_gradients(
     differentiated = (argnums,) if isinstance(argnums, int) else argnums
     value_and_grad = jax.value_and_grad(fn, argnums=argnums, has_aux=has_aux)
 
-    def accumulated(*args: Any) -> Any:
+    def accumulate(*args: Any) -> Any:
         fixed = {i % len(args) for i in differentiated}
         batch = tuple(jax.tree.map(jnp.asarray, arg) for i, arg in enumerate(args) if i not in fixed)
 
@@ -67,7 +67,7 @@ def accumulate_gradients(
         (loss, gradients), aux = _mean_over_parts(one, batch, steps)
         return ((loss, aux), gradients) if has_aux else (loss, gradients)
 
-    return accumulated
+    return accumulate
 
 
 def _check_steps(num_steps: int) -> int:

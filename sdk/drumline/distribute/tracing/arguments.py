@@ -161,7 +161,7 @@ def _tell_apart(group: DeviceGroup, leaves: list[Any], positions: Sequence[int])
             leaf = leaves[position] = leaf.value
         if isinstance(leaf, PerReplica):
             if leaf.filled is not None:
-                leaf = leaves[position] = _filled_again(leaf)
+                leaf = leaves[position] = _fill_again(leaf)
             if leaf.row_weights is not None and told.weights is None:
                 told.weights, told.rows = leaf.row_weights, leaf.row_weights.rows
             if leaf.stacked is None and group.stacks_values:
@@ -179,7 +179,7 @@ def _tell_apart(group: DeviceGroup, leaves: list[Any], positions: Sequence[int])
     return told
 
 
-def _filled_again(leaf: PerReplica) -> PerReplica:
+def _fill_again(leaf: PerReplica) -> PerReplica:
     """True rows of a padded batch as the array that they were cut from: the next step is the program that it was."""
     filled = PerReplica(leaf.filled, None, leaf.rows)
     filled.row_weights = leaf.row_weights

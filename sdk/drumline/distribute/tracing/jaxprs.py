@@ -176,16 +176,16 @@ def _map_nested(eqn: Eqn, change: Callable[[Eqn], Eqn], closed_to: frozenset[str
     if next(iter(subjaxprs(eqn)), None) is None:
         return eqn
 
-    def mapped(value: Any) -> Any:
+    def map_value(value: Any) -> Any:
         if isinstance(value, jex.ClosedJaxpr):
             return value.replace(jaxpr=map_equations(value.jaxpr, change, closed_to))
         if isinstance(value, jex.Jaxpr):
             return map_equations(value, change, closed_to)
         if type(value) in (tuple, list):  # not the named tuples of scatter and gather, which hold no jaxprs
-            return type(value)(mapped(item) for item in value)
+            return type(value)(map_value(item) for item in value)
         return value
 
-    return eqn.replace(params={name: mapped(value) for name, value in eqn.params.items()})
+    return eqn.replace(params={name: map_value(value) for name, value in eqn.params.items()})
 
 
 def _without_names(debug_info: Any) -> Any:

@@ -76,16 +76,16 @@ def split(group: Replicas, tensor: Any, partition_dimensions: Sequence[int]) -> 
     _refuse_inside_placed(_require_step(group))
     tensor = _array_of(tensor)
     pieces = check_split(group.logical_axes, jnp.shape(tensor), partition_dimensions)
-    return _constrained(group, tensor, _partition(group.logical_axes, pieces))
+    return _constrain(group, tensor, _partition(group.logical_axes, pieces))
 
 
 def replicate(group: Replicas, tensor: Any) -> Any:
     """``tensor`` whole on each of the replica's devices."""
     _require_step(group)
-    return _constrained(group, _array_of(tensor), P())
+    return _constrain(group, _array_of(tensor), P())
 
 
-def placed(group: Replicas, function: Callable[..., Any], logical_device_id: int) -> Callable[..., Any]:
+def place_on(group: Replicas, function: Callable[..., Any], logical_device_id: int) -> Callable[..., Any]:
     """``function`` computed on one of the replica's devices only; the others wait for what it returns."""
     number = check_logical_device(group.logical_axes, logical_device_id)
     axes = group.logical_axes
@@ -169,7 +169,7 @@ def _waits_for_others(jaxpr: Any) -> bool:
     )
 
 
-def _constrained(group: Replicas, tensor: Any, spec: P) -> Any:
+def _constrain(group: Replicas, tensor: Any, spec: P) -> Any:
     _refuse_inside_placed(_require_step(group))
     return lax.with_sharding_constraint(tensor, spec) if group.logical_axes else tensor
 

@@ -23,7 +23,7 @@ def row_weights(like: Any = None) -> jax.Array:
     """
     context.require_replica_context("row_weights")
     trace = context.current_trace()
-    known = None if trace is None else _known(trace)
+    known = None if trace is None else _find_weights(trace)
     if known is None:
         if like is None or not np.ndim(like):
             raise InvalidValueError(
@@ -40,7 +40,7 @@ def weights_of(leaf: Any) -> jax.Array | None:
     trace = context.current_trace()
     if trace is None or trace.row_weights is None or np.shape(leaf)[:1] != trace.row_weights.shape:
         return None
-    return _known(trace)
+    return _find_weights(trace)
 
 
 class RowsMark:
@@ -53,7 +53,7 @@ class RowsMark:
 
     def check(self, array: Any, trace: StepTrace) -> None:
         """InvalidValueError for an output that has not the batch's rows."""
-        known = _known(trace)
+        known = _find_weights(trace)
         if not array.ndim or (known is not None and array.shape[:1] != known.shape):
             raise InvalidValueError(
                 f"dist.rows of an output of shape {list(array.shape)}: it needs a row for each row of the batch"
@@ -85,7 +85,7 @@ def refuse_unminded_padding(owner: DeviceGroup, counted: tuple[int, ...], name: 
         )
 
 
-def _known(trace: StepTrace) -> jax.Array | None:
+def _find_weights(trace: StepTrace) -> jax.Array | None:
     if trace.row_weights is not None:
         trace.minds_row_weights = True
         weights: jax.Array = trace.row_weights
