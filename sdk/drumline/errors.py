@@ -11,6 +11,7 @@ DrumlineError                     base of all
 │       ├── MissingParameterError
 │       ├── BadParameterError
 │       └── OptionError           an option of a submission or of a call
+├── MissingExtraError             an extra of the package is not installed (an ImportError too)
 ├── UnsupportedStrategyError      the engine has nothing for this strategy or option
 ├── ServerUnreachableError        no answer from the server
 ├── StreamError                   the live stream sent what no server of ours sends

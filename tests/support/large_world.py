@@ -184,12 +184,7 @@ class LargeWorld:
                 for number in range(PAGE)
             ]
             member.send(*events)
-        replicas = [{"replica": number, "nan_count": 2**40, "inf_count": 2**40} for number in range(MAX_REPLICAS_TOLD)]
-        odd = partial(member.event, "non_finite", step=1, call=1, op="mean", shape=[2**20] * 8, result_count=2**40)
-        member.send(odd(name="wide", replicas=replicas))
-        for start in range(0, 1_000, PAGE):
-            names = [f"{_TEXT}{number}" for number in range(start, start + PAGE)]
-            member.send(*(odd(name=name, replicas=replicas[:16]) for name in names))
+        self._tell_non_finite(member)
         device = self.core.devices()[0].id
         variable = partial(
             member.event, "variable", shape=[1] * 8, dtype="float32", synchronization="on_write", aggregation="mean"
@@ -208,6 +203,14 @@ class LargeWorld:
         path = f"{V1}/runs/{run}/reductions"
         found = self.client.get(path, params={"name": "wide"}).json()["items"][0]["id"]
         self.names["reduction"] = f"{run}/reductions/{found}"
+
+    def _tell_non_finite(self, member: Member) -> None:
+        replicas = [{"replica": number, "nan_count": 2**40, "inf_count": 2**40} for number in range(MAX_REPLICAS_TOLD)]
+        odd = partial(member.event, "non_finite", step=1, call=1, op="mean", shape=[2**20] * 8, result_count=2**40)
+        member.send(odd(name="wide", replicas=replicas))
+        for start in range(0, 1_000, PAGE):
+            names = [f"{_TEXT}{number}" for number in range(start, start + PAGE)]
+            member.send(*(odd(name=name, replicas=replicas[:16]) for name in names))
 
     def _tell_metrics(self, member: Member, now: str) -> None:
         columns = 80
