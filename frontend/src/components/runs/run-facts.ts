@@ -1,5 +1,6 @@
 import type { NonFinite, RunSummary } from "@/api/schema";
 import { isTerminal } from "@/api/states";
+import { escapePieces } from "@/lib/escape";
 import { formatInteger, secondsBetween } from "@/lib/format";
 
 /** How long the run's program has run, in seconds; null where it never started. */
@@ -54,5 +55,10 @@ function exceptionOf(
   reason: Pick<NonNullable<RunSummary["reason"]>, "code" | "sentence" | "message">,
 ): string {
   const raised = reason.code === "PROGRAM_ERROR" ? reason.message?.trim().split("\n").at(-1)?.trim() : "";
-  return raised || reason.sentence;
+  // A program's own words: characters that nobody sees, or that turn text around, are shown as their codes.
+  return raised
+    ? escapePieces(raised)
+        .map((piece) => piece.text)
+        .join("")
+    : reason.sentence;
 }

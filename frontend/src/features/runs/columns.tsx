@@ -100,7 +100,7 @@ function sortable(column: RunColumn, chosen: readonly string[], { sort, onSort }
     ...column,
     header: (
       <button
-        aria-label={`Sort by ${name}${direction ? `, now ${direction}` : ""}`}
+        aria-description={`Sort by ${name}${direction ? `, now ${direction}` : ""}`}
         className={classNames("inline-flex items-center gap-1 hover:text-text", direction && "text-text")}
         onClick={() => onSort(name)}
         type="button"
