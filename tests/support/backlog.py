@@ -7,6 +7,7 @@ from sqlalchemy import insert, text
 from sqlalchemy.orm import Session
 
 from drumline.contracts.ids import new_id
+from drumline_server.storage.fields import take_numbers
 from drumline_server.storage.models import Run
 from support.core import Core
 
@@ -29,12 +30,13 @@ def _copy(run_id: str, numbers: range, replicas: Sequence[int], priorities: int,
     row = session.get_one(Run, run_id)
     columns = {column.key: getattr(row, column.key) for column in Run.__table__.columns}
     rows = []
-    for number in numbers:
+    for number, taken in zip(numbers, take_numbers(session, len(numbers)), strict=True):
         wanted = replicas[number % len(replicas)]
         rows.append(
             {
                 **columns,
                 "id": new_id("run"),
+                "number": taken,
                 "replicas": wanted,
                 "shape": f"{wanted}x1 any pack",
                 "priority": (number // len(replicas)) % priorities,

@@ -1,6 +1,7 @@
 """Jobs, versions, batches and lists from the command line and the SDK, against a real server."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -171,7 +172,8 @@ def test_sweep_makes_a_batch_whose_table_is_shown_and_exported(cli: Cli, program
     assert [row.parameters for row in batch.outcomes()][1] == {"epochs": 5, "layers": [64, 32]}
     assert [run.replicas for run in batch.runs()] == [2, 2, 2, 2]
     assert cli("batches") == 0
-    assert cli.out.splitlines()[1].split()[:4] == [batch_id, "depth", "digits", "4"]
+    owner = batch.details.owner.name
+    assert re.split(r" {2,}", cli.out.splitlines()[1])[:5] == [batch_id, "depth", owner, "digits", "4"]
     assert cli("batches", "show", batch_id, "--sort", "-parameters.epochs", "--limit", "2") == 0
     assert [line.split()[2] for line in cli.out.splitlines()] == ["epochs", "10", "10"]
     assert cli("batches", "show", batch_id, "--csv") == 0

@@ -89,9 +89,9 @@ class MpmdStep:
         return ()
 
     @property
-    def program(self) -> Any:
-        """The jaxpr of replica 0; all replicas run the same collectives."""
-        return self._traces[0].jaxpr.jaxpr
+    def traced(self) -> TracedStep:
+        """The step of replica 0; all replicas run the same collectives."""
+        return self._traces[0]
 
     def memory(self, arguments: StepArguments) -> ProgramMemory | None:
         """None: the step is many small programs."""

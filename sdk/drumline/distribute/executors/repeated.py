@@ -156,9 +156,10 @@ class EachStep:
         return ()
 
     @property
-    def program(self) -> Any:
-        """The jaxpr of one step."""
-        return self._step.program
+    def traced(self) -> TracedStep:
+        """One step."""
+        traced: TracedStep = self._step.traced
+        return traced
 
     @property
     def compilation(self) -> Any:

@@ -114,9 +114,9 @@ class SpmdStep:
         return [(one.name, one.take(arguments)) for one in self._given_arguments]
 
     @property
-    def program(self) -> Any:
-        """The jaxpr of one replica."""
-        return self._traced.jaxpr.jaxpr
+    def traced(self) -> TracedStep:
+        """The step of one replica."""
+        return self._traced
 
     def memory(self, arguments: StepArguments) -> ProgramMemory | None:
         """What the compiled program needs on each device; None where JAX doesn't say."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from drumline.distribute.combine.aggregate import aggregate_p
 from drumline.distribute.observe import CollectiveOperation, DispatchedProgram, StepProgramRecord
 from drumline.distribute.tracing import jaxprs
 from drumline.distribute.tracing.instrumentation import becomes_mean, is_instrumented
-from drumline.distribute.tracing.reduction_names import collective_name
+from drumline.distribute.tracing.reduction_names import collective_name, variables_of
 from drumline.distribute.tracing.uniformity import COLLECTIVES, over_replicas
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ _AGGREGATIONS: dict[str, tuple[str, str | None]] = {
     "ONLY_FIRST_REPLICA": ("broadcast", None),
 }
 
+#: A collective, and the variable of the jaxpr that it puts out.
+_Operation: TypeAlias = tuple[CollectiveOperation, Any]
+
 
 def describe_step(compiled: Any, arguments: StepArguments, step: int, replicas: int) -> StepProgramRecord:
     """The collectives of a step that was just built, and its memory where it is one program.
@@ -47,7 +51,7 @@ def describe_step(compiled: Any, arguments: StepArguments, step: int, replicas: 
     Compiles the program of an SPMD step once more; a persistent compilation cache makes that cheap.
     """
     fuses_means = compiled.name != "mpmd"
-    operations = _collectives(compiled.program, 1, replicas, fuses_means) if replicas > 1 else ()
+    operations = _list_collectives(compiled.traced, replicas, fuses_means) if replicas > 1 else ()
     memory = compiled.memory(arguments)
     return StepProgramRecord(
         step=step,
@@ -70,7 +74,7 @@ def describe_program(
     digest = hashlib.sha256(f"{type(compiled).__name__} {compiled.name} {room}".encode())
     for traced in traces:
         digest.update(_SET.sub(_sorted_set, _ADDRESS.sub("", str(traced.jaxpr))).encode())
-    operations = _collectives(compiled.program, 1, replicas, compiled.name != "mpmd") if replicas > 1 else ()
+    operations = _list_collectives(compiled.traced, replicas, compiled.name != "mpmd") if replicas > 1 else ()
     return DispatchedProgram(name, digest.hexdigest()[:16], compiled.name, tuple(operations))
 
 
@@ -78,8 +82,15 @@ def _sorted_set(match: re.Match[str]) -> str:
     return ", ".join(sorted(match[1].split(", ")))
 
 
-def _collectives(jaxpr: Any, times: int | None, replicas: int, fuses_means: bool) -> Iterator[CollectiveOperation]:
-    """In program order. ``times``: how often the jaxpr runs in a step, None where that depends on values."""
+def _list_collectives(traced: TracedStep, replicas: int, fuses_means: bool) -> Iterator[CollectiveOperation]:
+    """In program order, under the names that an observer is told of them."""
+    names = variables_of(traced, is_instrumented)
+    for operation, out in _collectives(traced.jaxpr.jaxpr, 1, replicas, fuses_means):
+        yield dataclasses.replace(operation, name=names.get(out, operation.name))
+
+
+def _collectives(jaxpr: Any, times: int | None, replicas: int, fuses_means: bool) -> Iterator[_Operation]:
+    """``times``: how often the jaxpr runs in a step, None where that depends on values."""
     for position, eqn in enumerate(jaxpr.eqns):
         is_collective = eqn.primitive.name in COLLECTIVES and over_replicas(eqn)
         if is_collective and not eqn.params.get("uniform", False):
@@ -96,13 +107,13 @@ def _times_inside(eqn: Any, times: int | None) -> int | None:
     return times * int(eqn.params["length"]) if eqn.primitive.name == "scan" else times
 
 
-def _operations(jaxpr: Any, position: int, times: int | None, mean_of: int) -> Iterator[CollectiveOperation]:
+def _operations(jaxpr: Any, position: int, times: int | None, mean_of: int) -> Iterator[_Operation]:
     eqn = jaxpr.eqns[position]
     kind, op = _kind(eqn)
     for operand, out in zip(eqn.invars, eqn.outvars, strict=False):
         shape, dtype = tuple(operand.aval.shape), operand.aval.dtype
         is_mean = mean_of > 0 and op == "sum" and becomes_mean(jaxpr, position, out, mean_of)
-        yield CollectiveOperation(
+        operation = CollectiveOperation(
             name=collective_name(kind, eqn),
             kind=kind,
             op="mean" if is_mean else op,
@@ -112,6 +123,7 @@ def _operations(jaxpr: Any, position: int, times: int | None, mean_of: int) -> I
             times=times,
             is_observed=is_instrumented(eqn) and times is not None,
         )
+        yield operation, out
 
 
 def _kind(eqn: Any) -> tuple[str, str | None]:
