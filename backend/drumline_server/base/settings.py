@@ -8,6 +8,7 @@ from typing import Annotated, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from drumline._log_lines import LogFormat
 from drumline.contracts.timing import CLAIM_S, HEARTBEAT_S, SUSPECT_S, TAKEOVER_S, ServerTimes, TimeScale
 
 MIB = 1024 * 1024
@@ -42,6 +43,11 @@ class Settings(BaseSettings):
     address a request comes is another matter: `proxy_addresses`."""
     static_dir: Path | None = None
     """The built dashboard; unset means the one in the wheel, else `frontend/dist` of a checkout."""
+
+    log_format: LogFormat = "text"
+    """Layout of the log: `text`, or `json` for one object a line."""
+    access_log: bool = False
+    """Whether each answered request has a line in the log."""
 
     json_body_bytes: Annotated[int, Field(ge=1024, le=MIB)] = MIB
     """Cap of a request body that is one JSON text."""

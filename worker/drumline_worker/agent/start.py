@@ -3,6 +3,7 @@
 import asyncio
 import logging
 
+from drumline._log_lines import log_about
 from drumline.contracts.worker_api import KEYED_PROTOCOL, Claim, Claimed
 from drumline_worker.agent import compile_cache
 from drumline_worker.agent.agent_context import AgentContext
@@ -35,6 +36,7 @@ async def claim(context: AgentContext, member: str, fence: int, coordinator: str
         try:
             claimed = await context.api.claim(member, body)
             if registrations == context.registration.times_sent:
+                log_about(run=claimed.run)
                 return claimed
             unanswered = True  # a registration was sent meanwhile, which does not list it
         except UnreachableError as error:
