@@ -25,7 +25,8 @@ from drumline.contracts.states import RunState
 from drumline_server.services.fleet_figures import UNFINISHED, FleetFigures, Seen, read_figures
 from drumline_server.storage.database import Database
 
-disable_created_metrics()  # since when each counts: the same as `process_start_time_seconds`, in a series of its own
+# Since when each counts would be a series beside it; `process_start_time_seconds` says the same.
+disable_created_metrics()  # type: ignore[no-untyped-call] # it has no annotations
 TEXT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 """Of the text that `Figures.read_text` gives."""
 _ANSWER_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
