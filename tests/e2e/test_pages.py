@@ -43,17 +43,15 @@ def swept(deployment: Deployment, tmp_path_factory: pytest.TempPathFactory) -> B
     return batch
 
 
-@pytest.fixture
-def addresses(deployment: Deployment, digits: Run, swept: Batch) -> dict[str, str]:
-    """Every page of the dashboard by its name."""
-    places = {name: f"/{name}" for name in ("runs", "jobs", "batches", "devices", "submit")}
-    things = {
-        "job": "/jobs/digits",
-        "batch": f"/batches/{swept.id}",
-        "batch-points": f"/batches/{swept.id}?picture=points",
-    }
-    tabs = {f"run-{tab}": f"/runs/{digits.id}/{tab}" for tab in TABS}
-    return {name: f"{deployment.url}{path}" for name, path in {"overview": "/", **places, **things, **tabs}.items()}
+PAGES = {
+    "overview": "/",
+    **{name: f"/{name}" for name in ("runs", "jobs", "batches", "devices", "submit")},
+    "job": "/jobs/digits",
+    "batch": "/batches/{batch}",
+    "batch-points": "/batches/{batch}?picture=points",
+    **{f"run-{tab}": f"/runs/{{run}}/{tab}" for tab in TABS},
+}
+"""Every page of the dashboard by its name."""
 
 
 def wait_until_drawn(page: Page, name: str) -> None:
@@ -73,22 +71,22 @@ def wait_until_drawn(page: Page, name: str) -> None:
         expect(late[name]).to_be_visible(timeout=TIMEOUT_MS)
 
 
-def test_every_page_is_drawn_in_both_themes_fits_the_screen_and_axe_finds_nothing(
-    deployment: Deployment, addresses: dict[str, str], browser: Browser, screenshots: Screenshots
+@pytest.mark.parametrize("name", PAGES)
+def test_page_is_drawn_in_both_themes_fits_the_screen_and_axe_finds_nothing(
+    name: str, *, digits: Run, swept: Batch, deployment: Deployment, browser: Browser, screenshots: Screenshots
 ) -> None:
+    address = deployment.url + PAGES[name].format(run=digits.id, batch=swept.id)
     # The page's policy forbids injected scripts, as it should: only this check goes around it.
     with signed_in(browser, deployment, bypass_csp=True) as page:
-        for name, address in addresses.items():
-            page.set_viewport_size({"width": SIZES[0][0], "height": SIZES[0][1]})
-            open_settled(page, address)
-            wait_until_drawn(page, name)
-            for theme in THEMES:
-                follow(page, theme)
-                for width, height in SIZES:
-                    page.set_viewport_size({"width": width, "height": height})
-                    page.wait_for_function(FITS, timeout=TIMEOUT_MS)
-                    screenshots.take(page, f"{name}-{theme}-{width}.png")
-                    assert axe_violations(page) == [], f"{name} in {theme} at {width} px"
+        open_settled(page, address)
+        wait_until_drawn(page, name)
+        for theme in THEMES:
+            follow(page, theme)
+            for width, height in SIZES:
+                page.set_viewport_size({"width": width, "height": height})
+                page.wait_for_function(FITS, timeout=TIMEOUT_MS)
+                screenshots.take(page, f"{name}-{theme}-{width}.png")
+                assert axe_violations(page) == [], f"{name} in {theme} at {width} px"
 
 
 def test_axe_finds_nothing_on_empty_and_failed_pages(empty_deployment: Deployment, browser: Browser) -> None:
