@@ -173,7 +173,7 @@ def malformed(draw: Draw, valid: Request, body: Json, parameters: Sequence[str])
     key = str(draw(st.integers(0, 10**9))).encode()  # a used one would end in a mismatch, before anything odd is stored
     request = replace(valid, headers={**valid.headers, "idempotency-key": key}) if valid.method == "POST" else valid
     for _ in range(draw(st.integers(1, 3))):
-        kinds = ["path", "query", "header", *(["body"] * 5 + ["bytes"] if valid.method == "POST" else [])]
+        kinds = ["path", "query", "header", *(["body"] * 5 + ["bytes"] if valid.content else [])]
         kind = draw(st.sampled_from(kinds))
         if kind == "path":
             request = _odd_path(draw, request)

@@ -13,6 +13,7 @@ from support.facts import Reader, rows_of
 from support.invariants import ON_STEADY_CLOCKS, Watch
 
 V1 = "/api/v1"
+SENDS_JSON = frozenset({"POST", "PUT", "PATCH"})
 _POINT = {"shape": [], "dtype": "float32", "values": [1.0]}
 
 
@@ -29,6 +30,7 @@ class World:
         batch = self._created("runs:batch", {"runs": [_run(replicas=1)] * 2}, "batch")
         self.batch, self.run = batch["batch"]["id"], batch["runs"][0]
         self.plan = self._created("plan", {"run": _run(replicas=1)}, "plan")["id"]
+        self.bulk = self._created("runs:change", {"action": {"kind": "star"}, "runs": [self.run]})["id"]
         self.core.schedule()
         self.member: MemberNotice = self.worker.beat().assigned[0]
         """Claimed, and running."""
@@ -58,7 +60,7 @@ class World:
     def valid(self, method: str, path: str, body: Any) -> Request:
         """A request of the route that the server takes, or takes for a wrong one of the right form."""
         headers = {"authorization": f"Bearer {self.token(path)}".encode()}
-        if method == "POST":
+        if method in SENDS_JSON:
             headers["content-type"] = b"application/json"
         if "/members/" in path:
             headers[KEY_HEADER.lower()] = key_of(self.member.member).get_secret_value().encode()
@@ -80,12 +82,15 @@ class World:
             "sha256": BUNDLE,
             "member_id": self.member.member,
             "reduction_id": "red_01JD0000000000000000000000",
+            "bulk_id": self.bulk,
+            "form": "csv",
         }
 
     def bodies(self) -> Mapping[str, Any]:
         """JSON by the end of the route."""
         now = from_micros(self.core.clock.now()).isoformat()
-        return {**_users_bodies(), **self._workers_bodies(now), **self._members_bodies(now)}
+        change = {"action": {"kind": "label", "labels": {"team": "vision", "old": None}}, "runs": [self.run]}
+        return {"/runs:change": change, **_users_bodies(), **self._workers_bodies(now), **self._members_bodies(now)}
 
     def _workers_bodies(self, now: str) -> Mapping[str, Any]:
         """Of what a host says for itself."""
@@ -251,6 +256,8 @@ def _users_bodies() -> Mapping[str, Any]:
         ":cancel": {"grace_s": 1.5},
         ":rerun": {"wait_for_devices": True},
         ":rollback": {"version": 1},
+        "/runs/{run_id}": {"labels": {"team": "vision", "old": None}, "note": "x", "starred": True},
+        "/run-views/{name}": {"where": "params.epochs > 1", "sort": "-created", "columns": ["params.epochs"]},
         "/sessions": {"token": "drm_pat_x", "code": None},
         "/tokens": {"name": "more", "kind": "pat", "role": "viewer", "expires_in_s": 3600},
     }

@@ -295,7 +295,7 @@ def test_nearest_possible_count_is_named_and_accepted(
             "at most 3 devices per replica",
             (
                 "job.strategy.computation_shape",
-                "7 devices per replica; 2 replicas of 3 devices on one host can ever start",
+                "7 devices per replica; 2 replicas of 3 devices on one slice can ever start",
             ),
         ),
         (

@@ -146,12 +146,13 @@ _OWN: dict[str, Callable[[Any], dict[str, Costly]]] = {
     "/worker/members/{member_id}/events": _events,
 }
 """Bodies that are dear to one route. Every route that takes JSON has those of `_anywhere`."""
-_ROUTES = sorted(
-    path.removeprefix(V1)
-    for path, operations in described_paths().items()
-    for operation in operations.values()
+_ROUTES = {
+    path.removeprefix(V1): method.upper()
+    for path, operations in sorted(described_paths().items())
+    for method, operation in operations.items()
     if "application/json" in operation.get("requestBody", {}).get("content", {})
-)
+}
+"""The method of each."""
 
 
 @pytest.fixture(scope="module")
@@ -181,14 +182,14 @@ def test_no_body_holds_the_interpreter(world: World, timed: Timed, client: httpx
     body = world.body(path)
     assert body is not None, f"{route} has no body in fuzz.world: give it one"
     bodies = {**_anywhere(body), **_OWN.get(route, lambda _: {})(body)}
-    valid = world.valid("POST", path, body)
+    valid = world.valid(_ROUTES[route], path, body)
     headers = {name: value for name, value in valid.headers.items() if name != "content-type"}
 
     def hold(name: str, costly: Costly, key: bytes) -> float:
         timed.begin()
         sent = {**headers, "idempotency-key": key + name.encode(), "content-type": costly.media_type.encode()}
         raw = [(key.encode(), value) for key, value in sent.items()]
-        answer = client.post(valid.path, content=costly.content, headers=raw)
+        answer = client.request(valid.method, valid.path, content=costly.content, headers=raw)
         assert answer.status_code < 500, (name, answer.text[:500])
         return timed.end()
 
