@@ -14,7 +14,7 @@ from drumline import Client
 from drumline_server.telemetry import log_search_child
 from support.core import Core, Member
 from support.edge import EdgeServer
-from support.processes import wait_until
+from support.processes import wait_until, words_of
 
 Parts = list[dict[str, Any]]  # Any: JSON
 
@@ -142,7 +142,7 @@ def _children() -> list[psutil.Process]:
     return [
         child
         for child in psutil.Process().children(recursive=True)
-        if any(log_search_child.__name__ in word for word in child.cmdline())
+        if any(log_search_child.__name__ in word for word in words_of(child))
     ]
 
 
