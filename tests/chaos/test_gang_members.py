@@ -5,6 +5,7 @@ Real agents on this machine, each a host with one simulated device. The chances 
 
 import importlib.metadata
 import random
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -296,10 +297,11 @@ def test_a_member_that_runs_another_program_is_named(
     measured(f"decided: one of {size} runs another program", decided_at - float(witness.read_text()), NAMED_S)
 
     assert reason is EndReason.PROGRAMS_DIFFER, message
-    said = f"Rank {odd} on {host_of(gang_site, run, odd).name} runs another program than rank "
-    assert message.startswith(said), message
-    assert f" in step {at}: other (" in message, message
-    assert ", there train (" in message, message
+    who = rf"Rank {odd} on {host_of(gang_site, run, odd).name} "
+    built = rf"runs another program than rank \d+ on \w+ in step {at}: other \(\w+\), there train \("
+    # On a busy machine it is named before its program is built.
+    being_built = rf"builds a program for step {at}, in which rank \d+ on \w+ runs the one that it had: train \("
+    assert re.match(f"{who}({built}|{being_built})", message), message
 
 
 @SIZES

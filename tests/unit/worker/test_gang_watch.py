@@ -95,6 +95,16 @@ def test_who_alone_passes_by_what_most_wait_at_is_named() -> None:
     assert found.startswith("Rank 1 on host1 began step 7 without checkpoint of step 7, at which rank 0 on host0 waits")
 
 
+def test_who_builds_a_program_alone_is_named_before_it_is_built() -> None:
+    builds = told(7, (0, A), exchanges=3, recent=("step 0", "variable 'w'", "step 7"), before_step=2)
+    runs = told(9, (0, A), exchanges=2, recent=("step 0", "variable 'w'"), before_step=2)
+
+    assert find_odd({0: runs, 1: builds, 2: runs}, name) == (
+        "Rank 1 on host1 builds a program for step 7, in which rank 0 on host0 runs the one that it had: train (aaaa). "
+        "All members must run the same steps in the same order."
+    )
+
+
 def test_who_waits_before_the_first_step_is_named_too() -> None:
     gang = [
         told(1, (0, A), exchanges=1, before_step=1),

@@ -96,9 +96,24 @@ def _find_left_alone(told: Mapping[int, Told], name: Callable[[int], str]) -> st
     how = "returned" if told[first].has_returned else f"began step {told[first].steps - 1}"
     if len(came) > len(passed):
         said = f"{_upper(name(first))} {how} without {what}, at which {name(came[0])} waits for all members."
+    elif (built := _find_built(told[came[0]], told[first], what)) is not None:
+        step, running = built
+        return (
+            f"{_upper(name(came[0]))} builds a program for step {step}, in which {name(first)} runs the one that it "
+            f"had: {_describe(running)}. All members must run the same steps in the same order."
+        )
     else:
         said = f"{_upper(name(came[0]))} waits for all members at {what}, and {name(first)} {how} without it."
     return f"{said} All members must make the same variables, and call the strategy alike, in the same order."
+
+
+def _find_built(came: Told, passed: Told, what: str) -> tuple[int, tuple[str, str]] | None:
+    """The step that one has come to with a program to build, and what the other runs in it; None for other exchanges.
+
+    It announces the exchange before it traces, which takes long for a large program or on a busy host.
+    """
+    running = passed.program_at(came.steps)
+    return (came.steps, running) if what == f"step {came.steps}" and running is not None else None
 
 
 def _has_passed(one: Told, furthest: Told) -> bool:
