@@ -11,6 +11,7 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
+from drumline._log_lines import set_up_logging
 from drumline._preload import without_collection
 from drumline_worker.settings import WorkerSettings
 
@@ -50,9 +51,9 @@ def run(
     **given: Any,
 ) -> None:
     """Run until SIGTERM. The first start needs an enrolment token; later ones use worker.json in the data directory."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    logging.getLogger("httpx2").setLevel(logging.WARNING)
     settings = _settings({name: value for name, value in given.items() if value is not None})
+    set_up_logging(settings.log_format, "%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
     with without_collection():
         from drumline_worker.agent.agent import Agent, AgentError
         from drumline_worker.agent.identity import Enrolment

@@ -7,6 +7,7 @@ from typing import Self
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from drumline._log_lines import LogFormat
 from drumline.slices import MAX_SIMULATED_HOSTS, simulated_hosts
 from drumline_worker.host.rundir import SPOOL_BYTES
 
@@ -40,6 +41,8 @@ class WorkerSettings(BaseSettings):
     """Compiled programs kept on disk; those of the job versions that were not run for longest go first."""
     spool_bytes: int = Field(default=SPOOL_BYTES, ge=8 * 1024**2)
     """Telemetry of each run on disk that the server has not taken yet; beyond it the run's program waits."""
+    log_format: LogFormat = "text"
+    """Layout of the agent's log: `text`, or `json` for one object a line."""
     checkpoint_dir: Path | None = None
     """A volume for checkpoints that other hosts mount too, so that any of them resumes a run; default: a directory
     of this host in `data_dir`, which ties the retries of a run to the host."""

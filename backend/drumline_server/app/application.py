@@ -19,9 +19,10 @@ from drumline_server.base.settings import VERSION, Settings
 from drumline_server.http import errors
 from drumline_server.http.connections import ConnectionLimits, Connections, is_crowded
 from drumline_server.http.dependencies import API
+from drumline_server.http.figures import Figures
 from drumline_server.http.gate import Gate
 from drumline_server.http.limits import BodyCap, LoginLimiter, LoginTurns, Pace, Shares
-from drumline_server.http.request_context import AppState, Proxies, RequestContext, Statistics
+from drumline_server.http.request_context import AppState, Proxies, RequestContext
 from drumline_server.http.routes import (
     batches,
     bundles,
@@ -30,6 +31,7 @@ from drumline_server.http.routes import (
     health,
     identity,
     jobs,
+    ledger,
     plans,
     records,
     run_lists,
@@ -141,6 +143,7 @@ def _add_routes(app: Application) -> None:
         batches,
         plans,
         fleet,
+        ledger,
         health,
         run_lists,
     ):
@@ -261,7 +264,7 @@ def _make_parts(app: Application, database: Database) -> AppState:
             exports=settings.exports,
         ),
         logins=LoginLimiter(settings.logins_per_minute),
-        statistics=Statistics(),
+        figures=Figures(app.clock.now()),
         people=TokenCache(people, database.commit_news, clock),
         workers=TokenCache(workers, database.commit_news, clock),
         submissions=BatchingExecutor(

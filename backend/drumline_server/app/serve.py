@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import uvicorn
 
+from drumline._log_lines import set_up_logging
 from drumline_server.app.application import Application, create_app, prepare
 from drumline_server.app.local import BACKLOG, address, listen
 from drumline_server.base.errors import BrokerRefusedError, StartError
@@ -46,7 +47,7 @@ class ParentPipes:
 def serve(settings: Settings, parent_pipes: ParentPipes) -> None:
     """Serves until SIGTERM, SIGINT or the parent's end. Raises StartError."""
     os.umask(0o077)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    set_up_logging(settings.log_format, "%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
         prepare(settings)

@@ -3,14 +3,15 @@
 import logging
 import secrets
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from drumline._log_lines import about
 from drumline.contracts.problems import ProblemCode
 from drumline_server.base.clock import Clock
 from drumline_server.base.credentials import WorkerPrincipal
@@ -18,6 +19,7 @@ from drumline_server.base.errors import DrumlineError
 from drumline_server.base.settings import Settings
 from drumline_server.http.connections import Connections
 from drumline_server.http.errors import send_problem
+from drumline_server.http.figures import Figures
 from drumline_server.http.limits import LoginLimiter, Shares
 from drumline_server.lifecycle.heartbeat import IdleHeartbeats
 from drumline_server.live.hub import Hub
@@ -82,48 +84,6 @@ def _parse(text: str) -> Address | None:
     return address
 
 
-_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-
-
-class Statistics:
-    """What this process answered since it started."""
-
-    def __init__(self) -> None:
-        self._answers: Counter[str] = Counter()
-        self._buckets = [0] * len(_BUCKETS_S)
-        self._seconds = 0.0
-
-    def answered(self, status: int, seconds: float) -> None:
-        """Counts one answer; `status` 0 is a request that ended without one."""
-        self._answers[f"{status // 100}xx" if status else "none"] += 1
-        self._seconds += seconds
-        for at, bound in enumerate(_BUCKETS_S):
-            if seconds <= bound:
-                self._buckets[at] += 1
-
-    def text(self, gauges: Mapping[str, float]) -> str:
-        """The Prometheus text of the counts and of `gauges`, whose names may carry labels; `_total` marks a counter."""
-        lines = ["# TYPE drumline_http_requests_total counter"]
-        lines += [f'drumline_http_requests_total{{status="{key}"}} {n}' for key, n in sorted(self._answers.items())]
-        lines.append("# TYPE drumline_http_request_seconds histogram")
-        lines += [
-            f'drumline_http_request_seconds_bucket{{le="{bound}"}} {n}'
-            for bound, n in zip(_BUCKETS_S, self._buckets, strict=True)
-        ]
-        total = sum(self._answers.values())
-        lines.append(f'drumline_http_request_seconds_bucket{{le="+Inf"}} {total}')
-        lines.append(f"drumline_http_request_seconds_sum {self._seconds:.6f}")
-        lines.append(f"drumline_http_request_seconds_count {total}")
-        typed: set[str] = set()
-        for name, value in gauges.items():
-            family = name.partition("{")[0]
-            if family not in typed:
-                typed.add(family)
-                lines.append(f"# TYPE {family} {'counter' if family.endswith('_total') else 'gauge'}")
-            lines.append(f"{name} {value}")
-        return "\n".join(lines) + "\n"
-
-
 @dataclass(frozen=True, slots=True)
 class AppState:
     """The parts of the running server: made once when it starts, and what every request is given."""
@@ -138,7 +98,7 @@ class AppState:
     connections: Connections
     shares: Shares
     logins: LoginLimiter
-    statistics: Statistics
+    figures: Figures
     people: TokenCache[Authentication]
     workers: TokenCache[WorkerPrincipal]
     submissions: BatchingExecutor[Submission, SubmissionResult]
@@ -167,6 +127,7 @@ _HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _HSTS = (b"strict-transport-security", b"max-age=31536000")
 
 
@@ -195,6 +156,7 @@ class RequestContext:
         request_id = secrets.token_hex(8)
         state = self._find_state()
         scope["state"] = {**scope.get("state", {}), "request_id": request_id, "app": state}
+        about.set(partial(_about, scope, request_id))
         answer = _Answer(send, (*self._headers, (b"x-request-id", request_id.encode())), scope["path"])
         began = time.perf_counter()
         try:
@@ -208,7 +170,10 @@ class RequestContext:
             await send_problem(scope, answer.send, _unexpected(error))
         finally:
             state.shares.end(scope)
-            state.statistics.answered(answer.status, time.perf_counter() - began)
+            took_s = time.perf_counter() - began
+            state.figures.count_answer(_method(scope), _route(scope), answer.status, took_s)
+            if state.settings.access_log:
+                _log_answer(scope, answer.status, took_s)
 
 
 class _Answer:
@@ -229,6 +194,28 @@ class _Answer:
                 added.append((b"cache-control", b"no-store"))
             message = {**message, "headers": [*message["headers"], *added]}
         await self._send(message)
+
+
+def _about(scope: Scope, request_id: str) -> dict[str, str]:
+    """What lines of the log are about: the request, and the ids in its path."""
+    ids = scope.get("path_params", {}).items()
+    return {"request": request_id} | {name.removesuffix("_id"): value for name, value in ids if name.endswith("_id")}
+
+
+def _log_answer(scope: Scope, status: int, took_s: float) -> None:
+    told = {"method": _method(scope), "route": _route(scope), "status": status, "seconds": round(took_s, 6)}
+    log.info("%(method)s %(route)s %(status)d in %(seconds).3f s", told, extra={"told": told})
+
+
+def _route(scope: Scope) -> str:
+    """The path as it is declared, without what a caller put into it: few names, whatever is asked for."""
+    route = scope.get("route")
+    return route.path if route is not None else "other"
+
+
+def _method(scope: Scope) -> str:
+    method: str = scope["method"]
+    return method if method in _METHODS else "other"
 
 
 def _unexpected(error: Exception) -> DrumlineError:

@@ -125,9 +125,9 @@ class CeleryChild:
     async def _pass_on(self, lines: asyncio.StreamReader | None) -> None:
         """What the child writes goes to our own log."""
         while lines is not None and (raw := await lines.read(_PIECE_BYTES)):
-            sys.stderr.buffer.write(raw)
-            sys.stderr.flush()
             told = [line for line in raw.decode(errors="replace").splitlines() if line.strip()]
+            for line in told:
+                _LOG.warning("Celery child: %s", line)
             self._said = told[-1].strip()[:_MOST_CHARACTERS] if told else self._said
 
     async def _spawn(self, settings: int, wakes: int) -> asyncio.subprocess.Process:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 
+from drumline._log_lines import log_about
 from drumline.contracts.worker_api import HeartbeatReply, LiveMember, MemberHeartbeat, MemberNotice, UnsentTelemetry
 from drumline_worker.agent.agent_context import AgentContext
 from drumline_worker.agent.backoff import Backoff
@@ -39,7 +40,7 @@ class MemberRegistry:
     def adopt(self, order: StartOrder) -> None:
         """A member that an earlier agent started."""
         member = HostedMember(self._context, order.claimed.member, order.claimed.fence, order)
-        self._start(member, member.adopt())
+        self._start(member, member.adopt(), run=order.claimed.run)
 
     def apply_reply(self, reply: HeartbeatReply) -> bool:
         """What the server wants of members. Returns whether it brought one to claim."""
@@ -133,15 +134,16 @@ class MemberRegistry:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    def _start(self, member: HostedMember, life: Coroutine[None, None, None]) -> None:
+    def _start(self, member: HostedMember, life: Coroutine[None, None, None], **run: str) -> None:
         self._members[member.id] = member
-        task = asyncio.create_task(self._supervise(member, life), name=member.id)
+        task = asyncio.create_task(self._supervise(member, life, **run), name=member.id)
         self._tasks[member.id] = task
         task.add_done_callback(lambda _: self._remove(member))
 
-    async def _supervise(self, member: HostedMember, life: Coroutine[None, None, None]) -> None:
+    async def _supervise(self, member: HostedMember, life: Coroutine[None, None, None], **run: str) -> None:
         """After an error of ours, a full disk for one, the member is not forgotten: its end has to be told."""
         backoff = Backoff()
+        log_about(member=member.id, **run)
         while True:
             try:
                 await life

@@ -4,6 +4,7 @@ from fastapi import status
 from fastapi.responses import FileResponse
 from sqlalchemy.orm import Session
 
+from drumline.contracts.base import to_micros
 from drumline.contracts.events import EventBatch, MemberAck, MemberEnd
 from drumline.contracts.ids import MemberId, PlanId, Sha256
 from drumline.contracts.plans import PlanReport, PlanTaken
@@ -84,11 +85,13 @@ async def ingest_events(
     member_id: MemberId, body: EventBatch, worker: WorkerDep, app: AppDep, member_key: MemberKeyDep = None
 ) -> MemberAck:
     """Stores a batch of telemetry; what was stored before is ignored."""
-    return await app.database.write(
+    ack = await app.database.write(
         lambda session: ingest.store_batch(
             session, worker.host_id, member_id, body, key=member_key, now=app.clock.now()
         )
     )
+    app.figures.count_batch(len(body.events), (app.clock.now() - to_micros(body.events[-1].at)) / 1e6)
+    return ack
 
 
 @router.post("/members/{member_id}/stacks", status_code=status.HTTP_204_NO_CONTENT)
