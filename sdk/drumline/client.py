@@ -3,6 +3,7 @@
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Literal, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
@@ -15,7 +16,6 @@ from drumline._validation import refuse, require_id, require_parameters, require
 from drumline.config import Config
 from drumline.contracts import api
 from drumline.contracts.plans import CHIP_PROBE_S, PROBE_S, PROBE_STEPS, PlanRequest, ProbeTerms
-from drumline.contracts.records import MAX_JSON_BYTES, RECORDS_MEDIA_TYPE, frame
 from drumline.contracts.spec import (
     CheckpointSpec,
     JobSpec,
@@ -33,7 +33,7 @@ from drumline.contracts.states import RunState
 from drumline.contracts.sweeps import BatchSubmit, GridSweep, SweepSpec, SweepSubmit
 from drumline.errors import NotFoundError
 from drumline.program import PackedProgram
-from drumline.resources.batches import Batch
+from drumline.resources.batches import Batch, batch_body
 from drumline.resources.jobs import Job, job_path
 from drumline.resources.plans import Plan, make_plan
 from drumline.resources.run_lists import RunLists
@@ -171,7 +171,7 @@ class Client(RunLists):
             refuse("requests", requests, "pass a list of what prepare() gave")
         with typed_errors():
             body = BatchSubmit(name=name, runs=list(requests))
-        return self._post_batch("/runs:batch", _batch_body(body), idempotency_key)
+        return self._post_batch("/runs:batch", batch_body(body), idempotency_key)
 
     def sweep(
         self,
@@ -265,6 +265,13 @@ class Client(RunLists):
     def hosts(self) -> Iterator[api.Host]:
         """The machines with a worker."""
         return iterate_pages(self._transport, "/hosts", api.Host)
+
+    def ledger(
+        self, by: str = "owner", *, start: datetime | None = None, end: datetime | None = None
+    ) -> Iterator[api.LedgerSum]:
+        """Where the time of runs went that ended in a period, or the last 30 days, `by` owner, host or project."""
+        asked = {"by": by, "from": start and start.isoformat(), "to": end and end.isoformat()}
+        return iterate_pages(self._transport, "/ledger", api.LedgerSum, asked)
 
     def devices(self) -> Iterator[api.Device]:
         """Every device of every host."""
@@ -382,16 +389,6 @@ def _pack(source: str | Path | PackedProgram, parameters: object) -> PackedProgr
 def _require_values(name: str, values: object) -> None:
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         refuse(f"sweep.{name}", values, "pass a list of the values to try")
-
-
-def _batch_body(batch: BatchSubmit) -> Body:
-    """One JSON text where it is short enough, else a record for each run."""
-    whole = Body.of(batch)
-    if len(whole.content) <= MAX_JSON_BYTES:
-        return whole
-    head = batch.model_dump_json(exclude={"runs"}).encode()
-    records = (run.model_dump_json().encode() for run in batch.runs)
-    return Body(frame(head, records), RECORDS_MEDIA_TYPE)
 
 
 def job_name(source: Path) -> str:

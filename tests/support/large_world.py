@@ -5,13 +5,14 @@ import zipfile
 from functools import partial
 from typing import Any
 
-from sqlalchemy import update
+from sqlalchemy import insert, update
 
 from drumline.contracts.base import from_micros
 from drumline.contracts.events import MAX_REPLICAS_TOLD
 from drumline.contracts.plans import MAX_LISTED, MAX_PROBE_DEVICES
+from drumline.contracts.spent import Spent
 from drumline.contracts.stacks import MAX_COLLECTIVES, MAX_STACKS
-from drumline_server.storage.models import Host, Plan, Run
+from drumline_server.storage.models import Host, LedgerEntry, Plan, Run
 from drumline_server.storage.models import Member as MemberRow
 from support.core import GANG, Member, submission_body
 from support.edge import EdgeServer
@@ -51,6 +52,7 @@ class LargeWorld:
         self._make_lists()
         self._make_run_lists()
         self._make_slice()
+        self._make_ledger()
 
     def _make_run_lists(self) -> None:
         """A change of many runs and as many saved views as there may be."""
@@ -131,6 +133,7 @@ class LargeWorld:
             "threads": text,
         }
         stands = {"stacks_asked_at": 1, "stacks_answered_at": 2, "standing": standing}
+        stands |= {"claimed_at": self.core.clock.now(), "spent": {name.value: 10**9 for name in Spent}}
         change = update(MemberRow).where(MemberRow.run_id == gang.id).values(stands)
         self.core.write(lambda session: session.execute(change))
 
@@ -138,6 +141,18 @@ class LargeWorld:
         """A host of the largest slice that there may be."""
         large = {"slice_name": SLICE, "slice_topology": _TOPOLOGY}
         self.core.write(lambda session: session.execute(update(Host).values(large)))
+
+    def _make_ledger(self) -> None:
+        """Entries of more hosts than a page has, under every name."""
+        spent = {"wall_us": 10**12, "device_us": 10**12, "ended_at": self.core.clock.now() - 1}
+        entry = {"run_id": self.names["gang"], "project_id": self.core.project_id, "owner": "x" * 64}
+        entries = [
+            {**entry, **spent, "host_id": f"host-{number}", "device_kind": kind, "name": name.value}
+            for number in range(PAGE + 1)
+            for kind in ("TPU v4", "x" * 200)
+            for name in Spent
+        ]
+        self.core.write(lambda session: session.execute(insert(LedgerEntry), entries))
 
     def _make_lists(self) -> None:
         """More than a page of jobs, versions, tokens, batches and waiting runs."""

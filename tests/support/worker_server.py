@@ -16,6 +16,7 @@ import httpx2
 from sqlalchemy import delete, select, update
 
 from drumline import bundle
+from drumline.contracts import api
 from drumline.contracts.events import EventBatch
 from drumline.contracts.ids import new_id
 from drumline.contracts.plans import ProbeState
@@ -245,6 +246,21 @@ class WorkerServer(Heard):
             )  # fmt: skip
 
         self.core.write(lose)
+
+    def ledger(self, run: str) -> api.Ledger:
+        """Where a run's time went."""
+        return api.Ledger.model_validate(self._get(f"runs/{run}/ledger"))
+
+    def try_again(self, run: str) -> MemberRecord:
+        """The next attempt of a run that waits for one, as soon as its backoff is over."""
+        with self.changed:
+            while run not in self.core.schedule():
+                self.core.reap()
+                self.changed.wait(0.05)
+            newest = select(Member).where(Member.run_id == run).order_by(Member.fence.desc()).limit(1)
+            member = self.core.read(lambda session: session.scalars(newest).one())
+            record = self.members[member.id] = MemberRecord(member.id, run, member.fence)
+        return record
 
     # probes of programs
 

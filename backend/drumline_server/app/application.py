@@ -31,6 +31,7 @@ from drumline_server.http.routes import (
     health,
     identity,
     jobs,
+    ledger,
     plans,
     records,
     run_lists,
@@ -142,6 +143,7 @@ def _add_routes(app: Application) -> None:
         batches,
         plans,
         fleet,
+        ledger,
         health,
         run_lists,
     ):

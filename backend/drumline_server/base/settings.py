@@ -126,6 +126,11 @@ class Settings(BaseSettings):
     Tests run at 0.2; production has no reason to change it."""
     checkpoint_days: Annotated[int, Field(ge=1, le=36_500)] = 30
     """For so many days after a run's end others can resume from its checkpoints; then its workers delete them."""
+    device_rates: dict[Annotated[str, Field(max_length=200)], Annotated[float, Field(ge=0, allow_inf_nan=False)]] = {}
+    """What a device of each kind costs an hour, as JSON: `{"NVIDIA H100 80GB HBM3": 2.5}`. Ledgers show it as cost; of
+    a kind without a rate they show none."""
+    currency: Annotated[str, Field(max_length=12)] = ""
+    """What rates are in, such as `EUR`."""
     schedule_every_s: Annotated[float, Field(gt=0)] = 1.0
     """How often the scheduler looks without being woken."""
     ageing_unit_s: Annotated[float, Field(ge=1, le=86_400)] = 60.0

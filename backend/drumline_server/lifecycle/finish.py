@@ -39,6 +39,7 @@ SILENT_S = 3.0
 Shorter than limits of progress usually are: when one runs out, a process that stopped at its last progress counts.
 """
 _MAX_NAMED = 4
+_MICROS = 1_000_000
 _DEATHS = frozenset({EndReason.KILLED, EndReason.OUT_OF_MEMORY})
 """From outside, and no program of another member can bring them about."""
 _OF_PROGRAM = frozenset({EndReason.PROGRAM_ERROR, EndReason.PROGRAM_EXITED})
@@ -363,6 +364,8 @@ def _record_end(session: Session, locked: LockedMember, end: MemberEnd, *, now: 
         "output_bytes": end.output_bytes,
         "telemetry_at": now,
     }
+    if end.waited_s is not None:
+        columns["end_waited_us"] = int(end.waited_s * _MICROS)
     if end.tick is not None:
         columns["tick"] = end.tick.model_dump(mode="json")
     transition_member(session, locked.member, MemberState.EXITED, now=now, reason=end.reason, columns=columns)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import bindparam, func, select, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts.reasons import HOST_FAULTS, HOST_LOSSES, REASONS, Category, EndReason
@@ -104,6 +104,11 @@ def requeue(session: Session, run: Run, *, now: int) -> bool:
     A run whose attempt was not claimed keeps its queue deadline.
     """
     queue_s, deadline = run.limits["queue_s"], run.queue_deadline
+    if run.state == RunState.RETRY_WAIT and run.attempt_id is not None:
+        waited = update(Attempt).where(Attempt.id == run.attempt_id, Attempt.ended_at.is_not(None))
+        session.execute(
+            waited.values(backoff_us=now - Attempt.ended_at), execution_options={"synchronize_session": False}
+        )
     if run.state != RunState.PLACED:
         deadline = None if queue_s is None else now + int(queue_s * _MICROS)
     columns = {"reason_code": None, "reason_message": "", "retry_at": None, "queue_deadline": deadline, **_NO_RATE}

@@ -25,6 +25,7 @@ from drumline.contracts.states import (
     MemberState,
     RunState,
 )
+from drumline_server.lifecycle.ledger import close_ledger
 from drumline_server.storage.history import record_event
 from drumline_server.storage.models import Attempt, Device, Member, Run, table_of
 from drumline_server.storage.notifications import announce, host_list, run_list
@@ -59,6 +60,7 @@ def transition_run(
         body["reason"] = reason
     if to in TERMINAL_RUN:
         body["terminal"] = True
+        close_ledger(session, run)
     record_event(session, run.id, "state", body, now=now, attempt_id=run.attempt_id)
     announce(session, run_list(run.id))
     return True

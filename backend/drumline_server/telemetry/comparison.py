@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Literal
 
 from sqlalchemy.orm import Session
@@ -82,7 +81,7 @@ def read_compared(
 
 def _read(
     session: Session, project_id: str, run_id: str, window: Window
-) -> tuple[Sequence[Part], Iterator[tuple[Sequence[Metric], list[Piece]]]]:
+) -> tuple[Sequence[Part], Iterator[tuple[Sequence[Metric], Sequence[Piece]]]]:
     """The parts of the run that count, and each curve as its rows and pieces."""
     run = runs.require_run(session, project_id, run_id)
     attempts = runs.attempts_of(session, run.id)
@@ -90,9 +89,4 @@ def _read(
     parts = metrics.parts_of(attempts, known)
     of_run = replace(window, since=metrics.began(parts)) if window.since is None else window
 
-    def curves() -> Iterator[tuple[Sequence[Metric], list[Piece]]]:
-        for _, some in groupby(known, key=lambda metric: metric.name):
-            of_name = list(some)
-            yield of_name, list(metrics.pieces_of(session, metrics.parts_of(attempts, of_name), of_run))
-
-    return parts, curves()
+    return parts, metrics.curves_of(session, attempts, known, of_run)

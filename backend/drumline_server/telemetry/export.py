@@ -3,7 +3,7 @@
 from __future__ import annotations  # array[float] is a type only from Python 3.12 on
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress as select_from
 from itertools import groupby
@@ -16,14 +16,16 @@ from drumline_server.storage import runs
 from drumline_server.storage.models import Member, Metric, MetricChunk
 from drumline_server.telemetry.columns import decompress, unpack
 from drumline_server.telemetry.metric_rows import CHUNK
-from drumline_server.telemetry.metrics import parts_of
+from drumline_server.telemetry.metrics import SELECT_CHUNKS, parts_of
 
 MAX_NAMES = 10_000
 """Of one run: as many metrics as one that is read out whole may have."""
 AT_ONCE = 256 * CHUNK
 """Points of one read: some 5 ms of a database, and 1 MB as text."""
 _STRETCHES = 200
-"""Of one read: each is a query or two."""
+"""Of one read."""
+_SHORT = 8
+"""Chunks up to which a stretch is read with others in one statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,31 +113,65 @@ def cut(sources: Iterable[Source]) -> Iterator[list[Stretch]]:
 
 def read_blocks(session: Session, stretches: Sequence[Stretch]) -> list[Block]:
     """The points of those stretches; what an attempt rolled back is left out."""
-    return [_counting(_read(session, stretch), stretch.source.before_step) for stretch in stretches]
+    blocks = {stretch: Block(stretch.source, *(unpack(code, b"") for code in "qqd")) for stretch in stretches}
+    _add_chunks(session, blocks)
+    short = {stretch: block for stretch, block in blocks.items() if len(block.steps) < stretch.stop - stretch.first}
+    _add_newest(session, short)  # unless they have filled a chunk since
+    return [_counting(_cut_off(block, stretch), stretch.source.before_step) for stretch, block in blocks.items()]
 
 
-def _read(session: Session, stretch: Stretch) -> Block:
-    source, first, stop = stretch
-    steps, times, values = held = unpack("q", b""), unpack("q", b""), unpack("d", b"")
-    if source.n >= CHUNK:
-        query = (
-            select(MetricChunk.steps, MetricChunk.times, MetricChunk.points)
-            .where(MetricChunk.member_id == source.member_id, MetricChunk.name == source.name)
-            .where(MetricChunk.number.between(first // CHUNK, (stop - 1) // CHUNK))
-            .order_by(MetricChunk.number)
-        )
+Blocks = Mapping[Stretch, Block]
+
+
+def _add_chunks(session: Session, blocks: Blocks) -> None:
+    """Long stretches have a statement each, all short ones one.
+
+    It asks for every combination of members, names and numbers, which an index finds. Few are not wanted: stretches
+    are in order, so that only the first and the last run of them are there in part.
+    """
+    at_once: dict[tuple[str, str, int], Block] = {}
+    for stretch, block in blocks.items():
+        source = stretch.source
+        if source.n < CHUNK:
+            continue
+        first, last = stretch.first // CHUNK, (stretch.stop - 1) // CHUNK
+        if last - first < _SHORT:
+            at_once |= {(source.member_id, source.name, number): block for number in range(first, last + 1)}
+            continue
+        of_one = (MetricChunk.member_id == source.member_id, MetricChunk.name == source.name)
+        query = SELECT_CHUNKS.where(*of_one, MetricChunk.number.between(first, last)).order_by(MetricChunk.number)
         for row in session.execute(query):
-            steps.extend(decompress("q", row.steps, CHUNK))
-            times.extend(decompress("q", row.times, CHUNK))
-            values.extend(decompress("d", row.points, CHUNK))
-    if len(steps) < stop - first:  # the newest, unless they have filled a chunk since
-        waiting = select(Metric.n, Metric.steps, Metric.times, Metric.points)
-        where = (Metric.member_id == source.member_id, Metric.name == source.name)
-        n, *columns = session.execute(waiting.where(*where)).one()
-        for column, stored in zip(held, columns, strict=True):
-            column.extend(decompress(column.typecode, stored, n % CHUNK))
-    length = stop - first
-    return Block(source, steps[:length], times[:length], values[:length])
+            _add(block, row[3:], CHUNK)
+    members, names, numbers = map(set, zip(*at_once, strict=True)) if at_once else ((), (), ())
+    of_any = (MetricChunk.member_id.in_(members), MetricChunk.name.in_(names), MetricChunk.number.in_(numbers))
+    found = session.execute(SELECT_CHUNKS.where(*of_any).order_by(MetricChunk.number)) if at_once else ()
+    for member_id, name, number, *columns in found:
+        if (member_id, name, number) in at_once:
+            _add(at_once[member_id, name, number], columns, CHUNK)
+
+
+def _add_newest(session: Session, blocks: Blocks) -> None:
+    if not blocks:
+        return
+    by_metric = {(stretch.source.member_id, stretch.source.name): block for stretch, block in blocks.items()}
+    query = select(Metric.member_id, Metric.name, Metric.n, Metric.steps, Metric.times, Metric.points)
+    members, names = map(set, zip(*by_metric, strict=True))
+    for member_id, name, n, *columns in session.execute(
+        query.where(Metric.member_id.in_(members), Metric.name.in_(names))
+    ):
+        if (member_id, name) in by_metric:
+            _add(by_metric[member_id, name], columns, n % CHUNK)
+
+
+def _add(block: Block, columns: Sequence[bytes], n: int) -> None:
+    for column, stored in zip(block[1:], columns, strict=True):
+        column.extend(decompress(column.typecode, stored, n))
+
+
+def _cut_off(block: Block, stretch: Stretch) -> Block:
+    """As much as there was of the stretch when it was cut; newer values came since."""
+    length = stretch.stop - stretch.first
+    return Block(block.source, *(column[:length] for column in block[1:]))
 
 
 def _counting(block: Block, before_step: int | None) -> Block:

@@ -4,12 +4,15 @@ from __future__ import annotations  # array[float] is a type only from Python 3.
 
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
+from zlib import crc32
 
-from sqlalchemy import ColumnElement, LargeBinary, Row, bindparam, case, cast, insert, select, update
+from sqlalchemy import ColumnElement, LargeBinary, Row, bindparam, case, cast, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts.events import MetricsEvent
@@ -17,7 +20,13 @@ from drumline_server.base.errors import InvalidRequestError
 from drumline_server.lifecycle.status_events import TelemetryWrite
 from drumline_server.storage.fields import note_metrics
 from drumline_server.storage.models import Metric, MetricChunk, MetricPage, table_of
-from drumline_server.storage.models.base import Columns, insert_or_merge
+from drumline_server.storage.models.base import (
+    Columns,
+    insert_or_ignore,
+    insert_or_merge,
+    insert_or_update,
+    insert_rows,
+)
 from drumline_server.telemetry.buckets import Chunk, Summary
 from drumline_server.telemetry.columns import VALUE_BYTES, compress, decompress, pack, unpack
 
@@ -25,23 +34,20 @@ CHUNK = 64
 """Values in a chunk: as many as may wait in a row that PostgreSQL keeps in one piece, which it does up to 2 kB."""
 PAGE = 64
 """Chunks in a page."""
-_METRIC, _CHUNK = table_of(Metric), table_of(MetricChunk)
-_INSERT_CHUNKS = insert(_CHUNK)
-_INSERT_PAGES = insert(table_of(MetricPage))
-_KEEP_WAITING = (
-    update(_METRIC)
-    .where(_METRIC.c.member_id == bindparam("of_member"), _METRIC.c.name == bindparam("of_name"))
-    .values({column: bindparam(column) for column in ("steps", "times", "points")})
-)
-_CHUNKS_OF_PAGE = (
-    select(_CHUNK.c.steps, _CHUNK.c.times, _CHUNK.c.points)
+_CHUNK = table_of(MetricChunk)
+_CHUNKS_OF_PAGES = (
+    select(_CHUNK.c.name, _CHUNK.c.steps, _CHUNK.c.times, _CHUNK.c.points)
     .where(
         _CHUNK.c.member_id == bindparam("member_id"),
-        _CHUNK.c.name == bindparam("name"),
+        _CHUNK.c.name.in_(bindparam("names", expanding=True)),
         _CHUNK.c.number.between(bindparam("number") * PAGE, bindparam("number") * PAGE + PAGE - 1),
     )
-    .order_by(_CHUNK.c.number)
+    .order_by(_CHUNK.c.name, _CHUNK.c.number)
 )
+_PAGES_AT_ONCE = 32
+"""Read in one statement: 2 MB of chunks."""
+MOST_NAMED = 100
+"""Names in an event of the stream; it counts further ones."""
 Stored = dict[str, Any]  # Any: what a row has in its columns
 MetricRow = Row[*tuple[Any, ...]]  # Any: the columns of `Metric`
 
@@ -79,7 +85,8 @@ def store_metrics(write: TelemetryWrite, events: Sequence[MetricsEvent]) -> None
     if filling := [metric for metric in metrics if len(metric.steps) >= CHUNK * VALUE_BYTES]:
         _fill_chunks(write.session, filling)
     body = {
-        "names": sorted(row["name"] for row in rows),
+        "names": sorted(logged)[:MOST_NAMED],
+        "count": len(logged),
         "first_step": min(row["first_step"] for row in rows),
         "last_step": max(row["last_step"] for row in rows),
     }
@@ -115,6 +122,15 @@ def _append_values(known: Columns, logged: Columns) -> dict[str, ColumnElement[A
     }
 
 
+def count_pages(name: str, chunks: int) -> int:
+    """How many pages a metric of so many chunks has.
+
+    Each is made up to 63 chunks after its last one was full: were they made at once of thousands of names that are
+    logged together, others would wait for half a minute.
+    """
+    return max(0, chunks - crc32(name.encode()) % PAGE) // PAGE
+
+
 def _fill_chunks(session: Session, metrics: Sequence[MetricRow]) -> None:
     """Moves values from the rows of metrics to chunks as far as they fill them."""
     chunks: list[Stored] = []
@@ -127,21 +143,35 @@ def _fill_chunks(session: Session, metrics: Sequence[MetricRow]) -> None:
         first = full - kept // CHUNK
         parts = enumerate(range(0, kept, CHUNK), first)
         chunks += [{**key, "number": number, **values.to_columns(at, at + CHUNK, compress)} for number, at in parts]
-        rests.append(
-            {"of_member": metric.member_id, "of_name": metric.name, **values.to_columns(kept, metric.n, _pack)}
-        )
-        pages += [{**key, "number": number} for number in range(first // PAGE, full // PAGE)]
-    session.execute(_INSERT_CHUNKS, chunks)
-    session.execute(_KEEP_WAITING, rests)
-    if pages:
-        session.execute(_INSERT_PAGES, [{**page, **_summarise_page(session, page)} for page in pages])
+        rests.append({**metric._mapping, **values.to_columns(kept, len(values.steps), _pack)})
+        made = range(count_pages(metric.name, first), count_pages(metric.name, full))
+        pages += [{**key, "number": number} for number in made]
+    insert_rows(session, MetricChunk, chunks)
+    insert_or_update(session, Metric, rests)
+    # Before pages were made at different times, some were made when their last chunk was full.
+    insert_or_ignore(session, MetricPage, [row for some in _alike(pages) for row in _summarise(session, some)])
 
 
-def _summarise_page(session: Session, page: Stored) -> Stored:
-    """What the chunks of a page hold."""
+def _alike(pages: Iterable[Stored]) -> Iterator[Sequence[Stored]]:
+    """Pages of one number and member, so many as are read at once."""
+    place = itemgetter("member_id", "number")
+    for _, some in groupby(sorted(pages, key=place), place):
+        same = list(some)
+        yield from (same[first : first + _PAGES_AT_ONCE] for first in range(0, len(same), _PAGES_AT_ONCE))
+
+
+def _summarise(session: Session, pages: Sequence[Stored]) -> Iterator[Stored]:
+    """Pages with what their chunks hold; all are of one number and member."""
+    by_name = {page["name"]: page for page in pages}
+    wanted = {"member_id": pages[0]["member_id"], "number": pages[0]["number"], "names": list(by_name)}
+    for name, chunks in groupby(session.execute(_CHUNKS_OF_PAGES, wanted), itemgetter(0)):
+        yield {**by_name[name], **_summary_of(chunks)}
+
+
+def _summary_of(chunks: Iterable[Row[str, bytes, bytes, bytes]]) -> Stored:
     rows = [
         (decompress("q", steps, CHUNK), decompress("q", times, CHUNK), decompress("d", points, CHUNK))
-        for steps, times, points in session.execute(_CHUNKS_OF_PAGE, page)
+        for _, steps, times, points in chunks
     ]
     by_step = [Chunk.of(steps, points) for steps, _, points in rows]
     by_time = [Chunk.of(times, points) for _, times, points in rows]

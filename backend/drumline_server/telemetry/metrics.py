@@ -3,13 +3,14 @@
 from __future__ import annotations  # array[float] is a type only from Python 3.12 on
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, select
+from sqlalchemy import BindParameter, Row, bindparam, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
@@ -19,7 +20,7 @@ from drumline_server.storage.models import Attempt, Gap, Metric, MetricChunk, Me
 from drumline_server.storage.runs import require_run
 from drumline_server.telemetry.buckets import Axis, Chunk, Overview, Piece, points
 from drumline_server.telemetry.columns import decompress, unpack
-from drumline_server.telemetry.metric_rows import CHUNK, PAGE
+from drumline_server.telemetry.metric_rows import CHUNK, PAGE, count_pages
 
 _SECOND = 1_000_000
 _AT_ONCE = 1_000
@@ -29,21 +30,38 @@ _BY = {
     "time": (MetricPage.first_times, MetricPage.last_times, MetricPage.last_values_by_time),
 }
 _FIGURES = (MetricPage.finite, MetricPage.minima, MetricPage.maxima, MetricPage.sums)
-PageRow = Row[*tuple[Any, ...]]  # Any: number and last step, then the columns of `_BY` and `_FIGURES`
+_MEMBERS: BindParameter[str] = bindparam("members", expanding=True)
+_NAMES: BindParameter[str] = bindparam("names", expanding=True)
+SELECT_CHUNKS = select(
+    MetricChunk.member_id,
+    MetricChunk.name,
+    MetricChunk.number,
+    MetricChunk.steps,
+    MetricChunk.times,
+    MetricChunk.points,
+)
+_NEWEST_CHUNKS = (
+    SELECT_CHUNKS.join(Metric, (Metric.member_id == MetricChunk.member_id) & (Metric.name == MetricChunk.name))
+    .where(Metric.member_id.in_(_MEMBERS), Metric.name.in_(_NAMES))
+    .where(MetricChunk.number >= (Metric.n // (CHUNK * PAGE) - 1) * PAGE)
+    .order_by(MetricChunk.number)
+)
+"""All that may stand in no page: the newest page may be made one page later."""
+_READ_AT_ONCE = 4_096
+"""Chunks, or as much of pages: some 4 MB."""
+_PAGE_CHUNKS = 5
+"""Chunks that are as long as a page."""
+PageRow = Row[*tuple[Any, ...]]  # Any: key, number, first and last step, then the columns of `_BY` and `_FIGURES`
+ChunkRow = Row[str, str, int, bytes, bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What to read: values before `before_step`, by step or by seconds since `began`.
-
-    Pages without any of the steps from `first_step` to `last_step` may be left out.
-    """
+    """What to read: values before `before_step`, by step or by seconds since `began`."""
 
     x: Literal["step", "time"]
     began: int
     before_step: int | None
-    first_step: int | None
-    last_step: int | None
 
     def xs(self, column: array[float]) -> array[float]:
         """Steps or times as they stand on the axis."""
@@ -58,47 +76,72 @@ class View:
             xs, points = array(xs.typecode, (xs[at] for at in kept)), array("d", (points[at] for at in kept))
         return Chunk.of(xs, points)
 
-    def page_conditions(self) -> Iterator[ColumnElement[bool]]:
-        """What is true of the pages to read."""
-        if self.before_step is not None:
-            yield MetricPage.first_step < self.before_step
-        if self.first_step is not None:
-            yield MetricPage.last_step >= self.first_step
-        if self.last_step is not None:
-            yield MetricPage.first_step <= self.last_step
+    def counts(self, page: PageRow) -> bool:
+        """Whether anything of the page is read."""
+        return self.before_step is None or page.first_step < self.before_step
 
     def counts_whole(self, page: PageRow) -> bool:
         """Whether nothing of the page is cut."""
         return self.before_step is None or page.last_step < self.before_step
 
 
-def read_pieces(session: Session, metric: Metric, view: View) -> Iterator[Piece]:
+Key = tuple[str, str]
+"""Of a metric: its member and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What was read at once of some metrics: their pages, and the chunks that stand in no page."""
+
+    pages: Mapping[Key, Sequence[PageRow]]
+    chunks: Mapping[Key, Sequence[ChunkRow]]
+
+
+def read_pieces(session: Session, metric: Metric, view: View, stored: Stored) -> Iterator[Piece]:
     """The values of a metric in the order of logging. No piece is empty."""
-    load = partial(_load, session, metric, view)
-    for is_whole, some in groupby(_pages(session, metric, view), view.counts_whole):
+    load, key = partial(_load, session, metric, view), (metric.member_id, metric.name)
+    counting = filter(view.counts, stored.pages.get(key, ()))
+    for is_whole, some in groupby(counting, view.counts_whole):
         pages = list(some)
         numbers = list(chain.from_iterable(range(page.number * PAGE, (page.number + 1) * PAGE) for page in pages))
         if is_whole:
             yield _overview(pages, numbers, view, load)
         else:
             yield from filter(_has_values, load(numbers))
-    yield from filter(_has_values, load(range(metric.n // (CHUNK * PAGE) * PAGE, metric.n // CHUNK)))
+    yield from filter(_has_values, (view.chunk(*row[3:]) for row in stored.chunks.get(key, ())))
     yield from filter(_has_values, [view.chunk(metric.steps, metric.times, metric.points, metric.n % CHUNK)])
 
 
-def _pages(session: Session, metric: Metric, view: View) -> Sequence[PageRow]:
-    query = (
-        select(MetricPage.number, MetricPage.last_step, *_BY[view.x], *_FIGURES)
-        .where(MetricPage.member_id == metric.member_id, MetricPage.name == metric.name, *view.page_conditions())
-        .order_by(MetricPage.number)
-    )
-    return session.execute(query).all()
+def _read_stored(session: Session, metrics: Sequence[Metric], window: Window) -> Stored:
+    """Pages without any step of the window are left out, where it is one of steps."""
+    known = {(metric.member_id, metric.name): _count_pages(metric) for metric in metrics if metric.n >= CHUNK}
+    wanted = {"members": list({member for member, _ in known}), "names": list({name for _, name in known})}
+    start, end = (window.start, window.end) if window.x == "step" else (None, None)
+    pages: dict[Key, list[PageRow]] = defaultdict(list)
+    if any(known.values()):
+        conditions = [] if start is None else [MetricPage.last_step >= int(start)]
+        conditions += [] if end is None else [MetricPage.first_step <= int(end)]
+        columns = (MetricPage.member_id, MetricPage.name, MetricPage.number, MetricPage.first_step)
+        query = select(*columns, MetricPage.last_step, *_BY[window.x], *_FIGURES)
+        of_any = (MetricPage.member_id.in_(_MEMBERS), MetricPage.name.in_(_NAMES))
+        for page in session.execute(query.where(*of_any, *conditions).order_by(MetricPage.number), wanted):
+            if page.number < known.get((page.member_id, page.name), 0):
+                pages[page.member_id, page.name].append(page)
+    chunks: dict[Key, list[ChunkRow]] = defaultdict(list)
+    for chunk in session.execute(_NEWEST_CHUNKS, wanted) if known else ():
+        if chunk.number >= known.get((chunk.member_id, chunk.name), 0) * PAGE:
+            chunks[chunk.member_id, chunk.name].append(chunk)
+    return Stored(pages, chunks)
+
+
+def _count_pages(metric: Metric) -> int:
+    return count_pages(metric.name, metric.n // CHUNK)
 
 
 def _overview(
     pages: Sequence[PageRow], numbers: Sequence[int], view: View, load: Callable[[Sequence[int]], Iterator[Chunk]]
 ) -> Overview:
-    _, _, *columns = zip(*pages, strict=True)
+    _, _, _, _, _, *columns = zip(*pages, strict=True)
     starts, ends, lasts, finite, minima, maxima, sums = map(b"".join, columns)
     return Overview(
         size=CHUNK,
@@ -168,8 +211,8 @@ def read_metrics(session: Session, project_id: str, run_id: str, window: Window)
     else:
         attempts = [found] if (found := runs.the_attempt(session, run, window.attempt)) else []
     metrics = find_metrics(session, run.id, window)
-    known = groupby(metrics, key=lambda metric: metric.name)
-    series = tuple(_series(session, attempts, name, list(of_name), window) for name, of_name in known)
+    curves = curves_of(session, attempts, metrics, window)
+    series = tuple(_series(of_name, pieces, window) for of_name, pieces in curves)
     parts = parts_of(attempts, metrics)
     gaps = gaps_of(session, parts, window)
     return api.Metrics(run=run.id, x=window.x, series=series, gaps=gaps, began=began(parts))
@@ -188,14 +231,11 @@ def find_metrics(session: Session, run_id: str, window: Window) -> Sequence[Metr
     ).all()
 
 
-def _series(
-    session: Session, attempts: Sequence[Attempt], name: str, metrics: Sequence[Metric], window: Window
-) -> api.MetricSeries:
-    pieces = list(pieces_of(session, parts_of(attempts, metrics), window))
+def _series(metrics: Sequence[Metric], pieces: Sequence[Piece], window: Window) -> api.MetricSeries:
     axis = Axis.over(pieces, window.start, window.end, window.buckets)
     return api.MetricSeries(
-        name=name,
-        unit=UNITS.get(name, ""),
+        name=metrics[0].name,
+        unit=UNITS.get(metrics[0].name, ""),
         n=sum(metric.n for metric in metrics),
         last_step=max(metric.last_step for metric in metrics),
         bucket_width=axis.width,
@@ -233,15 +273,40 @@ def began(parts: Sequence[Part]) -> int | None:
     return next((part.attempt.started_at or part.attempt.created_at for part in parts), None)
 
 
-def pieces_of(session: Session, parts: Sequence[Part], window: Window) -> Iterator[Piece]:
-    """The curve of one metric in pieces."""
-    zero = _zero(parts, window)
-    bounds = [window.start, window.end] if window.x == "step" else [None, None]
-    first_step, last_step = (None if bound is None else int(bound) for bound in bounds)
-    for part in parts:
-        view = View(window.x, zero, part.before_step, first_step, last_step)
-        for metric in part.metrics:
-            yield from read_pieces(session, metric, view)
+def curves_of(
+    session: Session, attempts: Sequence[Attempt], metrics: Sequence[Metric], window: Window
+) -> Iterator[tuple[Sequence[Metric], Sequence[Piece]]]:
+    """Each curve as its rows and its pieces; `metrics` are in the order of their names."""
+    for some in _at_once(metrics):
+        stored = _read_stored(session, [metric for of_name in some for metric in of_name], window)
+        for of_name in some:
+            parts = parts_of(attempts, of_name)
+            zero = _zero(parts, window)
+            yield (
+                of_name,
+                [
+                    piece
+                    for part in parts
+                    for metric in part.metrics
+                    for piece in read_pieces(session, metric, View(window.x, zero, part.before_step), stored)
+                ],
+            )
+
+
+def _at_once(metrics: Sequence[Metric]) -> Iterator[list[list[Metric]]]:
+    """So many names, each with its rows, as are read together."""
+    some: list[list[Metric]] = []
+    room = _READ_AT_ONCE
+    for _, rows in groupby(metrics, key=lambda metric: metric.name):
+        of_name = list(rows)
+        length = sum(_PAGE_CHUNKS * _count_pages(metric) + min(metric.n // CHUNK, 2 * PAGE) for metric in of_name)
+        if some and length > room:
+            yield some
+            some, room = [], _READ_AT_ONCE
+        room -= length
+        some.append(of_name)
+    if some:
+        yield some
 
 
 def parts_of(attempts: Sequence[Attempt], metrics: Sequence[Metric]) -> list[Part]:

@@ -446,6 +446,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/ledger": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Ledgers
+         * @description Where the time of the project's runs went that ended in a period, the last 30 days if none is named.
+         */
+        get: operations["list_ledgers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/links": {
         parameters: {
             query?: never;
@@ -730,6 +750,26 @@ export interface paths {
          * @description What is lost of the run's telemetry, with its size and where it stood: of all attempts, or of the one named.
          */
         get: operations["list_gaps"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run_id}/ledger": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Ledger
+         * @description Where the run's time went: every second of its life under a name, in all and by host.
+         */
+        get: operations["get_ledger"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2206,6 +2246,11 @@ export interface components {
             run: string;
             /** Strategy */
             strategy: components["schemas"]["MirroredSpec"] | components["schemas"]["CentralStorageSpec"] | components["schemas"]["TpuSpec"] | components["schemas"]["OneDeviceSpec"];
+            /**
+             * Takes Times
+             * @default false
+             */
+            takes_times: boolean;
             /** Version */
             version: string;
         };
@@ -2434,7 +2479,7 @@ export interface components {
          */
         EventBatch: {
             /** Events */
-            events: (components["schemas"]["StateEvent"] | components["schemas"]["PlacementEvent"] | components["schemas"]["VariableEvent"] | components["schemas"]["ProgressEvent"] | components["schemas"]["MetricsEvent"] | components["schemas"]["ReductionEvent"] | components["schemas"]["NonFiniteEvent"] | components["schemas"]["LogEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["RestoredEvent"] | components["schemas"]["GapEvent"] | components["schemas"]["ResultEvent"])[];
+            events: (components["schemas"]["StateEvent"] | components["schemas"]["PlacementEvent"] | components["schemas"]["VariableEvent"] | components["schemas"]["ProgressEvent"] | components["schemas"]["MetricsEvent"] | components["schemas"]["ReductionEvent"] | components["schemas"]["NonFiniteEvent"] | components["schemas"]["LogEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["RestoredEvent"] | components["schemas"]["TimeEvent"] | components["schemas"]["GapEvent"] | components["schemas"]["ResultEvent"])[];
             /** Fence */
             fence: number;
             /** First Seq */
@@ -2937,6 +2982,88 @@ export interface components {
         };
         JsonValue: unknown;
         /**
+         * Ledger
+         * @description Where the time of one run went, from its submission to `until`; names in the order in which a run has them.
+         */
+        Ledger: {
+            /** Began At */
+            began_at: string;
+            /** Cost */
+            cost: number | null;
+            /** Currency */
+            currency: string;
+            /** Device S */
+            device_s: number;
+            /** Lines */
+            lines: components["schemas"]["LedgerLine"][];
+            /** Places */
+            places: components["schemas"]["LedgerPlace"][];
+            /** Run */
+            run: string;
+            /** Until */
+            until: string;
+            /** Wall S */
+            wall_s: number;
+        };
+        /**
+         * LedgerLine
+         * @description What went into one thing.
+         */
+        LedgerLine: {
+            /** Cost */
+            cost: number | null;
+            /** Device S */
+            device_s: number;
+            group: components["schemas"]["SpentGroup"];
+            name: components["schemas"]["Spent"];
+            /** Sentence */
+            sentence: string;
+            /** Wall S */
+            wall_s: number;
+        };
+        /**
+         * LedgerPlace
+         * @description What a run spent on one host; None before it had one. `wall_s` is the host's share of the time.
+         */
+        LedgerPlace: {
+            /** Cost */
+            cost: number | null;
+            /** Device Kind */
+            device_kind: string | null;
+            /** Device S */
+            device_s: number;
+            /** Host */
+            host: string | null;
+            /** Host Name */
+            host_name: string | null;
+            /** Lines */
+            lines: components["schemas"]["LedgerLine"][];
+            /** Wall S */
+            wall_s: number;
+        };
+        /**
+         * LedgerSum
+         * @description Where the time of ended runs went: of one owner, host or project.
+         */
+        LedgerSum: {
+            /** Cost */
+            cost: number | null;
+            /** Currency */
+            currency: string;
+            /** Device S */
+            device_s: number;
+            /** Key */
+            key: string;
+            /** Label */
+            label: string;
+            /** Lines */
+            lines: components["schemas"]["LedgerLine"][];
+            /** Runs */
+            runs: number;
+            /** Wall S */
+            wall_s: number;
+        };
+        /**
          * Limits
          * @description Time limits in seconds; `None` means no limit of the user's own.
          */
@@ -3212,6 +3339,8 @@ export interface components {
             /** Signal */
             signal?: number | null;
             tick?: components["schemas"]["MemberTick"] | null;
+            /** Waited S */
+            waited_s?: number | null;
         };
         /**
          * MemberHeartbeat
@@ -3831,6 +3960,13 @@ export interface components {
         Page_Job_: {
             /** Items */
             items: components["schemas"]["Job"][];
+            /** Next */
+            next?: string | null;
+        };
+        /** Page[LedgerSum] */
+        Page_LedgerSum_: {
+            /** Items */
+            items: components["schemas"]["LedgerSum"][];
             /** Next */
             next?: string | null;
         };
@@ -5497,6 +5633,18 @@ export interface components {
             unit: string;
         };
         /**
+         * Spent
+         * @description What a second of a run went into; `GROUPS` and `SENTENCES` have every member.
+         * @enum {string}
+         */
+        Spent: "queue" | "backoff" | "handover" | "bundle" | "launch" | "rendezvous" | "own_code" | "compile" | "steps" | "redone_steps" | "input" | "checkpoint" | "waiting_for_telemetry" | "frozen" | "server_away" | "host_lost" | "ending" | "unexplained";
+        /**
+         * SpentGroup
+         * @description What names have in common.
+         * @enum {string}
+         */
+        SpentGroup: "waiting" | "environment" | "program" | "stall" | "ending" | "unexplained";
+        /**
          * StacksReport
          * @description Body of `POST /worker/members/{id}/stacks`.
          */
@@ -5634,6 +5782,34 @@ export interface components {
             run: components["schemas"]["RunSubmit"];
             /** Sweep */
             sweep: components["schemas"]["GridSweep"] | components["schemas"]["ListSweep"] | components["schemas"]["RandomSweep"];
+        };
+        /**
+         * TimeEvent
+         * @description What a stretch of the member's time went into; stretches follow each other without a gap.
+         */
+        TimeEvent: {
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /** Begin Us */
+            begin_us: number;
+            /** End Us */
+            end_us: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "time";
+            /** Seq */
+            seq: number;
+            /** Spent Us */
+            spent_us: {
+                [key: string]: number;
+            };
+            /** Step */
+            step?: number | null;
         };
         /**
          * Token
@@ -5946,6 +6122,10 @@ export type JobChange = components['schemas']['JobChange'];
 export type JobSpec = components['schemas']['JobSpec'];
 export type JobVersion = components['schemas']['JobVersion'];
 export type JsonValue = components['schemas']['JsonValue'];
+export type Ledger = components['schemas']['Ledger'];
+export type LedgerLine = components['schemas']['LedgerLine'];
+export type LedgerPlace = components['schemas']['LedgerPlace'];
+export type LedgerSum = components['schemas']['LedgerSum'];
 export type Limits = components['schemas']['Limits'];
 export type ListSweep = components['schemas']['ListSweep'];
 export type LiveMember = components['schemas']['LiveMember'];
@@ -5996,6 +6176,7 @@ export type PageHost = components['schemas']['Page_Host_'];
 export type PageJobChange = components['schemas']['Page_JobChange_'];
 export type PageJobVersion = components['schemas']['Page_JobVersion_'];
 export type PageJob = components['schemas']['Page_Job_'];
+export type PageLedgerSum = components['schemas']['Page_LedgerSum_'];
 export type PageMetricName = components['schemas']['Page_MetricName_'];
 export type PageReductionSummary = components['schemas']['Page_ReductionSummary_'];
 export type PageRunEvent = components['schemas']['Page_RunEvent_'];
@@ -6075,6 +6256,8 @@ export type RunView = components['schemas']['RunView'];
 export type RunWarning = components['schemas']['RunWarning'];
 export type Session = components['schemas']['Session'];
 export type SharedName = components['schemas']['SharedName'];
+export type Spent = components['schemas']['Spent'];
+export type SpentGroup = components['schemas']['SpentGroup'];
 export type StacksReport = components['schemas']['StacksReport'];
 export type StacksRequest = components['schemas']['StacksRequest'];
 export type StateEvent = components['schemas']['StateEvent'];
@@ -6084,6 +6267,7 @@ export type SubmittedBatch = components['schemas']['SubmittedBatch'];
 export type SubmittedRun = components['schemas']['SubmittedRun'];
 export type Suggestion = components['schemas']['Suggestion'];
 export type SweepSubmit = components['schemas']['SweepSubmit'];
+export type TimeEvent = components['schemas']['TimeEvent'];
 export type Token = components['schemas']['Token'];
 export type TokenCreate = components['schemas']['TokenCreate'];
 export type TokenCreated = components['schemas']['TokenCreated'];
@@ -6830,6 +7014,45 @@ export interface operations {
             };
         };
     };
+    list_ledgers: {
+        parameters: {
+            query?: {
+                by?: "owner" | "host" | "project";
+                /** @description With its time zone, as 2026-01-31T00:00:00Z. */
+                from?: string | null;
+                /** @description With its time zone, as 2026-01-31T00:00:00Z. */
+                to?: string | null;
+                /** @description `next` of the page before; the first page without. */
+                cursor?: string | null;
+                /** @description Items on the page. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_LedgerSum_"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     list_links: {
         parameters: {
             query: {
@@ -7404,6 +7627,37 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Page_Gap_"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_ledger: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Ledger"];
                 };
             };
             /** @description An error, told in words and with a code. */

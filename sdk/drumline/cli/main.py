@@ -21,6 +21,7 @@ _OWN = {
     "logs": "Print a run's output.",
     "metrics": "Print every point of a run's metrics.",
     "stacks": "Say where each process of a run stands.",
+    "ledger": "Say where the time of a run went, or of many.",
     "checkpoints": "List the checkpoints of a run.",
     "cancel": "Stop a run.",
     "mark": "Label, note, star or archive runs.",

@@ -7,6 +7,7 @@ from pydantic import Field, JsonValue, SkipValidation, StringConstraints, model_
 from drumline.contracts.base import AtMost, Contract, Finite, NameColumn, Reply, Text, TimeColumn, Timestamp
 from drumline.contracts.ids import CheckpointId, DeviceId, IncarnationId
 from drumline.contracts.reasons import EndReason
+from drumline.contracts.spent import Spent
 from drumline.contracts.storable import MAX_NOT_FINITE, MAX_PLACE, NotFinite, not_finite_in
 
 MAX_EVENTS_PER_BATCH = 5_000
@@ -35,6 +36,7 @@ Name = Annotated[Text, StringConstraints(min_length=1, max_length=300)]
 Place = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_PLACE)]
 Seq = Annotated[int, Field(ge=1, lt=2**53)]
 Step = Annotated[int, Field(ge=0, lt=2**53)]
+Micros = Annotated[int, Field(ge=0, lt=2**53)]
 
 
 Shape = Annotated[tuple[Annotated[int, Field(ge=0, lt=2**53)], ...], Field(fail_fast=True), AtMost(MAX_DIMENSIONS)]
@@ -200,6 +202,19 @@ class RestoredEvent(_Event):
     damaged: Annotated[tuple[CheckpointId, ...], Field(fail_fast=True), AtMost(1_000)] = ()
 
 
+class TimeEvent(_Event):
+    """What a stretch of the member's time went into; stretches follow each other without a gap."""
+
+    kind: Literal["time"] = "time"
+    begin_us: Micros
+    """Microseconds since the member was claimed: both clocks of host and server stand there."""
+    end_us: Micros
+    spent_us: Annotated[dict[Spent, Micros], Field(min_length=1, max_length=len(Spent))]
+    """By name; together as long as the stretch."""
+    step: Step | None = None
+    """Steps done at its end, in the program's own count."""
+
+
 class GapEvent(_Event):
     """Something is lost at this place of the stream: what and how much; 0 bytes where that is not known."""
 
@@ -243,6 +258,7 @@ WorkerEvent = Annotated[
     | LogEvent
     | CheckpointEvent
     | RestoredEvent
+    | TimeEvent
     | GapEvent
     | ResultEvent,
     Field(discriminator="kind"),
@@ -302,6 +318,8 @@ class MemberEnd(Contract):
     """Where the program was at its end."""
     output_bytes: Annotated[int, Field(ge=0, lt=2**53)] | None = None
     """How much the program has written in all; None where nobody knows."""
+    waited_s: Annotated[Finite, Field(ge=0, lt=2**31)] | None = None
+    """Since it was first tried to tell this, as far as the worker knows; None from one that doesn't say."""
 
 
 class MemberAck(Reply):

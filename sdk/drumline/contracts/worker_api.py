@@ -368,3 +368,5 @@ class Claimed(Reply):
     """Where to resume, best first: the first that verifies. None means from the beginning, unless there is:"""
     resume_from: CheckpointId | None = None
     """The run was told to resume from this one. Where nothing of `resume` can be read it fails."""
+    takes_times: bool = False
+    """Whether the server takes events of the kind `time`, and `waited_s` of an end."""

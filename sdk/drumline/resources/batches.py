@@ -6,7 +6,9 @@ from urllib.parse import quote
 from drumline._transport import Body, Params, Transport, iterate_pages
 from drumline._validation import typed_errors
 from drumline.contracts import api
+from drumline.contracts.records import MAX_JSON_BYTES, RECORDS_MEDIA_TYPE, frame
 from drumline.contracts.states import TERMINAL_RUN
+from drumline.contracts.sweeps import BatchSubmit
 from drumline.resources.waiting import Pauses, wait_until
 
 PAUSES = Pauses(0.1, 5.0)
@@ -107,3 +109,13 @@ class Batch:
 
     def __repr__(self) -> str:
         return f"<Batch {self.id} of {self.details.size} runs, {self.live} live>"
+
+
+def batch_body(batch: BatchSubmit) -> Body:
+    """A batch as it is sent: one JSON text where it is short enough, else a record for each run."""
+    whole = Body.of(batch)
+    if len(whole.content) <= MAX_JSON_BYTES:
+        return whole
+    head = batch.model_dump_json(exclude={"runs"}).encode()
+    records = (run.model_dump_json().encode() for run in batch.runs)
+    return Body(frame(head, records), RECORDS_MEDIA_TYPE)

@@ -121,6 +121,10 @@ class Run:
         """Its registered checkpoints, the one that it would resume from first."""
         return iterate_pages(self._transport, f"{self._path}/checkpoints", api.Checkpoint)
 
+    def ledger(self) -> api.Ledger:
+        """Where its time went: every second of its life under a name, in all and by host."""
+        return self._transport.get(f"{self._path}/ledger", api.Ledger)
+
     def refresh(self) -> "Run":
         """Asks the server again; returns itself."""
         self.details = self._transport.get(self._path, api.Run)

@@ -11,7 +11,7 @@ import pytest
 
 from drumline_server.telemetry import export
 from drumline_server.telemetry.columns import unpack
-from drumline_server.telemetry.metrics import Window, read_metrics
+from drumline_server.telemetry.metrics import MAX_NAMES, Window, read_metrics
 from support.core import Core, Member
 
 pytestmark = pytest.mark.both_databases
@@ -62,6 +62,39 @@ def test_every_point_comes_out_bit_for_bit_and_every_spike_is_seen_at_every_zoom
             assert shown == [4.0] * len([at for at in spikes if first <= at <= first + width])
 
 
+def test_ten_thousand_names_logged_at_once_are_read_out_whole(core: Core, member: Member) -> None:
+    names = [f"metric/{name:05}" for name in range(10_000)]
+    for step in range(3):
+        _log(member, names, [step] * len(names), core.clock.now(), [step / 7] * len(names))
+
+    blocks = list(_read_out(core, member))
+
+    assert [block.source.name for block in blocks] == names
+    assert all(list(block.values) == [0.0, 1 / 7, 2 / 7] for block in blocks)
+
+
+@pytest.mark.parametrize(("names", "steps"), [(300, 70), (3, 4_200)], ids=["chunks", "pages"])
+def test_names_that_are_logged_together_keep_their_own_values(
+    core: Core, member: Member, names: int, steps: int
+) -> None:
+    named = [f"metric/{name:03}" for name in range(names)]
+    at_once = AT_ONCE // names
+    for first in range(0, steps, at_once):
+        some = range(first, min(steps, first + at_once))
+        values = [place + step / 7 for step in some for place in range(names)]
+        _log(member, named * len(some), [step for step in some for _ in named], core.clock.now(), values)
+
+    expected = [[place + step / 7 for step in range(steps)] for place in range(names)]
+    assert [list(values) for values in _by_name(_read_out(core, member)).values()] == expected
+    window = Window((), "step", None, None, 10)
+    shown = core.read(partial(read_metrics, project_id=core.project_id, run_id=member.claimed.run, window=window))
+    kept = expected[: len(shown.series)]
+    assert [series.name for series in shown.series] == named[:MAX_NAMES]
+    assert [min(low for low in series.points.min if low is not None) for series in shown.series] == list(map(min, kept))
+    assert [series.points.last[-1] for series in shown.series] == [values[-1] for values in kept]
+    assert all(sum(series.points.count) == steps for series in shown.series)
+
+
 def _log(member: Member, names: Sequence[str], steps: Sequence[int], began: int, values: Sequence[float]) -> None:
     times = [began + step for step in steps]
     member.send(member.event("metrics", names=names, steps=steps, times=times, values=values))
@@ -80,3 +113,10 @@ def _columns(blocks: Iterator[export.Block]) -> list[array[float]]:
         for column, some in zip(columns, block[1:], strict=True):
             column.extend(some)
     return columns
+
+
+def _by_name(blocks: Iterator[export.Block]) -> dict[str, array[float]]:
+    values: dict[str, array[float]] = {}
+    for block in blocks:
+        values.setdefault(block.source.name, unpack("d", b"")).extend(block.values)
+    return values

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import pytest
-from sqlalchemy import Table, select, text
+from sqlalchemy import Table, insert, select, text
 
 from drumline.contracts import api
 from drumline.contracts.base import to_micros
 from drumline_server.storage.models import Metric as MetricRow
 from drumline_server.storage.models import MetricChunk, MetricPage, table_of
-from drumline_server.telemetry.metric_rows import CHUNK, PAGE
+from drumline_server.telemetry.metric_rows import CHUNK, PAGE, count_pages
 from drumline_server.telemetry.metrics import Window, read_metrics
 from support.attempts import again
 from support.core import Core, Member, Worker
@@ -174,7 +174,7 @@ def test_curve_is_what_a_look_at_every_value_gives(core: Core, seed: int) -> Non
 
 def test_rows_are_the_same_however_the_values_came(core: Core) -> None:
     logging = Logging(core)
-    count, at = CHUNK * PAGE + 2 * CHUNK + 3, core.clock.now()
+    count, at = (2 * PAGE - 1) * CHUNK + 3, core.clock.now()
     values = [Value(step, at + step, step / 7) for step in range(count)]
 
     logging.log(values)
@@ -184,7 +184,7 @@ def test_rows_are_the_same_however_the_values_came(core: Core) -> None:
     for size, end in zip(sizes, itertools.accumulate(sizes), strict=True):
         logging.log(values[end - size : end])
 
-    for table, rows in ((MetricRow, 1), (MetricChunk, PAGE + 2), (MetricPage, 1)):
+    for table, rows in ((MetricRow, 1), (MetricChunk, 2 * PAGE - 1), (MetricPage, 1)):
         stored = _of_member(core, table_of(table), at_once.id)
         assert len(stored) == rows
         assert _of_member(core, table_of(table), logging.member.id) == stored
@@ -195,6 +195,21 @@ def _of_member(core: Core, table: Table, member_id: str) -> list[dict[str, objec
     columns = [column for column in table.c if not column.name.endswith("_id")]
     query = select(*columns).where(table.c.member_id == member_id).order_by(*table.primary_key)
     return core.read(lambda session: [dict(row) for row in session.execute(query).mappings()])
+
+
+def test_page_that_an_older_server_made_sooner_is_not_read_twice_nor_made_again(core: Core) -> None:
+    logging = Logging(core)
+    count, at = 2 * PAGE * CHUNK, core.clock.now()
+    assert count_pages("loss", count // CHUNK) == 1
+    logging.log([Value(step, at + step, 1.0) for step in range(count)])
+    (page,) = _of_member(core, table_of(MetricPage), logging.member.id)
+    owner = {"member_id": logging.member.id, "project_id": core.project_id}
+    second = {**page, **owner, "number": 1, "first_step": count // 2, "last_step": count - 1}
+    core.write(lambda session: session.execute(insert(table_of(MetricPage)), second))
+
+    assert sum(logging.shown(Window((), "step", None, None, 60)).points.count) == count
+    logging.log([Value(step, at + step, 1.0) for step in range(count, 2 * count)])
+    assert [page["number"] for page in _of_member(core, table_of(MetricPage), logging.member.id)] == [0, 1, 2]
 
 
 def test_long_curve_is_read_by_index_and_of_its_chunks_only_those_in_two_buckets(core: Core) -> None:
@@ -210,7 +225,7 @@ def test_long_curve_is_read_by_index_and_of_its_chunks_only_those_in_two_buckets
     if core.database.url.startswith("sqlite"):
         assert [line for plan in plans for line in plan.splitlines() if line.startswith("SCAN metric")] == []
     else:
-        assert sum(rows_read(plan, "metric_chunk") for plan in plans) <= window.buckets + PAGE
+        assert sum(rows_read(plan, "metric_chunk") for plan in plans) <= window.buckets + 2 * PAGE
 
 
 def test_mean_of_values_whose_sum_no_float_holds_is_still_their_mean(core: Core) -> None:

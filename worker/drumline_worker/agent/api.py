@@ -147,8 +147,7 @@ class Api:
 
     async def end(self, member: str, body: MemberEnd) -> MemberAck:
         """Says how the member ended."""
-        content = body.model_dump_json().encode()
-        return await self._post(f"/members/{member}/end", content, MemberAck, self._key_of(member))
+        return await self._post(f"/members/{member}/end", _end_json(body), MemberAck, self._key_of(member))
 
     async def report_stacks(self, member: str, body: StacksReport) -> None:
         """Says where a member stands."""
@@ -226,3 +225,8 @@ def _error(response: httpx2.Response) -> UnreachableError | RefusedError:
 
 def _describe(error: httpx2.HTTPError) -> str:
     return str(error) or type(error).__name__
+
+
+def _end_json(end: MemberEnd) -> bytes:
+    """A server of the release before refuses what it doesn't know."""
+    return end.model_dump_json(exclude={"waited_s"} if end.waited_s is None else None).encode()

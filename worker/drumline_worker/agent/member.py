@@ -16,7 +16,7 @@ from drumline_worker.agent.bundles import BundleUnavailableError
 from drumline_worker.agent.launcher_client import LaunchError
 from drumline_worker.agent.maintenance import end_strays
 from drumline_worker.agent.shim_link import ShimLink
-from drumline_worker.agent.start import ClaimLostError, claim, launch, prepare
+from drumline_worker.agent.start import ClaimLostError, Started, claim, ending_before_start, launch, prepare
 from drumline_worker.agent.telemetry_sender import TelemetrySender
 from drumline_worker.host.clock import boot_id, boottime, now
 from drumline_worker.host.rundir import Ending, StartOrder
@@ -35,7 +35,7 @@ class _UnwantedError(Exception):
 
     def __init__(self, reason: EndReason, message: str) -> None:
         super().__init__(message)
-        self.ending = _ending_before_start(reason, message)
+        self.ending = ending_before_start(reason, message)
 
 
 class HostedMember:
@@ -51,6 +51,7 @@ class HostedMember:
         self._link: ShimLink | None = None
         self._stop: Stop | None = None
         self._fenced = False
+        self._started = Started()
         self._claimed_in = 0
         """How many registrations the worker had sent when it had the claim's answer."""
         self._is_launched = order is not None
@@ -188,10 +189,10 @@ class HostedMember:
         try:
             complete = claimed if claimed.rendezvous.size == 1 else await self._await_gang(claimed)
         except OSError as error:
-            await self._report(_ending_before_start(EndReason.START_FAILED, f"no port to meet at: {error}"))
+            await self._report(ending_before_start(EndReason.START_FAILED, f"no port to meet at: {error}"))
             return
         if complete is None:
-            await self._report(_ending_before_start(EndReason.FENCED, "Its gang never was complete."))
+            await self._report(ending_before_start(EndReason.FENCED, "Its gang never was complete."))
             return
         try:
             await self._start(complete)
@@ -199,9 +200,9 @@ class HostedMember:
             await self._report(unwanted.ending)
             self._context.launcher.forget(self.id)
         except BundleUnavailableError as error:
-            await self._report(_ending_before_start(EndReason.BUNDLE_UNAVAILABLE, str(error)))
+            await self._report(ending_before_start(EndReason.BUNDLE_UNAVAILABLE, str(error)))
         except OSError as error:
-            await self._report(_ending_before_start(EndReason.START_FAILED, str(error)))
+            await self._report(ending_before_start(EndReason.START_FAILED, str(error)))
         except LaunchError as error:
             await self._resolve_failed_launch(error)
         else:
@@ -211,10 +212,10 @@ class HostedMember:
     async def _start(self, claimed: Claimed) -> None:
         """Raises _UnwantedError and as `prepare` and `launch`."""
         self._require_wanted()
-        await prepare(self._context, claimed)
+        await prepare(self._context, claimed, self._started)
         self._require_wanted()
         self._is_launched = True  # before the launcher is asked: a registration meanwhile has to list or revoke it
-        await launch(self._context, claimed)
+        await launch(self._context, claimed, self._started)
         if self._is_revoked:
             raise _UnwantedError(EndReason.NOT_STARTED, _GIVEN_UP)
 
@@ -227,10 +228,12 @@ class HostedMember:
 
     async def _claim(self, coordinator: str | None = None) -> Claimed | None:
         """Claims it, or asks again what became of its gang, and keeps the answer. Raises ClaimLostError."""
+        asked_at = boottime()
         claimed = await claim(self._context, self.id, self.fence, coordinator)
         self._claimed_in = self._context.registration.times_sent
         if claimed is not None:
             self._claimed = claimed
+            self._started.note_claim(asked_at)
             if claimed.cancel:
                 self.cancel()
         return claimed
@@ -242,13 +245,13 @@ class HostedMember:
             _LOG.warning("%s is over, and processes of it survive SIGKILL: %s", self.id, survivors[self.id])
         else:
             await self._report(
-                _ending_before_start(EndReason.FENCED, "It was over before its worker knew that it had it.")
+                ending_before_start(EndReason.FENCED, "It was over before its worker knew that it had it.")
             )
 
     async def _resolve_failed_launch(self, error: LaunchError) -> None:
         """The launcher may have died between fork and answer: either no shim ever begins, or it is looked after."""
         if self._directory.revoke_start():
-            await self._report(_ending_before_start(EndReason.START_FAILED, str(error)))
+            await self._report(ending_before_start(EndReason.START_FAILED, str(error)))
         else:
             _LOG.warning("%s, but %s has begun", error, self.id)
             await self._supervise()
@@ -360,12 +363,13 @@ class HostedMember:
         """Tells the server at once, and until it knows. Of a fenced member it still takes the proof of death."""
         # Without an end: only this frees the devices before the takeover, and nothing waits for it but this member's
         # own task. An agent that stops cancels it; the next one finds the end on disk.
-        backoff = Backoff()
+        backoff, began = Backoff(), boottime()
         while True:
             end = MemberEnd(
                 fence=self.fence,
                 incarnation=self._context.registration.incarnation,
                 tick=self._tick(),
+                waited_s=boottime() - began if self._claimed and self._claimed.takes_times else None,
                 **ending.model_dump(),
             )
             try:
@@ -394,7 +398,3 @@ def _is_urgent(news: Spooled) -> tuple[bool, bool]:
     """What the server should not hear only with the next heartbeat: a hang, and that the program is made to wait."""
     status = news.status
     return (status.overdue, status.activity == WAITING_FOR_TELEMETRY) if status else (False, False)
-
-
-def _ending_before_start(reason: EndReason, message: str) -> Ending:
-    return Ending(reason=reason, message=message[:8_000], last_seq=0, ended_at=now(), devices_released=True)

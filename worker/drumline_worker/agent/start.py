@@ -2,15 +2,17 @@
 
 import asyncio
 import logging
+from dataclasses import dataclass
 
 from drumline._log_lines import log_about
+from drumline.contracts.reasons import EndReason
 from drumline.contracts.worker_api import KEYED_PROTOCOL, Claim, Claimed
 from drumline_worker.agent import compile_cache
 from drumline_worker.agent.agent_context import AgentContext
 from drumline_worker.agent.api import RefusedError, UnreachableError
 from drumline_worker.agent.backoff import Backoff
-from drumline_worker.host.clock import boot_id
-from drumline_worker.host.rundir import StartOrder
+from drumline_worker.host.clock import boot_id, boottime, now
+from drumline_worker.host.rundir import Ending, StartOrder
 
 _LOG = logging.getLogger(__name__)
 _CLAIM_ATTEMPTS = 5
@@ -53,18 +55,35 @@ async def claim(context: AgentContext, member: str, fence: int, coordinator: str
     return None
 
 
-async def prepare(context: AgentContext, claimed: Claimed) -> None:
+@dataclass(slots=True)
+class Started:
+    """When the steps of a start were done, CLOCK_BOOTTIME in seconds; None of what is still to come."""
+
+    claimed_at: float | None = None
+    complete_at: float | None = None
+    """All of its gang was claimed."""
+    unpacked_at: float | None = None
+
+    def note_claim(self, asked_at: float) -> None:
+        """The first answer to a claim is there: the server wrote it down between question and answer."""
+        if self.claimed_at is None:
+            self.claimed_at = (asked_at + boottime()) / 2
+
+
+async def prepare(context: AgentContext, claimed: Claimed, started: Started) -> None:
     """Makes the run directory, with the program in it, and waits for the launcher.
 
     Raises BundleUnavailableError, LaunchError, or OSError when a write fails.
     """
     directory = context.layout.run_directory(claimed.member)
+    started.complete_at = boottime()
     directory.create()
     await context.bundles.extract(claimed.bundle, directory.program)
+    started.unpacked_at = boottime()
     await context.launcher.until_ready()
 
 
-async def launch(context: AgentContext, claimed: Claimed) -> None:
+async def launch(context: AgentContext, claimed: Claimed, started: Started) -> None:
     """Starts the shim in the prepared run directory. Raises LaunchError or OSError."""
     directory = context.layout.run_directory(claimed.member)
     compiled = compile_cache.use(context.layout.compile_cache / claimed.version)
@@ -77,9 +96,17 @@ async def launch(context: AgentContext, claimed: Claimed) -> None:
         time_scale=context.registration.answer.time_scale,
         alive_at=context.registration.alive_at,
         boot_id=boot_id(),
+        claimed_at=started.claimed_at,
+        complete_at=started.complete_at,
+        unpacked_at=started.unpacked_at,
         location=context.location,
         spool_bytes=context.spool_bytes,
         has_key=context.keys.find(claimed.member) is not None,
     )
     directory.write_order(order)
     await context.launcher.start(claimed.member, directory.path)
+
+
+def ending_before_start(reason: EndReason, message: str) -> Ending:
+    """Of a member that has no process, and gets none."""
+    return Ending(reason=reason, message=message[:8_000], last_seq=0, ended_at=now(), devices_released=True)

@@ -56,6 +56,10 @@ class StartOrder(Contract):
     alive_at: float
     """CLOCK_BOOTTIME at which the last acknowledged heartbeat was sent."""
     boot_id: str
+    claimed_at: float | None = None
+    """CLOCK_BOOTTIME of the claim; then when the gang was complete, and when the program was unpacked."""
+    complete_at: float | None = None
+    unpacked_at: float | None = None
     location: str = ""
     """Of the worker (`drumline_worker.agent.identity`): it tells a copied directory from its original."""
     spool_bytes: int = SPOOL_BYTES

@@ -6,6 +6,8 @@ reads here how much there was. So it does which step was dispatched last, also o
 
 import mmap
 
+from drumline_worker.host.phase_times import PhaseTimes
+
 _COUNTER_BYTES = 8
 _VALUES, _REDUCTIONS, _STEPS, _PROGRAM = range(4)
 _MOST = 2**53 - 1
@@ -20,6 +22,8 @@ class Tally:
     def __init__(self) -> None:
         shared = mmap.mmap(-1, 4 * _COUNTER_BYTES)  # anonymous, hence shared with forks
         self._counts = memoryview(shared).cast("Q")
+        self.times = PhaseTimes()
+        """What its time goes into."""
 
     def count_value(self) -> None:
         """A value is logged from now on, sent or not."""

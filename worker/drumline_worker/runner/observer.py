@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from drumline.contracts.spent import Spent
 from drumline.contracts.stacks import MAX_COLLECTIVES
 from drumline.distribute.observe import (
     CollectiveRecord,
@@ -48,6 +49,7 @@ class RunObserver:
         self._tally = tally or Tally()
         self._told: dict[str, int] = {}
         self._stepped = False
+        self._before_input = Spent.OWN_CODE
 
     def placement(self, record: PlacementRecord) -> None:
         """Tells where the replicas really are."""
@@ -63,6 +65,7 @@ class RunObserver:
         if self._divergence is not None:
             self._divergence.raise_if_stopping()
         self._ticker.step_began()
+        self._tally.times.enter(Spent.COMPILE)  # until it is known which program runs: nearly no time, if it is built
         if not self._stepped:
             self._channel.send("state", phase="compiling")
 
@@ -73,18 +76,29 @@ class RunObserver:
             number = self._told[program.digest] = len(self._told) + 1
             self._channel.send("program", program=program_fields(program))
         self._tally.note_dispatch(steps[-1], number)
+        self._tally.times.enter(Spent.STEPS)
         if self._watch is not None:
             self._watch.dispatched(steps, program.digest, program.name)
 
     def step_ended(self, record: StepRecord) -> None:
         """Counts the step."""
         self._ticker.step_ended()
+        self._tally.times.enter(Spent.STEPS)  # of one that failed no program was told
         if self._divergence is not None:
             self._divergence.step_ended(record.step)
         if not self._stepped:
             self._stepped = True
             self._channel.send("state", phase="running", detail="first step dispatched")
         self._telemetry.step(record)
+
+    def input_awaited(self, begins: bool) -> None:
+        """The program begins to wait for input, or has it."""
+        times = self._tally.times
+        if not begins:
+            times.enter(self._before_input)
+        elif times.current is not Spent.INPUT:
+            self._before_input = times.current
+            times.enter(Spent.INPUT)
 
     def collective(self, record: CollectiveRecord) -> None:
         """Remembers the last one for the heartbeat."""

@@ -17,9 +17,10 @@ import jax
 import numpy as np
 
 import drumline.distribute as dist
-from drumline.checkpoints.managers import open_manager
+from drumline.checkpoints.managers import RegisteredManager, open_manager
 from drumline.checkpoints.run_checkpoints import RunCheckpoints
 from drumline.contracts.reasons import EndReason
+from drumline.contracts.spent import Spent
 from drumline.contracts.worker_api import AssignedDevice
 from drumline.errors import UnsupportedStrategyError
 from drumline.job import RunStopping
@@ -31,6 +32,7 @@ from drumline_worker.host.shim_messages import STACK_SIGNAL
 from drumline_worker.host.tally import Tally
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.chip_plan import plan_on_chips, prepare_compiler
+from drumline_worker.runner.compile_times import watch_compilation
 from drumline_worker.runner.devices import DevicesUnavailableError, claim_devices
 from drumline_worker.runner.divergence import DivergedError, DivergenceCheck, open_check
 from drumline_worker.runner.gang_watch import HEARD_S, GangWatch, find_difference, gang_store
@@ -118,10 +120,7 @@ def _flush_forever(streams: Sequence[TextIO]) -> None:
 
 def _prepare_run(order: StartOrder, channel: Channel, tally: Tally) -> _Prepared:
     claimed = order.claimed
-    ticker = Ticker(channel, "own_code" if claimed.rendezvous.size == 1 else "rendezvous")
-    ticker.start()
-    devices = claim_devices(order)
-    ticker.enter("own_code")
+    ticker, devices = _come_together(order, channel, tally)
     strategy = build_strategy(claimed.strategy, [device for _, device in devices])
     stop_request, probe = StopRequest(), None
     watch, check = _watch_gang(order, channel), None
@@ -144,16 +143,47 @@ def _prepare_run(order: StartOrder, channel: Channel, tally: Tally) -> _Prepared
         telemetry = Telemetry(channel, stop_request.raise_if_forced, tally, probe)
         observed = ObservedStrategy(strategy, probe, reductions_every=1)
     on_sigterm(stop_request.request)
+    manager = _open_manager(order, channel, telemetry, ticker, stop_request)
+    checkpoints = RunCheckpoints(manager, claimed.checkpoint, observed)
+    run = WorkerRun(
+        claimed.run,
+        strategy,
+        telemetry,
+        ticker=ticker,
+        checkpoints=checkpoints,
+        stop_request=stop_request,
+        times=tally.times,
+    )
+    tally.times.enter(Spent.OWN_CODE)
+    return _Prepared(run, probe, watch, check)
+
+
+def _come_together(
+    order: StartOrder, channel: Channel, tally: Tally
+) -> tuple[Ticker, list[tuple[AssignedDevice, jax.Device]]]:
+    """The devices, once all of the gang have theirs."""
+    is_alone = order.claimed.rendezvous.size == 1
+    ticker = Ticker(channel, "own_code" if is_alone else "rendezvous")
+    ticker.start()
+    watch_compilation(tally.times)
+    with tally.times.during(Spent.LAUNCH if is_alone else Spent.RENDEZVOUS):
+        devices = claim_devices(order)
+    ticker.enter("own_code")
+    return ticker, devices
+
+
+def _open_manager(
+    order: StartOrder, channel: Channel, telemetry: Telemetry, ticker: Ticker, stop_request: StopRequest
+) -> RegisteredManager:
+    """Of the run's checkpoints; it hears from now on which of them the server knows."""
 
     def on_wait() -> None:
         ticker.waits()
         stop_request.raise_if_forced()
 
-    manager = open_manager(Path(order.checkpoints), claimed, CheckpointEvents(channel, telemetry), on_wait)
+    manager = open_manager(Path(order.checkpoints), order.claimed, CheckpointEvents(channel, telemetry), on_wait)
     channel.listen(stop_request.request, manager.note_registered)
-    checkpoints = RunCheckpoints(manager, claimed.checkpoint, observed)
-    run = WorkerRun(claimed.run, strategy, telemetry, ticker=ticker, checkpoints=checkpoints, stop_request=stop_request)
-    return _Prepared(run, probe, watch, check)
+    return manager
 
 
 def _watch_gang(order: StartOrder, channel: Channel) -> GangWatch | None:

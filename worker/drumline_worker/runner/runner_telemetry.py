@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from drumline.contracts.events import MAX_REDUCTION_VALUES
-from drumline.distribute.observe import ArraySummary, ReductionRecord, StepRecord, summarize
+from drumline.distribute.observe import ReductionRecord, StepRecord
 from drumline.distribute.observe.non_finite import NonFinite, WatchedResult, WatchedStep
 from drumline_worker.host.tally import Tally
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.non_finite_reports import NonFiniteReports
+from drumline_worker.runner.reduction_fields import reduction_fields, size_of
 from drumline_worker.runner.step_numbers import Numbered, StepNumbers
 from drumline_worker.runner.step_rate import StepRate, Window
 
@@ -112,6 +112,7 @@ class Telemetry:
         with self._changed:
             was_named, first = self._steps.named is not None, self._steps.next
             gained, numbered = self._steps.name(step)
+            self._tally.times.note_step(self._steps.done)
             for one in numbered:
                 # Speed is measured from the end of the first step on: its own calls were compiled.
                 if not (isinstance(one.record, _Speed) and one.step <= first):
@@ -124,10 +125,11 @@ class Telemetry:
         """The program resumes from a checkpoint: with its step, and with the calls of its strategy."""
         with self._changed:
             self._steps.note_restore(next_step, calls)
+            self._tally.times.note_step(self._steps.done)
 
     def reduction(self, record: ReductionRecord) -> None:
         """A reduction with its raw arrays."""
-        size = _size_of(record)
+        size = size_of(record)
         with self._changed:
             if not self._has_room_for(size):  # what is only held for its step would be waited for in vain
                 self._number(self._steps.likely(self._total_steps))
@@ -146,6 +148,7 @@ class Telemetry:
         with self._changed:
             self._hurried = self._hurried or self._steps.called is None
             self._steps.note_return(record.step)
+            self._tally.times.note_step(self._steps.done)
             self._note_window(self._rate.call(record))
             self._wake()
 
@@ -279,7 +282,7 @@ class Telemetry:
             non_finite, self._non_finite_numbered = self._non_finite_numbered, []
             points, self._points = self._points, deque()
             reductions, self._reductions = self._reductions, deque()
-            self._reduction_bytes -= sum(_size_of(one.record) for one in reductions)
+            self._reduction_bytes -= sum(size_of(one.record) for one in reductions)
             self._dirty, self._hurried = self._non_finite.is_waiting, False
             flush = self._flushes_wanted
             self._changed.notify_all()
@@ -350,49 +353,3 @@ class Telemetry:
                 times=[point.at_micros for point, _ in some],
                 values=[number for _, number in some],
             )
-
-
-def _size_of(record: ReductionRecord) -> int:
-    return sum(int(getattr(array, "nbytes", 0)) for array in (*record.inputs, record.result))
-
-
-def reduction_fields(record: ReductionRecord) -> dict[str, Any]:
-    """Pulls inputs and result to the host: call it on the telemetry thread. The step is the caller's to tell."""
-    inputs = [summarize(value) for value in record.inputs]
-    result = summarize(record.result)
-    listed = sum(len(summary.values or ()) for summary in (*inputs, result))
-    keep_values = listed <= MAX_REDUCTION_VALUES
-    return {
-        "kind": "reduction",
-        "name": record.name[:300],
-        "op": record.op,
-        "axis": record.axis,
-        "origin": record.origin,
-        "inputs": [_summary_fields(summary, keep_values) for summary in inputs],
-        "counts": record.counts,
-        "denominator": record.denominator,
-        "result": _summary_fields(result, keep_values=True),
-    }
-
-
-def _summary_fields(summary: ArraySummary, keep_values: bool) -> dict[str, Any]:
-    return {
-        "shape": summary.shape,
-        "dtype": summary.dtype,
-        "values": _numbers(summary.values) if keep_values and summary.values is not None else None,
-        "min": summary.min,
-        "max": summary.max,
-        "mean": summary.mean,
-        "norm": summary.norm,
-        "nan_count": summary.nan_count,
-        "inf_count": summary.inf_count,
-        "checksum": f"crc32:{summary.checksum:08x}",
-    }
-
-
-def _numbers(values: list[Any]) -> list[float] | None:
-    """None for what is no real number, such as complex values."""
-    try:
-        return [float(value) for value in values]
-    except (TypeError, ValueError):
-        return None

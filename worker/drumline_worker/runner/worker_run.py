@@ -9,10 +9,12 @@ from pydantic import JsonValue
 import drumline.distribute as dist
 from drumline.checkpoints.run_checkpoints import RunCheckpoints
 from drumline.checkpoints.store import Committed
+from drumline.contracts.spent import Spent
 from drumline.contracts.worker_api import ResumePoint
 from drumline.job import Scalar
 from drumline.local.local_run import check_scalar, whole_number
 from drumline.local.stop_request import StopRequest
+from drumline_worker.host.phase_times import PhaseTimes
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.runner_telemetry import Telemetry
 from drumline_worker.runner.ticker import Ticker
@@ -30,6 +32,7 @@ class WorkerRun:
         ticker: Ticker,
         checkpoints: RunCheckpoints,
         stop_request: StopRequest,
+        times: PhaseTimes,
     ) -> None:
         self._id = run_id
         self._strategy = strategy
@@ -37,6 +40,7 @@ class WorkerRun:
         self._ticker = ticker
         self._checkpoints = checkpoints
         self._stop_request = stop_request
+        self._times = times
         self._parameters: Mapping[str, JsonValue] = MappingProxyType({})
 
     @property
@@ -78,13 +82,15 @@ class WorkerRun:
         """As `RunContext.checkpoint`; the server learns of it once it is committed. Any: a pytree."""
         stopping, step = self._stop_request.is_requested, whole_number("run.checkpoint", "step", step)
         self._telemetry.name_step(step)
-        saved = self._checkpoints.offer(state, step, stopping=stopping)
+        with self._times.during(Spent.CHECKPOINT):
+            saved = self._checkpoints.offer(state, step, stopping=stopping)
         self._stop_request.note_offer(saved_in_stop=stopping)
         return saved
 
     def restore(self, state: Any = None) -> Any:
         """As `RunContext.restore`. Any: the pytree that was saved."""
-        restored = self._checkpoints.restore(state)
+        with self._times.during(Spent.CHECKPOINT):
+            restored = self._checkpoints.restore(state)
         self._telemetry.note_restore(self._checkpoints.next_step, self._strategy.step)
         return restored
 
@@ -100,6 +106,7 @@ class WorkerRun:
     def close(self) -> None:
         """Sends what was logged; call it once, when the program has ended."""
         self._ticker.enter("finishing")
+        self._times.enter(Spent.ENDING)
         self._telemetry.close()
 
 

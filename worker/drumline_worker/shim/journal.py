@@ -17,7 +17,7 @@ _RESUME = 15 / 16
 """Of either cap: so far it is emptied before the program resumes, or it would stop and start with every segment."""
 _BLANK = b'{"seq":1'
 """How every event begins until its seq is known."""
-_KEPT_AT_ANY_COST = frozenset({"state", "placement", "checkpoint", "restored", "gap", "result"})
+_KEPT_AT_ANY_COST = frozenset({"state", "placement", "checkpoint", "restored", "gap", "result", "time"})
 """Few and small, and what a run is known by."""
 
 

@@ -23,11 +23,12 @@ from drumline_worker.shim.output import OutputBuffer, Pump
 from drumline_worker.shim.spawn import RunMember, Runner, start_runner
 from drumline_worker.shim.stacks import StacksLook
 from drumline_worker.shim.stopper import Action, Stopper
+from drumline_worker.shim.timesheet import LOOK_S, Timesheet
 
 DISK_WAIT_S = 20.0
 """How long an ended member waits for room on a full disk before it gives up what the disk did not take."""
 DISK_LOOK_S = 0.2
-_MAX_WAIT_S = 5.0
+_MAX_WAIT_S = LOOK_S
 """select sleeps on a clock that stops in suspend, so that the deadline is looked at again after this."""
 
 
@@ -89,12 +90,15 @@ class Shim:
         self._runner = runner = start_runner(self._directory, self._order, self._run_member)
         intake = Intake(self._selector, runner, self._inbox, self._output, self._journal)
         self._register_sources(runner, wakeup)
+        times = Timesheet(self._journal, self._order, runner.tally.times)
         while self._status is None:
-            self._run_round(runner, intake)
+            self._run_round(runner, intake, times)
+        times.end()
         # A dump may have ended the program before its stacks were read.
         self._hangs.write_stacks(runner)
         released = finish.end_program(intake, self._output, runner.tally)
         self._await_disk()
+        times.close()
         return finish.make_ending(self._status, released, self._output, self._pump, self._hangs.message)
 
     def _await_disk(self) -> None:
@@ -107,10 +111,15 @@ class Shim:
             self._journal.catch_up()
             self._report_to_agents()
 
-    def _run_round(self, runner: Runner, intake: Intake) -> None:
+    def _run_round(self, runner: Runner, intake: Intake, times: Timesheet) -> None:
         if intake.pause_or_resume():
+            times.look(waits=not intake.is_paused)
             self._hangs.wait(intake.is_paused)
-        ready = self._selector.select(self._wait_s())
+        wait_s = self._wait_s()
+        times.sleep(boottime(), wait_s)
+        ready = self._selector.select(wait_s)
+        times.wake(boottime())
+        times.look(waits=intake.is_paused)
         # Before anything that was read meanwhile: a thawed host may find an Alive in its socket, sent before another
         # host took over. Nothing that comes late gives back a deadline that has passed.
         self._hangs.look(runner)

@@ -16,6 +16,7 @@ from drumline_server.storage.models.fleet import Device, Hold, Host, Incarnation
 from drumline_server.storage.models.records import (
     Checkpoint,
     Gap,
+    LedgerEntry,
     LogChunk,
     Metric,
     MetricChunk,
@@ -24,9 +25,10 @@ from drumline_server.storage.models.records import (
     PlacementRecord,
     Reduction,
     ReductionKind,
+    Stretch,
     VariableRecord,
 )
-from drumline_server.storage.models.run_lists import BulkChange, Field, RunField, RunFigures, RunView
+from drumline_server.storage.models.run_lists import BulkChange, Field, RunField, RunFigures, RunLabel, RunView
 from drumline_server.storage.models.runs import (
     Attempt,
     Batch,
@@ -38,7 +40,6 @@ from drumline_server.storage.models.runs import (
     Plan,
     Run,
     RunEvent,
-    RunLabel,
 )
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "JobChange",
     "JobVersion",
     "Lease",
+    "LedgerEntry",
     "LogChunk",
     "LoginCode",
     "Member",
@@ -81,6 +83,7 @@ __all__ = [
     "RunView",
     "ServerProcess",
     "Store",
+    "Stretch",
     "Token",
     "VariableRecord",
     "principal_columns",

@@ -105,3 +105,15 @@ class BulkChange(Base):
     changed: Mapped[int] = mapped_column(default=0)
     created_at: Mapped[int]
     ended_at: Mapped[int | None]
+
+
+class RunLabel(Base):
+    """One label of a run, for filtering lists by index."""
+
+    __tablename__ = "run_label"
+    __table_args__ = (Index("ix_run_label_project_id_key_value", "project_id", "key", "value", "run_id"),)
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"), primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[str]
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))

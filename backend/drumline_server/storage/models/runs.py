@@ -237,18 +237,6 @@ class Run(Base):
     """The first reduction that was NaN or infinite, as `api.NonFinite`; of the newest attempt that had one."""
 
 
-class RunLabel(Base):
-    """One label of a run, for filtering lists by index."""
-
-    __tablename__ = "run_label"
-    __table_args__ = (Index("ix_run_label_project_id_key_value", "project_id", "key", "value", "run_id"),)
-
-    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"), primary_key=True)
-    key: Mapped[str] = mapped_column(primary_key=True)
-    value: Mapped[str]
-    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
-
-
 class RunEvent(Base):
     """One event. `seq` is taken under the run row's lock, so it never shows out of order."""
 
@@ -294,6 +282,8 @@ class Attempt(Base):
     resumed_from: Mapped[str | None]
     """The checkpoint that the program resumed from."""
     resumed_step: Mapped[int | None]
+    backoff_us: Mapped[int] = mapped_column(default=0, server_default="0")
+    """How long the run waited after it before it was queued again."""
     created_at: Mapped[int]
     claim_deadline: Mapped[int]
     coordinator: Mapped[str | None]
@@ -362,6 +352,11 @@ class Member(Base):
     """When its host answered that; None until then."""
     standing: Mapped[dict[str, Any] | None] = mapped_column(deferred=True)
     """The answer, a MemberStanding; some 100 kB that only who asks wants to read."""
+    spent: Mapped[dict[str, Any] | None]
+    """Microseconds by name, from the claim until `spent_until_us` after it; None until it has told any."""
+    spent_until_us: Mapped[int] = mapped_column(default=0, server_default="0")
+    end_waited_us: Mapped[int | None]
+    """How long its worker had tried to tell its end."""
     created_at: Mapped[int]
     claimed_at: Mapped[int | None]
     started_at: Mapped[int | None]

@@ -25,6 +25,7 @@ from drumline.contracts.api.fleet import (
     QueuedRun,
     StreamHint,
 )
+from drumline.contracts.api.ledger import Ledger, LedgerLine, LedgerPlace, LedgerSum
 from drumline.contracts.api.pages import MAX_PAGE, Page
 from drumline.contracts.api.plans import Plan, PlanComparison, PlanDifference, Probe
 from drumline.contracts.api.programs import (
@@ -143,6 +144,10 @@ __all__ = [
     "Job",
     "JobChange",
     "JobVersion",
+    "Ledger",
+    "LedgerLine",
+    "LedgerPlace",
+    "LedgerSum",
     "LogGap",
     "LogHit",
     "LogSearchPart",

@@ -109,6 +109,7 @@ class DistributedIterator:
         iteration: int,
     ) -> None:
         self._dataset = dataset
+        self._report_wait = target.report_input_wait
         #: Do other processes take the same steps?
         self.is_over_processes = target.has_foreign_devices
         self._division = division
@@ -125,7 +126,11 @@ class DistributedIterator:
         if in_replica_context():
             raise _inside_step("next(iterator)")
         refuse_in_traced_function("next(iterator)")
-        produced = self._ready.popleft() if self._ready else self._ahead.next()
+        self._report_wait(True)
+        try:
+            produced = self._ready.popleft() if self._ready else self._ahead.next()
+        finally:
+            self._report_wait(False)
         if produced is None:
             raise StopIteration
         step, self._state = produced
@@ -136,6 +141,13 @@ class DistributedIterator:
 
         ``room_for`` tells for how many steps to make room where so many were found.
         """
+        self._report_wait(True)
+        try:
+            return self._next_steps(most, room_for)
+        finally:
+            self._report_wait(False)
+
+    def _next_steps(self, most: int, room_for: Callable[[int], int]) -> TakenSteps | None:
         waiting, error = self._ahead.drain()
         self._ready.extend(waiting)
         if error is not None:

@@ -30,6 +30,9 @@ class InputTarget(Protocol):
     local_replicas: tuple[int, ...]
     exchange: Exchange | None
 
+    def report_input_wait(self, begins: bool) -> None:
+        """The program asks for its next batch, or has it."""
+
     def stack_copies(self, copies: Sequence[Any]) -> jax.Array:
         """One element per replica of this process as an array [replicas, *shape] over all devices."""
 

@@ -260,6 +260,14 @@ class ProgramObserver(Protocol):
 
 
 @runtime_checkable
+class InputObserver(Protocol):
+    """What an observer implements as well to be told when the program waits for a distributed dataset."""
+
+    def input_awaited(self, begins: bool) -> None:
+        """The program asked for its next batch (``begins``), or has it, or an error in its place."""
+
+
+@runtime_checkable
 class NonFiniteObserver(Protocol):
     """What an observer implements as well to be told of every call that watches for NaN and infinities.
 

@@ -22,6 +22,7 @@ from drumline.distribute.observe import (
     MAX_FREQUENT_ELEMENTS,
     CollectiveRecord,
     DispatchedProgram,
+    InputObserver,
     NonFiniteObserver,
     Observer,
     PlacementRecord,
@@ -73,6 +74,8 @@ class Observation:
         self.planner: PlanObserver | None = None
         #: The same one, if it wants to know which program each step runs.
         self._follower: ProgramObserver | None = None
+        #: Who wants to know when the program waits for input.
+        self._awaiting: InputObserver | None = None
         #: Whoever wants to know of NaN and infinities, in every process of its own replicas.
         self._watcher: NonFiniteObserver | None = None
         self._every = 10
@@ -107,6 +110,7 @@ class Observation:
         self.observer, self._every = observer, max(1, reductions_every)
         self.planner = observer if isinstance(observer, PlanObserver) else None
         self._follower = observer if isinstance(observer, ProgramObserver) else None
+        self._awaiting = observer if isinstance(observer, InputObserver) else None
         can_watch = self.planner is None and not self._group.logical_axes
         self._watcher = observer if can_watch and isinstance(observer, NonFiniteObserver) else None
         self._placed_executor = None
@@ -263,6 +267,11 @@ class Observation:
         """A dataset is given out over the replicas."""
         if self.is_observed() and self.planner is not None:
             self.planner.input_divided(explain())
+
+    def report_input_wait(self, begins: bool) -> None:
+        """The program asks for its next batch, or has it."""
+        if self._awaiting is not None:
+            self._awaiting.input_awaited(begins)
 
     def report_reduction(self, op: ReduceOp, value: Any, axis: Any, result: Any, name: str | None) -> None:
         """A reduction outside a step; of results of several steps each sampled step's, as that step's."""

@@ -126,6 +126,10 @@ class Strategy(VariableOwner, ExperimentalNames):
         """Who watches, if anyone."""
         return self._observation.observer
 
+    def report_input_wait(self, begins: bool) -> None:
+        """For the input side: the program asks for its next batch, or has it."""
+        self._observation.report_input_wait(begins)
+
     @contextmanager
     def scope(self) -> Iterator[Strategy]:
         """Makes this strategy current; variables made inside belong to it.

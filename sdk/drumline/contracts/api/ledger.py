@@ -1,0 +1,62 @@
+"""Where the time of runs went: every second under a name, in time passed and in device-seconds."""
+
+from drumline.contracts.base import Reply, Timestamp
+from drumline.contracts.ids import HostId, RunId
+from drumline.contracts.spent import Spent, SpentGroup
+
+
+class LedgerLine(Reply):
+    """What went into one thing."""
+
+    name: Spent
+    group: SpentGroup
+    sentence: str
+    """What the name says, for people."""
+    wall_s: float
+    """Time that passed; of a gang its members' mean."""
+    device_s: float
+    """Seconds of devices that were held meanwhile."""
+    cost: float | None
+    """Of these, by the operator's rates; None where a kind of device has none."""
+
+
+class LedgerPlace(Reply):
+    """What a run spent on one host; None before it had one. `wall_s` is the host's share of the time."""
+
+    host: HostId | None
+    host_name: str | None
+    device_kind: str | None
+    wall_s: float
+    device_s: float
+    cost: float | None
+    lines: tuple[LedgerLine, ...]
+
+
+class Ledger(Reply):
+    """Where the time of one run went, from its submission to `until`; names in the order in which a run has them."""
+
+    run: RunId
+    began_at: Timestamp
+    until: Timestamp
+    """Its end; of a live run until when all of its members have told what they did."""
+    wall_s: float
+    device_s: float
+    cost: float | None
+    currency: str
+    """What costs are in; empty where the operator names none."""
+    lines: tuple[LedgerLine, ...]
+    places: tuple[LedgerPlace, ...]
+
+
+class LedgerSum(Reply):
+    """Where the time of ended runs went: of one owner, host or project."""
+
+    key: str
+    """A principal, the id of a host, empty for the time without one, or the id of a project."""
+    label: str
+    runs: int
+    wall_s: float
+    device_s: float
+    cost: float | None
+    currency: str
+    lines: tuple[LedgerLine, ...]
