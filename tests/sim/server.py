@@ -25,6 +25,7 @@ from drumline_server.base.errors import DatabaseUnavailableError, DrumlineError
 from drumline_server.base.settings import Settings
 from drumline_server.http.dependencies import API
 from drumline_server.http.errors import STATUS, problem_body, problem_headers
+from drumline_server.http.figures import Figures
 from drumline_server.http.routes import runs, workers
 from drumline_server.lifecycle import heartbeat
 from drumline_server.scheduling.loops import start_loops
@@ -51,6 +52,8 @@ SETTINGS = Settings.model_validate(
         "broker_url": "redis://simulated",
     }
 )
+_FIGURES = Figures(0)
+"""Counted by all servers of all histories, and looked at by nobody."""
 
 
 class Endpoint(NamedTuple):
@@ -183,7 +186,11 @@ class Server:
         known: dict[str, Any] = {
             **match.groupdict(),
             "app": SimpleNamespace(
-                database=SimDatabase(self._world, self, process), clock=self, settings=SETTINGS, **self._groups
+                database=SimDatabase(self._world, self, process),
+                clock=self,
+                settings=SETTINGS,
+                figures=_FIGURES,
+                **self._groups,
             ),
             "key": request.key,
             "member_key": None if request.member_key is None else SecretStr(request.member_key),

@@ -34,7 +34,7 @@ from drumline_server.scheduling.leadership import (
 )
 from drumline_server.scheduling.snapshot import SchedulingTerms
 from drumline_server.storage.database import Database
-from drumline_server.storage.fields import spread_due
+from drumline_server.storage.fields import is_spread_due, spread_due
 from drumline_server.storage.idempotency import forget_old_keys
 from drumline_server.storage.notifications import BULKS, CANCELS, QUEUE
 from drumline_server.storage.runs import forget_old_plans
@@ -224,7 +224,11 @@ async def spread_fields(database: Database, clock: Clock, leadership: Leadership
         leadership.guard(session)
         return spread_due(session, now=clock.now())
 
-    while await database.write(part):
+    def is_due(session: Session) -> bool:
+        return is_spread_due(session, now=clock.now())
+
+    # A look first: a write each second, in which mostly nothing is due, would keep the database's writer from others.
+    while await database.read(is_due) and await database.write(part):
         pass
 
 

@@ -216,6 +216,12 @@ _SPREAD_AT_ONCE = 20
 """Runs in a transaction: 6000 fields at most."""
 
 
+def is_spread_due(session: Session, *, now: int) -> bool:
+    """Whether some run's metrics wait for `spread_due`."""
+    due = select(_FIGURES.c.run).where(_FIGURES.c.due_at.is_not(None), _FIGURES.c.due_at <= now).limit(1)
+    return session.scalar(due) is not None
+
+
 def spread_due(session: Session, *, now: int) -> bool:
     """Makes fields of metrics of some runs, as far as that is due; whether there may be more."""
     due = (
