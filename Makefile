@@ -122,6 +122,10 @@ bench-telemetry: .venv/.dev frontend/dist/index.html ## bursts of values and lin
 bench-fields: .venv/.dev ## 100 000 runs with 20 fields: any sort, filter, page and count, and submissions beside them; JSON in build/bench/
 	PYTHONPATH=tests $(PY) tests/bench/fields.py
 
+.PHONY: bench-telemetry-storage
+bench-telemetry-storage: .venv/.dev ## points of metrics on each database: rate, bytes, charts, reading out; LONG=1: 10 million; JSON in build/bench/
+	PYTHONPATH=tests $(PY) tests/bench/telemetry_storage.py $(if $(LONG),--long)
+
 bench-ui: .venv/.dev frontend/dist/index.html .venv/.chromium ## how soon the dashboard draws curves in a browser that is held back; JSON in build/bench/
 	PYTHONPATH=tests $(PY) tests/bench/ui.py
 

@@ -57,7 +57,8 @@ def main() -> None:
             results.add_ratio(task, ratio)
         results.show(task)
     if not options.no_observer:
-        results.add_ratio(engine_observer.TASK, engine_observer.measure(options.rounds))
+        for ratio in engine_observer.measure(options.rounds):
+            results.add_ratio(engine_observer.TASK, ratio)
         results.show(engine_observer.TASK)
     results.write(ROOT / "build" / "bench" / "engine.json")
 

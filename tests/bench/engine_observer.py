@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 import socket
 import statistics
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import jax
 
@@ -15,6 +17,15 @@ import drumline.distribute as dist
 from bench.engine_contenders import drumline
 from bench.engine_report import Ratio
 from bench.mlp import Task
+from drumline.distribute.observe import (
+    CollectiveRecord,
+    Observer,
+    PlacementRecord,
+    ReductionRecord,
+    StepRecord,
+    VariableRecord,
+)
+from drumline.distribute.observe.non_finite import WatchedResult, WatchedStep
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.observer import RunObserver
 from drumline_worker.runner.runner_telemetry import Telemetry
@@ -24,43 +35,118 @@ TASK = Task("mlp784", "fixed", 8)
 #: One full period of the default sampling: ten sampled steps, one of them with the large arrays.
 BLOCK_STEPS = 100
 MIN_PAIRS = 20
+TOO_MANY_STEPS = 10**9
 
 
-def measure(rounds: int) -> Ratio:
-    """Observed against unobserved, as the median over pairs of blocks; every other pair the other way round.
+class Clocks(NamedTuple):
+    """Seconds that a block took."""
 
-    What telemetry has left to send after the last step of a block is counted as well.
+    wall: float
+    processor: float
+
+
+def measure(rounds: int) -> list[Ratio]:
+    """Medians over rounds of blocks, in turns: observed against unobserved, and the look for NaN alone.
+
+    What telemetry has left to send after the last step of a block is counted as well. The look costs what an observer
+    that wants it takes longer than one that does not, of which neither keeps anything. A ratio by processor time says
+    less of what else the machine does.
     """
     strategy = dist.MirroredStrategy(jax.devices()[: TASK.replicas])
-    run = drumline(TASK, strategy)
+    contenders = _contenders(strategy, drumline(TASK, strategy))
+    for block in contenders.values():
+        block()  # compiles what it needs
+    taken: dict[str, list[Clocks]] = {name: [] for name in contenders}
+    names = list(contenders)
+    for number in range(max(rounds, MIN_PAIRS)):
+        at = number % len(names)
+        for name in names[at:] + names[:at]:
+            taken[name].append(contenders[name]())
+    return [
+        _ratio(taken, title, names, clock)
+        for title, *names in (
+            ("drumline observed / drumline", "observed", "plain", "again"),
+            ("drumline that looks for NaN / drumline that does not", "looks", "told", "told again"),
+        )
+        for clock in ("wall", "processor")
+    ]
 
-    def plain() -> float:
-        began = time.perf_counter()
-        run(BLOCK_STEPS)
-        return time.perf_counter() - began
 
-    def observed() -> float:
+def _contenders(strategy: dist.MirroredStrategy, run: Callable[[int], object]) -> dict[str, Callable[[], Clocks]]:
+    def plain() -> Clocks:
+        return _clocked(lambda: run(BLOCK_STEPS))
+
+    def told(observer: Observer) -> Clocks:
+        strategy.observe(observer, reductions_every=TOO_MANY_STEPS)
+        seconds = plain()
+        strategy.observe(None)
+        return seconds
+
+    def observed() -> Clocks:
         with _channel() as channel:
             telemetry = Telemetry(channel)
             ids = {device.id: str(device.id) for device in strategy.devices}
             ticker = Ticker(channel, "own_code")
             ticker.start()
             strategy.observe(RunObserver(channel, telemetry, ticker, ids, step_began=lambda: None))
-            began = time.perf_counter()
-            run(BLOCK_STEPS)
-            telemetry.close()
-            seconds = time.perf_counter() - began
+
+            def watched() -> None:
+                run(BLOCK_STEPS)
+                telemetry.close()
+
+            seconds = _clocked(watched)
             strategy.observe(None)
         return seconds
 
-    observed()  # compiles the variants that record
-    watched, again = [], []
-    for number in range(max(rounds, MIN_PAIRS)):
-        one, other = (plain, observed) if number % 2 else (observed, plain)
-        seconds = {one: one(), other: other()}
-        watched.append(seconds[observed] / seconds[plain])
-        again.append(plain() / seconds[plain])
-    return Ratio("drumline observed / drumline", statistics.median(watched), statistics.median(again), at_most=1.01)
+    return {
+        "plain": plain,
+        "again": plain,
+        "observed": observed,
+        "looks": lambda: told(_Looking()),
+        "told": lambda: told(_Told()),
+        "told again": lambda: told(_Told()),
+    }
+
+
+def _ratio(taken: Mapping[str, Sequence[Clocks]], title: str, names: Sequence[str], clock: str) -> Ratio:
+    ours, theirs, again = ([getattr(one, clock) for one in taken[name]] for name in names)
+    value, noise = (statistics.median(map(operator.truediv, some, theirs)) for some in (ours, again))
+    return Ratio(title if clock == "wall" else f"{title}, {clock} time", value, noise, at_most=1.01)
+
+
+def _clocked(act: Callable[[], object]) -> Clocks:
+    wall, processor = time.perf_counter(), time.process_time()
+    act()
+    return Clocks(time.perf_counter() - wall, time.process_time() - processor)
+
+
+class _Told:
+    """An observer that keeps nothing."""
+
+    def placement(self, record: PlacementRecord) -> None:
+        """Nothing."""
+
+    def variable_created(self, record: VariableRecord) -> None:
+        """Nothing."""
+
+    def step_began(self, step: int) -> None:
+        """Nothing."""
+
+    def step_ended(self, record: StepRecord) -> None:
+        """Nothing."""
+
+    def collective(self, record: CollectiveRecord) -> None:
+        """Nothing."""
+
+    def reduction(self, record: ReductionRecord) -> None:
+        """Nothing."""
+
+
+class _Looking(_Told):
+    """One that wants to know of NaN and infinities."""
+
+    def watched(self, one: WatchedStep | WatchedResult) -> None:
+        """Nothing."""
 
 
 @contextmanager

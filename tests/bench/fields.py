@@ -168,6 +168,7 @@ def bench(url: str, runs: int, rounds: int) -> dict[str, Any]:
     seeded_s = time.perf_counter() - began
     core.write(lambda session: session.execute(text("ANALYZE")))
     alone = measure(core, rounds)
+    print(json.dumps(alone), flush=True)
     submissions: list[float] = []
     with submitting(core, submissions):
         beside = measure(core, 1)
