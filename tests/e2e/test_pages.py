@@ -14,7 +14,7 @@ from e2e.pages import THEMES, follow, open_settled, signed_in
 from e2e.seen import TIMEOUT_MS, connect
 from support.deployment import DIGITS, DRUMLINE, ROOT, Deployment
 
-TABS = ("metrics", "placement", "reductions", "logs", "plan", "attempts")
+TABS = ("metrics", "placement", "reductions", "logs", "time", "plan", "attempts")
 SIZES = ((1440, 900), (390, 844))
 FITS = "() => document.documentElement.scrollWidth <= window.innerWidth"
 DRAWN = "() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(drawn))))"
@@ -45,7 +45,7 @@ def swept(deployment: Deployment, tmp_path_factory: pytest.TempPathFactory) -> B
 
 PAGES = {
     "overview": "/",
-    **{name: f"/{name}" for name in ("runs", "jobs", "batches", "devices", "submit")},
+    **{name: f"/{name}" for name in ("runs", "jobs", "batches", "devices", "usage", "submit")},
     "job": "/jobs/digits",
     "batch": "/batches/{batch}",
     "batch-points": "/batches/{batch}?picture=points",
