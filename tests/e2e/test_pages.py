@@ -14,7 +14,7 @@ from e2e.pages import THEMES, follow, open_settled, signed_in
 from e2e.seen import TIMEOUT_MS, connect
 from support.deployment import DIGITS, DRUMLINE, ROOT, Deployment
 
-TABS = ("metrics", "placement", "reductions", "logs", "plan", "attempts")
+TABS = ("metrics", "placement", "reductions", "logs", "time", "plan", "attempts")
 SIZES = ((1440, 900), (390, 844))
 FITS = "() => document.documentElement.scrollWidth <= window.innerWidth"
 DRAWN = "() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(drawn))))"
@@ -46,7 +46,7 @@ def swept(deployment: Deployment, tmp_path_factory: pytest.TempPathFactory) -> B
 @pytest.fixture
 def addresses(deployment: Deployment, digits: Run, swept: Batch) -> dict[str, str]:
     """Every page of the dashboard by its name."""
-    places = {name: f"/{name}" for name in ("runs", "jobs", "batches", "devices", "submit")}
+    places = {name: f"/{name}" for name in ("runs", "jobs", "batches", "devices", "usage", "submit")}
     things = {
         "job": "/jobs/digits",
         "batch": f"/batches/{swept.id}",

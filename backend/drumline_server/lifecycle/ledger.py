@@ -55,17 +55,25 @@ def read_account(session: Session, run: Run, *, now: int) -> Account:
         gangs[member.attempt_id].append(member)
     held = _devices_held(session, run) if attempts else {}
     account = Account(until=run.ended_at or now)
+    for _, us, backoff_us in waits_of(run, attempts, now):
+        for name, spent_us in name_wait(us, backoff_us):
+            account.add(Place(), name, spent_us)
+    for attempt in attempts:
+        _add_attempt(account, attempt, gangs[attempt.id], held, now=now)
+    return account
+
+
+def waits_of(run: Run, attempts: Sequence[Attempt], now: int) -> Iterator[tuple[int, int, int]]:
+    """Before each attempt and after the last: since when the run had none, for how long, how much was backoff."""
     since, backoff_us = run.created_at, 0
     for attempt in attempts:
-        _add_wait(account, attempt.created_at - since, backoff_us)
-        _add_attempt(account, attempt, gangs[attempt.id], held, now=now)
+        yield since, attempt.created_at - since, backoff_us
         if attempt.ended_at is None:
-            return account
+            return
         since, backoff_us = attempt.ended_at, attempt.backoff_us
-    rest_us = account.until - since
+    rest_us = (run.ended_at or now) - since
     is_in_backoff = run.retry_at is not None  # or was when it ended
-    _add_wait(account, rest_us, rest_us if is_in_backoff else backoff_us)
-    return account
+    yield since, rest_us, rest_us if is_in_backoff else backoff_us
 
 
 def close_ledger(session: Session, run: Run) -> None:
@@ -101,10 +109,11 @@ def _devices_held(session: Session, run: Run) -> dict[str, tuple[str, int]]:
     return {member: (kind, count) for member, kind, count in session.execute(query)}
 
 
-def _add_wait(account: Account, us: int, backoff_us: int) -> None:
+def name_wait(us: int, backoff_us: int) -> Iterator[tuple[Spent, int]]:
+    """What a run without an attempt does for so long, after one that it was not to follow at once."""
     backoff_us = min(us, backoff_us)
-    account.add(Place(), Spent.BACKOFF, backoff_us)
-    account.add(Place(), Spent.QUEUE, us - backoff_us)
+    yield Spent.BACKOFF, backoff_us
+    yield Spent.QUEUE, us - backoff_us
 
 
 def _add_attempt(
@@ -141,11 +150,11 @@ def _spent_by(member: Member, placed_at: int, over: int | None, now: int) -> Ite
         longest = max(told, key=lambda name: told[name])
         told[longest] = max(0, told[longest] + rest_us)
     yield from told.items()
-    yield from _rest_of(member, max(0, rest_us))
+    yield from name_rest(member, max(0, rest_us))
 
 
-def _rest_of(member: Member, rest_us: int) -> Iterator[tuple[Spent, int]]:
-    """From what a member told last to its end."""
+def name_rest(member: Member, rest_us: int) -> Iterator[tuple[Spent, int]]:
+    """Of an ended member: what the time from what it told last to its end went into."""
     if member.state == MemberState.LOST:
         yield Spent.HOST_LOST, rest_us
     elif member.spent is not None:

@@ -1070,6 +1070,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{run_id}/timeline": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Lanes
+         * @description What each place of the run's gang did, piece after piece: every second under its name.
+         */
+        get: operations["list_lanes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run_id}:cancel": {
         parameters: {
             query?: never;
@@ -4019,6 +4039,13 @@ export interface components {
             /** Next */
             next?: string | null;
         };
+        /** Page[TimeLane] */
+        Page_TimeLane_: {
+            /** Items */
+            items: components["schemas"]["TimeLane"][];
+            /** Next */
+            next?: string | null;
+        };
         /** Page[Token] */
         Page_Token_: {
             /** Items */
@@ -5812,6 +5839,34 @@ export interface components {
             step?: number | null;
         };
         /**
+         * TimeLane
+         * @description What one place of a run's gang did, attempt after attempt; of a live run until what its worker told last.
+         */
+        TimeLane: {
+            /** Pieces */
+            pieces: components["schemas"]["TimePiece"][];
+            /** Rank */
+            rank: number;
+        };
+        /**
+         * TimePiece
+         * @description Consecutive stretches of one member's time, in seconds since the run was submitted, and what they went into.
+         */
+        TimePiece: {
+            /** Attempt */
+            attempt: number | null;
+            /** Begin S */
+            begin_s: number;
+            /** End S */
+            end_s: number;
+            /** Host Name */
+            host_name: string | null;
+            /** Spent */
+            spent: {
+                [key: string]: number;
+            };
+        };
+        /**
          * Token
          * @description A token as it can be listed: never its secret.
          */
@@ -6184,6 +6239,7 @@ export type PageRunSummary = components['schemas']['Page_RunSummary_'];
 export type PageRunView = components['schemas']['Page_RunView_'];
 export type PageRun = components['schemas']['Page_Run_'];
 export type PageSharedName = components['schemas']['Page_SharedName_'];
+export type PageTimeLane = components['schemas']['Page_TimeLane_'];
 export type PageToken = components['schemas']['Page_Token_'];
 export type PlacedDevice = components['schemas']['PlacedDevice'];
 export type PlacedReplica = components['schemas']['PlacedReplica'];
@@ -6268,6 +6324,8 @@ export type SubmittedRun = components['schemas']['SubmittedRun'];
 export type Suggestion = components['schemas']['Suggestion'];
 export type SweepSubmit = components['schemas']['SweepSubmit'];
 export type TimeEvent = components['schemas']['TimeEvent'];
+export type TimeLane = components['schemas']['TimeLane'];
+export type TimePiece = components['schemas']['TimePiece'];
 export type Token = components['schemas']['Token'];
 export type TokenCreate = components['schemas']['TokenCreate'];
 export type TokenCreated = components['schemas']['TokenCreated'];
@@ -8184,6 +8242,47 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RunStacks"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_lanes: {
+        parameters: {
+            query?: {
+                /** @description In seconds since the run was submitted. */
+                from?: number;
+                to?: number | null;
+                /** @description Of a lane; what is shorter is joined. */
+                pieces?: number;
+                /** @description `next` of the page before; the first page without. */
+                cursor?: string | null;
+                /** @description Lanes on the page. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_TimeLane_"];
                 };
             };
             /** @description An error, told in words and with a code. */

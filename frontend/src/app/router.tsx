@@ -13,9 +13,16 @@ import { compareSearch } from "@/features/compare/search";
 import { devicesSearch } from "@/features/devices/search";
 import { jobSearch } from "@/features/jobs/search";
 import { OverviewPage } from "@/features/overview/overview-page";
-import { logsSearch, metricsSearch, placementSearch, reductionsSearch } from "@/features/run/search";
+import {
+  logsSearch,
+  metricsSearch,
+  placementSearch,
+  reductionsSearch,
+  timeSearch,
+} from "@/features/run/search";
 import { runsSearch } from "@/features/runs/search";
 import { submitSearch } from "@/features/submit/search";
+import { usageSearch } from "@/features/usage/search";
 import { nonEmpty, optional, parseSearch, stringifySearch } from "@/lib/search-params";
 import { NotFound, PageError } from "./fallbacks";
 import { Shell } from "./shell";
@@ -86,6 +93,13 @@ const devicesRoute = createRoute({
   component: lazyRouteComponent(() => import("@/features/devices/devices-page"), "DevicesPage"),
 });
 
+const usageRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/usage",
+  validateSearch: usageSearch,
+  component: lazyRouteComponent(() => import("@/features/usage/usage-page"), "UsagePage"),
+});
+
 const submitRoute = createRoute({
   getParentRoute: () => rootRoute,
   path: "/submit",
@@ -147,6 +161,13 @@ const logsRoute = createRoute({
   component: lazyRouteComponent(() => import("@/features/run/logs/logs-tab"), "LogsTab"),
 });
 
+const timeRoute = createRoute({
+  getParentRoute: () => runRoute,
+  path: "/time",
+  validateSearch: timeSearch,
+  component: lazyRouteComponent(() => import("@/features/run/time/time-tab"), "TimeTab"),
+});
+
 const planRoute = createRoute({
   getParentRoute: () => runRoute,
   path: "/plan",
@@ -169,6 +190,7 @@ const routeTree = rootRoute.addChildren([
   batchRoute,
   compareRoute,
   devicesRoute,
+  usageRoute,
   submitRoute,
   runRoute.addChildren([
     runIndexRoute,
@@ -177,6 +199,7 @@ const routeTree = rootRoute.addChildren([
     reductionsRoute,
     throughputRoute,
     logsRoute,
+    timeRoute,
     planRoute,
     attemptsRoute,
   ]),

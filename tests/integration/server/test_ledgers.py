@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from drumline.contracts import api
 from drumline_server.services.ledger import Period, Rates, get_ledger, list_sums
+from drumline_server.services.timeline import View, list_lanes
 from support.core import Core, Member, Worker
 
 pytestmark = pytest.mark.both_databases
@@ -50,3 +52,32 @@ def test_sums_of_ended_runs_are_those_of_their_own_ledgers_with_their_cost(core:
     sums = core.read(lambda session: list_sums(session, core.project_id, period, rates, cursor=None, limit=10)).items
     assert [(each.label, each.runs) for each in sums] == [("without a host", 1), ("alpha", 1)]
     assert (sums[1].device_s, sums[1].cost) == pytest.approx((90.0, 9.0))
+
+
+def lanes(core: Core, run: str, view: View) -> tuple[api.TimeLane, ...]:
+    now = core.clock.now()
+    return core.read(
+        lambda session: list_lanes(session, core.project_id, run, view, now=now, cursor=None, limit=8)
+    ).items
+
+
+def test_a_lane_has_every_second_once_in_its_order_and_narrow_pieces_together(core: Core) -> None:
+    worker = core.add_worker()
+    member = begin(core, worker)
+    steps = [({"steps": 2}, number) for number in range(1, 4)]
+    tell(member, ({"launch": 2}, None), *steps, ({"checkpoint": 1}, 3), ({"steps": 3, "input": 1}, 5))
+    core.clock.advance(3)
+    member.end(waited_s=2.0)
+    run = member.claimed.run
+    (lane,) = lanes(core, run, View(0.0, None, 400))
+    told = [(piece.begin_s, piece.end_s, piece.attempt, {name.value: us for name, us in piece.spent.items()})
+            for piece in lane.pieces]  # fmt: skip
+    assert told == [
+        (0, 5, None, {"queue": 5}), (5, 7, 1, {"launch": 2}), (7, 13, 1, {"steps": 6}), (13, 14, 1, {"checkpoint": 1}),
+        (14, 18, 1, {"steps": 3, "input": 1}), (18, 19, 1, {"ending": 1}), (19, 21, 1, {"server_away": 2}),
+    ]  # fmt: skip
+    (seen,) = lanes(core, run, View(8.0, 14.5, 400))
+    assert [(piece.begin_s, piece.end_s) for piece in seen.pieces] == [(7, 13), (13, 14), (14, 18)]
+    (coarse,) = lanes(core, run, View(0.0, None, 2))
+    assert [(piece.begin_s, piece.end_s) for piece in coarse.pieces] == [(0, 11), (11, 21)]
+    assert sum(sum(piece.spent.values()) for piece in coarse.pieces) == 21

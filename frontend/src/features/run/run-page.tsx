@@ -51,6 +51,7 @@ function LivePage({ run }: { run: SteadyRun }) {
             { label: "Placement", link: { to: "/runs/$runId/placement", params } },
             { label: "Reductions", link: { to: "/runs/$runId/reductions", params } },
             { label: "Logs", link: { to: "/runs/$runId/logs", params } },
+            { label: "Time", link: { to: "/runs/$runId/time", params } },
             ...(run.plan ? [{ label: "Plan", link: { to: "/runs/$runId/plan" as const, params } }] : []),
             { label: "Attempts", link: { to: "/runs/$runId/attempts", params } },
           ]}

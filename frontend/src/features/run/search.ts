@@ -1,7 +1,7 @@
 /** What each tab of a run keeps in the address. Values that mean nothing fall away, and the tab shows its default. */
 import { chartView } from "@/components/metrics/chart-view";
 import { formatSpecs, parseSpecs } from "@/components/metrics/view";
-import { flag, nonEmpty, oneOf, optional, wholeNumber } from "@/lib/search-params";
+import { finiteNumber, flag, nonEmpty, oneOf, optional, wholeNumber } from "@/lib/search-params";
 
 type Search = Record<string, unknown>;
 
@@ -54,4 +54,12 @@ export function logsSearch(search: Search) {
     find: nonEmpty(search.find),
     regex: flag(search.regex),
   });
+}
+
+export function timeSearch(search: Search) {
+  const from = finiteNumber(search.from);
+  const to = finiteNumber(search.to);
+  const is = from !== undefined && to !== undefined && from >= 0 && from < to;
+  /** What is enlarged, in seconds since the run was submitted. */
+  return optional({ from: is ? from : undefined, to: is ? to : undefined });
 }

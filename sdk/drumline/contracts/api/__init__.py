@@ -25,7 +25,7 @@ from drumline.contracts.api.fleet import (
     QueuedRun,
     StreamHint,
 )
-from drumline.contracts.api.ledger import Ledger, LedgerLine, LedgerPlace, LedgerSum
+from drumline.contracts.api.ledger import Ledger, LedgerLine, LedgerPlace, LedgerSum, TimeLane, TimePiece
 from drumline.contracts.api.pages import MAX_PAGE, Page
 from drumline.contracts.api.plans import Plan, PlanComparison, PlanDifference, Probe
 from drumline.contracts.api.programs import (
@@ -210,6 +210,8 @@ __all__ = [
     "SubmittedBatch",
     "SubmittedRun",
     "Suggestion",
+    "TimeLane",
+    "TimePiece",
     "Token",
     "TokenCreate",
     "TokenCreated",

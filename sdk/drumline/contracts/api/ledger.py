@@ -60,3 +60,22 @@ class LedgerSum(Reply):
     cost: float | None
     currency: str
     lines: tuple[LedgerLine, ...]
+
+
+class TimePiece(Reply):
+    """Consecutive stretches of one member's time, in seconds since the run was submitted, and what they went into."""
+
+    begin_s: float
+    end_s: float
+    attempt: int | None
+    """Its number; None between attempts."""
+    host_name: str | None
+    spent: dict[Spent, float]
+    """Seconds by name; together `end_s - begin_s`."""
+
+
+class TimeLane(Reply):
+    """What one place of a run's gang did, attempt after attempt; of a live run until what its worker told last."""
+
+    rank: int
+    pieces: tuple[TimePiece, ...]

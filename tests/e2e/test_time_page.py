@@ -1,0 +1,89 @@
+"""The Time tab of a run and the Usage page: every second under its name, and the sums of ended runs."""
+
+import re
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from drumline import Run
+from e2e.pages import open_settled
+from e2e.seen import TIMEOUT_MS, connect
+from support.deployment import Deployment
+from support.processes import wait_until
+from support.programs import Programs
+
+SLOW = '''
+    import os
+    import time
+
+    import numpy as np
+
+
+    def main(run, *, gate: str):
+        """Two seconds of own code, then steps until it may end."""
+        time.sleep(2)
+        for step in range(20):
+            run.strategy.run(lambda: np.float32(1))
+            time.sleep(0.1)
+            run.log(step=step, loss=1.0)
+        while not os.path.exists(gate):
+            time.sleep(0.05)
+        return {}
+'''
+
+
+def test_the_time_of_a_live_run_grows_and_its_end_is_in_the_usage(
+    deployment: Deployment, programs: Programs, page: Page, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    with connect(deployment) as client:
+        run = client.submit(programs.write("slow", SLOW), parameters={"gate": str(gate)})
+        wait_until(lambda: _spent(run, "steps") > 1, timeout_s=90, what="it steps")
+        open_settled(page, f"{run.url}/time")
+        shown = page.get_by_test_id("ledger")
+        expect(shown.get_by_role("row", name=re.compile("own code.*2\\.[0-9] s"))).to_be_visible(timeout=TIMEOUT_MS)
+        expect(page.get_by_text("as told so far")).to_be_visible(timeout=TIMEOUT_MS)
+        gate.touch()
+        assert run.wait(timeout=60).state == "SUCCEEDED", run.reason
+        expect(page.get_by_text("as told so far")).to_have_count(0, timeout=TIMEOUT_MS)
+        _read_along(page)
+        _enlarge(page, run)
+    page.goto(f"{deployment.url}/usage?by=host")
+    usage = page.get_by_role("table", name="Usage")
+    expect(usage.get_by_role("img", name=re.compile("^Device time of .*steps"))).to_be_visible(timeout=TIMEOUT_MS)
+    page.get_by_role("button", name="Owner").click()
+    expect(page).to_have_url(re.compile("by=owner"), timeout=TIMEOUT_MS)
+    expect(usage.get_by_role("columnheader", name="Owner")).to_be_visible(timeout=TIMEOUT_MS)
+
+
+def _spent(run: Run, name: str) -> float:
+    return sum(line.wall_s for line in run.ledger().lines if line.name == name)
+
+
+def _read_along(page: Page) -> None:
+    """The keyboard goes from piece to piece, and the words follow."""
+    lane = page.get_by_role("slider", name="Time of rank 0")
+    lane.focus()
+    page.keyboard.press("End")
+    expect(page.get_by_test_id("moment")).to_contain_text("ending", timeout=TIMEOUT_MS)
+    page.keyboard.press("Home")
+    expect(page.get_by_test_id("moment")).to_contain_text("no attempt", timeout=TIMEOUT_MS)
+    expect(lane).to_have_attribute("aria-valuetext", re.compile("queue"), timeout=TIMEOUT_MS)
+
+
+def _enlarge(page: Page, run: Run) -> None:
+    """A part that is dragged over fills the width, and the address keeps it."""
+    box = page.get_by_role("slider", name="Time of rank 0").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + 8)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 8, steps=4)
+    page.mouse.up()
+    expect(page).to_have_url(re.compile(r"from=[\d.]+&to=[\d.]+"), timeout=TIMEOUT_MS)
+    quarter = run.ledger().wall_s / 4
+    lane = page.get_by_role("slider", name="Time of rank 0")
+    begin, end = (float(lane.get_attribute(name) or "nan") for name in ("aria-valuemin", "aria-valuemax"))
+    assert abs(begin - quarter) < 0.1 * quarter
+    assert abs(end - 2 * quarter) < 0.1 * quarter
+    page.get_by_role("button", name="Whole run").click()
+    expect(page).to_have_url(f"{run.url}/time", timeout=TIMEOUT_MS)
