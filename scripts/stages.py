@@ -32,8 +32,9 @@ LANES: Mapping[str, Sequence[str]] = {
     "serves": ("integration", "conformance", "frontend-test"),
 }
 """One stage of each lane runs at a time; a lane that is done takes the last stage that waits in the longest other."""
-YIELDS = "computes"
-"""The lane of stages whose processes give way: elsewhere tests hold real processes to limits."""
+NICENESS: Mapping[str, int] = {"computes": 10, "serves": 5}
+"""How far stages of a lane give way: those that wait hold real processes to limits of seconds, and get what they need;
+those that serve have limits too, which are wider."""
 LONG_LANES: Mapping[str, Sequence[str]] = {
     "computes": ("unit", "sim", "test-pythons", "fuzz"),
     "waits": ("chaos",),
@@ -110,7 +111,7 @@ class Lanes:
     ) -> None:
         """`variables` are those of make, by stage; `copy` gets the table whenever a stage ends."""
         self._waiting = {lane: deque(stages) for lane, stages in lanes.items()}
-        self._yielding = frozenset(lanes.get(YIELDS, ()))
+        self._niceness = {stage: NICENESS.get(lane, 0) for lane, stages in lanes.items() for stage in stages}
         self._variables = variables
         self._copy = copy
         self._began = time.monotonic()
@@ -143,7 +144,7 @@ class Lanes:
 
     def _run_lane(self, lane: str) -> None:
         while (stage := self._next_stage(lane)) is not None:
-            result = self.run_stage(stage, yields=stage in self._yielding)
+            result = self.run_stage(stage, niceness=self._niceness[stage])
             if result is None:
                 return
             with self._lock:
@@ -155,14 +156,14 @@ class Lanes:
                 if not result.passed:
                     print(_tail(_log(stage)), flush=True)
 
-    def run_stage(self, stage: str, *, yields: bool = False) -> Result | None:
+    def run_stage(self, stage: str, *, niceness: int = 0) -> Result | None:
         """Runs `make STAGE`, whose pytest leaves its reports in the stage's folder; None once all is to stop."""
         reports = REPORTS / stage
         reports.mkdir(exist_ok=True)
         for report in reports.glob("*.xml"):
             report.unlink()
         began = time.monotonic()
-        process = self._start(stage, reports, yields=yields)
+        process = self._start(stage, reports, niceness)
         if process is None:
             return None
         # Usage of the stage's own tree: getrusage would add up all stages that ended meanwhile.
@@ -173,7 +174,7 @@ class Lanes:
         passed = process.returncode == 0
         return Result(stage, passed, round(wall_s, 1), round(processor_s, 1), dict(count(reports)), _commit())
 
-    def _start(self, stage: str, reports: Path, *, yields: bool) -> subprocess.Popen[bytes] | None:
+    def _start(self, stage: str, reports: Path, niceness: int) -> subprocess.Popen[bytes] | None:
         command = ["make", "--no-print-directory", stage, *self._variables.get(stage, ())]
         with self._lock:
             if self._is_stopping:
@@ -182,7 +183,7 @@ class Lanes:
             with _log(stage).open("wb") as log:
                 # A session of its own: a signal to its group reaches everything that the stage started.
                 process = self._running[stage] = subprocess.Popen(
-                    [*(("nice",) if yields else ()), *command],
+                    ["nice", "-n", str(niceness), *command],
                     cwd=ROOT, env={**os.environ, "DRUMLINE_TEST_REPORTS": str(reports)}, stdin=subprocess.DEVNULL,
                     stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
                 )  # fmt: skip

@@ -1,5 +1,8 @@
+import { useQuery } from "@tanstack/react-query";
 import { Link, useLocation } from "@tanstack/react-router";
 import { useEffect } from "react";
+import { runQuery } from "@/api/queries";
+import { stateWord } from "@/components/ui/state-badge";
 import { shortId } from "@/lib/format";
 import { PLACES } from "./navigation";
 
@@ -9,7 +12,8 @@ export function Breadcrumb() {
   const [, first = "", second] = path.split("/");
   const place = PLACES.find(({ to }) => to === `/${first}`);
   const thing = second && (first === "jobs" ? decodeURIComponent(second) : shortId(second));
-  const title = [thing, place?.label, "Drumline"].filter(Boolean).join(" · ");
+  const of = useRunTitle(first === "runs" ? second : undefined) ?? thing;
+  const title = [of, place?.label, "Drumline"].filter(Boolean).join(" · ");
   useEffect(() => {
     document.title = title;
   }, [title]);
@@ -33,4 +37,10 @@ export function Breadcrumb() {
       </ol>
     </nav>
   );
+}
+
+/** `digits running`: tells the tabs of a browser apart, and that one of them is done. Asks for nothing itself. */
+function useRunTitle(id: string | undefined): string | undefined {
+  const { data: run } = useQuery({ ...runQuery(id ?? ""), enabled: false });
+  return id && run ? `${run.job} ${stateWord(run.state).toLowerCase()}` : undefined;
 }

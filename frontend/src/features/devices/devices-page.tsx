@@ -7,6 +7,7 @@ import { Section } from "@/components/ui/section";
 import { EmptyState, ErrorState, SkeletonRows, StaleBanner } from "@/components/ui/view-states";
 import { count } from "@/lib/format";
 import { useLiveList } from "@/lib/live";
+import { useAddHost } from "./add-host";
 import { DeviceMap } from "./device-map";
 import { FilterBar } from "./filter-bar";
 import { HostTable } from "./host-table";
@@ -56,6 +57,7 @@ function Fleet({ hosts, devices, banner }: FleetProps) {
   const navigate = route.useNavigate();
   const select = (next: string | undefined) =>
     void navigate({ search: (old) => ({ ...old, sel: next === sel ? undefined : next }), replace: true });
+  const adding = useAddHost(hosts);
   const selection = findSelection(sel, hosts, devices);
   const shown = devices.filter((device) => isShown(device, show, platform));
   return (
@@ -63,8 +65,9 @@ function Fleet({ hosts, devices, banner }: FleetProps) {
       <div className="min-w-0 flex-1 space-y-8 px-4 py-5 lg:px-6">
         <h1 className="sr-only">Devices</h1>
         {banner}
+        {adding.dialog}
         {hosts.length === 0 ? (
-          <NoHosts />
+          <NoHosts add={adding.button} />
         ) : (
           <>
             <Section
@@ -74,7 +77,7 @@ function Fleet({ hosts, devices, banner }: FleetProps) {
             >
               <DeviceMap devices={shown} hosts={hosts} onSelect={select} selected={sel} />
             </Section>
-            <Section note={count(hosts.length, "machine")} title="Hosts">
+            <Section aside={adding.button} note={count(hosts.length, "machine")} title="Hosts">
               <div className="space-y-3 pt-3">
                 {hosts.map((host) => (
                   <HostWarnings host={host} key={host.id} named />
@@ -90,10 +93,13 @@ function Fleet({ hosts, devices, banner }: FleetProps) {
   );
 }
 
-function NoHosts() {
+function NoHosts({ add }: { add: ReactNode }) {
   return (
-    <EmptyState snippet="drumline up" title="No worker has registered, so there is no device.">
-      Start one on this machine. It counts its GPUs, or simulates CPU devices where there is none.
-    </EmptyState>
+    <>
+      <EmptyState snippet="drumline up" title="No worker has registered, so there is no device.">
+        Start one on this machine. It counts its GPUs, or simulates CPU devices where there is none.
+      </EmptyState>
+      {add}
+    </>
   );
 }
