@@ -11,6 +11,10 @@ from support.edge import described_paths
 from support.large_world import NAMES, SLICE, LargeWorld
 from support.turns import HOLD_S, Timed, timed_world
 
+# Half a minute of processor time makes the world, which on a busy machine are minutes of wall time.
+pytestmark = pytest.mark.timeout(900)
+
+
 Query = Mapping[str, Any]  # Any: what httpx2 takes as query values
 Costliest = Callable[[LargeWorld], tuple[str, Query]]
 """The path of a route, below the API's, and its query."""
