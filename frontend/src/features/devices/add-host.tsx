@@ -21,7 +21,11 @@ export function useAddHost(hosts: readonly Host[]): { button: ReactNode; dialog:
   const [known, setKnown] = useState<readonly string[]>();
   const token = useMutation({
     mutationFn: () =>
-      body(api.POST("/api/v1/tokens", { body: { name: "a new host", kind: "enr", role: "viewer", expires_in_s: VALID_S } })),
+      body(
+        api.POST("/api/v1/tokens", {
+          body: { name: "a new host", kind: "enr", role: "viewer", expires_in_s: VALID_S },
+        }),
+      ),
   });
   const open = () => {
     setKnown(hosts.map((host) => `${host.id} ${host.registered_at}`));
