@@ -116,7 +116,7 @@ def test_metrics_are_packed_columns_exact_to_the_bit(core: Core, member: Member)
     assert loss.points[:40] == struct.pack("<5d", *values)
     assert struct.unpack("<1d", learning_rate.points) == (0.5,)
     (body,) = [event.body for event in core.events(member.claimed.run) if event.kind == "metrics"]
-    assert body == {"names": ["loss", "lr"], "first_step": 1, "last_step": 6}
+    assert body == {"names": ["loss", "lr"], "count": 2, "first_step": 1, "last_step": 6}
 
 
 def test_metric_columns_of_different_lengths_are_refused(member: Member) -> None:
