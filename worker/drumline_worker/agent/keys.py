@@ -22,6 +22,7 @@ class MemberKeys:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._known: dict[str, SecretStr] = {}
+        self._held: set[str] = set()
 
     def make(self, member: str) -> SecretStr:
         """The member's key, durable before it is returned: an agent that restarts continues with it. Raises OSError."""
@@ -49,8 +50,15 @@ class MemberKeys:
                 return None
         return self._known[member]
 
+    def hold(self, member: str) -> None:
+        """Its claim may have been taken, which no answer told: it is claimed again, and only with the same key."""
+        self._held.add(member)
+
     def forget(self, member: str) -> None:
-        """Nothing more will be said of it."""
+        """Nothing more will be said of it, unless it is to be claimed again."""
+        if member in self._held:
+            self._held.discard(member)
+            return
         self._known.pop(member, None)
         (self._directory / member).unlink(missing_ok=True)
 

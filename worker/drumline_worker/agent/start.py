@@ -51,7 +51,9 @@ async def claim(context: AgentContext, member: str, fence: int, coordinator: str
                 context.registration.register_again()
             if unanswered and error.member_is_gone:
                 raise ClaimLostError from None
-            return None
+            break
+    if unanswered:
+        context.keys.hold(member)
     return None
 
 
