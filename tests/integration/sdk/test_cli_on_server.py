@@ -162,7 +162,9 @@ def test_rerun_repeats_an_old_run(cli: Cli, program: Path, client: Client) -> No
     assert (run["rerun_of"], run["parameters"], run["replicas"]) == (old.id, {"epochs": 3}, 2)
 
 
-def test_sweep_makes_a_batch_whose_table_is_shown_and_exported(cli: Cli, program: Path, client: Client) -> None:
+def test_sweep_makes_a_batch_whose_table_is_shown_and_exported(
+    cli: Cli, program: Path, client: Client, edge: EdgeServer
+) -> None:
     arguments = ("--sweep", "epochs=5,10", "--sweep", "layers=[64],[64, 32]", "--batch-name", "depth", "-n", "2")
 
     assert cli("sweep", str(program), *arguments) == 0
@@ -179,9 +181,9 @@ def test_sweep_makes_a_batch_whose_table_is_shown_and_exported(cli: Cli, program
     assert cli("batches", "show", batch_id, "--csv") == 0
     assert cli.out.splitlines()[0] == "run,index,state,epochs,layers,duration_s"
     assert cli("batches", "cancel", batch_id) == 0
-    # On a busy machine the first part of a cancel may take less than all: the loops do the rest.
-    rest = r"4 cancelled|.*; being cancelled, \d runs? still to be asked to stop"
-    assert re.fullmatch(rf"{batch_id}  ({rest})\n", cli.out), cli.out
+    edge.core.cancel_batches()  # on a busy machine the first part takes less than all, and the loops do the rest
+    assert cli("batches", "cancel", batch_id) == 0
+    assert cli.out == f"{batch_id}  4 cancelled\n"
 
 
 def test_a_sweep_that_cannot_save_where_it_goes_is_told_so_once(cli: Cli, program: Path, edge: EdgeServer) -> None:

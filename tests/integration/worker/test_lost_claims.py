@@ -1,6 +1,7 @@
 """A claim whose answer was lost, of a member that is over when it is asked again."""
 
 import asyncio
+import json
 import signal
 import subprocess
 from pathlib import Path
@@ -51,7 +52,7 @@ class Stage:
         return [MemberEnd.model_validate_json(sent.body) for sent in self.server.layer.sent("POST", self._path("end"))]
 
     async def _live(self) -> None:
-        keys = MemberKeys(self.layout.keys)
+        keys = self.keys = MemberKeys(self.layout.keys)
         api = Api(self.server.url, trust_env=False, keys=keys)
         api.use_token(SecretStr(self.server.admin_token))
         registration = SimpleNamespace(
@@ -70,6 +71,10 @@ class Stage:
             await HostedMember(context, self.member, FENCE).run()
         finally:
             await api.close()
+
+    def keys_of_claims(self) -> set[str]:
+        """With which it was claimed so far."""
+        return {json.loads(sent.body)["key"] for sent in self.server.layer.sent("POST", self._path("claim"))}
 
     def _path(self, what: str) -> str:
         return f"/worker/members/{self.member}/{what}"
@@ -104,3 +109,14 @@ def test_what_is_left_of_a_member_that_ran_here_is_killed_before_its_devices_are
 )
 def test_worker_tells_no_end_of_a_member_that_it_never_can_have_had(stage: Stage, answers: list[Answer]) -> None:
     assert stage.claim(*answers) == []
+
+
+def test_a_member_whose_claim_no_answer_told_of_is_claimed_again_with_the_same_key(stage: Stage) -> None:
+    assert stage.claim(*[NO_ANSWER] * 5) == []
+    (key,) = stage.keys_of_claims()
+
+    stage.keys.forget(stage.member)  # as of every member whose life here is over
+    assert stage.keys.make(stage.member).get_secret_value() == key
+
+    stage.keys.forget(stage.member)
+    assert stage.keys.make(stage.member).get_secret_value() != key
