@@ -8,6 +8,7 @@ stages that did not run this time.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -187,6 +188,7 @@ class Lanes:
                     cwd=ROOT, env={**os.environ, "DRUMLINE_TEST_REPORTS": str(reports)}, stdin=subprocess.DEVNULL,
                     stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
                 )  # fmt: skip
+            _give_way(process.pid, niceness)
         return process
 
     def _stop(self, threads: Sequence[threading.Thread]) -> None:
@@ -259,6 +261,12 @@ def told(results: Sequence[Result], wall_s: float) -> str:
     machine = {"processors": os.cpu_count(), "load": round(os.getloadavg()[2], 1), "python": platform.python_version()}
     lines = ",\n".join(f"  {json.dumps(asdict(result))}" for result in results)
     return f'{{"wall_s": {wall_s:.1f}, "machine": {json.dumps(machine)}, "stages": [\n{lines}\n]}}\n'
+
+
+def _give_way(session: int, niceness: int) -> None:
+    """Linux may share processors out among sessions alike (autogroup), whatever the niceness of their processes."""
+    with contextlib.suppress(OSError):  # no such kernel, or one that lets nobody say so
+        Path(f"/proc/{session}/autogroup").write_text(str(niceness))
 
 
 def _commit() -> str:

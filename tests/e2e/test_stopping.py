@@ -25,7 +25,9 @@ def test_cancelled_digits_leaves_no_process_within_five_seconds(deployment: Depl
 
         run.cancel()
 
-        wait_until(lambda: not living(processes), timeout_s=GONE_S, what="the program's processes are gone")
+        wait_until(
+            lambda: not living(processes), timeout_s=deployment.within(GONE_S), what="the program's processes are gone"
+        )
         assert run.wait(timeout=30).state == "CANCELLED"
         wait_for_free_devices(deployment)
 

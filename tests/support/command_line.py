@@ -9,7 +9,7 @@ from drumline.cli.main import main
 
 @dataclass
 class Cli:
-    """The command, run in this process against the application behind its layer."""
+    """The command, run in this process against the server that its environment names."""
 
     capture: pytest.CaptureFixture[str]
     out: str = ""

@@ -2,17 +2,23 @@
 
 import io
 import zipfile
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from sqlalchemy import insert, update
+from sqlalchemy import insert, select, update
+from sqlalchemy.orm import Session
 
+from drumline.contracts.api import PrincipalRef, TokenCreate
 from drumline.contracts.base import from_micros
-from drumline.contracts.events import MAX_REPLICAS_TOLD
+from drumline.contracts.events import MAX_REPLICAS_TOLD, WorkerEvent
+from drumline.contracts.ids import new_id
 from drumline.contracts.plans import MAX_LISTED, MAX_PROBE_DEVICES
+from drumline.contracts.spec import RunSubmit
 from drumline.contracts.spent import Spent
 from drumline.contracts.stacks import MAX_COLLECTIVES, MAX_STACKS
-from drumline_server.storage.models import Host, LedgerEntry, Plan, Run
+from drumline_server.services.tokens import create_token
+from drumline_server.storage.models import Batch, Host, LedgerEntry, Plan, Run
 from drumline_server.storage.models import Member as MemberRow
 from support.core import GANG, Member, submission_body
 from support.edge import EdgeServer
@@ -20,6 +26,8 @@ from support.edge import EdgeServer
 V1 = "/api/v1"
 HOSTS, DEVICES_OF_HOST = 100, 40
 PAGE = 200
+_PART = 50
+"""So many labelled runs are a body within the server's limit."""
 NAMES = 200
 SLICE = "large"
 _TOPOLOGY = "v4:16x16x16"
@@ -156,19 +164,17 @@ class LargeWorld:
 
     def _make_lists(self) -> None:
         """More than a page of jobs, versions, tokens, batches and waiting runs."""
-        for number in range(PAGE):
-            self._post("tokens", {"name": f"t{number}-{'x' * 60}"}, "-")
-        jobs = [
-            submission_body(job={"name": f"job-{number}"}, wait_for_devices=True).model_dump(mode="json")
+        self.core.write(self._add_tokens)
+        jobs = [submission_body(job={"name": f"job-{number}"}, wait_for_devices=True) for number in range(PAGE)]
+        self._batch("jobs", jobs)
+        self._batch("versions", [
+            submission_body(job={"checkpoint": {"every_steps": number + 1}}, wait_for_devices=True)
             for number in range(PAGE)
-        ]
-        self._post("runs:batch", {"name": "jobs", "runs": jobs}, "jobs")
-        versions = [
-            submission_body(job={"checkpoint": {"every_steps": number + 1}}, wait_for_devices=True, labels=_LABELS)
-            for number in range(PAGE)
-        ]
-        for number, body in enumerate(versions):
-            self._post("runs:batch", {"name": _TEXT, "runs": [body.model_dump(mode="json")]}, f"version-{number}")
+        ])  # fmt: skip
+        labelled = submission_body(wait_for_devices=True, labels=_LABELS)
+        for part in range(0, PAGE, _PART):
+            self._batch(f"labelled-{part}", [labelled] * _PART)
+        self.core.write(_copy_batch)
         run = submission_body(wait_for_devices=True, labels={}).model_dump(mode="json")
         grid = {
             "kind": "grid",
@@ -181,6 +187,15 @@ class LargeWorld:
         self.core.write(lambda session: session.execute(ended))
         self.followed = made["runs"][:50]
         self.events_followed = len(self.followed)
+
+    def _add_tokens(self, session: Session) -> None:
+        by = PrincipalRef(name="test")
+        for number in range(PAGE):
+            request = TokenCreate(name=f"t{number}-{'x' * 60}")
+            create_token(session, request, project_id=self.core.project_id, by=by, now=self.core.clock.now())
+
+    def _batch(self, key: str, runs: Sequence[RunSubmit]) -> None:
+        self._post("runs:batch", {"name": _TEXT, "runs": [run.model_dump(mode="json") for run in runs]}, key)
 
     def _tell(self, member: Member) -> None:
         """As much telemetry as there can be of one member."""
@@ -207,17 +222,23 @@ class LargeWorld:
         member.send(
             *(variable(name=f"{_TEXT}{number}", homes=[device, "host"], size_bytes=4) for number in range(2_000))
         )
-        for number in range(PAGE + 1):
-            path = f"f1/{'x' * 900}{number}"
-            event = member.event("checkpoint", step=number, path=path, size_bytes=1, manifest="sha256:ab")
-            gap = member.event("gap", what="metrics", count=3, detail=_TEXT)
-            point_at = member.event("metrics", names=["loss"], steps=[number], times=[now], values=[0.5])
-            state = member.event("state", phase="compiling", detail=_TEXT * 10)
-            member.send(event, gap, point_at, state)
+        rows = [row for number in range(PAGE + 1) for row in self._rows(member, number, now)]
+        for start in range(0, len(rows), PAGE):
+            member.send(*rows[start : start + PAGE])
         run = self.names["told"]
         path = f"{V1}/runs/{run}/reductions"
         found = self.client.get(path, params={"name": "wide"}).json()["items"][0]["id"]
         self.names["reduction"] = f"{run}/reductions/{found}"
+
+    def _rows(self, member: Member, number: int, now: str) -> list[WorkerEvent]:
+        """What has a row of its own in a list each."""
+        path = f"f1/{'x' * 900}{number}"
+        return [
+            member.event("checkpoint", step=number, path=path, size_bytes=1, manifest="sha256:ab"),
+            member.event("gap", what="metrics", count=3, detail=_TEXT),
+            member.event("metrics", names=["loss"], steps=[number], times=[now], values=[0.5]),
+            member.event("state", phase="compiling", detail=_TEXT * 10),
+        ]
 
     def _tell_non_finite(self, member: Member) -> None:
         replicas = [{"replica": number, "nan_count": 2**40, "inf_count": 2**40} for number in range(MAX_REPLICAS_TOLD)]
@@ -234,3 +255,10 @@ class LargeWorld:
             steps = [batch * columns + number // NAMES for number in range(len(names))]
             values = [number / 7 for number in range(len(names))]
             member.send(member.event("metrics", names=names, steps=steps, times=[now] * len(names), values=values))
+
+
+def _copy_batch(session: Session) -> None:
+    """As many batches as a page has, like the newest one."""
+    newest = session.scalars(select(Batch).order_by(Batch.id.desc()).limit(1)).one()
+    values = {column.key: getattr(newest, column.key) for column in Batch.__mapper__.column_attrs}
+    session.execute(insert(Batch), [values | {"id": new_id("bat")} for _ in range(PAGE)])

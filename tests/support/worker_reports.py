@@ -22,6 +22,9 @@ from drumline.contracts.worker_api import (
 )
 from support.layer import Answer, Request
 
+PATIENCE_S = 150.0
+"""Until what a worker tells counts as lost, on a busy machine too; no limit of the product."""
+
 
 @dataclass
 class MemberRecord:
@@ -143,19 +146,19 @@ class Heard:
 
     # waiting
 
-    def wait(self, condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
+    def wait(self, condition: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
         """Until `condition`, looked at after every request; fails the test naming `what`."""
         with self.changed:
             if not self.changed.wait_for(condition, timeout_s):
                 raise AssertionError(f"{what}: not within {timeout_s} s")
 
-    def wait_drained(self, record: MemberRecord, timeout_s: float = 60.0) -> MemberEnd:
+    def wait_drained(self, record: MemberRecord, timeout_s: float = PATIENCE_S) -> MemberEnd:
         """The end, once all telemetry is here."""
         self.wait(lambda: record.drained, f"{record.id} ended and drained", timeout_s)
         assert record.end is not None
         return record.end
 
-    def wait_printed(self, record: MemberRecord, text: str, timeout_s: float = 60.0) -> None:
+    def wait_printed(self, record: MemberRecord, text: str, timeout_s: float = PATIENCE_S) -> None:
         """Until the program printed `text`."""
         self.wait(lambda: text in record.log or record.end is not None, f"{record.id} printed {text!r}", timeout_s)
         assert text in record.log, f"{record.end} {record.log}"

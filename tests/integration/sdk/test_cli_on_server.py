@@ -10,31 +10,17 @@ import pytest
 from sqlalchemy.orm import Session
 
 from drumline import Client
-from drumline.cli.main import main
 from drumline.contracts.plans import PlanReport
 from drumline.contracts.worker_api import DeviceReport
 from drumline.errors import DoesNotFitError, InvalidRequestError
 from drumline.slices import simulated_hosts
 from drumline_server.lifecycle import probes
 from drumline_server.storage.models import Host, Plan
+from support.command_line import Cli
 from support.core import Worker
 from support.edge import EdgeServer, edge_server
 
 SOURCE = "def main(run, *, epochs: int = 20, layers: list[int] = [8]):\n    return {}\n"
-
-
-class Cli:
-    """The command, run in this process."""
-
-    def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
-        self._capture = capture
-        self.out = self.err = ""
-
-    def __call__(self, *arguments: str) -> int:
-        with pytest.raises(SystemExit) as caught:
-            main([*arguments])
-        self.out, self.err = self._capture.readouterr()
-        return int(caught.value.code or 0)
 
 
 @pytest.fixture

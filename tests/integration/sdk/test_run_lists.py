@@ -8,24 +8,10 @@ from pathlib import Path
 import pytest
 
 from drumline import Client
-from drumline.cli.main import main
 from drumline.errors import InvalidRequestError
+from support.command_line import Cli
 from support.edge import EdgeServer, edge_server
 from support.run_lists import change_runs
-
-
-class Cli:
-    """The command, run in this process."""
-
-    def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
-        self._capture = capture
-        self.out = self.err = ""
-
-    def __call__(self, *arguments: str) -> int:
-        with pytest.raises(SystemExit) as caught:
-            main([*arguments])
-        self.out, self.err = self._capture.readouterr()
-        return int(caught.value.code or 0)
 
 
 @pytest.fixture
