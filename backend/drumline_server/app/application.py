@@ -37,6 +37,7 @@ from drumline_server.http.routes import (
     run_lists,
     runs,
     stream,
+    webhooks,
 )
 from drumline_server.http.routes import workers as workers_http
 from drumline_server.http.static import Compression, Dashboard
@@ -146,6 +147,7 @@ def _add_routes(app: Application) -> None:
         ledger,
         health,
         run_lists,
+        webhooks,
     ):
         app.router.routes.extend(domain.router.routes)
 

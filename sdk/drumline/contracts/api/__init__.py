@@ -108,6 +108,20 @@ from drumline.contracts.api.telemetry import (
     ReductionSummary,
     SharedName,
 )
+from drumline.contracts.api.webhooks import (
+    Alert,
+    AlertKind,
+    AlertNonFinite,
+    AlertReason,
+    AlertRun,
+    AlertTest,
+    DeliveryState,
+    Webhook,
+    WebhookCreate,
+    WebhookCreated,
+    WebhookDelivery,
+    WebhookPatch,
+)
 
 __all__ = [
     "MAX_BULK",
@@ -115,6 +129,12 @@ __all__ = [
     "MAX_FIELD_NAME",
     "MAX_PAGE",
     "MAX_WHERE",
+    "Alert",
+    "AlertKind",
+    "AlertNonFinite",
+    "AlertReason",
+    "AlertRun",
+    "AlertTest",
     "Attempt",
     "Batch",
     "BatchCancel",
@@ -130,6 +150,7 @@ __all__ = [
     "ComparedCurve",
     "ComparedMetrics",
     "ComparedRun",
+    "DeliveryState",
     "Device",
     "DeviceFacts",
     "FieldChange",
@@ -219,5 +240,10 @@ __all__ = [
     "VersionDiff",
     "Wait",
     "WaitRule",
+    "Webhook",
+    "WebhookCreate",
+    "WebhookCreated",
+    "WebhookDelivery",
+    "WebhookPatch",
     "Why",
 ]
