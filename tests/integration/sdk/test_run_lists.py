@@ -1,5 +1,6 @@
 """Runs filtered, listed with columns, and marked, from the command line and the SDK, against a real server."""
 
+import io
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,7 +72,10 @@ def test_mark_changes_runs_by_name_or_all_that_match(edge: EdgeServer, cli: Cli)
     assert cli("mark", "--archive") == cli("mark", runs[0]) == 2
 
 
-def test_delete_asks_and_deletes_runs_by_name_or_all_that_match_but_those_that_live(edge: EdgeServer, cli: Cli) -> None:
+def test_delete_asks_and_deletes_runs_by_name_or_all_that_match_but_those_that_live(
+    edge: EdgeServer, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     edge.core.add_worker()
     runs = [edge.core.queue(parameters={"lr": lr}).id for lr in (0.1, 0.2, 0.3)]
     for run in runs[:2]:
