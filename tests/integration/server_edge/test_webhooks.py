@@ -145,7 +145,7 @@ def test_a_certificate_counts_for_the_name_and_not_for_the_address_that_it_has(t
 
             def is_over(host: str = host, path: str = f"/webhooks/{made['id']}/deliveries") -> bool:
                 came[host] = asked.get(path).json()["items"][0]
-                return came[host]["state"] != "waiting"
+                return bool(came[host]["state"] != "waiting")
 
             wait_until(is_over, timeout_s=20, what="the post is over")
         assert came["localhost"]["state"] == "delivered", came
