@@ -62,7 +62,7 @@ unit: .venv/.dev ## tests without servers (LONG=1: those marked long too)
 	$(PY) -m pytest -q -n 2 --dist loadfile -m '$(SHORT)' tests/unit
 
 integration: .venv/.dev ## tests against real Redis, SQLite, PostgreSQL and worker processes (LONG=1: those marked long too; DATABASES=both)
-	$(PY) -m pytest -q -n 3 --dist worksteal -m '$(SHORT)' tests/machine tests/integration $(if $(DATABASES),--databases $(DATABASES))
+	$(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m '$(SHORT)' tests/machine tests/integration $(if $(DATABASES),--databases $(DATABASES))
 
 simulation: .venv/.dev ## 300 histories of faults in virtual time, every mutant, and what once broke
 	$(PY) -m pytest -q -n 2 --dist worksteal tests/sim
