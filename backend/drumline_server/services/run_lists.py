@@ -53,10 +53,11 @@ class RunList:
         self._query = query
         parsed = filters.parse_filter(query.where)
         self._matched = self._match_all(parsed)
-        self._hidden: set[int] = set()
+        gone = run_sets.with_columns(query.project_id, Run.deleted_at.is_not(None))
+        self._hidden = set(run_sets.read_numbers(session, gone))
         if not query.with_archived and not asks_for(parsed, "archived"):
             archived = run_sets.with_columns(query.project_id, Run.archived_at.is_not(None))
-            self._hidden = set(run_sets.read_numbers(session, archived))
+            self._hidden |= set(run_sets.read_numbers(session, archived))
 
     def page(self, cursor: str | None, offset: int, limit: int) -> FoundPage:
         """Up to `limit` runs from behind `offset` further ones after the cursor."""

@@ -11,7 +11,7 @@ from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import REASONS, EndReason
 from drumline.contracts.stacks import MemberStacks, MemberStanding, RunStacks
 from drumline.contracts.states import TERMINAL_MEMBER, TERMINAL_RUN, MemberState
-from drumline_server.base.errors import DrumlineError, InvalidRequestError, NotFoundError
+from drumline_server.base.errors import DrumlineError, InvalidRequestError
 from drumline_server.base.paging import decode_cursor, page_of
 from drumline_server.lifecycle.release import stopped_by
 from drumline_server.scheduling.snapshot import SchedulingTerms
@@ -295,7 +295,7 @@ def ask_stacks(session: Session, project_id: str, run_id: str, *, by: api.Princi
     """
     run = lock_run(session, run_id)
     if run is None or run.project_id != project_id:
-        raise NotFoundError("run", run_id)
+        raise runs.no_run(session, project_id, run_id)
     live = [member for member in _newest_members(session, run) if member.state in _WITH_PROCESS]
     if not live:
         raise DrumlineError(

@@ -27,6 +27,7 @@ Listener = Callable[[frozenset[str]], None]
 QUEUE = "queue"
 CANCELS = "cancels"
 BULKS = "bulks"
+ERASURES = "erasures"
 CREDENTIALS = "credentials"
 _NOTIFY = "notify:"
 _KEY = "drumline.topics"

@@ -668,7 +668,13 @@ export interface paths {
         get: operations["get_run"];
         put?: never;
         post?: never;
-        delete?: never;
+        /**
+         * Delete Run
+         * @description Deletes a run that has ended, for good: nobody sees it from now on, and all that is stored of it is erased.
+         *
+         *     What it used stays in the ledger, and who deleted it in the audit log. Asking again answers the same.
+         */
+        delete: operations["delete_run"];
         options?: never;
         head?: never;
         /**
@@ -1161,7 +1167,8 @@ export interface paths {
         put?: never;
         /**
          * Change Runs
-         * @description Cancels, archives, stars, labels or notes many runs, a part at a time; ask `GET /bulk-changes/{id}` how far.
+         * @description Cancels, archives, stars, labels, notes or deletes many runs, a part at a time; `GET /bulk-changes/{id}` says how
+         *     far it is.
          */
         post: operations["change_runs"];
         delete?: never;
@@ -1803,6 +1810,11 @@ export interface components {
             /** Created At */
             created_at: string;
             /**
+             * Deleted
+             * @default 0
+             */
+            deleted: number;
+            /**
              * Hint
              * @default
              */
@@ -1888,7 +1900,7 @@ export interface components {
              * Kind
              * @enum {string}
              */
-            kind: "cancel" | "archive" | "unarchive" | "star" | "unstar" | "label" | "note";
+            kind: "cancel" | "archive" | "unarchive" | "star" | "unstar" | "label" | "note" | "delete";
             /** Labels */
             labels?: {
                 [key: string]: string | null;
@@ -1898,6 +1910,11 @@ export interface components {
              * @default
              */
             note: string;
+            /**
+             * Why
+             * @default
+             */
+            why: string;
         };
         /**
          * BulkChange
@@ -1916,6 +1933,11 @@ export interface components {
             ended_at: string | null;
             /** Id */
             id: string;
+            /**
+             * Refused
+             * @default []
+             */
+            refused: components["schemas"]["Refusal"][];
             state: components["schemas"]["BulkState"];
             /** Total */
             total: number;
@@ -2328,6 +2350,21 @@ export interface components {
             gaps: components["schemas"]["MetricGap"][];
             /** Run */
             run: string;
+        };
+        /**
+         * DeletedRun
+         * @description What is left of a run that was deleted, beside its part of the ledger.
+         */
+        DeletedRun: {
+            /** Deleted At */
+            deleted_at: string;
+            deleted_by: components["schemas"]["PrincipalRef"];
+            /** Job */
+            job: string;
+            /** Run */
+            run: string;
+            /** Why */
+            why: string;
         };
         /**
          * Device
@@ -4994,6 +5031,18 @@ export interface components {
             step: number;
         };
         /**
+         * Refusal
+         * @description A run that could not be deleted, and what to do.
+         */
+        Refusal: {
+            /** Detail */
+            detail: string;
+            /** Hint */
+            hint: string;
+            /** Run */
+            run: string;
+        };
+        /**
          * Register
          * @description Body of `POST /worker/register`: a new incarnation of a worker, what it has and what it finds alive.
          */
@@ -6146,6 +6195,7 @@ export type Claimed = components['schemas']['Claimed'];
 export type ComparedCurve = components['schemas']['ComparedCurve'];
 export type ComparedMetrics = components['schemas']['ComparedMetrics'];
 export type ComparedRun = components['schemas']['ComparedRun'];
+export type DeletedRun = components['schemas']['DeletedRun'];
 export type Device = components['schemas']['Device'];
 export type DeviceCheck = components['schemas']['DeviceCheck'];
 export type DeviceCheckReport = components['schemas']['DeviceCheckReport'];
@@ -6287,6 +6337,7 @@ export type ReductionEvent = components['schemas']['ReductionEvent'];
 export type ReductionName = components['schemas']['ReductionName'];
 export type ReductionNames = components['schemas']['ReductionNames'];
 export type ReductionSummary = components['schemas']['ReductionSummary'];
+export type Refusal = components['schemas']['Refusal'];
 export type Register = components['schemas']['Register'];
 export type Registered = components['schemas']['Registered'];
 export type Rendezvous = components['schemas']['Rendezvous'];
@@ -7506,6 +7557,40 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Run"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_run: {
+        parameters: {
+            query?: {
+                /** @description Kept in the audit log. */
+                why?: string;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedRun"];
                 };
             };
             /** @description An error, told in words and with a code. */

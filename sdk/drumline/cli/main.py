@@ -25,6 +25,7 @@ _OWN = {
     "checkpoints": "List the checkpoints of a run.",
     "cancel": "Stop a run.",
     "mark": "Label, note, star or archive runs.",
+    "delete": "Delete runs that have ended, for good.",
     "rerun": "Run an old run again.",
     "jobs": "List jobs; compare, roll back and run their versions.",
     "batches": "List batches; show and cancel one, and what came of it.",

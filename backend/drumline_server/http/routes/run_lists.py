@@ -57,7 +57,9 @@ async def list_run_fields(
 
 @router.post("/runs:change", status_code=status.HTTP_202_ACCEPTED)
 async def change_runs(body: api.BulkRequest, principal: SubmitterDep, app: AppDep) -> api.BulkChange:
-    """Cancels, archives, stars, labels or notes many runs, a part at a time; ask `GET /bulk-changes/{id}` how far."""
+    """Cancels, archives, stars, labels, notes or deletes many runs, a part at a time; `GET /bulk-changes/{id}` says how
+    far it is.
+    """
     return await app.database.write(
         lambda session: marks.begin_bulk(session, principal.project_id, body, by=principal.ref, now=app.clock.now())
     )

@@ -1,6 +1,7 @@
 """The tables. Times are int64 microseconds UTC, ids are prefixed and sortable, every row has a project."""
 
 from drumline_server.storage.models.access import (
+    OF_DELETED,
     Audit,
     BrowserSession,
     IdempotencyKey,
@@ -43,6 +44,7 @@ from drumline_server.storage.models.runs import (
 )
 
 __all__ = [
+    "OF_DELETED",
     "Attempt",
     "Audit",
     "Base",

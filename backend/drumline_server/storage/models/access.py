@@ -2,11 +2,13 @@
 
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index
+from sqlalchemy import ForeignKey, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from drumline_server.storage.models.base import Base, one_of
 
+OF_DELETED = "action = 'run.delete'"
+"""That an act is the deletion of a run: its entry is what is left of the run."""
 ROLES = ("viewer", "submitter", "operator", "admin", "worker")
 
 
@@ -18,6 +20,10 @@ class Project(Base):
     id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(unique=True)
     created_at: Mapped[int]
+    retention_days: Mapped[int | None]
+    """Runs that ended longer ago are deleted, unless they are starred; None for never."""
+    retention_bytes: Mapped[int | None]
+    """Of telemetry of ended runs; beyond it the oldest are deleted."""
 
 
 class Token(Base):
@@ -90,7 +96,10 @@ class Audit(Base):
     """One act of a principal. Rows are only ever added."""
 
     __tablename__ = "audit"
-    __table_args__ = (Index("ix_audit_project_id_at", "project_id", "at"),)
+    __table_args__ = (
+        Index("ix_audit_project_id_at", "project_id", "at"),
+        Index("ix_audit_deleted_run", "target", sqlite_where=text(OF_DELETED), postgresql_where=text(OF_DELETED)),
+    )
 
     id: Mapped[str] = mapped_column(primary_key=True)
     project_id: Mapped[str | None] = mapped_column(ForeignKey("project.id"))
