@@ -3,6 +3,7 @@
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
@@ -15,7 +16,7 @@ from e2e.seen import TIMEOUT_MS, connect
 from support.deployment import DIGITS, DRUMLINE, ROOT, Deployment
 
 TABS = ("metrics", "placement", "reductions", "logs", "time", "plan", "attempts")
-Look = tuple[str, tuple[int, int]]
+Look = tuple[Literal["light", "dark"], tuple[int, int]]
 """A theme and a size."""
 WIDE, NARROW = (1440, 900), (390, 844)
 EACH_ONCE: tuple[Look, ...] = (("light", WIDE), ("dark", NARROW))

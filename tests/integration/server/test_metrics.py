@@ -220,9 +220,9 @@ def test_buckets_of_many_chunks_end_where_a_chunk_ends_and_say_where(core: Core,
     for start in range(0, 36_000, 3_000):
         logging.log([Value(step, at + 1_000 * step, chance.gauss(0, 10)) for step in range(start, start + 3_000)])
 
-    for start, end, buckets in ((None, None, 50), (7_001 / 1_000, 29_002 / 1_000, 30), (0.0, 18.0, 3)):
-        factor = 1_000 if x == "step" else 1
-        window = Window((), x, start and start * factor, end and end * factor, buckets)
+    factor = 1_000 if x == "step" else 1  # a second takes so many steps
+    for left, right, buckets in ((None, None, 50), (7.001, 29.002, 30), (0.0, 18.0, 3)):
+        window = Window((), x, left and left * factor, right and right * factor, buckets)
         shown, counting = rows(logging.shown(window).points), logging.points(window)
         inside = [(at, value) for at, value in counting if (window.start or 0) <= at <= (window.end or math.inf)]
         width = (inside[-1][0] - inside[0][0]) / buckets
