@@ -15,9 +15,16 @@ from drumline.contracts.base import from_micros
 from drumline_server.base.errors import InvalidRequestError
 from drumline_server.base.paging import decode_cursor, encode_cursor
 from drumline_server.services import filters
-from drumline_server.services.field_names import resolve_name, short_name
 from drumline_server.services.filters import Filter
-from drumline_server.services.run_matching import MICROS, Matcher, asks_for, comparisons_in, known_fields
+from drumline_server.services.run_matching import (
+    MICROS,
+    Matcher,
+    asks_for,
+    comparisons_in,
+    known_fields,
+    resolve_name,
+    short_name,
+)
 from drumline_server.storage import run_sets
 from drumline_server.storage.fields import FieldValue, find_fields
 from drumline_server.storage.models import Run, RunField

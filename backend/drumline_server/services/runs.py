@@ -101,6 +101,7 @@ def _summary_fields(run: Run, rule: api.WaitRule | None) -> dict[str, object]:
         "starred": run.starred_at is not None,
         "archived_at": run.archived_at,
         "first_non_finite": run.first_non_finite,
+        "stalled_at": run.stalled_at if run.state == "RUNNING" else None,
     }
 
 
