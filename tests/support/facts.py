@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, NamedTuple
@@ -114,7 +114,10 @@ class Overlap(NamedTuple):
 
 @dataclass(frozen=True)
 class Facts:
-    """Rows by id, of one snapshot; `events` are those that are new since the last look, by run in order."""
+    """Rows by id, of one snapshot; `events` are those that are new since the last look, by run in order.
+
+    A deleted run is not among them, whatever of it is left: it may be half erased.
+    """
 
     runs: dict[str, RunRow]
     attempts: dict[str, AttemptRow]
@@ -124,6 +127,8 @@ class Facts:
     events: list[Event]
     stored_events: list[StoredEvents]
     overlaps: list[Overlap]
+    deleted: Collection[str]
+    """Ids of runs that the audit log tells as deleted."""
 
     @cached_property
     def attempts_of(self) -> Mapping[str, list[AttemptRow]]:
@@ -152,6 +157,11 @@ _MEMBER = ", ".join(f"t.{name}" for name in MemberRow._fields[:-1]) + (
     " ELSE (SELECT i.last_heartbeat_at FROM incarnation i WHERE i.id = t.incarnation_id) IS NOT NULL END"
 )
 _EVENTS = "SELECT run_id, seq, kind, body FROM run_event WHERE run_id = :run AND seq > :known ORDER BY seq"
+_SEEN = {
+    "run": "t.deleted_at IS NULL",
+    **dict.fromkeys(("attempt", "member", "hold"), "t.run_id NOT IN (SELECT id FROM run WHERE deleted_at IS NOT NULL)"),
+}
+"""Of tables: which rows are of a run that is seen."""
 _OVERLAPS = (
     "log_chunk t JOIN log_chunk later ON later.member_id = t.member_id"
     " AND later.first_byte > t.first_byte AND later.first_byte < t.next_byte"
@@ -177,6 +187,7 @@ class Reader:
             [event for run in runs.values() for event in self._new_events(run, known.get(run.id, 0))],
             list(self._each(StoredEvents, "run_event t", "t.run_id, COUNT(*), MAX(t.seq)", " GROUP BY t.run_id")),
             list(self._each(Overlap, _OVERLAPS, "t.member_id, later.first_byte, t.next_byte")),
+            {row[0] for row in self.rows("SELECT target FROM audit WHERE action = 'run.delete'", {})},
         )
 
     def _by_id(self, row: Any, table: str, columns: str = "") -> dict[str, Any]:  # Any: a row's class, and rows of it
@@ -195,7 +206,9 @@ class Reader:
 @cache
 def _query(columns: str | tuple[str, ...], table: str, suffix: str, *, of_project: bool) -> str:
     named = columns if isinstance(columns, str) else ", ".join(f"t.{name}" for name in columns)
-    where = " WHERE t.project_id = :project" if of_project else ""
+    wanted = ["t.project_id = :project"] if of_project else []
+    wanted += [seen for name, seen in _SEEN.items() if table.startswith(f"{name} t")]
+    where = f" WHERE {' AND '.join(wanted)}" if wanted else ""
     return f"SELECT {named} FROM {table}{where}{suffix}"
 
 

@@ -224,9 +224,11 @@ def telemetry_never_goes_back(facts: Facts, seen: Seen) -> Iterator[str]:
 
 
 def ends_are_final(facts: Facts, seen: Seen) -> Iterator[str]:
-    """A run that is over stays, with its state and its result."""
+    """A run that is over stays, with its state and its result, unless somebody deletes it."""
     for name, end in seen.ends.items():
         run = facts.runs.get(name)
+        if run is None and name in facts.deleted:
+            continue
         if run is None or (run.state, run.result) != end:
             yield f"{name} had ended as {end}, and is {run and (run.state, run.result)}"
     seen.ends.update((run.id, (run.state, run.result)) for run in facts.runs.values() if run.state in TERMINAL_RUN)

@@ -77,6 +77,23 @@ class FilterError(DrumlineError):
         )
 
 
+class RunDeletedError(NotFoundError):
+    """The run was there, and somebody deleted it."""
+
+    def __init__(self, run: str, job: str, by: str, at: str, why: str) -> None:
+        super().__init__("run", run)
+        self.args = (f"Run {run} of job {job} was deleted by {by} on {at}" + (f": {why}" if why else "."),)
+        self.detail = self.args[0]
+        self.context |= {"job": job, "deleted_by": by, "deleted_at": at, "why": why}
+
+
+class RunInUseError(DrumlineError):
+    """The run cannot be deleted: it lives, or another one resumes from it."""
+
+    def __init__(self, run: str, detail: str, *, hint: str, context: Mapping[str, str]) -> None:
+        super().__init__(ProblemCode.CONFLICT, detail, hint=hint, context={"run": run, **context})
+
+
 class FencedError(DrumlineError):
     """The writer holds a fence that is not the current one: it must stop what it runs."""
 

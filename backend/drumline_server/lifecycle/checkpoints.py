@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import case, delete, func, or_, select, tuple_, update
+from sqlalchemy import case, delete, func, or_, select, text, tuple_, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
@@ -15,7 +15,7 @@ from drumline.contracts.worker_api import ExpiredRuns, ResumePoint, StoredRuns
 from drumline_server.base.errors import InvalidRequestError
 from drumline_server.base.paging import decode_cursor, page_of
 from drumline_server.lifecycle.guard import require_incarnation
-from drumline_server.storage.models import Checkpoint, Host, JobVersion, Member, Run
+from drumline_server.storage.models import OF_DELETED, Audit, Checkpoint, Host, JobVersion, Member, Run
 from drumline_server.storage.runs import require_run
 
 STORE_OF_HOST = case((Host.checkpoint_store != "", Host.checkpoint_store), else_=Host.id)
@@ -83,14 +83,21 @@ def lock_checkpoints(session: Session, run_ids: Collection[str]) -> None:
     session.execute(query.with_for_update())
 
 
-def sources_of_live_runs(session: Session, project_id: str, run_ids: Collection[str]) -> set[str]:
-    """Those of the runs from whose checkpoints a run resumes that has not ended."""
+def live_resumers(session: Session, run_ids: Collection[str]) -> dict[str, str]:
+    """Those of the runs from whose checkpoints a run resumes that has not ended, each with one that does."""
     query = (
-        select(Checkpoint.run_id)
-        .join(Run, Run.resume_from == Checkpoint.id)
-        .where(Checkpoint.run_id.in_(run_ids), Run.project_id == project_id, Run.state.not_in(TERMINAL_RUN))
+        select(Checkpoint.run_id, func.min(Run.id))
+        .join(Run, (Run.resume_from == Checkpoint.id) & (Run.project_id == Checkpoint.project_id))
+        .where(Checkpoint.run_id.in_(run_ids), Run.state.not_in(TERMINAL_RUN))
+        .group_by(Checkpoint.run_id)
     )
-    return set(session.scalars(query))
+    return {source: resumer for source, resumer in session.execute(query)}
+
+
+def delete_checkpoints(session: Session, run_ids: Collection[str]) -> None:
+    """Nobody resumes from those of the runs any more; hosts that ask delete the files."""
+    mine = update(Checkpoint).where(Checkpoint.run_id.in_(run_ids))
+    session.execute(mine.values(state=CheckpointState.DELETED))
 
 
 def checkpoints_kept_for(session: Session, checkpoint_ids: Collection[str]) -> Sequence[Checkpoint]:
@@ -249,13 +256,19 @@ def expire_ended_runs(session: Session, host: Host, run_ids: Collection[str], *,
         return ()
     # Before the look for live runs: a submission that names one waits here, and then finds it deleted.
     lock_checkpoints(session, over)
-    expired = sorted(set(over) - sources_of_live_runs(session, host.project_id, over))
+    expired = sorted(set(over) - live_resumers(session, over).keys())
     session.execute(
         update(Checkpoint)
         .where(Checkpoint.run_id.in_(expired), Checkpoint.store == store_of(session, host.id))
         .values(state=CheckpointState.DELETED)
     )
     return tuple(expired)
+
+
+def _deleted_among(session: Session, project_id: str, run_ids: Collection[str]) -> Sequence[str]:
+    """Those of the runs that somebody deleted."""
+    query = select(Audit.target).where(text(OF_DELETED), Audit.target.in_(run_ids), Audit.project_id == project_id)
+    return session.scalars(query.order_by(Audit.target)).all()
 
 
 def forget_deleted(session: Session, *, now: int) -> None:
@@ -326,12 +339,14 @@ def checkpoints_up_to(source: Checkpoint, rows: Sequence[Checkpoint]) -> list[Ch
 
 
 def expire_checkpoints(session: Session, host_id: str, body: StoredRuns, *, ended_before: int) -> ExpiredRuns:
-    """Those of the runs that ended before that time and that no live run resumes from.
+    """Those of the runs that were deleted, or ended before that time, and that no live run resumes from.
 
     Raises DrumlineError fenced for an old incarnation.
     """
     host = require_incarnation(session, host_id, body.incarnation)
-    return ExpiredRuns(runs=expire_ended_runs(session, host, body.runs, ended_before=ended_before))
+    deleted = _deleted_among(session, host.project_id, body.runs)
+    expired = expire_ended_runs(session, host, body.runs, ended_before=ended_before)
+    return ExpiredRuns(runs=tuple(dict.fromkeys([*deleted, *expired])))
 
 
 def list_checkpoints(

@@ -108,8 +108,8 @@ def lock_member(session: Session, host_id: str, member_id: str) -> LockedMember:
         raise NotFoundError("member", member_id)
     run = lock_run(session, known.run_id)
     member = member_by_id(session, member_id)
-    assert run is not None
-    assert member is not None
+    if run is None or member is None:  # deleted, perhaps just now: nothing of it is wanted any more
+        raise NotFoundError("member", member_id)
     return LockedMember(run, attempt_by_id(session, member.attempt_id), member)
 
 

@@ -1,4 +1,4 @@
-"""How runs are marked, one, or many a part at a time: labels, a note, a star, archived, and asked to stop."""
+"""How runs are marked, one, or many a part at a time: labels, a note, a star, archived, asked to stop, and deleted."""
 
 import time
 from array import array
@@ -13,11 +13,14 @@ from drumline.contracts.spec import MAX_LABELS
 from drumline.contracts.states import TERMINAL_RUN
 from drumline_server.base.errors import InvalidRequestError
 from drumline_server.lifecycle.cancel import ask_to_stop
+from drumline_server.lifecycle.deletion import Deletion, delete_runs
 from drumline_server.storage import fields, history
 from drumline_server.storage.history import lock_run
 from drumline_server.storage.models import BulkChange, Run, RunLabel, principal_in
 from drumline_server.storage.notifications import announce, run_list
 
+_MOST_REFUSED = 20
+"""Runs that a bulk deletion names as kept."""
 Labels = Mapping[str, str | None]
 _PART = 50
 """Runs at most in a transaction..."""
@@ -75,7 +78,11 @@ def bulk_part(session: Session, bulk_id: str, *, now: int) -> bool:
         return False
     action = api.BulkAction.model_validate(change.change)
     began = time.thread_time()
-    for number in array("q", change.runs)[change.done : change.done + _PART]:
+    part = array("q", change.runs)[change.done : change.done + _PART]
+    if action.kind == "delete":
+        _delete_part(session, part, action.why, change, now)
+        part = part[:0]
+    for number in part:
         run_id = session.scalar(select(Run.id).where(Run.number == number))
         change.changed += run_id is not None and _apply(session, run_id, action, change, now)
         change.done += 1
@@ -85,6 +92,16 @@ def bulk_part(session: Session, bulk_id: str, *, now: int) -> bool:
         return True
     change.state, change.ended_at = api.BulkState.DONE, now
     return False
+
+
+def _delete_part(session: Session, part: Sequence[int], why: str, change: BulkChange, now: int) -> None:
+    """All at once, in the few statements that one run takes."""
+    there = set(session.scalars(select(Run.id).where(Run.number.in_(part), Run.deleted_at.is_(None))))
+    refused = delete_runs(session, part, Deletion(principal_in(change, "asked_by"), why, now))
+    change.done += len(part)
+    change.changed += len(there - refused.keys())
+    told = [{"run": run_id, "detail": error.detail, "hint": error.hint} for run_id, error in sorted(refused.items())]
+    change.refused = [*(change.refused or ()), *told][:_MOST_REFUSED]
 
 
 def _apply(session: Session, run_id: str, action: api.BulkAction, change: BulkChange, now: int) -> bool:

@@ -150,6 +150,7 @@ class RunEnd(NamedTuple):
 def run_ends(session: Session, project_id: str, run_ids: Collection[str]) -> dict[str, RunEnd]:
     """The end of each of these runs that is in the project."""
     query = select(Run.id, Run.event_seq, Run.state).where(Run.project_id == project_id, Run.id.in_(run_ids))
+    query = query.where(Run.deleted_at.is_(None))
     return {run_id: RunEnd(seq, state in TERMINAL_RUN) for run_id, seq, state in session.execute(query)}
 
 

@@ -14,11 +14,11 @@ from sqlalchemy import func, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline_server.base.cells import inert_cell
 from drumline_server.base.errors import InvalidRequestError, NotFoundError
 from drumline_server.base.paging import decode_cursor, encode_cursor, page_of
 from drumline_server.storage.models import Batch, Run, principal_in
 from drumline_server.storage.runs import is_uncancelled
+from drumline_server.telemetry.tables import inert_cell
 
 
 class OutcomeRow(NamedTuple):
@@ -52,6 +52,7 @@ def batches_before(session: Session, project_id: str, before: tuple[int, str] | 
 def states_of(session: Session, batch_ids: Iterable[str]) -> dict[str, dict[str, int]]:
     """By batch: how many of its runs are in which state."""
     query = select(Run.batch_id, Run.state, func.count()).where(Run.batch_id.in_(list(batch_ids)))
+    query = query.where(Run.deleted_at.is_(None))
     counts: dict[str, dict[str, int]] = {}
     for batch_id, state, count in session.execute(query.group_by(Run.batch_id, Run.state)):
         counts.setdefault(str(batch_id), {})[state] = count
@@ -69,7 +70,12 @@ def resize_batch(session: Session, batch_id: str, size: int) -> None:
 
 
 def count_queued(session: Session, batch_id: str) -> tuple[int, int]:
-    """How many runs of the batch were queued, and when the last one; runs are queued in their order, and stay."""
+    """How many runs of the batch were queued, and when the last one that is there; runs are queued in their order."""
+    deleted = session.scalar(select(Batch.deleted).where(Batch.id == batch_id)) or 0
+    if deleted:
+        seen = select(func.count(), func.max(Run.created_at)).where(Run.batch_id == batch_id, Run.deleted_at.is_(None))
+        count, newest = session.execute(seen).one()
+        return count + deleted, newest or 0
     query = select(Run.batch_index, Run.created_at).where(Run.batch_id == batch_id)
     last = session.execute(query.order_by(Run.batch_index.desc()).limit(1)).first()
     return (0, 0) if last is None else ((last.batch_index or 0) + 1, last.created_at)
@@ -77,13 +83,15 @@ def count_queued(session: Session, batch_id: str) -> tuple[int, int]:
 
 def runs_of(session: Session, batch_id: str) -> Sequence[str]:
     """The ids of the batch's runs, in its order."""
-    return session.scalars(select(Run.id).where(Run.batch_id == batch_id).order_by(Run.batch_index)).all()
+    return session.scalars(
+        select(Run.id).where(Run.batch_id == batch_id, Run.deleted_at.is_(None)).order_by(Run.batch_index)
+    ).all()
 
 
 def outcome_rows(session: Session, batch_id: str) -> list[OutcomeRow]:
     """Every run of the batch, in its order."""
     columns = (getattr(Run, name) for name in OutcomeRow._fields)
-    query = select(*columns).where(Run.batch_id == batch_id).order_by(Run.batch_index)
+    query = select(*columns).where(Run.batch_id == batch_id, Run.deleted_at.is_(None)).order_by(Run.batch_index)
     return [OutcomeRow(*row) for row in session.execute(query)]
 
 
@@ -147,7 +155,7 @@ def _left_to_cancel(session: Session, found: Iterable[Batch]) -> dict[str, int]:
 
 
 def _view(batch: Batch, states: Mapping[str, int], left: int) -> api.Batch:
-    queued = sum(states.values())
+    queued = sum(states.values()) + batch.deleted
     return api.Batch.model_validate(
         {
             "id": batch.id,
@@ -156,6 +164,7 @@ def _view(batch: Batch, states: Mapping[str, int], left: int) -> api.Batch:
             "jobs": tuple(batch.jobs),
             "size": batch.size,
             "states": states,
+            "deleted": batch.deleted,
             "sweep": batch.sweep,
             "submitted_by": batch.submitted_by,
             "owner": principal_in(batch, "submitted_by"),

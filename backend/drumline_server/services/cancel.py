@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.states import TERMINAL_RUN, RunState
-from drumline_server.base.errors import DrumlineError, NotFoundError
+from drumline_server.base.errors import DrumlineError
 from drumline_server.lifecycle.cancel import ask_to_stop
 from drumline_server.services import batches
 from drumline_server.services.runs import whole_run
@@ -19,6 +19,7 @@ from drumline_server.storage import history
 from drumline_server.storage.history import lock_run
 from drumline_server.storage.models import Batch, Run, set_principal
 from drumline_server.storage.notifications import CANCELS, announce
+from drumline_server.storage.runs import no_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def cancel(session: Session, request: Cancellation, *, now: int) -> api.Run:
     """
     run = lock_run(session, request.run_id)
     if run is None or run.project_id != request.project_id:
-        raise NotFoundError("run", request.run_id)
+        raise no_run(session, request.project_id, request.run_id)
     if run.state in TERMINAL_RUN:
         return _answer_ended(session, run, now)
     ask_to_stop(session, run, request.requested_by, request.body.grace_s, now)

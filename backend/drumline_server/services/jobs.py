@@ -103,12 +103,14 @@ def changes_before(session: Session, job_id: str, number: int, limit: int) -> Se
 def runs_of_jobs(session: Session, job_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
     """By job: how many runs it has, and when the newest was submitted. Jobs without runs are left out."""
     query = select(Run.job_id, func.count(), func.max(Run.created_at)).where(Run.job_id.in_(list(job_ids)))
+    query = query.where(Run.deleted_at.is_(None))
     return {job: (count, newest) for job, count, newest in session.execute(query.group_by(Run.job_id))}
 
 
 def runs_of_versions(session: Session, version_ids: Iterable[str]) -> dict[str, int]:
     """By version: how many runs it has. Versions without runs are left out."""
     query = select(Run.version_id, func.count()).where(Run.version_id.in_(list(version_ids)))
+    query = query.where(Run.deleted_at.is_(None))
     return {version: count for version, count in session.execute(query.group_by(Run.version_id))}
 
 

@@ -1,4 +1,4 @@
-"""What people add to runs after the fact: labels, a note, a star, and whether lists show them. Of one run or of many.
+"""What people do to runs after the fact: labels, a note, a star, whether lists show them, and deletion. Of one or many.
 
 A change of many runs is only noted by the request, with the runs that match then. A loop of the server does it, a part
 in each transaction, so that 10 000 of them keep nobody waiting; what a restart interrupts continues from its mark.
@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.ids import new_id
 from drumline_server.base.errors import InvalidRequestError, NotFoundError
+from drumline_server.lifecycle.deletion import Deletion, delete_runs
 from drumline_server.lifecycle.marks import audit_mark, mark
 from drumline_server.services.run_lists import ListQuery, RunList
 from drumline_server.services.runs import whole_run
@@ -20,6 +21,7 @@ from drumline_server.storage import history
 from drumline_server.storage.history import lock_run
 from drumline_server.storage.models import BulkChange, Run, RunView, principal_columns, principal_in, set_principal
 from drumline_server.storage.notifications import BULKS, announce
+from drumline_server.storage.runs import find_deletion, find_run, no_run
 
 _MOST_VIEWS = 200
 
@@ -30,10 +32,33 @@ def patch(
     """Changes what people add to a run. Raises NotFoundError; InvalidRequestError for more labels than it may have."""
     run = lock_run(session, run_id)
     if run is None or run.project_id != project_id:
-        raise NotFoundError("run", run_id)
+        raise no_run(session, project_id, run_id)
     if mark(session, run, change, now=now):
         audit_mark(session, run, change.model_dump(mode="json", exclude_none=True), by, now)
     return whole_run(session, run, now=now)
+
+
+def delete_run(
+    session: Session, project_id: str, run_id: str, why: str, *, by: api.PrincipalRef, now: int
+) -> api.DeletedRun:
+    """Deletes a run; of one that is deleted already, who did it. Raises NotFoundError, RunInUseError."""
+    run = find_run(session, project_id, run_id)
+    if run is not None:
+        refused = delete_runs(session, [run.number], Deletion(by, why, now))
+        if refused:
+            raise refused[run_id]
+    act = find_deletion(session, project_id, run_id)
+    if act is None:
+        raise NotFoundError("run", run_id)
+    return api.DeletedRun.model_validate(
+        {
+            "run": run_id,
+            "job": act.body["job"],
+            "deleted_at": act.at,
+            "deleted_by": principal_in(act, "principal"),
+            "why": act.body["why"],
+        }
+    )
 
 
 def begin_bulk(
@@ -71,10 +96,10 @@ def _matching(session: Session, project_id: str, request: api.BulkRequest, now: 
         query = ListQuery(project_id, where=request.where, with_archived=request.archived, now=now)
         return RunList(session, query).matching(api.MAX_BULK)
     wanted = set(request.runs)
-    found = select(Run.id, Run.number).where(Run.id.in_(wanted), Run.project_id == project_id).order_by(Run.number)
-    rows = session.execute(found).all()
+    found = select(Run.id, Run.number).where(Run.id.in_(wanted), Run.project_id == project_id)
+    rows = session.execute(found.where(Run.deleted_at.is_(None)).order_by(Run.number)).all()
     if len(rows) < len(wanted):
-        raise NotFoundError("run", min(wanted - {row.id for row in rows}))
+        raise no_run(session, project_id, min(wanted - {row.id for row in rows}))
     return [row.number for row in rows]
 
 
@@ -92,6 +117,7 @@ def _view_bulk(change: BulkChange) -> api.BulkChange:
         {
             "action": change.change,
             "asked_by": principal_in(change, "asked_by"),
+            "refused": change.refused or (),
             **{name: getattr(change, name) for name in shown},
         }
     )

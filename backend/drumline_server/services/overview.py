@@ -30,13 +30,14 @@ def newest(session: Session, project_id: str, states: Collection[RunState], limi
 
 def list_last_ended(session: Session, project_id: str, limit: int) -> Sequence[Run]:
     """The runs that ended last, the last one first, whenever they were submitted."""
-    query = select(Run).where(Run.project_id == project_id, Run.ended_at.is_not(None))
+    query = select(Run).where(Run.project_id == project_id, Run.ended_at.is_not(None), Run.deleted_at.is_(None))
     return session.scalars(query.order_by(Run.ended_at.desc(), Run.id.desc()).limit(limit)).all()
 
 
 def list_last_failed(session: Session, project_id: str, limit: int, *, since: int) -> Sequence[Run]:
     """The runs that failed last, none before `since`."""
     query = select(Run).where(Run.project_id == project_id, Run.ended_at > since, Run.state == RunState.FAILED)
+    query = query.where(Run.deleted_at.is_(None))
     return session.scalars(query.order_by(Run.ended_at.desc(), Run.id.desc()).limit(limit)).all()
 
 

@@ -11,7 +11,7 @@ from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import REASONS, EndReason
 from drumline.contracts.stacks import MemberStacks, MemberStanding, RunStacks
 from drumline.contracts.states import TERMINAL_MEMBER, TERMINAL_RUN, MemberState
-from drumline_server.base.errors import DrumlineError, InvalidRequestError, NotFoundError
+from drumline_server.base.errors import DrumlineError, InvalidRequestError
 from drumline_server.base.paging import decode_cursor, page_of
 from drumline_server.lifecycle.release import stopped_by
 from drumline_server.scheduling.snapshot import SchedulingTerms
@@ -101,6 +101,7 @@ def _summary_fields(run: Run, rule: api.WaitRule | None) -> dict[str, object]:
         "starred": run.starred_at is not None,
         "archived_at": run.archived_at,
         "first_non_finite": run.first_non_finite,
+        "stalled_at": run.stalled_at if run.state == "RUNNING" else None,
     }
 
 
@@ -245,6 +246,11 @@ def get_run(session: Session, project_id: str, run_id: str, terms: SchedulingTer
     return _view(session, run, explain(session, run, terms, now=now))
 
 
+def get_whole_run(session: Session, project_id: str, run_id: str, *, now: int) -> api.Run:
+    """One of many runs: why it waits, without a search for what would let it start, which takes long for each."""
+    return whole_run(session, require_run(session, project_id, run_id), now=now)
+
+
 def whole_run(session: Session, run: Run, *, now: int) -> api.Run:
     """A run with its version and the reason why it waits."""
     return _view(session, run, why_waiting(session, run, now=now))
@@ -290,7 +296,7 @@ def ask_stacks(session: Session, project_id: str, run_id: str, *, by: api.Princi
     """
     run = lock_run(session, run_id)
     if run is None or run.project_id != project_id:
-        raise NotFoundError("run", run_id)
+        raise runs.no_run(session, project_id, run_id)
     live = [member for member in _newest_members(session, run) if member.state in _WITH_PROCESS]
     if not live:
         raise DrumlineError(

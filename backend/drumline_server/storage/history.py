@@ -25,7 +25,12 @@ _TAKE_NUMBER = (
     .values(event_seq=_RUN.c.event_seq + 1)
     .returning(_RUN.c.event_seq, _RUN.c.project_id)
 )
-_LOCK = select(Run).where(Run.id == bindparam("run")).with_for_update().execution_options(populate_existing=True)
+_LOCK = (
+    select(Run)
+    .where(Run.id == bindparam("run"), Run.deleted_at.is_(None))
+    .with_for_update()
+    .execution_options(populate_existing=True)
+)
 
 
 def record_event(
@@ -83,7 +88,10 @@ def record_first_events(
 
 
 def lock_run(session: Session, run_id: str) -> Run | None:
-    """The run, which no other transaction changes before this one ends. Take it before attempts and members."""
+    """The run, which no other transaction changes before this one ends. Take it before attempts and members.
+
+    None for one that is not there, or was deleted.
+    """
     return session.scalar(_LOCK, {"run": run_id})
 
 

@@ -4,16 +4,32 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, Text, bindparam, case, delete, exists, or_, select, tuple_, type_coerce
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    Text,
+    bindparam,
+    case,
+    delete,
+    exists,
+    or_,
+    select,
+    text,
+    tuple_,
+    type_coerce,
+)
 from sqlalchemy.orm import Session
 
+from drumline.contracts.base import from_micros
 from drumline.contracts.events import WAITING_FOR_TELEMETRY
 from drumline.contracts.ids import is_id
 from drumline.contracts.plans import ProbeState
 from drumline.contracts.states import TERMINAL_ATTEMPT, TERMINAL_MEMBER, TERMINAL_RUN, RunState
-from drumline_server.base.errors import NotFoundError
+from drumline_server.base.errors import NotFoundError, RunDeletedError
 from drumline_server.storage.models import (
+    OF_DELETED,
     Attempt,
+    Audit,
     Device,
     Hold,
     Host,
@@ -85,9 +101,9 @@ class RunFilters:
 
 
 def find_run(session: Session, project_id: str, run_id: str) -> Run | None:
-    """The project's run of that id."""
+    """The project's run of that id, unless it was deleted."""
     run = session.get(Run, run_id)
-    return run if run is not None and run.project_id == project_id else None
+    return run if run is not None and run.project_id == project_id and run.deleted_at is None else None
 
 
 def runs_page(
@@ -95,7 +111,7 @@ def runs_page(
 ) -> Sequence[Run]:
     """Up to `limit` runs that match, from behind the (created_at, id) `after`."""
     key = tuple_(Run.created_at, Run.id)
-    query = select(Run).where(Run.project_id == project_id, *conditions_of(filters))
+    query = select(Run).where(Run.project_id == project_id, Run.deleted_at.is_(None), *conditions_of(filters))
     if not filters.archived:
         query = query.where(Run.archived_at.is_(None))
     if after is not None:
@@ -276,8 +292,23 @@ def forget_old_plans(session: Session, *, now: int) -> None:
 
 
 def require_run(session: Session, project_id: str, run_id: str) -> Run:
-    """The project's run. Raises NotFoundError, also for a run of another project."""
+    """The project's run. Raises NotFoundError, also for a run of another project; RunDeletedError for a deleted one."""
     run = find_run(session, project_id, run_id)
     if run is None:
-        raise NotFoundError("run", run_id)
+        raise no_run(session, project_id, run_id)
     return run
+
+
+def no_run(session: Session, project_id: str, run_id: str) -> NotFoundError:
+    """Why there is no such run: it never was, or somebody deleted it."""
+    act = find_deletion(session, project_id, run_id)
+    if act is None:
+        return NotFoundError("run", run_id)
+    on = from_micros(act.at).strftime("%Y-%m-%d %H:%M UTC")
+    return RunDeletedError(run_id, act.body["job"], act.principal, on, act.body["why"])
+
+
+def find_deletion(session: Session, project_id: str, run_id: str) -> Audit | None:
+    """What is left of a deleted run of the project: who deleted it, when and why."""
+    query = select(Audit).where(text(OF_DELETED), Audit.target == run_id, Audit.project_id == project_id)
+    return session.scalar(query.limit(1))

@@ -84,8 +84,10 @@ def _batch_row(batch: "api.Batch") -> tuple[str, ...]:
 
 def _states(batch: "api.Batch") -> str:
     states = ", ".join(f"{count} {state.lower()}" for state, count in batch.states.items())
+    if batch.deleted:
+        states += f"{', ' if states else ''}{batch.deleted} deleted"
     if not batch.complete:
-        states += f", {batch.size - sum(batch.states.values())} not queued yet"
+        states += f", {batch.size - batch.deleted - sum(batch.states.values())} not queued yet"
     left = batch.cancel.left if batch.cancel else 0
     return f"{states}; being cancelled, {plural(left, 'run')} still to be asked to stop" if left else states
 

@@ -25,10 +25,12 @@ _OWN = {
     "checkpoints": "List the checkpoints of a run.",
     "cancel": "Stop a run.",
     "mark": "Label, note, star or archive runs.",
+    "delete": "Delete runs that have ended, for good.",
     "rerun": "Run an old run again.",
     "jobs": "List jobs; compare, roll back and run their versions.",
     "batches": "List batches; show and cancel one, and what came of it.",
     "hosts": "List, drain and release the machines with a worker.",
+    "webhooks": "List, make, change, test and delete addresses that alerts of runs are posted to.",
     "open": "Open the dashboard in a browser.",
     "version": "Print the versions of client and server.",
 }

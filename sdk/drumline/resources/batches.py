@@ -48,7 +48,7 @@ class Batch:
     def live(self) -> int:
         """How many of its runs had not ended when last asked, those that were still to be queued among them."""
         ended = sum(count for state, count in self.details.states.items() if state in TERMINAL_RUN)
-        return self.details.size - ended
+        return self.details.size - self.details.deleted - ended
 
     def refresh(self) -> "Batch":
         """Asks the server again; returns itself."""

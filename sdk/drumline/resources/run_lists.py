@@ -10,7 +10,7 @@ from drumline.contracts import api
 
 _ASK_AGAIN_S = 0.2
 
-Action = Literal["cancel", "archive", "unarchive", "star", "unstar", "label", "note"]
+Action = Literal["cancel", "archive", "unarchive", "star", "unstar", "label", "note", "delete"]
 
 
 class RunList:
@@ -64,6 +64,10 @@ class RunList:
         if archived is not None:
             changes.append(self._change("archive" if archived else "unarchive"))
         return changes
+
+    def delete(self, why: str = "") -> api.BulkChange:
+        """Deletes each that has ended, for good; `refused` of the answer names those that are kept. At most 10 000."""
+        return self._change("delete", why=why)
 
     def _change(self, kind: Action, **more: object) -> api.BulkChange:
         with typed_errors():

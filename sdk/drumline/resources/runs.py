@@ -303,6 +303,13 @@ class Run:
             self._transport.send("POST", f"{self._path}:cancel", body, repeatable=True)
         return self.refresh()
 
+    def delete(self, why: str = "") -> api.DeletedRun:
+        """Deletes the run for good, once it has ended: nobody sees it any more. What it used stays in the ledger.
+
+        Raises ConflictError where it lives, or where another run resumes from it.
+        """
+        return self._transport.delete(self._path, api.DeletedRun, {"why": why})
+
     def rerun(
         self, *, wait_for_devices: bool | None = None, from_start: bool = False, idempotency_key: str | None = None
     ) -> "Run":

@@ -1,5 +1,6 @@
 """Runs filtered, listed with columns, and marked, from the command line and the SDK, against a real server."""
 
+import io
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -69,6 +70,32 @@ def test_mark_changes_runs_by_name_or_all_that_match(edge: EdgeServer, cli: Cli)
         assert cli("mark", "--where", "not labels.best", "--archive") == 0
     assert cli.out.strip() == "archive: 2 of 2 runs changed"
     assert cli("mark", "--archive") == cli("mark", runs[0]) == 2
+
+
+def test_delete_asks_and_deletes_runs_by_name_or_all_that_match_but_those_that_live(
+    edge: EdgeServer, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    edge.core.add_worker()
+    runs = [edge.core.queue(parameters={"lr": lr}).id for lr in (0.1, 0.2, 0.3)]
+    for run in runs[:2]:
+        edge.core.cancel(run)
+    assert cli("delete", runs[0]) == 130
+    assert f"Delete {runs[0]} (digits), for good?" in cli.err
+    assert cli("delete", runs[0], "--yes", "--why", "a typo") == 0
+    assert cli("watch", runs[0]) != 0
+    assert "was deleted by local admin" in cli.err
+    assert cli("delete", runs[2], "--yes") != 0
+    assert f"drumline cancel {runs[2]}" in cli.err
+    with changing(edge):
+        assert cli("delete", "--where", "params.lr > 0", "--yes") == 0
+    assert cli.out.strip() == "1 of 2 runs deleted"
+    assert "is QUEUED" in cli.err
+    with Client(edge.url, edge.admin_token) as client:
+        edge.core.cancel(runs[2])
+        told = client.get(runs[2]).delete("done with")
+        assert (told.job, told.why, told.deleted_by.name) == ("digits", "done with", "local admin")
+        assert [*client.runs(archived=True)] == []
 
 
 def test_the_sdk_counts_groups_and_changes_what_matches(edge: EdgeServer) -> None:

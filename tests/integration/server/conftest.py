@@ -1,5 +1,6 @@
 """Fixtures of the server's tests."""
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,3 +22,11 @@ def server(database_url: str, tmp_path: Path) -> Iterator[EdgeServer]:
     """A server on a fresh database of each kind; it has no host."""
     with edge_server(database_url, tmp_path / "data") as running:
         yield running
+
+
+@pytest.fixture
+def _no_collections() -> Iterator[None]:
+    """A collection of garbage is the whole process's, and no part of the transaction that it falls into."""
+    gc.disable()
+    yield
+    gc.enable()

@@ -1,6 +1,5 @@
 """Batches of up to 10 000 runs: queued a part at a time, so that nobody waits, and finished after an interruption."""
 
-import gc
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -93,14 +92,6 @@ def test_a_sweep_of_ten_thousand_runs_is_one_request(server: EdgeServer) -> None
     listed = server.admin.get(f"{V1}/batches/{batch['id']}/outcomes", params={"sort": "-index", "limit": 1000}).json()
     assert (listed["total"], listed["items"][0]["index"]) == (MOST, MOST - 1)
     assert listed["items"][0]["parameters"] == {"learning_rate": 0.9, "epochs": 1000}
-
-
-@pytest.fixture
-def _no_collections() -> Iterator[None]:
-    """A collection of garbage is the whole process's, and no part of the transaction that it falls into."""
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.mark.usefixtures("_no_collections")

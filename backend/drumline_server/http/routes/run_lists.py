@@ -10,7 +10,7 @@ from drumline.contracts.base import Text
 from drumline.contracts.ids import BulkChangeId
 from drumline_server.http.dependencies import AppDep, KnownQuery, ReaderDep, SubmitterDep, api_router
 from drumline_server.http.routes.runs import Archived, Where
-from drumline_server.services import field_names, marks
+from drumline_server.services import marks, run_matching
 from drumline_server.services.run_lists import ListQuery, RunList
 
 router = api_router(tags=["runs"])
@@ -52,12 +52,14 @@ async def list_run_fields(
     principal: ReaderDep, _: KnownQuery, app: AppDep, q: Contains = "", limit: MostNames = 50
 ) -> api.RunFields:
     """Names that the project's runs can be sorted and filtered by."""
-    return await app.database.read(lambda session: field_names.find_names(session, principal.project_id, q, limit))
+    return await app.database.read(lambda session: run_matching.find_names(session, principal.project_id, q, limit))
 
 
 @router.post("/runs:change", status_code=status.HTTP_202_ACCEPTED)
 async def change_runs(body: api.BulkRequest, principal: SubmitterDep, app: AppDep) -> api.BulkChange:
-    """Cancels, archives, stars, labels or notes many runs, a part at a time; ask `GET /bulk-changes/{id}` how far."""
+    """Cancels, archives, stars, labels, notes or deletes many runs, a part at a time; `GET /bulk-changes/{id}` says how
+    far it is.
+    """
     return await app.database.write(
         lambda session: marks.begin_bulk(session, principal.project_id, body, by=principal.ref, now=app.clock.now())
     )

@@ -1,4 +1,4 @@
-"""`/runs`: submitting, listing, one run, cancelling, its attempts and events."""
+"""`/runs`: submitting, listing, one run, cancelling, deleting, its attempts and events."""
 
 from typing import Annotated
 
@@ -50,6 +50,7 @@ Columns = Annotated[
 ]
 Archived = Annotated[bool, Query(description="Whether archived runs are among them.")]
 Offset = Annotated[int, Query(ge=0, le=10_000_000, description="So many runs are passed over first.")]
+Why = Annotated[Text, Query(max_length=200, description="Kept in the audit log.")]
 After = Annotated[int, Query(ge=0, lt=2**53)]
 Kinds = Annotated[
     list[Annotated[Text, Query(max_length=40)]],
@@ -113,6 +114,19 @@ async def patch_run(run_id: RunId, body: api.RunPatch, principal: SubmitterDep, 
     """Changes labels, note, star, or whether lists show the run; at any time, also after its end."""
     return await app.database.write(
         lambda session: marks.patch(session, principal.project_id, run_id, body, by=principal.ref, now=app.clock.now())
+    )
+
+
+@router.delete("/{run_id}")
+async def delete_run(run_id: RunId, principal: SubmitterDep, app: AppDep, why: Why = "") -> api.DeletedRun:
+    """Deletes a run that has ended, for good: nobody sees it from now on, and all that is stored of it is erased.
+
+    What it used stays in the ledger, and who deleted it in the audit log. Asking again answers the same.
+    """
+    return await app.database.write(
+        lambda session: marks.delete_run(
+            session, principal.project_id, run_id, why, by=principal.ref, now=app.clock.now()
+        )
     )
 
 

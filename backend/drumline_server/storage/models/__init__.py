@@ -1,6 +1,7 @@
 """The tables. Times are int64 microseconds UTC, ids are prefixed and sortable, every row has a project."""
 
 from drumline_server.storage.models.access import (
+    OF_DELETED,
     Audit,
     BrowserSession,
     IdempotencyKey,
@@ -10,6 +11,8 @@ from drumline_server.storage.models.access import (
     ServerProcess,
     Store,
     Token,
+    Webhook,
+    WebhookDelivery,
 )
 from drumline_server.storage.models.base import Base, principal_columns, principal_in, set_principal, table_of
 from drumline_server.storage.models.fleet import Device, Hold, Host, Incarnation
@@ -43,6 +46,7 @@ from drumline_server.storage.models.runs import (
 )
 
 __all__ = [
+    "OF_DELETED",
     "Attempt",
     "Audit",
     "Base",
@@ -86,6 +90,8 @@ __all__ = [
     "Stretch",
     "Token",
     "VariableRecord",
+    "Webhook",
+    "WebhookDelivery",
     "principal_columns",
     "principal_in",
     "set_principal",

@@ -157,7 +157,7 @@ class Hold(Base):
     member_id: Mapped[str] = mapped_column(ForeignKey("member.id"), primary_key=True)
     device_id: Mapped[str] = mapped_column(ForeignKey("device.id"), primary_key=True)
     project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
-    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    run_id: Mapped[str]
     attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
     fence: Mapped[int]
     replica: Mapped[int]

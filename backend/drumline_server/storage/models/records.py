@@ -1,4 +1,8 @@
-"""What members reported: columns of metrics, chunks of output, reductions, placement, checkpoints."""
+"""What members reported: columns of metrics, chunks of output, reductions, placement, checkpoints.
+
+A row is bound to its member, which is bound to attempt and run. Where it names these too, that is a foreign key only if
+an index begins with it: without one, the deletion of a run would look through the whole table for each of its attempts.
+"""
 
 from typing import Any
 
@@ -22,7 +26,7 @@ class Metric(Base):
     name: Mapped[str] = mapped_column(primary_key=True)
     project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
     run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
-    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
+    attempt_id: Mapped[str]
     n: Mapped[int]
     """How many values were logged, those in chunks included."""
     first_step: Mapped[int]
@@ -83,7 +87,7 @@ class Gap(Base):
     id: Mapped[str] = mapped_column(primary_key=True)
     project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
     run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
-    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
+    attempt_id: Mapped[str]
     member_id: Mapped[str] = mapped_column(ForeignKey("member.id"))
     what: Mapped[str]
     count: Mapped[int | None]
@@ -114,7 +118,7 @@ class LogChunk(Base):
     first_byte: Mapped[int] = mapped_column(primary_key=True)
     project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
     run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
-    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
+    attempt_id: Mapped[str]
     stream: Mapped[str]
     at: Mapped[int]
     next_byte: Mapped[int]
@@ -137,7 +141,7 @@ class Reduction(Base):
     id: Mapped[str] = mapped_column(primary_key=True)
     project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
     run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
-    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
+    attempt_id: Mapped[str]
     member_id: Mapped[str] = mapped_column(ForeignKey("member.id"))
     seq: Mapped[int]
     kind: Mapped[int]
@@ -169,7 +173,7 @@ class ReductionKind(Base):
     """A hash of what they have in common."""
     project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
     run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
-    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
+    attempt_id: Mapped[str]
     name: Mapped[str]
     op: Mapped[str]
     axis: Mapped[dict[str, Any]]
@@ -191,7 +195,7 @@ class NonFiniteRecord(Base):
     seq: Mapped[int]
     project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
     run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
-    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
+    attempt_id: Mapped[str]
     step: Mapped[int]
     call: Mapped[int]
     body: Mapped[dict[str, Any]]
@@ -206,7 +210,7 @@ class PlacementRecord(Base):
 
     member_id: Mapped[str] = mapped_column(ForeignKey("member.id"), primary_key=True)
     project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
-    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    run_id: Mapped[str]
     attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"), index=True)
     strategy: Mapped[str]
     executor: Mapped[str]
@@ -224,7 +228,7 @@ class VariableRecord(Base):
     name: Mapped[str] = mapped_column(primary_key=True)
     seq: Mapped[int]
     project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
-    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    run_id: Mapped[str]
     attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
     shape: Mapped[list[Any]]
     dtype: Mapped[str]
@@ -242,6 +246,7 @@ class Checkpoint(Base):
         one_of("state", CheckpointState),
         UniqueConstraint("run_id", "fence", "step"),
         Index("ix_checkpoint_run_id_step", "run_id", "step"),
+        Index("ix_checkpoint_member_id", "member_id"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -253,7 +258,7 @@ class Checkpoint(Base):
     member_id: Mapped[str] = mapped_column(ForeignKey("member.id"))
     project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
     run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
-    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
+    attempt_id: Mapped[str]
     fence: Mapped[int]
     step: Mapped[int]
     path: Mapped[str]
@@ -272,7 +277,7 @@ class Stretch(Base):
     begin_us: Mapped[int] = mapped_column(primary_key=True)
     """Since the member was claimed."""
     project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
-    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    run_id: Mapped[str]
     attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
     end_us: Mapped[int]
     step: Mapped[int | None]
@@ -287,7 +292,8 @@ class LedgerEntry(Base):
     __tablename__ = "ledger_entry"
     __table_args__ = (Index("ix_ledger_entry_project_id_ended_at", "project_id", "ended_at"),)
 
-    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"), primary_key=True)
+    run_id: Mapped[str] = mapped_column(primary_key=True)
+    """Of a run that may be deleted: what was used stays counted."""
     host_id: Mapped[str] = mapped_column(primary_key=True)
     """Empty while it had none."""
     device_kind: Mapped[str] = mapped_column(primary_key=True)

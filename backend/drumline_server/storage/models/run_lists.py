@@ -103,6 +103,8 @@ class BulkChange(Base):
     done: Mapped[int] = mapped_column(default=0)
     """How many of them it has looked at, in their order: where it continues after a restart."""
     changed: Mapped[int] = mapped_column(default=0)
+    refused: Mapped[list[Any] | None]
+    """The first runs that could not be deleted, as `api.Refusal`."""
     created_at: Mapped[int]
     ended_at: Mapped[int | None]
 

@@ -115,11 +115,14 @@ class Batch(Base):
     cancel_grace_s: Mapped[float | None]
     cancelled_at: Mapped[int | None]
     """When each of its runs had been asked to stop or had ended."""
+    deleted: Mapped[int] = mapped_column(default=0, server_default="0")
+    """Runs of it that were deleted."""
 
 
 _ENDED = "ended_at IS NOT NULL"
 _PLANNED = "plan_id IS NOT NULL"
 _ARCHIVED = "archived_at IS NOT NULL"
+_DELETED = "deleted_at IS NOT NULL"
 _LISTED = (  # noqa: SIM905 - a line for each name would fill the page
     "project_id created_at id number state reason_code job_name version_number submitted_by batch_id strategy_kind "
     "platform replicas priority attempts started_at ended_at starred_at archived_at"
@@ -141,8 +144,9 @@ class Run(Base):
         ),
         Index("ix_run_project_id_state_created_at_id", "project_id", "state", "created_at", "id"),
         Index("ix_run_project_id_submitted_by_created_at_id", "project_id", "submitted_by", "created_at", "id"),
-        Index("ix_run_job_id_created_at", "job_id", "created_at"),
-        Index("ix_run_version_id", "version_id"),
+        Index("ix_run_job_id_created_at", "job_id", "created_at", "deleted_at"),
+        Index("ix_run_version_id", "version_id", "deleted_at"),
+        Index("ix_run_deleted", "project_id", "number", sqlite_where=text(_DELETED), postgresql_where=text(_DELETED)),
         Index("ix_run_batch_id_batch_index", "batch_id", "batch_index"),
         Index("ix_run_plan_id", "plan_id", sqlite_where=text(_PLANNED), postgresql_where=text(_PLANNED)),
         # The queue by groups of alike runs, oldest first; not partial, as SQLite uses no partial index for a state that
@@ -151,9 +155,7 @@ class Run(Base):
         Index("ix_run_state_queue_deadline", "state", "queue_deadline"),
         Index(
             "ix_run_project_id_ended_at_id",
-            "project_id",
-            "ended_at",
-            "id",
+            *("project_id", "ended_at", "id"),
             sqlite_where=text(_ENDED),
             postgresql_where=text(_ENDED),
         ),
@@ -203,6 +205,10 @@ class Run(Base):
     starred_at: Mapped[int | None]
     archived_at: Mapped[int | None]
     """Since when lists leave it out unless asked."""
+    deleted_at: Mapped[int | None]
+    """Since when nobody sees it: what there is of it is being erased."""
+    telemetry_bytes: Mapped[int | None]
+    """What its telemetry takes in the database; None until it was measured, after its end."""
     wait_for_devices: Mapped[bool]
     plan_id: Mapped[str | None]
     """The plan that it was submitted from."""
@@ -225,6 +231,10 @@ class Run(Base):
     steps_per_s: Mapped[float | None]
     examples_per_s: Mapped[float | None]
     progress_at: Mapped[int | None]
+    advanced_at: Mapped[int | None]
+    """When its steps last got further; None until its attempt has a step rate. `step_us`: what a step took then."""
+    step_us: Mapped[int | None]
+    stalled_at: Mapped[int | None]
     resume_from: Mapped[str | None]
     """The checkpoint, of whatever run, that the first attempt resumes from."""
     result: Mapped[dict[str, Any] | None]
@@ -262,13 +272,7 @@ class Attempt(Base):
         one_of("state", AttemptState),
         UniqueConstraint("run_id", "fence"),
         Index("ix_attempt_state", "state"),
-        Index(
-            "uq_attempt_live_run_id",
-            "run_id",
-            unique=True,
-            sqlite_where=text(_LIVE),
-            postgresql_where=text(_LIVE),
-        ),
+        Index("uq_attempt_live_run_id", "run_id", unique=True, sqlite_where=text(_LIVE), postgresql_where=text(_LIVE)),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)

@@ -1,7 +1,7 @@
 import { cleanup, render, screen } from "@testing-library/react";
 import { afterEach, describe, expect, it } from "vitest";
 import type { Batch } from "@/api/schema";
-import { BatchStates } from "./states";
+import { BatchStates, liveRuns } from "./states";
 
 const OWNER = { name: "tester", id: null };
 const BATCH: Batch = {
@@ -11,6 +11,7 @@ const BATCH: Batch = {
   jobs: ["digits"],
   size: 1_000,
   states: { QUEUED: 960, CANCELLED: 40 },
+  deleted: 0,
   sweep: null,
   submitted_by: "tester",
   owner: OWNER,
@@ -31,5 +32,12 @@ describe("the states of a batch", () => {
     cleanup();
     render(<BatchStates batch={{ ...BATCH, cancel: { requested_at, requested_by: OWNER, left: 0 } }} />);
     expect(screen.queryByRole("status")).toBeNull();
+  });
+
+  it("count deleted runs apart: they are neither live nor ended", () => {
+    const deleted = { ...BATCH, states: { CANCELLED: 40 }, deleted: 960 };
+    render(<BatchStates batch={deleted} />);
+    expect(screen.getByText("960 deleted")).toBeTruthy();
+    expect(liveRuns(deleted)).toBe(0);
   });
 });

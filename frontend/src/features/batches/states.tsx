@@ -27,6 +27,7 @@ export function BatchStates({ batch }: { batch: Batch }) {
           <span className="text-muted lowercase">{stateWord(state)}</span>
         </span>
       ))}
+      {batch.deleted > 0 && <span className="text-muted">{formatInteger(batch.deleted)} deleted</span>}
       {toCancel > 0 && (
         <span className="text-warn" role="status">
           being cancelled by <PrincipalName who={batch.cancel?.requested_by} />, {count(toCancel, "run")}{" "}
@@ -41,6 +42,6 @@ export function BatchStates({ batch }: { batch: Batch }) {
 export function liveRuns(batch: Batch): number {
   return Object.entries(batch.states).reduce(
     (left, [state, runs]) => (isTerminal(state as RunState) ? left - (runs ?? 0) : left),
-    batch.size,
+    batch.size - batch.deleted,
   );
 }

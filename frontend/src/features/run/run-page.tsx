@@ -1,5 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link, Outlet } from "@tanstack/react-router";
+import { isApiError } from "@/api/errors";
 import { TabNav } from "@/components/ui/tab-nav";
 import { ErrorState, Skeleton, StaleBanner } from "@/components/ui/view-states";
 import { RunHeader } from "./header/run-header";
@@ -17,7 +18,7 @@ export function RunPage() {
       <div className="px-4 py-5 lg:px-6">
         <h1 className="sr-only">Run</h1>
         {run.error ? (
-          <ErrorState error={run.error} onRetry={() => void run.refetch()} what="The run could not be loaded">
+          <ErrorState error={run.error} onRetry={() => void run.refetch()} what={whatFailed(run.error)}>
             <Link className="link" to="/runs">
               All runs
             </Link>
@@ -35,6 +36,12 @@ export function RunPage() {
       <LivePage key={runId} run={run.data} />
     </div>
   );
+}
+
+/** Whose address it is: of a run that was deleted the server says by whom and when. */
+function whatFailed(error: unknown): string {
+  const wasDeleted = isApiError(error) && "deleted_by" in error.context;
+  return wasDeleted ? "This run was deleted" : "The run could not be loaded";
 }
 
 function LivePage({ run }: { run: SteadyRun }) {

@@ -2,7 +2,7 @@ import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { isApiError } from "@/api/errors";
 import { keys } from "@/api/queries";
-import type { BulkAction } from "@/api/schema";
+import type { BulkAction, Refusal } from "@/api/schema";
 import { Button, buttonClass } from "@/components/ui/button";
 import { count } from "@/lib/format";
 import { notify } from "@/lib/notices";
@@ -14,6 +14,8 @@ const NAMED = 1_000;
 const COMPARED = 100;
 
 type Action = Partial<BulkAction> & Pick<BulkAction, "kind">;
+
+type Asked = "cancel" | "delete" | "label" | "note";
 
 interface SelectionBarProps {
   selection: Selection;
@@ -27,8 +29,9 @@ interface SelectionBarProps {
 /** What can be done with the chosen runs, and how far it is. */
 export function SelectionBar({ selection, matching, where, archived }: SelectionBarProps) {
   const client = useQueryClient();
-  const [asking, setAsking] = useState<"cancel" | "label" | "note" | null>(null);
+  const [asking, setAsking] = useState<Asked | null>(null);
   const [progress, setProgress] = useState("");
+  const [kept, setKept] = useState<Refusal[]>([]);
   const size = selection.all ? (matching ?? 0) : selection.ids.size;
   const change = useMutation({
     mutationFn: (action: Action) => {
@@ -36,8 +39,10 @@ export function SelectionBar({ selection, matching, where, archived }: Selection
       return changeRuns(action, chosen, (now) => setProgress(`${now.done} of ${now.total}`));
     },
     onSuccess: (done) => {
-      notify(`${count(done.changed, "run")} of ${done.total} changed`);
-      if (done.action.kind === "archive") selection.clear();
+      const { kind } = done.action;
+      notify(`${count(done.changed, "run")} of ${done.total} ${kind === "delete" ? "deleted" : "changed"}`);
+      setKept(kind === "delete" ? (done.refused ?? []) : []);
+      if (kind === "archive" || kind === "delete") selection.clear();
     },
     onSettled: () => {
       setAsking(null);
@@ -45,7 +50,7 @@ export function SelectionBar({ selection, matching, where, archived }: Selection
       void client.invalidateQueries({ queryKey: keys.runs });
     },
   });
-  if (size === 0) return null;
+  if (size === 0) return kept.length > 0 ? <Kept kept={kept} onClose={() => setKept([])} /> : null;
   const tooMany = selection.all ? size > MOST : size > NAMED;
   const off = change.isPending || tooMany;
   const ids = [...selection.ids].slice(0, COMPARED);
@@ -111,6 +116,9 @@ export function SelectionBar({ selection, matching, where, archived }: Selection
             <Button compact disabled={off} look="danger" onClick={() => setAsking("cancel")}>
               Cancel
             </Button>
+            <Button compact disabled={off} look="danger" onClick={() => setAsking("delete")}>
+              Delete
+            </Button>
           </>
         ) : (
           <Question
@@ -127,17 +135,68 @@ export function SelectionBar({ selection, matching, where, archived }: Selection
 }
 
 interface QuestionProps {
-  kind: "cancel" | "label" | "note";
+  kind: Asked;
   size: number;
   pending: boolean;
   onDone: (action: Action) => void;
   onClose: () => void;
 }
 
+interface Asking {
+  word: string;
+  leave: string;
+  /** What can be written, if anything. */
+  field?: { name: string; most: number; hint: string };
+}
+
+const QUESTIONS: Record<Asked, Asking> = {
+  cancel: { word: "Stop them", leave: "Keep running" },
+  delete: {
+    word: "Delete them",
+    leave: "Keep them",
+    field: { name: "Why they are deleted", most: 200, hint: "why (optional)" },
+  },
+  label: {
+    word: "Set label",
+    leave: "Leave it",
+    field: {
+      name: "Label, as name=value; name= takes it away",
+      most: 264,
+      hint: "name=value, or name= to take it away",
+    },
+  },
+  note: {
+    word: "Set note",
+    leave: "Leave it",
+    field: { name: "Note", most: 2000, hint: "note for each of them" },
+  },
+};
+
+/** The runs that a deletion kept, each with the reason. */
+function Kept({ kept, onClose }: { kept: Refusal[]; onClose: () => void }) {
+  return (
+    <section
+      aria-label="Runs that were kept"
+      className="mb-2 flex items-start gap-3 rounded-panel border border-line-strong px-3 py-1.5"
+    >
+      <ul className="min-w-0 flex-1">
+        {kept.map((each) => (
+          <li className="break-words" key={each.run}>
+            {each.detail} <span className="text-muted">{each.hint}</span>
+          </li>
+        ))}
+      </ul>
+      <Button compact look="quiet" onClick={onClose}>
+        Close
+      </Button>
+    </section>
+  );
+}
+
 function Question({ kind, size, pending, onDone, onClose }: QuestionProps) {
   const [text, setText] = useState("");
   const action = actionOf(kind, text);
-  const word = { cancel: "Stop them", label: "Set label", note: "Set note" }[kind];
+  const { word, leave, field } = QUESTIONS[kind];
   return (
     <form
       className="flex flex-wrap items-center gap-2"
@@ -146,18 +205,18 @@ function Question({ kind, size, pending, onDone, onClose }: QuestionProps) {
         if (action) onDone(action);
       }}
     >
-      {kind === "cancel" ? (
-        <span>Stop those of {count(size, "run")} that have not ended?</span>
-      ) : (
+      {kind === "cancel" && <span>Stop those of {count(size, "run")} that have not ended?</span>}
+      {kind === "delete" && <span>Delete those of {count(size, "run")} that have ended, for good?</span>}
+      {field && (
         <input
-          aria-label={kind === "label" ? "Label, as name=value; name= takes it away" : "Note"}
+          aria-label={field.name}
           // biome-ignore lint/a11y/noAutofocus: the button that asks for it was just pressed
           autoFocus
           className="h-7 w-64 rounded-control border border-line-strong bg-bg px-2"
-          maxLength={kind === "label" ? 264 : 2000}
+          maxLength={field.most}
           onChange={(event) => setText(event.target.value)}
           onKeyDown={(event) => event.key === "Escape" && onClose()}
-          placeholder={kind === "label" ? "name=value, or name= to take it away" : "note for each of them"}
+          placeholder={field.hint}
           value={text}
         />
       )}
@@ -165,13 +224,13 @@ function Question({ kind, size, pending, onDone, onClose }: QuestionProps) {
         autoFocus={kind === "cancel"}
         compact
         disabled={pending || action === null}
-        look={kind === "cancel" ? "danger" : "primary"}
+        look={kind === "cancel" || kind === "delete" ? "danger" : "primary"}
         type="submit"
       >
         {word}
       </Button>
       <Button compact look="quiet" onClick={onClose}>
-        {kind === "cancel" ? "Keep running" : "Leave it"}
+        {leave}
       </Button>
     </form>
   );
@@ -179,6 +238,7 @@ function Question({ kind, size, pending, onDone, onClose }: QuestionProps) {
 
 function actionOf(kind: QuestionProps["kind"], text: string): Action | null {
   if (kind === "cancel") return { kind };
+  if (kind === "delete") return { kind, why: text };
   if (kind === "note") return { kind, note: text };
   const at = text.indexOf("=");
   return at > 0 ? { kind, labels: { [text.slice(0, at).trim()]: text.slice(at + 1) || null } } : null;

@@ -34,6 +34,8 @@ class Batch(Reply):
     size: int
     states: dict[RunState, int]
     """States that no run is in are left out."""
+    deleted: int = 0
+    """Runs of it that were deleted; they are in no state."""
     sweep: SweepSpec | None
     """How its runs were declared; None for a batch of single submissions."""
     submitted_by: str

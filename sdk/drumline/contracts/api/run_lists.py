@@ -24,6 +24,25 @@ Where = Annotated[Text, Field(max_length=MAX_WHERE, description="Such as `params
 FieldName = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_FIELD_NAME)]
 FieldKind = Literal["number", "text", "time", "duration", "flag"]
 Note = Annotated[Text, StringConstraints(max_length=MAX_NOTE)]
+Why = Annotated[Text, StringConstraints(max_length=200)]
+
+
+class DeletedRun(Reply):
+    """What is left of a run that was deleted, beside its part of the ledger."""
+
+    run: RunId
+    job: str
+    deleted_at: Timestamp
+    deleted_by: PrincipalRef
+    why: str
+
+
+class Refusal(Reply):
+    """A run that could not be deleted, and what to do."""
+
+    run: RunId
+    detail: str
+    hint: str
 
 
 class RunPatch(Contract):
@@ -105,13 +124,15 @@ class RunView(Reply):
 class BulkAction(Contract):
     """What is done to each of many runs."""
 
-    kind: Literal["cancel", "archive", "unarchive", "star", "unstar", "label", "note"]
+    kind: Literal["cancel", "archive", "unarchive", "star", "unstar", "label", "note", "delete"]
     labels: Annotated[dict[LabelKey, LabelValue | None], AtMost(128)] = Field(default_factory=dict)
     """Of `label`: as in RunPatch."""
     note: Note = ""
     """Of `note`."""
     grace_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] | None = None
     """Of `cancel`; each run has its own where it is left out."""
+    why: Why = ""
+    """Of `delete`: kept in the audit log."""
 
     @model_validator(mode="after")
     def _says_what(self) -> Self:
@@ -155,6 +176,8 @@ class BulkChange(Reply):
     """Runs looked at so far."""
     changed: int
     """Of those, what was not so already: a run that has ended cannot be cancelled."""
+    refused: tuple[Refusal, ...] = ()
+    """Of `delete`: the first 20 runs that are kept, as they live or another one resumes from them."""
     asked_by: PrincipalRef
     created_at: Timestamp
     ended_at: Timestamp | None

@@ -8,6 +8,7 @@ import { StateBadge } from "@/components/ui/state-badge";
 import { shortId } from "@/lib/format";
 import type { SteadyRun } from "../queries";
 import { CancelRun } from "./cancel-run";
+import { DeleteRun } from "./delete-run";
 import { Failure } from "./failure";
 import { Figures } from "./figures";
 import { FirstNonFinite } from "./first-non-finite";
@@ -53,7 +54,7 @@ export function RunHeader({ run }: { run: SteadyRun }) {
           </span>
           <CopyMenu choices={reachRun(run, window.location.origin)} label="Copy as" />
           <RunAgain run={run} />
-          {!isTerminal(run.state) && <CancelRun run={run} />}
+          {isTerminal(run.state) ? <DeleteRun run={run} /> : <CancelRun run={run} />}
         </div>
       </div>
       {run.why && !isTerminal(run.state) && <Waiting why={run.why} />}

@@ -1,0 +1,167 @@
+"""How runs are deleted: gone from sight in one transaction, then erased row by row in short ones.
+
+A deleted run has `deleted_at`, which `storage.runs.require_run`, `history.lock_run` and every list leave out. Its entry
+in the audit log is what stays of it, beside what it used in the ledger. `erase_part` takes its rows, those that point
+at others first, as many as a short transaction holds: killed anywhere, it continues with what is left.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Column, ColumnElement, Delete, Table, bindparam, delete, func, select, tuple_, update
+from sqlalchemy.orm import Session
+
+from drumline.contracts import api
+from drumline.contracts.base import from_micros
+from drumline.contracts.states import TERMINAL_RUN
+from drumline_server.base.errors import RunInUseError
+from drumline_server.lifecycle.checkpoints import delete_checkpoints, live_resumers, lock_checkpoints
+from drumline_server.storage import history
+from drumline_server.storage.models import Base, Batch, Member, Run, table_of
+from drumline_server.storage.notifications import ERASURES, announce, run_list
+
+_HOLD_S = 0.02
+"""No further statement of a part once it has taken so long..."""
+_ROWS = 100
+"""...and so many rows at most by each: those of output and metrics are some kilobytes long."""
+_LISTED = 100
+"""Deleted runs that one round erases by turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """Who deletes runs, and why."""
+
+    by: api.PrincipalRef
+    why: str
+    now: int
+
+
+def delete_runs(session: Session, numbers: Sequence[int], deletion: Deletion) -> dict[str, RunInUseError]:
+    """Deletes those of the runs that may be; of each other one that is there, by id, why not.
+
+    A submission that names a checkpoint of one at the same moment is either stored first, and keeps the run, or is
+    refused.
+    """
+    query = select(Run).where(Run.number.in_(numbers), Run.deleted_at.is_(None)).order_by(Run.id)
+    found = session.scalars(query.with_for_update(), execution_options={"populate_existing": True}).all()
+    refused = {run.id: _lives(run) for run in found if run.state not in TERMINAL_RUN}
+    ended = [run for run in found if run.id not in refused]
+    # Before the look for who resumes: a submission that names one waits here, and then finds it deleted.
+    lock_checkpoints(session, [run.id for run in ended])
+    for run_id, resumer in live_resumers(session, [run.id for run in ended]).items():
+        refused[run_id] = _is_resumed_from(run_id, resumer)
+    gone = [run for run in ended if run.id not in refused]
+    if gone:
+        _hide(session, gone, deletion)
+    return refused
+
+
+def _hide(session: Session, runs: Sequence[Run], deletion: Deletion) -> None:
+    ids = [run.id for run in runs]
+    session.execute(update(Run).where(Run.id.in_(ids)).values(deleted_at=deletion.now))
+    delete_checkpoints(session, ids)
+    entries = [
+        history.AuditEntry("run.delete", run.id, deletion.by, run.project_id, body=_tombstone(run, deletion.why))
+        for run in runs
+    ]
+    history.record_audits(session, entries, now=deletion.now)
+    batches = [run.batch_id for run in runs if run.batch_id is not None]
+    for batch_id in sorted({*batches}):
+        fewer = update(Batch).where(Batch.id == batch_id)
+        session.execute(fewer.values(deleted=Batch.deleted + batches.count(batch_id)))
+    announce(session, ERASURES, *(run_list(run_id) for run_id in ids))
+
+
+def _tombstone(run: Run, why: str) -> dict[str, str | int | None]:
+    return {
+        "job": run.job_name,
+        "version": run.version_number,
+        "state": run.state,
+        "owner": run.submitted_by,
+        "created_at": from_micros(run.created_at).isoformat(),
+        "ended_at": None if run.ended_at is None else from_micros(run.ended_at).isoformat(),
+        "why": why,
+    }
+
+
+def _lives(run: Run) -> RunInUseError:
+    return RunInUseError(
+        run.id,
+        f"Run {run.id} is {run.state}; only a run that has ended can be deleted.",
+        hint=f"Stop it first (drumline cancel {run.id}), and delete it once it has ended.",
+        context={"state": run.state},
+    )
+
+
+def _is_resumed_from(run_id: str, resumer: str) -> RunInUseError:
+    return RunInUseError(
+        run_id,
+        f"Run {run_id} is kept: run {resumer} resumes from its checkpoint and has not ended.",
+        hint=f"Delete it once {resumer} has ended, or cancel that first.",
+        context={"resumed_by": resumer},
+    )
+
+
+def deleted_runs(session: Session) -> Sequence[int]:
+    """Numbers of deleted runs that are not erased yet; the oldest first."""
+    query = select(Run.number).where(Run.deleted_at.is_not(None), _is_followed())
+    return session.scalars(query.order_by(Run.number).limit(_LISTED)).all()
+
+
+def _is_followed() -> ColumnElement[bool]:
+    """That rows of it are left, or a later run is there: SQLite counts on from the last number, so that row stays."""
+    return (Run.event_seq > 0) | (Run.number < select(func.max(Run.number)).scalar_subquery())
+
+
+def erase_part(session: Session, number: int) -> bool:
+    """Takes some rows of a deleted run; whether any are left."""
+    run_id = session.scalar(select(Run.id).where(Run.number == number, Run.deleted_at.is_not(None)))
+    if run_id is None:
+        return False
+    began, gone = time.monotonic(), 0
+    for table, column, value in _rows_of(session, run_id, number):
+        taken = _ROWS
+        while taken == _ROWS:
+            result = session.execute(_take(table, column), {"owner": value, "most": _ROWS})
+            taken = result.rowcount  # type: ignore[attr-defined] # of a DELETE
+            gone += taken
+            if gone and time.monotonic() - began > _HOLD_S:  # one that took none yet would begin there again
+                return True
+    if session.scalar(select(func.max(Run.number))) == number:
+        session.execute(update(Run).where(Run.number == number).values(event_seq=0))
+        return False
+    session.execute(delete(Run).where(Run.number == number))
+    return False
+
+
+def _rows_of(session: Session, run_id: str, number: int) -> Iterator[tuple[Table, str, str | int]]:
+    """Where rows of the run are, and by which column and value: first of each member, at last its own."""
+    while member := session.scalar(select(Member.id).where(Member.run_id == run_id).order_by(Member.id).limit(1)):
+        for table, column in pointing_at("member"):
+            yield table, column, member
+        yield table_of(Member), "id", member
+    for table, column in pointing_at("run"):
+        yield table, column, number if column == "run" else run_id
+
+
+@cache
+def pointing_at(parent: str) -> Sequence[tuple[Table, str]]:
+    """Tables with a foreign key to that one, and its column; those that point at others of them first."""
+    return [
+        (table, key.parent.name)
+        for table in reversed(Base.metadata.sorted_tables)
+        for key in sorted(table.foreign_keys, key=lambda key: key.parent.name)
+        if key.column.table.name == parent
+    ]
+
+
+@cache
+def _take(table: Table, owner: str) -> Delete:
+    key: list[Column[Any]] = [*table.primary_key]  # Any: texts and integers
+    some = select(*key).where(table.c[owner] == bindparam("owner")).limit(bindparam("most"))
+    # By the key alone: asked for the owner too, SQLite reads all that it has in each part.
+    return delete(table).where(tuple_(*key).in_(some) if len(key) > 1 else key[0].in_(some))
