@@ -1207,6 +1207,8 @@ export interface paths {
         /**
          * Compare Runs
          * @description Several runs whole, in the order asked for: what they were given and what came out, to be put side by side.
+         *
+         *     Of a run that waits the reason is told; what would let it start is told by `/runs/{run_id}`.
          */
         get: operations["compare_runs"];
         put?: never;
