@@ -1,5 +1,5 @@
-"""The loops of the server, as tasks of the API process: lead, schedule, cancel, bulk, erase, fields, deadlines,
-forget.
+"""The loops of the server, as tasks of the API process: lead, schedule, cancel, bulk, erase, retain, fields,
+deadlines, forget.
 
 `lead` keeps the lease that lets this server run the others. Commits wake `schedule`, `cancel`, `bulk` and `erase`, many
 in a row for one round; each loop also looks by itself. A round that fails is logged and tried again a little later; a
@@ -25,6 +25,15 @@ from drumline_server.lifecycle.deadlines import Deadlines, OverdueAction, longes
 from drumline_server.lifecycle.deletion import deleted_runs, erase_part
 from drumline_server.lifecycle.guard import clamp_timestamps
 from drumline_server.lifecycle.marks import bulk_part, open_bulks
+from drumline_server.lifecycle.retention import (
+    Border,
+    delete_beyond,
+    find_beyond,
+    measure_run,
+    note_sizes,
+    retaining_projects,
+    unmeasured_runs,
+)
 from drumline_server.scheduling.dispatch import schedule
 from drumline_server.scheduling.leadership import (
     Leadership,
@@ -49,6 +58,7 @@ _MICROS = 1_000_000
 _FORGET_EVERY_S = 3600.0
 _SPREAD_EVERY_S = 1.0
 _ERASE_EVERY_S = 60.0
+_RETAIN_EVERY_S = 60.0
 _FIRST_BACKOFF_S = 0.2
 _LAST_BACKOFF_S = 10.0
 _REST_FACTOR = 4.0
@@ -98,6 +108,7 @@ def start_loops(database: Database, settings: Settings, clock: Clock) -> Loops:
         _Round("cancel", cancelling, settings.schedule_every_s, lambda: cancel_batches(database, clock, leadership)),
         _Round("bulk", changing, settings.schedule_every_s, lambda: change_runs(database, clock, leadership)),
         _Round("erase", erasing, _ERASE_EVERY_S, lambda: erase_runs(database, leadership)),
+        _Round("retain", _LoopTrigger(), _RETAIN_EVERY_S, lambda: retain_runs(database, clock, leadership)),
         _Round("fields", _LoopTrigger(), _SPREAD_EVERY_S, lambda: spread_fields(database, clock, leadership)),
         _Round("deadlines", _LoopTrigger(), settings.deadlines_every_s, deadline_loop.round),
         _Round("forget", _LoopTrigger(), _FORGET_EVERY_S, lambda: _delete_expired(database, clock)),
@@ -205,6 +216,25 @@ async def erase_runs(database: Database, leadership: Leadership) -> None:
         await _do_in_parts(database, left, erase_part, leadership, rests=True)
         if await database.read(deleted_runs) == left:
             return  # what could not be done now is tried again in the next round
+
+
+async def retain_runs(database: Database, clock: Clock, leadership: Leadership) -> None:
+    """Deletes the runs that projects do not keep, some in each transaction, the oldest first."""
+
+    def write(session: Session, act: Callable[[Session], None]) -> None:
+        leadership.guard(session)
+        act(session)
+
+    for project_id in await database.read(retaining_projects):
+        while numbers := await database.read(partial(unmeasured_runs, project_id=project_id)):
+            sizes = {number: await database.read(partial(measure_run, number=number)) for number in numbers}
+            await database.write(partial(write, act=partial(note_sizes, sizes=sizes)))
+        after: Border | None = (0, "")
+        while after is not None:
+            found = await database.read(partial(find_beyond, project_id=project_id, after=after, now=clock.now()))
+            if found.runs:
+                await database.write(partial(write, act=partial(delete_beyond, beyond=found, now=clock.now())))
+            after = found.border
 
 
 async def _do_in_parts(
