@@ -45,7 +45,7 @@ test-quick: .venv/.dev frontend/dist/index.html .venv/.chromium ## for every day
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && .venv/bin/lint-imports && $(PY) -m mypy
 	$(PY) -m pytest -q -n 2 $(EVERY_DAY)
 
-test-long: .venv/.dev frontend/dist/index.html ## what does not fit `make test`, once for each issue; the table is kept in tests/long.json
+test-long: .venv/.dev frontend/dist/index.html .venv/.chromium ## what does not fit `make test`, once for each issue; the table is kept in tests/long.json
 	@$(PY) scripts/stages.py --long --only "$(STAGES)" --write tests/long.json
 
 check: .venv/.dev frontend/node_modules/.installed openapi-check ## ruff, mypy strict, import-linter, dead code, commit messages, Biome, tsc, knip
@@ -62,7 +62,7 @@ unit: .venv/.dev ## tests without servers (LONG=1: those marked long too)
 	$(PY) -m pytest -q -n 2 --dist loadfile -m '$(SHORT)' tests/unit
 
 integration: .venv/.dev ## tests against real Redis, SQLite, PostgreSQL and worker processes (LONG=1: those marked long too; DATABASES=both)
-	$(PY) -m pytest -q -n 3 --dist worksteal -m '$(SHORT)' tests/machine tests/integration $(if $(DATABASES),--databases $(DATABASES))
+	$(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m '$(SHORT)' tests/machine tests/integration $(if $(DATABASES),--databases $(DATABASES))
 
 simulation: .venv/.dev ## 300 histories of faults in virtual time, every mutant, and what once broke
 	$(PY) -m pytest -q -n 2 --dist worksteal tests/sim
@@ -92,8 +92,8 @@ pythons: .venv/.dev ## the main job and quick tests on every further Python 3.11
 test-pythons: .venv/.dev ## all of the engine's tests on every Python that is found, each with its newest JAX
 	$(PY) scripts/pythons.py --uv "$(UV)" --only "$(PYTHONS)" -- -n 2 $(ENGINE)
 
-e2e: .venv/.dev frontend/dist/index.html .venv/.chromium ## the main job through SDK, REST and browser
-	$(PY) -m pytest -q -n 2 --dist loadfile tests/e2e
+e2e: .venv/.dev frontend/dist/index.html .venv/.chromium ## the main job through SDK, REST and browser (LONG=1: tests marked long too)
+	$(PY) -m pytest -q -n 2 --dist loadfile -m '$(SHORT)' tests/e2e
 
 frontend-test: frontend/dist/index.html ## the dashboard's own tests and budgets
 	$(NPM) run test$(if $(DRUMLINE_TEST_REPORTS), -- --reporter=default --reporter=junit --outputFile.junit="$(DRUMLINE_TEST_REPORTS)/vitest.xml")

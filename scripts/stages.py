@@ -38,7 +38,7 @@ NICENESS: Mapping[str, int] = {"computes": 10, "serves": 5}
 those that serve have limits too, which are wider."""
 LONG_LANES: Mapping[str, Sequence[str]] = {
     "computes": ("unit", "sim", "test-pythons", "fuzz"),
-    "waits": ("chaos",),
+    "waits": ("chaos", "e2e"),
     "serves": ("integration", "machine"),
 }
 """Of `make test-long`."""
@@ -46,6 +46,7 @@ LONG_VARIABLES: Mapping[str, Sequence[str]] = {
     "unit": ("LONG=1",),
     "sim": ("SEEDS=3000",),
     "chaos": ("FULL=1",),
+    "e2e": ("LONG=1",),
     "integration": ("DATABASES=both", "LONG=1"),
     "machine": ("EXAMPLES=200",),
 }

@@ -38,6 +38,7 @@ from drumline.resources.jobs import Job, job_path
 from drumline.resources.plans import Plan, make_plan
 from drumline.resources.run_lists import RunLists
 from drumline.resources.runs import Run, submit_run
+from drumline.resources.webhooks import Webhooks
 from drumline.strategy_options import parse_strategy
 
 Acted = TypeVar("Acted", api.Host, api.Device)
@@ -80,6 +81,7 @@ class Client(RunLists):
     def __init__(self, url: str | None = None, token: str | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
         self.config = Config.load(url, token)
         self._transport = Transport(self.config, timeout_s=timeout_s)
+        self.webhooks = Webhooks(self._transport)
 
     def submit(  # noqa: PLR0913 - all that a run can be given, each with its default
         self,

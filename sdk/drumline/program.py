@@ -160,6 +160,27 @@ def check_parameters(entrypoint: ProgramEntrypoint, parameters: Mapping[str, Jso
     return {name: _fit(offered[name], value) for name, value in parameters.items()}
 
 
+def check_batch_parameter(entrypoint: ProgramEntrypoint, parameters: Mapping[str, JsonValue], name: str) -> None:
+    """Whether larger values of the parameter `name` can be tried, with the given `parameters`.
+
+    What the program takes where it is left out may be for running it to tell. Raises UnknownParameterError with the
+    nearest name, BadParameterError.
+    """
+    offered = next((parameter for parameter in entrypoint.parameters if parameter.name == name), None)
+    if offered is None:
+        known = [parameter.name for parameter in entrypoint.parameters]
+        raise UnknownParameterError(ProblemCode.UNKNOWN_PARAMETER, _unknown(entrypoint, name, known), name)
+    value = parameters.get(name, offered.default)
+    if value is None and name not in parameters and offered.type in ("int", "json"):
+        return
+    if not _is_of_type("int", value) or cast(int, value) < 1:
+        message = (
+            f"the batch parameter {name!r} is {_shorten(value)}: to look for the largest that fits, it must be a whole "
+            f"number from 1; name another parameter, or give this one such a value"
+        )
+        raise BadParameterError(ProblemCode.BAD_PARAMETER, message, name)
+
+
 def _modules(entries: list[bundle.Entry]) -> Iterator[tuple[bundle.Entry, str]]:
     """Python files that can be imported, with their module names; ProgramError where there is too much of it."""
     total = 0

@@ -139,7 +139,7 @@ def test_a_plan_for_a_slice_is_ordered_on_a_phone_and_its_run_shows_it(
         told = page.get_by_test_id("chips")
         expect(told).to_contain_text("16 devices of TPU v5 lite", timeout=COMPILED_MS)
         expect(told).to_contain_text("by libtpu")
-        expect(told).to_contain_text("What was compiled fits v5e:4x4; the rest is not known.")
+        expect(told).to_contain_text("It fits v5e:4x4.")
         expect(page.get_by_role("table", name="Exchanges as compiled")).to_contain_text("1 of 16 devices")
         expect(page.get_by_test_id("planned-device")).to_have_count(0)
         look_at(page, screenshots, "chip-plan")

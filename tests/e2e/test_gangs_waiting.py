@@ -17,6 +17,8 @@ from support.programs import Programs
 
 STEP_S = 8.0
 SPOOL_BYTES = 8 * 1024**2
+LINES = 1_600
+"""Twice the spool, in long lines: a busy machine takes seconds to print many short ones, which count as the step's."""
 PATIENCE_S = 120.0
 FLOODING = """
     import pathlib
@@ -27,14 +29,14 @@ FLOODING = """
     from jax.experimental import multihost_utils
 
 
-    def main(run, *, go: str):
+    def main(run, *, go: str, lines: int):
         \"\"\"One of two floods its log between steps, while the other waits for it in a collective.\"\"\"
         for step in range(4):
             if step == 2 and jax.process_index() == 1:
                 while not pathlib.Path(go).exists():
                     time.sleep(0.05)
-                for line in range(30_000):
-                    print("line", line, "x" * 980)
+                for line in range(lines):
+                    print("line", line, "x" * 9_800)
             multihost_utils.process_allgather(jnp.int32(step))
             run.log(step=step, x=1.0)
         return "done"
@@ -74,7 +76,7 @@ def test_while_one_member_of_a_gang_waits_for_its_telemetry_no_clock_of_the_othe
         run = client.submit(
             programs.write("flooding", FLOODING),
             replicas=4,
-            parameters={"go": str(go)},
+            parameters={"go": str(go), "lines": LINES},
             strategy=MirroredSpec(),
             limits=Limits(step_s=STEP_S),
             retries=Retries(infrastructure=0),
@@ -92,7 +94,7 @@ def test_while_one_member_of_a_gang_waits_for_its_telemetry_no_clock_of_the_othe
         flooder = next(member for member in next(iter(run.attempts)).members if member.rank == 1)
         text = "".join(segment.text for segment in run.logs(member=flooder.id))
         lines = [line for line in text.splitlines() if line.startswith("line ")]  # gloo says a word of its own
-        assert lines == [f"line {line} {'x' * 980}" for line in range(30_000)]
+        assert lines == [f"line {line} {'x' * 9_800}" for line in range(LINES)]
 
 
 def _steps(run: Run) -> int:

@@ -2,7 +2,8 @@
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
@@ -15,7 +16,11 @@ from e2e.seen import TIMEOUT_MS, connect
 from support.deployment import DIGITS, DRUMLINE, ROOT, Deployment
 
 TABS = ("metrics", "placement", "reductions", "logs", "time", "plan", "attempts")
-SIZES = ((1440, 900), (390, 844))
+Look = tuple[Literal["light", "dark"], tuple[int, int]]
+"""A theme and a size."""
+WIDE, NARROW = (1440, 900), (390, 844)
+EACH_ONCE: tuple[Look, ...] = (("light", WIDE), ("dark", NARROW))
+THE_OTHERS: tuple[Look, ...] = (("dark", WIDE), ("light", NARROW))
 FITS = "() => document.documentElement.scrollWidth <= window.innerWidth"
 DRAWN = "() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(drawn))))"
 """A new size is seen by the page's observers in the next frame, and what they change is drawn in the one after."""
@@ -71,22 +76,36 @@ def wait_until_drawn(page: Page, name: str) -> None:
         expect(late[name]).to_be_visible(timeout=TIMEOUT_MS)
 
 
+@pytest.mark.parametrize(
+    "looks",
+    [
+        EACH_ONCE,
+        pytest.param(THE_OTHERS, marks=pytest.mark.long("each theme and each width is looked at in the first")),
+    ],
+    ids=["each theme and width", "the other pairs"],
+)
 @pytest.mark.parametrize("name", PAGES)
 def test_page_is_drawn_in_both_themes_fits_the_screen_and_axe_finds_nothing(
-    name: str, *, digits: Run, swept: Batch, deployment: Deployment, browser: Browser, screenshots: Screenshots
+    name: str,
+    looks: Sequence[Look],
+    *,
+    digits: Run,
+    swept: Batch,
+    deployment: Deployment,
+    browser: Browser,
+    screenshots: Screenshots,
 ) -> None:
     address = deployment.url + PAGES[name].format(run=digits.id, batch=swept.id)
     # The page's policy forbids injected scripts, as it should: only this check goes around it.
     with signed_in(browser, deployment, bypass_csp=True) as page:
         open_settled(page, address)
         wait_until_drawn(page, name)
-        for theme in THEMES:
+        for theme, (width, height) in looks:
             follow(page, theme)
-            for width, height in SIZES:
-                page.set_viewport_size({"width": width, "height": height})
-                page.wait_for_function(FITS, timeout=TIMEOUT_MS)
-                screenshots.take(page, f"{name}-{theme}-{width}.png")
-                assert axe_violations(page) == [], f"{name} in {theme} at {width} px"
+            page.set_viewport_size({"width": width, "height": height})
+            page.wait_for_function(FITS, timeout=TIMEOUT_MS)
+            screenshots.take(page, f"{name}-{theme}-{width}.png")
+            assert axe_violations(page) == [], f"{name} in {theme} at {width} px"
 
 
 def test_axe_finds_nothing_on_empty_and_failed_pages(empty_deployment: Deployment, browser: Browser) -> None:

@@ -31,6 +31,7 @@ class World:
         self.batch, self.run = batch["batch"]["id"], batch["runs"][0]
         self.plan = self._created("plan", {"run": _run(replicas=1)}, "plan")["id"]
         self.bulk = self._created("runs:change", {"action": {"kind": "star"}, "runs": [self.run]})["id"]
+        self.webhook: str = self._created("webhooks", _users_bodies()["/webhooks"])["id"]
         self.core.schedule()
         self.member: MemberNotice = self.worker.beat().assigned[0]
         """Claimed, and running."""
@@ -83,6 +84,7 @@ class World:
             "member_id": self.member.member,
             "reduction_id": "red_01JD0000000000000000000000",
             "bulk_id": self.bulk,
+            "webhook_id": self.webhook,
             "form": "csv",
         }
 
@@ -258,6 +260,8 @@ def _users_bodies() -> Mapping[str, Any]:
         ":rollback": {"version": 1},
         "/runs/{run_id}": {"labels": {"team": "vision", "old": None}, "note": "x", "starred": True},
         "/run-views/{name}": {"where": "params.epochs > 1", "sort": "-created", "columns": ["params.epochs"]},
+        "/webhooks": {"name": "hook", "url": "https://hooks.example/x", "alerts": ["run.failed"], "job": "digits"},
+        "/webhooks/{webhook_id}": {"name": "other", "job": "", "enabled": True},
         "/sessions": {"token": "drm_pat_x", "code": None},
         "/tokens": {"name": "more", "kind": "pat", "role": "viewer", "expires_in_s": 3600},
     }

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import insert, select, update
 from sqlalchemy.orm import Session
 
+from drumline.contracts import api
 from drumline.contracts.api import PrincipalRef, TokenCreate
 from drumline.contracts.base import from_micros
 from drumline.contracts.events import MAX_REPLICAS_TOLD, WorkerEvent
@@ -18,8 +19,9 @@ from drumline.contracts.spec import RunSubmit
 from drumline.contracts.spent import Spent
 from drumline.contracts.stacks import MAX_COLLECTIVES, MAX_STACKS
 from drumline_server.services.tokens import create_token
-from drumline_server.storage.models import Batch, Host, LedgerEntry, Plan, Run
+from drumline_server.storage.models import Batch, Host, LedgerEntry, Plan, Run, WebhookDelivery
 from drumline_server.storage.models import Member as MemberRow
+from drumline_server.storage.models.base import insert_rows
 from support.core import GANG, Member, submission_body
 from support.edge import EdgeServer
 
@@ -61,6 +63,7 @@ class LargeWorld:
         self._make_run_lists()
         self._make_slice()
         self._make_ledger()
+        self._make_webhooks()
 
     def _make_run_lists(self) -> None:
         """A change of many runs and as many saved views as there may be."""
@@ -70,6 +73,27 @@ class LargeWorld:
         for number in range(200):
             answer = self.client.put(f"{V1}/run-views/view {number}", json=view)
             assert answer.status_code == 200, answer.text[:2000]
+
+    def _make_webhooks(self) -> None:
+        """As many as a project may have, one of them with a thousand deliveries that wait."""
+        hook = {"name": "n" * 100, "url": "https://hooks.example/" + "x" * 1_900, "job": "j" * 63}
+        made = [self._post("webhooks", hook, "-")["id"] for _ in range(20)]
+        self.names["webhook"] = made[0]
+        alert = {"id": new_id("whd"), "type": "test", "timestamp": self.core.clock.now()}
+        data = {"project": self.core.project_id, "webhook": made[0]}
+        row = {
+            "webhook_id": made[0],
+            "project_id": self.core.project_id,
+            "alert": "test",
+            "body": api.Alert.model_validate({**alert, "data": data}).model_dump_json(),
+            "state": "waiting",
+            "tries": 0,
+            "created_at": self.core.clock.now(),
+            "due_at": self.core.clock.now(),
+            "error": "e" * 500,
+        }
+        rows = [{**row, "id": name, "cause": name} for name in (new_id("whd") for _ in range(1_000))]
+        self.core.write(lambda session: insert_rows(session, WebhookDelivery, rows))
 
     def _post(self, path: str, body: Any, key: str = "") -> Any:
         headers = {"Idempotency-Key": key or path} if key != "-" else {}

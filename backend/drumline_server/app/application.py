@@ -28,7 +28,6 @@ from drumline_server.http.routes import (
     bundles,
     curves,
     fleet,
-    health,
     identity,
     jobs,
     ledger,
@@ -37,6 +36,7 @@ from drumline_server.http.routes import (
     run_lists,
     runs,
     stream,
+    webhooks,
 )
 from drumline_server.http.routes import workers as workers_http
 from drumline_server.http.static import Compression, Dashboard
@@ -144,10 +144,11 @@ def _add_routes(app: Application) -> None:
         plans,
         fleet,
         ledger,
-        health,
         run_lists,
+        webhooks,
     ):
         app.router.routes.extend(domain.router.routes)
+    app.router.routes.extend(identity.health.routes)
 
 
 def _add_middleware(app: Application) -> None:

@@ -12,7 +12,7 @@ from drumline._log_lines import LogFormat
 from drumline.contracts.timing import CLAIM_S, HEARTBEAT_S, SUSPECT_S, TAKEOVER_S, ServerTimes, TimeScale
 
 MIB = 1024 * 1024
-MAX_PROXIES = 64
+MAX_NETWORKS = 64
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -142,6 +142,20 @@ class Settings(BaseSettings):
     loops: bool = True
     """Whether this process may run the loops (schedule, cancel, deadlines, forget); with SQLite it must."""
 
+    stalled_after_s: Annotated[float, Field(ge=1, le=30 * 86_400)] = 600.0
+    """A run is shown and told as stalled once its steps got no further for so long, and for ten usual steps."""
+    webhooks_per_project: Annotated[int, Field(ge=0, le=1_000)] = 20
+    """Webhooks that a project may have; 0 lets nobody make any."""
+    webhook_http: bool = False
+    """Whether webhooks may have http:// addresses: what they are told then crosses the network in the clear."""
+    webhook_networks: Annotated[tuple[str, ...], NoDecode] = ()
+    """Addresses and networks that webhooks may reach though they are not public, comma separated, such as
+    `10.2.0.0/16`. Unset: none on the loopback, in a private network, or where a cloud keeps its credentials."""
+    webhook_timeout_s: Annotated[float, Field(gt=0, le=60)] = 10.0
+    """How long one post may take in all: finding the address, connecting, sending, and the head of the answer."""
+    webhook_give_up_s: Annotated[float, Field(ge=0, le=30 * 86_400)] = 86_400.0
+    """How long an alert is posted again and again to a webhook that does not take it."""
+
     live_poll_s: Annotated[float, Field(gt=0)] = 1.0
     """How often the live hub looks for events that another process wrote."""
     live_queue: Annotated[int, Field(ge=8)] = 1_000
@@ -155,16 +169,16 @@ class Settings(BaseSettings):
     live_clients_few: Annotated[int, Field(ge=1)] = 5
     """See `live_clients_kept`."""
 
-    @field_validator("allowed_hosts", "allowed_origins", "proxy_addresses", mode="before")
+    @field_validator("allowed_hosts", "allowed_origins", "proxy_addresses", "webhook_networks", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
-    @field_validator("proxy_addresses", mode="after")
+    @field_validator("proxy_addresses", "webhook_networks", mode="after")
     @classmethod
     def _parse_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if len(value) > MAX_PROXIES:
-            raise ValueError(f"names {len(value)} proxies; at most {MAX_PROXIES}: name their network")
+        if len(value) > MAX_NETWORKS:
+            raise ValueError(f"names {len(value)} addresses; at most {MAX_NETWORKS}: name their network")
         for entry in value:
             try:
                 ip_network(entry)

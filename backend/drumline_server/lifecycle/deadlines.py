@@ -16,6 +16,7 @@ from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import AttemptState, DeviceState, MemberState, RunState
 from drumline_server.base.clock import Clock
 from drumline_server.lifecycle import finish, release, retries
+from drumline_server.lifecycle.alerts import record_stall
 from drumline_server.lifecycle.finish import close_attempt
 from drumline_server.lifecycle.guard import SKEW_US, clamp_host_timestamps
 from drumline_server.lifecycle.release import quarantine_devices
@@ -33,6 +34,8 @@ to its claim never reached knows of no such member: after this its devices have 
 _MICROS = 1_000_000
 _PER_ROUND = 500
 """Due things of one kind that one round looks at."""
+_USUAL_STEPS = 10
+"""A run that takes long over its steps stands still after so many of them, if that is longer."""
 _ACTIVE_RUNS = (RunState.PLACED, RunState.RUNNING)
 _BEGUN = (MemberState.CLAIMED, MemberState.STARTING, MemberState.RUNNING)
 
@@ -82,6 +85,13 @@ _ACTIVE_ATTEMPTS = (
     .join(Attempt, Attempt.id == Run.attempt_id)
     .where(Run.state.in_(_ACTIVE_RUNS), Attempt.claimed_at.is_not(None), Attempt.state != AttemptState.FINISHING)
 )
+_STANDS_STILL = (
+    Run.state == RunState.RUNNING,
+    Run.stalled_at.is_(None),
+    Run.advanced_at <= bindparam("advanced_before"),
+    Run.advanced_at + _USUAL_STEPS * Run.step_us <= bindparam("now"),
+)
+_STALLED = select(Run.id).where(*_STANDS_STILL).limit(_PER_ROUND)
 _UNRELEASED = _select_unreleased()
 _LIVE_HOSTS = select(Host.id).where(Host.lost_at.is_(None)).limit(_PER_ROUND)
 _SILENT = _LIVE_HOSTS.where(Host.last_heartbeat_at <= bindparam("heard_before"), Host.suspect_since.is_(None))
@@ -94,6 +104,7 @@ _ANY_DUE = select(
     _OVERDUE.exists().label("overdue"),
     _BACKOFF_ELAPSED.exists().label("backoff_elapsed"),
     _ACTIVE_ATTEMPTS.exists().label("active"),
+    _STALLED.exists().label("stalled"),
     _UNRELEASED.exists().label("unreleased"),
     _SILENT.exists().label("silent"),
     retries.FAULTY_HOSTS.exists().label("faulty"),
@@ -116,6 +127,8 @@ class Deadlines:
     """How long the server itself stood still lately: nobody could reach it, so leases run out that much later."""
     scale: float = 1.0
     """Of the deadlines that no setting names; the others are in force as they are here."""
+    stall_s: float = 600.0
+    """A run whose steps get no further for so long stands still."""
 
 
 def overdue_actions(session: Session, deadlines: Deadlines, clock: Clock, *, now: int) -> list[OverdueAction]:
@@ -128,6 +141,7 @@ def overdue_actions(session: Session, deadlines: Deadlines, clock: Clock, *, now
     # After a start or a jump of our clock silence proves nothing, so what only silence ends waits one T.
     may_lose = now >= deadlines.leases_from
     lose_host = partial(_mark_host_lost, before=times["leased_before"])
+    tell_stall = partial(_mark_stalled, before=times["advanced_before"])
     kinds: tuple[tuple[bool, Finder, Callable[..., None]], ...] = (
         (found.unclaimed, _unclaimed_attempts, _expire_unclaimed),
         (may_lose and found.past_drain, _attempts_past_drain_timeout, _close_past_drain_timeout),
@@ -137,6 +151,7 @@ def overdue_actions(session: Session, deadlines: Deadlines, clock: Clock, *, now
         (found.unreleased, _members_with_unreleased_devices, _quarantine_unreleased),
         (found.silent, _silent_hosts, _mark_host_suspect),
         (found.faulty, _faulty_hosts, retries.quarantine_faulty_host),
+        (may_lose and found.stalled, _stalled_runs, tell_stall),
         (may_lose and found.lost, _lost_hosts, lose_host),
         (may_lose and found.superseded, _superseded_incarnations, _expire_superseded),
     )
@@ -161,6 +176,7 @@ def _cutoffs(deadlines: Deadlines, now: int) -> Cutoffs:
         "ended_before": now - int(deadlines.scale * RELEASE_S * _MICROS),
         "heard_before": now - int(deadlines.suspect_s * _MICROS) - deadlines.stalled_us,
         "leased_before": now - int(deadlines.takeover_s * _MICROS) - deadlines.stalled_us,
+        "advanced_before": now - int(deadlines.stall_s * _MICROS) - deadlines.stalled_us,
         "stalled": deadlines.stalled_us,
         "failed_since": retries.fault_window_start(now),
     }
@@ -199,6 +215,10 @@ def _is_over_limit(limits: Mapping[str, Any], since: int, now: int) -> bool:  # 
 def _members_with_unreleased_devices(session: Session, times: Cutoffs) -> Sequence[str]:
     """Members that are over and whose devices have not come back."""
     return session.scalars(_UNRELEASED, times).all()
+
+
+def _stalled_runs(session: Session, times: Cutoffs) -> Sequence[str]:
+    return session.scalars(_STALLED, times).all()
 
 
 def _silent_hosts(session: Session, times: Cutoffs) -> Sequence[str]:
@@ -271,6 +291,16 @@ def _stop_over_limit(run_id: str, session: Session, *, now: int) -> None:
     since = attempt and attempt.state != AttemptState.FINISHING and (attempt.started_at or attempt.claimed_at)
     if since and _is_over_limit(run.limits, since, now):
         release.stop_run(session, run, EndReason.RUN_LIMIT, now=now)
+
+
+def _mark_stalled(run_id: str, session: Session, *, before: int, now: int) -> None:
+    """Shown and told, and nothing else: the watchdog decides whether it is ended."""
+    run = lock_run(session, run_id)
+    if run is None or run.state != RunState.RUNNING or run.advanced_at is None or run.step_us is None:
+        return
+    # It may have got further since the read.
+    if run.advanced_at <= before and run.advanced_at + _USUAL_STEPS * run.step_us <= now:
+        record_stall(session, run, now=now)
 
 
 def _quarantine_unreleased(member_id: str, session: Session, *, now: int) -> None:

@@ -16,6 +16,7 @@ from drumline.contracts.reasons import REASONS, Category, EndReason
 from drumline.contracts.states import TERMINAL_ATTEMPT, TERMINAL_MEMBER, AttemptState, MemberState, RunState
 from drumline_server.base.errors import DrumlineError, FencedError
 from drumline_server.lifecycle import release, retries
+from drumline_server.lifecycle.alerts import record_stall
 from drumline_server.lifecycle.guard import (
     LockedMember,
     acknowledge,
@@ -179,6 +180,8 @@ def close_attempt(session: Session, run: Run, attempt: Attempt, *, now: int) -> 
         if member.state == MemberState.EXITED and not (_is_drained(member) and _has_all_output(member)):
             history.record_lost_rest(session, member, "its host did not send it", now=now)
     reason, message = _root_cause(session, attempt)
+    if reason is EndReason.HANG:
+        record_stall(session, run, now=now)
     transition_attempt(
         session, attempt, REASONS[reason].attempt_state, now=now, reason=reason, columns={"reason_message": message}
     )

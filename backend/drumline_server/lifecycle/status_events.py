@@ -49,6 +49,9 @@ class TelemetryWrite:
         record_event(self.session, self.run.id, kind, body, now=self.now, attempt_id=self.attempt.id)
 
 
+_MICROS = 1_000_000
+_LEAST_RATE = 1e-6
+"""Steps a second: a step of eleven days is as good as none."""
 MAX_NUMBERS = 50
 MAX_NAME = 100
 
@@ -114,9 +117,18 @@ def apply_progress(write: TelemetryWrite, events: Sequence[ProgressEvent]) -> No
         "steps_per_s": _finite_values(newest.steps_per_s),
         "examples_per_s": _finite_values(newest.examples_per_s),
     }
-    _update_run(write.session, write.run, {**body, "progress_at": write.now})
+    _update_run(write.session, write.run, {**body, **_advance(write, newest), "progress_at": write.now})
     write.record("progress", body)
     announce(write.session, run_list(write.run.id))
+
+
+def _advance(write: TelemetryWrite, newest: ProgressEvent) -> dict[str, int | None]:
+    """What a run that got further has of it: by this a standstill is found."""
+    if newest.step == write.run.step:
+        return {}
+    rate = _finite_values(newest.steps_per_s)
+    step_us = int(_MICROS / rate) if rate and rate > _LEAST_RATE else write.run.step_us
+    return {"advanced_at": write.now, "step_us": step_us, "stalled_at": None}
 
 
 def apply_result(write: TelemetryWrite, events: Sequence[ResultEvent]) -> None:
@@ -169,7 +181,13 @@ def _start_attempt(write: TelemetryWrite, event: StateEvent) -> None:
     elif attempt.started_at is None:
         attempt.started_at = started_at
     if run.state == RunState.PLACED:
-        transition_run(write.session, run, RunState.RUNNING, now=write.now, columns={"started_at": started_at})
+        fresh: dict[str, int | None] = {
+            "started_at": started_at,
+            "advanced_at": None,
+            "step_us": None,
+            "stalled_at": None,
+        }
+        transition_run(write.session, run, RunState.RUNNING, now=write.now, columns={"started_at": started_at, **fresh})
 
 
 def _record_phase(write: TelemetryWrite, event: StateEvent) -> None:

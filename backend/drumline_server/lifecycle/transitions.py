@@ -25,6 +25,7 @@ from drumline.contracts.states import (
     MemberState,
     RunState,
 )
+from drumline_server.lifecycle.alerts import record_end
 from drumline_server.lifecycle.ledger import close_ledger
 from drumline_server.storage.history import record_event
 from drumline_server.storage.models import Attempt, Device, Member, Run, table_of
@@ -63,6 +64,8 @@ def transition_run(
         close_ledger(session, run)
     record_event(session, run.id, "state", body, now=now, attempt_id=run.attempt_id)
     announce(session, run_list(run.id))
+    if to in TERMINAL_RUN:
+        record_end(session, run, now=now)
     return True
 
 

@@ -1,5 +1,5 @@
 """The loops of the server, as tasks of the API process: lead, schedule, cancel, bulk, erase, retain, fields,
-deadlines, forget.
+webhooks, deadlines, forget.
 
 `lead` keeps the lease that lets this server run the others. Commits wake `schedule`, `cancel`, `bulk` and `erase`, many
 in a row for one round; each loop also looks by itself. A round that fails is logged and tried again a little later; a
@@ -19,21 +19,23 @@ from sqlalchemy.orm import Session
 from drumline_server.base.clock import Clock
 from drumline_server.base.errors import DatabaseUnavailableError, LeadershipLostError
 from drumline_server.base.settings import Settings
+from drumline_server.lifecycle.alerts import forget_deliveries
 from drumline_server.lifecycle.cancel import batches_to_cancel, cancel_part
 from drumline_server.lifecycle.checkpoints import forget_deleted as forget_deleted_checkpoints
 from drumline_server.lifecycle.deadlines import Deadlines, OverdueAction, longest_takeover_s, overdue_actions
-from drumline_server.lifecycle.deletion import deleted_runs, erase_part
-from drumline_server.lifecycle.guard import clamp_timestamps
-from drumline_server.lifecycle.marks import bulk_part, open_bulks
-from drumline_server.lifecycle.retention import (
+from drumline_server.lifecycle.deletion import (
     Border,
     delete_beyond,
+    deleted_runs,
+    erase_part,
     find_beyond,
     measure_run,
     note_sizes,
     retaining_projects,
     unmeasured_runs,
 )
+from drumline_server.lifecycle.guard import clamp_timestamps
+from drumline_server.lifecycle.marks import bulk_part, open_bulks
 from drumline_server.scheduling.dispatch import schedule
 from drumline_server.scheduling.leadership import (
     Leadership,
@@ -44,10 +46,11 @@ from drumline_server.scheduling.leadership import (
     watch_stalls,
 )
 from drumline_server.scheduling.snapshot import SchedulingTerms
+from drumline_server.scheduling.webhooks import WebhookPosts
 from drumline_server.storage.database import Database
 from drumline_server.storage.fields import is_spread_due, spread_due
 from drumline_server.storage.idempotency import forget_old_keys
-from drumline_server.storage.notifications import BULKS, CANCELS, ERASURES, QUEUE
+from drumline_server.storage.notifications import BULKS, CANCELS, ERASURES, QUEUE, WEBHOOKS
 from drumline_server.storage.runs import forget_old_plans
 
 log = logging.getLogger(__name__)
@@ -57,6 +60,8 @@ Each = TypeVar("Each", str, int)
 _MICROS = 1_000_000
 _FORGET_EVERY_S = 3600.0
 _SPREAD_EVERY_S = 1.0
+_POST_EVERY_S = 1.0
+"""Another server may have stored what is due."""
 _ERASE_EVERY_S = 60.0
 _RETAIN_EVERY_S = 60.0
 _FIRST_BACKOFF_S = 0.2
@@ -76,6 +81,7 @@ class Loops:
     tasks: tuple["asyncio.Task[None]", ...]
     unsubscribe: Callable[[], None]
     leadership: Leadership
+    posts: WebhookPosts
 
     async def stop(self) -> None:
         """Ends the loops and waits for them."""
@@ -85,6 +91,7 @@ class Loops:
         for task in self.tasks:
             with suppress(asyncio.CancelledError):
                 await task
+        await self.posts.stop()
         with suppress(DatabaseUnavailableError):
             await self.leadership.resign()
 
@@ -92,24 +99,24 @@ class Loops:
 def start_loops(database: Database, settings: Settings, clock: Clock) -> Loops:
     """Starts the loops in the running event loop."""
     leadership = leadership_of(database, lease_s=settings.lease_s)
-    scheduling, cancelling, changing, erasing = (_LoopTrigger() for _ in range(4))
-    woken_by = {QUEUE: scheduling, CANCELS: cancelling, BULKS: changing, ERASURES: erasing}
+    triggers = {topic: _LoopTrigger() for topic in (QUEUE, CANCELS, BULKS, ERASURES, WEBHOOKS)}
 
     def on_commit(topics: frozenset[str]) -> None:
-        for topic in topics & woken_by.keys():
-            woken_by[topic].wake()
+        for topic in topics & triggers.keys():
+            triggers[topic].wake()
 
     stalls = Stalls()
+    posts = WebhookPosts(database, settings, clock, leadership, triggers[WEBHOOKS].wake)
     deadline_loop = DeadlineLoop(database, settings, clock, leadership, stalls)
+    every_s = settings.schedule_every_s
     rounds = [
-        _Round(
-            "schedule", scheduling, settings.schedule_every_s, lambda: _schedule(database, settings, clock, leadership)
-        ),
-        _Round("cancel", cancelling, settings.schedule_every_s, lambda: cancel_batches(database, clock, leadership)),
-        _Round("bulk", changing, settings.schedule_every_s, lambda: change_runs(database, clock, leadership)),
-        _Round("erase", erasing, _ERASE_EVERY_S, lambda: erase_runs(database, leadership)),
+        _Round("schedule", triggers[QUEUE], every_s, lambda: _schedule(database, settings, clock, leadership)),
+        _Round("cancel", triggers[CANCELS], every_s, lambda: cancel_batches(database, clock, leadership)),
+        _Round("bulk", triggers[BULKS], every_s, lambda: change_runs(database, clock, leadership)),
+        _Round("erase", triggers[ERASURES], _ERASE_EVERY_S, lambda: erase_runs(database, leadership)),
         _Round("retain", _LoopTrigger(), _RETAIN_EVERY_S, lambda: retain_runs(database, clock, leadership)),
         _Round("fields", _LoopTrigger(), _SPREAD_EVERY_S, lambda: spread_fields(database, clock, leadership)),
+        _Round("webhooks", triggers[WEBHOOKS], _POST_EVERY_S, posts.round),
         _Round("deadlines", _LoopTrigger(), settings.deadlines_every_s, deadline_loop.round),
         _Round("forget", _LoopTrigger(), _FORGET_EVERY_S, lambda: _delete_expired(database, clock)),
     ]
@@ -123,7 +130,7 @@ def start_loops(database: Database, settings: Settings, clock: Clock) -> Loops:
         ),
     )
     unsubscribe = database.commit_news.subscribe_in_loop(on_commit)
-    return Loops(tasks, unsubscribe, leadership)
+    return Loops(tasks, unsubscribe, leadership, posts)
 
 
 @dataclass(slots=True)
@@ -287,6 +294,8 @@ async def _delete_expired(database: Database, clock: Clock) -> None:
     await database.write(lambda session: forget_old_keys(session, now=clock.now()))
     await database.write(lambda session: forget_old_plans(session, now=clock.now()))
     await database.write(lambda session: forget_deleted_checkpoints(session, now=clock.now()))
+    while await database.write(lambda session: forget_deliveries(session, now=clock.now())):
+        pass
 
 
 class DeadlineLoop:
@@ -341,7 +350,12 @@ class DeadlineLoop:
         own_us = self._stalls.since(now - int(2 * takeover_s * _MICROS))
         stalled_us = max(own_us, longest_stall_us(session, takeover_s))
         deadlines = Deadlines(
-            takeover_s, self._settings.times.suspect_s, self._leases_from, stalled_us, self._settings.times.scale
+            takeover_s,
+            self._settings.times.suspect_s,
+            self._leases_from,
+            stalled_us=stalled_us,
+            stall_s=self._settings.stalled_after_s,
+            scale=self._settings.times.scale,
         )
         return overdue_actions(session, deadlines, self._clock, now=now)
 

@@ -14,11 +14,11 @@ from sqlalchemy import func, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline_server.base.cells import inert_cell
 from drumline_server.base.errors import InvalidRequestError, NotFoundError
 from drumline_server.base.paging import decode_cursor, encode_cursor, page_of
 from drumline_server.storage.models import Batch, Run, principal_in
 from drumline_server.storage.runs import is_uncancelled
+from drumline_server.telemetry.tables import inert_cell
 
 
 class OutcomeRow(NamedTuple):

@@ -351,6 +351,18 @@ class Checker:
                 ProblemCode(error.code), sentence(error.message), context={"entrypoints": offered}, errors=(field,)
             ) from None
 
+    def check_batch_parameter(self, body: RunSubmit, name: str) -> None:
+        """Judges the parameter whose largest value a plan of the run looks for; the run was checked already.
+
+        Raises DrumlineError: unknown_parameter, bad_parameter.
+        """
+        entrypoint = program.find(self._bundle(body.job.program.bundle).entrypoints, body.job.program.entrypoint)
+        try:
+            program.check_batch_parameter(entrypoint, body.parameters, name)
+        except ParameterError as error:
+            field = FieldProblem(field="probe.batch_parameter", message=error.message)
+            raise DrumlineError(ProblemCode(error.code), sentence(error.message), errors=(field,)) from None
+
     def _bundle(self, sha256: str) -> api.Bundle:
         if sha256 not in self._bundles:
             try:

@@ -255,11 +255,14 @@ def _idempotent_request(order: PlanSubmission) -> IdempotentRequest:
 
 
 def _draft(session: Session, order: PlanSubmission, now: int) -> Draft:
-    submission, body = order.submission, order.submission.body
-    is_absent = order.body.probe is not None and order.body.probe.on is not None
+    submission, body, probe = order.submission, order.submission.body, order.body.probe
+    is_absent = probe is not None and probe.on is not None
     # Of chips that are not there no host is asked whether it has room.
     judged = body.model_copy(update={"wait_for_devices": True}) if is_absent else body
-    checked = Checker(session, submission.project_id, now=now, is_plan=True).check(judged)
+    checker = Checker(session, submission.project_id, now=now, is_plan=True)
+    checked = checker.check(judged)
+    if probe is not None and probe.batch_parameter is not None:
+        checker.check_batch_parameter(judged, probe.batch_parameter)
     meant = replace(submission, body=body.model_copy(update={"parameters": checked.parameters}))
     if is_absent:
         return Draft(meant, Simulation(False, None, ()))

@@ -3,7 +3,7 @@
 import base64
 import binascii
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +15,16 @@ from drumline.contracts.base import from_micros
 from drumline_server.base.errors import InvalidRequestError
 from drumline_server.base.paging import decode_cursor, encode_cursor
 from drumline_server.services import filters
-from drumline_server.services.field_names import resolve_name, short_name
 from drumline_server.services.filters import Filter
-from drumline_server.services.run_matching import MICROS, Matcher, asks_for, comparisons_in, known_fields
+from drumline_server.services.run_matching import (
+    MICROS,
+    Matcher,
+    asks_for,
+    comparisons_in,
+    known_fields,
+    resolve_name,
+    short_name,
+)
 from drumline_server.storage import run_sets
 from drumline_server.storage.fields import FieldValue, find_fields
 from drumline_server.storage.models import Run, RunField
@@ -80,8 +87,7 @@ class RunList:
         """How many runs match."""
         if self._matched is not None:
             return len(self._matched - self._hidden)
-        everything = select(func.count()).select_from(Run).where(Run.project_id == self._query.project_id)
-        return (self._session.scalar(everything) or 0) - len(self._hidden)
+        return self._all() - len(self._hidden)
 
     def matching(self, most: int) -> Sequence[int]:
         """Numbers of all runs that match, the oldest first. Raises InvalidRequestError for more than `most`."""
@@ -142,15 +148,41 @@ class RunList:
         found: list[tuple[int, int]] = []
         skip, phases = offset, order.phases()
         for phase in phases[0 if border is None else phases.index(border.phase) :]:
-            query = order.query(phase, border if border and border.phase == phase else None)
-            if self._matched is None:
-                query = query.limit(skip + wanted + len(self._hidden))
-            chosen = self._choose(run_sets.read_numbers(self._session, query))
-            found += [(phase, number) for number in chosen[skip : skip + wanted - len(found)]]
-            skip = max(0, skip - len(chosen))
-            if len(found) == wanted:
-                break
+            for numbers in self._in_order(order, phase, border, skip + wanted + len(self._hidden)):
+                chosen = self._choose(numbers)
+                found += [(phase, number) for number in chosen[skip : skip + wanted - len(found)]]
+                skip = max(0, skip - len(chosen))
+                if len(found) == wanted:
+                    return found
         return found
+
+    def _in_order(self, order: Order, phase: int, border: Border | None, most: int) -> Iterator[Sequence[int]]:
+        """Numbers of a phase in order from behind the border, in blocks: `most` of them are wanted.
+
+        Where a filter chooses among them, the first block has as many more as the filter leaves out on average, and is
+        enough for most lists; the second has the rest.
+        """
+        query = order.query(phase, border if border and border.phase == phase else None)
+        if self._matched is None:
+            yield run_sets.read_numbers(self._session, query.limit(most))
+            return
+        if len(self._matched) <= _FEW:
+            yield run_sets.read_numbers(self._session, query.where(order.run_of(phase).in_(self._matched)))
+            return
+        everything = self._all()
+        block = _SPARE * most * everything // len(self._matched)
+        if block > everything // _SPARE:
+            yield run_sets.read_numbers(self._session, query)
+            return
+        first = run_sets.read_numbers(self._session, query.limit(block))
+        yield first
+        if len(first) == block:
+            yield run_sets.read_numbers(self._session, query.offset(block))
+
+    def _all(self) -> int:
+        """Runs of the project."""
+        everything = select(func.count()).select_from(Run).where(Run.project_id == self._query.project_id)
+        return self._session.scalar(everything) or 0
 
     def _choose(self, numbers: Sequence[int]) -> Sequence[int]:
         matched, hidden = self._matched, self._hidden
@@ -188,6 +220,10 @@ class RunList:
         return zlib.crc32(self._query.sort.encode())
 
 
+_FEW = 1_000
+"""Runs that are looked up one by one, instead of all being read in order."""
+_SPARE = 2
+"""Runs that match may stand less densely where a list begins."""
 _PHASES = frozenset({1, 2, 3, 9})
 _MOST_VALUES = 10_000
 

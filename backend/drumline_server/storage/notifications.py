@@ -27,6 +27,7 @@ Listener = Callable[[frozenset[str]], None]
 QUEUE = "queue"
 CANCELS = "cancels"
 BULKS = "bulks"
+WEBHOOKS = "webhooks"
 ERASURES = "erasures"
 CREDENTIALS = "credentials"
 _NOTIFY = "notify:"

@@ -178,6 +178,11 @@ class Order:
         after = None if border is None else (border.value.number, border.value.text)
         return self._in_order(query, values, RunField.run, after, border)
 
+    def run_of(self, phase: int) -> ColumnElement[int]:
+        """What has the number of a run in the query of a phase."""
+        column: Any = RunField.run if self.column is None and phase != _NONE else Run.number  # Any: mapped, a column
+        return column  # type: ignore[no-any-return]
+
     def value_of(self, session: Session, run: int) -> FieldValue:
         """What a run that is not of the last phase is sorted by."""
         if self.column is None:

@@ -2,6 +2,9 @@
 
 Values come as pieces of a curve: a `Chunk` has them, an `Overview` knows what stands in many chunks and loads only
 those that lie in several buckets. Both go from bucket to bucket on typed arrays, at the speed of `min` and `sum`.
+
+A bucket of many chunks ends where a chunk ends: the one on its edge belongs to it whole. So a curve of a million values
+is drawn from its pages alone; each bucket is exact for the values that it counts, and says at which x it ends.
 """
 
 from __future__ import annotations  # array[float] is a type only from Python 3.12 on
@@ -17,6 +20,9 @@ from itertools import chain, compress, count, pairwise
 from typing import Any, NamedTuple
 
 from drumline.contracts import api
+
+MANY_CHUNKS = 8
+"""From so many on the chunk on a bucket's edge is not split: the edge moves by an eighth of the bucket at most."""
 
 
 class Summary(NamedTuple):
@@ -187,9 +193,16 @@ class Overview:
         at = bisect_left(self.ends, axis.edges[0], first, stop)
         stop = bisect_left(self.starts, axis.edges[-1], at, stop)
         while at < stop:
-            until = bisect_left(self.ends, axis.edges[axis.bucket(self.starts[at])], at, stop)
+            bucket = axis.bucket(self.starts[at])
+            until = bisect_left(self.ends, axis.edges[bucket], at, stop)
+            if until - at >= MANY_CHUNKS and until < stop and self._ends_in_next(axis, bucket, until):
+                until += 1
             yield at, until
             at = max(until, at + 1)
+
+    def _ends_in_next(self, axis: Axis, bucket: int, at: int) -> bool:
+        """Whether a chunk that begins in the bucket ends in the one after; never where each x has its own bucket."""
+        return axis.width > 0 and bucket + 1 < len(axis.edges) and self.ends[at] < axis.edges[bucket + 1]
 
     def _summary(self, at: int, until: int) -> Summary:
         some = slice(at, until)

@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.base import to_micros
 from drumline.contracts.events import NonFiniteEvent
+from drumline_server.lifecycle.alerts import record_non_finite
 from drumline_server.lifecycle.status_events import TelemetryWrite
 from drumline_server.storage import runs
 from drumline_server.storage.models import NonFiniteRecord, Run
@@ -38,9 +39,12 @@ def store_non_finite(write: TelemetryWrite, events: Sequence[NonFiniteEvent]) ->
     insert_or_ignore(write.session, NonFiniteRecord, rows)
     found = _by_name(_rows(write.session, write.attempt.id))
     first = found[0].model_dump(mode="json") if found else None
+    is_first = write.run.first_non_finite is None and first is not None
     write.session.execute(update(Run).where(Run.id == write.run.id).values(first_non_finite=first))
     write.record("non_finite", {"first": first, "names": len(found)})
     announce(write.session, run_list(write.run.id))
+    if is_first:
+        record_non_finite(write.session, write.run, now=write.now)
 
 
 def _body(event: NonFiniteEvent) -> dict[str, Any]:  # Any: JSON

@@ -13,11 +13,12 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import IO, cast
 
-from drumline_server.base.cells import inert_cell
 from drumline_server.telemetry.export import Block
 
 COLUMNS = ("run", "attempt", "rank", "name", "step", "time", "value")
 _EPOCH = datetime(1970, 1, 1)
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a spreadsheet takes for the beginning of a formula."""
 _PIECE_BYTES = 128 * 1024
 _PIECES = 4
 """That wait for whoever reads slower than we write."""
@@ -43,6 +44,11 @@ _MEDIA_TYPES = {
     Format.PARQUET: "application/vnd.apache.parquet",
     Format.ARROW: "application/vnd.apache.arrow.stream",
 }
+
+
+def inert_cell(text: str) -> str:
+    """The text, with an apostrophe before it where a spreadsheet would compute with it."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def write_table(blocks: Iterable[Sequence[Block]], as_format: Format) -> Iterator[bytes]:

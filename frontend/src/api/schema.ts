@@ -1231,6 +1231,8 @@ export interface paths {
         /**
          * Compare Runs
          * @description Several runs whole, in the order asked for: what they were given and what came out, to be put side by side.
+         *
+         *     Of a run that waits the reason is told; what would let it start is told by `/runs/{run_id}`.
          */
         get: operations["compare_runs"];
         put?: never;
@@ -1494,6 +1496,98 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/webhooks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Webhooks
+         * @description Webhooks of the project, oldest first, without their secrets.
+         */
+        get: operations["list_webhooks"];
+        put?: never;
+        /**
+         * Create Webhook
+         * @description Makes a webhook. The answer is the only place that ever shows the secret which its posts are signed with.
+         */
+        post: operations["create_webhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/webhooks/{webhook_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Webhook
+         * @description One webhook, with its last error.
+         */
+        get: operations["get_webhook"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete Webhook
+         * @description Deletes a webhook with its deliveries.
+         */
+        delete: operations["delete_webhook"];
+        options?: never;
+        head?: never;
+        /**
+         * Change Webhook
+         * @description Changes a webhook, or switches it off or on. With a new address, what waits is posted at once.
+         */
+        patch: operations["change_webhook"];
+        trace?: never;
+    };
+    "/api/v1/webhooks/{webhook_id}/deliveries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Webhook Deliveries
+         * @description Deliveries of a webhook, newest first, with what each failed of; those that are over are kept for a week.
+         */
+        get: operations["list_webhook_deliveries"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/webhooks/{webhook_id}:test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Test Webhook
+         * @description Has a test posted, once; its delivery tells what came of it.
+         */
+        post: operations["test_webhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/worker/bundles/{sha256}": {
         parameters: {
             query?: never;
@@ -1718,6 +1812,96 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * Alert
+         * @description The body of a webhook's request. Fields may be added, and none of these goes or changes while `format` is 1.
+         */
+        Alert: {
+            /** Data */
+            data: components["schemas"]["AlertRun"] | components["schemas"]["AlertTest"];
+            /**
+             * Format
+             * @default 1
+             * @constant
+             */
+            format: 1;
+            /** Id */
+            id: string;
+            /** Timestamp */
+            timestamp: string;
+            /** Type */
+            type: components["schemas"]["AlertKind"] | "test";
+        };
+        /**
+         * AlertKind
+         * @description What an alert tells of a run.
+         * @enum {string}
+         */
+        AlertKind: "run.succeeded" | "run.failed" | "run.cancelled" | "run.non_finite" | "run.stalled";
+        /**
+         * AlertNonFinite
+         * @description The first reduction that was NaN or infinite.
+         */
+        AlertNonFinite: {
+            /** Name */
+            name: string;
+            /** Replicas */
+            replicas: number[];
+            /** Step */
+            step: number;
+        };
+        /**
+         * AlertReason
+         * @description Why a run ended.
+         */
+        AlertReason: {
+            code: components["schemas"]["EndReason"];
+            /** Message */
+            message: string;
+        };
+        /**
+         * AlertRun
+         * @description The run that an alert tells of, as of then.
+         */
+        AlertRun: {
+            /** Attempt */
+            attempt: string | null;
+            /** Batch */
+            batch: string | null;
+            /** Created At */
+            created_at: string;
+            /** Ended At */
+            ended_at: string | null;
+            /** Job */
+            job: string;
+            non_finite: components["schemas"]["AlertNonFinite"] | null;
+            /** Owner */
+            owner: string | null;
+            /** Project */
+            project: string;
+            reason: components["schemas"]["AlertReason"] | null;
+            /** Run */
+            run: string;
+            /** Started At */
+            started_at: string | null;
+            state: components["schemas"]["RunState"];
+            /** Step */
+            step: number | null;
+            /** Total Steps */
+            total_steps: number | null;
+            /** Version */
+            version: number;
+        };
+        /**
+         * AlertTest
+         * @description What a test of a webhook posts in place of a run.
+         */
+        AlertTest: {
+            /** Project */
+            project: string;
+            /** Webhook */
+            webhook: string;
+        };
         /**
          * ArraySummary
          * @description An array as far as it is kept: every value up to 1024 elements, statistics always.
@@ -2388,6 +2572,12 @@ export interface components {
             /** Why */
             why: string;
         };
+        /**
+         * DeliveryState
+         * @description Where the delivery of an alert is.
+         * @enum {string}
+         */
+        DeliveryState: "waiting" | "delivered" | "given_up";
         /**
          * Device
          * @description One device of the inventory.
@@ -4114,6 +4304,20 @@ export interface components {
             /** Next */
             next?: string | null;
         };
+        /** Page[WebhookDelivery] */
+        Page_WebhookDelivery_: {
+            /** Items */
+            items: components["schemas"]["WebhookDelivery"][];
+            /** Next */
+            next?: string | null;
+        };
+        /** Page[Webhook] */
+        Page_Webhook_: {
+            /** Items */
+            items: components["schemas"]["Webhook"][];
+            /** Next */
+            next?: string | null;
+        };
         /**
          * PlacedDevice
          * @description A device of a placement: which replica sits on it, and where the device itself is.
@@ -5407,6 +5611,8 @@ export interface components {
             resume_from?: string | null;
             retries: components["schemas"]["Retries"];
             spec: components["schemas"]["JobVersion"];
+            /** Stalled At */
+            stalled_at?: string | null;
             /**
              * Starred
              * @default false
@@ -5686,6 +5892,8 @@ export interface components {
             reason: components["schemas"]["Reason"] | null;
             /** Replicas */
             replicas: number;
+            /** Stalled At */
+            stalled_at?: string | null;
             /**
              * Starred
              * @default false
@@ -6173,6 +6381,137 @@ export interface components {
             rule: "no_hosts" | "no_such_platform" | "too_few_devices" | "host_quarantined" | "host_draining" | "host_lost" | "host_moved" | "devices_quarantined" | "devices_busy" | "behind_others" | "retry_backoff" | "starting" | "checkpoint_host" | "claiming" | "stopping" | "finishing" | "telemetry";
         };
         /**
+         * Webhook
+         * @description A webhook as it can be listed: never its secret.
+         */
+        Webhook: {
+            /** Alerts */
+            alerts: components["schemas"]["AlertKind"][];
+            /** Created At */
+            created_at: string;
+            /** Delivered At */
+            delivered_at: string | null;
+            /** Enabled */
+            enabled: boolean;
+            /** Failures */
+            failures: number;
+            /** Id */
+            id: string;
+            /** Job */
+            job: string | null;
+            /** Last Error */
+            last_error: string;
+            /** Last Error At */
+            last_error_at: string | null;
+            /** @default {} */
+            made_by: components["schemas"]["PrincipalRef"];
+            /** Name */
+            name: string;
+            /** Url */
+            url: string;
+            /** Waiting */
+            waiting: number;
+        };
+        /**
+         * WebhookCreate
+         * @description Body of `POST /webhooks`.
+         */
+        WebhookCreate: {
+            /**
+             * Alerts
+             * @default [
+             *       "run.succeeded",
+             *       "run.failed",
+             *       "run.cancelled",
+             *       "run.non_finite",
+             *       "run.stalled"
+             *     ]
+             */
+            alerts: components["schemas"]["AlertKind"][];
+            /** Job */
+            job?: string | null;
+            /** Name */
+            name: string;
+            /** Url */
+            url: string;
+        };
+        /**
+         * WebhookCreated
+         * @description The one answer that holds the secret.
+         */
+        WebhookCreated: {
+            /** Alerts */
+            alerts: components["schemas"]["AlertKind"][];
+            /** Created At */
+            created_at: string;
+            /** Delivered At */
+            delivered_at: string | null;
+            /** Enabled */
+            enabled: boolean;
+            /** Failures */
+            failures: number;
+            /** Id */
+            id: string;
+            /** Job */
+            job: string | null;
+            /** Last Error */
+            last_error: string;
+            /** Last Error At */
+            last_error_at: string | null;
+            /** @default {} */
+            made_by: components["schemas"]["PrincipalRef"];
+            /** Name */
+            name: string;
+            /** Secret */
+            secret: string;
+            /** Url */
+            url: string;
+            /** Waiting */
+            waiting: number;
+        };
+        /**
+         * WebhookDelivery
+         * @description One alert to one webhook. It is posted until it is taken or its time is over, always under the same id.
+         */
+        WebhookDelivery: {
+            /** Alert */
+            alert: components["schemas"]["AlertKind"] | "test";
+            body: components["schemas"]["Alert"];
+            /** Created At */
+            created_at: string;
+            /** Ended At */
+            ended_at: string | null;
+            /** Error */
+            error: string;
+            /** Id */
+            id: string;
+            /** Next Try At */
+            next_try_at: string | null;
+            /** Run */
+            run: string | null;
+            state: components["schemas"]["DeliveryState"];
+            /** Status */
+            status: number | null;
+            /** Tries */
+            tries: number;
+        };
+        /**
+         * WebhookPatch
+         * @description Body of `PATCH /webhooks/{webhook_id}`: what is left out stays.
+         */
+        WebhookPatch: {
+            /** Alerts */
+            alerts?: components["schemas"]["AlertKind"][] | null;
+            /** Enabled */
+            enabled?: boolean | null;
+            /** Job */
+            job?: string | "" | null;
+            /** Name */
+            name?: string | null;
+            /** Url */
+            url?: string | null;
+        };
+        /**
          * Why
          * @description Why a run waits: the rule that blocks, the evidence, and what would let it start.
          */
@@ -6209,6 +6548,12 @@ export interface components {
     headers: never;
     pathItems: never;
 }
+export type Alert = components['schemas']['Alert'];
+export type AlertKind = components['schemas']['AlertKind'];
+export type AlertNonFinite = components['schemas']['AlertNonFinite'];
+export type AlertReason = components['schemas']['AlertReason'];
+export type AlertRun = components['schemas']['AlertRun'];
+export type AlertTest = components['schemas']['AlertTest'];
 export type ArraySummary = components['schemas']['ArraySummary'];
 export type AssignedDevice = components['schemas']['AssignedDevice'];
 export type Attempt = components['schemas']['Attempt'];
@@ -6242,6 +6587,7 @@ export type ComparedCurve = components['schemas']['ComparedCurve'];
 export type ComparedMetrics = components['schemas']['ComparedMetrics'];
 export type ComparedRun = components['schemas']['ComparedRun'];
 export type DeletedRun = components['schemas']['DeletedRun'];
+export type DeliveryState = components['schemas']['DeliveryState'];
 export type Device = components['schemas']['Device'];
 export type DeviceCheck = components['schemas']['DeviceCheck'];
 export type DeviceCheckReport = components['schemas']['DeviceCheckReport'];
@@ -6339,6 +6685,8 @@ export type PageRun = components['schemas']['Page_Run_'];
 export type PageSharedName = components['schemas']['Page_SharedName_'];
 export type PageTimeLane = components['schemas']['Page_TimeLane_'];
 export type PageToken = components['schemas']['Page_Token_'];
+export type PageWebhookDelivery = components['schemas']['Page_WebhookDelivery_'];
+export type PageWebhook = components['schemas']['Page_Webhook_'];
 export type PlacedDevice = components['schemas']['PlacedDevice'];
 export type PlacedReplica = components['schemas']['PlacedReplica'];
 export type PlacedVariable = components['schemas']['PlacedVariable'];
@@ -6436,6 +6784,11 @@ export type VariableEvent = components['schemas']['VariableEvent'];
 export type Version = components['schemas']['Version'];
 export type VersionDiff = components['schemas']['VersionDiff'];
 export type Wait = components['schemas']['Wait'];
+export type Webhook = components['schemas']['Webhook'];
+export type WebhookCreate = components['schemas']['WebhookCreate'];
+export type WebhookCreated = components['schemas']['WebhookCreated'];
+export type WebhookDelivery = components['schemas']['WebhookDelivery'];
+export type WebhookPatch = components['schemas']['WebhookPatch'];
 export type Why = components['schemas']['Why'];
 export type $defs = Record<string, never>;
 export interface operations {
@@ -9153,6 +9506,235 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Version"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_webhooks: {
+        parameters: {
+            query?: {
+                /** @description `next` of the page before; the first page without. */
+                cursor?: string | null;
+                /** @description Items on the page. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_Webhook_"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    create_webhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WebhookCreate"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookCreated"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_webhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                webhook_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Webhook"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_webhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                webhook_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    change_webhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                webhook_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WebhookPatch"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Webhook"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_webhook_deliveries: {
+        parameters: {
+            query?: {
+                /** @description `next` of the page before; the first page without. */
+                cursor?: string | null;
+                /** @description Items on the page. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                webhook_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_WebhookDelivery_"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    test_webhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                webhook_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookDelivery"];
                 };
             };
             /** @description An error, told in words and with a code. */

@@ -31,6 +31,7 @@ _OWN = {
     "jobs": "List jobs; compare, roll back and run their versions.",
     "batches": "List batches; show and cancel one, and what came of it.",
     "hosts": "List, drain and release the machines with a worker.",
+    "webhooks": "List, make, change, test and delete addresses that alerts of runs are posted to.",
     "open": "Open the dashboard in a browser.",
     "version": "Print the versions of client and server.",
 }

@@ -64,6 +64,7 @@ def test_every_row_survives_every_migration(release: Release) -> None:
     assert [*_missing(before, columns, release)] == []
 
 
+@pytest.mark.long_on_postgresql("what is compared is the same on both databases, and on both it is what was recorded")
 @pytest.mark.parametrize(
     ("damage", "table"),
     [

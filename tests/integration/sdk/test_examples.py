@@ -36,7 +36,12 @@ _ALIKE = pytest.mark.long("the program of optax_mlp.py with a module in place of
 
 
 @pytest.mark.parametrize(
-    "example", ["optax_mlp.py", "flax_mnist_like.py", pytest.param("equinox_mlp.py", marks=_ALIKE)]
+    "example",
+    [
+        "optax_mlp.py",
+        pytest.param("flax_mnist_like.py", marks=_ALIKE),
+        pytest.param("equinox_mlp.py", marks=_ALIKE),
+    ],
 )
 def test_eight_replicas_train_as_one_does_with_a_last_batch_that_leaves_three_of_them_empty(
     example: str, programs: Programs

@@ -26,8 +26,8 @@ PROGRAM: dict[str, Any] = {
 }
 
 
-def plan(core: Core, probe: dict[str, Any], key: str = "p") -> api.Plan:
-    body = PlanRequest.model_validate({"run": submission_body(), "probe": probe})
+def plan(core: Core, probe: dict[str, Any], key: str = "p", **run: Any) -> api.Plan:
+    body = PlanRequest.model_validate({"run": submission_body(**run), "probe": probe})
     order = plans.PlanSubmission(Submission(core.project_id, TESTER, key, body.run, "tok_1"), body, TERMS)
     draft = core.read(lambda session: plans.draft_plan(session, order, now=core.clock.now()))
     return core.write(lambda session: plans.keep_plan(session, order, draft, now=core.clock.now()))
@@ -72,14 +72,33 @@ CHIPS: dict[str, Any] = {
 
 def test_a_plan_for_absent_chips_is_probed_on_any_host_and_tells_how_far_it_is(core: Core) -> None:
     worker = core.add_worker()
-    made = plan(core, probe={"on": "v5e:16x16", "batch_parameter": "batch"})
+    made = plan(core, probe={"on": "v5e:16x16", "batch_parameter": "epochs"})
     assert (made.on, made.devices, made.starts_now, made.why) == ("v5e:16x16", (), False, None)
     (order,) = worker.beat().plans
-    assert (order.on, order.batch_parameter, order.replicas) == ("v5e:16x16", "batch", 1)
+    assert (order.on, order.batch_parameter, order.replicas) == ("v5e:16x16", "epochs", 1)
 
     report(worker, made.id, message="v5e:16x16: compiling", progress=True)
     seen = core.read(lambda session: plans.get_plan(session, core.project_id, made.id, now=core.clock.now()))
     assert (seen.probe.state, seen.probe.message) == (ProbeState.WAITING, "v5e:16x16: compiling")
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "code", "message"),
+    [
+        ("epoch", {}, ProblemCode.UNKNOWN_PARAMETER, "has no parameter 'epoch'; did you mean 'epochs'?"),
+        ("learning_rate", {}, ProblemCode.BAD_PARAMETER, "the batch parameter 'learning_rate' is 0.1"),
+        ("epochs", {"epochs": 0}, ProblemCode.BAD_PARAMETER, "must be a whole number from 1"),
+    ],
+)
+def test_a_parameter_whose_largest_value_cannot_be_looked_for_is_refused_at_once(
+    core: Core, name: str, parameters: dict[str, Any], code: ProblemCode, message: str
+) -> None:
+    core.add_worker()
+    with pytest.raises(DrumlineError) as refused:
+        plan(core, {"on": "v5e:16x16", "batch_parameter": name}, parameters=parameters)
+    assert refused.value.code is code
+    (field,) = refused.value.errors
+    assert (field.field, message in field.message) == ("probe.batch_parameter", True), field
 
 
 def test_a_run_whose_plan_does_not_fit_is_refused_with_the_figures_unless_anyway(core: Core) -> None:

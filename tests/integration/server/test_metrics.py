@@ -15,6 +15,7 @@ from drumline.contracts import api
 from drumline.contracts.base import to_micros
 from drumline_server.storage.models import Metric as MetricRow
 from drumline_server.storage.models import MetricChunk, MetricPage, table_of
+from drumline_server.telemetry.buckets import MANY_CHUNKS
 from drumline_server.telemetry.metric_rows import CHUNK, PAGE, count_pages
 from drumline_server.telemetry.metrics import Window, read_metrics
 from support.attempts import again
@@ -140,7 +141,7 @@ def some_window(chance: random.Random, logging: Logging) -> Window:
     attempt = chance.choice((None, None, *logging.logged))
     xs = [x for x, _ in logging.points(Window((), x, None, None, 1, attempt))]
     start, end = sorted(chance.choice((chance.choice(xs), chance.uniform(min(xs), max(xs)))) for _ in range(2))
-    buckets = chance.choice((1, 7, 60, 600, 2_000))
+    buckets = chance.choice((1, 150, 600, 2_000))  # of the whole curve, or of less than MANY_CHUNKS each
     return Window((), x, chance.choice((None, start)), chance.choice((None, end)), buckets, attempt)
 
 
@@ -212,20 +213,44 @@ def test_page_that_an_older_server_made_sooner_is_not_read_twice_nor_made_again(
     assert [page["number"] for page in _of_member(core, table_of(MetricPage), logging.member.id)] == [0, 1, 2]
 
 
-def test_long_curve_is_read_by_index_and_of_its_chunks_only_those_in_two_buckets(core: Core) -> None:
+@pytest.mark.parametrize("x", ["step", "time"])
+def test_buckets_of_many_chunks_end_where_a_chunk_ends_and_say_where(core: Core, x: Literal["step", "time"]) -> None:
+    chance, logging = random.Random(3), Logging(core)
+    at = core.clock.now()
+    for start in range(0, 36_000, 3_000):
+        logging.log([Value(step, at + 1_000 * step, chance.gauss(0, 10)) for step in range(start, start + 3_000)])
+
+    factor = 1_000 if x == "step" else 1  # a second takes so many steps
+    for left, right, buckets in ((None, None, 50), (7.001, 29.002, 30), (0.0, 18.0, 3)):
+        window = Window((), x, left and left * factor, right and right * factor, buckets)
+        shown, counting = rows(logging.shown(window).points), logging.points(window)
+        inside = [(at, value) for at, value in counting if (window.start or 0) <= at <= (window.end or math.inf)]
+        width = (inside[-1][0] - inside[0][0]) / buckets
+        edges = [inside[0][0] + width * (number + 1) for number in range(buckets)]
+        assert len(shown) == buckets
+        for before, row, edge in zip([(-1.0,), *shown], shown, edges, strict=False):
+            bucket = [point for point in inside if before[0] < point[0] <= row[0]]
+            assert row == pytest.approx(_row(bucket), rel=1e-9)
+            assert abs(row[0] - edge) <= width / MANY_CHUNKS
+
+
+@pytest.mark.parametrize(("buckets", "read"), [(20, 0), (150, 150)], ids=["of many chunks", "of few"])
+def test_long_curve_is_read_by_index_and_of_its_chunks_only_those_in_two_small_buckets(
+    core: Core, buckets: int, read: int
+) -> None:
     logging = Logging(core)
     for start in range(0, 48_000, 3_000):
         logging.log([Value(step, step, 0.5) for step in range(start, start + 3_000)])
     if not core.database.url.startswith("sqlite"):
         core.write(lambda session: session.execute(text("ANALYZE metric_chunk")))
 
-    window = Window((), "step", None, None, 20)
+    window = Window((), "step", None, None, buckets)
     plans = read_plans(core, lambda session: read_metrics(session, core.project_id, logging.run, window))
 
     if core.database.url.startswith("sqlite"):
         assert [line for plan in plans for line in plan.splitlines() if line.startswith("SCAN metric")] == []
     else:
-        assert sum(rows_read(plan, "metric_chunk") for plan in plans) <= window.buckets + 2 * PAGE
+        assert sum(rows_read(plan, "metric_chunk") for plan in plans) <= read + 2 * PAGE
 
 
 def test_mean_of_values_whose_sum_no_float_holds_is_still_their_mean(core: Core) -> None:

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import func, select
 
 from drumline.contracts import api
-from drumline_server.lifecycle import retention
+from drumline_server.lifecycle import deletion
 from drumline_server.scheduling.leadership import SoleServer
 from drumline_server.scheduling.loops import retain_runs
 from drumline_server.storage.models import Audit, LogChunk, Metric, MetricChunk, Run
@@ -25,7 +25,7 @@ V1 = "/api/v1"
 def keep(core: Core, **bounds: Any) -> api.Retention:
     wanted = api.RetentionChange.model_validate(bounds)
     return core.write(
-        lambda session: retention.set_retention(session, core.project_id, wanted, by=TESTER, now=core.clock.now())
+        lambda session: deletion.set_retention(session, core.project_id, wanted, by=TESTER, now=core.clock.now())
     )
 
 
@@ -80,7 +80,7 @@ def test_beyond_so_many_bytes_of_telemetry_the_oldest_are_deleted(core: Core) ->
     keep(core, telemetry_bytes=2**40)
     retain(core)
     sizes = core.read(lambda session: {run.id: run.telemetry_bytes for run in session.scalars(select(Run))})
-    told = core.read(lambda session: retention.get_retention(session, core.project_id))
+    told = core.read(lambda session: deletion.get_retention(session, core.project_id))
     assert told.measured_bytes == sum(size or 0 for size in sizes.values())
     assert sizes[runs[0]] == sizes[runs[2]]
     assert (sizes[runs[0]] or 0) > stored_bytes(core) / 3

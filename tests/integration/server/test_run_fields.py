@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline_server.base.errors import FilterError
-from drumline_server.services.field_names import find_names
 from drumline_server.services.run_lists import FoundPage, ListQuery, RunList, field_values
+from drumline_server.services.run_matching import find_names
 from drumline_server.storage.fields import MOST_METRICS, MOST_PARAMETERS
 from support.attempts import again
 from support.core import Core

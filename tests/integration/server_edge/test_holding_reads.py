@@ -93,6 +93,9 @@ _COSTLIEST: Mapping[str, Costliest] = {
     "/sessions/current": _own("/sessions/current"),
     "/tokens": _own("/tokens", ONE_PAGE),
     "/version": _own("/version"),
+    "/webhooks": _own("/webhooks", ONE_PAGE),
+    "/webhooks/{webhook_id}": _of("/webhooks/{}", "webhook"),
+    "/webhooks/{webhook_id}/deliveries": _of("/webhooks/{}/deliveries", "webhook", ONE_PAGE),
     "/worker/bundles/{sha256}": _of("/worker/bundles/{}", "bundle"),
 }
 """The costliest request of each route that only reads; after a comma, what else is dear there."""

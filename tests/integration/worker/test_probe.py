@@ -47,6 +47,18 @@ def main(run, *, steps: int = 100):
         strategy.reduce("mean", rows, axis=0, name="accuracy")
         run.log(step=step, loss=0.0)
 """
+TAKES_OTHERS = """
+def replaced(main):
+    def takes_none(run):
+        pass
+
+    return takes_none
+
+
+@replaced
+def main(run, *, rate: int = 1):
+    pass
+"""
 NO_STEP = "def main(run):\n    return 1\n"
 
 
@@ -132,6 +144,15 @@ def test_what_a_program_raises_is_told_with_its_output(server: WorkerServer, wor
     assert (report.program, report.fault) == (None, "program_error")
     assert report.message == "ValueError: no such data"
     assert report.output.startswith("begins")
+
+
+def test_arguments_that_main_does_not_take_are_told_without_a_traceback(
+    server: WorkerServer, worker: WorkerProcess
+) -> None:
+    report = _probed(server, TAKES_OTHERS, parameters={"rate": 2})
+    assert report.fault == "program_error"
+    assert report.message.startswith("takes_none can't be called with these parameters: got an unexpected keyword")
+    assert report.output == f"drumline: {report.message}\n"
 
 
 def test_a_program_without_a_step_says_so(server: WorkerServer, worker: WorkerProcess) -> None:

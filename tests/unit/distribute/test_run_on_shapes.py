@@ -17,24 +17,10 @@ import drumline.distribute as dist
 from drumline.distribute.observe import StepProgramRecord
 from drumline.distribute.planning import Chips, Stop, compilation, run_on_shapes
 from drumline.distribute.planning.compiled_text import find_collectives, replica_groups
+from support.on_shapes import Programs, rows, square
 
 HERE = Path(__file__).parent
 FAR_TOO_LARGE = (400_000, 400_000, 400)
-
-
-class Programs:
-    """A plan's observer that keeps the compiled programs."""
-
-    def __init__(self) -> None:
-        self.records: list[StepProgramRecord] = []
-
-    def step_program(self, record: StepProgramRecord) -> None:
-        self.records.append(record)
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return lambda *_: None
 
 
 def plan(program: Callable[[dist.Strategy], Any]) -> tuple[Stop | None, list[StepProgramRecord]]:
@@ -47,14 +33,6 @@ def plan(program: Callable[[dist.Strategy], Any]) -> tuple[Stop | None, list[Ste
         program(strategy)
 
     return run_on_shapes(whole, devices, HERE), seen.records
-
-
-def square(x: jax.Array) -> Any:
-    return dist.all_reduce("sum", (x * x).sum())
-
-
-def rows(count: int = 8) -> np.ndarray[Any, Any]:
-    return np.ones((count, 3), np.float32)
 
 
 def test_weights_of_any_size_cost_nothing_and_their_step_is_compiled() -> None:
@@ -89,10 +67,6 @@ def test_real_arrays_are_back_after_a_plan() -> None:
     assert "Tracer" not in str(jnp.ones(1))
 
 
-def show_plainly(value: Any) -> None:
-    print(value)
-
-
 def show_in_text(value: Any) -> None:
     sys.stdout.write(f"loss {value}")
 
@@ -108,7 +82,6 @@ def branch(value: Any) -> None:
         (float, "use(total)"),
         (lambda value: value.item(), "value.item()"),
         (np.asarray, "use(total)"),
-        (show_plainly, "print(value)"),
         (show_in_text, "sys.stdout.write("),
         (branch, "if value > 0"),
     ],
@@ -125,17 +98,6 @@ def test_the_first_number_that_is_needed_stops_it_at_the_users_line(use: Callabl
     assert stop.file == "test_run_on_shapes.py"
     assert line in stop.code
     assert "on shapes there is none" in stop.why
-
-
-def test_a_ragged_batch_is_not_plannable_and_the_whole_ones_before_it_are() -> None:
-    def program(strategy: dist.Strategy) -> None:
-        for batch in strategy.distribute_dataset([rows(8), rows(5)]):
-            strategy.run(square, args=(batch,))
-
-    stop, records = plan(program)
-    assert stop is not None
-    assert "ragged: rows per replica [3, 2]" in stop.why
-    assert [record.rows for record in records] == [(4, 4)]
 
 
 def test_a_step_that_calls_the_host_is_not_plannable() -> None:

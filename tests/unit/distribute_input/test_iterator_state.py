@@ -135,3 +135,33 @@ def test_an_iterator_without_order_gives_every_element_once_also_when_restored(r
         continued.set_state(json.loads(json.dumps(interrupted.get_state())))
         elements += [int(element) for element in continued]
         assert sorted(elements) == list(range(12 * (position + 1)))
+
+
+def uneven(policy: str) -> dist.Dataset:
+    """Batches of 4, 4 and 3 rows, twice: rule B's second turn begins within a batch."""
+    return dist.Dataset.range(11).batch(4).repeat(2).with_auto_shard_policy(policy)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_place_within_a_batch_is_continued_where_each_batch_is_a_step_by_the_batchs_rest(replicas: int) -> None:
+    saving = iter(dist.MirroredStrategy(jax.devices()[:3]).distribute_dataset(uneven("off")))
+    taken = [row for _ in range(3) for replica in shown(next(saving)) for row in replica]
+    assert taken == [*range(11), 0]
+
+    strategy = dist.MirroredStrategy(jax.devices()[:replicas])
+    resumed = iter(strategy.distribute_dataset(uneven("auto")))
+    resumed.restore(saving.state())
+    again = iter(strategy.distribute_dataset(uneven("auto")))
+    again.restore(json.loads(json.dumps(resumed.state())))  # nothing was taken: the place is as it was
+    for iterator in (resumed, again):
+        steps = [[row for value in strategy.local_results(step) for row in value.tolist()] for step in iterator]
+        assert steps == [[1, 2, 3], [4, 5, 6, 7], [8, 9, 10]]
+
+
+def test_a_place_within_a_batch_that_is_shorter_now_is_refused() -> None:
+    saving = iter(dist.MirroredStrategy(jax.devices()[:3]).distribute_dataset(uneven("off")))
+    for _ in range(3):
+        next(saving)
+    one_row = iter(dist.MirroredStrategy(jax.devices()[:2]).distribute_dataset(dist.Dataset.range(22).batch(1)))
+    with pytest.raises(ValueError, match="1 rows into a batch that has 1"):
+        one_row.restore(saving.state())

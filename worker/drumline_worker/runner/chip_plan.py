@@ -15,14 +15,15 @@ from drumline.contracts.chips import BatchSearch
 from drumline.contracts.plans import PlanWarning, ProbedProgram
 from drumline.contracts.spec import CentralStorageSpec, OneDeviceSpec, StrategySpec
 from drumline.distribute.errors import NotPlannableError
-from drumline.distribute.planning import Chips, add_gpu_compiler, compiler_environment, run_on_shapes
+from drumline.distribute.planning import Chips, Unread, add_gpu_compiler, compiler_environment, run_on_shapes
+from drumline.errors import UnsupportedStrategyError
 from drumline.job import RunStopping, Scalar
 from drumline.local import build_strategy
 from drumline.local.local_run import check_scalar, whole_number
 from drumline.local.stop_request import StopRequest
 from drumline_worker.host.rundir import ChipOrder, StartOrder
 from drumline_worker.runner.chip_observer import ChipObserver
-from drumline_worker.runner.program import Main, with_defaults
+from drumline_worker.runner.program import BadProgramError, Main, with_defaults
 
 
 class ShapesRun:
@@ -114,7 +115,7 @@ def plan_on_chips(main: Main, program: Path, order: StartOrder, chips: Chips) ->
     batch = _search_of(order.chips.batch_parameter, parameters)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default", dist.errors.DistributeWarning)
-        stop = run_on_shapes(run, chips.devices, program)
+        stop = run_on_shapes(run, chips.devices, program, Unread([ShapesRun.log], main))
     found = observer.found_on(
         chips, order.chips.compiler, stop, batch, caught=caught, ended=not stop_request.is_requested
     )
@@ -143,7 +144,10 @@ def _strategy(spec: StrategySpec, chips: Chips) -> dist.Strategy:
     executor = getattr(spec, "executor", "auto")
     if executor in ("mpmd", "pmap"):
         raise NotPlannableError(f"executor={executor!r} is asked for, and spmd is what is planned: leave it out")
-    return build_strategy(spec, chips.devices[:1] if isinstance(spec, OneDeviceSpec) else chips.devices)
+    try:
+        return build_strategy(spec, chips.devices[:1] if isinstance(spec, OneDeviceSpec) else chips.devices)
+    except (dist.errors.DistributeError, UnsupportedStrategyError) as error:
+        raise BadProgramError(f"the strategy {spec.kind} can't be built on {chips.known}: {error}") from error
 
 
 def _search_of(name: str | None, parameters: Mapping[str, JsonValue]) -> BatchSearch | None:
@@ -152,7 +156,7 @@ def _search_of(name: str | None, parameters: Mapping[str, JsonValue]) -> BatchSe
     value = parameters.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         known = ", ".join(parameters) or "none"
-        raise dist.errors.InvalidValueError(
+        raise BadProgramError(
             f"the batch parameter {name!r} must be a parameter of the program that is a whole number from 1; it is "
             f"{value!r}, and the program has: {known}"
         )

@@ -13,7 +13,10 @@ Main = Callable[..., Any]  # Any: whatever a program takes and returns
 
 
 class BadProgramError(Exception):
-    """The bundle has no such module or function, or the function does not take the parameters."""
+    """The bundle has no such module or function, or the function does not take what is asked of it.
+
+    The message is for the user, and says all: where it was raised is ours.
+    """
 
 
 def load_main(program: Path, entrypoint: str) -> Main:

@@ -38,7 +38,7 @@ from drumline_worker.runner.divergence import DivergedError, DivergenceCheck, op
 from drumline_worker.runner.gang_watch import HEARD_S, GangWatch, find_difference, gang_store
 from drumline_worker.runner.observer import RunObserver
 from drumline_worker.runner.probe_observer import ProbeObserver
-from drumline_worker.runner.program import load_main, with_defaults
+from drumline_worker.runner.program import BadProgramError, load_main, with_defaults
 from drumline_worker.runner.rendezvous import RendezvousError, is_peer_loss, leave
 from drumline_worker.runner.runner_telemetry import Telemetry
 from drumline_worker.runner.ticker import Ticker
@@ -312,7 +312,12 @@ def _exit_code(error: SystemExit) -> int:
 
 
 def _format_error(error: BaseException, program: Path) -> str:
-    """The traceback with the program's files named as in its bundle, as stacks of a hang name them."""
+    """The traceback with the program's files named as in its bundle, as stacks of a hang name them.
+
+    Of what is no fault within the program only the message.
+    """
+    if isinstance(error, BadProgramError):
+        return f"drumline: {error}\n"
     return "".join(traceback.format_exception(_without_our_frames(error))).replace(f'"{program}/', '"')
 
 
@@ -324,6 +329,8 @@ def _without_our_frames(error: BaseException) -> BaseException:
 
 def _summary(error: BaseException) -> str:
     """The exception in one line that every store can hold: its type and the first line of what it says."""
+    if isinstance(error, BadProgramError):
+        return str(error)[:MAX_MESSAGE_CHARS].encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
     told = traceback.TracebackException.from_exception(error)
     told.__notes__ = None  # JAX adds one about hidden frames to whatever passes through it
     lines = "".join(told.format_exception_only()).strip().splitlines()

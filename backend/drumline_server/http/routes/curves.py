@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 
 from fastapi import Query, Response
 from fastapi.responses import StreamingResponse
-from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.base import Text
@@ -13,7 +12,6 @@ from drumline.contracts.events import MetricName
 from drumline.contracts.ids import AttemptId, RunId
 from drumline_server.http.dependencies import EXPORT, LARGE, AppDep, CursorText, KnownQuery, ReaderDep, api_router
 from drumline_server.http.json_bodies import in_pieces
-from drumline_server.scheduling.snapshot import SchedulingTerms
 from drumline_server.services import runs as details
 from drumline_server.storage.database import Database
 from drumline_server.telemetry import comparison, export, metric_names, metrics
@@ -94,17 +92,15 @@ async def list_metric_groups(
 
 @router.get("/runs:details", response_model=api.Page[api.Run])
 async def compare_runs(runs: Runs, principal: ReaderDep, _: KnownQuery, app: AppDep) -> Response:
-    """Several runs whole, in the order asked for: what they were given and what came out, to be put side by side."""
-    terms = SchedulingTerms.of(app.settings)
+    """Several runs whole, in the order asked for: what they were given and what came out, to be put side by side.
+
+    Of a run that waits the reason is told; what would let it start is told by `/runs/{run_id}`.
+    """
     found: list[api.Run] = []
     for run in dict.fromkeys(runs):  # each is a read of its own: nobody waits for all of them
-        read = partial(_read_run, project_id=principal.project_id, run_id=run, terms=terms, now=app.clock.now())
+        read = partial(details.get_whole_run, project_id=principal.project_id, run_id=run, now=app.clock.now())
         found.append(await app.database.read(read))
     return in_pieces(api.Page[api.Run](items=tuple(found)), "items")
-
-
-def _read_run(session: Session, *, project_id: str, run_id: str, terms: SchedulingTerms, now: int) -> api.Run:
-    return details.get_run(session, project_id, run_id, terms, now=now)
 
 
 @router.get("/runs:metric-names", response_model=api.Page[api.SharedName])

@@ -1,31 +1,37 @@
-"""Signing in and out, tokens, and what this server is."""
+"""Signing in and out, tokens, and what this server is: its version, whether it serves, what Prometheus reads of it."""
 
 from typing import Annotated
 
-from fastapi import Body, Request, Response
+from fastapi import APIRouter, Body, Request, Response
+from fastapi.responses import PlainTextResponse
+from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.ids import TokenId
 from drumline.contracts.worker_api import PROTOCOL_VERSION
 from drumline_server.base.credentials import cookie_name
-from drumline_server.base.errors import ForbiddenError, UnauthenticatedError
+from drumline_server.base.errors import DatabaseUnavailableError, ForbiddenError, UnauthenticatedError
 from drumline_server.base.settings import VERSION
 from drumline_server.http.dependencies import (
     DEFAULT_PAGE,
     AdminDep,
     AppDep,
     CursorText,
+    GuardedRoute,
     Limit,
     ReaderDep,
     api_router,
 )
+from drumline_server.http.figures import TEXT_TYPE
 from drumline_server.http.gate import session_cookie
 from drumline_server.services import identity, sessions, tokens
 
 CAPABILITIES = ("cancel", "logs", "metrics", "placement", "reductions", "stream")
 
 router = api_router()
+health = APIRouter(include_in_schema=False, route_class=GuardedRoute)
+"""Beside the API."""
 
 
 @router.post("/sessions", tags=["access"], status_code=201)
@@ -132,3 +138,32 @@ async def revoke_token(token_id: TokenId, principal: AdminDep, app: AppDep) -> N
 async def get_server_version(principal: ReaderDep) -> api.Version:
     """What this server is and can do."""
     return api.Version(version=VERSION, protocol=PROTOCOL_VERSION, capabilities=CAPABILITIES)
+
+
+@health.get("/healthz")
+async def healthz() -> PlainTextResponse:
+    """The process answers."""
+    return PlainTextResponse("ok\n")
+
+
+@health.get("/readyz")
+async def readyz(app: AppDep) -> PlainTextResponse:
+    """The database answers too, so requests can be served."""
+    try:
+        await app.database.read(lambda session: session.execute(text("SELECT 1")).scalar())
+    except DatabaseUnavailableError as error:
+        return PlainTextResponse(f"{error.detail}\n", 503)
+    return PlainTextResponse("ready\n")
+
+
+@health.get("/metrics")
+async def metrics(principal: ReaderDep, app: AppDep) -> Response:
+    """Figures for Prometheus; needs a token like everything else. Fleet-wide numbers, of no single project."""
+    said = await app.figures.read_text(
+        app.database,
+        now=app.clock.now(),
+        streams=app.live.clients,
+        connections=app.connections.count,
+        notifications=app.notifier.counts() if app.notifier is not None else {},
+    )
+    return Response(said, media_type=TEXT_TYPE)

@@ -10,8 +10,8 @@ from drumline.contracts.base import Text
 from drumline.contracts.ids import BulkChangeId
 from drumline_server.http.dependencies import AdminDep, AppDep, KnownQuery, ReaderDep, SubmitterDep, api_router
 from drumline_server.http.routes.runs import Archived, Where
-from drumline_server.lifecycle import retention
-from drumline_server.services import field_names, marks
+from drumline_server.lifecycle import deletion
+from drumline_server.services import marks, run_matching
 from drumline_server.services.run_lists import ListQuery, RunList
 
 router = api_router(tags=["runs"])
@@ -53,7 +53,7 @@ async def list_run_fields(
     principal: ReaderDep, _: KnownQuery, app: AppDep, q: Contains = "", limit: MostNames = 50
 ) -> api.RunFields:
     """Names that the project's runs can be sorted and filtered by."""
-    return await app.database.read(lambda session: field_names.find_names(session, principal.project_id, q, limit))
+    return await app.database.read(lambda session: run_matching.find_names(session, principal.project_id, q, limit))
 
 
 @router.post("/runs:change", status_code=status.HTTP_202_ACCEPTED)
@@ -75,14 +75,14 @@ async def get_bulk_change(bulk_id: BulkChangeId, principal: ReaderDep, app: AppD
 @router.get("/retention")
 async def get_retention(principal: ReaderDep, app: AppDep) -> api.Retention:
     """How long the project keeps ended runs, and how much telemetry of them."""
-    return await app.database.read(lambda session: retention.get_retention(session, principal.project_id))
+    return await app.database.read(lambda session: deletion.get_retention(session, principal.project_id))
 
 
 @router.put("/retention")
 async def set_retention(body: api.RetentionChange, principal: AdminDep, app: AppDep) -> api.Retention:
     """Has the project keep ended runs so long from now on; what is beyond is deleted in the background."""
     return await app.database.write(
-        lambda session: retention.set_retention(
+        lambda session: deletion.set_retention(
             session, principal.project_id, body, by=principal.ref, now=app.clock.now()
         )
     )

@@ -11,6 +11,8 @@ from drumline_server.storage.models.access import (
     ServerProcess,
     Store,
     Token,
+    Webhook,
+    WebhookDelivery,
 )
 from drumline_server.storage.models.base import Base, principal_columns, principal_in, set_principal, table_of
 from drumline_server.storage.models.fleet import Device, Hold, Host, Incarnation
@@ -88,6 +90,8 @@ __all__ = [
     "Stretch",
     "Token",
     "VariableRecord",
+    "Webhook",
+    "WebhookDelivery",
     "principal_columns",
     "principal_in",
     "set_principal",

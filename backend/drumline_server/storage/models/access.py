@@ -1,10 +1,13 @@
-"""Who may act, and what they did: projects, tokens, sessions, the audit trail; and what servers keep for themselves."""
+"""Who may act, and what they did: projects, tokens, sessions, the audit trail; whom alerts are posted to; and what
+servers keep for themselves.
+"""
 
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index, text
+from sqlalchemy import ForeignKey, Index, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
+from drumline.contracts.api import DeliveryState
 from drumline_server.storage.models.base import Base, one_of
 
 OF_DELETED = "action = 'run.delete'"
@@ -163,3 +166,73 @@ class Store(Base):
     name: Mapped[str] = mapped_column(primary_key=True)
     identity: Mapped[str]
     created_at: Mapped[int]
+
+
+class Webhook(Base):
+    """An address that alerts of a project's runs are posted to."""
+
+    __tablename__ = "webhook"
+    __table_args__ = (Index("ix_webhook_project_id_id", "project_id", "id"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    name: Mapped[str]
+    url: Mapped[str]
+    secret: Mapped[str]
+    """In the clear: each post is signed with it."""
+    alerts: Mapped[list[Any]]
+    """Of which kinds it wants to hear."""
+    job: Mapped[str | None]
+    """Of which job's runs; None for all."""
+    enabled: Mapped[bool]
+    created_at: Mapped[int]
+    made_by: Mapped[str | None]
+    made_by_id: Mapped[str | None]
+    failures: Mapped[int] = mapped_column(default=0)
+    """Tries that failed since one was taken."""
+    delivered_at: Mapped[int | None]
+    last_error: Mapped[str] = mapped_column(default="")
+    last_error_at: Mapped[int | None]
+    deleted_at: Mapped[int | None]
+    """Gone for everybody; its rows are deleted a part at a time."""
+
+
+_WAITING = "state = 'waiting'"
+
+
+class WebhookDelivery(Base):
+    """One alert to one webhook, stored with what it tells of. A run may be deleted and its deliveries stay."""
+
+    __tablename__ = "webhook_delivery"
+    __table_args__ = (
+        one_of("state", DeliveryState),
+        UniqueConstraint("webhook_id", "cause"),
+        Index("ix_webhook_delivery_webhook_id_id", "webhook_id", "id"),
+        Index(
+            "ix_webhook_delivery_due",
+            "webhook_id",
+            "due_at",
+            "id",
+            sqlite_where=text(_WAITING),
+            postgresql_where=text(_WAITING),
+        ),
+        Index("ix_webhook_delivery_ended_at", "ended_at"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    webhook_id: Mapped[str] = mapped_column(ForeignKey("webhook.id"))
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    run_id: Mapped[str | None]
+    cause: Mapped[str]
+    """What it tells of: a webhook is told of it once."""
+    alert: Mapped[str]
+    body: Mapped[str]
+    """JSON of `api.Alert`, the same bytes in each try."""
+    state: Mapped[str]
+    tries: Mapped[int] = mapped_column(default=0)
+    created_at: Mapped[int]
+    due_at: Mapped[int]
+    """When it is tried next, while it waits."""
+    ended_at: Mapped[int | None]
+    status: Mapped[int | None]
+    error: Mapped[str] = mapped_column(default="")

@@ -231,6 +231,10 @@ class Run(Base):
     steps_per_s: Mapped[float | None]
     examples_per_s: Mapped[float | None]
     progress_at: Mapped[int | None]
+    advanced_at: Mapped[int | None]
+    """When its steps last got further; None until its attempt has a step rate. `step_us`: what a step took then."""
+    step_us: Mapped[int | None]
+    stalled_at: Mapped[int | None]
     resume_from: Mapped[str | None]
     """The checkpoint, of whatever run, that the first attempt resumes from."""
     result: Mapped[dict[str, Any] | None]

@@ -112,6 +112,20 @@ from drumline.contracts.api.telemetry import (
     ReductionSummary,
     SharedName,
 )
+from drumline.contracts.api.webhooks import (
+    Alert,
+    AlertKind,
+    AlertNonFinite,
+    AlertReason,
+    AlertRun,
+    AlertTest,
+    DeliveryState,
+    Webhook,
+    WebhookCreate,
+    WebhookCreated,
+    WebhookDelivery,
+    WebhookPatch,
+)
 
 __all__ = [
     "MAX_BULK",
@@ -119,6 +133,12 @@ __all__ = [
     "MAX_FIELD_NAME",
     "MAX_PAGE",
     "MAX_WHERE",
+    "Alert",
+    "AlertKind",
+    "AlertNonFinite",
+    "AlertReason",
+    "AlertRun",
+    "AlertTest",
     "Attempt",
     "Batch",
     "BatchCancel",
@@ -135,6 +155,7 @@ __all__ = [
     "ComparedMetrics",
     "ComparedRun",
     "DeletedRun",
+    "DeliveryState",
     "Device",
     "DeviceFacts",
     "FieldChange",
@@ -227,5 +248,10 @@ __all__ = [
     "VersionDiff",
     "Wait",
     "WaitRule",
+    "Webhook",
+    "WebhookCreate",
+    "WebhookCreated",
+    "WebhookDelivery",
+    "WebhookPatch",
     "Why",
 ]

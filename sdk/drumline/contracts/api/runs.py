@@ -167,6 +167,8 @@ class RunSummary(Reply):
     """Of a list: what it has in the columns asked for; numbers that JSON does not have as their names."""
     first_non_finite: NonFinite | None = None
     """The first reduction that was NaN or infinite, of the newest attempt that had one; every call is looked at."""
+    stalled_at: Timestamp | None = None
+    """Since when it is known that its steps get no further; None while they do, and where it does not run."""
 
 
 class RunWarning(Reply):

@@ -145,7 +145,10 @@ class NumberedPoints(MetricPoints):
     """Buckets of an axis that several curves share; those without a value are left out."""
 
     bucket: tuple[int, ...]
-    """The number of each bucket on the axis, from 0, ascending: the same number is the same stretch in every curve."""
+    """The number of each bucket on the axis, from 0, ascending: the same number is the same stretch in every curve.
+
+    Of many values it may reach up to an eighth of its width into the next; `x` says where it ends.
+    """
 
 
 class ComparedRun(Reply):

@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 
+from drumline.distribute.checkpoint import places
 from drumline.distribute.checkpoint.saved_parts import require_one_state
 from drumline.distribute.checkpoint.saved_state import name_checkpoint, read_state, write_state
 from drumline.distribute.cluster.exchange import Exchange
@@ -22,8 +23,6 @@ from drumline.distribute.errors import InvalidValueError
 
 #: Numbers them: the same in each process, as all make the same ones in the same order.
 _over_processes = itertools.count()
-#: What a step had before it is saved again, until the new state has its place: a kill between leaves one of the two.
-_REPLACED = ".replaced"
 
 
 class Checkpoints:
@@ -54,8 +53,7 @@ class Checkpoints:
     @property
     def steps(self) -> list[int]:
         """The steps there are checkpoints of, in order."""
-        names = (path.name.removesuffix(_REPLACED) for path in self._directory.iterdir())
-        return sorted({int(name) for name in names if name.isdecimal()})
+        return places.steps_in(self._directory)
 
     @property
     def latest_step(self) -> int | None:
@@ -72,7 +70,8 @@ class Checkpoints:
         """
         path = self._directory / str(step)
         if self._exchange is None:
-            write_state(path, state)
+            write_state(places.draft_of(path), state)
+            places.put_in_place(path)
             self._remove_old()
         else:
             self._save_together(self._exchange, path, state)
@@ -81,7 +80,7 @@ class Checkpoints:
 
     def _save_together(self, exchange: Exchange, path: Path, state: Any) -> None:
         what = f"checkpoint of step {path.name}"
-        partial, is_first = path.with_name(f"{path.name}.partial"), jax.process_index() == 0
+        partial, is_first = places.draft_of(path), jax.process_index() == 0
         with exchange.telling_failure(what):
             if is_first:  # what a killed program left, perhaps of another number of processes
                 shutil.rmtree(partial, ignore_errors=True)
@@ -102,19 +101,13 @@ class Checkpoints:
                 "one that all of them see, such as a shared volume"
             )
         require_one_state(partial)
-        replaced = path.with_name(f"{path.name}{_REPLACED}")
-        if path.exists():
-            shutil.rmtree(replaced, ignore_errors=True)
-            path.rename(replaced)
-        partial.rename(path)
-        shutil.rmtree(replaced, ignore_errors=True)
+        places.put_in_place(path)
         self._remove_old()
 
     def _remove_old(self) -> None:
         if self._keep is not None:
             for old in self.steps[: -self._keep]:
-                for name in (f"{old}{_REPLACED}", str(old)):
-                    shutil.rmtree(self._directory / name, ignore_errors=True)
+                places.delete_step(self._directory / str(old))
 
     def restore(self, state: Any = None, step: int | None = None) -> Any:
         """``state`` with the values of ``step``, the newest by default: variables are assigned and stay themselves, and
@@ -128,9 +121,7 @@ class Checkpoints:
             step = self._exchange.tell("restore of a checkpoint", step)[0]
         if step is None or step not in self.steps:
             raise FileNotFoundError(f"no checkpoint of step {step} in {self._directory}; there are {self.steps}")
-        path = self._directory / str(step)
-        if not path.exists():
-            path = path.with_name(f"{path.name}{_REPLACED}")
+        path = places.find(self._directory / str(step))
         restored = read_state(path, state)
         name_checkpoint(path, state)
         return restored

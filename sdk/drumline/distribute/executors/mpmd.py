@@ -41,14 +41,25 @@ class MpmdStep:
     def __init__(
         self,
         group: DeviceGroup,
-        ops: CrossDeviceOps,
-        observation: Observation,
+        ops: CrossDeviceOps | None,
+        observation: Observation | None,
         traces: list[TracedStep],
         arguments: StepArguments,
     ) -> None:
         self._group = group
-        self._rendezvous = Rendezvous(group.devices, ops, observation, variables_of(traces[0], is_instrumented))
         self._traces = traces
+        _check_same_tree(traces)
+        refuse_disagreement(traces, arguments)
+        self._unflatten = unflattener(traces[0])
+        self._uniform_outputs = _uniform_outputs(traces[0], arguments)
+        self._make_programs(ops, observation)
+
+    def _make_programs(self, ops: CrossDeviceOps | None, observation: Observation | None) -> None:
+        """One for each set of replicas whose programs, and kinds of devices, are equal."""
+        assert ops is not None
+        assert observation is not None
+        traces, group = self._traces, self._group
+        self._rendezvous = Rendezvous(group.devices, ops, observation, variables_of(traces[0], is_instrumented))
         distinct = {id(traced): without_plain_refs(traced.jaxpr.jaxpr) for traced in traces}
         # Sums of one level go in one exchange only if all replicas come to the same ones.
         by_level = len({tuple(collective_levels(jaxpr)) for jaxpr in distinct.values()}) == 1
@@ -66,10 +77,6 @@ class MpmdStep:
             )
             for replicas in alike.values()
         ]
-        _check_same_tree(traces)
-        refuse_disagreement(traces, arguments)
-        self._unflatten = unflattener(traces[0])
-        self._uniform_outputs = _uniform_outputs(traces[0], arguments)
 
     def __call__(self, arguments: StepArguments) -> Any:
         variables = {id(v): v for traced in self._traces for v in (*traced.read, *traced.written)}

@@ -16,7 +16,7 @@ from drumline.distribute.input.dataset import Dataset, as_dataset
 from drumline.distribute.input.division import DividedBatches, Division, Filled, WholeElements
 from drumline.distribute.input.explain import InputExplanation
 from drumline.distribute.input.options import InputOptions, InputReplicationMode, require_per_worker
-from drumline.distribute.input.over_processes import DividedOverProcesses, Share, WholeOverProcesses
+from drumline.distribute.input.over_processes import DividedOverProcesses, Share, WholeOnShapes, WholeOverProcesses
 from drumline.distribute.input.padding import without_remainder
 from drumline.distribute.input.placing import InputTarget, Placer
 from drumline.distribute.input.prefetch import Lookahead
@@ -244,11 +244,15 @@ def distribute_datasets_from_function(
         )
     replicas = strategy.num_replicas_in_sync
     per_replica = options.replication_mode is InputReplicationMode.PER_REPLICA
-    pipelines = replicas if per_replica else 1
+    hosts = len(strategy.processes)
+    pipelines = replicas if per_replica else hosts
     contexts = [InputContext(pipelines, pipeline, replicas) for pipeline in range(pipelines)]
     if strategy.has_foreign_devices:
         share = Share.of(strategy)
         contexts = share.contexts_of_replicas if per_replica else [share.context]
+    elif hosts > 1:  # on shapes, where one process reads for all that a run would have
+        sources = [_function_result(dataset_fn(context)) for context in contexts]
+        return DistributedDataset(strategy, WholeOnShapes(sources, replicas, hosts), options)
     return whole_elements(strategy, [_function_result(dataset_fn(context)) for context in contexts], options)
 
 

@@ -15,15 +15,15 @@ import jax
 from drumline.distribute.cluster.exchange import Exchange
 from drumline.distribute.errors import ProcessesDifferError, UnsupportedError
 from drumline.distribute.input import spec as specs
-from drumline.distribute.input.agreed_steps import AgreedSteps, OwnElements, OwnReader, OwnRows, RowsOfOwnPart
+from drumline.distribute.input.agreed_steps import AgreedSteps, Own, OwnElements, OwnReader, OwnRows, RowsOfOwnPart
 from drumline.distribute.input.autoshard import AutoShardPolicy, effective_policy
 from drumline.distribute.input.context import InputContext
 from drumline.distribute.input.dataset import Dataset, compute_batch_size
-from drumline.distribute.input.division import DividedBatches, Filled
+from drumline.distribute.input.division import DividedBatches, Filled, WholeElements
 from drumline.distribute.input.explain import InputExplanation, explain_whole, readers
 from drumline.distribute.input.ops import UNKNOWN
 from drumline.distribute.input.placing import InputTarget
-from drumline.distribute.input.steps import StepReader, WholeElementReader
+from drumline.distribute.input.steps import Pieces, StepReader, WholeElementReader
 from drumline.distribute.input.workers import dataset_of_worker
 
 
@@ -182,6 +182,45 @@ class WholeOverProcesses(_Shared):
 
     def explain(self) -> InputExplanation:
         return explain_whole(self._sources, self._share.replicas)
+
+
+class WholeOnShapes(WholeElements):
+    """As WholeOverProcesses, on shapes: one process reads for the replicas of all ``hosts`` that a run would have.
+
+    ``sources``: a dataset for each host, whose replicas take turns at it, or one for each replica.
+    """
+
+    def __init__(self, sources: Sequence[Dataset], replicas: int, hosts: int) -> None:
+        super().__init__(sources, replicas)
+        self._hosts = hosts
+
+    def open(self, iteration: int) -> StepReader:
+        pipelines: list[Any] = [iter(source.at_iteration(iteration)) for source in self._sources]
+        replicas, count = range(self._replicas), len(pipelines)
+        in_turn = [pipelines[replica * count // len(replicas)] for replica in replicas]
+        reader = OwnElements(WholeElementReader(in_turn, len(replicas), lambda: False), replicas)
+        return _StepsOfAllHosts(reader, self._hosts, drops=all(map(_is_static, self._sources)))
+
+    def cardinality(self) -> int:
+        return UNKNOWN
+
+
+class _StepsOfAllHosts(AgreedSteps):
+    """The steps that the hosts' processes would agree on, as one process takes them."""
+
+    def __init__(self, reader: OwnReader, hosts: int, *, drops: bool) -> None:
+        super().__init__(reader, None, drops=drops)
+        self._hosts = hosts
+
+    def __next__(self) -> Any:
+        return Pieces(super().__next__().elements)
+
+    def _take(self) -> tuple[Own | None, list[list[str | None] | None], dict[int, int]]:
+        own = self._reader.take()
+        kinds = [] if own is None else own.kinds
+        each = len(kinds) // self._hosts
+        told = [kinds[each * host : each * (host + 1)] for host in range(self._hosts)]
+        return own, [said if any(said) else None for said in told], {}
 
 
 def _is_static(source: Dataset) -> bool:

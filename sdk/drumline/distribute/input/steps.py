@@ -97,50 +97,59 @@ class StepReader(Protocol):
         """Nobody waits for its next step any more. Called from another thread than the one that reads."""
 
 
-class EachElementReader(_Closing):
+class _WholeElements(_Closing):
+    """Elements as they are. Of the one that a saved place lies within, the rows after that place make one, too."""
+
+    def __init__(self, elements: ElementIterator) -> None:
+        self._elements = elements
+        self._rest: tuple[Any, State] | None = None
+
+    def _next_element(self) -> Any:
+        if self._rest is not None:
+            (element, _), self._rest = self._rest, None
+            return element
+        return next(self._elements)
+
+    def get_state(self) -> State:
+        return {"elements": self._elements.get_state(), "offset": 0} if self._rest is None else self._rest[1]
+
+    def set_state(self, state: State) -> None:
+        (place,) = state["pipelines"] if "pipelines" in state else [state["elements"]]  # the first: of older versions
+        self._elements.set_state(place)
+        self._rest = None
+        if offset := state.get("offset"):
+            element = next(self._elements, None)
+            if element is None or leading_rows(element) <= offset:
+                raise InvalidValueError(
+                    f"the saved place is {offset} rows into a batch that has "
+                    f"{0 if element is None else leading_rows(element)}: restore it over the dataset that saved it"
+                )
+            self._rest = cut(element, offset, leading_rows(element)), {"elements": place, "offset": offset}
+
+
+class EachElementReader(_WholeElements):
     """One replica takes every element as it is. Its place is that of the other readers of one dataset."""
 
     dropped_rows = 0
 
-    def __init__(self, elements: ElementIterator) -> None:
-        self._elements = elements
-
     def __next__(self) -> Step:
-        return Pieces((next(self._elements),))
-
-    def get_state(self) -> State:
-        return {"elements": self._elements.get_state(), "offset": 0}
-
-    def set_state(self, state: State) -> None:
-        if state.get("offset"):
-            raise InvalidValueError(
-                f"the saved place is {state['offset']} rows into a batch, and one replica takes whole ones; restore it "
-                "with as many replicas as saved it"
-            )
-        (place,) = state["pipelines"] if "pipelines" in state else [state["elements"]]  # the first: of older versions
-        self._elements.set_state(place)
+        return Pieces((self._next_element(),))
 
 
-class EachBatchReader(_Closing):
+class EachBatchReader(_WholeElements):
     """Rule A: every element is one step. Elements without rows make no step."""
 
     def __init__(self, elements: ElementIterator, replicas: int) -> None:
-        self._elements = elements
+        super().__init__(elements)
         self._replicas = replicas
         self.dropped_rows = 0
 
     def __next__(self) -> Step:
         while True:
-            element = next(self._elements)
+            element = self._next_element()
             rows = leading_rows(element)
             if rows:
                 return CutBatch(element, even_sizes(rows, self._replicas))
-
-    def get_state(self) -> State:
-        return {"elements": self._elements.get_state()}
-
-    def set_state(self, state: State) -> None:
-        self._elements.set_state(state["elements"])
 
 
 class RowStream:

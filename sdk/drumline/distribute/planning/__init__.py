@@ -2,5 +2,6 @@
 
 from drumline.distribute.planning.chips import Chips, add_gpu_compiler, compiler_environment
 from drumline.distribute.planning.shapes import Stop, run_on_shapes
+from drumline.distribute.planning.unread_numbers import Unread
 
-__all__ = ["Chips", "Stop", "add_gpu_compiler", "compiler_environment", "run_on_shapes"]
+__all__ = ["Chips", "Stop", "Unread", "add_gpu_compiler", "compiler_environment", "run_on_shapes"]

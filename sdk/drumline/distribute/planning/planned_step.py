@@ -30,7 +30,7 @@ class Planned(SpmdStep):
         program = self._traced.jaxpr
         count = self._traced.num_outputs
         outer = () if arguments.repeated is None else (arguments.repeated.room,)
-        made = [_placeholder(aval, outer * (i < count)) for i, aval in enumerate(program.out_avals)]
+        made = [placeholder(aval, outer * (i < count)) for i, aval in enumerate(program.out_avals)]
         outputs = [
             value if bare else jnp.broadcast_to(value, (self._group.num_replicas_in_sync, *value.shape))
             for value, bare in zip(made[:count], self._out_is_mirrored, strict=True)
@@ -104,7 +104,7 @@ def device_bytes(aval: Any) -> int:
     return math.prod(shard) * int(aval.dtype.itemsize)
 
 
-def _placeholder(aval: Any, outer: tuple[int, ...]) -> Any:
+def placeholder(aval: Any, outer: tuple[int, ...]) -> Any:
     """A value of which nothing but its shape is known, with `outer` axes before its own."""
     if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key):
         key = jax.eval_shape(lambda: jax.random.key(0))

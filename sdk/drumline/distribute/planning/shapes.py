@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import dis
+import math
 import os
 import sys
 import traceback
@@ -17,6 +18,7 @@ import jax
 
 from drumline.distribute.base.trace_state import run_abstractly
 from drumline.distribute.errors import NotPlannableError
+from drumline.distribute.planning.unread_numbers import Unread
 
 _NEEDS_NUMBER = (
     jax.errors.ConcretizationTypeError,
@@ -24,6 +26,7 @@ _NEEDS_NUMBER = (
     jax.errors.TracerBoolConversionError,
     jax.errors.TracerIntegerConversionError,
 )
+_NO_NUMBER = "(not computed)"
 _ENGINE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _JAX = os.path.dirname(os.path.abspath(jax.__file__))
 
@@ -42,19 +45,22 @@ class Stop:
 
 
 class _ValueShownError(BaseException):
-    """A computed value is printed. No Exception: logging would swallow that, and print its traceback."""
+    """The text of a computed value is wanted. No Exception: logging would swallow that, and print its traceback."""
 
 
-def run_on_shapes(program: Callable[[], Any], devices: Sequence[Any], folder: Path) -> Stop | None:
+def run_on_shapes(
+    program: Callable[[], Any], devices: Sequence[Any], folder: Path, unread: Unread | None = None
+) -> Stop | None:
     """Calls ``program``, whose arrays are placeholders and whose default devices are ``devices``.
 
-    Returns where it stopped for want of a number (``float()``, ``if``, print of a computed value) or with a step that
-    can't be compiled; None where it came to its end. ``folder``: the program's files. What it raises itself
-    passes through.
+    Returns where it stopped for want of a number (``float()``, ``if``, a computed value in a text) or with a step that
+    can't be compiled; None where it came to its end. ``folder``: the program's files. ``unread``: who takes numbers
+    without a look; what goes to them alone, as into a print, is no number and nothing to stop at. What it raises
+    itself passes through.
     """
     with _jax_frames_kept():
         try:
-            jax.eval_shape(lambda: _run(program, devices))
+            jax.eval_shape(lambda: _run(program, devices, unread or Unread()))
         except (*_NEEDS_NUMBER, NotPlannableError, _ValueShownError) as error:
             return _stop(error, folder)
         except (AttributeError, TypeError) as error:
@@ -78,32 +84,36 @@ def _below(folder: Path) -> str:
     return os.path.realpath(folder) + os.sep
 
 
-def _run(program: Callable[[], Any], devices: Sequence[Any]) -> None:
-    with run_abstractly(devices), _showing_stops():
+def _run(program: Callable[[], Any], devices: Sequence[Any], unread: Unread) -> None:
+    with run_abstractly(devices), _texts_of_placeholders(unread):
         program()
 
 
 @contextmanager
-def _showing_stops() -> Iterator[None]:
-    """A print of a placeholder stops the program: what it would show is not the number that the user waits for.
+def _texts_of_placeholders(unread: Unread) -> Iterator[None]:
+    """A placeholder's text stops the program, unless it is only shown: it is not the number that the user waits for.
 
     JAX has no hook for that, so its placeholders' own text is replaced while the program runs. To wait for one is
     nothing to stop at.
     """
     tracer: Any = jax.core.Tracer
-    printed = builtins.print
+    printed, number = builtins.print, tracer.__float__
 
-    def refuse(self: Any, *_: Any) -> str:
-        if _is_asked_by_program():
-            raise _ValueShownError
-        return repr(self)
+    def text(self: Any, *_: Any) -> str:
+        if not _is_asked_by_program():
+            return repr(self)
+        if unread.takes(sys._getframe(1)):
+            return _NO_NUMBER
+        raise _ValueShownError
+
+    def no_number(self: Any) -> Any:
+        return math.nan if unread.takes(sys._getframe(1)) else number(self)
 
     def show(*values: Any, **options: Any) -> None:
-        if any(isinstance(leaf, tracer) for leaf in jax.tree.leaves(list(values))):
-            raise _ValueShownError
-        printed(*values, **options)
+        has_none = [any(isinstance(leaf, tracer) for leaf in jax.tree.leaves(value)) for value in values]
+        printed(*(_NO_NUMBER if none else value for value, none in zip(values, has_none, strict=True)), **options)
 
-    replaced = {"__str__": refuse, "__format__": refuse, "block_until_ready": lambda array: array}
+    replaced = {"__str__": text, "__format__": text, "__float__": no_number, "block_until_ready": lambda array: array}
     own = {name: tracer.__dict__[name] for name in replaced if name in tracer.__dict__}
     for name, method in replaced.items():
         setattr(tracer, name, method)

@@ -7,7 +7,7 @@ import inspect
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -29,6 +29,7 @@ from drumline.distribute.executors.same_program import require_same_program
 from drumline.distribute.executors.spmd import SpmdStep
 from drumline.distribute.observe import DispatchedProgram
 from drumline.distribute.observe.observation import Observation
+from drumline.distribute.planning.planned_ragged import PlannedRagged, plan_ragged
 from drumline.distribute.planning.planned_step import Planned, PlannedStep, PlannedSteps
 from drumline.distribute.running.donation import donated_leaves, refuse_reads
 from drumline.distribute.running.program_cache import BuiltStep, FunctionState, StepCache
@@ -305,17 +306,19 @@ class StepRunner:
 
     def _plan(
         self, program: _Program, fn: Callable[..., Any], arguments: StepArguments, options: RunOptions
-    ) -> Planned:
-        if not program.is_shared:
-            why = (
-                f"its batch is ragged: rows per replica {list(arguments.rows or ())}"
-                if arguments.is_ragged
-                else "its Python needs a number that only a replica knows, or executor='mpmd' was asked for"
-            )
+    ) -> Planned | PlannedRagged:
+        if not program.is_shared and not arguments.is_ragged:
             raise NotPlannableError(
                 f"step {self.step} has a program per replica (MPMD), and only one program for all can be compiled for "
-                f"devices that are not there: {why}"
+                "devices that are not there: its Python needs a number that only a replica knows, or executor='mpmd'"
             )
+        if not program.is_shared:
+            made, alone = list(program.traces[0].created), replace(options, donate=False)
+
+            def plan_even(even: StepArguments) -> Any:
+                return self._plan(self._trace(fn, even, made), fn, even, alone)
+
+            return plan_ragged(self._owner, program.traces, arguments, plan_even)
         (traced,) = program.traces
         self._mark_uniform(traced, arguments)
         given = donated_leaves(fn, arguments.tree, options.donated_names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 
+from drumline.distribute.base.trace_state import is_abstract
 from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.per_replica import PerReplica
 
@@ -18,7 +19,10 @@ def true_rows(group: DeviceGroup, filled: jax.Array, weights: PerReplica) -> Per
     assert rows is not None
     whole = PerReplica.from_stacked(filled)
     pairs = zip(whole.values, group.local_replicas, strict=True)
-    kept = jax.device_put([np.asarray(own)[: rows[replica]] for own, replica in pairs], list(group.local_devices))
+    if is_abstract():  # there is nothing on a host, and no device
+        kept = [own[: rows[replica]] for own, replica in pairs]
+    else:
+        kept = jax.device_put([np.asarray(own)[: rows[replica]] for own, replica in pairs], list(group.local_devices))
     value = PerReplica.from_components(kept, rows, whole.num_replicas)
     value.filled, value.row_weights = filled, weights
     return value
