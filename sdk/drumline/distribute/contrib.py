@@ -19,8 +19,8 @@ class MirroredStrategy(v1.MirroredStrategy):
     """Mirrors variables over the devices of this machine.
 
     Either ``devices`` or ``num_gpus`` (= ``num_gpus_per_worker``): the first so many GPUs that exist, the CPU if none
-    do. ``cross_tower_ops`` is the old name of ``cross_device_ops``. ``auto_shard_dataset`` has an effect with several
-    workers only.
+    do. ``cross_tower_ops`` is the old name of ``cross_device_ops``. With ``auto_shard_dataset`` each of several workers
+    reads files of its own of a dataset given to ``make_dataset_iterator``; else their replicas take turns at all of it.
     """
 
     batch_is_per_replica: ClassVar[bool] = True
@@ -46,7 +46,9 @@ class MirroredStrategy(v1.MirroredStrategy):
         self._devices_per_worker = count
         chosen = devices if count is None else first_gpus(count)
         super().__init__(chosen, cross_device_ops if cross_device_ops is not None else cross_tower_ops)
-        self.auto_shard_dataset = auto_shard_dataset
+        if not isinstance(auto_shard_dataset, bool):
+            raise InvalidTypeError(f"auto_shard_dataset must be True or False; got {auto_shard_dataset!r:.80}")
+        self.auto_shard_dataset = self._shards_files = auto_shard_dataset
 
     def configure(
         self,

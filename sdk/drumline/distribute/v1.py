@@ -20,6 +20,7 @@ class StrategyV1(NumpyDatasets, Strategy):
 
     #: Is the batch of a dataset given to ``make_dataset_iterator`` one replica's (contrib), or the global one?
     batch_is_per_replica: ClassVar[bool] = False
+    _shards_files = False
 
     def make_dataset_iterator(self, dataset: Any) -> InputIterator:
         """An iterator that gives every replica its part of each batch; call ``get_next`` per step.
@@ -28,7 +29,9 @@ class StrategyV1(NumpyDatasets, Strategy):
         """
         from drumline.distribute.input import v1
 
-        return v1.make_dataset_iterator(self, dataset, batch_is_per_replica=self.batch_is_per_replica)
+        return v1.make_dataset_iterator(
+            self, dataset, batch_is_per_replica=self.batch_is_per_replica, shards_files=self._shards_files
+        )
 
     def make_input_fn_iterator(
         self, input_fn: Callable[[Any], Any], replication_mode: Any = "PER_WORKER"

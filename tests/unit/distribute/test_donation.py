@@ -74,6 +74,18 @@ def test_reading_what_was_given_away_names_argument_and_step(
     np.asarray(third[0][0])
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_compiled_function_of_the_users_own_is_refused_what_was_given_away(replicas: int) -> None:
+    strategy = dist.MirroredStrategy(jax.devices()[:replicas])
+    x, (first, _) = rows(strategy), strategy.run(step, args=(initial(2), rows(strategy)))
+    doubled = jax.jit(lambda v: v * 2)
+    doubled(first[0][0])  # from here on its compiled program is called at once, and Python is not asked
+    second, _ = strategy.run(step, args=(first, x), options=GIVE)
+    with pytest.raises(dist.errors.DonatedError, match="argument 'state' was donated to step 1"):
+        doubled(first[0][0])
+    doubled(second[0][0])
+
+
 def test_memory_of_state_that_is_given_away_is_used_again(two: dist.MirroredStrategy) -> None:
     x = rows(two)
     state, _ = two.run(step, args=(initial(2), x), options=GIVE)

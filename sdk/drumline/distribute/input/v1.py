@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError
+from drumline.distribute.input.autoshard import AutoShardPolicy
 from drumline.distribute.input.context import InputContext
 from drumline.distribute.input.dataset import Dataset, as_dataset
 from drumline.distribute.input.distributed import DistributedDataset, distribute_dataset, whole_elements
 from drumline.distribute.input.options import InputOptions, InputReplicationMode
 from drumline.distribute.input.over_processes import Share
 from drumline.distribute.input.placing import InputTarget
+from drumline.distribute.input.workers import dataset_of_worker
 
 
 class InputIterator:
@@ -35,14 +37,22 @@ class InputIterator:
         return self._iterator.get_next()
 
 
-def make_dataset_iterator(strategy: InputTarget, dataset: Any, *, batch_is_per_replica: bool = False) -> InputIterator:
+def make_dataset_iterator(
+    strategy: InputTarget, dataset: Any, *, batch_is_per_replica: bool = False, shards_files: bool = False
+) -> InputIterator:
     """An iterator over ``dataset``.
 
     Its batch is the global one and is divided, or, with ``batch_is_per_replica`` (the contrib strategies), every
-    replica takes a whole element.
+    replica takes a whole element. Then, with ``shards_files``, each of several processes reads files of its own, and
+    InvalidValueError says where the dataset reads none, or fewer than there are processes.
     """
     if not batch_is_per_replica:
         return InputIterator(distribute_dataset(strategy, dataset))
+    if shards_files and strategy.has_foreign_devices:
+        share = Share.of(strategy)
+        by_file = as_dataset(dataset).with_auto_shard_policy(AutoShardPolicy.FILE)
+        own = dataset_of_worker(by_file, len(share.processes), share.index)
+        return InputIterator(whole_elements(strategy, [own], InputOptions()))
     return InputIterator(whole_elements(strategy, [as_dataset(dataset)], InputOptions(), is_common=True))
 
 

@@ -38,6 +38,9 @@ def refuse_reads(arrays: Iterable[Any], argument: str, step: int) -> None:
     """Reading ``arrays``, which were donated, raises DonatedError from now on."""
     refuse = partial(_refuse, argument, step)
     for array in arrays:
+        # Donation leaves the array its buffers, which a compiled `jax.jit` hands on without asking: over several
+        # devices that ends the process (JAX 0.10.2). An array without buffers takes the way on which JAX asks.
+        array.delete()
         # JAX asks this of an array before it reads it; its own answer can't say what took the array.
         array._check_if_deleted = refuse
 

@@ -55,6 +55,21 @@ def files(directory: str, policy: str) -> list[Any]:
     return steps_of(strategy, strategy.distribute_dataset(dataset.with_auto_shard_policy(policy)))
 
 
+def files_of_contrib(directory: str, shards: bool) -> list[Any]:
+    """The same by the older strategy, whose replicas take a whole batch each; and what it says of no files."""
+    strategy = dist.contrib.MirroredStrategy(auto_shard_dataset=shards)
+    paths = sorted(map(str, Path(directory).glob("*.txt")))
+    dataset = dist.Dataset.text_lines(paths).map(lambda line: np.float32(str(line))).batch(2, drop_remainder=True)
+    iterator = strategy.make_dataset_iterator(dataset)
+    first = plain(strategy.local_results(iterator.get_next()))
+    said = ""
+    try:
+        strategy.make_dataset_iterator(dist.Dataset.range(8).batch(2))
+    except ValueError as error:
+        said = str(error)
+    return [first, said]
+
+
 def hinted() -> list[Any]:
     """A dataset that says where its shard is taken."""
     strategy = dist.MirroredStrategy()

@@ -131,6 +131,19 @@ def test_each_process_reads_its_files_and_each_row_is_read_once(
     assert {len(rows) for steps in told for step in steps for rows in step} == {2}
 
 
+@pytest.mark.parametrize(("shards", "second"), [(True, [[8, 9], [10, 11]]), (False, [[4, 5], [6, 7]])])
+def test_replicas_of_the_older_strategy_take_turns_at_all_files_or_at_their_process_s_own(
+    processes: ProcessGroups, tmp_path: Path, shards: bool, second: list[list[float]]
+) -> None:
+    for number in range(2):
+        lines = (str(float(row)) for row in range(8 * number, 8 * number + 8))
+        (tmp_path / f"{number}.txt").write_text("\n".join(lines) + "\n")
+    told = processes.run(FOUND, f"reading.files_of_contrib({str(tmp_path)!r}, {shards})", (2, 2))
+
+    assert [first for first, _ in told] == [[[0, 1], [2, 3]], second]
+    assert {"reads none" in said for _, said in told} == {shards}
+
+
 def test_a_marked_shard_is_each_process_s_own(processes: ProcessGroups) -> None:
     told = processes.run(FOUND, "reading.hinted()", (4, 4))
 
