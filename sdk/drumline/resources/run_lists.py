@@ -131,3 +131,16 @@ class RunLists:
     ) -> RunList:
         """The runs that match a filter, such as `"params.lr > 0.1 and loss < 0.3"`: docs/design/lists.md."""
         return RunList(self._transport, where, sort, columns, archived)
+
+    def retention(self) -> api.Retention:
+        """How long the project keeps ended runs, and how much telemetry of them; None for ever."""
+        return self._transport.get("/retention", api.Retention)
+
+    def set_retention(self, *, days: int | None = None, telemetry_bytes: int | None = None) -> api.Retention:
+        """Has the project keep ended runs so long, and so much telemetry of them; what is beyond is deleted.
+
+        Starred runs stay. None is no bound: `set_retention()` keeps everything. Needs the role admin.
+        """
+        with typed_errors():
+            body = Body.of(api.RetentionChange(days=days, telemetry_bytes=telemetry_bytes))
+        return self._transport.put("/retention", api.Retention, body)

@@ -99,6 +99,23 @@ def test_delete_asks_and_deletes_runs_by_name_or_all_that_match_but_those_that_l
         assert [*client.runs(archived=True)] == []
 
 
+def test_retention_is_shown_and_changed_and_what_is_not_named_stays(
+    edge: EdgeServer, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli("retention") == 0
+    assert cli.out.strip() == "Ended runs are kept however old they are; starred ones always."
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert cli("retention", "--days", "30") == 130
+    assert cli("retention", "--days", "30", "--yes") == cli("retention", "--telemetry", "50GB", "--yes") == 0
+    assert cli.out.startswith("Ended runs are kept for 30 days after their end, up to ")
+    with Client(edge.url, edge.admin_token) as client:
+        assert (client.retention().days, client.retention().telemetry_bytes) == (30, 50 * 10**9)
+        assert cli("retention", "--days", "off", "--telemetry", "off") == 0
+        assert (client.retention().days, client.retention().telemetry_bytes) == (None, None)
+    for wrong in (("--days", "0"), ("--days", "x"), ("--telemetry", "50 parsecs"), ("--telemetry", "9e99")):
+        assert cli("retention", *wrong) == 2
+
+
 def test_the_sdk_counts_groups_and_changes_what_matches(edge: EdgeServer) -> None:
     for lr in (0.1, 0.2, 0.3):
         edge.core.queue(parameters={"lr": lr, "opt": "adam" if lr < 0.3 else "sgd"})
