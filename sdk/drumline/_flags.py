@@ -10,6 +10,11 @@ _UNITS_S = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "min": 60.0, "s": 1.0, "ms":
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|min|[dhms])")
 _WHOLE = re.compile(rf"(?:{_PART.pattern}\s*)+")
 _MOST_TEXT = 40
+_MOST_DAYS = 36_500
+_UNITS_BYTES = {"": 1, "b": 1}
+_UNITS_BYTES |= {f"{unit}b": 1000 ** (power + 1) for power, unit in enumerate("kmgt")}
+_UNITS_BYTES |= {f"{unit}ib": 1024 ** (power + 1) for power, unit in enumerate("kmgt")}
+_SIZE = re.compile(r"([0-9]{1,16}(?:\.[0-9]{1,6})?)\s*((?:[kmgt]i?)?b?)", re.IGNORECASE)
 
 
 class Duration(click.ParamType[float]):
@@ -24,6 +29,38 @@ class Duration(click.ParamType[float]):
         if seconds is None:
             self.fail(f"{value!r:.60} is no length of time; write seconds, or such as 90s, 5m, 1h30m, 2d", param, ctx)
         return seconds
+
+
+class Days(click.ParamType[int]):
+    """A whole number of days, or `off`, which is 0."""
+
+    name = "days"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Days, 0 for `off`."""
+        text = str(value).strip().lower().removesuffix("d")
+        if text in ("off", "never"):
+            return 0
+        if not text.isascii() or not text.isdigit() or not 0 < int(text[:9]) <= _MOST_DAYS:
+            self.fail(f"{value!r:.60} is no number of days from 1 to {_MOST_DAYS}, nor 'off'", param, ctx)
+        return int(text)
+
+
+class Size(click.ParamType[int]):
+    """A number of bytes, such as `50GB` or `512MiB`, or `off`, which is 0."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Bytes, 0 for `off`."""
+        text = str(value).strip()
+        if text.lower() == "off":
+            return 0
+        found = _SIZE.fullmatch(text)
+        size = int(float(found[1]) * _UNITS_BYTES[found[2].lower()]) if found else 0
+        if not 0 < size < 2**53:
+            self.fail(f"{value!r:.60} is no size; write such as 50GB, 512MiB or 'off'", param, ctx)
+        return size
 
 
 class KeyValue(click.ParamType[tuple[str, str]]):

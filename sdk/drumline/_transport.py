@@ -135,6 +135,10 @@ class Transport:
         """The answer to a POST, as `model`. Retried only with an idempotency `key`."""
         return _parse(self.send("POST", path, body, params=params, key=key), model)
 
+    def put(self, path: str, model: type[Model], body: Body) -> Model:
+        """The answer to a PUT, as `model`."""
+        return _parse(self.send("PUT", path, body), model)
+
     def delete(self, path: str, model: type[Model], params: Params | None = None) -> Model:
         """The answer to a DELETE, as `model`."""
         return _parse(self.send("DELETE", path, params=params), model)

@@ -1,5 +1,5 @@
-"""The loops of the server, as tasks of the API process: lead, schedule, cancel, bulk, erase, fields, webhooks,
-deadlines, forget.
+"""The loops of the server, as tasks of the API process: lead, schedule, cancel, bulk, erase, retain, fields,
+webhooks, deadlines, forget.
 
 `lead` keeps the lease that lets this server run the others. Commits wake `schedule`, `cancel`, `bulk` and `erase`, many
 in a row for one round; each loop also looks by itself. A round that fails is logged and tried again a little later; a
@@ -23,7 +23,17 @@ from drumline_server.lifecycle.alerts import forget_deliveries
 from drumline_server.lifecycle.cancel import batches_to_cancel, cancel_part
 from drumline_server.lifecycle.checkpoints import forget_deleted as forget_deleted_checkpoints
 from drumline_server.lifecycle.deadlines import Deadlines, OverdueAction, longest_takeover_s, overdue_actions
-from drumline_server.lifecycle.deletion import deleted_runs, erase_part
+from drumline_server.lifecycle.deletion import (
+    Border,
+    delete_beyond,
+    deleted_runs,
+    erase_part,
+    find_beyond,
+    measure_run,
+    note_sizes,
+    retaining_projects,
+    unmeasured_runs,
+)
 from drumline_server.lifecycle.guard import clamp_timestamps
 from drumline_server.lifecycle.marks import bulk_part, open_bulks
 from drumline_server.scheduling.dispatch import schedule
@@ -53,6 +63,7 @@ _SPREAD_EVERY_S = 1.0
 _POST_EVERY_S = 1.0
 """Another server may have stored what is due."""
 _ERASE_EVERY_S = 60.0
+_RETAIN_EVERY_S = 60.0
 _FIRST_BACKOFF_S = 0.2
 _LAST_BACKOFF_S = 10.0
 _REST_FACTOR = 4.0
@@ -103,6 +114,7 @@ def start_loops(database: Database, settings: Settings, clock: Clock) -> Loops:
         _Round("cancel", triggers[CANCELS], every_s, lambda: cancel_batches(database, clock, leadership)),
         _Round("bulk", triggers[BULKS], every_s, lambda: change_runs(database, clock, leadership)),
         _Round("erase", triggers[ERASURES], _ERASE_EVERY_S, lambda: erase_runs(database, leadership)),
+        _Round("retain", _LoopTrigger(), _RETAIN_EVERY_S, lambda: retain_runs(database, clock, leadership)),
         _Round("fields", _LoopTrigger(), _SPREAD_EVERY_S, lambda: spread_fields(database, clock, leadership)),
         _Round("webhooks", triggers[WEBHOOKS], _POST_EVERY_S, posts.round),
         _Round("deadlines", _LoopTrigger(), settings.deadlines_every_s, deadline_loop.round),
@@ -211,6 +223,25 @@ async def erase_runs(database: Database, leadership: Leadership) -> None:
         await _do_in_parts(database, left, erase_part, leadership, rests=True)
         if await database.read(deleted_runs) == left:
             return  # what could not be done now is tried again in the next round
+
+
+async def retain_runs(database: Database, clock: Clock, leadership: Leadership) -> None:
+    """Deletes the runs that projects do not keep, some in each transaction, the oldest first."""
+
+    def write(session: Session, act: Callable[[Session], None]) -> None:
+        leadership.guard(session)
+        act(session)
+
+    for project_id in await database.read(retaining_projects):
+        while numbers := await database.read(partial(unmeasured_runs, project_id=project_id)):
+            sizes = {number: await database.read(partial(measure_run, number=number)) for number in numbers}
+            await database.write(partial(write, act=partial(note_sizes, sizes=sizes)))
+        after: Border | None = (0, "")
+        while after is not None:
+            found = await database.read(partial(find_beyond, project_id=project_id, after=after, now=clock.now()))
+            if found.runs:
+                await database.write(partial(write, act=partial(delete_beyond, beyond=found, now=clock.now())))
+            after = found.border
 
 
 async def _do_in_parts(

@@ -13,6 +13,7 @@ from drumline.contracts.stacks import MemberStacks, MemberStanding, RunStacks
 from drumline.contracts.states import TERMINAL_MEMBER, TERMINAL_RUN, MemberState
 from drumline_server.base.errors import DrumlineError, InvalidRequestError
 from drumline_server.base.paging import decode_cursor, page_of
+from drumline_server.lifecycle.deletion import deleted_from
 from drumline_server.lifecycle.release import stopped_by
 from drumline_server.scheduling.snapshot import SchedulingTerms
 from drumline_server.services import jobs
@@ -258,7 +259,9 @@ def whole_run(session: Session, run: Run, *, now: int) -> api.Run:
 
 def _view(session: Session, run: Run, why: api.Why | None) -> api.Run:
     spec = jobs.view_version(runs.version_of(session, run), run.job_name)
-    return view_run(run, spec, why, warnings_of(session, run))
+    whole = view_run(run, spec, why, warnings_of(session, run))
+    until = deleted_from(session, run)
+    return whole.model_copy(update={"deleted_from": None if until is None else from_micros(until)})
 
 
 def list_attempts(

@@ -586,6 +586,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/retention": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Retention
+         * @description How long the project keeps ended runs, and how much telemetry of them.
+         */
+        get: operations["get_retention"];
+        /**
+         * Set Retention
+         * @description Has the project keep ended runs so long from now on; what is beyond is deleted in the background.
+         */
+        put: operations["set_retention"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/run-views": {
         parameters: {
             query?: never;
@@ -5469,6 +5493,28 @@ export interface components {
             step: number;
         };
         /**
+         * Retention
+         * @description How long a project keeps ended runs; None for ever.
+         */
+        Retention: {
+            /** Days */
+            days: number | null;
+            /** Measured Bytes */
+            measured_bytes: number;
+            /** Telemetry Bytes */
+            telemetry_bytes: number | null;
+        };
+        /**
+         * RetentionChange
+         * @description How long a project is to keep ended runs; starred ones it always keeps. What is left out is without a bound.
+         */
+        RetentionChange: {
+            /** Days */
+            days?: number | null;
+            /** Telemetry Bytes */
+            telemetry_bytes?: number | null;
+        };
+        /**
          * Retries
          * @description How often a run is tried again after a failure of the program, and of the machinery.
          */
@@ -5508,6 +5554,8 @@ export interface components {
             cancelled_by?: components["schemas"]["PrincipalRef"] | null;
             /** Created At */
             created_at: string;
+            /** Deleted From */
+            deleted_from?: string | null;
             /** Ended At */
             ended_at: string | null;
             /** Fields */
@@ -6692,6 +6740,8 @@ export type Resources = components['schemas']['Resources'];
 export type RestoredEvent = components['schemas']['RestoredEvent'];
 export type ResultEvent = components['schemas']['ResultEvent'];
 export type ResumePoint = components['schemas']['ResumePoint'];
+export type Retention = components['schemas']['Retention'];
+export type RetentionChange = components['schemas']['RetentionChange'];
 export type Retries = components['schemas']['Retries'];
 export type RollbackRequest = components['schemas']['RollbackRequest'];
 export type Run = components['schemas']['Run'];
@@ -7693,6 +7743,68 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Plan"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_retention: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Retention"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    set_retention: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RetentionChange"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Retention"];
                 };
             };
             /** @description An error, told in words and with a code. */

@@ -26,6 +26,7 @@ _OWN = {
     "cancel": "Stop a run.",
     "mark": "Label, note, star or archive runs.",
     "delete": "Delete runs that have ended, for good.",
+    "retention": "Show or change how long ended runs are kept.",
     "rerun": "Run an old run again.",
     "jobs": "List jobs; compare, roll back and run their versions.",
     "batches": "List batches; show and cancel one, and what came of it.",

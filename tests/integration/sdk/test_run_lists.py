@@ -1,6 +1,7 @@
 """Runs filtered, listed with columns, and marked, from the command line and the SDK, against a real server."""
 
 import io
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -98,6 +99,23 @@ def test_delete_asks_and_deletes_runs_by_name_or_all_that_match_but_those_that_l
         assert [*client.runs(archived=True)] == []
 
 
+def test_retention_is_shown_and_changed_and_what_is_not_named_stays(
+    edge: EdgeServer, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli("retention") == 0
+    assert cli.out.strip() == "Ended runs are kept however old they are; starred ones always."
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert cli("retention", "--days", "30") == 130
+    assert cli("retention", "--days", "30", "--yes") == cli("retention", "--telemetry", "50GB", "--yes") == 0
+    assert cli.out.startswith("Ended runs are kept for 30 days after their end, up to ")
+    with Client(edge.url, edge.admin_token) as client:
+        assert (client.retention().days, client.retention().telemetry_bytes) == (30, 50 * 10**9)
+        assert cli("retention", "--days", "off", "--telemetry", "off") == 0
+        assert (client.retention().days, client.retention().telemetry_bytes) == (None, None)
+    for wrong in (("--days", "0"), ("--days", "x"), ("--telemetry", "50 parsecs"), ("--telemetry", "9e99")):
+        assert cli("retention", *wrong) == 2
+
+
 def test_the_sdk_counts_groups_and_changes_what_matches(edge: EdgeServer) -> None:
     for lr in (0.1, 0.2, 0.3):
         edge.core.queue(parameters={"lr": lr, "opt": "adam" if lr < 0.3 else "sgd"})
@@ -113,3 +131,28 @@ def test_the_sdk_counts_groups_and_changes_what_matches(edge: EdgeServer) -> Non
         assert run.details.labels == {"b": "2"}
         with pytest.raises(InvalidRequestError, match="no run has 'lr'"):
             client.runs("lr > 1").count()
+
+
+def test_a_list_is_a_frame_with_a_column_for_each_that_was_asked_for(edge: EdgeServer) -> None:
+    runs = [
+        edge.core.queue(parameters=parameters, labels={"team": "a"}).id
+        for parameters in (
+            {"lr": 0.5, "n": 2**53 + 1, "x": "NaN"},
+            {"lr": 1, "n": 3, "x": 2.5},
+            {"lr": 2, "opt": "adam"},
+        )
+    ]
+    with Client(edge.url, edge.admin_token) as client:
+        columns = ["params.lr", "params.n", "params.x", "params.opt"]
+        table = client.runs(sort="created", columns=columns).to_arrow()
+        frame = client.runs(sort="created", columns=columns).to_pandas()
+        nothing = client.runs("params.lr > 9", columns=["params.lr"]).to_pandas()
+
+    assert table.column_names[-4:] == columns
+    kinds = {name: str(table.schema.field(name).type) for name in (*columns, "created_at", "starred")}
+    assert [*kinds.values()] == ["double", "int64", "double", "string", "timestamp[us, tz=UTC]", "bool"]
+    assert [*frame["run"]] == runs
+    assert table["params.n"].to_pylist() == [2**53 + 1, 3, None]
+    assert table["params.opt"].to_pylist() == [None, None, "adam"]
+    assert json.loads(frame["labels"][0]) == {"team": "a"}
+    assert len(nothing) == 0

@@ -246,7 +246,6 @@ TPU = {"TPU_WORKER_HOSTNAMES": "t0,t1", "TPU_WORKER_ID": "0"}
             cluster_resolver.KubernetesClusterResolver,
         ),
         ({**INDEXED, "NUM_PROCESSES": "2"}, cluster_resolver.KubernetesClusterResolver),
-        (INDEXED, type(None)),
         (TPU, cluster_resolver.TPUClusterResolver),
         ({}, type(None)),
     ],
@@ -256,6 +255,14 @@ def test_the_environment_decides_what_tells_the_cluster(environment: dict[str, s
 
     with cluster_environment(environment):
         assert type(find_resolver()) is kind
+
+
+def test_a_pod_of_an_indexed_job_that_is_not_told_how_many_there_are_runs_alone_and_warns() -> None:
+    said = r"JOB_COMPLETION_INDEX .* runs alone: for one gang of all pods set NUM_PROCESSES \(the Job's completions"
+    with cluster_environment(INDEXED), pytest.warns(dist.errors.DistributeWarning, match=said):
+        assert dist.initialize() == dist.Gang()
+    with cluster_environment(INDEXED):
+        assert dist.initialize(simple({})) == dist.Gang()
 
 
 def test_a_process_of_no_cluster_is_a_gang_of_one() -> None:

@@ -1,4 +1,4 @@
-"""Beside `/runs`: counts, groups and names of fields, saved views, and changes of many runs."""
+"""Beside `/runs`: counts, groups and names of fields, saved views, changes of many runs, and how long runs are kept."""
 
 from typing import Annotated
 
@@ -8,8 +8,9 @@ from drumline.contracts import api
 from drumline.contracts.api.run_lists import ViewName
 from drumline.contracts.base import Text
 from drumline.contracts.ids import BulkChangeId
-from drumline_server.http.dependencies import AppDep, KnownQuery, ReaderDep, SubmitterDep, api_router
+from drumline_server.http.dependencies import AdminDep, AppDep, KnownQuery, ReaderDep, SubmitterDep, api_router
 from drumline_server.http.routes.runs import Archived, Where
+from drumline_server.lifecycle import deletion
 from drumline_server.services import marks, run_matching
 from drumline_server.services.run_lists import ListQuery, RunList
 
@@ -69,6 +70,22 @@ async def change_runs(body: api.BulkRequest, principal: SubmitterDep, app: AppDe
 async def get_bulk_change(bulk_id: BulkChangeId, principal: ReaderDep, app: AppDep) -> api.BulkChange:
     """A change of many runs, and how far it is."""
     return await app.database.read(lambda session: marks.get_bulk(session, principal.project_id, bulk_id))
+
+
+@router.get("/retention")
+async def get_retention(principal: ReaderDep, app: AppDep) -> api.Retention:
+    """How long the project keeps ended runs, and how much telemetry of them."""
+    return await app.database.read(lambda session: deletion.get_retention(session, principal.project_id))
+
+
+@router.put("/retention")
+async def set_retention(body: api.RetentionChange, principal: AdminDep, app: AppDep) -> api.Retention:
+    """Has the project keep ended runs so long from now on; what is beyond is deleted in the background."""
+    return await app.database.write(
+        lambda session: deletion.set_retention(
+            session, principal.project_id, body, by=principal.ref, now=app.clock.now()
+        )
+    )
 
 
 @router.get("/run-views")

@@ -45,6 +45,24 @@ class Refusal(Reply):
     hint: str
 
 
+class RetentionChange(Contract):
+    """How long a project is to keep ended runs; starred ones it always keeps. What is left out is without a bound."""
+
+    days: Annotated[int, Field(ge=1, le=36_500)] | None = None
+    """A run is deleted so long after its end."""
+    telemetry_bytes: Annotated[int, Field(ge=1, lt=2**53)] | None = None
+    """Of all ended runs together, as stored in the database; beyond it the oldest are deleted."""
+
+
+class Retention(Reply):
+    """How long a project keeps ended runs; None for ever."""
+
+    days: int | None
+    telemetry_bytes: int | None
+    measured_bytes: int
+    """Telemetry of the ended runs that were measured; they are where `telemetry_bytes` is set."""
+
+
 class RunPatch(Contract):
     """What is to change of a run after the fact; what is left out stays as it is."""
 

@@ -201,6 +201,8 @@ class Run(RunSummary):
     """The run that this one repeats."""
     warnings: tuple[RunWarning, ...] = ()
     """What its user may not have meant, while it has not ended."""
+    deleted_from: Timestamp | None = None
+    """When it is deleted for its age, as the project keeps runs; None for a starred one, or one that lives."""
 
 
 class CancelRequest(Contract):

@@ -67,4 +67,5 @@ def find_resolver() -> ClusterResolver | None:
             f"the Slurm job has {os.environ['SLURM_NTASKS']} tasks, and this process is none of them: start it with "
             "srun, or pass SimpleClusterResolver(ClusterSpec({})) to run alone"
         )
+    kubernetes.warn_of_unknown_number()
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import partial
@@ -14,7 +15,13 @@ from typing import Any
 from drumline.distribute.cluster.cluster_spec import MAX_TASKS, ClusterSpec
 from drumline.distribute.cluster.gang import Gang, check_port, gang_of_tasks, number_in
 from drumline.distribute.cluster.resolver import ClusterResolver
-from drumline.distribute.errors import ClusterError, InvalidTypeError, InvalidValueError, MissingPackageError
+from drumline.distribute.errors import (
+    ClusterError,
+    DistributeWarning,
+    InvalidTypeError,
+    InvalidValueError,
+    MissingPackageError,
+)
 
 #: Seconds for the connection and for each reply of the API server.
 _REQUEST_TIMEOUT_S = (5, 30)
@@ -139,6 +146,23 @@ def is_part_of_gang() -> bool:
     """Whether the environment names a gang, complete or not; every pod of an indexed Job has a number, also alone."""
     told = [name for names in (_PROCESS_ID, _NUM_PROCESSES, _COORDINATOR) if (name := _first(names)) is not None]
     return is_told_by_environment() and told != [_INDEXED_JOB]
+
+
+def warn_of_unknown_number() -> None:
+    """Warns in a pod of an indexed Job that is told nothing of a gang: it may have been meant to be one of one.
+
+    JAX takes the Job's parallelism from the API server for that, which is the number of pods at a time: of a Job that
+    has more completions, or whose pods are tasks of their own, it is no gang's.
+    """
+    if is_told_by_environment() and not is_part_of_gang():
+        warnings.warn(
+            f"{_INDEXED_JOB} says that this pod is one of an indexed Job, and nothing how many compute together, so it "
+            "runs alone: for one gang of all pods set NUM_PROCESSES (the Job's completions, which its parallelism must "
+            "equal) and COORDINATOR_ADDRESS (<job>-0.<subdomain>) in the manifest; to run alone without this warning "
+            "pass SimpleClusterResolver(ClusterSpec({}))",
+            DistributeWarning,
+            stacklevel=4,
+        )
 
 
 def is_told_by_environment() -> bool:

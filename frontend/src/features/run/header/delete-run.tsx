@@ -10,10 +10,9 @@ import { notify } from "@/lib/notices";
 import type { SteadyRun } from "../queries";
 
 /** Asks before it deletes an ended run for good, with the reason if there is one, and then shows the other runs. */
-export function DeleteRun({ run }: { run: SteadyRun }) {
+export function DeleteRun({ run, onClose }: { run: SteadyRun; onClose: () => void }) {
   const client = useQueryClient();
   const navigate = useNavigate();
-  const [asking, setAsking] = useState(false);
   const [why, setWhy] = useState("");
   const remove = useMutation({
     mutationFn: () =>
@@ -25,29 +24,22 @@ export function DeleteRun({ run }: { run: SteadyRun }) {
       void client.invalidateQueries({ queryKey: keys.runs });
     },
   });
-  if (!asking) {
-    return (
-      <Button compact look="danger" onClick={() => setAsking(true)}>
-        Delete
-      </Button>
-    );
-  }
   return (
     <form
       aria-label="Delete this run"
-      className="flex flex-wrap items-center gap-2"
-      onKeyDown={(event) => event.key === "Escape" && setAsking(false)}
+      className="flex flex-wrap items-center gap-2 rounded-panel border border-line-strong px-3 py-1.5"
+      onKeyDown={(event) => event.key === "Escape" && onClose()}
       onSubmit={(event) => {
         event.preventDefault();
         remove.mutate();
       }}
     >
-      <span>Delete it with all that it logged, for good?</span>
+      <span className="mr-auto">Delete this run with all that it logged, for good?</span>
       <input
         aria-label="Why it is deleted"
         // biome-ignore lint/a11y/noAutofocus: the button that asks for it was just pressed
         autoFocus
-        className="h-7 w-44 rounded-control border border-line-strong bg-bg px-2"
+        className="h-7 w-64 rounded-control border border-line-strong bg-bg px-2"
         maxLength={200}
         onChange={(event) => setWhy(event.target.value)}
         placeholder="why (optional)"
@@ -56,7 +48,7 @@ export function DeleteRun({ run }: { run: SteadyRun }) {
       <Button compact disabled={remove.isPending} look="danger" type="submit">
         {remove.isPending ? "Deleting" : "Delete it"}
       </Button>
-      <Button compact look="quiet" onClick={() => setAsking(false)}>
+      <Button compact look="quiet" onClick={onClose}>
         Keep it
       </Button>
       {remove.error && (

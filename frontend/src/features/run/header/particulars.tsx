@@ -42,6 +42,9 @@ export function Particulars({ run }: { run: SteadyRun }) {
           </span>
         </span>
       </Line>
+      {run.deleted_from && (
+        <Line name="Kept">until {formatUtc(run.deleted_from)}, then deleted unless it is starred</Line>
+      )}
       <Origin run={run} />
       {parameters.length > 0 && (
         <Line name="Parameters">

@@ -1,7 +1,9 @@
 import { Link } from "@tanstack/react-router";
+import { useState } from "react";
 import { isTerminal } from "@/api/states";
 import { flawOf } from "@/components/runs/run-facts";
 import { Waiting } from "@/components/runs/waiting";
+import { Button } from "@/components/ui/button";
 import { CopyButton } from "@/components/ui/copy-button";
 import { CopyMenu } from "@/components/ui/copy-menu";
 import { StateBadge } from "@/components/ui/state-badge";
@@ -21,6 +23,7 @@ import { SilentHosts } from "./silent-hosts";
 import { reachRun } from "./snippets";
 
 export function RunHeader({ run }: { run: SteadyRun }) {
+  const [deleting, setDeleting] = useState(false);
   return (
     <header className="flex flex-col gap-4" data-testid="run-header">
       <div className="flex flex-wrap items-start gap-x-4 gap-y-2">
@@ -54,9 +57,16 @@ export function RunHeader({ run }: { run: SteadyRun }) {
           </span>
           <CopyMenu choices={reachRun(run, window.location.origin)} label="Copy as" />
           <RunAgain run={run} />
-          {isTerminal(run.state) ? <DeleteRun run={run} /> : <CancelRun run={run} />}
+          {isTerminal(run.state) ? (
+            <Button compact disabled={deleting} look="danger" onClick={() => setDeleting(true)}>
+              Delete
+            </Button>
+          ) : (
+            <CancelRun run={run} />
+          )}
         </div>
       </div>
+      {deleting && <DeleteRun onClose={() => setDeleting(false)} run={run} />}
       {run.why && !isTerminal(run.state) && <Waiting why={run.why} />}
       <RunWarnings run={run} />
       <FirstNonFinite run={run} />
