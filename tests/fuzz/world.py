@@ -41,6 +41,7 @@ class World:
         """A worker that is known, and a member that it has just claimed."""
         self.core.clock.advance(1)
         self.worker.register()
+        self._created(f"hosts/{self.worker.host_id}:undrain", {})  # a route before may have drained it
         self.core.submit(resources={"replicas": 1}, wait_for_devices=True)
         self.core.reap()
         self.core.schedule()
